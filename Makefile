@@ -1,0 +1,48 @@
+# On a fresh machine: `make demo` needs python3 >= 3.11 and make; `make test` also downloads TensorFlow and PyTorch.
+PYTHON ?= python3
+BACKENDS ?= jax tensorflow torch
+PIP = python -m pip install -q --disable-pip-version-check -c tests/constraints.txt
+ENV = TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0 CUDA_VISIBLE_DEVICES=
+PYTEST = -m pytest -q
+
+.PHONY: demo test lint oldest clean
+
+.venv/.demo: pyproject.toml tests/constraints.txt
+	$(PYTHON) -m venv .venv
+	.venv/bin/$(PIP) -e '.[jax,demo]'
+	touch $@
+
+.venv/.test: .venv/.demo
+	.venv/bin/$(PIP) -e '.[test]' tensorflow-cpu torch
+	touch $@
+
+.venv/.dev: .venv/.test
+	.venv/bin/$(PIP) -e '.[dev]'
+	touch $@
+
+demo: .venv/.demo
+	.venv/bin/python -m keras_mp.demo
+
+# Tests that never import keras run once; the others, and the docstrings' examples, once a backend.
+test: .venv/.test
+	$(ENV) .venv/bin/python $(PYTEST) tests/once
+	@set -e; for backend in $(BACKENDS); do echo "== $$backend"; \
+		$(ENV) KERAS_BACKEND=$$backend .venv/bin/python $(PYTEST) tests/each keras_mp; done
+
+lint: .venv/.dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+# The lower bound of what pyproject.toml promises.
+.venv-oldest/.done: pyproject.toml tests/constraints-oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check -c tests/constraints-oldest.txt -e '.[jax,test]'
+	touch $@
+
+oldest: .venv-oldest/.done
+	$(ENV) KERAS_BACKEND=jax .venv-oldest/bin/python $(PYTEST) -m 'not slow' tests/each
+
+clean:
+	rm -rf .venv .venv-oldest build dist *.egg-info

@@ -1,0 +1,64 @@
+"""Mixed precision for Keras 3 on JAX, TensorFlow and PyTorch.
+
+Public names load on first use: importing keras_mp neither imports keras nor chooses a backend.
+"""
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import wrapt
+
+if TYPE_CHECKING:
+    from keras_mp.auto_wrapping import auto_wrap
+    from keras_mp.batch_statistics import guard_statistics
+    from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+    from keras_mp.policy import (
+        Policy,
+        PolicyScope,
+        global_policy,
+        policy_scope,
+        set_global_policy,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LossScaleOptimizer",
+    "Policy",
+    "PolicyScope",
+    "auto_wrap",
+    "global_policy",
+    "guard_statistics",
+    "policy_scope",
+    "set_global_policy",
+]
+
+_HOME = {
+    "LossScaleOptimizer": "keras_mp.loss_scale_optimizer",
+    "Policy": "keras_mp.policy",
+    "PolicyScope": "keras_mp.policy",
+    "auto_wrap": "keras_mp.auto_wrapping",
+    "global_policy": "keras_mp.policy",
+    "guard_statistics": "keras_mp.batch_statistics",
+    "policy_scope": "keras_mp.policy",
+    "set_global_policy": "keras_mp.policy",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'keras_mp' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+@wrapt.when_imported("keras")
+def _register(keras: ModuleType) -> None:
+    # So that `keras.saving.load_model` knows our class before anybody has touched its name.
+    importlib.import_module("keras_mp.loss_scale_optimizer")

@@ -1,0 +1,171 @@
+"""`auto_wrap`: `compile("adam")` of a model that computes in float16 gets our loss scaler.
+
+Decides which models and how; the hooks themselves are in `backends/trainer_hook.py`.
+"""
+
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import keras
+
+from keras_mp import backends
+from keras_mp.backends import trainer_hook
+from keras_mp.loss_scale_optimizer import LossScaleOptimizer, wrapper_of
+
+_lock = threading.Lock()
+_open = 0
+_uninstall: Callable[[], None] | None = None
+# Models with layers that were not built at compile: decided when they are.
+_undecided: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def auto_wrap() -> "AutoWrap":
+    """Makes `compile` wrap optimizers with `keras_mp.LossScaleOptimizer`.
+
+    From now on, for every model in which some layer computes in float16, `compile(optimizer)`
+    wraps with our class instead of Keras' own: also where Keras would not wrap at all, because the
+    policy is on the layers only, is plain float16, a `DTypePolicyMap` or a float8 one. Layers that
+    do not exist yet at `compile` are decided when the model is built. A
+    `keras.optimizers.LossScaleOptimizer`, explicit or in a loaded file, is replaced, its state
+    included. A `keras_mp.LossScaleOptimizer` is never touched, and `auto_scale_loss=False` is
+    respected, also after saving and loading.
+
+    Saved files name the optimizer that was given to `compile`, so they open in plain Keras.
+
+    Returns:
+        An object that undoes it when called, or at the end of a `with` block.
+
+    >>> with auto_wrap():
+    ...     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, dtype="float16")])
+    ...     model.compile("sgd", "mse")
+    >>> type(model.optimizer).__module__
+    'keras_mp'
+    >>> undo = auto_wrap()
+    >>> undo()
+    """
+    global _open, _uninstall
+    with _lock:
+        if _uninstall is None:
+            _uninstall = trainer_hook.install(_before_compile, _after_compile, _after_build)
+        _open += 1
+    return AutoWrap()
+
+
+def is_active() -> bool:
+    """Returns whether `auto_wrap` is in force."""
+    return _open > 0
+
+
+class AutoWrap:
+    """What `auto_wrap` returns. Calling it twice undoes once."""
+
+    def __init__(self) -> None:
+        self._done = False
+
+    def __call__(self) -> None:
+        global _open, _uninstall
+        with _lock:
+            if self._done:
+                return
+            self._done = True
+            _open -= 1
+            if _open == 0 and _uninstall is not None:
+                _uninstall()
+                _uninstall = None
+                _undecided.clear()
+
+    undo = __call__
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self()
+
+
+def computes_in_float16(model: Any) -> bool:
+    """Returns whether some layer of `model`, the model included, computes in float16.
+
+    >>> computes_in_float16(keras.Sequential([keras.layers.Dense(1, dtype="mixed_float16")]))
+    True
+    >>> computes_in_float16(keras.Sequential([keras.layers.Dense(1, dtype="mixed_bfloat16")]))
+    False
+    """
+    return any(
+        layer.compute_dtype == "float16"
+        for layer in model._flatten_layers()
+        if not isinstance(layer, keras.layers.InputLayer)
+    )
+
+
+def _before_compile(optimizer: Any) -> Any:
+    # Keras' own wrapper clears it without a word.
+    return getattr(optimizer, "loss_scale_factor", None)
+
+
+def _after_compile(model: Any, factor: float | None, auto_scale_loss: bool) -> None:
+    _undecided.discard(model)
+    optimizer = model.optimizer
+    if optimizer is None or isinstance(optimizer, LossScaleOptimizer):
+        return
+    if type(optimizer) is keras.optimizers.LossScaleOptimizer:
+        if factor is not None:
+            warnings.warn(
+                f"loss_scale_factor={factor} of the optimizer is cleared: LossScaleOptimizer "
+                f"scales the loss. For a fixed scale pass keras_mp.LossScaleOptimizer(optimizer, "
+                f"dynamic=False, initial_scale={factor}) to compile.",
+                stacklevel=5,
+            )
+        _set_optimizer(model, _from_keras(optimizer))
+    elif not auto_scale_loss:
+        # Keras does not write this argument of compile, and would scale after a reload.
+        model._compile_config.config["auto_scale_loss"] = False
+    elif computes_in_float16(model):
+        _set_optimizer(model, _wrapped(optimizer))
+    elif not all(layer.built for layer in model._flatten_layers()):
+        _undecided.add(model)
+
+
+def _after_build(model: Any) -> None:
+    if model not in _undecided or not all(layer.built for layer in model._flatten_layers()):
+        return
+    _undecided.discard(model)
+    if computes_in_float16(model):
+        optimizer = _wrapped(model.optimizer)
+        optimizer.build(model.trainable_variables)
+        _set_optimizer(model, optimizer)
+
+
+def _wrapped(optimizer: Any, **arguments: Any) -> LossScaleOptimizer:
+    arguments.setdefault("name", "loss_scale_optimizer")
+    with backends.current().lifted():
+        return wrapper_of(optimizer) or LossScaleOptimizer(optimizer, **arguments)
+
+
+def _from_keras(theirs: Any) -> LossScaleOptimizer:
+    ours = _wrapped(
+        theirs.inner_optimizer,
+        initial_scale=theirs.initial_scale,
+        dynamic_growth_steps=theirs.dynamic_growth_steps,
+        min_scale=min(1.0, theirs.initial_scale),
+        name=theirs.name,
+    )
+    if theirs.built and not ours.built:
+        ours.build(theirs._trainable_variables)
+        ours.step_counter.assign(theirs.step_counter)
+        ours.dynamic_scale.assign(theirs.dynamic_scale)
+    return ours
+
+
+def _set_optimizer(model: Any, optimizer: LossScaleOptimizer) -> None:
+    # As compile does: without Keras' tracking of attributes.
+    object.__setattr__(model, "optimizer", optimizer)

@@ -1,0 +1,31 @@
+"""The only room that names tensorflow, jax or torch.
+
+Each module has the same functions, which `LossScaleOptimizer` calls:
+
+- `unscale(gradients, scale, raw)`: the gradients divided by the scale, None and sparse kept;
+- `all_finite(gradients)`: bool, shape (): no inf and no nan in any of them, on any replica;
+- `apply_if(finite, optimizer, gradients, variables)`: one step of `optimizer`, or none;
+- `stateless_values(values)`: values that an in-place optimizer may change;
+- `gradients(loss, variables)`: of a callable, by the backend's own differentiation;
+- `lifted()`: a scope in which variables may be created, even while a function is traced;
+- `replicas()`: how many replicas the current step runs on.
+"""
+
+import importlib
+from types import ModuleType
+
+import keras
+
+
+def current() -> ModuleType:
+    """Returns the module of the backend that Keras runs on.
+
+    >>> current().__name__ == f"keras_mp.backends.{keras.backend.backend()}"
+    True
+    """
+    name = keras.backend.backend()
+    if name not in ("jax", "tensorflow", "torch"):
+        raise RuntimeError(
+            f"keras_mp works on jax, tensorflow and torch, but the backend of Keras is {name}."
+        )
+    return importlib.import_module(f"keras_mp.backends.{name}")

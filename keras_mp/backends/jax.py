@@ -1,0 +1,108 @@
+"""JAX: a `lax.cond` around the step when traced, an `if` when values are at hand."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import keras
+from jax.experimental import sparse
+
+from keras_mp.backends.numerics import finite_sums, widened
+
+
+def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
+    """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are."""
+    return [
+        gradient if gradient is None or keep else _divided(gradient, scale)
+        for gradient, keep in zip(gradients, raw, strict=True)
+    ]
+
+
+def _divided(gradient: Any, scale: Any) -> Any:
+    if isinstance(gradient, sparse.BCOO):
+        return sparse.BCOO((_divided(gradient.data, scale), gradient.indices), shape=gradient.shape)
+    gradient = widened(gradient)
+    return gradient / scale.astype(gradient.dtype)
+
+
+def all_finite(gradients: Sequence[Any]) -> Any:
+    """Returns a bool of shape (): no inf and no nan in `gradients`."""
+    return finite_sums(
+        [
+            gradient.data if isinstance(gradient, sparse.BCOO) else gradient
+            for gradient in gradients
+            if gradient is not None
+        ]
+    )
+
+
+def apply_if(finite: Any, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+    """Runs `optimizer.apply(gradients, variables)` if `finite`, else changes nothing."""
+    if not isinstance(finite, jax.core.Tracer):
+        if finite:
+            optimizer.apply(gradients, variables)
+        return
+    state = list(
+        {
+            id(v): v for v in (*variables, *optimizer._trainable_variables, *optimizer.variables)
+        }.values()
+    )
+
+    def step(gradients: list[Any], values: list[Any]) -> list[Any]:
+        with keras.StatelessScope(zip(state, values, strict=True)) as scope:
+            optimizer.apply(gradients, variables)
+        return [scope.get_current_value(variable) for variable in state]
+
+    def skip(gradients: list[Any], values: list[Any]) -> list[Any]:
+        return values
+
+    values = jax.lax.cond(finite, step, skip, gradients, [v.value for v in state])
+    for variable, value in zip(state, values, strict=True):
+        variable.assign(value)
+
+
+def stateless_values(values: Sequence[Any]) -> list[Any]:
+    """Returns `values`: arrays are immutable here."""
+    return list(values)
+
+
+class _Recording(keras.StatelessScope):
+    """A stateless scope that remembers which variables were assigned in it."""
+
+    def __init__(self, state_mapping: Any) -> None:
+        super().__init__(state_mapping)
+        self.assigned: dict[int, Any] = {}
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        self.assigned[id(update[0])] = update[0]
+        super().add_update(update)
+
+
+def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
+    """Returns the gradients of `loss()` with respect to `variables`.
+
+    What `loss` assigns to other variables (seeds, moving statistics) is kept.
+    """
+    assigned: list[Any] = []
+
+    def total(values: list[Any]) -> tuple[Any, list[Any]]:
+        with _Recording(zip(variables, values, strict=True)) as scope:
+            result = keras.ops.sum(loss())
+        assigned[:] = scope.assigned.values()
+        return result, [scope.get_current_value(variable) for variable in assigned]
+
+    results, updates = jax.grad(total, has_aux=True)([v.value for v in variables])
+    for variable, value in zip(assigned, updates, strict=True):
+        variable.assign(value)
+    return list(results)
+
+
+def lifted() -> contextlib.AbstractContextManager[None]:
+    """Returns a scope in which variables may be created."""
+    return contextlib.nullcontext()
+
+
+def replicas() -> int:
+    """Returns 1: JAX runs one program over all devices."""
+    return 1

@@ -1,0 +1,32 @@
+"""What the backends share: the finite check as stacked sums, and float32 for 16-bit gradients."""
+
+from typing import Any
+
+from keras import ops
+from keras.backend import standardize_dtype
+
+HALVES = ("float16", "bfloat16")
+
+
+def widened(tensor: Any) -> Any:
+    """Returns `tensor`, in float32 if its dtype has 16 bits.
+
+    >>> standardize_dtype(widened(ops.ones((2,), "float16")).dtype)
+    'float32'
+    """
+    return ops.cast(tensor, "float32") if standardize_dtype(tensor.dtype) in HALVES else tensor
+
+
+def finite_sums(tensors: list[Any]) -> Any:
+    """Returns whether no element is inf or nan, as one bool of shape ().
+
+    Sums carry every inf and nan along and read each tensor once, where `all(isfinite(x))` writes
+    a mask. They are stacked: a predicate chained through the tensors is inlined again into every
+    update by XLA. False alarm: finite numbers whose sum exceeds 3.4e38.
+
+    >>> bool(finite_sums([ops.array([1.0, 2.0]), ops.array([float("inf")])]))
+    False
+    """
+    wide = "float64" if any(standardize_dtype(t.dtype) == "float64" for t in tensors) else "float32"
+    sums = [ops.cast(ops.sum(widened(tensor)), wide) for tensor in tensors]
+    return ops.all(ops.isfinite(ops.stack(sums)))

@@ -1,0 +1,108 @@
+"""TensorFlow: one `tf.cond` around the step, outside of the replicas where a strategy asks so."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from keras_mp.backends.numerics import finite_sums, widened
+
+
+def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
+    """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are."""
+    return [
+        gradient if gradient is None or keep else _divided(gradient, scale)
+        for gradient, keep in zip(gradients, raw, strict=True)
+    ]
+
+
+def _divided(gradient: Any, scale: Any) -> Any:
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(
+            _divided(gradient.values, scale), gradient.indices, gradient.dense_shape
+        )
+    gradient = widened(gradient)
+    return gradient / tf.cast(scale, gradient.dtype)
+
+
+def all_finite(gradients: Sequence[Any]) -> Any:
+    """Returns a bool of shape (): no inf and no nan in `gradients`, on any replica."""
+    finite = finite_sums(
+        [
+            gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+            for gradient in gradients
+            if gradient is not None
+        ]
+    )
+    if replicas() > 1:
+        context = tf.distribute.get_replica_context()
+        bad = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.cast(~finite, tf.float32))
+        finite = tf.equal(bad, 0.0)
+    return finite
+
+
+def apply_if(finite: Any, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+    """Runs `optimizer.apply(gradients, variables)` if `finite`, else changes nothing."""
+
+    def step(gradients: list[Any]) -> None:
+        optimizer.apply(gradients, variables)
+
+    # A strategy that reduces in a merge call cannot do so from inside a tf.cond of one replica:
+    # there the cond goes around all replicas. Keras' own optimizers ask the same question.
+    if replicas() == 1 or tf.__internal__.distribute.strategy_supports_no_merge_call():
+        tf.cond(finite, lambda: step(gradients), lambda: None)
+        return
+
+    def across_replicas(strategy: Any, finite: Any, gradients: list[Any]) -> None:
+        agreed = strategy.experimental_local_results(finite)[0]
+        tf.cond(
+            agreed,
+            lambda: strategy.extended.call_for_each_replica(step, args=(gradients,)),
+            lambda: None,
+        )
+
+    tf.distribute.get_replica_context().merge_call(across_replicas, args=(finite, gradients))
+
+
+def stateless_values(values: Sequence[Any]) -> list[Any]:
+    """Returns `values`; Keras refuses `stateless_apply` on this backend."""
+    return list(values)
+
+
+def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
+    """Returns the gradients of `loss()` with respect to `variables`."""
+    values = [v.value if isinstance(v, keras.Variable) else v for v in variables]
+    with tf.GradientTape() as tape:
+        tape.watch(values)
+        total = loss()
+    return list(tape.gradient(total, values))
+
+
+def tape_gradients(
+    tape: Any, loss: Any, scale: Callable[[Any], Any], variables: list[Any]
+) -> list[Any]:
+    """Returns the gradients of `scale(loss)`, for a `loss` recorded on the caller's `tape`."""
+    with tape:
+        scaled = scale(loss)
+    return list(
+        tape.gradient(scaled, [v.value if isinstance(v, keras.Variable) else v for v in variables])
+    )
+
+
+def lifted() -> contextlib.AbstractContextManager[None]:
+    """Returns a scope in which variables may be created, even while a tf.function is traced."""
+    scope: contextlib.AbstractContextManager[None] = tf.init_scope()
+    return scope
+
+
+def replicas() -> int:
+    """Returns how many replicas the current step runs on; ValueError in cross-replica context."""
+    context = tf.distribute.get_replica_context()
+    if context is None:
+        raise ValueError(
+            "LossScaleOptimizer.apply must be called in a replica context: inside the function "
+            "that is handed to strategy.run()."
+        )
+    return int(context.num_replicas_in_sync)

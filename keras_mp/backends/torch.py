@@ -1,0 +1,88 @@
+"""PyTorch: foreach kernels; an `if` (one host sync) when eager, gated state when compiled."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import torch
+
+from keras_mp.backends.numerics import finite_sums, widened
+
+
+def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
+    """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are.
+
+    The caller's gradients are left alone: this allocates.
+    """
+    out = list(gradients)
+    dense = []
+    for i, (gradient, keep) in enumerate(zip(gradients, raw, strict=True)):
+        if gradient is None or keep:
+            continue
+        if gradient.is_sparse:
+            out[i] = widened(gradient) / scale
+        else:
+            out[i] = widened(gradient)
+            dense.append(i)
+    if dense and len({(out[i].dtype, out[i].device) for i in dense}) == 1:
+        divided = torch._foreach_div([out[i] for i in dense], scale.to(out[dense[0]].dtype))
+    else:
+        divided = [out[i] / scale.to(out[i].dtype) for i in dense]
+    for i, gradient in zip(dense, divided, strict=True):
+        out[i] = gradient
+    return out
+
+
+def all_finite(gradients: Sequence[Any]) -> Any:
+    """Returns a bool of shape (): no inf and no nan in `gradients`."""
+    return finite_sums(
+        [
+            gradient.coalesce().values() if gradient.is_sparse else gradient
+            for gradient in gradients
+            if gradient is not None
+        ]
+    )
+
+
+def apply_if(finite: Any, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+    """Runs `optimizer.apply(gradients, variables)` if `finite`, else changes nothing.
+
+    Under `torch.compile` an `if` on a tensor would break the graph, so the step runs on and the
+    old values are chosen afterwards; the copies fuse away there.
+    """
+    with torch.no_grad():
+        if not torch.compiler.is_compiling():
+            if finite:
+                optimizer.apply(gradients, variables)
+            return
+        state = {id(v): v for v in (*variables, *optimizer._trainable_variables)}
+        state.update((id(v), v) for v in optimizer.variables)
+        before = [(v, v.value.clone()) for v in state.values()]
+        optimizer.apply(gradients, variables)
+        for variable, value in before:
+            variable.value.copy_(torch.where(finite, variable.value, value))
+
+
+def stateless_values(values: Sequence[Any]) -> list[Any]:
+    """Returns copies of `values`: Keras' torch optimizers update tensors in place."""
+    return [torch.clone(keras.ops.convert_to_tensor(value)).detach() for value in values]
+
+
+def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
+    """Returns the gradients of `loss()` with respect to `variables`."""
+    with torch.enable_grad():
+        total = keras.ops.sum(loss())
+    return list(
+        torch.autograd.grad(total, [variable.value for variable in variables], allow_unused=True)
+    )
+
+
+def lifted() -> contextlib.AbstractContextManager[None]:
+    """Returns a scope in which variables may be created."""
+    return contextlib.nullcontext()
+
+
+def replicas() -> int:
+    """Returns 1: each process runs its own step."""
+    return 1

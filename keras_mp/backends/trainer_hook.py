@@ -1,0 +1,92 @@
+"""Hooks into `compile` and the build of every Keras model, installed and removed as one.
+
+Reaches Keras' trainer class through `keras.Model`, so no private module is imported. The hooked
+methods are the class's own (`_symbolic_build`, `_compute_loss`): Keras decides there, after
+`compile`, that layers and optimizer are built, and offers no public place for it.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+
+def trainer_class() -> Any:
+    """Returns the class that defines `compile`, of which every Keras model is one."""
+    return next(cls for cls in keras.Model.__mro__ if "compile" in vars(cls))
+
+
+def install(
+    before_compile: Callable[[Any], Any],
+    after_compile: Callable[[Any, Any, bool], None],
+    after_build: Callable[[Any], None],
+) -> Callable[[], None]:
+    """Wraps the methods; returns a function that puts the originals back.
+
+    Args:
+        before_compile: Called with the optimizer argument; what it returns is handed on.
+        after_compile: Called with the model, that value, and `auto_scale_loss`.
+        after_build: Called with the model once its layers exist, before a step is taken.
+
+    Raises:
+        RuntimeError: This Keras has no such methods.
+    """
+    trainer = trainer_class()
+    for name in ("_symbolic_build", "_compute_loss"):
+        if not hasattr(trainer, name):
+            raise RuntimeError(
+                f"keras_mp.auto_wrap() hooks {trainer.__name__}.{name}, which Keras "
+                f"{keras.__version__} does not have. Pass keras_mp.LossScaleOptimizer(...) to "
+                "compile instead."
+            )
+    signature = inspect.signature(trainer.compile)
+
+    def hooked_compile(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(model, *args, **kwargs)
+        bound.apply_defaults()
+        seen = before_compile(bound.arguments["optimizer"])
+        original(model, *args, **kwargs)
+        after_compile(model, seen, bound.arguments["auto_scale_loss"])
+
+    def hooked_build(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        original(model, *args, **kwargs)
+        after_build(model)
+
+    def hooked_loss(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        # TensorFlow builds layers while it traces the step: this is the first call after that.
+        after_build(model)
+        return original(model, *args, **kwargs)
+
+    undo = [
+        _wrap(trainer, "compile", hooked_compile),
+        _wrap(trainer, "_symbolic_build", hooked_build),
+        _wrap(trainer, "_compute_loss", hooked_loss),
+    ]
+
+    def uninstall() -> None:
+        for restore in undo:
+            restore()
+
+    return uninstall
+
+
+def _wrap(cls: type, name: str, hook: Callable[..., Any]) -> Callable[[], None]:
+    original = vars(cls)[name]
+    active = True
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return hook(original, *args, **kwargs) if active else original(*args, **kwargs)
+
+    setattr(cls, name, wrapper)
+
+    def restore() -> None:
+        nonlocal active
+        active = False
+        # If somebody wrapped our wrapper meanwhile, it stays there and does nothing.
+        if vars(cls)[name] is wrapper:
+            setattr(cls, name, original)
+
+    return restore

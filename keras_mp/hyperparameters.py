@@ -1,0 +1,57 @@
+"""Which hyperparameters of the inner optimizer are read and set through the wrapper.
+
+Knowledge of Keras 2 as a table; no framework, no keras.
+"""
+
+import numbers
+from typing import Any
+
+from keras_mp.settings import BASE_OPTIONS
+
+# The wrapper scales the loss, so Keras' own factor is not among them.
+_ALWAYS = ("learning_rate", *(name for name in BASE_OPTIONS if name != "loss_scale_factor"))
+
+# What each optimizer of TensorFlow 2.4 (python/keras/optimizer_v2) made a hyperparameter with
+# `_set_hyper`. learning_rate is in every one; `decay` ended with Keras 3.
+KERAS_2: dict[str, tuple[str, ...]] = {
+    "SGD": ("momentum",),
+    "Adam": ("beta_1", "beta_2"),
+    "AdamW": ("beta_1", "beta_2"),
+    "Adamax": ("beta_1", "beta_2"),
+    "Nadam": ("beta_1", "beta_2"),
+    "RMSprop": ("rho", "momentum"),
+    "Adadelta": ("rho",),
+    "Adagrad": (),
+    "Ftrl": (
+        "learning_rate_power",
+        "l1_regularization_strength",
+        "l2_regularization_strength",
+        "beta",
+    ),
+}
+
+
+def names(optimizer: Any) -> frozenset[str]:
+    """Returns the attributes of `optimizer` that its wrapper delegates.
+
+    For an optimizer of Keras 2 these are its hyperparameters of then; for any other, every number
+    (no bool) in `get_config()` except epsilon. The options of the base class are always among them.
+    """
+    known = KERAS_2.get(type(optimizer).__name__)
+    if known is None or not type(optimizer).__module__.startswith("keras."):
+        known = tuple(_numeric_keys(optimizer))
+    # Not asked of learning_rate: keras.optimizers.MultiOptimizer raises AttributeError for it, and
+    # its own message is the one to show.
+    return frozenset((*_ALWAYS, *(name for name in known if hasattr(optimizer, name))))
+
+
+def _numeric_keys(optimizer: Any) -> list[str]:
+    try:
+        config = optimizer.get_config()
+    except NotImplementedError:
+        return []
+    return [
+        key
+        for key, value in config.items()
+        if isinstance(value, numbers.Number) and not isinstance(value, bool) and key != "epsilon"
+    ]

@@ -1,0 +1,580 @@
+"""`LossScaleOptimizer`: the loss-scale rule around any Keras optimizer.
+
+Owns the variables of the rule and the calling conventions; numbers are in `loss_scale.py`,
+what differs between frameworks in `backends/`.
+"""
+
+import contextlib
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import keras
+from keras import ops
+
+from keras_mp import backends, hyperparameters
+from keras_mp.delegation import DelegatesToInnerOptimizer
+from keras_mp.inner_optimizer import check_inner_optimizer, serialized
+from keras_mp.loss_scale import next_scale
+from keras_mp.minimizing import MinimizesLosses
+from keras_mp.optimizer_state import KeepsState
+from keras_mp.scaling_protocol import ScalingProtocol
+from keras_mp.settings import BASE_OPTIONS, Settings, unknown_keywords
+
+_WRAPPERS: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+
+
+def wrapper_of(optimizer: Any) -> "LossScaleOptimizer | None":
+    """Returns the LossScaleOptimizer around `optimizer`, if one is alive."""
+    found = _WRAPPERS.get(optimizer)
+    return found() if found else None
+
+
+class LossScaleOptimizer(
+    DelegatesToInnerOptimizer, KeepsState, MinimizesLosses, keras.optimizers.LossScaleOptimizer
+):
+    """An optimizer that applies loss scaling to prevent numeric underflow.
+
+    Loss scaling is a technique to prevent numeric underflow in intermediate gradients when
+    float16 is used. The loss is multiplied ("scaled") by a number called the loss scale, which
+    scales every intermediate gradient too. The final gradients are divided ("unscaled") by it to
+    bring them back to their original value.
+
+    `LossScaleOptimizer` wraps another optimizer. By default the loss scale is dynamic, so you do
+    not have to choose one: it starts high, is halved at every step whose gradients hold an inf or
+    a nan (such a step changes no weight and no slot), and is doubled after `dynamic_growth_steps`
+    such free steps. It never falls below `min_scale` and never grows to inf.
+
+    With `model.compile` nothing else is needed:
+
+    >>> opt = LossScaleOptimizer(keras.optimizers.SGD(0.25))
+    >>> var = keras.Variable(1.0)
+    >>> _ = opt.minimize(lambda: var**2, var_list=var)
+    >>> float(var.numpy())
+    0.5
+
+    In a loop of your own, scale the loss before differentiating. The gradients are unscaled where
+    they are applied:
+
+    ```python
+    loss = opt.scale_loss(loss_fn(y, model(x)))      # TensorFlow, PyTorch, JAX
+    gradients = ...                                   # of the scaled loss
+    opt.apply(gradients, model.trainable_variables)   # or opt.stateless_apply(...) on JAX
+    ```
+
+    Loops written for `tf.keras` keep working as they are:
+
+    ```python
+    with tf.GradientTape() as tape:
+        loss = loss_fn(y, model(x))
+        scaled_loss = opt.get_scaled_loss(loss)
+    scaled_gradients = tape.gradient(scaled_loss, model.trainable_variables)
+    gradients = opt.get_unscaled_gradients(scaled_gradients)
+    opt.apply_gradients(zip(gradients, model.trainable_variables))
+    ```
+
+    Hyperparameters of the inner optimizer (`learning_rate`, `beta_1`, `momentum`, `clipnorm`,
+    `use_ema`, ...) are read and set through the wrapper, as in `tf.keras`; `epsilon`, which is
+    none, is not.
+
+    Args:
+        inner_optimizer: The `keras.optimizers.Optimizer` to wrap. It keeps its own variables and
+            must not be used by itself any more.
+        dynamic: Whether the loss scale changes during training. With False it stays
+            `initial_scale`, which must be given.
+        initial_scale: The loss scale to start with, a positive number. Defaults to 2**15. Start
+            high: a scale that is too high falls within a few steps, one that is too low rises once
+            in `dynamic_growth_steps`.
+        dynamic_growth_steps: Optimizer steps with finite gradients between two growths, at least 1.
+            Defaults to 2000. None, and only None, with `dynamic=False`.
+        growth_factor: Multiplier of a growth, greater than 1.
+        backoff_factor: Multiplier after an overflow, between 0 and 1.
+        min_scale: The loss scale never falls below this. `tf.keras` has 1, Keras 3 nothing.
+        max_scale: The loss scale never grows above this; None for the largest float32.
+        hysteresis: Overflows since the last growth until the scale falls. Only 1 in this version.
+        count_skipped_steps: Whether `iterations` advances on a skipped step, as from TensorFlow
+            2.3 on. TensorFlow 1.15 to 2.2 and Keras 3 do not advance it. While gradients are
+            accumulated (`gradient_accumulation_steps`) it never does: the window gets longer.
+        skip_nonfinite: Whether steps with non-finite gradients are skipped. False needs
+            `dynamic=False`; it gives the documented behaviour of a fixed scale in `tf.keras`,
+            which applies such gradients.
+        name: Name of the optimizer; defaults to "loss_scale_optimizer".
+
+    Raises:
+        TypeError: `inner_optimizer` is not a Keras 3 optimizer, or is a LossScaleOptimizer;
+            `dynamic` is not a bool; an unknown keyword.
+        ValueError: A number out of its range, or `inner_optimizer` is wrapped already.
+
+    Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2; the API is that of
+    `tf.keras.mixed_precision.LossScaleOptimizer`, TensorFlow 2.4.
+
+    >>> opt = LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=8.0)
+    >>> weight = keras.Variable([1.0])
+    >>> opt.build([weight])
+    >>> gradient = ops.array([float("inf")])  # an overflow
+    >>> _ = opt.apply_gradients([(gradient, weight)], gradients_scaled=True)
+    >>> float(weight.numpy()[0]), float(opt.loss_scale), int(opt.iterations)
+    (1.0, 4.0, 1)
+    """
+
+    def __init__(
+        self,
+        inner_optimizer: Any,
+        dynamic: bool = True,
+        initial_scale: float | None = None,
+        dynamic_growth_steps: int | None = None,
+        *,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        min_scale: float = 1.0,
+        max_scale: float | None = None,
+        hysteresis: int = 1,
+        count_skipped_steps: bool = True,
+        skip_nonfinite: bool = True,
+        name: str | None = None,
+        **unknown: Any,
+    ) -> None:
+        if unknown:
+            raise unknown_keywords(unknown)
+        check_inner_optimizer(inner_optimizer)
+        settings = Settings.checked(
+            dynamic,
+            initial_scale,
+            dynamic_growth_steps,
+            growth_factor,
+            backoff_factor,
+            min_scale,
+            max_scale,
+            hysteresis,
+            count_skipped_steps,
+            skip_nonfinite,
+        )
+        if wrapper_of(inner_optimizer) is not None:
+            raise ValueError(
+                f"inner_optimizer is already wrapped by a LossScaleOptimizer: {inner_optimizer}. "
+                "Use that wrapper, or make a new optimizer."
+            )
+        # Not super(): the parent would bring its own rule, state and checks.
+        keras.optimizers.Optimizer.__init__(self, learning_rate=0.0, name=name)
+        self._settings = settings
+        self._protocol = ScalingProtocol()
+        self._warned_half_loss = False
+        self._pending = None
+        object.__setattr__(self, "_observers", [])
+        # Before build, so that a function traced early reads variables and not a constant.
+        with backends.current().lifted():
+            self.step_counter = self.add_variable(
+                shape=(),
+                dtype="int",
+                initializer="zeros",
+                aggregation="only_first_replica",
+                name="step_counter",
+            )
+            self.dynamic_scale = self.add_variable(
+                shape=(),
+                dtype="float32",
+                initializer=keras.initializers.Constant(settings.initial_scale),
+                aggregation="only_first_replica",
+                name="dynamic_scale",
+            )
+        if inner_optimizer.loss_scale_factor is not None:
+            warnings.warn(
+                f"loss_scale_factor={inner_optimizer.loss_scale_factor} of the inner optimizer is "
+                "cleared: LossScaleOptimizer scales the loss. For a fixed scale write "
+                f"LossScaleOptimizer(optimizer, dynamic=False, "
+                f"initial_scale={inner_optimizer.loss_scale_factor}).",
+                stacklevel=2,
+            )
+            inner_optimizer.loss_scale_factor = None
+        self._names = hyperparameters.names(inner_optimizer)
+        self._unbuilt_inner = 0 if inner_optimizer.built else len(inner_optimizer.variables)
+        self.inner_optimizer = inner_optimizer
+        _WRAPPERS[inner_optimizer] = weakref.ref(self)
+
+    # -- what the loss scale is ------------------------------------------------------------------
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the loss scale changes during training."""
+        return self._settings.dynamic
+
+    @property
+    def loss_scale(self) -> Any:
+        """The current loss scale, a float32 tensor of shape ().
+
+        On JAX the optimizer's state is on loan to the compiled step during `fit`: in a callback
+        call `model.jax_state_sync()` first.
+
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=1024)
+        >>> float(opt.loss_scale)
+        1024.0
+        """
+        return self._current(self.dynamic_scale)
+
+    @property
+    def dynamic_counter(self) -> Any:
+        """Finite steps since the loss scale last changed, an integer tensor of shape ().
+
+        None with a fixed scale.
+        """
+        return self._current(self.step_counter) if self.dynamic else None
+
+    @property
+    def initial_scale(self) -> float:
+        """The loss scale at the start of training."""
+        return self._settings.initial_scale
+
+    @property
+    def dynamic_growth_steps(self) -> int | None:
+        """Finite steps between two growths of the scale; None with a fixed scale.
+
+        Can be set while the scale is dynamic; functions that are compiled already keep the old one.
+        """
+        return self._settings.dynamic_growth_steps
+
+    @dynamic_growth_steps.setter
+    def dynamic_growth_steps(self, value: int) -> None:
+        if not self.dynamic:
+            raise ValueError("dynamic_growth_steps cannot be set: this loss scale is fixed.")
+        self._settings = self._settings.with_growth_steps(value)
+
+    def _current(self, variable: Any) -> Any:
+        try:
+            return ops.convert_to_tensor(variable.value)
+        except TypeError as error:
+            # Keras empties the variables while the compiled step has them on loan.
+            raise RuntimeError(
+                "The optimizer's state is on loan to the compiled step of fit(). On JAX call "
+                "`model.jax_state_sync()` before reading it in a callback."
+            ) from error
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Creates the inner optimizer's variables for `variables`. A second call changes nothing.
+
+        Args:
+            variables: The trainable `keras.Variable`s of the model.
+
+        Raises:
+            ValueError: The inner optimizer was built for other variables.
+        """
+        if self.built:
+            return
+        variables = list(variables)
+        inner = self.inner_optimizer
+        with backends.current().lifted():
+            if not inner.built:
+                inner.build(variables)
+        if [id(v) for v in inner._trainable_variables] != [id(v) for v in variables]:
+            raise ValueError(
+                f"The inner optimizer was built for {len(inner._trainable_variables)} other "
+                f"variables than these {len(variables)}. Make a new optimizer for a new model."
+            )
+        # Past Keras' tracking, which would add the model's variables to the optimizer's own.
+        object.__setattr__(self, "_trainable_variables", variables)
+        object.__setattr__(
+            self,
+            "_trainable_variables_indices",
+            {self._var_key(variable): i for i, variable in enumerate(variables)},
+        )
+        self.built = True
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            self.load_own_variables(pending)
+
+    # -- the loss --------------------------------------------------------------------------------
+
+    def scale_loss(self, loss: Any) -> Any:
+        """Returns `loss` times the loss scale, for `apply`; Keras 3's trainers call it.
+
+        Args:
+            loss: Number or tensor of any shape. float16 and bfloat16 are scaled in float32, so
+                that the product cannot overflow.
+
+        Returns:
+            float32 (float64 for a float64 loss), same shape.
+
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=2.0**20)
+        >>> float(opt.scale_loss(ops.array(4.0, dtype="float16")))
+        4194304.0
+        """
+        self._protocol.call("scale_loss")
+        return self._scaled(loss)
+
+    def get_scaled_loss(self, loss: Any) -> Any:
+        """Returns `loss` times the loss scale, for `get_unscaled_gradients`, as in tf.keras.
+
+        The product is computed in float32 and cast back to the dtype of the loss, where a float16
+        one overflows easily: prefer `scale_loss` then.
+
+        Args:
+            loss: Number, tensor, or a callable that takes nothing and returns one.
+
+        Returns:
+            Same shape and dtype as the loss (float32 for a number), or a callable if a callable
+            was given.
+
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8)
+        >>> float(opt.get_scaled_loss(ops.array(2.0))), float(opt.get_scaled_loss(lambda: 3.0)())
+        (16.0, 24.0)
+        """
+        if callable(loss):
+            return lambda: self.get_scaled_loss(loss())
+        self._protocol.call("get_scaled_loss")
+        if not hasattr(loss, "dtype"):
+            return self._scaled(loss)
+        dtype = keras.backend.standardize_dtype(loss.dtype)
+        if dtype == "float16" and not self._warned_half_loss:
+            self._warned_half_loss = True
+            warnings.warn(
+                "get_scaled_loss was given a float16 loss: the scaled loss overflows above 65504. "
+                "Cast the loss to float32, or use scale_loss and apply, which scale in float32.",
+                stacklevel=2,
+            )
+        return ops.cast(self._scaled(loss), dtype)
+
+    def _scaled(self, loss: Any) -> Any:
+        if not hasattr(loss, "dtype"):
+            loss = ops.convert_to_tensor(loss, "float32")
+        wide = "float64" if keras.backend.standardize_dtype(loss.dtype) == "float64" else "float32"
+        return ops.multiply(ops.cast(loss, wide), ops.cast(self.dynamic_scale.value, wide))
+
+    # -- the gradients ---------------------------------------------------------------------------
+
+    def get_unscaled_gradients(self, gradients: Sequence[Any]) -> list[Any]:
+        """Returns `gradients` divided by the loss scale, as in tf.keras.
+
+        Args:
+            gradients: List of tensors; None stays None, sparse gradients stay sparse. 16-bit
+                gradients come back in float32.
+
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8)
+        >>> gradient, none = opt.get_unscaled_gradients([ops.array(4.0), None])
+        >>> float(gradient), none
+        (0.5, None)
+        """
+        self._protocol.call("get_unscaled_gradients")
+        gradients = list(gradients)
+        return self._unscaled(gradients, [False] * len(gradients))
+
+    def _unscaled(self, gradients: list[Any], raw: list[bool]) -> list[Any]:
+        scale = ops.convert_to_tensor(self.dynamic_scale.value)
+        unscaled: list[Any] = backends.current().unscale(gradients, scale, raw)
+        return unscaled
+
+    def check_finite(self, grads: Sequence[Any]) -> Any:
+        """Returns a bool of shape (): no inf and no nan in `grads`; None is passed over."""
+        return backends.current().all_finite(list(grads))
+
+    def apply(self, grads: Iterable[Any], trainable_variables: Any = None) -> None:
+        """Unscales `grads` and takes a step with them, unless one is not finite.
+
+        Args:
+            grads: Gradients of the scaled loss (`scale_loss`), one a variable; None for a variable
+                that the loss does not depend on.
+            trainable_variables: The variables, in the same order; all that the optimizer was built
+                for if None.
+
+        Raises:
+            ValueError: A variable that the optimizer was not built for, or only None gradients.
+        """
+        self._warn(self._protocol.taken_as_scaled())
+        self._apply(list(grads), trainable_variables, scaled=True)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        name: str | None = None,
+        experimental_aggregate_gradients: bool = True,
+        *,
+        gradients_scaled: bool | None = None,
+    ) -> Any:
+        """Takes a step with (gradient, variable) pairs, unless a gradient is not finite.
+
+        Args:
+            grads_and_vars: Iterable of pairs; a None gradient is passed over, no pairs is no step.
+            name: Not used; accepted as in tf.keras.
+            experimental_aggregate_gradients: As in tf.keras. False, for gradients that are summed
+                over the replicas already, is possible with one replica only: Keras 3 sums them.
+            gradients_scaled: Whether these are gradients of the scaled loss. None asks the last
+                call: after `scale_loss` they are, after `get_scaled_loss` or
+                `get_unscaled_gradients` they are not. With neither they are taken as they are, and
+                a warning says so.
+
+        Returns:
+            `iterations`.
+        """
+        scaled, message = self._protocol.gradients_scaled(gradients_scaled)
+        self._warn(message)
+        if not experimental_aggregate_gradients and backends.current().replicas() > 1:
+            raise ValueError(
+                "experimental_aggregate_gradients=False is not possible with more than one "
+                "replica: Keras 3 optimizers always sum the gradients of the replicas. Hand over "
+                "the gradients of each replica."
+            )
+        pairs = list(grads_and_vars)
+        self._apply([g for g, _ in pairs], [v for _, v in pairs], scaled=scaled)
+        return self.iterations
+
+    def stateless_apply(
+        self, optimizer_variables: Any, grads: Any, trainable_variables: Any
+    ) -> tuple[list[Any], list[Any]]:
+        """`apply` without side effects, for functions that JAX transforms.
+
+        Args:
+            optimizer_variables: Values of `variables`, in their order.
+            grads: Gradients of the scaled loss, one for each variable the optimizer was built for.
+            trainable_variables: Values of these variables.
+
+        Returns:
+            The new values: (trainable_variables, optimizer_variables).
+
+        Raises:
+            ValueError: Not built, another number of values, or TensorFlow, where Keras has none.
+        """
+        values: tuple[list[Any], list[Any]] = keras.optimizers.Optimizer.stateless_apply(
+            self,
+            backends.current().stateless_values(optimizer_variables),
+            grads,
+            backends.current().stateless_values(trainable_variables),
+        )
+        return values
+
+    def stateless_scale_loss(self, optimizer_variables: Any, loss: Any) -> Any:
+        """`scale_loss` with the loss scale among `optimizer_variables`, values of `variables`."""
+        with keras.StatelessScope(zip(self.variables, optimizer_variables, strict=True)):
+            return self.scale_loss(loss)
+
+    def _apply(self, gradients: list[Any], variables: Any, *, scaled: bool) -> None:
+        if not gradients:
+            return
+        variables = self._resolve(gradients, variables)
+        raw = [bool(getattr(v, "overwrite_with_gradient", False)) for v in variables]
+        if scaled:
+            gradients = self._unscaled(gradients, raw)
+        if not self._settings.skip_nonfinite:
+            self.inner_optimizer.apply(gradients, variables)
+            return
+        # Of the unscaled ones: dividing keeps every inf and nan, and by less than 1 it adds some.
+        finite = self.check_finite(gradients)
+        for seen in self._observers:
+            seen.append(finite)
+        backends.current().apply_if(finite, self.inner_optimizer, gradients, variables)
+        if self._settings.count_skipped_steps:
+            self._count_skip(finite)
+        if self.dynamic:
+            self._update_scale(finite)
+
+    @contextlib.contextmanager
+    def observed(self) -> Iterator[list[Any]]:
+        """Yields a list that gets, at each step taken in the scope, whether it was finite.
+
+        Each is a bool tensor of shape (): inside a traced function, one of that trace. Empty where
+        nothing is checked (`skip_nonfinite=False`).
+        """
+        seen: list[Any] = []
+        self._observers.append(seen)
+        try:
+            yield seen
+        finally:
+            self._observers.remove(seen)
+
+    def _resolve(self, gradients: list[Any], given: Any) -> list[Any]:
+        if given is None:
+            if not self.built:
+                raise ValueError(
+                    "apply(grads) without variables needs a built optimizer: call "
+                    "`optimizer.build(model.trainable_variables)`, or hand over the variables."
+                )
+            given = self._trainable_variables
+        variables = list(given)
+        if len(gradients) != len(variables):
+            raise ValueError(
+                f"There are {len(gradients)} gradients for {len(variables)} variables; they must "
+                "match one to one (None for a variable without a gradient)."
+            )
+        if not self.built:
+            self.build(variables)
+        self._check_variables_are_known(variables)
+        if all(gradient is None for gradient in gradients):
+            paths = ", ".join(getattr(v, "path", v.name) for v in variables)
+            raise ValueError(f"No gradients provided for any variable: {paths}.")
+        return variables
+
+    def _count_skip(self, finite: Any) -> None:
+        inner = self.inner_optimizer
+        for optimizer in (inner, *getattr(inner, "optimizers", ())):
+            if optimizer.built and not optimizer.gradient_accumulation_steps:
+                counter = optimizer._iterations
+                counter.assign_add(ops.cast(ops.logical_not(finite), counter.dtype))
+
+    def _update_scale(self, finite: Any) -> None:
+        settings = self._settings
+        assert settings.dynamic_growth_steps is not None
+        scale, counter = next_scale(
+            ops.convert_to_tensor(self.dynamic_scale.value),
+            ops.convert_to_tensor(self.step_counter.value),
+            finite,
+            growth_steps=settings.dynamic_growth_steps,
+            growth_factor=settings.growth_factor,
+            backoff_factor=settings.backoff_factor,
+            min_scale=settings.min_scale,
+            max_scale=settings.max_scale,
+        )
+        self.dynamic_scale.assign(scale)
+        self.step_counter.assign(counter)
+
+    def _warn(self, message: str | None) -> None:
+        if message is not None:
+            warnings.warn(message, stacklevel=3)
+
+    # -- serialization ---------------------------------------------------------------------------
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, JSON-serializable.
+
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), dynamic=False, initial_scale=128)
+        >>> config = opt.get_config()
+        >>> config["dynamic"], config["initial_scale"], config["dynamic_growth_steps"]
+        (False, 128.0, None)
+        >>> LossScaleOptimizer.from_config(config).initial_scale
+        128.0
+        """
+        return {
+            "name": self.name,
+            "inner_optimizer": serialized(self.inner_optimizer),
+            **self._settings.as_config(),
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Returns an optimizer from a config; the config is left as it was.
+
+        Takes what `get_config` returns, what Keras 3's LossScaleOptimizer and the ones of
+        TensorFlow 2.1 to 2.15 return.
+        """
+        arguments = dict(config)
+        inner = arguments.get("inner_optimizer")
+        if not isinstance(inner, keras.optimizers.Optimizer):
+            from keras_mp.compat import configs  # late: the one arrow from the core to the past
+
+            if configs.is_legacy(arguments):
+                arguments = dict(configs.convert_loss_scale_config(arguments).config)
+            inner = keras.saving.deserialize_keras_object(
+                arguments.pop("inner_optimizer"), custom_objects=custom_objects
+            )
+        arguments.pop("inner_optimizer", None)
+        # Keras 3 wrote the options of its base class too, at their defaults: they mean nothing.
+        for option, default in BASE_OPTIONS.items():
+            if option in arguments and arguments[option] == default:
+                del arguments[option]
+        return cls(inner, **arguments)
+
+
+# The public home: what a config, a pickle and the documentation name.
+LossScaleOptimizer.__module__ = "keras_mp"
+keras.saving.register_keras_serializable(package="keras_mp")(LossScaleOptimizer)

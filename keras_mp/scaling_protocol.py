@@ -1,0 +1,94 @@
+"""Whether `apply_gradients` was handed scaled gradients: bookkeeping of calls, no framework.
+
+Keras 3's trainers call `scale_loss` and hand over scaled gradients; loops written for tf.keras
+call `get_scaled_loss` and `get_unscaled_gradients` and hand over unscaled ones. The last call
+decides, and the decision sticks, because a traced function makes its calls only once.
+"""
+
+KERAS_3 = frozenset({"scale_loss"})
+KERAS_2 = frozenset({"get_scaled_loss", "get_unscaled_gradients"})
+
+NEITHER = (
+    "LossScaleOptimizer.apply_gradients was called, but neither scale_loss nor get_scaled_loss "
+    "was: the loss is not scaled, and the gradients are applied as they are. Add "
+    "`loss = optimizer.scale_loss(loss)` before computing the gradients, or say "
+    "`apply_gradients(..., gradients_scaled=False)` if this is meant."
+)
+NOT_UNSCALED = (
+    "LossScaleOptimizer.get_scaled_loss was called, but get_unscaled_gradients was not: the "
+    "gradients are applied as they are, too large by the loss scale. Add "
+    "`gradients = optimizer.get_unscaled_gradients(gradients)` before apply_gradients."
+)
+MIXED = (
+    "LossScaleOptimizer: scale_loss (Keras 3) and get_scaled_loss / get_unscaled_gradients "
+    "(Keras 2) were both called in one step; the last call decides whether the gradients are "
+    "taken as scaled. Use one pair, or say `apply_gradients(..., gradients_scaled=True)` or False."
+)
+AMBIGUOUS = (
+    "LossScaleOptimizer.apply_gradients cannot tell whether these gradients are scaled: both "
+    "protocols were used with this optimizer, and no call was seen since the last step (the "
+    "functions that call them are traced already). Say `apply_gradients(..., "
+    "gradients_scaled=True)` or False."
+)
+NEVER_SCALED = (
+    "LossScaleOptimizer was handed gradients to divide by the loss scale, but scale_loss was never "
+    "called: the steps are too small by the loss scale. Add `loss = optimizer.scale_loss(loss)` "
+    "before computing the gradients."
+)
+TWICE_UNSCALED = (
+    "LossScaleOptimizer.apply divides gradients by the loss scale, but get_unscaled_gradients has "
+    "done so already. Use apply_gradients, or leave out get_unscaled_gradients."
+)
+
+
+class ScalingProtocol:
+    """Remembers the protocol calls of one optimizer.
+
+    >>> protocol = ScalingProtocol()
+    >>> protocol.call("scale_loss")
+    >>> protocol.gradients_scaled(None)
+    (True, None)
+    """
+
+    def __init__(self) -> None:
+        self._scaled: bool | None = None
+        self._ever: set[str] = set()
+        self._since_step: set[str] = set()
+        self._said: set[str] = set()
+
+    def call(self, name: str) -> None:
+        """Notes a call of one of the three methods."""
+        self._scaled = name in KERAS_3
+        self._ever.add(name)
+        self._since_step.add(name)
+
+    def gradients_scaled(self, explicit: bool | None) -> tuple[bool, str | None]:
+        """Returns, for `apply_gradients`, whether they are scaled, and a warning or None."""
+        calls, self._since_step = self._since_step, set()
+        if explicit is not None:
+            return explicit, None
+        if self._scaled is None:
+            return False, self._once(NEITHER)
+        message = None
+        if calls & KERAS_3 and calls & KERAS_2:
+            message = MIXED
+        elif not calls and self._ever & KERAS_3 and self._ever & KERAS_2:
+            message = AMBIGUOUS
+        elif "get_scaled_loss" in calls and "get_unscaled_gradients" not in calls:
+            message = NOT_UNSCALED
+        return self._scaled, message and self._once(message)
+
+    def taken_as_scaled(self) -> str | None:
+        """Returns, for `apply`, which always takes scaled gradients, a warning or None."""
+        calls, self._since_step = self._since_step, set()
+        if "get_unscaled_gradients" in calls:
+            return self._once(TWICE_UNSCALED)
+        if not self._ever & {"scale_loss", "get_scaled_loss"}:
+            return self._once(NEVER_SCALED)
+        return None
+
+    def _once(self, message: str) -> str | None:
+        if message in self._said:
+            return None
+        self._said.add(message)
+        return message

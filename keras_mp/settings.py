@@ -1,0 +1,197 @@
+"""What a loss scaler is told at construction, checked: pure Python, no framework.
+
+`LossScaleOptimizer.__init__` hands its arguments to `Settings.checked`; nothing else validates.
+"""
+
+import math
+import numbers
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+INITIAL_SCALE = 2.0**15
+GROWTH_STEPS = 2000
+
+# Options of keras.optimizers.Optimizer, with their defaults, that belong to the optimizer inside.
+BASE_OPTIONS = {
+    "weight_decay": None,
+    "clipnorm": None,
+    "global_clipnorm": None,
+    "clipvalue": None,
+    "use_ema": False,
+    "ema_momentum": 0.99,
+    "ema_overwrite_frequency": None,
+    "loss_scale_factor": None,
+    "gradient_accumulation_steps": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The checked arguments of a LossScaleOptimizer.
+
+    >>> Settings.checked().initial_scale
+    32768.0
+    >>> Settings.checked(dynamic=False)
+    Traceback (most recent call last):
+    ValueError: initial_scale must be given when dynamic=False, such as initial_scale=1024.
+    """
+
+    dynamic: bool
+    initial_scale: float
+    dynamic_growth_steps: int | None
+    growth_factor: float
+    backoff_factor: float
+    min_scale: float
+    max_scale: float | None
+    hysteresis: int
+    count_skipped_steps: bool
+    skip_nonfinite: bool
+
+    @classmethod
+    def checked(
+        cls,
+        dynamic: Any = True,
+        initial_scale: Any = None,
+        dynamic_growth_steps: Any = None,
+        growth_factor: Any = 2.0,
+        backoff_factor: Any = 0.5,
+        min_scale: Any = 1.0,
+        max_scale: Any = None,
+        hysteresis: Any = 1,
+        count_skipped_steps: Any = True,
+        skip_nonfinite: Any = True,
+    ) -> Self:
+        """Returns the settings, defaults filled in; raises TypeError or ValueError."""
+        if not _is_bool(dynamic):
+            raise TypeError(
+                f"dynamic must be True or False, as in tf.keras, but got {dynamic!r}. If this is "
+                "an initial scale (keras.optimizers.LossScaleOptimizer takes initial_scale and "
+                "dynamic_growth_steps as 2nd and 3rd positional arguments), name it: "
+                f"LossScaleOptimizer(optimizer, initial_scale={dynamic!r})."
+            )
+        for name, flag in (
+            ("count_skipped_steps", count_skipped_steps),
+            ("skip_nonfinite", skip_nonfinite),
+        ):
+            if not _is_bool(flag):
+                raise TypeError(f"{name} must be True or False, but got {flag!r}.")
+        if not dynamic and initial_scale is None:
+            raise ValueError(
+                "initial_scale must be given when dynamic=False, such as initial_scale=1024."
+            )
+        if not dynamic and dynamic_growth_steps is not None:
+            raise ValueError(
+                "dynamic_growth_steps must be None when dynamic=False (a fixed scale never "
+                f"grows), but got {dynamic_growth_steps!r}."
+            )
+        if dynamic and not skip_nonfinite:
+            raise ValueError(
+                "skip_nonfinite=False needs dynamic=False: a dynamic scale shrinks by skipping "
+                "the steps whose gradients are not finite."
+            )
+        scale = (
+            INITIAL_SCALE if initial_scale is None else _positive("initial_scale", initial_scale)
+        )
+        low = _positive("min_scale", min_scale)
+        high = None if max_scale is None else _positive("max_scale", max_scale)
+        if high is not None and low > high:
+            raise ValueError(
+                f"min_scale must not exceed max_scale, but got min_scale={low} and "
+                f"max_scale={high}."
+            )
+        if dynamic and (scale < low or (high is not None and scale > high)):
+            raise ValueError(
+                f"initial_scale must lie between min_scale and max_scale, but got "
+                f"initial_scale={scale}, min_scale={low}, max_scale={high}. Set "
+                f"{'min_scale' if scale < low else 'max_scale'}={scale} to start there."
+            )
+        growth = _number("growth_factor", growth_factor)
+        if not (growth > 1 and math.isfinite(growth)):
+            raise ValueError(f"growth_factor must be greater than 1, but got {growth_factor!r}.")
+        backoff = _number("backoff_factor", backoff_factor)
+        if not 0 < backoff < 1:
+            raise ValueError(
+                f"backoff_factor must lie between 0 and 1, but got {backoff_factor!r}."
+            )
+        if hysteresis != 1 or _is_bool(hysteresis):
+            raise ValueError(
+                f"hysteresis must be 1 in this version (shrink at every overflow), but got "
+                f"{hysteresis!r}."
+            )
+        steps = None
+        if dynamic:
+            steps = growth_steps(
+                GROWTH_STEPS if dynamic_growth_steps is None else dynamic_growth_steps
+            )
+        return cls(
+            dynamic=bool(dynamic),
+            initial_scale=scale,
+            dynamic_growth_steps=steps,
+            growth_factor=growth,
+            backoff_factor=backoff,
+            min_scale=low,
+            max_scale=high,
+            hysteresis=1,
+            count_skipped_steps=bool(count_skipped_steps),
+            skip_nonfinite=bool(skip_nonfinite),
+        )
+
+    def with_growth_steps(self, value: Any) -> Self:
+        """Returns a copy with another number of growth steps."""
+        return replace(self, dynamic_growth_steps=growth_steps(value))
+
+    def as_config(self) -> dict[str, Any]:
+        """Returns the arguments by name, as JSON-serializable values."""
+        return asdict(self)
+
+
+def growth_steps(value: Any) -> int:
+    """Returns `value` as a number of optimizer steps, at least 1.
+
+    >>> growth_steps(500)
+    500
+    >>> growth_steps(0)
+    Traceback (most recent call last):
+    ValueError: dynamic_growth_steps must be an integer of at least 1, but got 0.
+    """
+    whole = isinstance(value, numbers.Real) and not _is_bool(value) and value == value // 1
+    if not whole or value < 1:
+        raise ValueError(
+            f"dynamic_growth_steps must be an integer of at least 1, but got {value!r}."
+        )
+    return int(value)
+
+
+def unknown_keywords(names: Any) -> TypeError:
+    """Returns the error for keywords that the constructor does not take, each with the remedy."""
+    parts = []
+    for name in names:
+        if name == "loss_scale_factor":
+            parts.append("loss_scale_factor (write dynamic=False, initial_scale=...)")
+        elif name in (*BASE_OPTIONS, "learning_rate", "lr", "decay"):
+            parts.append(f"{name} (set it on the inner optimizer)")
+        elif name == "loss_scale":
+            parts.append(
+                "loss_scale (write initial_scale=..., with dynamic=False when it is a fixed number)"
+            )
+        else:
+            parts.append(name)
+    return TypeError(f"LossScaleOptimizer does not take {', '.join(parts)}.")
+
+
+def _is_bool(value: Any) -> bool:
+    # np.bool_ is not a subclass of bool; its class name is bool_ (NumPy 1) or bool (NumPy 2).
+    return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
+
+
+def _number(name: str, value: Any) -> float:
+    if _is_bool(value) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, but got {value!r}.")
+    return float(value)
+
+
+def _positive(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if not (0 < number <= 3.4028234663852886e38):
+        raise ValueError(f"{name} must be positive and finite in float32, but got {value!r}.")
+    return number

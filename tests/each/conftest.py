@@ -1,0 +1,99 @@
+"""Small models and data, and a way to fit them twice: once by us, once by an oracle."""
+
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+BATCH, BATCHES = 8, 8
+
+
+def pytest_report_header():
+    return f"keras {keras.__version__} on {keras.backend.backend()}"
+
+
+@pytest.fixture(autouse=True)
+def _same_start():
+    """Global state that a test may change is put back."""
+    keras.utils.set_random_seed(0)
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture(scope="session")
+def backend():
+    return keras.backend.backend()
+
+
+@pytest.fixture(scope="session")
+def data():
+    """(x, y) of BATCHES batches of BATCH rows: x (64, 4), y (64, 1), float32."""
+    random = np.random.RandomState(0)
+    x = random.randn(BATCH * BATCHES, 4).astype("float32")
+    return x, 0.5 * x.sum(1, keepdims=True)
+
+
+@pytest.fixture(scope="session")
+def with_nan(data):
+    """The data with a nan in batch 3, and the same without batch 3."""
+    x, y = data
+    bad = x.copy()
+    bad[3 * BATCH] = np.nan
+    keep = np.r_[: 3 * BATCH, 4 * BATCH : len(x)]
+    return (bad, y), (x[keep], y[keep])
+
+
+@pytest.fixture(scope="session")
+def make_model():
+    """A function of a dtype policy that returns the same small model each time."""
+
+    def make(policy="float32", *more):
+        keras.utils.set_random_seed(1)
+        x = inputs = keras.Input((4,))
+        x = keras.layers.Dense(8, activation="relu", dtype=policy, name="hidden")(x)
+        for layer in more:
+            x = layer(x)
+        return keras.Model(inputs, keras.layers.Dense(1, dtype=policy, name="out")(x))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def fit(make_model):
+    """A function that trains the small model for an epoch and returns it."""
+
+    def run(optimizer, x, y, *, policy="float32", epochs=1, model=None, callbacks=None, **compile):
+        model = model or make_model(policy)
+        model.compile(optimizer, keras.losses.MeanSquaredError(), **compile)
+        model.fit(
+            x, y, batch_size=BATCH, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks
+        )
+        return model
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def weights():
+    """A function that returns all numbers of the trainable weights, as one float64 array."""
+
+    def get(model):
+        return np.concatenate(
+            [ops.convert_to_numpy(v).astype("float64").ravel() for v in model.trainable_weights]
+        )
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def state():
+    """A function that returns the bytes of every variable given."""
+
+    def get(variables):
+        return [ops.convert_to_numpy(v).tobytes() for v in variables]
+
+    return get

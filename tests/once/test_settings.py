@@ -1,0 +1,118 @@
+"""Every argument of the constructor: what is taken, what is refused, and with which words."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from keras_mp.settings import Settings, unknown_keywords
+
+DEFAULTS = {
+    "dynamic": True,
+    "initial_scale": 32768.0,
+    "dynamic_growth_steps": 2000,
+    "growth_factor": 2.0,
+    "backoff_factor": 0.5,
+    "min_scale": 1.0,
+    "max_scale": None,
+    "hysteresis": 1,
+    "count_skipped_steps": True,
+    "skip_nonfinite": True,
+}
+
+
+def test_defaults_are_those_of_tensorflow():
+    assert Settings.checked().as_config() == DEFAULTS
+
+
+def test_fixed_scale_has_no_growth():
+    settings = Settings.checked(dynamic=False, initial_scale=128)
+    assert (settings.initial_scale, settings.dynamic_growth_steps) == (128.0, None)
+
+
+def test_numpy_scalars_become_python_numbers():
+    settings = Settings.checked(
+        np.bool_(True), np.float32(4.0), np.int64(7), max_scale=np.float64(8.0)
+    )
+    assert {k: type(v).__module__ for k, v in settings.as_config().items()} == dict.fromkeys(
+        DEFAULTS, "builtins"
+    )
+
+
+@pytest.mark.parametrize("dynamic", [1024.0, 1, "dynamic", None, 0])
+def test_dynamic_must_be_a_bool(dynamic):
+    with pytest.raises(TypeError, match=r"dynamic must be True or False.*initial_scale="):
+        Settings.checked(dynamic)
+
+
+@pytest.mark.parametrize("value", [0, -8, float("inf"), float("nan"), 1e39])
+@pytest.mark.parametrize("name", ["initial_scale", "min_scale", "max_scale"])
+def test_scales_must_be_positive_and_finite(name, value):
+    with pytest.raises(ValueError, match=rf"{name} must be positive and finite.*got"):
+        Settings.checked(**{name: value})
+
+
+@pytest.mark.parametrize("value", ["1024", True, [1.0], 1j])
+def test_scales_must_be_numbers(value):
+    with pytest.raises(TypeError, match="initial_scale must be a number"):
+        Settings.checked(initial_scale=value)
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.5, "2", True, float("nan"), float("inf")])
+def test_growth_steps_must_be_a_whole_number(value):
+    with pytest.raises(ValueError, match="dynamic_growth_steps must be an integer of at least 1"):
+        Settings.checked(dynamic_growth_steps=value)
+
+
+REFUSED = {
+    "no fixed scale": ({"dynamic": False}, "initial_scale must be given"),
+    "growth of a fixed scale": (
+        {"dynamic": False, "initial_scale": 2, "dynamic_growth_steps": 3},
+        "dynamic_growth_steps must be None",
+    ),
+    "growth factor": ({"growth_factor": 1.0}, "growth_factor must be greater than 1"),
+    "growth factor inf": ({"growth_factor": float("inf")}, "growth_factor must be"),
+    "backoff factor": ({"backoff_factor": 1.0}, "backoff_factor must lie between 0 and 1"),
+    "backoff zero": ({"backoff_factor": 0.0}, "backoff_factor must lie between 0 and 1"),
+    "min above max": ({"min_scale": 8, "max_scale": 4}, "min_scale must not exceed max_scale"),
+    "below the floor": ({"initial_scale": 0.5}, "Set min_scale=0.5"),
+    "above the cap": ({"initial_scale": 8, "max_scale": 4}, "Set max_scale=8.0"),
+    "hysteresis": ({"hysteresis": 2}, "hysteresis must be 1"),
+    "no guard of a dynamic scale": ({"skip_nonfinite": False}, "needs dynamic=False"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), REFUSED.values(), ids=REFUSED)
+def test_refuses(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        Settings.checked(**arguments)
+
+
+def test_fixed_scale_is_not_bound_by_the_limits():
+    assert Settings.checked(dynamic=False, initial_scale=0.5).initial_scale == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("clipnorm", "set it on the inner optimizer"),
+        ("use_ema", "set it on the inner optimizer"),
+        ("loss_scale", "write initial_scale="),
+        ("loss_scale_factor", "write dynamic=False, initial_scale="),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_unknown_keywords_are_named(name, remedy):
+    error = unknown_keywords([name])
+    assert isinstance(error, TypeError)
+    assert name in str(error)
+    assert remedy in str(error)
+
+
+@pytest.mark.parametrize(("module", "loads_keras"), [("settings", 0), ("loss_scale", 1)])
+def test_needs_no_keras(module, loads_keras):
+    # The second case checks the probe: it must be able to say yes.
+    probe = f"import sys, keras_mp.{module}; sys.exit('keras' in sys.modules)"
+    environment = {"KERAS_BACKEND": "numpy", "PATH": ""}
+    assert subprocess.run([sys.executable, "-c", probe], env=environment).returncode == loads_keras
