@@ -88,7 +88,15 @@ class DelegatesToInnerOptimizer:
             )
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
-        """Excludes variables from the inner optimizer's weight decay; call it before `build`."""
+        """Excludes variables from the inner optimizer's weight decay.
+
+        Raises:
+            ValueError: The optimizer is built.
+        """
+        if self.inner_optimizer.built:
+            raise ValueError(
+                "exclude_from_weight_decay must be called before the optimizer is built."
+            )
         self.inner_optimizer.exclude_from_weight_decay(var_list=var_list, var_names=var_names)
 
     def finalize_variable_values(self, var_list: Any) -> None:

@@ -1,0 +1,147 @@
+"""What LossScaleOptimizer wraps, what it refuses and with which words."""
+
+import keras
+import pytest
+
+from keras_mp import LossScaleOptimizer
+
+
+def sgd(**options):
+    return keras.optimizers.SGD(0.1, **options)
+
+
+def test_is_a_loss_scale_optimizer_of_keras():
+    """So compile does not wrap it again, and isinstance checks of Keras hold."""
+    assert isinstance(LossScaleOptimizer(sgd()), keras.optimizers.LossScaleOptimizer)
+
+
+def test_properties_of_a_dynamic_scale():
+    opt = LossScaleOptimizer(sgd(), initial_scale=8, dynamic_growth_steps=5)
+    assert opt.dynamic is True
+    assert (opt.initial_scale, opt.dynamic_growth_steps) == (8.0, 5)
+    assert keras.ops.is_tensor(opt.loss_scale)
+    assert keras.backend.standardize_dtype(opt.loss_scale.dtype) == "float32"
+    assert tuple(opt.loss_scale.shape) == tuple(opt.dynamic_counter.shape) == ()
+    assert (float(opt.loss_scale), int(opt.dynamic_counter)) == (8.0, 0)
+
+
+def test_properties_of_a_fixed_scale():
+    opt = LossScaleOptimizer(sgd(), False, 128)
+    assert opt.dynamic is False
+    assert (float(opt.loss_scale), opt.dynamic_counter, opt.dynamic_growth_steps) == (
+        128.0,
+        None,
+        None,
+    )
+    with pytest.raises(ValueError, match="fixed"):
+        opt.dynamic_growth_steps = 3
+
+
+def test_keras_2_positional_order():
+    opt = LossScaleOptimizer(sgd(), True, 64.0, 7)
+    assert (opt.dynamic, opt.initial_scale, opt.dynamic_growth_steps) == (True, 64.0, 7)
+
+
+def test_keras_3_positional_order_is_refused_with_the_remedy():
+    with pytest.raises(TypeError, match=r"LossScaleOptimizer\(optimizer, initial_scale=1024\.0\)"):
+        LossScaleOptimizer(sgd(), 1024.0)
+
+
+def test_refuses_itself():
+    with pytest.raises(TypeError, match="scaled twice"):
+        LossScaleOptimizer(LossScaleOptimizer(sgd()))
+    with pytest.raises(TypeError, match="scaled twice"):
+        LossScaleOptimizer(keras.optimizers.LossScaleOptimizer(sgd()))
+
+
+def test_refuses_an_inner_optimizer_that_is_wrapped():
+    inner = sgd()
+    wrapper = LossScaleOptimizer(inner)
+    with pytest.raises(ValueError, match="already wrapped"):
+        LossScaleOptimizer(inner)
+    assert wrapper.inner_optimizer is inner
+
+
+def fake(module):
+    return type("Adam", (), {"__module__": module})()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("sgd", r"keras\.optimizers\.get\('sgd'\)"),
+        (None, "NoneType"),
+        (lambda g: g, "function"),
+        (keras.optimizers.Adam, r"the class Adam; write Adam\(\)"),
+        (fake("tf_keras.src.optimizers.adam"), "Keras 2 optimizer"),
+        (fake("tensorflow.python.keras.optimizer_v2.adam"), "TensorFlow optimizer"),
+        (fake("torch.optim.adam"), "PyTorch optimizer"),
+        (fake("optax._src.base"), "optax"),
+    ],
+)
+def test_refuses_what_is_no_keras_optimizer(given, words):
+    with pytest.raises(TypeError, match=f"inner_optimizer must be.*{words}"):
+        LossScaleOptimizer(given)
+
+
+def test_refuses_unknown_keywords():
+    with pytest.raises(TypeError, match=r"clipnorm \(set it on the inner optimizer\), foo"):
+        LossScaleOptimizer(sgd(), clipnorm=1.0, foo=2)
+
+
+def test_a_loss_scale_factor_is_cleared_with_a_warning():
+    inner = sgd(loss_scale_factor=128.0)
+    with pytest.warns(UserWarning, match=r"loss_scale_factor=128\.0.*cleared.*initial_scale=128"):
+        opt = LossScaleOptimizer(inner)
+    assert inner.loss_scale_factor is None
+    assert opt.loss_scale_factor is None
+    with pytest.raises(ValueError, match="dynamic=False, initial_scale="):
+        opt.loss_scale_factor = 4.0
+
+
+def test_a_refused_argument_leaves_the_inner_optimizer_free():
+    inner = sgd(loss_scale_factor=128.0)
+    with pytest.raises(ValueError, match="initial_scale"):
+        LossScaleOptimizer(inner, initial_scale=-1)
+    assert inner.loss_scale_factor == 128.0
+    inner.loss_scale_factor = None
+    LossScaleOptimizer(inner)
+
+
+def test_inner_optimizer_cannot_be_replaced():
+    opt = LossScaleOptimizer(sgd())
+    with pytest.raises(AttributeError, match="cannot be replaced"):
+        opt.inner_optimizer = sgd()
+
+
+def test_build_is_idempotent():
+    variable = keras.Variable([1.0])
+    opt = LossScaleOptimizer(sgd(momentum=0.9), initial_scale=8.0)
+    opt.build([variable])
+    opt.dynamic_scale.assign(2.0)
+    before = len(opt.variables)
+    opt.build([variable])
+    assert (len(opt.variables), float(opt.loss_scale)) == (before, 2.0)
+
+
+def test_build_for_other_variables_than_the_inner_optimizer_is_refused():
+    inner = sgd()
+    inner.build([keras.Variable([1.0])])
+    with pytest.raises(ValueError, match=r"built for 1 other variables than these 2"):
+        LossScaleOptimizer(inner).build([keras.Variable(1.0), keras.Variable(2.0)])
+
+
+def test_order_of_variables():
+    """The order in which Keras' own class keeps and saves them."""
+    variable = keras.Variable([1.0])
+    ours = LossScaleOptimizer(sgd(momentum=0.9))
+    theirs = keras.optimizers.LossScaleOptimizer(sgd(momentum=0.9))
+    for opt in (ours, theirs):
+        opt.build([variable])
+    assert [v.name for v in ours.variables] == [v.name for v in theirs.variables]
+    assert [v.name for v in ours.variables[:4]] == [
+        "iteration",
+        "learning_rate",
+        "step_counter",
+        "dynamic_scale",
+    ]

@@ -1,0 +1,117 @@
+"""`minimize`, `compute_gradients` and `get_gradients` on every backend."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_mp import LossScaleOptimizer
+
+
+def lso(rate=0.25, **settings):
+    return LossScaleOptimizer(keras.optimizers.SGD(rate), **settings)
+
+
+def test_minimize_one_variable():
+    opt = lso()
+    var = keras.Variable(1.0)
+    iterations = opt.minimize(lambda: var**2, var_list=var)
+    assert var.numpy() == 0.5
+    assert int(iterations) == int(opt.iterations) == 1
+
+
+def test_minimize_several_variables():
+    opt = lso()
+    a, b = keras.Variable([1.0, 2.0]), keras.Variable(3.0)
+    opt.minimize(lambda: ops.sum(a * a) + b, [a, b])
+    assert (a.numpy().tolist(), float(b.numpy())) == ([0.5, 1.0], 2.75)
+
+
+def test_var_list_as_a_callable():
+    opt, var = lso(), keras.Variable(1.0)
+    opt.minimize(lambda: var**2, lambda: [var])
+    assert var.numpy() == 0.5
+
+
+def test_vector_loss_is_summed_and_weighted():
+    opt, var = lso(), keras.Variable([1.0, 1.0])
+    opt.minimize(lambda: var * 2.0, var, grad_loss=ops.array([1.0, 0.5]))
+    assert var.numpy().tolist() == [0.5, 0.75]
+
+
+def test_minimize_skips_an_overflow():
+    opt, var = lso(initial_scale=8.0), keras.Variable(1.0)
+    opt.minimize(lambda: var * float("inf"), var)
+    assert (float(var.numpy()), float(opt.loss_scale)) == (1.0, 4.0)
+
+
+def test_a_float16_loss_is_scaled_in_float32():
+    """4 * 2**15 does not fit float16, and 2**-20 * 2**15 does."""
+    opt, var = lso(), keras.Variable(2.0)
+    opt.minimize(lambda: ops.cast(var * var, "float16"), var)
+    assert var.numpy() == 1.0
+
+
+def test_minimize_agrees_with_the_closed_form():
+    random = np.random.RandomState(0)
+    x, y = random.randn(20, 3).astype("float32"), random.randn(20, 1).astype("float32")
+    w, start = keras.Variable(np.ones((3, 1), "float32")), np.ones((3, 1))
+    opt = lso(0.1)
+    for _ in range(5):
+        opt.minimize(lambda: ops.mean(ops.square(ops.subtract(ops.matmul(x, w), y))), w)
+        start = start - 0.1 * 2 * x.T @ (x @ start - y) / len(x)
+    assert w.numpy() == pytest.approx(start, rel=1e-5)
+
+
+def test_compute_gradients_then_apply():
+    opt, var = lso(), keras.Variable(3.0)
+    pairs = opt.compute_gradients(lambda: var**2, [var])
+    assert [(float(g), v is var) for g, v in pairs] == [(6.0, True)]
+    opt.apply_gradients(pairs, gradients_scaled=False)
+    assert var.numpy() == 1.5
+
+
+def test_get_gradients():
+    opt, var = lso(), keras.Variable(3.0)
+    assert [float(g) for g in opt.get_gradients(lambda: var**2, [var])] == [6.0]
+
+
+def test_side_effects_of_the_loss_are_kept():
+    """Seeds and moving statistics that the loss assigns, on JAX too."""
+    opt, var = lso(), keras.Variable(1.0)
+    calls = keras.Variable(0.0, trainable=False)
+
+    def loss():
+        calls.assign(calls + 1.0)
+        return var**2
+
+    opt.minimize(loss, var)
+    opt.minimize(loss, var)
+    assert (float(calls.numpy()), float(var.numpy())) == (2.0, 0.25)
+
+
+def test_a_layer_with_batch_statistics(make_model, data):
+    model = make_model("mixed_float16", keras.layers.BatchNormalization())
+    opt = lso(0.01)
+    x, y = data
+    start = model.layers[2].moving_mean.numpy()
+    for _ in range(3):
+        opt.minimize(
+            lambda: ops.mean(ops.square(ops.subtract(model(x, training=True), y))),
+            model.trainable_variables,
+        )
+    assert not np.array_equal(start, model.layers[2].moving_mean.numpy())
+    assert int(opt.iterations) == 3
+
+
+def test_a_tensor_needs_its_tape(backend):
+    opt, var = lso(), keras.Variable(1.0)
+    with pytest.raises(TypeError, match="loss must be a callable"):
+        opt.minimize(var**2, var)
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            loss = var.value**2
+        opt.minimize(loss, [var], tape=tape)
+        assert var.numpy() == 0.5
