@@ -4,10 +4,9 @@ Public names load on first use: importing keras_mp neither imports keras nor cho
 """
 
 import importlib
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-import wrapt
+from keras_mp import after_import
 
 if TYPE_CHECKING:
     from keras_mp.auto_wrapping import auto_wrap
@@ -58,7 +57,9 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-@wrapt.when_imported("keras")
-def _register(keras: ModuleType) -> None:
+def _register() -> None:
     # So that `keras.saving.load_model` knows our class before anybody has touched its name.
     importlib.import_module("keras_mp.loss_scale_optimizer")
+
+
+after_import.call("keras", _register)

@@ -160,7 +160,7 @@ def _from_keras(theirs: Any) -> LossScaleOptimizer:
         name=theirs.name,
     )
     if theirs.built and not ours.built:
-        ours.build(theirs._trainable_variables)
+        ours.build(theirs.inner_optimizer._trainable_variables)
         ours.step_counter.assign(theirs.step_counter)
         ours.dynamic_scale.assign(theirs.dynamic_scale)
     return ours

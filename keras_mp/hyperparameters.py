@@ -12,7 +12,8 @@ from keras_mp.settings import BASE_OPTIONS
 _ALWAYS = ("learning_rate", *(name for name in BASE_OPTIONS if name != "loss_scale_factor"))
 
 # What each optimizer of TensorFlow 2.4 (python/keras/optimizer_v2) made a hyperparameter with
-# `_set_hyper`. learning_rate is in every one; `decay` ended with Keras 3.
+# `_set_hyper`. learning_rate is in every one; `decay` ended with Keras 3. MultiOptimizer is of
+# Keras 3; it is here because its get_config() serializes what it holds, and it has none.
 KERAS_2: dict[str, tuple[str, ...]] = {
     "SGD": ("momentum",),
     "Adam": ("beta_1", "beta_2"),
@@ -22,6 +23,7 @@ KERAS_2: dict[str, tuple[str, ...]] = {
     "RMSprop": ("rho", "momentum"),
     "Adadelta": ("rho",),
     "Adagrad": (),
+    "MultiOptimizer": (),
     "Ftrl": (
         "learning_rate_power",
         "l1_regularization_strength",

@@ -14,6 +14,7 @@ import keras
 from keras import ops
 
 from keras_mp import backends, hyperparameters
+from keras_mp.backends import devices
 from keras_mp.delegation import DelegatesToInnerOptimizer
 from keras_mp.inner_optimizer import check_inner_optimizer, serialized
 from keras_mp.loss_scale import next_scale
@@ -280,6 +281,7 @@ class LossScaleOptimizer(
             {self._var_key(variable): i for i, variable in enumerate(variables)},
         )
         self.built = True
+        devices.warn_if_still_undecided()
         if self._pending is not None:
             pending, self._pending = self._pending, None
             self.load_own_variables(pending)

@@ -50,13 +50,21 @@ def install(
         original(model, *args, **kwargs)
         after_compile(model, seen, bound.arguments["auto_scale_loss"])
 
+    building: list[Any] = []
+
     def hooked_build(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-        original(model, *args, **kwargs)
+        building.append(model)
+        try:
+            original(model, *args, **kwargs)
+        finally:
+            building.remove(model)
         after_build(model)
 
     def hooked_loss(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         # TensorFlow builds layers while it traces the step: this is the first call after that.
-        after_build(model)
+        # A symbolic build calls it too, where no variable can be made.
+        if model not in building:
+            after_build(model)
         return original(model, *args, **kwargs)
 
     undo = [

@@ -1,0 +1,54 @@
+"""Calls a function once another package has been imported, without importing it.
+
+wrapt.when_imported does the same; its import alone takes 0.07 s, half of what `keras-mp --help`
+may take.
+"""
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+
+def call(name: str, function: Callable[[], None]) -> None:
+    """Calls `function` after the package `name` is imported: now, if it is already.
+
+    >>> call("sys", lambda: print("called"))
+    called
+    """
+    if name in sys.modules:
+        function()
+    else:
+        sys.meta_path.insert(0, _Finder(name, function))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, name: str, function: Callable[[], None]) -> None:
+        self._name = name
+        self._function = function
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    self._follow(spec.loader)
+                return spec
+        return None
+
+    def _follow(self, loader: importlib.abc.Loader) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            # Only now: whoever just looks for the package, or fails to import it, comes again.
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._function()
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]

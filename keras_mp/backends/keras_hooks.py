@@ -1,0 +1,121 @@
+"""Makes Keras ask keras_mp for its dtype policy, in every thread.
+
+Knows where Keras and Python keep what a thread sees; `keras_mp/policy.py` decides what it is.
+From keras.src, because Keras has no public way to see each read and write of its policy:
+
+- `backend.common.global_state`, the per-thread state behind `keras.config.dtype_policy`. Keras
+  looks up `get_global_attribute` and `set_global_attribute` in that module at each call, so
+  replacing them there reaches every layer that Keras builds.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+try:
+    from keras.src.backend.common import global_state
+except ImportError:  # `install` says what it means
+    global_state = None
+
+_KERAS = "dtype_policy"
+_OURS = "keras_mp_policy_events"
+_INHERITED = "_keras_mp_scopes"
+
+_installing = threading.Lock()
+_get: Callable[..., Any] | None = None
+_set: Callable[[str, Any], None] | None = None
+
+
+def install(read: Callable[[], Any], wrote: Callable[[Any], None]) -> None:
+    """Sends every read and write of Keras' dtype policy to us; only the first call does anything.
+
+    Args:
+        read: Returns the policy of the calling thread, the same object until something changes.
+        wrote: Called with each policy that Keras would have stored for the calling thread.
+
+    Raises:
+        RuntimeError: This Keras keeps its policy where we do not find it.
+    """
+    global _get, _set
+    with _installing:
+        if _get is not None:
+            return
+        get = getattr(global_state, "get_global_attribute", None)
+        put = getattr(global_state, "set_global_attribute", None)
+        if get is None or put is None:
+            raise RuntimeError(_not_found())
+
+        @functools.wraps(get)
+        def hooked_get(name: str, *args: Any, **kwargs: Any) -> Any:
+            return read() if name == _KERAS else get(name, *args, **kwargs)
+
+        @functools.wraps(put)
+        def hooked_set(name: str, value: Any) -> None:
+            if name == _KERAS:
+                wrote(value)
+            else:
+                put(name, value)
+
+        _get, _set = get, put
+        global_state.get_global_attribute = hooked_get
+        global_state.set_global_attribute = hooked_set
+        if keras.config.dtype_policy() is not read():
+            global_state.get_global_attribute, global_state.set_global_attribute = get, put
+            _get = _set = None
+            raise RuntimeError(_not_found())
+
+
+def _not_found() -> str:
+    return (
+        f"keras {keras.__version__} keeps its dtype policy in a place that this keras_mp does not "
+        "know: global policies and scopes of keras_mp cannot work. Use "
+        "keras.config.set_dtype_policy, which holds for one thread, or a newer keras_mp"
+    )
+
+
+def held_by_keras() -> Any:
+    """Returns the policy that Keras itself stored for this thread before `install`, or None."""
+    assert _get is not None
+    return _get(_KERAS)
+
+
+def remember(value: Any) -> None:
+    """Keeps `value` for this thread where `keras.utils.clear_session` forgets it."""
+    assert _set is not None
+    _set(_OURS, value)
+
+
+def remembered() -> Any:
+    """Returns what `remember` kept for this thread, or None."""
+    assert _get is not None
+    return _get(_OURS)
+
+
+def hand_down(scopes: Callable[[], tuple[int, ...]]) -> Callable[[], None]:
+    """Notes `scopes()` of the starting thread on every thread started from now on.
+
+    Returns:
+        A function that puts `threading.Thread.start` back. A wrapper that someone else put around
+        ours in the meantime stays.
+    """
+    original = threading.Thread.start
+
+    @functools.wraps(original)
+    def start(self: threading.Thread) -> None:
+        setattr(self, _INHERITED, scopes())
+        original(self)
+
+    def undo() -> None:
+        if threading.Thread.start is start:
+            threading.Thread.start = original  # type: ignore[method-assign]
+
+    threading.Thread.start = start  # type: ignore[method-assign]
+    return undo
+
+
+def inherited() -> tuple[int, ...]:
+    """Returns what `hand_down` noted when this thread was started."""
+    return getattr(threading.current_thread(), _INHERITED, ())

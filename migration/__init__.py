@@ -1,0 +1,1 @@
+"""The `keras-mp` command: brings what older TensorFlow wrote to keras_mp."""

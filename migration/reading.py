@@ -1,0 +1,78 @@
+"""Reads one JSON file, and says in one line why not."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+STDIN = "-"
+MAX_BYTES = 64 * 2**20
+# Far above any config, far below what recursion over it can take.
+MAX_DEPTH = 100
+
+
+class Unreadable(Exception):
+    """A file is not there, or not JSON; its text says so."""
+
+
+def read_json(path: str) -> object:
+    """Returns the JSON value in the file `path`, or from stdin for "-".
+
+    Raises:
+        Unreadable: It cannot be read, is larger than 64 MiB, is not UTF-8 or is not JSON.
+    """
+    try:
+        text = _read_bytes(path).decode("utf-8-sig")
+        value: object = json.loads(text, object_pairs_hook=_object)
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from None
+    except UnicodeDecodeError as error:
+        raise Unreadable(
+            f"not UTF-8: byte {error.start} is {error.object[error.start]:#04x}"
+        ) from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise Unreadable(f"not JSON: {where}: {error.msg}") from None
+    except RecursionError:
+        raise Unreadable("nested too deeply") from None
+    except ValueError as error:
+        # A null byte in the path, a number of thousands of digits.
+        raise Unreadable(str(error)) from None
+    if _deeper_than(MAX_DEPTH, value):
+        raise Unreadable("nested too deeply")
+    return value
+
+
+def _read_bytes(path: str) -> bytes:
+    if path == STDIN:
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    else:
+        with Path(path).open("rb") as file:
+            if os.fstat(file.fileno()).st_size > MAX_BYTES:
+                raise Unreadable("larger than 64 MiB")
+            data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise Unreadable("larger than 64 MiB")
+    return data
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Unreadable(f"not clear: {json.dumps(twice)} is given twice in one object")
+    return result
+
+
+def _deeper_than(limit: int, value: object) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [child for item in level for child in _children(item)]
+    return bool(level)
+
+
+def _children(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []

@@ -1,0 +1,166 @@
+"""`fit` in every mode and with every option: the plain optimizer is the oracle.
+
+A run with one bad batch must end where the plain optimizer ends that never saw that batch.
+"""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_mp import LossScaleOptimizer
+
+MODES = {
+    "default": {},
+    "jit": {"jit_compile": True},
+    "no jit": {"jit_compile": False},
+    "eager": {"run_eagerly": True},
+    "steps_per_execution": {"steps_per_execution": 4},
+}
+OPTIONS = {
+    "plain": {},
+    "ema": {"use_ema": True, "ema_momentum": 0.5},
+    "ema overwrite": {"use_ema": True, "ema_overwrite_frequency": 2},
+    "clipnorm": {"clipnorm": 0.01},
+    "global_clipnorm": {"global_clipnorm": 0.01},
+    "clipvalue": {"clipvalue": 0.01},
+    "weight_decay": {"weight_decay": 0.1},
+    "accumulation": {"gradient_accumulation_steps": 2},
+    "schedule": {"learning_rate": keras.optimizers.schedules.ExponentialDecay(0.01, 2, 0.5)},
+}
+
+
+def adam(**options):
+    return keras.optimizers.Adam(**{"learning_rate": 0.01, **options})
+
+
+def lso(inner, **settings):
+    """As Keras 3 counts iterations, so that the oracle's schedule and slots see the same ones."""
+    settings = {"initial_scale": 256.0, "dynamic_growth_steps": 3, **settings}
+    return LossScaleOptimizer(inner, count_skipped_steps=False, **settings)
+
+
+@pytest.fixture(params=MODES.values(), ids=MODES)
+def mode(request, backend):
+    slow_compiler = pytest.mark.slow
+    if backend == "torch" and request.param.get("steps_per_execution"):
+        pytest.skip("Keras refuses steps_per_execution > 1 on torch")
+    if backend == "torch" and request.param.get("jit_compile"):
+        request.applymarker(slow_compiler)
+    return request.param
+
+
+def close(a, b):
+    # XLA and inductor contract a*b+c in ways that differ between two programs.
+    return np.allclose(a, b, rtol=2e-5, atol=2e-7)
+
+
+def test_finite_run(mode, fit, data, weights):
+    assert close(weights(fit(lso(adam()), *data, **mode)), weights(fit(adam(), *data, **mode)))
+
+
+def test_bad_batch(mode, fit, with_nan, weights):
+    bad, without = with_nan
+    model = fit(lso(adam()), *bad, **mode)
+    steps = {"steps_per_execution": 1} if "steps_per_execution" in mode else {}
+    assert close(weights(model), weights(fit(adam(), *without, **{**mode, **steps})))
+    # 3 good steps: 512; bad: 256; 3 good: 512; 1 more.
+    assert (float(model.optimizer.loss_scale), int(model.optimizer.dynamic_counter)) == (512.0, 1)
+    assert int(model.optimizer.iterations) == 7
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_options_on_a_bad_batch(options, fit, with_nan, weights):
+    bad, without = with_nan
+    ours, plain = lso(adam(**options)), adam(**options)
+    assert close(weights(fit(ours, *bad)), weights(fit(plain, *without)))
+    own, theirs = ours.inner_optimizer.variables, plain.variables
+    assert [v.name for v in own] == [v.name for v in theirs]
+    for ours_v, plain_v in zip(own, theirs, strict=True):
+        assert close(ours_v.numpy(), plain_v.numpy())
+
+
+def test_as_keras_own_class_in_mixed_float16(fit, data, weights):
+    """Where Keras' class is right (finite gradients, growth in time), the same numbers."""
+    settings = {"initial_scale": 256.0, "dynamic_growth_steps": 3}
+    keras.config.set_dtype_policy("mixed_float16")
+    theirs = keras.optimizers.LossScaleOptimizer(adam(), **settings)
+    theirs = fit(theirs, *data, policy="mixed_float16")
+    ours = fit(lso(adam()), *data, policy="mixed_float16")
+    assert np.allclose(weights(ours), weights(theirs), rtol=1e-6, atol=1e-7)
+    assert float(ours.optimizer.loss_scale) == float(theirs.optimizer.dynamic_scale.numpy())
+
+
+def test_iterations_advance_on_skipped_steps_by_default(fit, with_nan):
+    optimizer = LossScaleOptimizer(adam(), initial_scale=256.0)
+    assert int(fit(optimizer, *with_nan[0]).optimizer.iterations) == 8
+
+
+def test_a_stretch_of_bad_batches_then_good_ones(fit, data, weights):
+    """170 batches of nan took Keras' own class to scale 0 and the weights to nan."""
+    x, y = data
+    bad = np.tile(np.where(np.arange(4) == 0, np.nan, x[:1]), (170 * 8, 1)).astype("float32")
+    model = fit(LossScaleOptimizer(adam()), bad, np.zeros((len(bad), 1), "float32"))
+    start = weights(model)
+    assert float(model.optimizer.loss_scale) == 1.0
+    model.fit(x, y, batch_size=8, verbose=0)
+    assert np.isfinite(weights(model)).all()
+    assert np.abs(weights(model) - start).max() > 1e-3
+
+
+def test_fixed_scale(fit, with_nan, weights):
+    bad, without = with_nan
+    fixed = LossScaleOptimizer(adam(), dynamic=False, initial_scale=64.0, count_skipped_steps=False)
+    model = fit(fixed, *bad)
+    assert close(weights(model), weights(fit(adam(), *without)))
+    assert float(model.optimizer.loss_scale) == 64.0
+
+
+def test_fixed_scale_without_guard_becomes_nan_as_documented(fit, with_nan, weights):
+    fixed = LossScaleOptimizer(adam(), dynamic=False, initial_scale=64.0, skip_nonfinite=False)
+    assert np.isnan(weights(fit(fixed, *with_nan[0]))).any()
+
+
+def test_train_on_batch(make_model, data):
+    model = make_model("mixed_float16")
+    model.compile(LossScaleOptimizer(adam(), initial_scale=256.0), "mse")
+    for _ in range(4):
+        model.train_on_batch(data[0][:8], data[1][:8])
+    assert int(model.optimizer.iterations) == 4
+
+
+def test_recompiling_with_the_same_optimizer_goes_on(fit, data):
+    model = fit(lso(adam()), *data)
+    scale = float(model.optimizer.loss_scale)
+    fit(model.optimizer, *data, model=model)
+    assert int(model.optimizer.iterations) == 16
+    assert float(model.optimizer.loss_scale) > scale
+
+
+def test_a_train_step_that_forgets_scale_loss_warns(backend, data):
+    """In Keras' own class the weights silently move 32768 times too little."""
+    if backend == "jax":
+        pytest.skip("a JAX train_step hands its gradients to stateless_apply: test_apply has it")
+
+    class Forgetful(keras.Model):
+        def train_step(self, batch):
+            x, y = batch
+            if backend == "tensorflow":
+                import tensorflow as tf
+
+                with tf.GradientTape() as tape:
+                    loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+                gradients = tape.gradient(loss, self.trainable_variables)
+                self.optimizer.apply(gradients, self.trainable_variables)
+            else:
+                self.zero_grad()
+                loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+                loss.backward()
+                gradients = [v.value.grad for v in self.trainable_weights]
+                self.optimizer.apply(gradients, self.trainable_weights)
+            return {"loss": loss}
+
+    inputs = keras.Input((4,))
+    model = Forgetful(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(LossScaleOptimizer(keras.optimizers.SGD(0.1)), keras.losses.MeanSquaredError())
+    with pytest.warns(UserWarning, match="scale_loss was never called"):
+        model.fit(*data, batch_size=8, verbose=0)

@@ -1,0 +1,150 @@
+"""Converted configs load in Keras 3, and build what the old programs had."""
+
+import copy
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+
+import keras_mp
+from keras_mp.compat.configs import convert_loss_scale_config, convert_optimizer
+
+Json = dict[str, Any]
+
+HERE = Path(__file__).parent
+FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or HERE.parent / "data" / "legacy")
+
+
+def serialized() -> Iterator[tuple[str, str, Json]]:
+    """Yields (name, TF version, config), without those with the recording program's own class."""
+    seen = set()
+    for path in sorted(FIXTURES.glob("configs/optimizer_configs_tf*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        for record in document["configs"]:
+            seen.add((record["id"], document["tf_version"], json.dumps(record.get("serialized"))))
+    for path in sorted(FIXTURES.glob("tf*/*/oracle.json")):
+        oracle = json.loads(path.read_text(encoding="utf-8"))
+        seen.add(
+            (path.parent.name, oracle["tf_version"], json.dumps(oracle.get("optimizer_config")))
+        )
+    for name, version, text in sorted(seen):
+        if "class_name" in text and "TriangleLossScale" not in text:
+            yield name, version, json.loads(text)
+
+
+ROWS = list(serialized())
+
+
+def inner_of(config: Json) -> Json | None:
+    inside = config["config"]
+    found: Json | None = inside.get("optimizer") or inside.get("inner_optimizer")
+    return found
+
+
+PLAIN = [pytest.param(*row[1:], id="/".join(row[:2])) for row in ROWS if inner_of(row[2]) is None]
+WRAPPED = [pytest.param(*row[1:], id="/".join(row[:2])) for row in ROWS if inner_of(row[2])]
+
+
+def assert_built(optimizer: Any, old: Json) -> None:
+    """Asserts the class and each hyperparameter; numbers up to float32, as Keras keeps them."""
+    assert type(optimizer).__name__ == old["class_name"].removeprefix("Custom>")
+    assert type(optimizer).__module__.startswith("keras.")
+    now, before = optimizer.get_config(), dict(old["config"])
+    decay = before.pop("decay", 0.0)
+    for dropped in ("jit_compile", "is_legacy_optimizer"):
+        before.pop(dropped, None)
+    rate = before.pop("learning_rate")
+    if isinstance(rate, dict):
+        schedule = now["learning_rate"]
+        assert schedule["class_name"] == rate["class_name"]
+        kept = {key: value for key, value in rate["config"].items() if key != "name"}
+        assert {key: schedule["config"][key] for key in kept} == kept
+    elif decay and old["class_name"] != "Nadam":
+        for step in (0, 1, 7, 1000):
+            expected = rate / (1 + decay * step)
+            assert math.isclose(float(optimizer._learning_rate(step)), expected, rel_tol=1e-6)
+    else:
+        assert math.isclose(float(optimizer.learning_rate), rate, rel_tol=1e-6)
+    for key, value in before.items():
+        same = math.isclose(now[key], value, rel_tol=1e-6) if type(value) is float else None
+        assert same or now[key] == value, key
+
+
+@pytest.mark.parametrize(
+    "load", [keras.optimizers.deserialize, keras.saving.deserialize_keras_object]
+)
+@pytest.mark.parametrize(("version", "old"), PLAIN)
+def test_plain_optimizers_load(version: str, old: Json, load: Any) -> None:
+    config = convert_optimizer(old, tf_version=version).config
+    assert_built(load(copy.deepcopy(config)), old)
+
+
+@pytest.mark.parametrize(("version", "old"), PLAIN)
+def test_plain_configs_are_what_keras_writes(version: str, old: Json) -> None:
+    config: Json = convert_optimizer(old, tf_version=version).config
+    again = keras.optimizers.serialize(keras.optimizers.deserialize(copy.deepcopy(config)))
+    assert again["class_name"] == config["class_name"]
+    if keras.backend.backend() != "torch":  # where Keras writes its private subclasses
+        assert {**again, "config": None} == {**config, "config": None}
+    assert again["config"].keys() >= config["config"].keys()
+    assert not convert_optimizer(again).changed
+
+
+@pytest.mark.parametrize(
+    "load",
+    [keras.optimizers.deserialize, keras.saving.deserialize_keras_object],
+)
+@pytest.mark.parametrize(("version", "old"), WRAPPED)
+def test_loss_scaled_optimizers_load(version: str, old: Json, load: Any) -> None:
+    config: Json = convert_optimizer(old, tf_version=version).config
+    optimizer = load(copy.deepcopy(config))
+    assert type(optimizer) is keras_mp.LossScaleOptimizer
+    inner = inner_of(old)
+    assert inner is not None
+    assert_built(optimizer.inner_optimizer, inner)
+    settings, now = config["config"], optimizer.get_config()
+    for key in settings.keys() - {"inner_optimizer"}:
+        assert now[key] == settings[key], key
+
+
+@pytest.mark.parametrize(("version", "old"), WRAPPED)
+def test_loss_scaled_configs_are_what_keras_writes(version: str, old: Json) -> None:
+    config: Json = convert_optimizer(old, tf_version=version).config
+    loaded = keras.optimizers.deserialize(copy.deepcopy(config))
+    again = keras.optimizers.serialize(loaded)
+    assert {**again, "config": None} == {**config, "config": None}
+    assert again["config"].keys() >= config["config"].keys()
+    assert not convert_optimizer(again).changed
+
+
+@pytest.mark.parametrize(("version", "old"), WRAPPED)
+def test_from_config_takes_the_old_config_itself(version: str, old: Json) -> None:
+    before = copy.deepcopy(old)
+    optimizer = keras_mp.LossScaleOptimizer.from_config(old["config"])
+    assert old == before
+    expected = convert_loss_scale_config(old["config"]).config
+    now = optimizer.get_config()
+    assert {key: now[key] for key in expected.keys() - {"inner_optimizer"}} == {
+        key: expected[key] for key in expected.keys() - {"inner_optimizer"}
+    }
+    inner = inner_of(old)
+    assert inner is not None
+    assert_built(optimizer.inner_optimizer, inner)
+
+
+def test_decay_trains_as_it_did() -> None:
+    """SGD with decay, against its rule written out: w -= lr / (1 + decay * iterations) * g."""
+    old = {"class_name": "SGD", "config": {"learning_rate": 0.5, "decay": 0.25}}
+    optimizer = keras.optimizers.deserialize(convert_optimizer(old).config)
+    weight = keras.Variable([1.0])
+    optimizer.build([weight])
+    expected = 1.0
+    for step in range(5):
+        optimizer.apply([keras.ops.ones(1)], [weight])
+        expected -= 0.5 / (1 + 0.25 * step)
+    assert math.isclose(float(keras.ops.convert_to_numpy(weight)[0]), expected, rel_tol=1e-5)
