@@ -33,7 +33,7 @@ lint: .venv/.dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	.venv/bin/lint-imports
+	.venv/bin/lint-imports --no-cache
 
 # The lower bound of what pyproject.toml promises.
 .venv-oldest/.done: pyproject.toml tests/constraints-oldest.txt

@@ -162,9 +162,11 @@ class LossScaleOptimizer(
         self._protocol = ScalingProtocol()
         self._warned_half_loss = False
         self._pending = None
+        # Past Keras' tracking. The module is looked up once: torch.compile cannot trace an import.
         object.__setattr__(self, "_observers", [])
+        object.__setattr__(self, "_native", backends.current())
         # Before build, so that a function traced early reads variables and not a constant.
-        with backends.current().lifted():
+        with self._native.lifted():
             self.step_counter = self.add_variable(
                 shape=(),
                 dtype="int",
@@ -265,7 +267,7 @@ class LossScaleOptimizer(
             return
         variables = list(variables)
         inner = self.inner_optimizer
-        with backends.current().lifted():
+        with self._native.lifted():
             if not inner.built:
                 inner.build(variables)
         if [id(v) for v in inner._trainable_variables] != [id(v) for v in variables]:
@@ -363,12 +365,12 @@ class LossScaleOptimizer(
 
     def _unscaled(self, gradients: list[Any], raw: list[bool]) -> list[Any]:
         scale = ops.convert_to_tensor(self.dynamic_scale.value)
-        unscaled: list[Any] = backends.current().unscale(gradients, scale, raw)
+        unscaled: list[Any] = self._native.unscale(gradients, scale, raw)
         return unscaled
 
     def check_finite(self, grads: Sequence[Any]) -> Any:
         """Returns a bool of shape (): no inf and no nan in `grads`; None is passed over."""
-        return backends.current().all_finite(list(grads))
+        return self._native.all_finite(list(grads))
 
     def apply(self, grads: Iterable[Any], trainable_variables: Any = None) -> None:
         """Unscales `grads` and takes a step with them, unless one is not finite.
@@ -410,7 +412,7 @@ class LossScaleOptimizer(
         """
         scaled, message = self._protocol.gradients_scaled(gradients_scaled)
         self._warn(message)
-        if not experimental_aggregate_gradients and backends.current().replicas() > 1:
+        if not experimental_aggregate_gradients and self._native.replicas() > 1:
             raise ValueError(
                 "experimental_aggregate_gradients=False is not possible with more than one "
                 "replica: Keras 3 optimizers always sum the gradients of the replicas. Hand over "
@@ -438,9 +440,9 @@ class LossScaleOptimizer(
         """
         values: tuple[list[Any], list[Any]] = keras.optimizers.Optimizer.stateless_apply(
             self,
-            backends.current().stateless_values(optimizer_variables),
+            self._native.stateless_values(optimizer_variables),
             grads,
-            backends.current().stateless_values(trainable_variables),
+            self._native.stateless_values(trainable_variables),
         )
         return values
 
@@ -463,7 +465,7 @@ class LossScaleOptimizer(
         finite = self.check_finite(gradients)
         for seen in self._observers:
             seen.append(finite)
-        backends.current().apply_if(finite, self.inner_optimizer, gradients, variables)
+        self._native.apply_if(finite, self.inner_optimizer, gradients, variables)
         if self._settings.count_skipped_steps:
             self._count_skip(finite)
         if self.dynamic:

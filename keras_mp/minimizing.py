@@ -1,17 +1,17 @@
 """The part of the wrapper that differentiates a loss by itself, on any backend."""
 
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_mp import backends
-
 
 class MinimizesLosses:
     """`minimize` and its parts, as tf.keras' optimizers had them."""
 
+    _native: ModuleType
     apply_gradients: Callable[..., Any]
     _scaled: Callable[[Any], Any]
     _unscaled: Callable[[list[Any], list[bool]], list[Any]]
@@ -59,7 +59,6 @@ class MinimizesLosses:
         if callable(var_list) and not isinstance(var_list, keras.Variable):
             var_list = var_list()
         variables = list(var_list) if isinstance(var_list, list | tuple) else [var_list]
-        backend = backends.current()
 
         def scaled(value: Any) -> Any:
             if grad_loss is not None:
@@ -67,9 +66,9 @@ class MinimizesLosses:
             return self._scaled(value)
 
         if callable(loss) and not hasattr(loss, "dtype"):
-            gradients = backend.gradients(lambda: scaled(loss()), variables)
-        elif tape is not None and hasattr(backend, "tape_gradients"):
-            gradients = backend.tape_gradients(tape, loss, scaled, variables)
+            gradients = self._native.gradients(lambda: scaled(loss()), variables)
+        elif tape is not None and hasattr(self._native, "tape_gradients"):
+            gradients = self._native.tape_gradients(tape, loss, scaled, variables)
         else:
             raise TypeError(
                 "loss must be a callable that takes nothing and returns the loss, but got "
