@@ -17,7 +17,7 @@ def call(name: str, function: Callable[[], None]) -> None:
     >>> call("sys", lambda: print("called"))
     called
     """
-    if name in sys.modules:
+    if sys.modules.get(name) is not None:
         function()
     else:
         sys.meta_path.insert(0, _Finder(name, function))

@@ -1,0 +1,78 @@
+"""The demo, end to end on this backend, and what it says when it cannot run."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import pytest
+
+from keras_mp import demo
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "keras_mp.demo", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=280,
+    )
+
+
+@pytest.mark.slow
+def test_main_job(tmp_path):
+    """Real data, mixed_float16, above 97 %, saved, reloaded, continued, a config migrated."""
+    backend = keras.backend.backend()
+    found = run("--backend", backend, "--output", str(tmp_path), PYTHONIOENCODING="utf-8")
+    assert found.returncode == 0, found.stderr
+    accuracies = [
+        float(line.split()[-1].rstrip("%"))
+        for line in found.stdout.splitlines()
+        if line.startswith("test accuracy")
+    ]
+    assert len(accuracies) == 2
+    assert min(accuracies) > 97
+    for words in (
+        f"on {backend},",
+        "skipped steps",
+        "scale by step",
+        "keras_mp>LossScaleOptimizer",
+    ):
+        assert words in found.stdout
+    model = keras.saving.load_model(tmp_path / "digits.keras")
+    assert f"iterations {int(model.optimizer.iterations)}" in found.stdout
+    assert f"loss scale {float(model.optimizer.loss_scale):g}" in found.stdout
+
+
+def test_too_little_training_is_a_failure():
+    found = run("--epochs", "1")
+    assert found.returncode == 1
+    assert "the accuracy is below 97%" in found.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--epochs", "0"], ["--backend", "nonsense"], ["--what"]])
+def test_wrong_arguments(arguments, capsys):
+    assert demo.main(arguments) == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_another_backend_needs_another_process(capsys):
+    other = next(name for name in demo.BACKENDS if name != keras.backend.backend())
+    assert demo.main(["--backend", other]) == 2
+    assert f"start a new process for {other}" in capsys.readouterr().err
+
+
+def test_missing_packages_are_named():
+    program = (
+        "import sys, importlib.util as u; real = u.find_spec; "
+        "u.find_spec = lambda n, *a: None if n in ('sklearn', 'torch') else real(n, *a); "
+        "from keras_mp import demo; raise SystemExit(demo.main(sys.argv[1:]))"
+    )
+    for arguments, words in ((["--backend", "torch"], "keras-mp[torch]"), ([], "keras-mp[demo]")):
+        found = subprocess.run(
+            [sys.executable, "-c", program, *arguments], capture_output=True, text=True
+        )
+        assert found.returncode == 2
+        assert words in found.stderr

@@ -1,0 +1,117 @@
+"""What importing keras_mp does not do, and that it is told when keras comes."""
+
+import subprocess
+import sys
+
+import pytest
+
+import keras_mp
+
+FRAMEWORKS = ("keras", "tensorflow", "jax", "torch", "numpy")
+
+
+def run(program, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PATH": "", "KERAS_BACKEND": "numpy", **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_import_loads_no_framework_and_is_silent():
+    program = f"""
+import os, sys, logging
+environment, handlers = dict(os.environ), list(logging.root.handlers)
+import keras_mp
+loaded = [name for name in {FRAMEWORKS} if name in sys.modules]
+assert not loaded, loaded
+assert dict(os.environ) == environment
+assert logging.root.handlers == handlers and not logging.getLogger("keras_mp").handlers
+"""
+    found = run(program)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+def test_the_probe_can_see_keras():
+    found = run("import sys, keras_mp.loss_scale; sys.exit('keras' in sys.modules)")
+    assert found.returncode == 1, found.stderr
+
+
+def test_public_names():
+    program = """
+import keras_mp
+for name in keras_mp.__all__:
+    assert getattr(keras_mp, name).__name__, name
+    assert name in dir(keras_mp)
+assert keras_mp.PolicyScope is keras_mp.policy_scope
+"""
+    found = run(program)
+    assert found.returncode == 0, found.stderr
+
+
+def test_unknown_names():
+    with pytest.raises(AttributeError, match="module 'keras_mp' has no attribute 'nonsense'"):
+        _ = keras_mp.nonsense
+
+
+@pytest.mark.parametrize("imports", ["keras, keras_mp", "keras_mp, keras", "keras_mp, keras.ops"])
+def test_the_class_is_registered_in_either_order(imports):
+    program = f"""
+import {imports}
+import keras
+assert keras.saving.get_registered_object("keras_mp>LossScaleOptimizer") is not None
+"""
+    found = run(program)
+    assert found.returncode == 0, found.stderr
+
+
+def test_looking_for_keras_is_not_importing_it():
+    program = """
+import sys, importlib.util, keras_mp
+assert importlib.util.find_spec("keras") is not None
+assert "keras" not in sys.modules
+import keras
+assert keras.saving.get_registered_object("keras_mp>LossScaleOptimizer") is not None
+left = [f for f in sys.meta_path if type(f).__module__ == "keras_mp.after_import"]
+assert not left, "the finder has done its work"
+"""
+    found = run(program)
+    assert found.returncode == 0, found.stderr
+
+
+def test_keras_that_fails_to_import_may_come_again():
+    program = """
+import os, sys
+import keras_mp
+os.environ["KERAS_BACKEND"] = "nonsense"
+try:
+    import keras
+except ValueError:
+    pass
+else:
+    raise SystemExit("keras should have refused its backend")
+for name in [name for name in sys.modules if name.split(".")[0] == "keras"]:
+    del sys.modules[name]
+os.environ["KERAS_BACKEND"] = "numpy"
+import keras
+assert keras.saving.get_registered_object("keras_mp>LossScaleOptimizer") is not None
+"""
+    found = run(program)
+    assert found.returncode == 0, found.stderr
+
+
+def test_without_keras_nothing_breaks():
+    program = """
+import sys
+sys.modules["keras"] = None
+import keras_mp
+try:
+    keras_mp.LossScaleOptimizer
+except ImportError as error:
+    assert "keras" in str(error)
+else:
+    raise SystemExit("no keras, and no error")
+"""
+    found = run(program)
+    assert found.returncode == 0, found.stderr
