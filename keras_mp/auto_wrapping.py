@@ -108,11 +108,15 @@ def computes_in_float16(model: Any) -> bool:
 
 
 def _before_compile(optimizer: Any) -> Any:
-    # Keras' own wrapper clears it without a word.
-    return getattr(optimizer, "loss_scale_factor", None)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        return None, None
+    # Keras' own wrapper clears the factor without a word; and of ours, which compile may let go
+    # of, the scale is to be kept.
+    return optimizer.loss_scale_factor, wrapper_of(optimizer)
 
 
-def _after_compile(model: Any, factor: float | None, auto_scale_loss: bool) -> None:
+def _after_compile(model: Any, before: tuple[Any, Any], auto_scale_loss: bool) -> None:
+    factor, _ = before
     _undecided.discard(model)
     optimizer = model.optimizer
     if optimizer is None or isinstance(optimizer, LossScaleOptimizer):
@@ -145,20 +149,17 @@ def _after_build(model: Any) -> None:
         _set_optimizer(model, optimizer)
 
 
-def _wrapped(optimizer: Any, **arguments: Any) -> LossScaleOptimizer:
-    arguments.setdefault("name", "loss_scale_optimizer")
+def _wrapped(optimizer: Any) -> LossScaleOptimizer:
     with backends.current().lifted():
-        return wrapper_of(optimizer) or LossScaleOptimizer(optimizer, **arguments)
+        return wrapper_of(optimizer) or LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
 
 
 def _from_keras(theirs: Any) -> LossScaleOptimizer:
-    ours = _wrapped(
-        theirs.inner_optimizer,
-        initial_scale=theirs.initial_scale,
-        dynamic_growth_steps=theirs.dynamic_growth_steps,
-        min_scale=min(1.0, theirs.initial_scale),
-        name=theirs.name,
-    )
+    inner = theirs.inner_optimizer
+    with backends.current().lifted():
+        ours = wrapper_of(inner) or LossScaleOptimizer.from_config(
+            {**theirs.get_config(), "inner_optimizer": inner}
+        )
     if theirs.built and not ours.built:
         ours.build(theirs.inner_optimizer._trainable_variables)
         ours.step_counter.assign(theirs.step_counter)

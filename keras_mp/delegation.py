@@ -54,7 +54,9 @@ class DelegatesToInnerOptimizer:
 
     @iterations.setter
     def iterations(self, value: int) -> None:
-        self.inner_optimizer._iterations.assign(value)
+        # What is counted there are gradients, `gradient_accumulation_steps` for an iteration.
+        counted = value * (self.gradient_accumulation_steps or 1)
+        self.inner_optimizer._iterations.assign(counted)
 
     @property
     def learning_rate(self) -> Any:
@@ -102,6 +104,7 @@ class DelegatesToInnerOptimizer:
     def finalize_variable_values(self, var_list: Any) -> None:
         """Lets the inner optimizer put final values (its moving averages) into the variables."""
         self.inner_optimizer.finalize_variable_values(var_list)
+        self._native.unshare(var_list)
 
     def __getattr__(self, name: str) -> Any:
         # Only reached when ordinary lookup fails, and never before construction has ended.
@@ -118,10 +121,10 @@ class DelegatesToInnerOptimizer:
     def __setattr__(self, name: str, value: Any) -> None:
         inner = self.__dict__.get("inner_optimizer")
         if inner is None or (name not in self.__dict__["_names"] and name != "inner_optimizer"):
-            if name == "epsilon" and hasattr(inner, "epsilon"):
+            if inner is not None and self._is_only_the_inners(name):
                 warnings.warn(
-                    "epsilon is set on the LossScaleOptimizer and does not reach the inner "
-                    "optimizer. Set `optimizer.inner_optimizer.epsilon`.",
+                    f"{name} is set on the LossScaleOptimizer and does not reach the inner "
+                    f"optimizer. Set `optimizer.inner_optimizer.{name}`.",
                     stacklevel=2,
                 )
             super().__setattr__(name, value)
@@ -131,6 +134,10 @@ class DelegatesToInnerOptimizer:
             object.__setattr__(self, name, value)  # to the property
         else:
             setattr(inner, name, value)
+
+    def _is_only_the_inners(self, name: str) -> bool:
+        own = name.startswith("_") or name in self.__dict__ or hasattr(type(self), name)
+        return not own and hasattr(self.__dict__["inner_optimizer"], name)
 
     def __dir__(self) -> list[str]:
         # Keras' saving walks dir() and would write the inner optimizer's state a second time

@@ -120,7 +120,7 @@ def _run(epochs: int, folder: Path) -> int:
     model.save(path)
     loaded = keras.saving.load_model(path)
     print(
-        f"\nsaved {path.name}, reloaded it: loss scale {float(loaded.optimizer.loss_scale):g}, "
+        f"\nsaved {path.name}, reloaded it: loss scale {float(loaded.optimizer.loss_scale):.7g}, "
         f"counter {int(loaded.optimizer.dynamic_counter)}, "
         f"iterations {int(loaded.optimizer.iterations)}"
     )
@@ -180,7 +180,7 @@ def _fit(keras: Any, model: Any, x: Any, y: Any, epochs: int, title: str) -> lis
                 # in earnest.
                 scales.append(float(self.model.optimizer.loss_scale))
                 text = f"loss {logs['loss']:.3f}  accuracy {logs['accuracy']:.1%}"
-                progress.update(task, advance=1, description=f"{text}  scale {scales[-1]:g}")
+                progress.update(task, advance=1, description=f"{text}  scale {scales[-1]:.7g}")
 
         model.fit(x, y, batch_size=batch, epochs=epochs, verbose=0, callbacks=[Watch()])
     return scales
@@ -189,9 +189,11 @@ def _fit(keras: Any, model: Any, x: Any, y: Any, epochs: int, title: str) -> lis
 def _report(model: Any, accuracy: float, scales: list[float]) -> None:
     skipped = sum(after < before for before, after in itertools.pairwise(scales))
     print(f"test accuracy  {accuracy:.2%}")
-    print(f"loss scale     {float(model.optimizer.loss_scale):g}  (started at {scales[0]:g})")
+    print(f"loss scale     {float(model.optimizer.loss_scale):.7g}  (started at {scales[0]:.7g})")
     print(f"skipped steps  {skipped} of {len(scales) - 1}")
-    print(f"scale by step  {sparkline(scales)}  {min(scales):g} to {max(scales):g}, logarithmic")
+    print(
+        f"scale by step  {sparkline(scales)}  {min(scales):.7g} to {max(scales):.7g}, logarithmic"
+    )
 
 
 def _migrate() -> None:

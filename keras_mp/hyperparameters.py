@@ -50,7 +50,7 @@ def names(optimizer: Any) -> frozenset[str]:
 def _numeric_keys(optimizer: Any) -> list[str]:
     try:
         config = optimizer.get_config()
-    except NotImplementedError:
+    except Exception:  # noqa: BLE001 - the user's code; wrapping does not need it
         return []
     return [
         key

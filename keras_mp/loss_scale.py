@@ -8,6 +8,8 @@ from typing import Any
 
 from keras import ops
 
+_LARGEST_COUNT = 2**31 - 1  # the counter is an int32 on JAX and PyTorch
+
 
 def next_scale(
     scale: Any,
@@ -57,7 +59,7 @@ def next_scale(
     (2.0, 0)
     """
     counted = counter + 1
-    grow = counted >= growth_steps
+    grow = counted >= min(growth_steps, _LARGEST_COUNT)
     grown = scale * growth_factor
     allowed = ops.isfinite(grown)
     if max_scale is not None:

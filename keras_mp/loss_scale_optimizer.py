@@ -5,6 +5,7 @@ what differs between frameworks in `backends/`.
 """
 
 import contextlib
+import gc
 import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,21 +16,20 @@ from keras import ops
 
 from keras_mp import backends, hyperparameters
 from keras_mp.backends import devices
+from keras_mp.backends.numerics import narrowed
 from keras_mp.delegation import DelegatesToInnerOptimizer
 from keras_mp.inner_optimizer import check_inner_optimizer, serialized
 from keras_mp.loss_scale import next_scale
-from keras_mp.minimizing import MinimizesLosses
+from keras_mp.minimizing import MinimizesLosses, overwritten
 from keras_mp.optimizer_state import KeepsState
 from keras_mp.scaling_protocol import ScalingProtocol
 from keras_mp.settings import BASE_OPTIONS, Settings, unknown_keywords
 
-_WRAPPERS: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
-
 
 def wrapper_of(optimizer: Any) -> "LossScaleOptimizer | None":
     """Returns the LossScaleOptimizer around `optimizer`, if one is alive."""
-    found = _WRAPPERS.get(optimizer)
-    return found() if found else None
+    wrapper = optimizer.__dict__.get("_keras_mp_wrapper")
+    return wrapper() if wrapper else None
 
 
 class LossScaleOptimizer(
@@ -152,6 +152,8 @@ class LossScaleOptimizer(
             skip_nonfinite,
         )
         if wrapper_of(inner_optimizer) is not None:
+            gc.collect()  # a wrapper that nobody uses any more may still be there
+        if wrapper_of(inner_optimizer) is not None:
             raise ValueError(
                 f"inner_optimizer is already wrapped by a LossScaleOptimizer: {inner_optimizer}. "
                 "Use that wrapper, or make a new optimizer."
@@ -160,7 +162,7 @@ class LossScaleOptimizer(
         keras.optimizers.Optimizer.__init__(self, learning_rate=0.0, name=name)
         self._settings = settings
         self._protocol = ScalingProtocol()
-        self._warned_half_loss = False
+        self._said: set[str] = set()
         self._pending = None
         # Past Keras' tracking. The module is looked up once: torch.compile cannot trace an import.
         object.__setattr__(self, "_observers", [])
@@ -193,7 +195,7 @@ class LossScaleOptimizer(
         self._names = hyperparameters.names(inner_optimizer)
         self._unbuilt_inner = 0 if inner_optimizer.built else len(inner_optimizer.variables)
         self.inner_optimizer = inner_optimizer
-        _WRAPPERS[inner_optimizer] = weakref.ref(self)
+        object.__setattr__(inner_optimizer, "_keras_mp_wrapper", weakref.ref(self))
 
     # -- what the loss scale is ------------------------------------------------------------------
 
@@ -213,7 +215,7 @@ class LossScaleOptimizer(
         >>> float(opt.loss_scale)
         1024.0
         """
-        return self._current(self.dynamic_scale)
+        return ops.copy(self._native.read(self.dynamic_scale))
 
     @property
     def dynamic_counter(self) -> Any:
@@ -221,7 +223,7 @@ class LossScaleOptimizer(
 
         None with a fixed scale.
         """
-        return self._current(self.step_counter) if self.dynamic else None
+        return ops.copy(self._native.read(self.step_counter)) if self.dynamic else None
 
     @property
     def initial_scale(self) -> float:
@@ -241,16 +243,6 @@ class LossScaleOptimizer(
         if not self.dynamic:
             raise ValueError("dynamic_growth_steps cannot be set: this loss scale is fixed.")
         self._settings = self._settings.with_growth_steps(value)
-
-    def _current(self, variable: Any) -> Any:
-        try:
-            return ops.convert_to_tensor(variable.value)
-        except TypeError as error:
-            # Keras empties the variables while the compiled step has them on loan.
-            raise RuntimeError(
-                "The optimizer's state is on loan to the compiled step of fit(). On JAX call "
-                "`model.jax_state_sync()` before reading it in a callback."
-            ) from error
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -330,12 +322,10 @@ class LossScaleOptimizer(
         if not hasattr(loss, "dtype"):
             return self._scaled(loss)
         dtype = keras.backend.standardize_dtype(loss.dtype)
-        if dtype == "float16" and not self._warned_half_loss:
-            self._warned_half_loss = True
-            warnings.warn(
+        if dtype == "float16":
+            self._warn_once(
                 "get_scaled_loss was given a float16 loss: the scaled loss overflows above 65504. "
-                "Cast the loss to float32, or use scale_loss and apply, which scale in float32.",
-                stacklevel=2,
+                "Cast the loss to float32, or use scale_loss and apply, which scale in float32."
             )
         return ops.cast(self._scaled(loss), dtype)
 
@@ -343,7 +333,15 @@ class LossScaleOptimizer(
         if not hasattr(loss, "dtype"):
             loss = ops.convert_to_tensor(loss, "float32")
         wide = "float64" if keras.backend.standardize_dtype(loss.dtype) == "float64" else "float32"
-        return ops.multiply(ops.cast(loss, wide), ops.cast(self.dynamic_scale.value, wide))
+        scale = self._native.read(self.dynamic_scale)
+        if self._native.is_baked_in(scale):
+            self._warn_once(
+                "The loss scale is a constant of the function that is being compiled here: it "
+                "will not follow the optimizer. Hand the optimizer's variables to the function and "
+                "use stateless_scale_loss(optimizer_variables, loss).",
+                stacklevel=4,
+            )
+        return ops.multiply(ops.cast(loss, wide), ops.cast(scale, wide))
 
     # -- the gradients ---------------------------------------------------------------------------
 
@@ -352,7 +350,8 @@ class LossScaleOptimizer(
 
         Args:
             gradients: List of tensors; None stays None, sparse gradients stay sparse. 16-bit
-                gradients come back in float32.
+                gradients come back in float32. Not those of float8 variables, whose "gradients"
+                are no slopes: use `scale_loss` and `apply` with these.
 
         >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8)
         >>> gradient, none = opt.get_unscaled_gradients([ops.array(4.0), None])
@@ -364,7 +363,7 @@ class LossScaleOptimizer(
         return self._unscaled(gradients, [False] * len(gradients))
 
     def _unscaled(self, gradients: list[Any], raw: list[bool]) -> list[Any]:
-        scale = ops.convert_to_tensor(self.dynamic_scale.value)
+        scale = self._native.read(self.dynamic_scale)
         unscaled: list[Any] = self._native.unscale(gradients, scale, raw)
         return unscaled
 
@@ -384,7 +383,7 @@ class LossScaleOptimizer(
         Raises:
             ValueError: A variable that the optimizer was not built for, or only None gradients.
         """
-        self._warn(self._protocol.taken_as_scaled())
+        self._warn_once(self._protocol.taken_as_scaled())
         self._apply(list(grads), trainable_variables, scaled=True)
 
     def apply_gradients(
@@ -403,15 +402,16 @@ class LossScaleOptimizer(
             experimental_aggregate_gradients: As in tf.keras. False, for gradients that are summed
                 over the replicas already, is possible with one replica only: Keras 3 sums them.
             gradients_scaled: Whether these are gradients of the scaled loss. None asks the last
-                call: after `scale_loss` they are, after `get_scaled_loss` or
-                `get_unscaled_gradients` they are not. With neither they are taken as they are, and
-                a warning says so.
+                call on this optimizer, be it long ago (`fit` calls `scale_loss`): after
+                `scale_loss` they are, after `get_scaled_loss`, `get_unscaled_gradients` or
+                `compute_gradients` they are not. With neither they are taken as they are, and a
+                warning says so.
 
         Returns:
             `iterations`.
         """
         scaled, message = self._protocol.gradients_scaled(gradients_scaled)
-        self._warn(message)
+        self._warn_once(message)
         if not experimental_aggregate_gradients and self._native.replicas() > 1:
             raise ValueError(
                 "experimental_aggregate_gradients=False is not possible with more than one "
@@ -455,9 +455,9 @@ class LossScaleOptimizer(
         if not gradients:
             return
         variables = self._resolve(gradients, variables)
-        raw = [bool(getattr(v, "overwrite_with_gradient", False)) for v in variables]
         if scaled:
-            gradients = self._unscaled(gradients, raw)
+            gradients = self._unscaled(gradients, overwritten(variables))
+        gradients = list(map(narrowed, gradients, variables))
         if not self._settings.skip_nonfinite:
             self.inner_optimizer.apply(gradients, variables)
             return
@@ -500,7 +500,8 @@ class LossScaleOptimizer(
                 "match one to one (None for a variable without a gradient)."
             )
         if not self.built:
-            self.build(variables)
+            inner = self.inner_optimizer
+            self.build(inner._trainable_variables if inner.built else variables)
         self._check_variables_are_known(variables)
         if all(gradient is None for gradient in gradients):
             paths = ", ".join(getattr(v, "path", v.name) for v in variables)
@@ -518,8 +519,8 @@ class LossScaleOptimizer(
         settings = self._settings
         assert settings.dynamic_growth_steps is not None
         scale, counter = next_scale(
-            ops.convert_to_tensor(self.dynamic_scale.value),
-            ops.convert_to_tensor(self.step_counter.value),
+            self._native.read(self.dynamic_scale),
+            self._native.read(self.step_counter),
             finite,
             growth_steps=settings.dynamic_growth_steps,
             growth_factor=settings.growth_factor,
@@ -530,9 +531,12 @@ class LossScaleOptimizer(
         self.dynamic_scale.assign(scale)
         self.step_counter.assign(counter)
 
-    def _warn(self, message: str | None) -> None:
-        if message is not None:
-            warnings.warn(message, stacklevel=3)
+    def _warn_once(self, message: str | None, stacklevel: int = 3) -> None:
+        # torch.compile takes a warning for a graph break.
+        if message is None or message in self._said or self._native.is_compiling():
+            return
+        self._said.add(message)
+        warnings.warn(message, stacklevel=stacklevel)
 
     # -- serialization ---------------------------------------------------------------------------
 
@@ -572,6 +576,9 @@ class LossScaleOptimizer(
                 arguments.pop("inner_optimizer"), custom_objects=custom_objects
             )
         arguments.pop("inner_optimizer", None)
+        # Keras' own class, which has no floor, takes a scale below ours.
+        if "dynamic" not in arguments and "min_scale" not in arguments:
+            arguments["min_scale"] = min(1.0, arguments.get("initial_scale", 1.0))
         # Keras 3 wrote the options of its base class too, at their defaults: they mean nothing.
         for option, default in BASE_OPTIONS.items():
             if option in arguments and arguments[option] == default:
@@ -579,6 +586,8 @@ class LossScaleOptimizer(
         return cls(inner, **arguments)
 
 
-# The public home: what a config, a pickle and the documentation name.
+# The public home: what a config, a pickle and the documentation name. Doctest looks only for what
+# is at home in a module, unless it is told.
 LossScaleOptimizer.__module__ = "keras_mp"
+__test__ = {"LossScaleOptimizer": LossScaleOptimizer}
 keras.saving.register_keras_serializable(package="keras_mp")(LossScaleOptimizer)

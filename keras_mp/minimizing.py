@@ -4,14 +4,16 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-import keras
 from keras import ops
+
+from keras_mp.scaling_protocol import ScalingProtocol
 
 
 class MinimizesLosses:
     """`minimize` and its parts, as tf.keras' optimizers had them."""
 
     _native: ModuleType
+    _protocol: ScalingProtocol
     apply_gradients: Callable[..., Any]
     _scaled: Callable[[Any], Any]
     _unscaled: Callable[[list[Any], list[bool]], list[Any]]
@@ -30,7 +32,7 @@ class MinimizesLosses:
             loss: Callable that takes nothing, reads `keras.Variable`s and returns the loss, of any
                 shape (its sum is minimized). On TensorFlow also a tensor, with the `tape` that
                 recorded it.
-            var_list: A variable, a list of them, or a callable that returns the list.
+            var_list: A variable, an iterable of them, or a callable that returns one.
             grad_loss: Optional tensor of the shape of the loss that weights its elements.
             name: Not used; accepted as in tf.keras.
             tape: TensorFlow only: the `tf.GradientTape` that recorded `loss`.
@@ -38,7 +40,7 @@ class MinimizesLosses:
         Returns:
             `iterations`.
         """
-        pairs = self.compute_gradients(loss, var_list, grad_loss=grad_loss, tape=tape)
+        pairs = self._gradient_pairs(loss, var_list, grad_loss, tape)
         return self.apply_gradients(pairs, gradients_scaled=False)
 
     def compute_gradients(
@@ -46,9 +48,14 @@ class MinimizesLosses:
     ) -> list[tuple[Any, Any]]:
         """Returns (unscaled gradient, variable) pairs of the loss, computed with loss scaling.
 
-        Arguments as for `minimize`. Hand the pairs to
-        `apply_gradients(pairs, gradients_scaled=False)`.
+        Arguments as for `minimize`. A variable that the loss does not depend on has the gradient
+        None, on JAX zeros.
 
+        Raises:
+            TypeError: `loss` is neither a callable, nor a tensor with its tape.
+            ValueError: There is no variable to differentiate by.
+
+        >>> import keras
         >>> from keras_mp import LossScaleOptimizer
         >>> opt = LossScaleOptimizer(keras.optimizers.SGD())
         >>> var = keras.Variable(3.0)
@@ -56,16 +63,27 @@ class MinimizesLosses:
         >>> float(gradient), variable is var
         (6.0, True)
         """
-        if callable(var_list) and not isinstance(var_list, keras.Variable):
-            var_list = var_list()
-        variables = list(var_list) if isinstance(var_list, list | tuple) else [var_list]
+        pairs = self._gradient_pairs(loss, var_list, grad_loss, tape)
+        self._protocol.call("get_unscaled_gradients")
+        return pairs
+
+    def _gradient_pairs(
+        self, loss: Any, var_list: Any, grad_loss: Any, tape: Any
+    ) -> list[tuple[Any, Any]]:
+        by_callable = callable(loss) and not hasattr(loss, "dtype")
+        variables = _listed(var_list)
+        if not variables and by_callable and callable(var_list):
+            loss()  # builds the model, whose variables are asked for again
+            variables = _listed(var_list)
+        if not variables:
+            raise ValueError("var_list is empty: there is no variable to differentiate by.")
 
         def scaled(value: Any) -> Any:
             if grad_loss is not None:
                 value = value * ops.cast(grad_loss, value.dtype)
             return self._scaled(value)
 
-        if callable(loss) and not hasattr(loss, "dtype"):
+        if by_callable:
             gradients = self._native.gradients(lambda: scaled(loss()), variables)
         elif tape is not None and hasattr(self._native, "tape_gradients"):
             gradients = self._native.tape_gradients(tape, loss, scaled, variables)
@@ -75,10 +93,20 @@ class MinimizesLosses:
                 f"{type(loss).__name__}. On TensorFlow a tensor is possible together with the "
                 "tape=tf.GradientTape() that recorded it."
             )
-        return list(
-            zip(self._unscaled(gradients, [False] * len(gradients)), variables, strict=True)
-        )
+        unscaled = self._unscaled(gradients, overwritten(variables))
+        return list(zip(unscaled, variables, strict=True))
 
     def get_gradients(self, loss: Callable[[], Any], params: Sequence[Any]) -> list[Any]:
         """Returns the unscaled gradients of the callable `loss` with respect to `params`."""
         return [gradient for gradient, _ in self.compute_gradients(loss, list(params))]
+
+
+def overwritten(variables: Sequence[Any]) -> list[bool]:
+    """Returns which variables take their gradient as new value (float8's scales), never scaled."""
+    return [bool(getattr(v, "overwrite_with_gradient", False)) for v in variables]
+
+
+def _listed(var_list: Any) -> list[Any]:
+    if hasattr(var_list, "dtype"):
+        return [var_list]
+    return list(var_list() if callable(var_list) else var_list)

@@ -1,5 +1,6 @@
 """The part of the wrapper that saves and restores its state, and the layouts that it reads."""
 
+import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -45,13 +46,13 @@ class KeepsState:
         """
         values = [ops.convert_to_numpy(weight) for weight in weights]
         check(self.name, self.variables, values)
-        for variable, value in zip(self.variables, values, strict=True):
-            variable.assign(value)
+        self._restore(list(zip(self.variables, values, strict=True)))
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the state, in the layout of Keras' own LossScaleOptimizer."""
-        for i, variable in enumerate(self.variables):
-            store[str(i)] = ops.convert_to_numpy(variable)
+        values = dict(enumerate(self.get_weights())) if self._pending is None else self._pending
+        for key, value in values.items():
+            store[str(key)] = value
 
     def load_own_variables(self, store: Any) -> None:
         """Restores everything that `store` holds, or raises.
@@ -62,14 +63,30 @@ class KeepsState:
         store is not taken, with a warning.
 
         Raises:
-            ValueError: The number or the shapes of the arrays fit none of these.
+            ValueError: The number, shapes or kinds of the arrays fit none of these.
         """
         saved = {str(key): np.asarray(store[key]) for key in store.keys()}  # noqa: SIM118 - h5 entries
-        if not self.built and len(saved) > len(self.variables):
-            self._pending = saved
+        if not saved:
+            warnings.warn(
+                f"There is no state of optimizer '{self.name}' to load; it stays as it is.",
+                stacklevel=2,
+            )
             return
-        inner = self.inner_optimizer.variables
-        targets = match(self.name, self._variables, inner, inner[: self._unbuilt_inner], saved)
+        own, inner = self._variables, self.inner_optimizer.variables
+        if self.built:
+            unbuilt = inner[: self._unbuilt_inner]
+            self._restore(match(self.name, layouts(own, inner) + layouts(own, unbuilt), saved))
+            return
+        try:
+            self._restore(match(self.name, layouts(own, inner), saved))
+        except ValueError:
+            self._pending = saved
+            first = {key: saved[key] for key in map(str, range(len(own))) if key in saved}
+            if self._settings.dynamic:
+                with contextlib.suppress(ValueError):  # the state of the plain optimizer
+                    self._restore(match(self.name, [own], first))
+
+    def _restore(self, targets: list[tuple[Any, Any]]) -> None:
         scale = self.dynamic_scale
         for variable, value in targets:
             if variable is not scale:
@@ -97,39 +114,44 @@ class KeepsState:
         return None
 
 
+def layouts(own: Sequence[Any], inner: Sequence[Any]) -> list[list[Any]]:
+    """Returns the orders in which state of these variables is found in files.
+
+    Args:
+        own: iteration, learning_rate, step_counter, dynamic_scale.
+        inner: The inner optimizer's variables.
+    """
+    return [
+        [*own, *inner],  # this class, Keras' LossScaleOptimizer
+        list(inner),  # the inner optimizer by itself
+        [*own[:2], *inner],  # Keras' LossScaleOptimizer before its first step
+    ]
+
+
 def match(
-    name: str,
-    own: Sequence[Any],
-    inner: Sequence[Any],
-    inner_unbuilt: Sequence[Any],
-    saved: Mapping[str, Any],
+    name: str, orders: Sequence[Sequence[Any]], saved: Mapping[str, Any]
 ) -> list[tuple[Any, Any]]:
-    """Returns (variable, array) pairs for the layout that `saved` has.
+    """Returns (variable, array) pairs for the first of `orders` that `saved` has.
 
     Args:
         name: The optimizer's name, for the message.
-        own: iteration, learning_rate, step_counter, dynamic_scale.
-        inner: The inner optimizer's variables.
-        inner_unbuilt: Those of them that it had before `build`.
+        orders: Of the variables, as `layouts` gives them.
         saved: Arrays by position, "0", "1", ...
 
     Raises:
-        ValueError: The arrays fit no layout.
+        ValueError: The arrays fit none. The message compares them with the first.
     """
-    layouts = [
-        [*own, *inner],  # this class, Keras' LossScaleOptimizer
-        list(inner),  # the inner optimizer by itself
-        [*own, *inner_unbuilt],  # this class before its first step
-        [*own[:2], *inner_unbuilt],  # Keras' class before its first step
-        list(inner_unbuilt),
-    ]
-    for variables in layouts:
+    for variables in orders:
         if set(saved) == {str(i) for i in range(len(variables))} and all(
-            _shape(saved[str(i)]) == _shape(variable) for i, variable in enumerate(variables)
+            _shape(saved[str(i)]) == _shape(variable) and _kind(saved[str(i)]) == _kind(variable)
+            for i, variable in enumerate(variables)
         ):
             return [(variable, saved[str(i)]) for i, variable in enumerate(variables)]
-    check(name, layouts[0], [saved[key] for key in sorted(saved, key=_position)])
-    raise ValueError(f"The saved state of optimizer '{name}' has keys {sorted(saved)[:5]}...")
+    check(name, orders[0], [saved[key] for key in sorted(saved, key=_position)])
+    raise ValueError(
+        f"The saved state of optimizer '{name}' is of another kind of optimizer: its arrays are "
+        f"{', '.join(f'{key} ({saved[key].dtype})' for key in sorted(saved, key=_position)[:8])}."
+    )
 
 
 def check(name: str, variables: Sequence[Any], values: Sequence[Any]) -> None:
@@ -150,6 +172,11 @@ def check(name: str, variables: Sequence[Any], values: Sequence[Any]) -> None:
 
 def _shape(value: Any) -> tuple[int, ...]:
     return tuple(value.shape)
+
+
+def _kind(value: Any) -> bool:
+    """Whether `value` counts something: the kind tells a step counter from a slot."""
+    return "int" in str(value.dtype)
 
 
 def _position(key: str) -> tuple[int, str]:

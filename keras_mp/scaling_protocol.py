@@ -54,7 +54,6 @@ class ScalingProtocol:
         self._scaled: bool | None = None
         self._ever: set[str] = set()
         self._since_step: set[str] = set()
-        self._said: set[str] = set()
 
     def call(self, name: str) -> None:
         """Notes a call of one of the three methods."""
@@ -68,7 +67,7 @@ class ScalingProtocol:
         if explicit is not None:
             return explicit, None
         if self._scaled is None:
-            return False, self._once(NEITHER)
+            return False, NEITHER
         message = None
         if calls & KERAS_3 and calls & KERAS_2:
             message = MIXED
@@ -76,19 +75,13 @@ class ScalingProtocol:
             message = AMBIGUOUS
         elif "get_scaled_loss" in calls and "get_unscaled_gradients" not in calls:
             message = NOT_UNSCALED
-        return self._scaled, message and self._once(message)
+        return self._scaled, message
 
     def taken_as_scaled(self) -> str | None:
         """Returns, for `apply`, which always takes scaled gradients, a warning or None."""
         calls, self._since_step = self._since_step, set()
         if "get_unscaled_gradients" in calls:
-            return self._once(TWICE_UNSCALED)
+            return TWICE_UNSCALED
         if not self._ever & {"scale_loss", "get_scaled_loss"}:
-            return self._once(NEVER_SCALED)
+            return NEVER_SCALED
         return None
-
-    def _once(self, message: str) -> str | None:
-        if message in self._said:
-            return None
-        self._said.add(message)
-        return message

@@ -5,11 +5,13 @@
 
 import math
 import numbers
+import struct
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 INITIAL_SCALE = 2.0**15
 GROWTH_STEPS = 2000
+FLOAT32_TINY = 2.0**-126  # the smallest normal number; XLA flushes smaller ones to zero
 
 # Options of keras.optimizers.Optimizer, with their defaults, that belong to the optimizer inside.
 BASE_OPTIONS = {
@@ -106,10 +108,10 @@ class Settings:
                 f"{'min_scale' if scale < low else 'max_scale'}={scale} to start there."
             )
         growth = _number("growth_factor", growth_factor)
-        if not (growth > 1 and math.isfinite(growth)):
+        if not 1 < _float32(growth) < math.inf:
             raise ValueError(f"growth_factor must be greater than 1, but got {growth_factor!r}.")
         backoff = _number("backoff_factor", backoff_factor)
-        if not 0 < backoff < 1:
+        if not 0 < _float32(backoff) < 1:
             raise ValueError(
                 f"backoff_factor must lie between 0 and 1, but got {backoff_factor!r}."
             )
@@ -190,8 +192,19 @@ def _number(name: str, value: Any) -> float:
     return float(value)
 
 
+def _float32(value: float) -> float:
+    """Returns `value` as the float32 that the optimizer computes with."""
+    try:
+        number: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.inf
+    return number
+
+
 def _positive(name: str, value: Any) -> float:
     number = _number(name, value)
-    if not (0 < number <= 3.4028234663852886e38):
-        raise ValueError(f"{name} must be positive and finite in float32, but got {value!r}.")
+    if not FLOAT32_TINY <= _float32(number) < math.inf:
+        raise ValueError(
+            f"{name} must be positive and finite in float32 (at least 1.2e-38), but got {value!r}."
+        )
     return number

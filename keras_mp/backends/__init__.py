@@ -2,11 +2,15 @@
 
 Each module has the same functions, which `LossScaleOptimizer` calls:
 
+- `read(variable)`: its value now, as a tensor;
 - `unscale(gradients, scale, raw)`: the gradients divided by the scale, None and sparse kept;
 - `all_finite(gradients)`: bool, shape (): no inf and no nan in any of them, on any replica;
 - `apply_if(finite, optimizer, gradients, variables)`: one step of `optimizer`, or none;
 - `stateless_values(values)`: values that an in-place optimizer may change;
 - `gradients(loss, variables)`: of a callable, by the backend's own differentiation;
+- `unshare(variables)`: no two of them, or of others, with one array;
+- `is_compiling()`: whether Python code is traced that must not warn;
+- `is_baked_in(value)`: whether a function that is being compiled would take it as a constant;
 - `lifted()`: a scope in which variables may be created, even while a function is traced;
 - `replicas()`: how many replicas the current step runs on.
 """

@@ -5,10 +5,49 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import keras
 from jax.experimental import sparse
 
 from keras_mp.backends.numerics import finite_sums, widened
+
+
+def read(variable: Any) -> Any:
+    """Returns the value of `variable`, its array.
+
+    Raises:
+        RuntimeError: The compiled step of `fit` has it on loan.
+    """
+    try:
+        return variable.value
+    except TypeError as error:
+        # Keras empties the variables meanwhile, and then misses an initializer.
+        raise RuntimeError(
+            "The optimizer's state is on loan to the compiled step of fit(): call "
+            "`model.jax_state_sync()` before reading it in a callback."
+        ) from error
+
+
+def is_compiling() -> bool:
+    """Returns False: only torch.compile traces through warnings."""
+    return False
+
+
+def is_baked_in(value: Any) -> bool:
+    """Returns whether `value` would become a constant of the function that is being compiled."""
+    if isinstance(value, jax.core.Tracer):
+        return False
+    return isinstance(jnp.add(value, 0), jax.core.Tracer)
+
+
+class _Scope(keras.StatelessScope):
+    """A stateless scope that leaves variables of the scope around it as they are there."""
+
+    def get_current_value(self, variable: Any) -> Any:
+        value = super().get_current_value(variable)
+        if value is None and self.original_scope is not None:
+            return self.original_scope.get_current_value(variable)
+        return value
 
 
 def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
@@ -50,7 +89,7 @@ def apply_if(finite: Any, optimizer: Any, gradients: list[Any], variables: list[
     )
 
     def step(gradients: list[Any], values: list[Any]) -> list[Any]:
-        with keras.StatelessScope(zip(state, values, strict=True)) as scope:
+        with _Scope(zip(state, values, strict=True)) as scope:
             optimizer.apply(gradients, variables)
         return [scope.get_current_value(variable) for variable in state]
 
@@ -67,7 +106,7 @@ def stateless_values(values: Sequence[Any]) -> list[Any]:
     return list(values)
 
 
-class _Recording(keras.StatelessScope):
+class _Recording(_Scope):
     """A stateless scope that remembers which variables were assigned in it."""
 
     def __init__(self, state_mapping: Any) -> None:
@@ -96,6 +135,12 @@ def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
     for variable, value in zip(assigned, updates, strict=True):
         variable.assign(value)
     return list(results)
+
+
+def unshare(variables: Sequence[Any]) -> None:
+    """Gives each of `variables` an array of its own; Keras' EMA leaves two with the same one."""
+    for variable in variables:
+        variable.assign(jnp.copy(variable.value))
 
 
 def lifted() -> contextlib.AbstractContextManager[None]:

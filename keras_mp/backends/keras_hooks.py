@@ -60,6 +60,9 @@ def install(read: Callable[[], Any], wrote: Callable[[Any], None]) -> None:
                 put(name, value)
 
         _get, _set = get, put
+        # What Keras cached when somebody asked for the policy, not what anybody set.
+        if getattr(get(_KERAS), "name", None) == keras.config.floatx():
+            put(_KERAS, None)
         global_state.get_global_attribute = hooked_get
         global_state.set_global_attribute = hooked_set
         if keras.config.dtype_policy() is not read():

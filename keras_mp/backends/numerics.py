@@ -17,6 +17,17 @@ def widened(tensor: Any) -> Any:
     return ops.cast(tensor, "float32") if standardize_dtype(tensor.dtype) in HALVES else tensor
 
 
+def narrowed(gradient: Any, variable: Any) -> Any:
+    """Returns a dense float64 `gradient` as float32, unless the variable has float64 too.
+
+    The optimizer would cast it anyway, after the finite check: 1e300 becomes inf then.
+    """
+    wide = getattr(gradient, "dtype", None)
+    if wide is None or standardize_dtype(wide) != "float64" or not ops.is_tensor(gradient):
+        return gradient
+    return gradient if "float64" in str(variable.dtype) else ops.cast(gradient, "float32")
+
+
 def finite_sums(tensors: list[Any]) -> Any:
     """Returns whether no element is inf or nan, as one bool of shape ().
 
@@ -27,6 +38,9 @@ def finite_sums(tensors: list[Any]) -> Any:
     >>> bool(finite_sums([ops.array([1.0, 2.0]), ops.array([float("inf")])]))
     False
     """
+    if not tensors:
+        return ops.ones((), "bool")
+    tensors = [ops.abs(t) if "complex" in standardize_dtype(t.dtype) else t for t in tensors]
     wide = "float64" if any(standardize_dtype(t.dtype) == "float64" for t in tensors) else "float32"
     sums = [ops.cast(ops.sum(widened(tensor)), wide) for tensor in tensors]
     return ops.all(ops.isfinite(ops.stack(sums)))

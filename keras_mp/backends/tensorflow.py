@@ -10,6 +10,11 @@ import tensorflow as tf
 from keras_mp.backends.numerics import finite_sums, widened
 
 
+def read(variable: Any) -> Any:
+    """Returns the value of `variable` as a tensor, read at this point of the program."""
+    return tf.identity(variable.value)
+
+
 def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
     """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are."""
     return [
@@ -89,6 +94,20 @@ def tape_gradients(
     return list(
         tape.gradient(scaled, [v.value if isinstance(v, keras.Variable) else v for v in variables])
     )
+
+
+def unshare(variables: Sequence[Any]) -> None:
+    """Does nothing: assigning copies here."""
+
+
+def is_compiling() -> bool:
+    """Returns False: only torch.compile traces through warnings."""
+    return False
+
+
+def is_baked_in(value: Any) -> bool:
+    """Returns False: compiled functions read variables here."""
+    return False
 
 
 def lifted() -> contextlib.AbstractContextManager[None]:

@@ -10,6 +10,11 @@ import torch
 from keras_mp.backends.numerics import finite_sums, widened
 
 
+def read(variable: Any) -> Any:
+    """Returns the value of `variable` as a tensor, sharing memory with it."""
+    return variable.value.detach()
+
+
 def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
     """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are.
 
@@ -52,7 +57,7 @@ def apply_if(finite: Any, optimizer: Any, gradients: list[Any], variables: list[
     old values are chosen afterwards; the copies fuse away there.
     """
     with torch.no_grad():
-        if not torch.compiler.is_compiling():
+        if not is_compiling():
             if finite:
                 optimizer.apply(gradients, variables)
             return
@@ -71,11 +76,31 @@ def stateless_values(values: Sequence[Any]) -> list[Any]:
 
 def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
     """Returns the gradients of `loss()` with respect to `variables`."""
+    frozen = [variable.path for variable in variables if not variable.value.requires_grad]
+    if frozen:
+        raise ValueError(f"Not trainable, so there is no gradient: {', '.join(frozen)}.")
     with torch.enable_grad():
         total = keras.ops.sum(loss())
+    if not total.requires_grad:
+        return [None] * len(variables)
     return list(
         torch.autograd.grad(total, [variable.value for variable in variables], allow_unused=True)
     )
+
+
+def unshare(variables: Sequence[Any]) -> None:
+    """Does nothing: assigning copies here."""
+
+
+def is_compiling() -> bool:
+    """Returns whether torch.compile is tracing."""
+    compiling: bool = torch.compiler.is_compiling()
+    return compiling
+
+
+def is_baked_in(value: Any) -> bool:
+    """Returns False: compiled functions read variables here."""
+    return False
 
 
 def lifted() -> contextlib.AbstractContextManager[None]:

@@ -309,3 +309,40 @@ def test_check_finite():
     assert bool(opt.check_finite([ops.array([1.0]), None]))
     assert not bool(opt.check_finite(iter([ops.array([1.0]), ops.array([1.0, NAN])])))
     assert not bool(opt.check_finite([ops.array([INF, -INF])]))
+
+
+def test_check_finite_of_nothing():
+    opt = LossScaleOptimizer(sgd())
+    assert bool(opt.check_finite([]))
+    assert bool(opt.check_finite([None]))
+
+
+@pytest.mark.parametrize("bad", [complex(1, NAN), complex(INF, 1), complex(1, -INF)])
+def test_check_finite_of_complex_numbers(bad):
+    opt = LossScaleOptimizer(sgd())
+    assert bool(opt.check_finite([ops.array([1 + 1j], "complex64")]))
+    assert not bool(opt.check_finite([ops.convert_to_tensor(np.array([bad], "complex64"))]))
+
+
+def test_a_float64_gradient_beyond_float32(backend):
+    if backend == "jax":
+        pytest.skip("JAX has no float64 unless jax_enable_x64 is set")
+    variable = keras.Variable([1.0])
+    opt = LossScaleOptimizer(sgd(), initial_scale=8.0)
+    step(opt, [ops.array([1e300], "float64")], [variable])
+    assert (variable.numpy().tolist(), float(opt.loss_scale)) == ([1.0], 4.0)
+
+
+def test_a_subset_of_the_variables_of_a_built_inner_optimizer():
+    v, u = keras.Variable([1.0]), keras.Variable([1.0])
+    inner = sgd()
+    inner.build([v, u])
+    opt = LossScaleOptimizer(inner, initial_scale=8.0)
+    step(opt, [ops.array([8.0])], [u])
+    assert (v.numpy()[0], u.numpy()[0]) == (1.0, 0.0)
+
+
+def test_setting_iterations_while_accumulating():
+    opt = LossScaleOptimizer(sgd(gradient_accumulation_steps=2))
+    opt.iterations = 4
+    assert int(opt.iterations) == 4

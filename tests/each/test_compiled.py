@@ -244,3 +244,57 @@ def test_torch_compile_fullgraph(backend):
         step(torch.tensor([value]))
     # The second growth and the overflow cancel out: gradients were 1, 1, -, 1/1.
     assert found(opt, variable) == EXPECTED
+
+
+@on_torch
+def test_a_warning_does_not_break_a_compiled_step():
+    import torch
+
+    variable, opt = keras.Variable([1.0]), lso()
+    opt.build([variable])
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def step(gradient):
+        with torch.no_grad():
+            opt.apply([gradient], [variable])
+
+    step(torch.tensor([8.0]))
+    assert variable.numpy().tolist() == [0.75]
+    with pytest.warns(UserWarning, match="scale_loss was never called"):
+        opt.apply([torch.tensor([8.0])], [variable])
+
+
+@on_jax
+def test_a_scale_that_becomes_a_constant_is_warned_about():
+    """jax.jit closes over values, not variables: the one stale constant we cannot prevent."""
+    import jax
+
+    opt = lso()
+    with pytest.warns(UserWarning, match=r"constant.*stateless_scale_loss"):
+        jax.jit(jax.grad(opt.scale_loss))(1.0)
+    jax.grad(lso().scale_loss)(1.0)  # eager: the scale of now is the right one
+
+
+@on_jax
+def test_variables_of_the_scope_around_are_seen():
+    """A learning rate that reads a variable, mapped by the caller of a jitted step."""
+    import jax
+
+    variable, rate = keras.Variable([1.0]), keras.Variable(0.125, trainable=False)
+    opt = LossScaleOptimizer(keras.optimizers.SGD(lambda: rate.value), initial_scale=8.0)
+    opt.build([variable])
+    everything = [variable, rate, *opt.variables]
+
+    @jax.jit
+    def step(values, gradient):
+        with keras.StatelessScope(zip(everything, values, strict=True)) as scope:
+            opt.apply_gradients([(gradient, variable)], gradients_scaled=True)
+        return scope.get_current_value(variable)
+
+    values = [v.value for v in everything]
+    values[1] = np.float32(0.5)
+    assert float(step(values, np.array([8.0], "float32"))[0]) == 0.5
+    with keras.StatelessScope([(variable, np.array([3.0], "float32"))]):
+        [(gradient, _)] = opt.compute_gradients(lambda: variable * variable, rate)
+        [(gradient, _)] = opt.compute_gradients(lambda: rate * variable**2, rate)
+    assert float(gradient) == 9.0

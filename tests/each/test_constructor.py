@@ -20,6 +20,10 @@ def test_properties_of_a_dynamic_scale():
     assert opt.dynamic is True
     assert (opt.initial_scale, opt.dynamic_growth_steps) == (8.0, 5)
     assert keras.ops.is_tensor(opt.loss_scale)
+    before = opt.loss_scale
+    opt.dynamic_scale.assign(16.0)
+    assert (float(before), float(opt.loss_scale)) == (8.0, 16.0), "a value, not the variable"
+    opt.dynamic_scale.assign(8.0)
     assert keras.backend.standardize_dtype(opt.loss_scale.dtype) == "float32"
     assert tuple(opt.loss_scale.shape) == tuple(opt.dynamic_counter.shape) == ()
     assert (float(opt.loss_scale), int(opt.dynamic_counter)) == (8.0, 0)
@@ -145,3 +149,23 @@ def test_order_of_variables():
         "step_counter",
         "dynamic_scale",
     ]
+
+
+def test_a_wrapper_that_nobody_uses_frees_its_inner_optimizer():
+    """As when a notebook cell is run again; the old wrapper hangs in a cycle."""
+    inner = sgd()
+    wrapper = LossScaleOptimizer(inner)
+    wrapper.__dict__["cycle"] = [wrapper]
+    del wrapper
+    assert LossScaleOptimizer(inner).inner_optimizer is inner
+
+
+def test_optimizers_that_compare_equal_are_two():
+    class Equal(keras.optimizers.SGD):
+        def __eq__(self, other):
+            return True
+
+        __hash__ = None
+
+    first, second = LossScaleOptimizer(Equal()), LossScaleOptimizer(Equal())
+    assert first.inner_optimizer is not second.inner_optimizer

@@ -43,7 +43,7 @@ def test_main_job(tmp_path):
         assert words in found.stdout
     model = keras.saving.load_model(tmp_path / "digits.keras")
     assert f"iterations {int(model.optimizer.iterations)}" in found.stdout
-    assert f"loss scale {float(model.optimizer.loss_scale):g}" in found.stdout
+    assert f"loss scale {float(model.optimizer.loss_scale):.7g}" in found.stdout
 
 
 def test_too_little_training_is_a_failure():

@@ -164,3 +164,15 @@ def test_a_train_step_that_forgets_scale_loss_warns(backend, data):
     model.compile(LossScaleOptimizer(keras.optimizers.SGD(0.1)), keras.losses.MeanSquaredError())
     with pytest.warns(UserWarning, match="scale_loss was never called"):
         model.fit(*data, batch_size=8, verbose=0)
+
+
+@pytest.mark.parametrize("frequency", [None, 2])
+def test_ema_over_two_fits(frequency, make_model, data, weights):
+    """On JAX plain Keras fails in the second fit: the average and the weight share an array."""
+    model = make_model()
+    inner = adam(use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=frequency)
+    model.compile(lso(inner), keras.losses.MeanSquaredError())
+    for _ in range(2):
+        model.fit(*data, batch_size=8, shuffle=False, verbose=0)
+    assert int(model.optimizer.iterations) == 16
+    assert np.isfinite(weights(model)).all()

@@ -140,14 +140,6 @@ def test_custom_optimizer():
             getattr(opt, name)
 
 
-def test_custom_optimizer_without_config():
-    class Silent(Custom):
-        def get_config(self):
-            raise NotImplementedError
-
-    assert LossScaleOptimizer(Silent()).clipnorm is None
-
-
 def test_exclude_from_weight_decay():
     """The wrapper hands it on; Keras' own class takes it and ignores it."""
     variable, other = keras.Variable([1.0], name="bias"), keras.Variable([1.0], name="kernel")
@@ -172,3 +164,20 @@ def test_multi_optimizer_has_no_learning_rate():
     )
     with pytest.raises(AttributeError, match="individual sub-optimizers"):
         _ = opt.learning_rate
+
+
+@pytest.mark.parametrize("error", [NotImplementedError, AttributeError])
+def test_a_config_that_raises_does_not_matter(error):
+    class Broken(Custom):
+        def get_config(self):
+            raise error
+
+    assert LossScaleOptimizer(Broken()).learning_rate is not None
+
+
+def test_setting_what_only_the_inner_optimizer_has_warns():
+    opt = LossScaleOptimizer(keras.optimizers.Adam())
+    with pytest.warns(UserWarning, match=r"amsgrad.*optimizer\.inner_optimizer\.amsgrad"):
+        opt.amsgrad = True
+    assert opt.inner_optimizer.amsgrad is False
+    opt.my_note = "nobody else's"

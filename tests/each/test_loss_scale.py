@@ -80,3 +80,9 @@ def test_keeps_dtypes(backend):
         scale, counter = next_scale(ops.array(4.0), ops.array(1, dtype), ops.array(True))
         assert "float32" in str(scale.dtype)
         assert dtype in str(counter.dtype)
+
+
+@pytest.mark.parametrize("steps", [2**31 - 1, 2**31, 10**12])
+def test_a_period_that_never_ends(steps):
+    """The usual way to say "never grow"; the counter is an int32."""
+    assert run([True] * 3, 8.0, growth_steps=steps) == (8.0, 3)

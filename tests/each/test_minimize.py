@@ -115,3 +115,55 @@ def test_a_tensor_needs_its_tape(backend):
             loss = var.value**2
         opt.minimize(loss, [var], tape=tape)
         assert var.numpy() == 0.5
+
+
+@pytest.mark.parametrize("before", [(), ("scale_loss",)], ids=["fresh", "after fit"])
+def test_the_pairs_of_compute_gradients_are_unscaled(before):
+    """As tf.keras users write it, whatever was called on the optimizer before."""
+    opt, var = lso(1.0, initial_scale=8.0), keras.Variable(3.0)
+    for name in before:
+        getattr(opt, name)(1.0)
+        opt.apply_gradients([])
+    opt.apply_gradients(opt.compute_gradients(lambda: var * 1.0, var))
+    assert float(var.numpy()) == 2.0
+
+
+def test_variables_of_a_model_that_the_loss_builds():
+    """What tf.keras documents a callable var_list for."""
+    model = keras.Sequential([keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")])
+    x = np.ones((2, 2), "float32")
+    opt = lso()
+    opt.minimize(lambda: ops.mean(model(x)), lambda: model.trainable_variables)
+    assert model.layers[0].kernel.numpy().ravel().tolist() == [0.75, 0.75]
+
+
+def test_var_list_may_be_any_iterable_but_not_empty():
+    opt, var = lso(), keras.Variable(1.0)
+    opt.minimize(lambda: var**2, (v for v in [var]))
+    assert var.numpy() == 0.5
+    for empty in ([], list):
+        with pytest.raises(ValueError, match="var_list is empty"):
+            opt.minimize(lambda: var**2, empty)
+
+
+def test_values_that_overwrite_are_not_divided():
+    """The "gradients" of float8's scales are new values."""
+    var = keras.Variable(1.0)
+    var.overwrite_with_gradient = True
+    opt = lso(dynamic=False, initial_scale=1024.0)
+    [(gradient, _)] = opt.compute_gradients(lambda: var * 3.0, var)
+    assert float(gradient) == 3.0 * 1024.0
+
+
+def test_a_loss_without_the_variable(backend):
+    opt, var, other = lso(), keras.Variable(1.0), keras.Variable(1.0)
+    [(gradient, _)] = opt.compute_gradients(lambda: other * 2.0, var)
+    assert float(gradient) == 0.0 if backend == "jax" else gradient is None
+
+
+def test_a_frozen_variable_is_named_on_torch(backend):
+    if backend != "torch":
+        pytest.skip("elsewhere it can be differentiated by")
+    frozen = keras.Variable(1.0, trainable=False, name="frozen")
+    with pytest.raises(ValueError, match=r"Not trainable.*frozen"):
+        lso().minimize(lambda: frozen * 2.0, frozen)

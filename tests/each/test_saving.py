@@ -358,3 +358,67 @@ def test_tf_train_checkpoint(trained, compiled, state, tmp_path, backend):
     path = tf.train.Checkpoint(optimizer=model.optimizer).save(str(tmp_path / "ckpt"))
     tf.train.Checkpoint(optimizer=other.optimizer).restore(path).assert_consumed()
     assert state(other.optimizer.variables) == state(model.optimizer.variables)
+
+
+@pytest.mark.parametrize("schedule", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_small_plain_file_before_build(momentum, schedule):
+    """Few arrays, of scalars: counts alone would mistake them for another layout."""
+    rate = keras.optimizers.schedules.ExponentialDecay(0.5, 9, 0.5) if schedule else 0.5
+
+    def sgd():
+        return keras.optimizers.SGD(rate, momentum=momentum)
+
+    variables = [keras.Variable(1.0), keras.Variable(1.0)]
+    plain = sgd()
+    plain.build(variables)
+    for _ in range(3):
+        plain.apply([keras.ops.array(1.0), keras.ops.array(2.0)], variables)
+    saved = {}
+    plain.save_own_variables(saved)
+    opt = LossScaleOptimizer(sgd(), initial_scale=64.0)
+    opt.load_own_variables(saved)
+    opt.build(variables)
+    found = [v.numpy().tolist() for v in opt.inner_optimizer.variables]
+    assert found == [v.numpy().tolist() for v in plain.variables]
+    assert (int(opt.iterations), float(opt.loss_scale)) == (3, 64.0)
+
+
+def test_waiting_state_is_seen_and_saved(trained):
+    model = trained(ours())
+    copied = copy.deepcopy(model.optimizer)
+    assert not copied.built
+    assert (float(copied.loss_scale), int(copied.dynamic_counter)) == (1024.0, 2)
+    again = {}
+    copied.save_own_variables(again)
+    assert [again[str(i)].tolist() for i in range(len(again))] == [
+        value.tolist() for value in model.optimizer.get_weights()
+    ]
+
+
+def test_a_file_without_optimizer_warns(make_model, compiled, tmp_path):
+    """As a plain optimizer does; the weights load."""
+    path = str(tmp_path / "x.weights.h5")
+    make_model("mixed_float16").save_weights(path)
+    loaded = compiled(ours())
+    with pytest.warns(UserWarning, match="no state of optimizer"):
+        loaded.load_weights(path)
+
+
+def test_a_scale_of_keras_own_class_below_our_floor():
+    theirs = keras.optimizers.LossScaleOptimizer(adam(), initial_scale=0.5)
+    opt = LossScaleOptimizer.from_config(theirs.get_config())
+    assert (opt.initial_scale, opt.get_config()["min_scale"]) == (0.5, 0.5)
+
+
+def test_set_weights_does_not_take_a_destroyed_or_another_fixed_scale():
+    variable = keras.Variable([1.0])
+    fixed = LossScaleOptimizer(keras.optimizers.SGD(), dynamic=False, initial_scale=8.0)
+    dynamic = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8.0)
+    for opt, scale in ((fixed, 4.0), (dynamic, float("nan"))):
+        opt.build([variable])
+        values = opt.get_weights()
+        values[3] = np.float32(scale)
+        with pytest.warns(UserWarning, match="loss scale"):
+            opt.set_weights(values)
+        assert float(opt.loss_scale) == 8.0

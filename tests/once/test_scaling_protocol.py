@@ -45,12 +45,6 @@ def test_the_keyword_wins_and_is_silent(calls, explicit):
     assert after(*calls).gradients_scaled(explicit) == (explicit, None)
 
 
-def test_each_warning_is_given_once():
-    protocol = ScalingProtocol()
-    assert protocol.gradients_scaled(None)[1] == scaling_protocol.NEITHER
-    assert protocol.gradients_scaled(None) == (False, None)
-
-
 @pytest.mark.parametrize(
     ("calls", "message"),
     [

@@ -46,7 +46,7 @@ def test_dynamic_must_be_a_bool(dynamic):
         Settings.checked(dynamic)
 
 
-@pytest.mark.parametrize("value", [0, -8, float("inf"), float("nan"), 1e39])
+@pytest.mark.parametrize("value", [0, -8, float("inf"), float("nan"), 1e39, 1e-50, 1e-45])
 @pytest.mark.parametrize("name", ["initial_scale", "min_scale", "max_scale"])
 def test_scales_must_be_positive_and_finite(name, value):
     with pytest.raises(ValueError, match=rf"{name} must be positive and finite.*got"):
@@ -72,6 +72,9 @@ REFUSED = {
         "dynamic_growth_steps must be None",
     ),
     "growth factor": ({"growth_factor": 1.0}, "growth_factor must be greater than 1"),
+    "growth factor of 1 in float32": ({"growth_factor": 1 + 1e-9}, "growth_factor must be"),
+    "growth factor beyond float32": ({"growth_factor": 1e39}, "growth_factor must be"),
+    "backoff factor of 1 in float32": ({"backoff_factor": 1 - 1e-9}, "backoff_factor must"),
     "growth factor inf": ({"growth_factor": float("inf")}, "growth_factor must be"),
     "backoff factor": ({"backoff_factor": 1.0}, "backoff_factor must lie between 0 and 1"),
     "backoff zero": ({"backoff_factor": 0.0}, "backoff_factor must lie between 0 and 1"),
