@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_mp import backends, hyperparameters
@@ -455,6 +456,7 @@ class LossScaleOptimizer(
         if not gradients:
             return
         variables = self._resolve(gradients, variables)
+        gradients = [ops.array(g) if isinstance(g, np.ndarray) else g for g in gradients]
         if scaled:
             gradients = self._unscaled(gradients, overwritten(variables))
         gradients = list(map(narrowed, gradients, variables))

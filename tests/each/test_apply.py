@@ -346,3 +346,12 @@ def test_setting_iterations_while_accumulating():
     opt = LossScaleOptimizer(sgd(gradient_accumulation_steps=2))
     opt.iterations = 4
     assert int(opt.iterations) == 4
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_numpy_gradients(scaled):
+    variable = keras.Variable([1.0])
+    opt = LossScaleOptimizer(sgd(), initial_scale=1.0)
+    step(opt, [np.array([0.5], "float32")], [variable], scaled=scaled)
+    step(opt, [np.array([NAN], "float32")], [variable], scaled=scaled)
+    assert variable.numpy().tolist() == [0.5]
