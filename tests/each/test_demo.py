@@ -65,14 +65,17 @@ def test_another_backend_needs_another_process(capsys):
 
 
 def test_missing_packages_are_named():
-    program = (
-        "import sys, importlib.util as u; real = u.find_spec; "
-        "u.find_spec = lambda n, *a: None if n in ('sklearn', 'torch') else real(n, *a); "
-        "from keras_mp import demo; raise SystemExit(demo.main(sys.argv[1:]))"
-    )
-    for arguments, words in ((["--backend", "torch"], "keras-mp[torch]"), ([], "keras-mp[demo]")):
+    absent = next(name for name in demo.BACKENDS if name != keras.backend.backend())
+    program = f"""
+import sys, importlib.util as util
+real = util.find_spec
+util.find_spec = lambda name, *more: None if name in ("sklearn", {absent!r}) else real(name, *more)
+from keras_mp import demo
+raise SystemExit(demo.main(sys.argv[1:]))
+"""
+    for arguments, extra in ((["--backend", absent], absent), ([], "demo")):
         found = subprocess.run(
             [sys.executable, "-c", program, *arguments], capture_output=True, text=True
         )
         assert found.returncode == 2
-        assert words in found.stderr
+        assert f"keras-mp[{extra}]" in found.stderr
