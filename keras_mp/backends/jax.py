@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import keras
 from jax.experimental import sparse
 
-from keras_mp.backends.numerics import finite_sums, widened
+from keras_mp.backends.numerics import divided_each, finite_sums, widened
 
 
 def read(variable: Any) -> Any:
@@ -52,10 +52,7 @@ class _Scope(keras.StatelessScope):
 
 def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
     """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are."""
-    return [
-        gradient if gradient is None or keep else _divided(gradient, scale)
-        for gradient, keep in zip(gradients, raw, strict=True)
-    ]
+    return divided_each(gradients, raw, lambda gradient: _divided(gradient, scale))
 
 
 def _divided(gradient: Any, scale: Any) -> Any:

@@ -1,5 +1,6 @@
 """What the backends share: the finite check as stacked sums, and float32 for 16-bit gradients."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras import ops
@@ -15,6 +16,20 @@ def widened(tensor: Any) -> Any:
     'float32'
     """
     return ops.cast(tensor, "float32") if standardize_dtype(tensor.dtype) in HALVES else tensor
+
+
+def divided_each(
+    gradients: Sequence[Any], raw: Sequence[bool], divided: Callable[[Any], Any]
+) -> list[Any]:
+    """Returns `divided(gradient)` of each; None, and those marked `raw`, as they are.
+
+    >>> divided_each([4.0, None, 4.0], [False, False, True], lambda gradient: gradient / 2)
+    [2.0, None, 4.0]
+    """
+    return [
+        gradient if gradient is None or keep else divided(gradient)
+        for gradient, keep in zip(gradients, raw, strict=True)
+    ]
 
 
 def narrowed(gradient: Any, variable: Any) -> Any:

@@ -111,6 +111,7 @@ def test_float8_variables_are_overwritten_unscaled(make_model, data):
 def test_lora_after_build(make_model, data, fit, weights):
     def trained(wrap):
         model = fit(wrap(keras.optimizers.Adam(0.01)), *data)
+        keras.utils.set_random_seed(5)  # of LoRA's random matrix
         model.get_layer("hidden").enable_lora(2)
         return fit(wrap(keras.optimizers.Adam(0.01)), *data, model=model)
 
@@ -118,19 +119,25 @@ def test_lora_after_build(make_model, data, fit, weights):
     names = [v.name for v in ours.trainable_weights]
     assert any("lora" in name for name in names)
     assert names == [v.name for v in plain.trainable_weights]
-    # LoRA starts from a random matrix: compare what does not depend on its draw.
-    assert np.isfinite(weights(ours)).all()
+    assert np.allclose(weights(ours), weights(plain), rtol=2e-5, atol=1e-6)
     assert int(ours.optimizer.iterations) == 8
 
 
 def test_int8_quantization_after_training(data, fit):
-    model = fit(lso(keras.optimizers.Adam(0.01)), *data)
-    before = model.predict(data[0], verbose=0)
-    for name in ("hidden", "out"):
-        model.get_layer(name).quantize("int8")
-    model.train_function = model.predict_function = None
-    assert np.abs(model.predict(data[0], verbose=0) - before).max() < 0.1
-    assert int(model.optimizer.iterations) == 8
+    def quantized(optimizer):
+        model = fit(optimizer, *data)
+        for name in ("hidden", "out"):
+            model.get_layer(name).quantize("int8")
+        model.predict_function = None
+        assert int(model.optimizer.iterations) == 8
+        return model.predict(data[0], verbose=0)
+
+    ours, plain = (
+        quantized(lso(keras.optimizers.Adam(0.01))),
+        quantized(keras.optimizers.Adam(0.01)),
+    )
+    # One step of int8, where a last bit decides on the rounding of a weight.
+    assert np.abs(ours - plain).max() < np.abs(plain).max() / 64
 
 
 def test_rematerialised_layers(fit, with_nan, weights, backend):
