@@ -45,4 +45,4 @@ oldest: .venv-oldest/.done
 	$(ENV) KERAS_BACKEND=jax .venv-oldest/bin/python $(PYTEST) -m 'not slow' tests/each
 
 clean:
-	rm -rf .venv .venv-oldest build dist *.egg-info
+	rm -rf .venv .venv-oldest build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -28,7 +28,7 @@ FIXED = (
 )
 WHICH_VERSION = (
     "TF 2.1, 2.2 and 2.3 write the same config, but only from 2.3 on a skipped step counts as an "
-    "iteration; taken as 2.3 (if it was not, give the TF version)"
+    "iteration; taken as 2.3 (if it was not, say so: --from 2.2, or tf_version='2.2')"
 )
 NADAM = "Nadam is not the same rule in Keras 3: its momentum schedule is 0.96^t, not 0.96^(0.004 t)"
 RMSPROP = (

@@ -48,7 +48,18 @@ _HOME = {
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'keras_mp' has no attribute {name!r}")
-    value: object = getattr(importlib.import_module(_HOME[name]), name)
+    try:
+        module = importlib.import_module(_HOME[name])
+    except ModuleNotFoundError as error:
+        backend = (error.name or "").split(".")[0]
+        if backend in ("jax", "tensorflow", "torch"):
+            error.add_note(
+                f"Keras is to run on {backend}, which is not installed: pip install "
+                f"'keras-mp[{backend}]', or set KERAS_BACKEND to jax, tensorflow or torch "
+                "before keras is imported (its own default is tensorflow)."
+            )
+        raise
+    value: object = getattr(module, name)
     globals()[name] = value
     return value
 

@@ -30,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--backend", choices=BACKENDS, help="default: KERAS_BACKEND, or the first that is installed"
     )
-    parser.add_argument("--epochs", type=_positive, default=20, help="before the file is saved")
+    parser.add_argument(
+        "--epochs", type=_positive, default=20, help="epochs before the model is saved (default 20)"
+    )
     parser.add_argument("--output", type=Path, help="keep the .keras file in this folder")
     try:
         arguments = parser.parse_args(argv)
@@ -87,11 +89,13 @@ def _choose_backend(wanted: str | None) -> str | None:
     if importlib.util.find_spec(chosen) is None:
         return f"{chosen} is not installed: pip install 'keras-mp[{chosen}]'"
     os.environ["KERAS_BACKEND"] = chosen
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     return None
 
 
 def _missing_packages() -> str | None:
-    missing = [name for name in ("sklearn", "rich") if importlib.util.find_spec(name) is None]
+    packages = {"sklearn": "scikit-learn", "rich": "rich"}
+    missing = [name for key, name in packages.items() if importlib.util.find_spec(key) is None]
     return f"{' and '.join(missing)} missing: pip install 'keras-mp[demo]'" if missing else None
 
 
@@ -114,6 +118,7 @@ def _run(epochs: int, folder: Path) -> int:
     model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
     scales = _fit(keras, model, x, y, epochs, "training")
     accuracy = model.evaluate(x_test, y_test, verbose=0)[1]
+    print(f"after {epochs} epochs:")
     _report(model, accuracy, scales)
 
     path = folder / "digits.keras"
@@ -124,8 +129,10 @@ def _run(epochs: int, folder: Path) -> int:
         f"counter {int(loaded.optimizer.dynamic_counter)}, "
         f"iterations {int(loaded.optimizer.iterations)}"
     )
-    scales = _fit(keras, loaded, x, y, max(1, epochs // 4), "continuing")
+    more = max(1, epochs // 4)
+    scales = _fit(keras, loaded, x, y, more, "continuing")
     accuracy = loaded.evaluate(x_test, y_test, verbose=0)[1]
+    print(f"after {more} more epochs:")
     _report(loaded, accuracy, scales)
     _migrate()
     if accuracy < GOAL:

@@ -363,6 +363,6 @@ def _advise_wrapping() -> None:
         return
     _advised = True
     _logger.warning(
-        "under this policy compile('adam') wraps the optimizer with Keras' own LossScaleOptimizer: "
-        "call keras_mp.auto_wrap(), or pass keras_mp.LossScaleOptimizer(...)"
+        "keras_mp: a bare compile('adam') under this policy gets Keras' own LossScaleOptimizer. "
+        "Pass keras_mp.LossScaleOptimizer(...), or call keras_mp.auto_wrap() first"
     )

@@ -73,6 +73,9 @@ def _run(argv: list[str]) -> int:
         from keras_mp.demo import main as demo
 
         return demo(argv[1:])
+    if not argv:
+        _parser().print_help(sys.stderr)
+        return 2
     try:
         arguments = _parser().parse_args(argv)
         _refuse_combinations(arguments)
@@ -84,7 +87,7 @@ def _run(argv: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="keras-mp",
-        description="Brings mixed precision of TF 1.15 to 2.15 to Keras 3 and keras_mp.",
+        description="Brings mixed precision of TF 2.1 to 2.15 to Keras 3 and keras_mp.",
     )
     parser.add_argument("--version", action="version", version=f"keras-mp {keras_mp.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

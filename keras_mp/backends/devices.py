@@ -51,7 +51,7 @@ def warn_if_slow(initialize: bool = False) -> None:
         return
     _warned = True
     _logger.warning(
-        "computing in float16 may be slow: %s. "
+        "keras_mp: computing in float16 may be slow here, as %s. "
         'logging.getLogger("keras_mp").setLevel(logging.ERROR) silences this',
         reason,
     )
@@ -64,7 +64,7 @@ def warn_if_still_undecided() -> None:
 
 
 def _no_gpu(framework: str) -> str:
-    return f"this machine has no GPU: {framework} sees only cpu"
+    return f"this machine has no GPU ({framework} sees only cpu)"
 
 
 def _below_fast(name: str, capability: tuple[int, int]) -> str | None:

@@ -15,7 +15,7 @@ from keras_mp.policy import policy_scope, set_global_policy
 
 BACKEND = keras.backend.backend()
 SLOW = "GeForce GTX 1080 has compute capability 6.1, float16 needs 7.0"
-NO_GPU = f"this machine has no GPU: {BACKEND} sees only cpu"
+NO_GPU = f"this machine has no GPU ({BACKEND} sees only cpu)"
 
 only_jax = pytest.mark.skipif(BACKEND != "jax", reason="about how jax finds its platforms")
 

@@ -30,19 +30,7 @@ def test_code(number, names):
     if "jax." in block:
         if keras.backend.backend() != "jax":
             pytest.skip("a loop on JAX")
-        import jax
-
-        model = names["model"]
-        opt = keras_mp.LossScaleOptimizer(keras.optimizers.SGD(0.1))
-        opt.build(model.trainable_variables)
-        names |= {
-            "jax": jax,
-            "opt": opt,
-            "trainable": [v.value for v in model.trainable_variables],
-            "optimizer_variables": [v.value for v in opt.variables],
-            "x": np.ones((2, 4), "float32"),
-            "y": np.ones((2, 1), "float32"),
-        }
+        names |= {"x": np.ones((2, 4), "float32"), "y": np.ones((2, 1), "float32")}
     exec(compile(block, f"README.md, block {number}", "exec"), names)
 
 

@@ -256,7 +256,7 @@ def test_files_above_64_mib_are_not_read(tmp_path: Path, capsys: Capture) -> Non
 
 
 USAGE = {
-    "nothing": ([], "the following arguments are required: COMMAND"),
+    "nothing": ([], "rewrite optimizer configs for today"),
     "no path": (["migrate"], "the following arguments are required: PATH"),
     "unknown command": (["inspect", "x"], "invalid choice: 'inspect'"),
     "several": (["migrate", "a", "b"], "several PATHs need --json or --check"),

@@ -115,3 +115,15 @@ else:
 """
     found = run(program)
     assert found.returncode == 0, found.stderr
+
+
+def test_a_missing_backend_is_named_with_the_remedy():
+    program = """
+import sys
+sys.modules["torch"] = None
+import keras_mp
+keras_mp.LossScaleOptimizer
+"""
+    found = run(program, KERAS_BACKEND="torch")
+    assert found.returncode == 1
+    assert "pip install 'keras-mp[torch]', or set KERAS_BACKEND" in found.stderr
