@@ -457,17 +457,19 @@ class LossScaleOptimizer(
             return
         variables = self._resolve(gradients, variables)
         gradients = [ops.array(g) if isinstance(g, np.ndarray) else g for g in gradients]
-        if scaled:
-            gradients = self._unscaled(gradients, overwritten(variables))
-        gradients = list(map(narrowed, gradients, variables))
+
+        def unscaled(gradients: list[Any]) -> list[Any]:
+            if scaled:
+                gradients = self._unscaled(gradients, overwritten(variables))
+            return list(map(narrowed, gradients, variables))
+
+        inner = self.inner_optimizer
         if not self._settings.skip_nonfinite:
-            self.inner_optimizer.apply(gradients, variables)
+            inner.apply(unscaled(gradients), variables)
             return
-        # Of the unscaled ones: dividing keeps every inf and nan, and by less than 1 it adds some.
-        finite = self.check_finite(gradients)
+        finite = self._native.apply_if_finite(inner, gradients, variables, unscaled)
         for seen in self._observers:
             seen.append(finite)
-        self._native.apply_if(finite, self.inner_optimizer, gradients, variables)
         if self._settings.count_skipped_steps:
             self._count_skip(finite)
         if self.dynamic:

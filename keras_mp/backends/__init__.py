@@ -5,7 +5,9 @@ Each module has the same functions, which `LossScaleOptimizer` calls:
 - `read(variable)`: its value now, as a tensor;
 - `unscale(gradients, scale, raw)`: the gradients divided by the scale, None and sparse kept;
 - `all_finite(gradients)`: bool, shape (): no inf and no nan in any of them, on any replica;
-- `apply_if(finite, optimizer, gradients, variables)`: one step of `optimizer`, or none;
+- `apply_if_finite(optimizer, gradients, variables, unscaled)`: one step of `optimizer` with
+  `unscaled(gradients)`, or none; returns whether these are finite. (Not of the scaled ones:
+  dividing keeps every inf and nan, and dividing by less than 1 adds some.)
 - `stateless_values(values)`: values that an in-place optimizer may change;
 - `gradients(loss, variables)`: of a callable, by the backend's own differentiation;
 - `unshare(variables)`: no two of them, or of others, with one array;

@@ -73,21 +73,27 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     )
 
 
-def apply_if(finite: Any, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
-    """Runs `optimizer.apply(gradients, variables)` if `finite`, else changes nothing."""
+def apply_if_finite(
+    optimizer: Any,
+    gradients: list[Any],
+    variables: list[Any],
+    unscaled: Callable[[list[Any]], list[Any]],
+) -> Any:
+    """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which."""
+    ready = unscaled(gradients)
+    finite = all_finite(ready)
     if not isinstance(finite, jax.core.Tracer):
         if finite:
-            optimizer.apply(gradients, variables)
-        return
-    state = list(
-        {
-            id(v): v for v in (*variables, *optimizer._trainable_variables, *optimizer.variables)
-        }.values()
-    )
+            optimizer.apply(ready, variables)
+        return finite
+    touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
+    state = list({id(variable): variable for variable in touched}.values())
 
     def step(gradients: list[Any], values: list[Any]) -> list[Any]:
+        # Divided once more: XLA fuses that into the update, where `ready` would be written by the
+        # check and read back.
         with _Scope(zip(state, values, strict=True)) as scope:
-            optimizer.apply(gradients, variables)
+            optimizer.apply(unscaled(gradients), variables)
         return [scope.get_current_value(variable) for variable in state]
 
     def skip(gradients: list[Any], values: list[Any]) -> list[Any]:
@@ -96,6 +102,7 @@ def apply_if(finite: Any, optimizer: Any, gradients: list[Any], variables: list[
     values = jax.lax.cond(finite, step, skip, gradients, [v.value for v in state])
     for variable, value in zip(state, values, strict=True):
         variable.assign(value)
+    return finite
 
 
 def stateless_values(values: Sequence[Any]) -> list[Any]:

@@ -45,8 +45,15 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     return finite
 
 
-def apply_if(finite: Any, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
-    """Runs `optimizer.apply(gradients, variables)` if `finite`, else changes nothing."""
+def apply_if_finite(
+    optimizer: Any,
+    gradients: list[Any],
+    variables: list[Any],
+    unscaled: Callable[[list[Any]], list[Any]],
+) -> Any:
+    """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which."""
+    gradients = unscaled(gradients)
+    finite = all_finite(gradients)
 
     def step(gradients: list[Any]) -> None:
         optimizer.apply(gradients, variables)
@@ -55,7 +62,7 @@ def apply_if(finite: Any, optimizer: Any, gradients: list[Any], variables: list[
     # there the cond goes around all replicas. Keras' own optimizers ask the same question.
     if replicas() == 1 or tf.__internal__.distribute.strategy_supports_no_merge_call():
         tf.cond(finite, lambda: step(gradients), lambda: None)
-        return
+        return finite
 
     def across_replicas(strategy: Any, finite: Any, gradients: list[Any]) -> None:
         agreed = strategy.experimental_local_results(finite)[0]
@@ -66,6 +73,7 @@ def apply_if(finite: Any, optimizer: Any, gradients: list[Any], variables: list[
         )
 
     tf.distribute.get_replica_context().merge_call(across_replicas, args=(finite, gradients))
+    return finite
 
 
 def stateless_values(values: Sequence[Any]) -> list[Any]:

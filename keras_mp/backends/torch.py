@@ -50,23 +50,31 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     )
 
 
-def apply_if(finite: Any, optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
-    """Runs `optimizer.apply(gradients, variables)` if `finite`, else changes nothing.
+def apply_if_finite(
+    optimizer: Any,
+    gradients: list[Any],
+    variables: list[Any],
+    unscaled: Callable[[list[Any]], list[Any]],
+) -> Any:
+    """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which.
 
     Under `torch.compile` an `if` on a tensor would break the graph, so the step runs on and the
     old values are chosen afterwards; the copies fuse away there.
     """
+    gradients = unscaled(gradients)
+    finite = all_finite(gradients)
     with torch.no_grad():
         if not is_compiling():
             if finite:
                 optimizer.apply(gradients, variables)
-            return
-        state = {id(v): v for v in (*variables, *optimizer._trainable_variables)}
-        state.update((id(v), v) for v in optimizer.variables)
-        before = [(v, v.value.clone()) for v in state.values()]
+            return finite
+        touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
+        state = {id(variable): variable for variable in touched}
+        before = [(variable, variable.value.clone()) for variable in state.values()]
         optimizer.apply(gradients, variables)
         for variable, value in before:
             variable.value.copy_(torch.where(finite, variable.value, value))
+    return finite
 
 
 def stateless_values(values: Sequence[Any]) -> list[Any]:
