@@ -132,6 +132,8 @@ def is_legacy(config: Config) -> bool:
     if "optimizer" in config or "loss_scale" in config:
         return True
     inner = config.get("inner_optimizer")
+    if isinstance(inner, Mapping) and inner.get("registered_name") and inner.get("module") is None:
+        return False  # Keras 3 writes no module for a class that a script defines
     return isinstance(inner, Mapping) and not _is_todays(inner, own_classes=True)
 
 

@@ -78,8 +78,6 @@ class AutoWrap:
                 _uninstall = None
                 _undecided.clear()
 
-    undo = __call__
-
     def __enter__(self) -> Self:
         return self
 
@@ -130,6 +128,8 @@ def _after_compile(model: Any, before: tuple[Any, Any], auto_scale_loss: bool) -
                 stacklevel=5,
             )
         _set_optimizer(model, _from_keras(optimizer))
+    elif isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return  # somebody's own; it scales the loss already
     elif not auto_scale_loss:
         # Keras does not write this argument of compile, and would scale after a reload.
         model._compile_config.config["auto_scale_loss"] = False
@@ -140,7 +140,7 @@ def _after_compile(model: Any, before: tuple[Any, Any], auto_scale_loss: bool) -
 
 
 def _after_build(model: Any) -> None:
-    if model not in _undecided or not all(layer.built for layer in model._flatten_layers()):
+    if model not in _undecided:
         return
     _undecided.discard(model)
     if computes_in_float16(model):

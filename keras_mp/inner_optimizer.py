@@ -52,7 +52,7 @@ def serialized(optimizer: Any) -> dict[str, Any]:
     if (
         isinstance(public, type)
         and isinstance(optimizer, public)
-        and config["module"].startswith("keras.src.")
+        and type(optimizer).__module__.startswith("keras.src.")
     ):
         return {**config, "module": "keras.optimizers", "registered_name": None}
     return config

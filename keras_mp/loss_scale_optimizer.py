@@ -17,7 +17,6 @@ from keras import ops
 
 from keras_mp import backends, hyperparameters
 from keras_mp.backends import devices
-from keras_mp.backends.numerics import narrowed
 from keras_mp.delegation import DelegatesToInnerOptimizer
 from keras_mp.inner_optimizer import check_inner_optimizer, serialized
 from keras_mp.loss_scale import next_scale
@@ -459,9 +458,7 @@ class LossScaleOptimizer(
         gradients = [ops.array(g) if isinstance(g, np.ndarray) else g for g in gradients]
 
         def unscaled(gradients: list[Any]) -> list[Any]:
-            if scaled:
-                gradients = self._unscaled(gradients, overwritten(variables))
-            return list(map(narrowed, gradients, variables))
+            return self._unscaled(gradients, overwritten(variables)) if scaled else gradients
 
         inner = self.inner_optimizer
         if not self._settings.skip_nonfinite:
@@ -576,13 +573,18 @@ class LossScaleOptimizer(
 
             if configs.is_legacy(arguments):
                 arguments = dict(configs.convert_loss_scale_config(arguments).config)
+            if "inner_optimizer" not in arguments:
+                raise ValueError(
+                    f"A config of a LossScaleOptimizer has an inner_optimizer, but the keys are "
+                    f"{', '.join(arguments)}. Of a serialized optimizer hand over its 'config'."
+                )
             inner = keras.saving.deserialize_keras_object(
-                arguments.pop("inner_optimizer"), custom_objects=custom_objects
+                arguments["inner_optimizer"], custom_objects=custom_objects
             )
-        arguments.pop("inner_optimizer", None)
+        del arguments["inner_optimizer"]
         # Keras' own class, which has no floor, takes a scale below ours.
         if "dynamic" not in arguments and "min_scale" not in arguments:
-            arguments["min_scale"] = min(1.0, arguments.get("initial_scale", 1.0))
+            arguments["min_scale"] = min(1.0, arguments.get("initial_scale") or 1.0)
         # Keras 3 wrote the options of its base class too, at their defaults: they mean nothing.
         for option, default in BASE_OPTIONS.items():
             if option in arguments and arguments[option] == default:

@@ -64,13 +64,14 @@ class MinimizesLosses:
         (6.0, True)
         """
         pairs = self._gradient_pairs(loss, var_list, grad_loss, tape)
-        self._protocol.call("get_unscaled_gradients")
+        for name in ("get_scaled_loss", "get_unscaled_gradients"):
+            self._protocol.call(name)
         return pairs
 
     def _gradient_pairs(
         self, loss: Any, var_list: Any, grad_loss: Any, tape: Any
     ) -> list[tuple[Any, Any]]:
-        by_callable = callable(loss) and not hasattr(loss, "dtype")
+        by_callable = callable(loss)
         variables = _listed(var_list)
         if not variables and by_callable and callable(var_list):
             loss()  # builds the model, whose variables are asked for again
@@ -79,9 +80,8 @@ class MinimizesLosses:
             raise ValueError("var_list is empty: there is no variable to differentiate by.")
 
         def scaled(value: Any) -> Any:
-            if grad_loss is not None:
-                value = value * ops.cast(grad_loss, value.dtype)
-            return self._scaled(value)
+            value = self._scaled(value)
+            return value if grad_loss is None else value * ops.cast(grad_loss, value.dtype)
 
         if by_callable:
             gradients = self._native.gradients(lambda: scaled(loss()), variables)

@@ -1,6 +1,7 @@
 """The part of the wrapper that saves and restores its state, and the layouts that it reads."""
 
 import contextlib
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_mp.settings import Settings
+from keras_mp.settings import FLOAT32_TINY, Settings, float32
 
 
 class KeepsState:
@@ -47,6 +48,7 @@ class KeepsState:
         values = [ops.convert_to_numpy(weight) for weight in weights]
         check(self.name, self.variables, values)
         self._restore(list(zip(self.variables, values, strict=True)))
+        self._pending = None
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the state, in the layout of Keras' own LossScaleOptimizer."""
@@ -77,6 +79,7 @@ class KeepsState:
             unbuilt = inner[: self._unbuilt_inner]
             self._restore(match(self.name, layouts(own, inner) + layouts(own, unbuilt), saved))
             return
+        self._pending = None
         try:
             self._restore(match(self.name, layouts(own, inner), saved))
         except ValueError:
@@ -98,11 +101,11 @@ class KeepsState:
         initial = self._settings.initial_scale
         message = None
         if not self._settings.dynamic:
-            if saved != initial:
+            if saved != float32(initial):
                 message = (
                     f"The loss scale is fixed at {initial}; the saved one, {saved}, is not taken."
                 )
-        elif np.isfinite(saved) and saved > 0:
+        elif FLOAT32_TINY <= saved < math.inf:
             return saved
         else:
             message = (

@@ -69,7 +69,9 @@ class ScalingProtocol:
         if self._scaled is None:
             return False, NEITHER
         message = None
-        if calls & KERAS_3 and calls & KERAS_2:
+        if not self._ever & {"scale_loss", "get_scaled_loss"}:
+            message = NEVER_SCALED
+        elif calls & KERAS_3 and calls & KERAS_2:
             message = MIXED
         elif not calls and self._ever & KERAS_3 and self._ever & KERAS_2:
             message = AMBIGUOUS

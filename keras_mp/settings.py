@@ -108,10 +108,10 @@ class Settings:
                 f"{'min_scale' if scale < low else 'max_scale'}={scale} to start there."
             )
         growth = _number("growth_factor", growth_factor)
-        if not 1 < _float32(growth) < math.inf:
+        if not 1 < float32(growth) < math.inf:
             raise ValueError(f"growth_factor must be greater than 1, but got {growth_factor!r}.")
         backoff = _number("backoff_factor", backoff_factor)
-        if not 0 < _float32(backoff) < 1:
+        if not 0 < float32(backoff) < 1:
             raise ValueError(
                 f"backoff_factor must lie between 0 and 1, but got {backoff_factor!r}."
             )
@@ -192,7 +192,7 @@ def _number(name: str, value: Any) -> float:
     return float(value)
 
 
-def _float32(value: float) -> float:
+def float32(value: float) -> float:
     """Returns `value` as the float32 that the optimizer computes with."""
     try:
         number: float = struct.unpack("f", struct.pack("f", value))[0]
@@ -203,7 +203,7 @@ def _float32(value: float) -> float:
 
 def _positive(name: str, value: Any) -> float:
     number = _number(name, value)
-    if not FLOAT32_TINY <= _float32(number) < math.inf:
+    if not FLOAT32_TINY <= float32(number) < math.inf:
         raise ValueError(
             f"{name} must be positive and finite in float32 (at least 1.2e-38), but got {value!r}."
         )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import keras
 from jax.experimental import sparse
 
-from keras_mp.backends.numerics import divided_each, finite_sums, widened
+from keras_mp.backends.numerics import divided_each, finite_sums, narrowed, widened
 
 
 def read(variable: Any) -> Any:
@@ -81,7 +81,7 @@ def apply_if_finite(
 ) -> Any:
     """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which."""
     ready = unscaled(gradients)
-    finite = all_finite(ready)
+    finite = all_finite(list(map(narrowed, ready, variables)))
     if not isinstance(finite, jax.core.Tracer):
         if finite:
             optimizer.apply(ready, variables)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_mp.backends.numerics import divided_each, finite_sums, widened
+from keras_mp.backends.numerics import divided_each, finite_sums, narrowed, widened
 
 
 def read(variable: Any) -> Any:
@@ -53,7 +53,7 @@ def apply_if_finite(
 ) -> Any:
     """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which."""
     gradients = unscaled(gradients)
-    finite = all_finite(gradients)
+    finite = all_finite(list(map(narrowed, gradients, variables)))
 
     def step(gradients: list[Any]) -> None:
         optimizer.apply(gradients, variables)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import torch
 
-from keras_mp.backends.numerics import finite_sums, widened
+from keras_mp.backends.numerics import finite_sums, narrowed, widened
 
 
 def read(variable: Any) -> Any:
@@ -62,7 +62,7 @@ def apply_if_finite(
     old values are chosen afterwards; the copies fuse away there.
     """
     gradients = unscaled(gradients)
-    finite = all_finite(gradients)
+    finite = all_finite(list(map(narrowed, gradients, variables)))
     with torch.no_grad():
         if not is_compiling():
             if finite:

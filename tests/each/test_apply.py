@@ -355,3 +355,80 @@ def test_numpy_gradients(scaled):
     step(opt, [np.array([0.5], "float32")], [variable], scaled=scaled)
     step(opt, [np.array([NAN], "float32")], [variable], scaled=scaled)
     assert variable.numpy().tolist() == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("settings", "value", "after"),
+    [
+        ({"dynamic_growth_steps": 1, "max_scale": 8.0}, 0.0, 8.0),
+        ({"dynamic_growth_steps": 1, "growth_factor": 4.0}, 0.0, 32.0),
+        ({"backoff_factor": 0.25}, NAN, 2.0),
+        ({"min_scale": 6.0}, NAN, 6.0),
+    ],
+)
+def test_the_settings_reach_the_rule(settings, value, after):
+    opt = LossScaleOptimizer(sgd(), initial_scale=8.0, **settings)
+    step(opt, [ops.array([value])], [keras.Variable([1.0])])
+    assert float(opt.loss_scale) == after
+
+
+def test_a_warning_points_at_the_caller():
+    opt, variable = LossScaleOptimizer(sgd()), keras.Variable([1.0])
+    with pytest.warns(UserWarning, match="never called") as caught:
+        opt.apply([ops.array([1.0])], [variable])
+    assert [w.filename for w in caught] == [__file__]
+
+
+def test_check_finite_of_many_float16():
+    """Their sum, 80000, is inf in float16."""
+    gradient = ops.cast(ops.array([40000.0, 40000.0]), "float16")
+    assert bool(LossScaleOptimizer(sgd()).check_finite([gradient]))
+
+
+@pytest.mark.parametrize("value", [8e5, -8e5])
+def test_a_gradient_beyond_a_float16_variable(value):
+    """100000 is finite in float32, and inf where the optimizer casts it."""
+    variable = keras.Variable([1.0], dtype="float16")
+    opt = LossScaleOptimizer(sgd(), initial_scale=8.0)
+    step(opt, [ops.array([value])], [variable])
+    assert (variable.numpy().tolist(), float(opt.loss_scale)) == ([1.0], 4.0)
+
+
+def test_float64_variables(backend):
+    if backend == "jax":
+        pytest.skip("JAX has no float64 unless jax_enable_x64 is set")
+    variable = keras.Variable(np.array([0.0]), dtype="float64")
+    opt = LossScaleOptimizer(sgd(), initial_scale=8.0)
+    step(opt, [ops.array([8e300], "float64")], [variable])
+    assert (float(opt.loss_scale), variable.numpy().tolist()) == (8.0, [-1e300])
+    assert bool(opt.check_finite([ops.array([1e300], "float64"), ops.array([1.0])]))
+
+
+def test_observing_ends_with_its_scope():
+    opt, variable = LossScaleOptimizer(sgd()), keras.Variable([1.0])
+    with opt.observed() as seen:
+        step(opt, [ops.array([1.0])], [variable])
+        step(opt, [ops.array([NAN])], [variable])
+    step(opt, [ops.array([1.0])], [variable])
+    assert [bool(finite) for finite in seen] == [True, False]
+
+
+def test_aggregated_gradients_of_several_replicas_are_refused(monkeypatch):
+    opt = LossScaleOptimizer(sgd())
+    monkeypatch.setattr(opt._native, "replicas", lambda: 2)
+    with pytest.raises(ValueError, match="not possible with more than one replica"):
+        opt.apply_gradients(
+            [(ops.array([1.0]), keras.Variable([1.0]))],
+            experimental_aggregate_gradients=False,
+            gradients_scaled=False,
+        )
+
+
+def test_gradients_that_require_gradients_on_torch(backend):
+    """No slot of the optimizer becomes part of a graph."""
+    if backend != "torch":
+        pytest.skip("about autograd")
+    opt, gradient = LossScaleOptimizer(keras.optimizers.Adam(0.1)), ops.array([1.0])
+    gradient.requires_grad_(True)
+    step(opt, [gradient * 2.0], [keras.Variable([1.0])])
+    assert not any(v.value.requires_grad for v in opt.inner_optimizer.variables)

@@ -6,6 +6,7 @@ import pytest
 
 import keras_mp
 from keras_mp import LossScaleOptimizer, auto_wrapping
+from keras_mp.backends import trainer_hook
 from keras_mp.backends.trainer_hook import trainer_class
 
 DATA = np.ones((8, 4), "float32"), np.ones((8, 1), "float32")
@@ -234,3 +235,98 @@ def test_an_undecided_model_stays_plain_after_undo():
         model.compile("sgd", "mse")
     model.fit(*DATA, verbose=0)
     assert not isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def test_recompiling_under_a_global_policy_keeps_the_scale(wrapping):
+    keras.config.set_dtype_policy("mixed_float16")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.SGD()
+    model.compile(optimizer, "mse")
+    model.optimizer.dynamic_scale.assign(64.0)
+    model.compile(optimizer, "mse")
+    assert float(model.optimizer.loss_scale) == 64.0
+
+
+def test_keras_own_wrapper_around_what_we_wrapped_already(wrapping):
+    """The scale of now, not of the fresh wrapper."""
+    model, optimizer = dense("mixed_float16"), keras.optimizers.SGD()
+    model.compile(optimizer, "mse")
+    model.train_on_batch(*DATA)
+    ours = model.optimizer
+    ours.dynamic_scale.assign(64.0)
+    theirs = keras.optimizers.LossScaleOptimizer(optimizer)
+    theirs.build(model.trainable_variables)
+    model.compile(theirs, "mse")
+    assert model.optimizer is ours
+    assert float(ours.loss_scale) == 64.0
+
+
+def test_recompiling_an_undecided_model_with_ours(wrapping):
+    model, optimizer = Late("mixed_float16"), LossScaleOptimizer(keras.optimizers.SGD())
+    model.compile("sgd", "mse")
+    model.compile(optimizer, "mse")
+    model.train_on_batch(*DATA)
+    assert model.optimizer is optimizer
+
+
+def test_an_undecided_model_is_forgotten_by_undo():
+    model = Late("mixed_float16")
+    with keras_mp.auto_wrap():
+        model.compile("sgd", "mse")
+    with keras_mp.auto_wrap():
+        model.train_on_batch(*DATA)
+    assert not isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def test_a_layer_that_is_never_called_does_not_hold_up_the_others(wrapping):
+    model = Late("mixed_float16")
+    model.spare = keras.layers.Dense(1)
+    model.compile("sgd", "mse")
+    model.fit(*DATA, batch_size=4, verbose=0)
+    assert type(model.optimizer) is LossScaleOptimizer
+
+
+def test_no_optimizer(wrapping):
+    model = dense("mixed_float16")
+    model.compile(optimizer=None, loss="mse")
+    assert model.optimizer is None
+
+
+def test_somebodys_own_loss_scale_optimizer_is_left_alone(wrapping):
+    class Mine(keras.optimizers.LossScaleOptimizer):
+        pass
+
+    model, optimizer = dense("mixed_float16"), Mine(keras.optimizers.SGD())
+    model.compile(optimizer, "mse")
+    assert model.optimizer is optimizer
+
+
+def test_undo_under_somebody_elses_hook():
+    """Theirs stays, and calls through ours, which does nothing any more."""
+    trainer = trainer_class()
+    original = vars(trainer)["compile"]
+    undo = keras_mp.auto_wrap()
+    ours = vars(trainer)["compile"]
+
+    def theirs(self, *args, **kwargs):
+        return ours(self, *args, **kwargs)
+
+    trainer.compile = theirs
+    try:
+        undo()
+        assert vars(trainer)["compile"] is theirs
+        model = dense("mixed_float16")
+        model.compile("sgd", "mse")
+        assert not isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    finally:
+        trainer.compile = original
+
+
+def test_a_keras_that_has_changed_is_named(monkeypatch):
+    class Other:
+        compile = keras.Model.compile
+
+    monkeypatch.setattr(trainer_hook, "trainer_class", lambda: Other)
+    with pytest.raises(RuntimeError, match=r"hooks Other\._symbolic_build.*Pass keras_mp"):
+        keras_mp.auto_wrap()
+    assert not auto_wrapping.is_active()

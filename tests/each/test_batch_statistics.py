@@ -63,3 +63,25 @@ def test_another_optimizer_is_refused(make_model, data):
     model.compile("sgd", "mse", run_eagerly=True)
     with pytest.raises(TypeError, match="guard_statistics needs a model compiled with keras_mp"):
         model.train_on_batch(*data)
+
+
+def test_asked_for_after_training_has_begun(data):
+    norm = keras.layers.BatchNormalization()
+    model = keras.Sequential([keras.Input((4,)), norm, keras.layers.Dense(1)])
+    model.compile(LossScaleOptimizer(keras.optimizers.SGD(0.01)), "mse")
+    model.train_on_batch(*data)
+    keras_mp.guard_statistics(model)
+    model.train_on_batch(data[0] * np.nan, data[1])
+    assert np.isfinite(norm.moving_mean.numpy()).all()
+
+
+def test_seeds_go_on(data, backend):
+    if backend == "torch":
+        pytest.skip("Keras' seeds on torch are torch's own generator")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+    keras_mp.guard_statistics(model)
+    model.compile(LossScaleOptimizer(keras.optimizers.SGD(0.01)), "mse")
+    seed = model.layers[0].seed_generator.state
+    before = seed.numpy().tolist()
+    model.train_on_batch(data[0], data[1] * np.inf)
+    assert seed.numpy().tolist() != before

@@ -298,3 +298,58 @@ def test_variables_of_the_scope_around_are_seen():
         [(gradient, _)] = opt.compute_gradients(lambda: variable * variable, rate)
         [(gradient, _)] = opt.compute_gradients(lambda: rate * variable**2, rate)
     assert float(gradient) == 9.0
+
+
+def overwriting():
+    """(v, u, optimizer) whose averages, 1, overwrite at each step; u is 3 by then."""
+    v, u = keras.Variable([1.0]), keras.Variable([1.0])
+    inner = keras.optimizers.SGD(1.0, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=1)
+    opt = LossScaleOptimizer(inner, initial_scale=8.0)
+    opt.build([v, u])
+    zero = ops.array([0.0])
+    opt.apply_gradients([(zero, v), (zero, u)], gradients_scaled=True)
+    u.assign([3.0])
+    return v, u, opt
+
+
+@on_jax
+def test_an_average_overwrites_variables_without_a_gradient_under_jit():
+    import jax
+
+    v, u, opt = overwriting()
+    everything = [v, u, *opt.variables]
+
+    @jax.jit
+    def step(values, gradient):
+        with keras.StatelessScope(zip(everything, values, strict=True)) as scope:
+            opt.apply_gradients([(gradient, v)], gradients_scaled=True)
+        return [scope.get_current_value(x) for x in (v, u)]
+
+    values = [x.value for x in everything]
+    assert [float(x[0]) for x in step(values, np.array([8.0], "float32"))] == [0.5, 2.0]
+    assert [float(x[0]) for x in step(values, np.array([np.nan], "float32"))] == [1.0, 3.0]
+
+
+@on_torch
+def test_an_average_that_overwrites_is_gated_when_compiled():
+    import torch
+
+    v, u, opt = overwriting()
+
+    @torch.compile(backend="eager")
+    def step(gradient):
+        opt.apply_gradients([(gradient, v)], gradients_scaled=True)
+
+    step(torch.tensor([float("nan")]))
+    assert (float(v.numpy()[0]), float(u.numpy()[0])) == (1.0, 3.0)
+
+
+@on_torch
+def test_stateless_apply_detaches():
+    variable, opt = keras.Variable([1.0]), lso()
+    opt.build([variable])
+    opt.scale_loss(1.0)
+    values = [v.value for v in opt.variables]
+    new, _ = opt.stateless_apply(values, [ops.array([1.0])], [variable.value])
+    assert not new[0].requires_grad
+    assert not opt.loss_scale.requires_grad

@@ -169,3 +169,19 @@ def test_optimizers_that_compare_equal_are_two():
 
     first, second = LossScaleOptimizer(Equal()), LossScaleOptimizer(Equal())
     assert first.inner_optimizer is not second.inner_optimizer
+
+
+@pytest.mark.parametrize("value", [0, 2.5])
+def test_growth_steps_are_checked_when_set(value):
+    opt = LossScaleOptimizer(sgd())
+    with pytest.raises(ValueError, match="dynamic_growth_steps must be an integer"):
+        opt.dynamic_growth_steps = value
+
+
+def test_wrapping_a_multi_optimizer_serializes_nothing(recwarn):
+    """Its get_config would, and warn of the lambda."""
+    if not hasattr(keras.optimizers, "MultiOptimizer"):
+        pytest.skip("keras.optimizers.MultiOptimizer came with Keras 3.15")
+    inner = sgd()
+    LossScaleOptimizer(keras.optimizers.MultiOptimizer(lambda variable: inner))
+    assert not recwarn.list

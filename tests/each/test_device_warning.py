@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import keras
 import pytest
 
+import keras_mp
 from keras_mp import policy
 from keras_mp.backends import devices
 from keras_mp.policy import policy_scope, set_global_policy
@@ -256,3 +257,23 @@ class TestOurOptimizer:
     def test_is_not_where_keras_wraps_nothing(self, said, wrapping, name):
         set_global_policy(name)
         assert said() == []
+
+
+def test_the_optimizer_asks_again_when_it_is_built(monkeypatch):
+    asked = []
+    monkeypatch.setattr(devices, "warn_if_still_undecided", lambda: asked.append(True))
+    keras_mp.LossScaleOptimizer(keras.optimizers.SGD()).build([keras.Variable(1.0)])
+    assert asked
+
+
+def test_what_could_not_be_known_is_asked_again(monkeypatch):
+    calls = []
+    monkeypatch.setattr(devices, "_undecided", False)
+    monkeypatch.setattr(devices, "_warned", False)
+    monkeypatch.setattr(devices, "slow_float16", lambda initialize: calls.append(initialize))
+    devices.warn_if_still_undecided()
+    assert calls == []
+    devices.warn_if_slow()
+    devices.warn_if_still_undecided()
+    devices.warn_if_still_undecided()
+    assert calls == [False, True]

@@ -181,3 +181,42 @@ def test_setting_what_only_the_inner_optimizer_has_warns():
         opt.amsgrad = True
     assert opt.inner_optimizer.amsgrad is False
     opt.my_note = "nobody else's"
+
+
+def test_exclude_from_weight_decay_by_name():
+    variable, other = keras.Variable([1.0], name="bias"), keras.Variable([1.0], name="kernel")
+    opt = LossScaleOptimizer(keras.optimizers.AdamW(1e-8, weight_decay=1e6))
+    opt.exclude_from_weight_decay(var_names=["bias"])
+    gradient = ops.array([1e-6])
+    opt.apply_gradients([(gradient, variable), (gradient, other)], gradients_scaled=False)
+    assert variable.numpy()[0] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_options_may_be_switched_off_after_build():
+    opt = LossScaleOptimizer(keras.optimizers.SGD())
+    opt.build([keras.Variable([1.0])])
+    opt.use_ema, opt.gradient_accumulation_steps = False, None
+    assert opt.use_ema is False
+
+
+def test_epsilon_of_an_optimizer_that_has_none():
+    with pytest.raises(AttributeError, match="object has no attribute 'epsilon'"):
+        _ = LossScaleOptimizer(keras.optimizers.SGD()).epsilon
+    with pytest.raises(AttributeError, match=r"inner_optimizer\.epsilon"):
+        _ = LossScaleOptimizer(Custom()).epsilon
+
+
+def test_a_users_class_with_a_name_of_keras():
+    class SGD(Custom):
+        pass
+
+    opt = LossScaleOptimizer(SGD())
+    opt.pull = 0.25
+    assert opt.inner_optimizer.pull == 0.25
+
+
+def test_private_names_do_not_warn():
+    opt = LossScaleOptimizer(keras.optimizers.Adam())
+    opt.build([keras.Variable([1.0])])
+    opt._momentums = None
+    assert opt.inner_optimizer._momentums is not None

@@ -155,3 +155,29 @@ def test_a_loop_of_keras_2_before_fit(make_model, fit, data, weights):
     opt.apply_gradients(zip(nothing, model.trainable_variables, strict=True))
     looped = fit(opt, *data, model=model)
     assert weights(looped).tolist() == weights(fit(lso(initial_scale=256.0), *data)).tolist()
+
+
+def test_a_callable_loss_follows_the_protocol():
+    opt, variable = lso(initial_scale=8.0), keras.Variable([1.0])
+    loss = opt.get_scaled_loss(lambda: ops.cast(ops.array(2.0), "bfloat16"))()
+    assert dtype(loss) == "bfloat16"
+    with pytest.warns(UserWarning, match="get_unscaled_gradients was not"):
+        opt.apply_gradients([(ops.array([1.0]), variable)])
+
+
+def test_unscaling_without_having_scaled_warns():
+    opt, variable = lso(), keras.Variable([1.0])
+    (gradient,) = opt.get_unscaled_gradients(iter([ops.array([1.0])]))
+    with pytest.warns(UserWarning, match="scale_loss was never called"):
+        opt.apply_gradients([(gradient, variable)])
+
+
+def test_float16_sparse_gradients_are_unscaled_in_float32(backend):
+    if backend != "torch":
+        pytest.skip("dense values share this code elsewhere")
+    import torch
+
+    half = torch.tensor([[2.0**-8]], dtype=torch.float16)
+    given = torch.sparse_coo_tensor([[1]], half, (3, 1), check_invariants=False)
+    (found,) = lso(initial_scale=2.0**20).get_unscaled_gradients([given])
+    assert found.to_dense().tolist() == [[0.0], [2.0**-28], [0.0]]

@@ -167,3 +167,53 @@ def test_a_frozen_variable_is_named_on_torch(backend):
     frozen = keras.Variable(1.0, trainable=False, name="frozen")
     with pytest.raises(ValueError, match=r"Not trainable.*frozen"):
         lso().minimize(lambda: frozen * 2.0, frozen)
+
+
+def test_a_python_number_as_loss_and_weight(backend):
+    opt, var = lso(), keras.Variable(1.0)
+    if backend == "tensorflow":
+        pytest.skip("a tape of TensorFlow sees no number at all")
+    [(gradient, _)] = opt.compute_gradients(lambda: 3.0, var, grad_loss=2.0)
+    assert gradient is None or float(gradient) == 0.0
+
+
+def test_the_loss_is_not_computed_for_nothing():
+    calls = []
+    with pytest.raises(ValueError, match="var_list is empty"):
+        lso().minimize(lambda: calls.append(1), [])
+    assert not calls
+
+
+def test_a_tape_is_tensorflows(backend):
+    if backend == "tensorflow":
+        pytest.skip("test_a_tensor_needs_its_tape has it")
+    var = keras.Variable(1.0)
+    with pytest.raises(TypeError, match="loss must be a callable"):
+        lso().minimize(var * 2.0, var, tape=object())
+
+
+def test_plain_and_frozen_variables_of_tensorflow(backend):
+    if backend != "tensorflow":
+        pytest.skip("about tf.Variable")
+    import tensorflow as tf
+
+    var, frozen = tf.Variable(1.0), keras.Variable(3.0, trainable=False)
+    lso().minimize(lambda: var**2, var)
+    assert var.numpy() == 0.5
+    with tf.GradientTape() as tape:
+        loss = var**2
+    lso().minimize(loss, [var], tape=tape)
+    assert var.numpy() == 0.25
+    [(gradient, _)] = lso().compute_gradients(lambda: frozen**2, frozen)
+    assert float(gradient) == 6.0
+
+
+def test_minimize_under_no_grad(backend):
+    if backend != "torch":
+        pytest.skip("about torch.no_grad")
+    import torch
+
+    opt, var = lso(), keras.Variable(1.0)
+    with torch.no_grad():
+        opt.minimize(lambda: var**2, var)
+    assert var.numpy() == 0.5

@@ -284,7 +284,7 @@ def test_a_fixed_scale_is_the_constructors(trained, compiled, tmp_path):
     assert int(fixed.optimizer.iterations) == 8
 
 
-@pytest.mark.parametrize("broken", [0.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("broken", [0.0, 1e-40, float("inf"), float("nan")])
 def test_a_destroyed_scale_is_not_restored(broken, trained, compiled, tmp_path):
     """Keras' own class can write 0 and inf; no step recovers from either."""
     path = str(tmp_path / "x.weights.h5")
@@ -422,3 +422,114 @@ def test_set_weights_does_not_take_a_destroyed_or_another_fixed_scale():
         with pytest.warns(UserWarning, match="loss scale"):
             opt.set_weights(values)
         assert float(opt.loss_scale) == 8.0
+
+
+def test_waiting_state_is_used_once():
+    variable, saved, again = keras.Variable([1.0]), {}, {}
+
+    def sgd():
+        inner = keras.optimizers.SGD(momentum=0.5)
+        return LossScaleOptimizer(inner, initial_scale=8.0)
+
+    first = sgd()
+    first.build([variable])
+    first.save_own_variables(saved)
+    opt = sgd()
+    opt.load_own_variables(saved)
+    opt.apply_gradients([(keras.ops.array([np.nan]), variable)], gradients_scaled=True)
+    opt.save_own_variables(again)
+    assert float(again["3"]) == 4.0
+
+
+def test_a_later_load_replaces_waiting_state(trained):
+    full = {str(i): v for i, v in enumerate(trained(ours()).optimizer.get_weights())}
+    opt = ours()
+    small = {str(i): v for i, v in enumerate(opt.get_weights())}
+    small["3"] = np.float32(64.0)
+    opt.load_own_variables(full)
+    opt.load_own_variables(small)
+    opt.build([keras.Variable([1.0])])
+    assert float(opt.loss_scale) == 64.0
+
+
+def test_a_fixed_scale_waits_with_one_warning(trained):
+    model = trained(ours())
+    saved = {str(i): v for i, v in enumerate(model.optimizer.get_weights())}
+    fixed = LossScaleOptimizer(adam(), dynamic=False, initial_scale=64.0)
+    fixed.load_own_variables(saved)
+    with pytest.warns(UserWarning, match="is fixed at") as caught:
+        fixed.build(model.trainable_variables)
+    assert len(caught) == 1
+
+
+def test_a_fixed_scale_that_float32_rounds_is_the_same():
+    opt = LossScaleOptimizer(keras.optimizers.SGD(), dynamic=False, initial_scale=1000.1)
+    opt.set_weights(opt.get_weights())
+
+
+def test_config_with_options_of_the_inner_optimizer():
+    config = {**ours().get_config(), "clipnorm": 1.0}
+    with pytest.raises(TypeError, match=r"clipnorm \(set it on the inner optimizer\)"):
+        LossScaleOptimizer.from_config(config)
+
+
+def test_our_own_config_is_held_to_the_floor():
+    config = ours().get_config()
+    del config["min_scale"]
+    with pytest.raises(ValueError, match="initial_scale must lie between"):
+        LossScaleOptimizer.from_config({**config, "initial_scale": 0.5})
+
+
+def test_what_is_no_config_is_refused():
+    with pytest.raises(ValueError, match=r"keys are class_name.*hand over its 'config'"):
+        LossScaleOptimizer.from_config({"class_name": "LossScaleOptimizer", "config": {}})
+
+
+def test_custom_objects_reach_the_inner_optimizer():
+    class Mine(keras.optimizers.SGD):
+        pass
+
+    config = LossScaleOptimizer(Mine()).get_config()
+    config["inner_optimizer"].update(module="elsewhere", registered_name="Mine")
+    opt = LossScaleOptimizer.from_config(config, custom_objects={"Mine": Mine})
+    assert type(opt.inner_optimizer) is Mine
+
+
+@pytest.mark.parametrize("name", ["Mine", "Adam"])
+def test_an_inner_optimizer_that_a_script_defines(name, tmp_path):
+    """Keras writes no module for a class of __main__; one is called like a class of Keras."""
+    program = f"""
+import keras, numpy as np, keras_mp
+
+@keras.saving.register_keras_serializable("mine")
+class {name}(keras.optimizers.Adam):
+    pass
+
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile(keras_mp.LossScaleOptimizer({name}(0.5), initial_scale=64.0), "mse")
+model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
+model.save({str(tmp_path / "m.keras")!r})
+loaded = keras.saving.load_model({str(tmp_path / "m.keras")!r}).optimizer
+assert type(loaded.inner_optimizer) is {name}
+assert (float(loaded.loss_scale), int(loaded.iterations)) == (64.0, 1)
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr[-2000:]
+
+
+def test_keys_that_are_no_positions_are_refused():
+    opt = LossScaleOptimizer(keras.optimizers.SGD())
+    opt.build([keras.Variable([1.0])])
+    with pytest.raises(ValueError, match="of another kind of optimizer"):
+        opt.load_own_variables({f"x{i}": value for i, value in enumerate(opt.get_weights())})
+
+
+def test_a_wrong_shape_is_named_by_its_position():
+    """Also with more than ten arrays: 10 comes after 9."""
+    variables = [keras.Variable(np.ones(n, "float32")) for n in range(1, 9)]
+    opt = LossScaleOptimizer(keras.optimizers.SGD(momentum=0.5))
+    opt.build(variables)
+    saved = {str(i): value for i, value in enumerate(opt.get_weights())}
+    saved["13"] = np.zeros(99)
+    with pytest.raises(ValueError, match=r"Variable 13 .* has shape \(8,\)"):
+        opt.load_own_variables(saved)

@@ -25,6 +25,7 @@ def after(*calls):
         ((K3,), True, None),
         ((LOSS, GRADS), False, None),
         ((LOSS,), False, "NOT_UNSCALED"),
+        ((GRADS,), False, "NEVER_SCALED"),
         ((K3, "step"), True, None),
         ((LOSS, GRADS, "step"), False, None),
         ((K3, "step", LOSS, GRADS), False, None),
@@ -59,3 +60,17 @@ def test_the_keyword_wins_and_is_silent(calls, explicit):
 def test_apply_always_takes_scaled_gradients(calls, message):
     expected = getattr(scaling_protocol, message) if message else None
     assert after(*calls).taken_as_scaled() == expected
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_each_step_begins_anew(explicit):
+    """No warning of a mixture with calls that belong to an earlier step."""
+    protocol = ScalingProtocol()
+    protocol.call(K3)
+    if explicit:
+        protocol.gradients_scaled(True)
+    else:
+        protocol.taken_as_scaled()
+    protocol.call(LOSS)
+    protocol.call(GRADS)
+    assert protocol.gradients_scaled(None) == (False, None)

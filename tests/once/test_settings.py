@@ -119,3 +119,19 @@ def test_needs_no_keras(module, loads_keras):
     probe = f"import sys, keras_mp.{module}; sys.exit('keras' in sys.modules)"
     environment = {"KERAS_BACKEND": "numpy", "PATH": ""}
     assert subprocess.run([sys.executable, "-c", probe], env=environment).returncode == loads_keras
+
+
+@pytest.mark.parametrize("name", ["count_skipped_steps", "skip_nonfinite"])
+def test_flags_must_be_bools(name):
+    with pytest.raises(TypeError, match=f"{name} must be True or False"):
+        Settings.checked(**{name: 1})
+
+
+def test_hysteresis_is_no_bool():
+    with pytest.raises(ValueError, match="hysteresis must be 1"):
+        Settings.checked(hysteresis=True)
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "lr", "decay"])
+def test_rates_belong_to_the_inner_optimizer(name):
+    assert "set it on the inner optimizer" in str(unknown_keywords([name]))
