@@ -5,9 +5,9 @@ from typing import Any
 import keras
 
 _ELSEWHERE = {
-    "tf_keras": "a Keras 2 optimizer; use the class of the same name in keras.optimizers",
+    "tf_keras": "a tf_keras optimizer; use the class of the same name in keras.optimizers",
     "tensorflow": "a TensorFlow optimizer; use the class of the same name in keras.optimizers",
-    "torch": "a PyTorch optimizer; use the class of the same name in keras.optimizers, or "
+    "torch": "a torch.optim optimizer; use the class of the same name in keras.optimizers, or "
     "torch.amp.GradScaler with it",
     "optax": "an optax transformation; use the class of the same name in keras.optimizers",
 }

@@ -77,10 +77,10 @@ def fake(module):
         (None, "NoneType"),
         (lambda g: g, "function"),
         (keras.optimizers.Adam, r"the class Adam; write Adam\(\)"),
-        (fake("tf_keras.src.optimizers.adam"), "Keras 2 optimizer"),
+        (fake("tf_keras.src.optimizers.adam"), "a tf_keras optimizer"),
         (fake("tensorflow.python.keras.optimizer_v2.adam"), "TensorFlow optimizer"),
-        (fake("torch.optim.adam"), "PyTorch optimizer"),
-        (fake("optax._src.base"), "optax"),
+        (fake("torch.optim.adam"), "a torch.optim optimizer"),
+        (fake("optax._src.base"), "an optax transformation"),
     ],
 )
 def test_refuses_what_is_no_keras_optimizer(given, words):

@@ -194,3 +194,16 @@ def test_ema_over_two_fits(frequency, make_model, data, weights):
         model.fit(*data, batch_size=8, shuffle=False, verbose=0)
     assert int(model.optimizer.iterations) == 16
     assert np.isfinite(weights(model)).all()
+
+
+def test_exclude_from_weight_decay(fit, with_nan, weights):
+    def adamw():
+        return keras.optimizers.AdamW(0.01, weight_decay=0.5)
+
+    bad, without = with_nan
+    ours, plain = lso(adamw()), adamw()
+    for optimizer in (ours, plain):
+        optimizer.exclude_from_weight_decay(var_names=["bias"])
+    found = weights(fit(ours, *bad))
+    assert close(found, weights(fit(plain, *without)))
+    assert not close(found, weights(fit(adamw(), *without)))

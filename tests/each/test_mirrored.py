@@ -29,13 +29,18 @@ def run(program):
     assert found.returncode == 0, found.stderr[-3000:]
 
 
-def test_a_bad_replica_stops_them_all():
-    """Each replica in turn has the nan; Keras' own class applies all but the first's."""
-    run("""
+@pytest.mark.parametrize("build", ["opt.build([variable])", "pass"], ids=["built", "unbuilt"])
+def test_a_bad_replica_stops_them_all(build):
+    """Each replica in turn has the nan; Keras' own class applies all but the first's.
+
+    Unbuilt, it fails there: the optimizer is built while the function is traced.
+    """
+    run(
+        """
 with strategy.scope():
     variable = keras.Variable([1.0, 1.0])
     opt = LossScaleOptimizer(keras.optimizers.SGD(0.25, momentum=0.5), initial_scale=8.0)
-    opt.build([variable])
+    BUILD
 
 @tf.function
 def step(bad):
@@ -58,7 +63,8 @@ for bad in (-1, 0, 1, -1):
     seen.append(found())
 # The gradients of two replicas are summed: 0.25 * 2, then 0.5 * 0.5 + 0.25 * 2.
 assert seen == [(0.5, 8.0, 1), (0.5, 4.0, 2), (0.5, 2.0, 3), (-0.25, 2.0, 4)], seen
-""")
+""".replace("BUILD", build)
+    )
 
 
 def test_fit():
