@@ -103,8 +103,10 @@ class DelegatesToInnerOptimizer:
 
     def finalize_variable_values(self, var_list: Any) -> None:
         """Lets the inner optimizer put final values (its moving averages) into the variables."""
-        self.inner_optimizer.finalize_variable_values(var_list)
-        self._native.unshare(var_list)
+        inner = self.inner_optimizer
+        inner.finalize_variable_values(var_list)
+        if any(part.use_ema for part in (inner, *getattr(inner, "optimizers", ()))):
+            self._native.unshare(var_list)
 
     def __getattr__(self, name: str) -> Any:
         # Only reached when ordinary lookup fails, and never before construction has ended.
