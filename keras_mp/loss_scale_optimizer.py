@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_mp import backends, hyperparameters
 from keras_mp.backends import devices
+from keras_mp.backends.numerics import tensors_of
 from keras_mp.delegation import DelegatesToInnerOptimizer
 from keras_mp.inner_optimizer import check_inner_optimizer, serialized
 from keras_mp.loss_scale import next_scale
@@ -370,7 +370,7 @@ class LossScaleOptimizer(
         if not gradients:
             return
         variables = self._resolve(gradients, variables)
-        gradients = [ops.array(g) if isinstance(g, np.ndarray) else g for g in gradients]
+        gradients = tensors_of(gradients)
 
         def unscaled(gradients: list[Any]) -> list[Any]:
             return self._unscaled(gradients, overwritten(variables)) if scaled else gradients

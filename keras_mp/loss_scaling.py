@@ -8,6 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_mp.backends.numerics import tensors_of
 from keras_mp.scaling_protocol import ScalingProtocol
 
 
@@ -103,7 +104,7 @@ class ScalesLosses:
         (0.5, None)
         """
         self._protocol.call("get_unscaled_gradients")
-        gradients = list(gradients)
+        gradients = tensors_of(gradients)
         return self._unscaled(gradients, [False] * len(gradients))
 
     def _unscaled(self, gradients: list[Any], raw: list[bool]) -> list[Any]:

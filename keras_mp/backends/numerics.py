@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from keras import ops
 from keras.backend import standardize_dtype
 
@@ -16,6 +17,15 @@ def widened(tensor: Any) -> Any:
     'float32'
     """
     return ops.cast(tensor, "float32") if standardize_dtype(tensor.dtype) in HALVES else tensor
+
+
+def tensors_of(gradients: Sequence[Any]) -> list[Any]:
+    """Returns `gradients` with NumPy arrays as tensors.
+
+    >>> ops.is_tensor(tensors_of([np.ones(2, "float32")])[0])
+    True
+    """
+    return [ops.array(g) if isinstance(g, np.ndarray) else g for g in gradients]
 
 
 def divided_each(

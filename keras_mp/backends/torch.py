@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import torch
 
-from keras_mp.backends.numerics import finite_sums, narrowed, widened
+from keras_mp.backends.numerics import divided_each, finite_sums, narrowed, widened
 
 
 def read(variable: Any) -> Any:
@@ -20,22 +20,16 @@ def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[A
 
     The caller's gradients are left alone: this allocates.
     """
-    out = list(gradients)
-    dense = []
-    for i, (gradient, keep) in enumerate(zip(gradients, raw, strict=True)):
-        if gradient is None or keep:
-            continue
-        if gradient.is_sparse:
-            out[i] = widened(gradient) / scale
-        else:
-            out[i] = widened(gradient)
-            dense.append(i)
-    if dense and len({(out[i].dtype, out[i].device) for i in dense}) == 1:
-        divided = torch._foreach_div([out[i] for i in dense], scale.to(out[dense[0]].dtype))
-    else:
-        divided = [out[i] / scale.to(out[i].dtype) for i in dense]
-    for i, gradient in zip(dense, divided, strict=True):
-        out[i] = gradient
+    dense = [
+        i
+        for i, (gradient, keep) in enumerate(zip(gradients, raw, strict=True))
+        if not (gradient is None or keep or gradient.is_sparse)
+    ]
+    out = divided_each(gradients, raw, lambda g: widened(g) / scale if g.is_sparse else g)
+    if dense:
+        divided = torch._foreach_div([widened(gradients[i]) for i in dense], scale)
+        for i, gradient in zip(dense, divided, strict=True):
+            out[i] = gradient
     return out
 
 

@@ -119,32 +119,53 @@ def loss_and_gradient(backend, scale, variable, factor):
     return jax.value_and_grad(lambda value: scale(value.sum() * factor))(variable.value)
 
 
-def test_a_loop_of_keras_2(backend):
-    """As written for tf.keras 2.4: the scaled pair of calls, then unscaled gradients."""
+def loop(backend, scale, step):
+    """Trains through an overflow; `step(opt, gradient, variable)` returns the gradient seen."""
     variable = keras.Variable([1.0, 1.0])
     opt = lso(initial_scale=8.0, dynamic_growth_steps=2)
     opt.build([variable])
     seen = []
     for factor in (1.0, 1.0, float("inf"), 1.0):
-        _, gradient = loss_and_gradient(backend, opt.get_scaled_loss, variable, factor)
+        _, gradient = loss_and_gradient(backend, getattr(opt, scale), variable, factor)
+        seen.append((float(step(opt, gradient, variable)[0]), float(opt.loss_scale)))
+    assert variable.numpy().tolist() == [0.25, 0.25]
+    return seen
+
+
+def test_a_loop_of_keras_2(backend):
+    """As written for tf.keras 2.4: the scaled pair of calls, then unscaled gradients."""
+
+    def step(opt, gradient, variable):
         (gradient,) = opt.get_unscaled_gradients([gradient])
         opt.apply_gradients(zip([gradient], [variable], strict=True))
-        seen.append((float(gradient[0]), float(opt.loss_scale)))
+        return gradient
+
+    seen = loop(backend, "get_scaled_loss", step)
     assert seen == [(1.0, 8.0), (1.0, 16.0), (float("inf"), 8.0), (1.0, 8.0)]
-    assert variable.numpy().tolist() == [0.25, 0.25]
 
 
 def test_a_loop_of_keras_3(backend):
-    variable = keras.Variable([1.0, 1.0])
-    opt = lso(initial_scale=8.0, dynamic_growth_steps=2)
-    opt.build([variable])
-    seen = []
-    for factor in (1.0, 1.0, float("inf"), 1.0):
-        _, gradient = loss_and_gradient(backend, opt.scale_loss, variable, factor)
+    def step(opt, gradient, variable):
         opt.apply([gradient], [variable])
-        seen.append((float(gradient[0]), float(opt.loss_scale)))
+        return gradient
+
+    seen = loop(backend, "scale_loss", step)
     assert seen == [(8.0, 8.0), (8.0, 16.0), (float("inf"), 8.0), (8.0, 8.0)]
-    assert variable.numpy().tolist() == [0.25, 0.25]
+
+
+def test_numpy_gradients_are_unscaled():
+    (gradient,) = lso(initial_scale=8.0).get_unscaled_gradients([np.array([4.0], "float32")])
+    assert ops.is_tensor(gradient)
+    assert ops.convert_to_numpy(gradient).tolist() == [0.5]
+
+
+def test_mixed_dtypes_are_unscaled(backend):
+    if backend == "jax":
+        pytest.skip("JAX has no float64 unless jax_enable_x64 is set")
+    given = [ops.ones((1,), name) for name in ("float16", "float32", "float64")]
+    found = lso(initial_scale=8.0).get_unscaled_gradients(given)
+    assert [dtype(g) for g in found] == ["float32", "float32", "float64"]
+    assert [float(g[0]) for g in found] == [0.125] * 3
 
 
 def test_a_loop_of_keras_2_before_fit(make_model, fit, data, weights):
