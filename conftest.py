@@ -4,5 +4,5 @@ import os
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
-# It re-exports; the examples are run where they are written.
-collect_ignore = ["keras_mp/__init__.py"]
+# The first re-exports: the examples are run where they are written. The other is recordings.
+collect_ignore = ["keras_mp/__init__.py", "tests/data"]

@@ -63,6 +63,28 @@ def steps(value: object, path: str) -> int:
     return int(value)
 
 
+def count(value: object, path: str) -> int:
+    """Returns a whole number, zero or more."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
+        raise LegacyError(path, found(value), "expected a whole number")
+    return int(value)
+
+
+def empty(why: str) -> Check:
+    """Returns a check that only null and an empty list pass.
+
+    >>> empty("build it in code")([1], "$.transformers")
+    Traceback (most recent call last):
+    keras_mp.compat.errors.LegacyError: $.transformers is a list: build it in code
+    """
+
+    def check(value: object, path: str) -> None:
+        if value is not None and value not in ([], ()):
+            raise LegacyError(path, found(value), why)
+
+    return check
+
+
 def flag(value: object, path: str) -> bool:
     """Returns true or false; 0 and 1 are neither."""
     if not isinstance(value, bool):

@@ -11,6 +11,7 @@ from keras_mp import after_import
 if TYPE_CHECKING:
     from keras_mp.auto_wrapping import auto_wrap
     from keras_mp.batch_statistics import guard_statistics
+    from keras_mp.diagnosis.explaining import explain
     from keras_mp.loss_scale_optimizer import LossScaleOptimizer
     from keras_mp.policy import (
         Policy,
@@ -27,6 +28,7 @@ __all__ = [
     "Policy",
     "PolicyScope",
     "auto_wrap",
+    "explain",
     "global_policy",
     "guard_statistics",
     "policy_scope",
@@ -38,6 +40,7 @@ _HOME = {
     "Policy": "keras_mp.policy",
     "PolicyScope": "keras_mp.policy",
     "auto_wrap": "keras_mp.auto_wrapping",
+    "explain": "keras_mp.diagnosis.explaining",
     "global_policy": "keras_mp.policy",
     "guard_statistics": "keras_mp.batch_statistics",
     "policy_scope": "keras_mp.policy",
@@ -69,8 +72,14 @@ def __dir__() -> list[str]:
 
 
 def _register() -> None:
-    # So that `keras.saving.load_model` knows our class before anybody has touched its name.
+    # So that `keras.saving.load_model` knows our classes before anybody has touched their names.
     importlib.import_module("keras_mp.loss_scale_optimizer")
 
 
+def _register_others() -> None:
+    importlib.import_module("keras_mp.compat.registered")
+
+
+# In this order: the first waits until the module is whole, whoever imports it.
+after_import.call("keras_mp.loss_scale_optimizer", _register_others)
 after_import.call("keras", _register)

@@ -32,7 +32,8 @@ def auto_wrap() -> "AutoWrap":
     do not exist yet at `compile` are decided when the model is built. A
     `keras.optimizers.LossScaleOptimizer`, explicit or in a loaded file, is replaced, its state
     included. A `keras_mp.LossScaleOptimizer` is never touched, and `auto_scale_loss=False` is
-    respected, also after saving and loading.
+    respected, also after saving and loading. A dtype policy may have its own way: where that of the
+    model has a callable `wrap_optimizer`, its result for the optimizer is what trains.
 
     Saved files name the optimizer that was given to `compile`, so they open in plain Keras.
 
@@ -107,17 +108,28 @@ def computes_in_float16(model: Any) -> bool:
 
 def _before_compile(optimizer: Any) -> Any:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
-        return None, None
+        return None, None, False
     # Keras' own wrapper clears the factor without a word; and of ours, which compile may let go
     # of, the scale is to be kept.
-    return optimizer.loss_scale_factor, wrapper_of(optimizer)
+    explicit = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    return optimizer.loss_scale_factor, wrapper_of(optimizer), explicit
 
 
-def _after_compile(model: Any, before: tuple[Any, Any], auto_scale_loss: bool) -> None:
-    factor, _ = before
+def _after_compile(model: Any, before: tuple[Any, Any, bool], auto_scale_loss: bool) -> None:
+    factor, _, explicit = before
     _undecided.discard(model)
     optimizer = model.optimizer
     if optimizer is None or isinstance(optimizer, LossScaleOptimizer):
+        return
+    by_policy = getattr(model.dtype_policy, "wrap_optimizer", None)
+    if by_policy is not None and auto_scale_loss and not explicit:
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            optimizer = optimizer.inner_optimizer  # Keras' compile has wrapped it
+        with backends.current().lifted():
+            wrapped = wrapper_of(optimizer) or by_policy(optimizer)
+        _set_optimizer(model, wrapped)
+        if wrapped is optimizer:
+            _stay_unscaled(model)
         return
     if type(optimizer) is keras.optimizers.LossScaleOptimizer:
         if factor is not None:
@@ -131,8 +143,7 @@ def _after_compile(model: Any, before: tuple[Any, Any], auto_scale_loss: bool) -
     elif isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return  # somebody's own; it scales the loss already
     elif not auto_scale_loss:
-        # Keras does not write this argument of compile, and would scale after a reload.
-        model._compile_config.config["auto_scale_loss"] = False
+        _stay_unscaled(model)
     elif computes_in_float16(model):
         _set_optimizer(model, _wrapped(optimizer))
     elif not all(layer.built for layer in model._flatten_layers()):
@@ -151,7 +162,7 @@ def _after_build(model: Any) -> None:
 
 def _wrapped(optimizer: Any) -> LossScaleOptimizer:
     with backends.current().lifted():
-        return wrapper_of(optimizer) or LossScaleOptimizer(optimizer, name="loss_scale_optimizer")
+        return wrapper_of(optimizer) or LossScaleOptimizer(optimizer)
 
 
 def _from_keras(theirs: Any) -> LossScaleOptimizer:
@@ -167,6 +178,11 @@ def _from_keras(theirs: Any) -> LossScaleOptimizer:
     return ours
 
 
-def _set_optimizer(model: Any, optimizer: LossScaleOptimizer) -> None:
+def _stay_unscaled(model: Any) -> None:
+    # Keras does not write this argument of compile, and would scale after a reload.
+    model._compile_config.config["auto_scale_loss"] = False
+
+
+def _set_optimizer(model: Any, optimizer: Any) -> None:
     # As compile does: without Keras' tracking of attributes.
     object.__setattr__(model, "optimizer", optimizer)

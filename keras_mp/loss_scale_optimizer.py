@@ -164,7 +164,9 @@ class LossScaleOptimizer(
                 "Use that wrapper, or make a new optimizer."
             )
         # Not super(): the parent would bring its own rule, state and checks.
-        keras.optimizers.Optimizer.__init__(self, learning_rate=0.0, name=name)
+        keras.optimizers.Optimizer.__init__(
+            self, learning_rate=0.0, name="loss_scale_optimizer" if name is None else name
+        )
         self._settings = settings
         self._protocol = ScalingProtocol()
         self._said: set[str] = set()

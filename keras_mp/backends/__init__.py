@@ -8,6 +8,9 @@ Each module has the same functions, which `LossScaleOptimizer` calls:
 - `apply_if_finite(optimizer, gradients, variables, unscaled)`: one step of `optimizer` with
   `unscaled(gradients)`, or none; returns whether these are finite. (Not of the scaled ones:
   dividing keeps every inf and nan, and dividing by less than 1 adds some.)
+- `densified(gradient, variable)`: a sparse gradient as a tensor of the variable's shape, rows that
+  it names twice summed; any other as it is;
+- `rows_held(gradient, variable)`: which rows of a dense or sparse gradient there are;
 - `stateless_values(values)`: values that an in-place optimizer may change;
 - `gradients(loss, variables)`: of a callable, by the backend's own differentiation;
 - `unshare(variables)`: no two of them, or of others, with one array;

@@ -9,7 +9,13 @@ import jax.numpy as jnp
 import keras
 from jax.experimental import sparse
 
-from keras_mp.backends.numerics import divided_each, finite_sums, narrowed, widened
+from keras_mp.backends.numerics import (
+    divided_each,
+    finite_sums,
+    narrowed,
+    nonzero_rows,
+    widened,
+)
 
 
 def read(variable: Any) -> Any:
@@ -71,6 +77,16 @@ def all_finite(gradients: Sequence[Any]) -> Any:
             if gradient is not None
         ]
     )
+
+
+def densified(gradient: Any, variable: Any) -> Any:
+    """Returns a BCOO gradient as an array, rows named twice summed; others as they are."""
+    return gradient.todense() if isinstance(gradient, sparse.BCOO) else gradient
+
+
+def rows_held(gradient: Any, variable: Any) -> Any:
+    """Returns a bool of shape (rows, 1, 1, ...): the rows with an element that is not zero."""
+    return nonzero_rows(densified(gradient, variable))
 
 
 def apply_if_finite(

@@ -58,6 +58,18 @@ def narrowed(gradient: Any, variable: Any) -> Any:
     return ops.cast(gradient, taken) if smaller and given != taken else gradient
 
 
+def nonzero_rows(gradient: Any) -> Any:
+    """Returns which rows of a dense `gradient` have an element that is not zero.
+
+    Returns:
+        bool, shape (rows, 1, 1, ...), of the rank of `gradient`.
+
+    >>> [bool(row) for row in nonzero_rows(ops.array([[0.0, 2.0], [0.0, 0.0]]))]
+    [True, False]
+    """
+    return ops.any(ops.not_equal(gradient, 0), axis=tuple(range(1, gradient.ndim)), keepdims=True)
+
+
 def finite_sums(tensors: list[Any]) -> Any:
     """Returns whether no element is inf or nan, as one bool of shape ().
 

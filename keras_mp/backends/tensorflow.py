@@ -7,7 +7,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_mp.backends.numerics import divided_each, finite_sums, narrowed, widened
+from keras_mp.backends.numerics import (
+    divided_each,
+    finite_sums,
+    narrowed,
+    nonzero_rows,
+    widened,
+)
 
 
 def read(variable: Any) -> Any:
@@ -43,6 +49,26 @@ def all_finite(gradients: Sequence[Any]) -> Any:
         bad = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.cast(~finite, tf.float32))
         finite = tf.equal(bad, 0.0)
     return finite
+
+
+def densified(gradient: Any, variable: Any) -> Any:
+    """Returns IndexedSlices as a tensor, rows named twice summed; a tensor as it is."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    # Not tf.convert_to_tensor, which needs dense_shape and warns of its own cost.
+    return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
+
+
+def rows_held(gradient: Any, variable: Any) -> Any:
+    """Returns a bool of shape (rows, 1, 1, ...): the rows that IndexedSlices name, zero or not.
+
+    Of a tensor: the rows with an element that is not zero.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return nonzero_rows(gradient)
+    rows = variable.shape[0]
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(gradient.indices), gradient.indices, rows)
+    return tf.reshape(counts > 0, [rows] + [1] * (len(variable.shape) - 1))
 
 
 def apply_if_finite(

@@ -7,7 +7,13 @@ from typing import Any
 import keras
 import torch
 
-from keras_mp.backends.numerics import divided_each, finite_sums, narrowed, widened
+from keras_mp.backends.numerics import (
+    divided_each,
+    finite_sums,
+    narrowed,
+    nonzero_rows,
+    widened,
+)
 
 
 def read(variable: Any) -> Any:
@@ -42,6 +48,16 @@ def all_finite(gradients: Sequence[Any]) -> Any:
             if gradient is not None
         ]
     )
+
+
+def densified(gradient: Any, variable: Any) -> Any:
+    """Returns a sparse gradient as a dense tensor, rows named twice summed; others as they are."""
+    return gradient.to_dense() if gradient.is_sparse else gradient
+
+
+def rows_held(gradient: Any, variable: Any) -> Any:
+    """Returns a bool of shape (rows, 1, 1, ...): the rows with an element that is not zero."""
+    return nonzero_rows(densified(gradient, variable))
 
 
 def apply_if_finite(

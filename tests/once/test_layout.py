@@ -75,7 +75,7 @@ def test_wheel(built):
     for name in (
         "keras_mp/py.typed",
         "keras_mp/loss_scale_optimizer.py",
-        "keras_mp/compat/configs.py",
+        "keras_mp/compat/configs/__init__.py",
         "keras_mp/migration/cli.py",
         "keras_mp/migration/example_tf23.json",
     ):
@@ -85,7 +85,12 @@ def test_wheel(built):
 def test_sdist(built):
     with tarfile.open(built[0]) as archive:
         names = {name.split("/", 1)[-1] for name in archive.getnames()}
-    assert {"compat/configs.py", "migration/cli.py", "keras_mp/settings.py", "LICENSE"} <= names
+    assert {
+        "compat/configs/__init__.py",
+        "migration/cli.py",
+        "keras_mp/settings.py",
+        "LICENSE",
+    } <= names
 
 
 def test_wheel_works_elsewhere(built, tmp_path):

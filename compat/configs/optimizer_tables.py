@@ -8,6 +8,7 @@ mixed_precision/loss_scale_optimizer.py. Keys are called the same in Keras 3 unl
 from keras_mp.compat.checks import (
     Check,
     anything,
+    empty,
     flag,
     int_or_float,
     name,
@@ -56,10 +57,40 @@ SHARED: dict[str, Check] = {
     "use_ema": flag,
     "ema_momentum": number,
     "ema_overwrite_frequency": or_none(steps),
-    # not in Keras 3: `configs.py` says what becomes of each
+    # not in Keras 3: `inner_optimizers.py` says what becomes of each
     "decay": number,
     "jit_compile": flag,
     "is_legacy_optimizer": flag,
+    # arguments since TF 2.4, which no get_config wrote by itself
+    "gradient_aggregator": empty(
+        "Keras 3 sums the gradients of the replicas itself; reduce them your own way in a train "
+        "step, before optimizer.apply"
+    ),
+    "gradient_transformers": empty(
+        "Keras 3 has none; transform the gradients in a train step, before optimizer.apply, or in "
+        "a subclass of the optimizer"
+    ),
+}
+DROPPED = ("jit_compile", "is_legacy_optimizer", "gradient_aggregator", "gradient_transformers")
+
+# Optimizers of the new style whose rules no class of `keras_mp.compat.optimizers` has.
+NEW_ONLY = ("AdamW", "Lion", "Adafactor")
+
+# tf.compat.v1.train: their settings are in no file. Defaults from TF 1.15 python/training/*.py.
+V1: dict[str, str] = {
+    "TFOptimizer": "the class of the same name in keras.optimizers",
+    "GradientDescentOptimizer": "keras.optimizers.SGD",
+    "MomentumOptimizer": "keras.optimizers.SGD with momentum and nesterov",
+    "AdamOptimizer": "keras.optimizers.Adam with epsilon=1e-8, its default there",
+    "AdagradOptimizer": "keras.optimizers.Adagrad with epsilon=0",
+    "AdadeltaOptimizer": "keras.optimizers.Adadelta with epsilon=1e-8, its default there",
+    "RMSPropOptimizer": "keras.optimizers.RMSprop with rho (there decay) and epsilon=1e-10",
+    "FtrlOptimizer": "keras.optimizers.Ftrl",
+    "AdagradDAOptimizer": "keras.optimizers.Ftrl, the nearest rule",
+    "ProximalAdagradOptimizer": "keras.optimizers.Ftrl, the nearest rule",
+    "ProximalGradientDescentOptimizer": "keras.optimizers.SGD and a weight constraint",
+    "SyncReplicasOptimizer": "its inner optimizer, from keras.optimizers",
+    "MixedPrecisionLossScaleOptimizer": "keras_mp.LossScaleOptimizer",
 }
 
 # Class -> keys that must be there, keys that may be.

@@ -1,0 +1,343 @@
+"""Layer configs of TF 1.15 to 2.15, rewritten as today's.
+
+Knows one layer; layers inside it are handed to a function that the caller gives.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+from keras_mp.compat import checks
+from keras_mp.compat.checks import at, found
+from keras_mp.compat.configs import layer_tables as tables, policies
+from keras_mp.compat.configs.report import Report
+from keras_mp.compat.errors import LegacyError
+
+Config = Mapping[str, object]
+Json = dict[str, object]
+Nested = Callable[[object, str, Report], Json]
+
+SERIALIZED = ("class_name", "config", "module", "registered_name", "shared_object_id")
+_OF_LAYER = (*SERIALIZED, "build_config", "name", "inbound_nodes")
+
+OWN_CLASS = (
+    "a class of your own is carried over: load with custom_objects={{{name!r}: ...}}, or register "
+    "it; its config is taken as it is, but for the dtype policy"
+)
+HARD_SIGMOID = (
+    "hard_sigmoid is another function in Keras 3 (relu6(x + 3) / 6); the one of then, "
+    "clip(0.2 x + 0.5, 0, 1), is keras_mp.compat.activations.keras2_hard_sigmoid: loading needs "
+    "import keras_mp"
+)
+BATCH_NORM = (
+    "BatchNormalization of images: TensorFlow's fused kernel kept the unbiased variance of a "
+    "batch (N / (N - 1)), Keras 3 keeps the biased one; predictions are the same, moving_variance "
+    "drifts by (1 - momentum) / (N - 1) per step of further training"
+)
+CUDNN = (
+    "it computes the same anywhere; its weights are laid out otherwise (kernels transposed, two "
+    "biases)"
+)
+RENAMED = {
+    "CuDNNGRU": CUDNN,
+    "CuDNNLSTM": CUDNN,
+    "SyncBatchNormalization": (
+        "statistics are those of each replica; set synchronized=True in code, which Keras 3 has "
+        "on TensorFlow only"
+    ),
+}
+
+
+def layer(value: object, path: str, report: Report, nested: Nested) -> Json:
+    """Returns today's form of a serialized layer that is no model.
+
+    Args:
+        value: `{"class_name": ..., "config": ...}`; a copy that may be kept.
+        path: Where it is.
+        report: Takes the changes.
+        nested: Converts the layers inside: cells, and what wrappers wrap.
+
+    Raises:
+        LegacyError: Something in it has no faithful counterpart today.
+    """
+    given = checks.mapping(value, path)
+    name, inside = unpacked(given, path)
+    if is_todays(given):
+        return dict(given)
+    bare = name.removeprefix("Experimental>")
+    ours = is_of_keras(given, bare, "layers")
+    if ours and bare in tables.REFUSED:
+        raise LegacyError(f"{path}.class_name", found(name), tables.REFUSED[bare])
+    for key in given:
+        if ours and key not in _OF_LAYER:
+            raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
+    if not ours or bare not in tables.LAYERS:
+        return own_layer(given, path, report)
+    if bare in tables.EARLY:
+        key, is_there = tables.EARLY[bare]
+        if (key in inside) == is_there:
+            found_key = "is there" if is_there else "is missing"
+            raise LegacyError(at(f"{path}.config", key), found_key, tables.EARLY_WHY)
+    today, added = tables.CLASSES.get(bare, (bare, {}))
+    if today != bare:
+        note = RENAMED.get(bare)
+        what = f"{today}: {note}" if note else today
+        report.add(f"{path}.class_name", "renamed", what, matters=note is not None)
+    config = _config(bare, inside, f"{path}.config", report, nested) | added
+    if bare == "TextVectorization" and config.get("max_tokens") is None:
+        config["pad_to_max_tokens"] = False  # TF 2.3 wrote true, which padded nothing then
+    return of_keras("keras.layers", today, config) | _identity(given)
+
+
+def is_todays(given: Config) -> bool:
+    """Whether Keras 3 wrote a layer: it writes every policy as an object.
+
+    Four layers of Keras 3 do not; they have no "trainable", which Keras 2 always wrote.
+
+    >>> is_todays({"class_name": "InputLayer", "config": {"batch_shape": [None, 3]}})
+    True
+    >>> is_todays({"class_name": "Dense", "config": {"dtype": "float32"}})
+    False
+    """
+    inside = given.get("config")
+    if not isinstance(inside, Mapping):
+        return False
+    if given.get("class_name") == "InputLayer":
+        return "batch_shape" in inside
+    if given.get("module") == "keras.layers" and "trainable" not in inside:
+        return True
+    return policies.is_todays(inside.get("dtype"))
+
+
+def is_of_keras(given: Config, name: str, package: str) -> bool:
+    """Whether a serialized object says nothing else than that it is Keras's own."""
+    module, registered = given.get("module"), given.get("registered_name")
+    if module is not None:
+        pattern = rf"(tf_)?keras(\.src)?(\.{package}(\..+)?)?"
+        if not isinstance(module, str) or not re.fullmatch(pattern, module):
+            return name in tables.REFUSED
+    elif "module" in given and registered is not None:
+        return False  # Keras 3 writes no module for a class that a script defines
+    return registered in (None, name, f"Experimental>{name}")
+
+
+def unpacked(given: Config, path: str) -> tuple[str, Config]:
+    """Returns the class name and the config of a serialized object."""
+    checks.require(given, path, "class_name")
+    name = given["class_name"]
+    if not isinstance(name, str) or not name:
+        raise LegacyError(f"{path}.class_name", found(name), "expected the name of a class")
+    if "config" not in given:
+        raise LegacyError(f"{path}.config", "is missing", "every TF wrote it")
+    return name, checks.mapping(given["config"], f"{path}.config")
+
+
+def of_keras(module: str, name: str, config: Json) -> Json:
+    """Returns what Keras 3 writes for an object of its own."""
+    return {"module": module, "class_name": name, "config": config, "registered_name": None}
+
+
+def own(given: Config, config: object) -> Json:
+    """Returns what Keras 3 writes for an object of a class that it does not know."""
+    name = str(given["class_name"])
+    result = {
+        "module": given.get("module"),
+        "class_name": name.rpartition(">")[2],
+        "config": config,
+        "registered_name": given.get("registered_name") or name,
+    }
+    return result | {key: given[key] for key in given if key not in (*result, "shared_object_id")}
+
+
+def _identity(given: Config) -> Json:
+    # By it, a layer of two models is one object again.
+    return {key: given[key] for key in given if key == "shared_object_id"}
+
+
+def without_slash(name: object, path: str) -> str:
+    """Returns a name that Keras 3 takes; `name_changes` says when it is another."""
+    if not isinstance(name, str):
+        raise LegacyError(path, found(name), "expected a name")
+    return name.replace("/", "_")
+
+
+def own_layer(given: Config, path: str, report: Report) -> Json:
+    """Returns today's form of a class that is not Keras's.
+
+    Only what the base class of all layers wrote is known of it.
+    """
+    config = dict(checks.mapping(given["config"], f"{path}.config"))
+    dropped = config.pop("batch_input_shape", None)
+    if dropped is not None:
+        report.add(f"{path}.config.batch_input_shape", "dropped", "it is built when called")
+    if config.get("dynamic") is True:
+        why = "Keras 3 has no dynamic layers; write it with keras.ops"
+        raise LegacyError(f"{path}.config.dynamic", "is true", why)
+    config.pop("dynamic", None)
+    if isinstance(config.get("dtype"), Mapping):
+        config["dtype"] = policies.policy(config["dtype"], f"{path}.config.dtype", report)
+    result = own({key: given[key] for key in given if key not in ("name", "inbound_nodes")}, config)
+    registered = str(result["registered_name"])
+    report.add(path, "rewritten", OWN_CLASS.format(name=registered), matters=True)
+    return result | _identity(given)
+
+
+def _config(name: str, given: Config, path: str, report: Report, nested: Nested) -> Json:
+    result: Json = {}
+    for key, value in given.items():
+        where = at(path, key)
+        today = tables.KEYS.get((name, key), key)
+        if key not in tables.LAYERS[name] and key not in tables.SHARED:
+            why = f"no {name} of TF 1.15 to 2.15 wrote it; a class of your own needs another name"
+            raise LegacyError(where, "is not known", why)
+        if today != key:
+            report.add(where, "renamed", today)
+        elif key in ("batch_input_shape", "dynamic"):
+            _leave_out(value, where, (None, False) if key == "dynamic" else "any", "", report)
+            continue
+        elif (name, key) in tables.LEFT_OUT:
+            _leave_out(value, where, *tables.LEFT_OUT[name, key], report)
+            continue
+        if today in result:
+            raise LegacyError(where, "is there", f"so is {today}; keep one of them")
+        result[today] = _member(name, key, value, where, report, nested)
+    return result
+
+
+def _leave_out(
+    value: object, path: str, allowed: tables.AllowedValues, why: str, report: Report
+) -> None:
+    same = allowed == "any" or any(
+        value == item and isinstance(value, bool) == isinstance(item, bool) for item in allowed
+    )
+    if not same:
+        raise LegacyError(path, found(value), why or "Keras 3 has nothing like it")
+    report.add(path, "dropped", "Keras 3 has no such key, and does the same")
+
+
+def _member(
+    name: str, key: str, value: object, path: str, report: Report, nested: Nested
+) -> object:
+    kind = key.rpartition("_")[2]
+    if key == "name":
+        today = without_slash(value, path)
+        if today != value:
+            report.add(path, "renamed", f"{today}: Keras 3 allows no '/' in a name", matters=True)
+        return today
+    if key == "dtype":
+        if name == "InputLayer":
+            return _input_dtype(value, path)
+        return policies.policy(value, path, report)
+    if key in ("layer", "cell"):
+        if key == "cell" and isinstance(value, list):
+            cells = [nested(item, f"{path}[{i}]", report) for i, item in enumerate(value)]
+            return of_keras("keras.layers", "StackedRNNCells", {"cells": cells})
+        return nested(value, path, report)
+    if key == "backward_layer":
+        return None if value is None else nested(value, path, report)
+    if key == "cells":
+        if not isinstance(value, list):
+            raise LegacyError(path, found(value), "expected a list of cells")
+        return [nested(item, f"{path}[{i}]", report) for i, item in enumerate(value)]
+    if kind == "activation":
+        return activation(value, path, report, nested)
+    if kind in _PARTS:
+        return part(kind, value, path, report)
+    if key in tables.FLAGS and (name, key) not in tables.NOT_FLAGS and value is not None:
+        return checks.flag(value, path)
+    if key == "axis" and "BatchNormalization" in name:
+        return _axis(value, path, report)
+    return value
+
+
+def _input_dtype(value: object, path: str) -> object:
+    if value is None or (isinstance(value, str) and value in policies.DTYPES):
+        return value
+    raise LegacyError(path, found(value), "expected the name of a dtype")
+
+
+def _axis(value: object, path: str, report: Report) -> object:
+    axis = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise LegacyError(path, found(value), "Keras 3 normalizes over one axis")
+    if axis != value:
+        report.add(path, "rewritten", f"{axis}, the one axis of the list")
+    if axis == 3 and all(change.what != BATCH_NORM for change in report):
+        report.add(path, "differs", BATCH_NORM, matters=True)
+    return axis
+
+
+def activation(value: object, path: str, report: Report, nested: Nested) -> object:
+    """Returns today's form of an activation: a name, a function of one's own, or a layer."""
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        if value.get("class_name") != "function":
+            return nested(value, path, report)
+        checks.require(value, path, "config")
+        path, value = f"{path}.config", value["config"]
+    if not isinstance(value, str):
+        raise LegacyError(path, found(value), "expected the name of an activation")
+    if value in tables.ACTIVATIONS:
+        return value
+    if value == "hard_sigmoid":
+        if all(change.what != HARD_SIGMOID for change in report):
+            report.add(path, "rewritten", HARD_SIGMOID, matters=True)
+        return function(tables.HARD_SIGMOID)
+    if value != tables.HARD_SIGMOID:
+        report.add(path, "rewritten", OWN_CLASS.format(name=value), matters=True)
+    return function(value)
+
+
+def function(name: str) -> Json:
+    """Returns what Keras 3 writes for a function that is not its own."""
+    return {
+        "module": "builtins",
+        "class_name": "function",
+        "config": name,
+        "registered_name": "function",
+    }
+
+
+_PARTS = {
+    "initializer": ("initializers", tables.INITIALIZERS),
+    "regularizer": ("regularizers", tables.REGULARIZERS),
+    "constraint": ("constraints", tables.CONSTRAINTS),
+}
+_BY_ALIAS = {kind: {name.lower(): name for name in table} for kind, (_, table) in _PARTS.items()}
+
+
+def part(kind: str, value: object, path: str, report: Report) -> object:
+    """Returns today's form of an initializer, a regularizer or a constraint."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = {"class_name": value, "config": {}}
+    given = checks.mapping(value, path)
+    name, inside = unpacked(given, path)
+    package, table = _PARTS[kind]
+    if name == "function":
+        return function(str(given["config"]))
+    known = _BY_ALIAS[kind].get(_alias(name), tables.ALIASES.get(_alias(name)))
+    if name == "RadialConstraint":
+        raise LegacyError(f"{path}.class_name", found(name), "Keras 3 has no such constraint")
+    if known not in table or not is_of_keras(given, name, package):
+        report.add(path, "rewritten", OWN_CLASS.format(name=name), matters=True)
+        return own(given, dict(inside))
+    config: Json = {}
+    for key, item in inside.items():
+        where = at(f"{path}.config", key)
+        if kind == "initializer" and key in ("dtype", "verify_shape"):
+            report.add(where, "dropped", "the weight's own dtype and shape count")
+        elif key == "distribution" and item == "normal":
+            report.add(where, "rewritten", "truncated_normal, its name since TF 1.15")
+            config[key] = "truncated_normal"
+        elif key not in table[known]:
+            why = f"no {known} of TF 1.15 to 2.15 wrote it"
+            raise LegacyError(where, "is not known", why)
+        else:
+            config[key] = item
+    return of_keras(f"keras.{package}", known, config)
+
+
+def _alias(name: str) -> str:
+    return re.sub(r"v[12]$", "", name.removeprefix("Custom>").replace("_", "").lower())

@@ -1,0 +1,259 @@
+"""Model and layer configs of TF 1.15 to 2.15, rewritten as today's."""
+
+from collections.abc import Iterator, Mapping
+
+from keras_mp.compat import checks
+from keras_mp.compat.checks import at, found
+from keras_mp.compat.configs import graph, layers, optimizer_tables, policies, training
+from keras_mp.compat.configs.layers import Config, Json
+from keras_mp.compat.configs.plain import copied
+from keras_mp.compat.configs.report import Converted, Report
+from keras_mp.compat.errors import LegacyError
+
+MODELS = ("Model", "Functional", "Sequential")
+FUNCTIONAL = ("layers", "input_layers", "output_layers")
+_OF_MODEL = (
+    *("class_name", "config", "module", "registered_name", "shared_object_id", "name"),
+    *("inbound_nodes", "keras_version", "backend", "build_config", "compile_config"),
+)
+
+_OPTIMIZERS = {*map(str.lower, optimizer_tables.OPTIMIZERS), *optimizer_tables.LOSS_SCALED}
+INPUT_SHAPE = "batch_input_shape"
+
+LOST_POLICY = (
+    "TF 1.15 wrote no dtype policies (and TF 2.1 the same keras_version): a layer that computed in "
+    "float16 says float32 here; give it its policy again, in the config or in code"
+)
+SHARED = (
+    "two layers in different models of this one were a single object; they load as one from a "
+    ".keras file, but as two, with a weight each, through model_from_json"
+)
+
+
+def convert_model(config: Config, *, tf_version: str | None = None) -> Converted:
+    """Returns today's form of a serialized model, for `keras.models.model_from_json`.
+
+    Args:
+        config: What `model.to_json()` wrote, the `model_config` of an HDF5 file, or the
+            `config.json` of a `.keras` file. Never changed. One of today comes back as it is.
+        tf_version: The TensorFlow that wrote it, such as "2.2"; decides what configs do not tell.
+
+    Raises:
+        LegacyError: Something in it has no faithful counterpart today.
+
+    >>> layer = {"class_name": "Dense", "config": {"units": 2, "batch_input_shape": [None, 3]}}
+    >>> old = {"class_name": "Sequential", "config": {"name": "net", "layers": [layer]}}
+    >>> [layer["class_name"] for layer in convert_model(old).config["config"]["layers"]]
+    ['InputLayer', 'Dense']
+    """
+    report = Report()
+    given = copied(config, "$")
+    today = _model(checks.mapping(given, "$"), "$", report, tf_version)
+    identities = list(_identities(given))
+    if len(identities) != len(set(identities)):
+        report.add("$", "differs", SHARED, matters=True)
+    return _converted(today, given, report)
+
+
+def convert_layer(config: Config) -> Converted:
+    """Returns today's form of a serialized layer, which may be a model.
+
+    Args and errors are those of `convert_model`.
+
+    >>> old = {"class_name": "LeakyReLU", "config": {"name": "a", "alpha": 0.5, "dtype": "float32"}}
+    >>> convert_layer(old).config["config"]["negative_slope"]
+    0.5
+    """
+    report = Report()
+    given = checks.mapping(copied(config, "$"), "$")
+    today = _any_layer(given, "$", report)
+    if "build_config" in given:  # inside a model, layers are built when they are called
+        today["build_config"] = given["build_config"]
+    return _converted(today, given, report)
+
+
+def _converted(today: Json, given: object, report: Report) -> Converted:
+    changed = today != given
+    return Converted(today, tuple(report) if changed else (), changed=changed)
+
+
+def _any_layer(value: object, path: str, report: Report) -> Json:
+    given = checks.mapping(value, path)
+    name, inside = given.get("class_name"), given.get("config")
+    if name in MODELS and layers.is_of_keras(given, str(name), "models|.*engine"):
+        return _model(given, path, report, None)
+    if isinstance(inside, Mapping) and all(key in inside for key in FUNCTIONAL):
+        return _model(given, path, report, None)
+    return layers.layer(given, path, report, _any_layer)
+
+
+def _model(given: Config, path: str, report: Report, tf_version: str | None) -> Json:
+    if "config" not in given:
+        given = {**given, "config": {}}  # of a subclassed model, in a SavedModel
+    if given.get("class_name") == "Sequential" and isinstance(given["config"], list):
+        # Standalone Keras before 2.2.3, where a Sequential had no name in its config.
+        given = {**given, "config": {"name": "sequential", "layers": given["config"]}}
+    name, inside = layers.unpacked(given, path)
+    if _is_todays(given, inside):
+        return dict(given)
+    is_ours = name in MODELS
+    if name.rpartition(">")[2].lower() in _OPTIMIZERS:
+        raise LegacyError(f"{path}.class_name", found(name), "an optimizer, not a model")
+    for key in given:
+        if key not in _OF_MODEL and is_ours:
+            raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
+    if given.get("keras_version") == "2.2.4-tf" and not _has_policy(inside):
+        version = training.parsed(tf_version)
+        if version is None or version < (2, 1):
+            report.add(f"{path}.keras_version", "differs", LOST_POLICY, matters=True)
+    for key in ("keras_version", "backend"):
+        if key in given:
+            report.add(at(path, key), "dropped", "no part of a config today")
+    if name == "Sequential":
+        result = layers.of_keras("keras", name, _sequential(inside, f"{path}.config", report))
+    elif all(key in inside for key in FUNCTIONAL):
+        config = _functional(inside, f"{path}.config", report, is_ours=is_ours)
+        result = layers.of_keras("keras", "Model", config) if is_ours else layers.own(given, config)
+    elif is_ours:
+        why = f"a {name} without {', '.join(FUNCTIONAL)} is a class of your own"
+        raise LegacyError(f"{path}.config", "is not the config of a functional model", why)
+    else:
+        result = layers.own_layer(given, path, report)
+    for key in ("keras_version", "backend", "name", "inbound_nodes"):
+        result.pop(key, None)
+    if "shared_object_id" in given:
+        result["shared_object_id"] = given["shared_object_id"]
+    if "build_config" in given and (name == "Sequential" or not is_ours):
+        result["build_config"] = given["build_config"]
+    if given.get("compile_config") == {}:
+        result["compile_config"] = {}
+    elif given.get("compile_config") is not None:
+        result["compile_config"] = training.compile_config(
+            checks.mapping(given["compile_config"], f"{path}.compile_config"),
+            f"{path}.compile_config",
+            report,
+            tf_version,
+            is_scaled=_computes_float16(result) if name in MODELS else None,
+        )
+    return result
+
+
+def _is_todays(given: Config, inside: Config) -> bool:
+    """Whether Keras 3 wrote a functional model: its calls are objects, not lists."""
+    inner = inside.get("layers")
+    if "module" not in given or "input_layers" not in inside or not isinstance(inner, list):
+        return False
+    calls = [layer.get("inbound_nodes") for layer in inner if isinstance(layer, Mapping)]
+    return any(calls) and all(
+        isinstance(call, Mapping) for node in calls if isinstance(node, list) for call in node
+    )
+
+
+def _sequential(given: Config, path: str, report: Report) -> Json:
+    for key in given:
+        if key not in ("name", "layers", "build_input_shape", "trainable", "dtype", INPUT_SHAPE):
+            raise LegacyError(at(path, key), "is not known", "no Sequential of tf.keras wrote it")
+    checks.require(given, path, "name", "layers")
+    given_layers = given["layers"]
+    if not isinstance(given_layers, list):
+        raise LegacyError(f"{path}.layers", found(given_layers), "expected a list of layers")
+    result: Json = {}
+    for key, value in given.items():
+        if key == "name":
+            result[key] = layers.without_slash(value, f"{path}.name")
+        elif key == "dtype":
+            result[key] = policies.policy(value, f"{path}.dtype", report)
+        elif key == INPUT_SHAPE:  # of TF 1.15, inside another Sequential
+            report.add(at(path, key), "dropped", "its layers have it")
+        else:
+            result[key] = value
+    first = [_input_of(given_layers[0], f"{path}.layers[0]", report)] if given_layers else []
+    result["layers"] = [item for item in first if item] + [
+        _any_layer(item, f"{path}.layers[{i}]", report) for i, item in enumerate(given_layers)
+    ]
+    return result
+
+
+def _input_of(layer: object, path: str, report: Report) -> Json | None:
+    """The input that TF up to 2.2 only wrote as the shape of the first layer."""
+    given = checks.mapping(layer, path)
+    inside = given.get("config")
+    if not isinstance(inside, Mapping) or given.get("class_name") == "InputLayer":
+        return None
+    shape = inside.get(INPUT_SHAPE)
+    if not isinstance(shape, list):
+        return None
+    report.add(f"{path}.config.{INPUT_SHAPE}", "rewritten", "an InputLayer before the layer")
+    dtype = policies.name_of(policies.policy(inside.get("dtype"), f"{path}.dtype", Report()))
+    config: Json = {
+        "batch_shape": shape,
+        # The layer's variables had this dtype, and so had its input.
+        "dtype": "float32" if dtype in (None, *policies.MIXED) else dtype,
+        "sparse": False,
+        "name": f"{layers.without_slash(inside.get('name', 'layer'), f'{path}.config.name')}_input",
+    }
+    return layers.of_keras("keras.layers", "InputLayer", config)
+
+
+def _functional(given: Config, path: str, report: Report, *, is_ours: bool) -> Json:
+    inner = given["layers"]
+    if not isinstance(inner, list):
+        raise LegacyError(f"{path}.layers", found(inner), "expected a list of layers")
+    where = f"{path}.layers"
+    mappings = [checks.mapping(item, f"{where}[{i}]") for i, item in enumerate(inner)]
+    calls = graph.read(mappings, [given["input_layers"], given["output_layers"]], where)
+    result: Json = {}
+    for key, value in given.items():
+        if key == "name":
+            result[key] = layers.without_slash(value, f"{path}.name")
+        elif key == "dtype":
+            result[key] = policies.policy(value, f"{path}.dtype", report)
+        elif key == "layers":
+            result[key] = [
+                _connected(item, calls, f"{where}[{i}]", report) for i, item in enumerate(mappings)
+            ]
+        elif key in FUNCTIONAL:
+            result[key] = graph.ends(value, calls, f"{path}.{key}")
+        elif key == INPUT_SHAPE:
+            report.add(at(path, key), "dropped", "its inputs have it")
+        elif key == "trainable" or not is_ours:
+            result[key] = value
+        else:
+            raise LegacyError(at(path, key), "is not known", "no functional model has it")
+    graph.check_order(calls, where)
+    return result
+
+
+def _connected(given: Config, calls: graph.Graph, path: str, report: Report) -> Json:
+    today = _any_layer(given, path, report)
+    name = str(given["name"])
+    inside = today["config"]
+    own_name = inside.get("name") if isinstance(inside, Mapping) else None
+    if own_name is not None and own_name != calls[name].name:
+        why = f"the layer is called {name!r} outside its config; they should be the same"
+        raise LegacyError(f"{path}.config.name", found(own_name), why)
+    inbound = graph.nodes(name, calls, f"{path}.inbound_nodes")
+    return today | {"name": calls[name].name, "inbound_nodes": inbound}
+
+
+def _identities(value: object) -> Iterator[str]:
+    """Yields what identifies each layer of a model that was an object of several."""
+    if isinstance(value, Mapping):
+        if "inbound_nodes" in value and "shared_object_id" in value:
+            yield repr(value["shared_object_id"])
+        value = list(value.values())
+    for item in value if isinstance(value, list) else ():
+        yield from _identities(item)
+
+
+def _has_policy(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return value.get("class_name") in policies.LEGACY or any(map(_has_policy, value.values()))
+    return isinstance(value, list) and any(map(_has_policy, value))
+
+
+def _computes_float16(value: object) -> bool:
+    if isinstance(value, Mapping):
+        named = policies.is_todays(value) and policies.name_of(value) == "mixed_float16"
+        return named or any(map(_computes_float16, value.values()))
+    return isinstance(value, list) and any(map(_computes_float16, value))

@@ -1,0 +1,44 @@
+"""A copy of JSON, checked to be JSON: what every conversion starts from."""
+
+import math
+import numbers
+from collections.abc import Mapping
+
+from keras_mp.compat.checks import at, found
+from keras_mp.compat.errors import LegacyError
+
+# A model inside a model adds five levels; TensorFlow itself never gets this deep.
+DEPTH = 100
+
+
+def copied(value: object, path: str, depth: int = 0) -> object:
+    """Returns a deep copy; tuples become lists, as they do in a file.
+
+    Raises:
+        LegacyError: It is not JSON: another type, a key that is no string, or too deep.
+
+    >>> copied({"axis": (1,)}, "$")
+    {'axis': [1]}
+    >>> copied({"axis": {1}}, "$")
+    Traceback (most recent call last):
+    keras_mp.compat.errors.LegacyError: $.axis is of type set: expected JSON
+    """
+    if depth > DEPTH:
+        raise LegacyError(path, "is nested too deeply", f"no config has {DEPTH} levels")
+    match value:
+        case Mapping():
+            result = {}
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise LegacyError(path, f"has a key {key!r:.60}", "expected strings as keys")
+                result[key] = copied(item, at(path, key), depth + 1)
+            return result
+        case list() | tuple():
+            return [copied(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+        case None | bool() | str():
+            return value
+        case numbers.Integral():
+            return int(value)
+        case float() if math.isfinite(value):
+            return float(value)
+    raise LegacyError(path, found(value), "expected JSON")

@@ -1,0 +1,72 @@
+"""What a conversion did to a config, change by change."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+UNCHANGED = "already in today's form: nothing to do"
+
+Kind = Literal["renamed", "rewritten", "defaulted", "dropped", "differs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that is not in the converted config as it was in the old one.
+
+    Attributes:
+        path: Where it was, as a JSON path from the root `$`.
+        kind: "renamed"; "rewritten", the same thing in other words; "defaulted", was not there;
+            "dropped"; or "differs", kept, but Keras 3 behaves otherwise.
+        what: What became of it, and why.
+        matters: Whether a person should read it. False where nothing that trains is other.
+    """
+
+    path: str
+    kind: Kind
+    what: str
+    matters: bool
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.kind}: {self.what}"
+
+
+@dataclass(slots=True)
+class Report:
+    """The changes of one conversion, in the order of its paths.
+
+    >>> report = Report()
+    >>> report.add("$.config.lr", "renamed", "learning_rate")
+    >>> print(*report)
+    $.config.lr renamed: learning_rate
+    """
+
+    changes: list[Change] = field(default_factory=list)
+
+    def add(self, path: str, kind: Kind, what: str, *, matters: bool = False) -> None:
+        """Notes a change."""
+        self.changes.append(Change(path, kind, what, matters))
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A config of today.
+
+    Attributes:
+        config: What Keras 3 serializes today; is JSON.
+        changes: All that is not as it was.
+        changed: Whether `config` is other than what was given.
+    """
+
+    config: dict[str, object]
+    changes: tuple[Change, ...]
+    changed: bool
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader should know: the changes that matter, each once."""
+        if not self.changed:
+            return (UNCHANGED,)
+        return tuple(dict.fromkeys(change.what for change in self.changes if change.matters))

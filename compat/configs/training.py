@@ -1,0 +1,296 @@
+"""Losses, metrics and training configs of TF 1.15 to 2.15, rewritten as today's."""
+
+from collections.abc import Callable, Mapping
+
+from keras_mp.compat import checks
+from keras_mp.compat.checks import at, found
+from keras_mp.compat.configs import training_tables as tables
+from keras_mp.compat.configs.layers import (
+    OWN_CLASS,
+    Config,
+    Json,
+    function,
+    is_of_keras,
+    of_keras,
+    own,
+    unpacked,
+)
+from keras_mp.compat.configs.optimizers import convert_optimizer, parse_version
+from keras_mp.compat.configs.plain import copied
+from keras_mp.compat.configs.report import Change, Converted, Report
+from keras_mp.compat.errors import LegacyError
+
+AUTO = (
+    'reduction "auto" became "sum_over_batch_size", which it meant in fit() without a distribution '
+    "strategy"
+)
+SCALED = (
+    "the optimizer is wrapped in a keras_mp.LossScaleOptimizer: under the policy mixed_float16, "
+    "compile() did so, and wrote the optimizer without; its scale starts anew at 32768"
+)
+UNSURE = (
+    "whether compile() scaled the loss does not show in this file, nor does the model's policy: if "
+    "it was mixed_float16, wrap the optimizer in keras_mp.LossScaleOptimizer"
+)
+STEPS = "steps_per_execution above 1 is refused by Keras 3 on torch"
+TEMPORAL = "Keras 3 has no such mode; give sample_weight in the shape of the loss"
+
+One = Callable[[object, str, Report], object]
+
+
+def convert_training(config: Config, *, tf_version: str | None = None) -> Converted:
+    """Returns today's form of a training config: what `model.compile_from_config` takes.
+
+    Args:
+        config: The `training_config` of an HDF5 file or a SavedModel, or the `compile_config` of
+            a `.keras` file. Never changed. One of today comes back as it is.
+        tf_version: As in `convert_optimizer`.
+
+    Raises:
+        LegacyError: Something in it has no faithful counterpart today.
+
+    >>> loss = {"class_name": "MeanSquaredError", "config": {"reduction": "auto", "name": "mse"}}
+    >>> sgd = {"class_name": "SGD", "config": {"learning_rate": 0.1}}
+    >>> done = convert_training({"loss": loss, "metrics": [], "optimizer_config": sgd})
+    >>> done.config["loss"]["config"]["reduction"], sorted(done.config)
+    ('sum_over_batch_size', ['loss', 'metrics', 'optimizer'])
+    """
+    report = Report()
+    given = checks.mapping(copied(config, "$"), "$")
+    today = compile_config(given, "$", report, tf_version, is_scaled=False)
+    changed = today != given
+    return Converted(today, tuple(report) if changed else (), changed=changed)
+
+
+def convert_loss(config: Config) -> Converted:
+    """Returns today's form of a serialized loss; args and errors as in `convert_training`.
+
+    >>> old = {"class_name": "Huber", "config": {"reduction": "auto", "delta": 2.0}}
+    >>> convert_loss(old).config["config"]
+    {'reduction': 'sum_over_batch_size', 'delta': 2.0}
+    """
+    return _converted(loss, config)
+
+
+def convert_metric(config: Config) -> Converted:
+    """Returns today's form of a serialized metric; args and errors as in `convert_training`.
+
+    >>> old = {"name": "accuracy", "dtype": "float32", "fn": "sparse_categorical_accuracy"}
+    >>> convert_metric({"class_name": "MeanMetricWrapper", "config": old}).config["class_name"]
+    'SparseCategoricalAccuracy'
+    """
+    return _converted(metric, config)
+
+
+def _converted(convert: One, config: Config) -> Converted:
+    report = Report()
+    given = checks.mapping(copied(config, "$"), "$")
+    today = checks.mapping(convert(given, "$", report), "$")
+    changed = today != given
+    return Converted(dict(today), tuple(report) if changed else (), changed=changed)
+
+
+def parsed(tf_version: str | None) -> tuple[int, int] | None:
+    """Returns the first two numbers of a TensorFlow version."""
+    return None if tf_version is None else parse_version(tf_version)
+
+
+def compile_config(
+    given: Config, path: str, report: Report, tf_version: str | None, *, is_scaled: bool | None
+) -> Json:
+    """Returns the arguments of `model.compile`, serialized.
+
+    Args:
+        given: A training config; a copy that may be kept.
+        path: Where it is.
+        report: Takes the changes.
+        tf_version: As in `convert_optimizer`.
+        is_scaled: Whether compile() scaled the loss without writing so; None if nobody knows.
+    """
+    result: Json = {}
+    for key, value in given.items():
+        where = at(path, key)
+        match key:
+            case "optimizer_config" | "optimizer":
+                if "optimizer" in result:
+                    raise LegacyError(where, "is there", "so is another optimizer; keep one")
+                result["optimizer"] = _optimizer(value, where, report, tf_version, is_scaled)
+            case "loss":
+                result[key] = _nested(loss, value, where, report)
+            case "metrics" | "weighted_metrics":
+                result[key] = _nested(metric, _of_one_output(value), where, report)
+            case "loss_weights":
+                result[key] = value
+            case "sample_weight_mode":
+                _check_mode(value, where)
+                report.add(where, "dropped", "Keras 3 has no such mode")
+            case "run_eagerly" | "steps_per_execution" | "jit_compile" | "auto_scale_loss":
+                if value is None:
+                    report.add(where, "dropped", "null was the default")
+                    continue
+                if key == "steps_per_execution" and value != 1:
+                    report.add(where, "differs", STEPS, matters=True)
+                result[key] = value
+            case _:
+                raise LegacyError(where, "is not known", "no training config of tf.keras has it")
+    return result
+
+
+def _optimizer(
+    value: object, path: str, report: Report, tf_version: str | None, is_scaled: bool | None
+) -> object:
+    if isinstance(value, str) or value is None:
+        return value
+    given = checks.mapping(value, path)
+    done = _at(path, given, tf_version)
+    is_plain = done.changed and done.config.get("registered_name") != _WRAPPER
+    if is_plain and is_scaled is None:
+        report.add(path, "differs", UNSURE, matters=True)
+    elif is_plain and is_scaled:
+        scaled = {"inner_optimizer": given, "dynamic": True}
+        done = _at(path, {"class_name": "LossScaleOptimizer", "config": scaled}, tf_version)
+        report.add(path, "defaulted", SCALED, matters=True)
+    for change in done.changes:
+        moved = path + change.path.removeprefix("$")
+        report.changes.append(Change(moved, change.kind, change.what, change.matters))
+    return done.config
+
+
+_WRAPPER = "keras_mp>LossScaleOptimizer"
+
+
+def _at(path: str, given: Config, tf_version: str | None) -> Converted:
+    try:
+        return convert_optimizer(given, tf_version=tf_version)
+    except LegacyError as error:
+        raise LegacyError(path + error.path.removeprefix("$"), error.found, error.why) from error
+
+
+def _nested(convert: One, value: object, path: str, report: Report) -> object:
+    """Losses and metrics come alone, in lists, or by the name of an output."""
+    if isinstance(value, list):
+        return [_nested(convert, item, f"{path}[{i}]", report) for i, item in enumerate(value)]
+    if isinstance(value, Mapping) and "class_name" not in value:
+        return {key: _nested(convert, item, at(path, key), report) for key, item in value.items()}
+    return convert(value, path, report)
+
+
+def _of_one_output(value: object) -> object:
+    """After training, TF wrote a list for each output, also where there is one."""
+    while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
+        value = value[0]
+    return value
+
+
+def _check_mode(value: object, path: str) -> None:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    for item in value if isinstance(value, list) else [value]:
+        if item is not None:
+            raise LegacyError(path, found(item), TEMPORAL)
+
+
+def loss(value: object, path: str, report: Report) -> object:
+    """Returns today's form of a loss: a name or an object."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _by_name(value, path, report, tables.LOSSES, tables.LOSS_NAMES)
+    given = checks.mapping(value, path)
+    name, inside = unpacked_or_function(given, path)
+    if name == "function":
+        return _by_name(str(given["config"]), path, report, tables.LOSSES, tables.LOSS_NAMES)
+    if name == "LossFunctionWrapper":
+        name, inside = _wrapped(inside, path, tables.LOSSES)
+        given = {"class_name": name, "config": inside}
+    if name not in tables.LOSSES or not is_of_keras(given, name, "losses"):
+        report.add(path, "rewritten", OWN_CLASS.format(name=name), matters=True)
+        return own(given, dict(inside))
+    config: Json = {}
+    for key, item in inside.items():
+        where = at(f"{path}.config", key)
+        if key == "fn":
+            report.add(where, "dropped", "it follows from the class")
+        elif key == "reduction" and item == "auto":
+            report.add(where, "rewritten", AUTO, matters=True)
+            config[key] = "sum_over_batch_size"
+        elif key not in tables.LOSSES[name] and key not in ("name", "reduction", "dtype"):
+            why = f"no {name} of TF 1.15 to 2.15 wrote it"
+            raise LegacyError(where, "is not known", why)
+        else:
+            config[key] = item
+    return of_keras("keras.losses", name, config)
+
+
+def metric(value: object, path: str, report: Report) -> object:
+    """Returns today's form of a metric: a name or an object."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _by_name(value, path, report, tables.METRICS, tables.METRIC_NAMES)
+    given = checks.mapping(value, path)
+    name, inside = unpacked_or_function(given, path)
+    if name == "function":
+        return _by_name(str(given["config"]), path, report, tables.METRICS, tables.METRIC_NAMES)
+    if name in ("MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"):
+        name, inside = _wrapped(inside, path, tables.METRICS)
+        given = {"class_name": name, "config": inside}
+    if name in tables.METRICS_REFUSED:
+        raise LegacyError(f"{path}.class_name", found(name), "Keras 3 has no such metric")
+    if name not in tables.METRICS or not is_of_keras(given, name, "metrics"):
+        report.add(path, "rewritten", OWN_CLASS.format(name=name), matters=True)
+        return own(given, dict(inside))
+    config: Json = {}
+    for key, item in inside.items():
+        where = at(f"{path}.config", key)
+        if key == "ignore_class" and name == "SparseCategoricalCrossentropy":
+            if item is not None:
+                raise LegacyError(where, found(item), "the metric of Keras 3 ignores no class")
+            report.add(where, "dropped", "null was the default")
+        elif key not in tables.METRICS[name] and key not in ("name", "dtype"):
+            why = f"no {name} of TF 1.15 to 2.15 wrote it"
+            raise LegacyError(where, "is not known", why)
+        else:
+            config[key] = item
+    return of_keras("keras.metrics", name, config)
+
+
+def unpacked_or_function(given: Config, path: str) -> tuple[str, Config]:
+    """Returns the class name and the config of an object; of a function, "function" and {}."""
+    if given.get("class_name") != "function":
+        return unpacked(given, path)
+    checks.require(given, path, "config")
+    if not isinstance(given["config"], str):
+        raise LegacyError(f"{path}.config", found(given["config"]), "expected a function's name")
+    return "function", {}
+
+
+def _wrapped(inside: Config, path: str, table: Mapping[str, object]) -> tuple[str, Config]:
+    """Returns the class that a wrapped function of tf.keras stands for."""
+    fn = inside.get("fn")
+    if isinstance(fn, Mapping):
+        fn = fn.get("config")
+    classes = {tables.snake_case(name): name for name in table}
+    name = classes.get(tables.FUNCTIONS.get(fn, fn)) if isinstance(fn, str) else None
+    if name is None:
+        why = "expected a function of tf.keras; pass one of your own to compile() in code"
+        raise LegacyError(f"{path}.config.fn", found(fn), why)
+    return name, {key: value for key, value in inside.items() if key != "fn"}
+
+
+def _by_name(
+    name: str,
+    path: str,
+    report: Report,
+    table: Mapping[str, object],
+    names: Mapping[str, str],
+) -> object:
+    if name in names:
+        today = names[name]
+        if today != name:
+            report.add(path, "renamed", today)
+        return today
+    if name in table or name in map(tables.snake_case, table):
+        return name
+    report.add(path, "rewritten", OWN_CLASS.format(name=name), matters=True)
+    return function(name)

@@ -1,0 +1,188 @@
+"""Dtype policies of TF 1.15 to 2.15 that know their loss scale, and how `compile` uses it."""
+
+import functools
+from typing import Any
+
+import keras
+
+import keras_mp
+from keras_mp import auto_wrapping
+from keras_mp.compat import loss_scales
+from keras_mp.compat.loss_scale_optimizers import (
+    ExperimentalLossScaleOptimizer,
+    LossScaleOptimizer,
+)
+from keras_mp.compat.train import rewriting
+
+
+class Policy(keras_mp.Policy):
+    """`tf.keras.mixed_precision.Policy` of TF 2.4 to 2.15.
+
+    As `keras_mp.Policy`; a model built under the global policy "mixed_float16" has its optimizer
+    wrapped by `compile` with `mixed_precision.LossScaleOptimizer`.
+
+    Args:
+        name: "mixed_float16", "mixed_bfloat16", or the name of a floating-point dtype.
+
+    Raises:
+        ValueError: `name` is another one; "infer" and "..._with_float32_vars" of TF 1.15 to 2.3
+            are refused with what to write instead.
+
+    >>> policy = Policy("mixed_float16")
+    >>> policy.compute_dtype, policy.variable_dtype
+    ('float16', 'float32')
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        if isinstance(name, str):
+            _check_name(name)
+        super().__init__(name)
+
+    @property
+    def wrap_optimizer(self) -> Any:
+        """What `compile` wraps with, or None for the rule of `keras_mp.auto_wrap`."""
+        return LossScaleOptimizer if self.name == "mixed_float16" else None
+
+
+class ExperimentalPolicy(Policy):
+    """`tf.keras.mixed_precision.experimental.Policy` of TF 1.15 to 2.8, with a loss scale.
+
+    Set globally, it makes `compile` wrap the optimizers of models built under it with that loss
+    scale. It equals every policy of its name, and is saved as one: the loss scale is in no file,
+    but in that of the wrapped optimizer.
+
+    Args:
+        name: As for `mixed_precision.Policy`.
+        loss_scale: "auto" for "dynamic" under "mixed_float16", and None under all others; or what
+            `experimental.LossScaleOptimizer` takes. None: `compile` does not wrap.
+
+    Raises:
+        ValueError: As for `mixed_precision.Policy`, or for the loss scale.
+        TypeError: A loss scale of a class of your own.
+
+    >>> ExperimentalPolicy("mixed_float16").loss_scale
+    DynamicLossScale(initial_loss_scale=32768.0, increment_period=2000, multiplier=2.0)
+    >>> ExperimentalPolicy("mixed_float16", loss_scale=1024).loss_scale
+    FixedLossScale(1024.0)
+    >>> ExperimentalPolicy("float32").loss_scale is None
+    True
+    """
+
+    def __init__(self, name: str | None = None, loss_scale: Any = "auto") -> None:
+        super().__init__(name)
+        if isinstance(loss_scale, str) and loss_scale == "auto":
+            loss_scale = "dynamic" if self.name == "mixed_float16" else None
+        self._loss_scale = loss_scales.get(loss_scale)
+
+    @property
+    def loss_scale(self) -> loss_scales.LossScale | None:
+        """The loss scale, or None."""
+        return self._loss_scale
+
+    @property
+    def wrap_optimizer(self) -> Any:
+        """What `compile` wraps with, or None for the rule of `keras_mp.auto_wrap`."""
+        if self._loss_scale is not None:
+            # A new one for each optimizer: each has a scale of its own.
+            own = type(self._loss_scale).from_config(self._loss_scale.get_config())
+            return functools.partial(ExperimentalLossScaleOptimizer, loss_scale=own)
+        return _as_it_is if self.compute_dtype == "float16" else None
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.name, self._loss_scale)
+
+    def __repr__(self) -> str:
+        return f'<Policy "{self.name}", loss_scale={self._loss_scale}>'
+
+
+def set_global_policy(policy: str | keras.DTypePolicy | None) -> None:
+    """Sets the policy of all new layers, in all threads, and lets `compile` follow it.
+
+    As `keras_mp.set_global_policy`, and from now on `keras_mp.auto_wrap` is in force.
+
+    Args:
+        policy: A policy or its name; None for the default, float32.
+
+    >>> set_global_policy("mixed_float16")
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> isinstance(model.optimizer, LossScaleOptimizer)
+    True
+    >>> set_global_policy("float32")
+    """
+    _set(Policy(policy) if isinstance(policy, str) and "_from_" not in policy else policy)
+
+
+def set_experimental_policy(policy: str | keras.DTypePolicy | None) -> None:
+    """`set_global_policy`, where a name stands for an `experimental.Policy`.
+
+    >>> set_experimental_policy(ExperimentalPolicy("mixed_float16", loss_scale=None))
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> isinstance(model.optimizer, LossScaleOptimizer)
+    False
+    >>> set_experimental_policy("float32")
+    """
+    _set(ExperimentalPolicy(policy) if isinstance(policy, str) else policy)
+
+
+def global_experimental_policy() -> ExperimentalPolicy:
+    """Returns the global policy, with the loss scale it stands for.
+
+    >>> global_experimental_policy()
+    <Policy "float32", loss_scale=None>
+    """
+    return _with_loss_scale(keras_mp.global_policy())
+
+
+def get_layer_policy(layer: Any) -> ExperimentalPolicy:
+    """Returns the policy of a layer, with the loss scale it stands for.
+
+    Raises:
+        ValueError: It is not a layer.
+
+    >>> get_layer_policy(keras.layers.Dense(1, dtype="mixed_bfloat16"))
+    <Policy "mixed_bfloat16", loss_scale=None>
+    """
+    if not isinstance(layer, keras.layers.Layer):
+        raise ValueError(
+            f"get_layer_policy can only be called on a layer, but got {layer!r} of type "
+            f"{type(layer).__name__}."
+        )
+    return _with_loss_scale(layer.dtype_policy)
+
+
+_undo: auto_wrapping.AutoWrap | None = None
+
+
+def _set(policy: Any) -> None:
+    global _undo
+    rewriting.check_policy(policy)
+    plain = policy is None or policy.name == "float32"
+    if _undo is None and not (plain and getattr(policy, "wrap_optimizer", None) is None):
+        _undo = auto_wrapping.auto_wrap()  # first: it is what set_global_policy would advise
+    keras_mp.set_global_policy(policy)
+
+
+def _with_loss_scale(policy: Any) -> ExperimentalPolicy:
+    return policy if isinstance(policy, ExperimentalPolicy) else ExperimentalPolicy(policy.name)
+
+
+def _as_it_is(optimizer: Any) -> Any:
+    return optimizer
+
+
+def _check_name(name: str) -> None:
+    bare = name.removesuffix("_with_float32_vars")
+    if bare == name and name not in ("infer", "_infer"):
+        return
+    if bare in ("float16", "bfloat16"):
+        raise ValueError(
+            f"a policy named {name!r} is of TF 1.15; since TF 2.1 the same is called "
+            f"'mixed_{bare}'. Write 'mixed_{bare}'."
+        )
+    raise ValueError(
+        f"a policy named {name!r} took the dtype of a layer's first input, in TF 1.15 to 2.3. "
+        "Keras 3 infers none: write the dtype, such as 'float32', or 'mixed_float16' where the "
+        "input was float16 and the variables float32."
+    )

@@ -1,0 +1,50 @@
+"""What Keras 2 called the slots of its optimizers, and where Keras 3 keeps them.
+
+A slot is a variable of the optimizer for each variable of the model, of the same shape.
+"""
+
+from typing import Any
+
+# Class -> {slot name of Keras 2: attribute of Keras 3's optimizer, a list}, in the order in which
+# Keras 2 made and saved them. Source: python/keras/optimizer_v2 of TF 2.3, `_create_slots`.
+SLOTS: dict[str, dict[str, str]] = {
+    "SGD": {"momentum": "momentums"},
+    "Adam": {"m": "_momentums", "v": "_velocities", "vhat": "_velocity_hats"},
+    "AdamW": {"m": "_momentums", "v": "_velocities", "vhat": "_velocity_hats"},
+    "Adamax": {"m": "_m", "v": "_u"},
+    "Nadam": {"m": "_momentums", "v": "_velocities"},
+    "Lion": {"m": "_momentums"},
+    "Lamb": {"m": "_momentums", "v": "_velocities"},
+    "RMSprop": {"rms": "_velocities", "momentum": "_momentums", "mg": "_average_gradients"},
+    "Adagrad": {"accumulator": "_accumulators"},
+    "Adadelta": {"accum_grad": "_accumulated_grads", "accum_var": "_accumulated_delta_vars"},
+    "Ftrl": {"accumulator": "_accumulators", "linear": "_linears"},
+}
+
+
+def of(optimizer: Any) -> dict[str, list[Any]]:
+    """Returns the slots that a built Keras 3 optimizer has: name of Keras 2 -> variables.
+
+    The variables are in the order of those that the optimizer was built for. Those of a class that
+    Keras 2 did not know are called as Keras 3 calls them, without the underscore.
+
+    >>> import keras
+    >>> sgd = keras.optimizers.SGD(momentum=0.9)
+    >>> sgd.build([keras.Variable([1.0, 2.0])])
+    >>> {name: len(variables) for name, variables in of(sgd).items()}
+    {'momentum': 1}
+    """
+    known = (SLOTS[cls.__name__] for cls in type(optimizer).__mro__ if cls.__name__ in SLOTS)
+    names: dict[str, str] | None = next(known, None)
+    if names is None:
+        made_for = len(optimizer._trainable_variables)
+        names = {
+            attribute.lstrip("_"): attribute
+            for attribute, value in vars(optimizer).items()
+            if attribute not in ("_variables", "_trainable_variables")
+            and isinstance(value, list)
+            and len(value) == made_for
+            and all(any(item is one for one in optimizer.variables) for item in value)
+        }
+    found = {name: getattr(optimizer, attribute, None) for name, attribute in names.items()}
+    return {name: list(variables) for name, variables in found.items() if variables}

@@ -1,0 +1,38 @@
+"""`tf.train.experimental` of TF 1.14 to 2.8, and how an optimizer of your own joins in.
+
+The names of TensorFlow are deprecated: the first use of each says what to write instead.
+`register_loss_scale_wrapper` is not.
+"""
+
+from typing import TYPE_CHECKING
+
+from keras_mp.compat import names
+from keras_mp.compat.train.wrappers import register_loss_scale_wrapper
+
+if TYPE_CHECKING:
+    from keras_mp.compat.loss_scale_optimizers import (
+        ExperimentalLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
+    )
+    from keras_mp.compat.loss_scales import DynamicLossScale, FixedLossScale, LossScale
+    from keras_mp.compat.train.rewriting import (
+        disable_mixed_precision_graph_rewrite,
+        enable_mixed_precision_graph_rewrite,
+    )
+
+__all__ = [
+    "DynamicLossScale",
+    "FixedLossScale",
+    "LossScale",
+    "MixedPrecisionLossScaleOptimizer",
+    "disable_mixed_precision_graph_rewrite",
+    "enable_mixed_precision_graph_rewrite",
+    "register_loss_scale_wrapper",
+]
+
+__getattr__, _others = names.namespace(
+    __name__, "tf.train.experimental", "tf.compat.v1.train.experimental"
+)
+
+
+def __dir__() -> list[str]:
+    return sorted({*_others(), *globals()})

@@ -1,0 +1,229 @@
+"""`explain`: what computes in which dtype in a model, and what will bite.
+
+Reads a model and its optimizer and changes nothing. The rules are in `optimizer_findings.py` and
+`layer_findings.py`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+from keras.backend import is_float_dtype, standardize_dtype
+
+from keras_mp.diagnosis import layer_findings, optimizer_findings
+from keras_mp.diagnosis.explanation import Explanation, Finding, Level, LossScale, Row
+from keras_mp.diagnosis.facts import Facts, Placed
+from keras_mp.inner_optimizer import check_optimizer
+from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+
+
+def explain(model: Any, optimizer: Any = None) -> Explanation:
+    """Prints what computes in which dtype, whether the loss is scaled, and what will bite.
+
+    Nothing is built, run or changed; it can be called at any time, before `compile` and in a
+    callback too. What it cannot know then (layers that do not exist yet, what a subclassed model
+    returns) it calls unknown.
+
+    Args:
+        model: A model or a layer.
+        optimizer: The optimizer that is to train it; the model's own if None.
+
+    Returns:
+        The same as data: `rows`, `loss_scale`, `findings`; `as_dict()` of it is plain JSON.
+
+    Raises:
+        TypeError: `model` is no model, or `optimizer` no Keras optimizer.
+
+    >>> from keras import layers
+    >>> hidden = layers.Dense(8, dtype="mixed_float16", name="hidden")
+    >>> out = layers.Dense(1, dtype="float32", name="out")
+    >>> model = keras.Sequential([keras.Input((4,)), hidden, out], name="net")
+    >>> found = explain(model, keras.optimizers.SGD())
+    net: 2 layers
+    <BLANKLINE>
+    layer   class  policy         computes in  variables
+    hidden  Dense  mixed_float16  float16      float32
+    out     Dense  float32        float32      float32
+    <BLANKLINE>
+    casts: float32 to float16 before hidden; float16 to float32 before out
+    loss scale: needed; SGD has none
+    <BLANKLINE>
+    1 error
+    <BLANKLINE>
+    error: float16 is computed in, and nothing scales the loss [no_loss_scale]
+      where:  optimizer
+      why:    gradients below 6e-8 are 0 in float16, and those below 6e-5 lose bits. compile() wraps
+              only where the model's own policy is called mixed_float16; this one's is float32
+      remedy: keras_mp.LossScaleOptimizer(optimizer), or keras_mp.auto_wrap() before compile
+    >>> [finding.code for finding in found.findings]
+    ['no_loss_scale']
+    """
+    if not isinstance(model, keras.layers.Layer):
+        raise TypeError(
+            f"model must be a keras.Model or a layer, but got {model!r:.80} of type "
+            f"{type(model).__name__}."
+        )
+    if optimizer is not None:
+        check_optimizer("optimizer", optimizer)
+    compiled = getattr(model, "optimizer", None)
+    placed = tuple(_placed(model, "", True, set()))
+    rows = tuple(_row(one) for one in placed)
+    facts = Facts(
+        model=model,
+        layers=placed,
+        rows=rows,
+        outputs=tuple(_outputs(model)),
+        optimizer=compiled if optimizer is None else optimizer,
+        is_compiled_in=optimizer is None or optimizer is compiled,
+        loss_scale=_loss_scale(compiled if optimizer is None else optimizer, placed, rows),
+    )
+    found = Explanation(model.name, rows, facts.loss_scale, _findings(facts))
+    print(found)  # noqa: T201 - what it is for
+    return found
+
+
+_LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+
+
+def _findings(facts: Facts) -> tuple[Finding, ...]:
+    rules = (*optimizer_findings.RULES, *layer_findings.RULES)
+    found = [finding for rule in rules for finding in rule(facts)]
+    return tuple(sorted(found, key=lambda finding: _LEVELS.index(finding.level)))
+
+
+def _placed(layer: Any, path: str, output: bool | None, seen: set[int]) -> Iterator[Placed]:
+    """Yields `layer` and all inside it, each once; not a functional or Sequential model itself."""
+    seen.add(id(layer))
+    children = [
+        child
+        for child in layer._flatten_layers(include_self=False, recursive=False)
+        if not isinstance(child, keras.layers.InputLayer)
+    ]
+    # Not layer.variables: seeds and metrics have dtypes of their own.
+    below = {id(weight) for child in children for weight in child.weights}
+    own = [weight for weight in layer.weights if id(weight) not in below]
+    # Functional models do not even cast their inputs; every other layer may compute in `call`.
+    if path or own or not children or not _is_graph(layer):
+        yield Placed(path or layer.name, layer, tuple(own), _is_graph(layer), output)
+    leading = _leading_to_outputs(layer)
+    for child in children:
+        if id(child) in seen:
+            continue
+        if leading is None:
+            reaches = None if output is not False and not _is_attention(layer) else False
+        else:
+            reaches = output if id(child) in leading else False
+        yield from _placed(child, f"{path}/{child.name}" if path else child.name, reaches, seen)
+
+
+def _graph(layer: Any) -> Any:
+    # A Sequential model has one inside, once its input is known.
+    return getattr(layer, "_functional", None) or layer
+
+
+def _is_graph(layer: Any) -> bool:
+    return isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
+
+
+def _is_attention(layer: Any) -> bool:
+    attention = ("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention")
+    return any(base.__name__ in attention for base in type(layer).__mro__)
+
+
+def _outputs(model: Any) -> Iterator[tuple[str, Any, str]]:
+    """Yields (name, operation, dtype) of what the model returns, where its graph is known."""
+    if isinstance(model, keras.Sequential) and _graph(model) is model:
+        last = model.layers[-1] if model.layers else None
+        if last is not None and _is_graph(last):
+            yield from _outputs(last)
+        elif last is not None:
+            yield last.name, last, last.compute_dtype
+        return
+    for tensor in getattr(_graph(model), "outputs", None) or ():
+        operation = tensor._keras_history.operation
+        yield operation.name, operation, standardize_dtype(tensor.dtype)
+
+
+def _leading_to_outputs(model: Any) -> set[int] | None:
+    """Returns ids of the operations whose results go to an output, past nothing with weights."""
+    if not getattr(_graph(model), "outputs", None):
+        return None
+    waiting = [operation for _, operation, _ in _outputs(model)]
+    seen: set[int] = set()
+    while waiting:
+        operation = waiting.pop()
+        if id(operation) in seen:
+            continue
+        seen.add(id(operation))
+        if not getattr(operation, "weights", ()):
+            waiting += [t._keras_history.operation for t in _called_on(operation)]
+    return seen
+
+
+def _called_on(operation: Any) -> list[Any]:
+    return [tensor for node in operation._inbound_nodes for tensor in node.input_tensors]
+
+
+def _row(placed: Placed) -> Row:
+    layer = placed.layer
+    dtypes = [standardize_dtype(v.dtype) for v in placed.variables]
+    called_on = {standardize_dtype(tensor.dtype) for tensor in _called_on(layer)}
+    casts = layer.autocast and not placed.is_graph and is_float_dtype(layer.compute_dtype)
+    return Row(
+        path=placed.path,
+        kind=type(layer).__name__,
+        policy=layer.dtype_policy.name,
+        compute_dtype=layer.compute_dtype,
+        variable_dtype=", ".join(sorted(set(dtypes)))
+        or (None if layer.built else layer.variable_dtype),
+        built=bool(layer.built),
+        quantization=getattr(layer.dtype_policy, "quantization_mode", None),
+        input_dtypes=tuple(sorted(d for d in called_on if is_float_dtype(d)) if casts else ())
+        if called_on or placed.is_graph
+        else None,
+    )
+
+
+def _loss_scale(optimizer: Any, placed: tuple[Placed, ...], rows: tuple[Row, ...]) -> LossScale:
+    needed: bool | None = any(
+        "float16" in (row.variable_dtype or "").split(", ")
+        or (row.compute_dtype == "float16" and not one.is_graph)
+        for one, row in zip(placed, rows, strict=True)
+    )
+    if not needed and any(one.may_hide_layers for one in placed):
+        needed = None
+    if optimizer is None:
+        return LossScale(needed, "no optimizer", None, None, None)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        return LossScale(needed, "unknown", None, None, _name_of_class(optimizer))
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        dynamic = getattr(optimizer, "dynamic", True)
+        inner = optimizer.inner_optimizer
+        return LossScale(needed, _kind(optimizer), dynamic, _scale(optimizer), type(inner).__name__)
+    factor = optimizer.loss_scale_factor
+    kind = "none" if factor is None else "loss_scale_factor"
+    fixed = None if factor is None else False
+    value = None if factor is None else float(factor)
+    return LossScale(needed, kind, fixed, value, type(optimizer).__name__)
+
+
+def _kind(optimizer: Any) -> str:
+    if isinstance(optimizer, LossScaleOptimizer):
+        return "keras_mp.LossScaleOptimizer"
+    if type(optimizer) is keras.optimizers.LossScaleOptimizer:
+        return "keras.optimizers.LossScaleOptimizer"
+    return _name_of_class(optimizer)
+
+
+def _name_of_class(optimizer: Any) -> str:
+    return f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+
+
+def _scale(optimizer: Any) -> float | None:
+    scale = getattr(optimizer, "dynamic_scale", None)
+    if scale is None:
+        return float(optimizer.initial_scale)
+    try:
+        return float(keras.ops.convert_to_numpy(scale))
+    except (TypeError, ValueError, RuntimeError, AttributeError, NotImplementedError):
+        return None  # on loan to a compiled step, or a step is being traced

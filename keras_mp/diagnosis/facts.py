@@ -1,0 +1,81 @@
+"""What is known of a model where its dtypes are judged, and questions that several rules ask."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from keras.backend import standardize_dtype
+
+from keras_mp.diagnosis.explanation import LossScale, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A layer and its place in the model.
+
+    Attributes:
+        path: Names from the model down.
+        layer: The layer.
+        variables: Its own weights, without those of layers inside it.
+        is_graph: Whether it is a functional or Sequential model, which computes nothing itself.
+        output: Whether its result reaches an output of the model past no other weights; None where
+            that is not known.
+    """
+
+    path: str
+    layer: Any
+    variables: tuple[Any, ...]
+    is_graph: bool
+    output: bool | None
+
+    @property
+    def float16(self) -> bool:
+        """Whether it computes in float16."""
+        return not self.is_graph and self.layer.compute_dtype == "float16"
+
+    @property
+    def may_hide_layers(self) -> bool:
+        """Whether it may make layers of any dtype when it is built. Those of Keras do not."""
+        return not self.layer.built and not type(self.layer).__module__.startswith("keras.")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the rules read.
+
+    Attributes:
+        model: The model.
+        layers: All of its layers.
+        rows: The same, as they are shown.
+        outputs: (name, operation, dtype) of what it returns; empty where that is not known.
+        optimizer: The optimizer, or None.
+        is_compiled_in: Whether that is what `compile` made of it.
+        loss_scale: What scales the loss.
+    """
+
+    model: Any
+    layers: tuple[Placed, ...]
+    rows: tuple[Row, ...]
+    outputs: tuple[tuple[str, Any, str], ...]
+    optimizer: Any
+    is_compiled_in: bool
+    loss_scale: LossScale
+
+    def path_of(self, layer: Any, name: str) -> str:
+        """Returns the path of a layer, or `name` for what is none of the model's."""
+        return next((one.path for one in self.layers if one.layer is layer), name)
+
+
+def trained_float16(one: Placed) -> bool:
+    """Returns whether the optimizer changes float16 variables of the layer."""
+    return any(variable.trainable and dtype_of(variable) == "float16" for variable in one.variables)
+
+
+def float16_outputs(facts: Facts) -> Iterator[tuple[str, Any, str]]:
+    """Returns those outputs of the model that are known to be float16."""
+    return (output for output in facts.outputs if output[2] == "float16")
+
+
+def dtype_of(variable: Any) -> str:
+    """Returns the name of the dtype of a variable."""
+    return str(standardize_dtype(variable.dtype))

@@ -1,0 +1,304 @@
+"""What bites in the layers, losses and metrics of a model of mixed dtypes: one rule a function.
+
+A rule reads `Facts` and yields findings. Numbers in the texts were measured on JAX, TensorFlow and
+PyTorch; what Keras computes in float32 by itself (losses, LayerNormalization, the batch
+statistics of BatchNormalization) is no finding.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from keras_mp.diagnosis.explanation import Finding, Level
+from keras_mp.diagnosis.facts import Facts, dtype_of, float16_outputs, trained_float16
+
+# -- the variables -----------------------------------------------------------------------------
+
+
+def no_master_copy(facts: Facts) -> Iterator[Finding]:
+    """Trained variables in float16."""
+    for one in facts.layers:
+        if trained_float16(one):
+            yield Finding(
+                "no_master_copy",
+                "error",
+                one.path,
+                "trained variables in float16, without a float32 copy",
+                "updates below half a unit in the last place vanish: 100 steps of 1e-4 leave a "
+                "weight at exactly 1",
+                "policy mixed_float16: variables in float32, computation in float16. A layer that "
+                "is built keeps its variables: make it anew",
+            )
+
+
+def float16_statistics(facts: Facts) -> Iterator[Finding]:
+    """Moving statistics in float16."""
+    for one in facts.layers:
+        if isinstance(one.layer, keras.layers.BatchNormalization) and any(
+            dtype_of(variable) == "float16" and "moving" in variable.name
+            for variable in one.variables
+        ):
+            yield Finding(
+                "float16_statistics",
+                "error",
+                one.path,
+                "moving statistics in float16",
+                "they stop short: the moving mean of data around 5 stays at 4.8125, and a variance "
+                "above 65504 is inf",
+                "policy mixed_float16, or dtype='float32' for this layer",
+            )
+
+
+# -- numbers that float16 does not hold --------------------------------------------------------
+
+
+def float16_softmax(facts: Facts) -> Iterator[Finding]:
+    """A softmax for a loss, in float16."""
+    for one in facts.layers:
+        if one.output is False or not one.float16 or not _activates(one.layer, "softmax"):
+            continue
+        direct = one.output or "/" not in one.path
+        yield Finding(
+            "float16_softmax",
+            "warning" if direct else "note",
+            one.path,
+            "softmax in float16" if direct else "softmax in float16, perhaps for a loss",
+            "the gradient of a crossentropy is 1/p, times the loss scale, and overflows for "
+            "confident mistakes: with logits 12 apart the scale falls from 32768 to 8 and nothing "
+            "is learned for 12 steps; 17 apart p is 0, and so is the gradient, for ever",
+            "no activation here, and keras.layers.Activation('softmax', dtype='float32') after it; "
+            "or a loss with from_logits=True and an output in float32",
+        )
+
+
+def float16_sigmoid(facts: Facts) -> Iterator[Finding]:
+    """A sigmoid for a loss, in float16."""
+    for one in facts.layers:
+        if one.output and one.float16 and _activates(one.layer, "sigmoid"):
+            yield Finding(
+                "float16_sigmoid",
+                "warning",
+                one.path,
+                "sigmoid in float16",
+                "above a logit of 8 to 9 it is exactly 1: with a binary crossentropy, confident "
+                "mistakes have gradient 0 and are never unlearned",
+                "no activation here, and keras.layers.Activation('sigmoid', dtype='float32') after "
+                "it; or a loss with from_logits=True and an output in float32",
+            )
+
+
+def float16_output(facts: Facts) -> Iterator[Finding]:
+    """Outputs in float16."""
+    for name, operation, dtype in float16_outputs(facts):
+        yield Finding(
+            "float16_output",
+            "warning",
+            facts.path_of(operation, name),
+            f"the model returns {dtype}",
+            "Keras computes the loss in float32, but of predictions that were rounded to 11 bits, "
+            "and are inf above 65504; predict() returns float16, too",
+            "dtype='float32' for the last layer",
+        )
+
+
+def float16_loss(facts: Facts) -> Iterator[Finding]:
+    """A loss that is computed in float16."""
+    losses = [one for one in keras.tree.flatten(getattr(facts.model, "loss", None)) if one]
+    own = [one for one in losses if getattr(one, "dtype", None) == "float16"]
+    if own:
+        what, remedy = (
+            f"{_name(own[0])} computes in float16",
+            "leave out dtype='float16' of the loss",
+        )
+    elif losses and keras.config.floatx() == "float16":
+        what, remedy = (
+            "keras.config.floatx() is float16, and so are losses",
+            "keras.config.set_floatx('float32') and policy mixed_float16",
+        )
+    else:
+        return
+    yield Finding(
+        "float16_loss",
+        "error",
+        "loss",
+        what,
+        "an error of 300, squared, is inf",
+        remedy,
+    )
+
+
+# With predictions and labels 300 apart, or for KLDivergence probabilities of 1e-5.
+_METRICS = {
+    "meansquarederror": "an error of 300, squared, is inf",
+    "mse": "an error of 300, squared, is inf",
+    "squaredhinge": "a margin of 300, squared, is inf",
+    "cosinesimilarity": "it is 0 for predictions of 300, whose squares are inf",
+    "kldivergence": "it is inf for probabilities that float16 takes for 0",
+    "kld": "it is inf for probabilities that float16 takes for 0",
+}
+
+
+def float16_metrics(facts: Facts) -> Iterator[Finding]:
+    """Metrics that overflow on float16 predictions."""
+    if not any(True for _ in float16_outputs(facts)):
+        return
+    compiled = getattr(facts.model, "_compile_metrics", None)
+    given = [getattr(compiled, f"_user_{kind}", None) for kind in ("metrics", "weighted_metrics")]
+    for one in keras.tree.flatten(given):
+        name = _name(one)
+        why = _METRICS.get(name.lower().replace("_", ""))
+        if why is not None:
+            yield Finding(
+                "float16_metric",
+                "warning",
+                "metrics",
+                f"{name} is computed in the dtype of the predictions, float16",
+                f"{why}. Losses are not: Keras casts their predictions to float32",
+                "dtype='float32' for the last layer",
+            )
+
+
+def float16_regularizers(facts: Facts) -> Iterator[Finding]:
+    """Sums of squares in float16."""
+    for one in facts.layers:
+        layer = one.layer
+        if one.float16 and getattr(layer, "activity_regularizer", None) is not None:
+            yield Finding(
+                "float16_regularizer",
+                "warning",
+                one.path,
+                "an activity regularizer of float16 outputs",
+                "it sums over the whole batch in float16: 512 outputs of 128, squared, are inf, "
+                "and the loss with them",
+                "dtype='float32' for a keras.layers.ActivityRegularization after this layer",
+            )
+        if any(
+            dtype_of(v) == "float16" and getattr(v, "regularizer", None) is not None
+            for v in one.variables
+        ):
+            yield Finding(
+                "float16_regularizer",
+                "warning",
+                one.path,
+                "a regularizer of float16 variables",
+                "it sums in float16: 4096 weights of 20, squared, are inf, and the loss with them",
+                "policy mixed_float16, whose variables are float32",
+            )
+
+
+_LARGE_WINDOW = 256
+
+
+def float16_sums(facts: Facts) -> Iterator[Finding]:
+    """Layers that sum up in float16 what they do not return."""
+    for one in facts.layers:
+        if one.float16 and (found := _sum_in_float16(one.layer)) is not None:
+            level, what, why = found
+            yield Finding(
+                "float16_sum", level, one.path, what, why, "dtype='float32' for this layer"
+            )
+
+
+def _sum_in_float16(layer: Any) -> tuple[Level, str, str] | None:
+    layers = keras.layers
+    if isinstance(layer, layers.UnitNormalization):
+        return (
+            "warning",
+            "UnitNormalization takes the norm in float16",
+            "a norm above 256 gives 0, one below 1.7e-4 inf, and an input of zeros nan",
+        )
+    if isinstance(layer, layers.Dot) and layer.normalize:
+        return (
+            "warning",
+            "Dot(normalize=True) takes norms in float16",
+            "a norm above 256 gives 0",
+        )
+    if isinstance(
+        layer, layers.AveragePooling1D | layers.AveragePooling2D | layers.AveragePooling3D
+    ):
+        window = 1
+        for size in layer.pool_size:
+            window *= size
+        # PyTorch sums in float32.
+        if window < _LARGE_WINDOW or keras.backend.backend() == "torch":
+            return None
+        return (
+            "warning",
+            f"{type(layer).__name__} sums {window} values in float16",
+            f"where their mean exceeds {65504 / window:.3g}, the result is inf; global pooling "
+            "layers do not have this",
+        )
+    if isinstance(layer, layers.Attention) and layer.score_mode == "dot":
+        return (
+            "note",
+            "Attention takes plain products q·k in float16",
+            "one above 65504 gives nan: 64 features of 40 are enough",
+        )
+    rms = getattr(layers, "RMSNormalization", None)
+    if rms and isinstance(layer, rms) and keras.__version__.startswith("3.10."):
+        return (
+            "warning",
+            "RMSNormalization of Keras 3.10 squares in float16",
+            "inputs above 256 give 0; Keras 3.11 computes it in float32",
+        )
+    return None
+
+
+# -- what is not known -------------------------------------------------------------------------
+
+
+def unbuilt(facts: Facts) -> Iterator[Finding]:
+    """Layers that may hold others."""
+    for one in facts.layers:
+        if one.may_hide_layers:
+            yield Finding(
+                "unbuilt",
+                "note",
+                one.path,
+                "not built yet: layers that it makes when it is built are not known",
+                "they may be of any dtype",
+                "call explain again once the model was called on data",
+            )
+
+
+def quantized(facts: Facts) -> Iterator[Finding]:
+    """Layers that were quantized."""
+    for one, row in zip(facts.layers, facts.rows, strict=True):
+        if row.quantization in (None, "float8") or one.is_graph:
+            continue
+        yield Finding(
+            "quantized",
+            "note",
+            one.path,
+            f"quantized to {row.quantization}",
+            "its kernel is fixed: training moves its bias only, and other layers",
+            "train first, then quantize",
+        )
+
+
+def _activates(layer: Any, name: str) -> bool:
+    if type(layer).__name__.lower() == name:
+        return True
+    return getattr(getattr(layer, "activation", None), "__name__", None) == name
+
+
+def _name(given: Any) -> str:
+    if isinstance(given, str):
+        return given
+    return str(getattr(given, "__name__", type(given).__name__))
+
+
+RULES = (
+    no_master_copy,
+    float16_statistics,
+    float16_softmax,
+    float16_sigmoid,
+    float16_output,
+    float16_loss,
+    float16_metrics,
+    float16_regularizers,
+    float16_sums,
+    unbuilt,
+    quantized,
+)

@@ -1,0 +1,211 @@
+"""What old programs call on a LossScaleOptimizer of tf.keras, beside what the core has."""
+
+import copy
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mp
+from keras_mp.compat import slots
+from keras_mp.compat.loss_scale_optimizers import (
+    ExperimentalLossScaleOptimizer,
+    LossScaleOptimizer,
+)
+
+
+def numbers(variable):
+    return ops.convert_to_numpy(variable)
+
+
+# Optimizer -> slots as Keras 2 made them, in its order.
+MADE = {
+    "SGD": ({"momentum": 0.9}, ["momentum"]),
+    "Adam": ({"amsgrad": True}, ["m", "v", "vhat"]),
+    "AdamW": ({}, ["m", "v"]),
+    "Adamax": ({}, ["m", "v"]),
+    "Nadam": ({}, ["m", "v"]),
+    "RMSprop": ({"momentum": 0.5, "centered": True}, ["rms", "momentum", "mg"]),
+    "Adagrad": ({}, ["accumulator"]),
+    "Adadelta": ({}, ["accum_grad", "accum_var"]),
+    "Ftrl": ({}, ["accumulator", "linear"]),
+    "Lion": ({}, ["m"]),
+}
+
+
+@pytest.fixture
+def two():
+    return [keras.Variable(np.ones(3, "float32")), keras.Variable(np.ones((2, 2), "float32"))]
+
+
+@pytest.mark.parametrize(("name", "arguments", "expected"), [(k, *v) for k, v in MADE.items()])
+def test_slots_have_their_old_names_and_order(name, arguments, expected, two):
+    opt = LossScaleOptimizer(getattr(keras.optimizers, name)(0.1, **arguments))
+    assert opt.get_slot_names() == []
+    opt._create_all_weights(two)
+    assert opt.get_slot_names() == expected
+    for slot in expected:
+        for variable in two:
+            assert tuple(opt.get_slot(variable, slot).shape) == tuple(variable.shape)
+    assert opt.weights[0] is opt.iterations
+    of_slots = [opt.get_slot(variable, slot) for slot in expected for variable in two]
+    assert len(opt.weights) == 1 + len(of_slots)
+    assert all(a is b for a, b in zip(opt.weights[1:], of_slots, strict=True))
+
+
+def test_slots_hold_the_state():
+    """Adam's first step: m = (1 - beta_1) g, v = (1 - beta_2) g^2."""
+    opt = LossScaleOptimizer(keras.optimizers.Adam(0.1), initial_scale=4)
+    weight = keras.Variable([1.0, 2.0])
+    opt.minimize(lambda: 3.0 * ops.sum(weight), [weight])
+    np.testing.assert_allclose(numbers(opt.get_slot(weight, "m")), [0.3, 0.3], rtol=1e-6)
+    np.testing.assert_allclose(numbers(opt.get_slot(weight, "v")), [0.009, 0.009], rtol=1e-5)
+
+
+def test_slots_of_a_class_of_ones_own(two):
+    class Own(keras.optimizers.Optimizer):
+        def build(self, variables):
+            super().build(variables)
+            self._drift = [
+                self.add_variable_from_reference(variable, name="drift") for variable in variables
+            ]
+
+        def update_step(self, gradient, variable, learning_rate):
+            self.assign(self._drift[self._get_variable_index(variable)], gradient)
+
+    opt = LossScaleOptimizer(Own(0.1))
+    opt.build(two)
+    assert opt.get_slot_names() == ["drift"]
+    assert opt.get_slot(two[1], "drift") is opt.inner_optimizer._drift[1]
+
+
+def test_a_slot_that_is_not_there(two):
+    opt = LossScaleOptimizer(keras.optimizers.Adam(0.1))
+    with pytest.raises(KeyError, match="not built"):
+        opt.get_slot(two[0], "m")
+    opt.build(two[:1])
+    with pytest.raises(KeyError, match="Adam has no slot 'momentum'; it has m, v"):
+        opt.get_slot(two[0], "momentum")
+    with pytest.raises(ValueError, match="not trained by this optimizer"):
+        opt.get_slot(two[1], "m")
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_add_slot(two, built):
+    opt = LossScaleOptimizer(keras.optimizers.Adam(0.1))
+    if built:
+        opt.build(two)
+    slot = opt.add_slot(two[0], "drift", "ones")
+    assert opt.add_slot(two[0], "drift") is slot
+    assert opt.get_slot(two[0], "drift") is slot
+    np.testing.assert_array_equal(numbers(slot), np.ones(3))
+    assert any(slot is variable for variable in opt.variables)
+    opt._create_all_weights(two)
+    assert opt.get_slot_names() == ["m", "v", "drift"]
+    before = len(opt.variables)
+    opt.apply_gradients([(ops.ones(3), two[0])], gradients_scaled=False)
+    assert len(opt.variables) == before
+
+
+def test_variables_are_a_list_and_can_be_called(two):
+    opt = LossScaleOptimizer(keras.optimizers.Adam(0.1))
+    opt.build(two)
+    core = keras_mp.LossScaleOptimizer(keras.optimizers.Adam(0.1))
+    core.build(two)
+    assert isinstance(opt.variables, list)
+    assert [v.path for v in opt.variables()] == [v.path for v in opt.variables]
+    assert [v.name for v in opt.variables] == [v.name for v in core.variables]
+
+
+def test_the_inner_optimizer_under_its_old_name():
+    inner = keras.optimizers.SGD()
+    assert LossScaleOptimizer(inner)._optimizer is inner
+
+
+def test_trains_as_the_core_does(data, make_model, weights):
+    x, y = data
+    ends = []
+    for cls in (keras_mp.LossScaleOptimizer, LossScaleOptimizer, ExperimentalLossScaleOptimizer):
+        more = ("dynamic",) if cls is ExperimentalLossScaleOptimizer else ()
+        model = make_model("mixed_float16")
+        model.compile(cls(keras.optimizers.Adam(0.01), *more), keras.losses.MeanSquaredError())
+        model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+        ends.append(weights(model))
+    np.testing.assert_array_equal(ends[0], ends[1])
+    np.testing.assert_array_equal(ends[0], ends[2])
+
+
+CLASSES = {
+    "stable": (LossScaleOptimizer, {"dynamic": False, "initial_scale": 1024.0}),
+    "experimental": (ExperimentalLossScaleOptimizer, {"loss_scale": 1024.0}),
+}
+
+
+@pytest.mark.parametrize(("cls", "arguments"), CLASSES.values(), ids=CLASSES)
+def test_files_open_as_what_they_were(cls, arguments, data, make_model, tmp_path):
+    x, y = data
+    model = make_model("mixed_float16")
+    model.compile(cls(keras.optimizers.Adam(0.01), **arguments), "mse")
+    model.fit(x, y, batch_size=8, verbose=0)
+    path = tmp_path / "model.keras"
+    model.save(path)
+    again = keras.saving.load_model(path).optimizer
+    assert type(again) is cls
+    for before, after in zip(model.optimizer.variables, again.variables, strict=True):
+        np.testing.assert_array_equal(numbers(before), numbers(after))
+    source = (
+        "import keras, keras_mp; opt = keras.saving.load_model({!r}).optimizer;"
+        "assert isinstance(opt, keras_mp.LossScaleOptimizer), type(opt);"
+        "assert type(opt).__module__.startswith('keras_mp.compat'), type(opt);"
+        "assert (float(opt.loss_scale), int(opt.iterations)) == (1024.0, 8)"
+    )
+    program = [sys.executable, "-W", "error", "-c", source.format(str(path))]
+    subprocess.run(program, check=True, timeout=120)
+
+
+@pytest.mark.parametrize(("cls", "arguments"), CLASSES.values(), ids=CLASSES)
+def test_files_hold_the_state_once(cls, arguments, two, tmp_path):
+    counts = []
+    for made in (cls, keras_mp.LossScaleOptimizer):
+        more = arguments if made is cls else {}
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(made(keras.optimizers.Adam(), **more), "mse")
+        model.optimizer.build(model.trainable_variables)
+        model.save(tmp_path / "model.keras")
+        with zipfile.ZipFile(tmp_path / "model.keras") as archive:
+            archive.extract("model.weights.h5", tmp_path)
+        with h5py.File(tmp_path / "model.weights.h5") as file:
+            names = []
+            file.visit(names.append)
+        counts.append([name for name in names if name.startswith("optimizer")])
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
+@pytest.mark.parametrize(("cls", "arguments"), CLASSES.values(), ids=CLASSES)
+def test_copies(cls, arguments, two, copied):
+    opt = cls(keras.optimizers.Adam(0.1), **arguments)
+    opt.build(two)
+    opt.apply_gradients([(ops.ones(3), two[0])], gradients_scaled=False)
+    again = copied(opt)
+    assert type(again) is cls
+    again.build(two)  # where the state waits for
+    assert float(again.loss_scale) == 1024
+    for before, after in zip(opt.variables, again.variables, strict=True):
+        np.testing.assert_array_equal(numbers(before), numbers(after))
+
+
+def test_the_table_of_slots_names_lists_of_keras():
+    for name, attributes in slots.SLOTS.items():
+        if not hasattr(keras.optimizers, name):
+            continue  # Lamb is of Keras 3.11
+        optimizer = getattr(keras.optimizers, name)()
+        optimizer.build([keras.Variable([1.0])])
+        missing = {a for a in attributes.values() if not hasattr(optimizer, a)}
+        assert missing <= {"_velocity_hats", "momentums", "_momentums", "_average_gradients"}

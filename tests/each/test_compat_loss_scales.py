@@ -1,0 +1,181 @@
+"""LossScale objects of TF 1.14 to 2.4, and the experimental optimizer that takes them."""
+
+import copy
+import pickle
+import re
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mp
+from keras_mp.compat import loss_scales
+from keras_mp.compat.loss_scale_optimizers import (
+    ExperimentalLossScaleOptimizer as Experimental,
+    LossScaleOptimizer as Stable,
+)
+from keras_mp.compat.loss_scales import DynamicLossScale, FixedLossScale, LossScale
+
+
+def sgd():
+    return keras.optimizers.SGD(0.5, momentum=0.9, name="sgd")
+
+
+class Triangle(LossScale):
+    def __call__(self):
+        return ops.ones(())
+
+    def update(self, grads):
+        return None, True
+
+    def get_config(self):
+        return {}
+
+
+class Louder(DynamicLossScale):
+    def update(self, grads):
+        return None, True
+
+
+EQUIVALENT = {
+    "dynamic": ("dynamic", {}),
+    "a number": (123, {"dynamic": False, "initial_scale": 123}),
+    "a NumPy number": (np.float32(64), {"dynamic": False, "initial_scale": 64}),
+    "fixed": (FixedLossScale(8.0), {"dynamic": False, "initial_scale": 8.0}),
+    "dynamic with its numbers": (
+        DynamicLossScale(initial_loss_scale=2048, increment_period=500),
+        {"initial_scale": 2048, "dynamic_growth_steps": 500},
+    ),
+}
+
+
+@pytest.mark.parametrize(("loss_scale", "arguments"), EQUIVALENT.values(), ids=EQUIVALENT)
+def test_has_the_config_of_the_stable_class(loss_scale, arguments):
+    old = Experimental(sgd(), loss_scale)
+    assert old.get_config() == Stable(sgd(), **arguments).get_config()
+    assert old.get_config() == keras_mp.LossScaleOptimizer(sgd(), **arguments).get_config()
+    assert float(old.loss_scale) == old.initial_scale
+    again = Experimental.from_config(old.get_config())
+    assert type(again) is Experimental
+    assert again.get_config() == old.get_config()
+    assert float(again.loss_scale()) == old.initial_scale
+
+
+def test_is_a_subclass_and_never_the_other_way_round():
+    assert issubclass(Experimental, Stable)
+    assert issubclass(Stable, keras_mp.LossScaleOptimizer)
+    assert not isinstance(Stable(sgd()), Experimental)
+    assert not isinstance(keras_mp.LossScaleOptimizer(sgd()), Stable)
+
+
+REFUSED = {
+    "nothing": (None, ValueError, "use the optimizer itself"),
+    "another string": ("abc", ValueError, "expected 'dynamic', a number"),
+    "a number as a string": ("123", ValueError, "expected 'dynamic', a number"),
+    "below one": (0.5, ValueError, "must be at least 1"),
+    "nan": (float("nan"), ValueError, "must be finite"),
+    "a bool": (True, TypeError, "expected 'dynamic', a number"),
+    "a list": ([8], TypeError, "of type list"),
+    "a class of one's own": (Triangle(), TypeError, "Triangle, a class of your own"),
+    "a subclass with another rule": (Louder(), TypeError, "Louder, a class of your own"),
+}
+
+
+@pytest.mark.parametrize(("loss_scale", "error", "text"), REFUSED.values(), ids=REFUSED)
+def test_refuses(loss_scale, error, text):
+    with pytest.raises(error, match=text):
+        Experimental(sgd(), loss_scale)
+
+
+def test_needs_a_loss_scale():
+    with pytest.raises(ValueError, match="got None"):
+        Experimental(sgd())
+
+
+def test_another_multiplier_names_the_call_that_does_the_same():
+    with pytest.raises(ValueError, match="multiplier must be 2") as error:
+        DynamicLossScale(initial_loss_scale=4096, increment_period=3, multiplier=4)
+    (call,) = re.findall(r"keras_mp\.LossScaleOptimizer\(.*\)", str(error.value))
+    assert "growth_factor=4.0, backoff_factor=0.25" in call
+    made = eval(call, {"keras_mp": keras_mp, "optimizer": sgd()})  # the text, as a user pastes it
+    assert (made.initial_scale, made.dynamic_growth_steps) == (4096, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"initial_loss_scale": 0.5}, ValueError),
+        ({"increment_period": 0}, ValueError),
+        ({"increment_period": 2.5}, ValueError),
+        ({"increment_period": "2"}, TypeError),
+        ({"multiplier": 1}, ValueError),
+        ({"multiplier": True}, TypeError),
+    ],
+)
+def test_a_dynamic_scale_checks_its_numbers(arguments, error):
+    with pytest.raises(error, match=next(iter(arguments))):
+        DynamicLossScale(**arguments)
+
+
+def test_the_object_is_the_scale_of_its_optimizer():
+    scale = DynamicLossScale(8.0, 2)
+    opt = Experimental(sgd(), scale)
+    assert opt.loss_scale is scale
+    weight = keras.Variable([1.0])
+    opt.build([weight])
+
+    def step(gradient):
+        opt.apply([ops.array([gradient])], [weight])
+
+    opt.scale_loss(1.0)
+    seen = []
+    for gradient in (float("inf"), 1.0, 1.0, 1.0):
+        step(gradient)
+        seen.append((float(scale()), int(ops.convert_to_numpy(scale._num_good_steps))))
+    assert seen == [(4.0, 0), (4.0, 1), (8.0, 0), (8.0, 1)]
+    assert float(opt.loss_scale * 2.0) == 16.0
+    assert float(2.0 * opt.loss_scale) == 16.0
+    assert float(opt.loss_scale / 2.0) == 4.0
+    assert float(2.0 / opt.loss_scale) == 0.25
+    assert opt.loss_scale.numpy() == 8.0
+    assert np.asarray(opt.loss_scale) == 8.0
+
+
+def test_by_itself_it_follows_the_rule():
+    scale = DynamicLossScale(4.0, 2)
+    seen = []
+    for gradient in (1.0, 1.0, float("nan"), float("inf"), float("-inf"), 1.0):
+        _, may_apply = scale.update([ops.array([gradient]), None])
+        seen.append((bool(may_apply), float(scale())))
+    assert seen == [(True, 4), (True, 8), (False, 4), (False, 2), (False, 1), (True, 1)]
+
+
+def test_a_fixed_scale_applies_everything():
+    scale = FixedLossScale(64)
+    assert scale.update([ops.array([float("nan")])]) == (None, True)
+    assert float(scale) == 64
+
+
+@pytest.mark.parametrize("scale", [FixedLossScale(64), DynamicLossScale(128, 7)], ids=str)
+def test_configs_and_copies(scale):
+    assert type(scale).from_config(scale.get_config()).get_config() == scale.get_config()
+    assert copy.deepcopy(scale).get_config() == scale.get_config()
+    assert pickle.loads(pickle.dumps(scale)).get_config() == scale.get_config()
+
+
+def test_get_takes_what_it_gives():
+    for identifier in ("dynamic", 123, None):
+        scale = loss_scales.get(identifier)
+        assert loss_scales.get(scale) is scale
+
+
+def test_scales_below_one_come_from_configs():
+    """TF 2.4 took them, and configs may hold them."""
+    config = {
+        "inner_optimizer": {"class_name": "SGD", "config": {"learning_rate": 0.1}},
+        "dynamic": False,
+        "initial_scale": 0.5,
+        "dynamic_growth_steps": None,
+    }
+    assert float(Experimental.from_config(config).loss_scale()) == 0.5
