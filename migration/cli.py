@@ -8,13 +8,13 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import keras_mp
-from keras_mp.compat import checks
-from keras_mp.compat.configs import convert_optimizer, parse_version
+from keras_mp.compat import checks, configs
+from keras_mp.compat.configs import Change, Converted, parse_version
 from keras_mp.compat.errors import LegacyError
 from keras_mp.migration.reading import STDIN, Unreadable, read_json
 from keras_mp.migration.writing import write_atomically
@@ -26,6 +26,17 @@ exit status:
   2  something could not be read, converted or written
 """
 
+_CONVERT: dict[str, Callable[..., Converted]] = {
+    "layer": configs.convert_layer,
+    "loss": configs.convert_loss,
+    "metric": configs.convert_metric,
+    "model": configs.convert_model,
+    "optimizer": configs.convert_optimizer,
+    "policy": configs.convert_policy,
+    "training": configs.convert_training,
+}
+_OF_VERSIONS = ("model", "optimizer", "training")
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -35,6 +46,7 @@ class Result:
     status: str
     config: dict[str, object] | None = None
     notes: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
     error: dict[str, str | None] | None = None
 
     def row(self, *, with_config: bool) -> dict[str, object]:
@@ -44,6 +56,7 @@ class Result:
             "status": self.status,
             "config": self.config if with_config else None,
             "notes": list(self.notes),
+            "changes": [asdict(change) for change in self.changes],
             "error": self.error,
         }
 
@@ -93,16 +106,25 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     migrate = commands.add_parser(
         "migrate",
-        help="rewrite optimizer configs for today",
-        description="Rewrites optimizer configs, with or without a loss scale, for today.",
+        help="rewrite configs of models, optimizers, ... for today",
+        description="Rewrites what tf.keras serialized as JSON for Keras 3: models (to_json), "
+        "layers, optimizers with or without a loss scale, dtype policies, losses, metrics, "
+        "training configs.",
         epilog=EXIT_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = migrate.add_argument
-    add("paths", nargs="+", metavar="PATH", help="JSON file with an optimizer config; - is stdin")
+    add("paths", nargs="+", metavar="PATH", help="JSON file with a config; - is stdin")
     add("-o", dest="out", metavar="OUT", help="write there, not to stdout")
     add("--check", action="store_true", help="write nothing; exit with 1 if something would change")
-    add("--json", action="store_true", help="print one report with configs, notes and errors")
+    add("--json", action="store_true", help="print one report with configs, changes and errors")
+    add(
+        "--as",
+        dest="kind",
+        metavar="KIND",
+        choices=sorted(_CONVERT),
+        help=f"what it is, where it does not tell: {', '.join(sorted(_CONVERT))}",
+    )
     add(
         "--from",
         dest="tf_version",
@@ -144,7 +166,7 @@ def _is_same_file(a: Path, b: Path) -> bool:
 
 
 def _migrate(arguments: argparse.Namespace) -> int:
-    results = [_convert(path, arguments.tf_version) for path in arguments.paths]
+    results = [_convert(path, arguments) for path in arguments.paths]
     if arguments.out is not None:
         results = [_write(results[0], arguments.out)]
     failed = any(result.error for result in results)
@@ -160,10 +182,13 @@ def _migrate(arguments: argparse.Namespace) -> int:
     return int(arguments.check and any(result.status == "converted" for result in results))
 
 
-def _convert(path: str, tf_version: str | None) -> Result:
+def _convert(path: str, arguments: argparse.Namespace) -> Result:
     try:
         config = checks.mapping(read_json(path), "$")
-        converted = convert_optimizer(config, tf_version=tf_version)
+        kind = arguments.kind or configs.kind_of(config)
+        # The others wrote the same in every version, or say which it was.
+        version = {"tf_version": arguments.tf_version} if kind in _OF_VERSIONS else {}
+        converted = _CONVERT[kind](config, **version)
         # A config of today is taken as it is, but JSON knows neither NaN nor Infinity.
         _dumped(converted.config)
     except LegacyError as error:
@@ -171,7 +196,7 @@ def _convert(path: str, tf_version: str | None) -> Result:
     except (Unreadable, ValueError) as error:
         return Result(path, "error", error={"path": None, "message": str(error)})
     status = "converted" if converted.changed else "unchanged"
-    return Result(path, status, converted.config, converted.notes)
+    return Result(path, status, converted.config, converted.notes, converted.changes)
 
 
 def _write(result: Result, out: str) -> Result:

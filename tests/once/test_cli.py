@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import keras_mp
-from keras_mp.compat.configs import convert_optimizer
+from keras_mp.compat.configs import convert, convert_optimizer
 from keras_mp.migration.cli import main
 
 OLD: dict[str, Any] = {
@@ -168,7 +168,12 @@ def test_json_is_one_report(old: Path, new: Path, custom: Path, capsys: Capture)
     out, err = capsys.readouterr()
     assert err == ""
     rows = json.loads(out)["results"]
-    assert [list(row) for row in rows] == [["path", "status", "config", "notes", "error"]] * 4
+    keys = ["path", "status", "config", "notes", "changes", "error"]
+    assert [list(row) for row in rows] == [keys] * 4
+    assert {(c["path"], c["kind"]) for c in rows[0]["changes"]} >= {
+        ("$.config.optimizer", "renamed"),
+        ("$.config.loss_scale", "rewritten"),
+    }
     assert [row["status"] for row in rows] == ["converted", "unchanged", "error", "error"]
     assert [row["path"] for row in rows] == [str(old), str(new), str(custom), "missing.json"]
     assert [row["config"] for row in rows] == [NEW, NEW, None, None]
@@ -207,7 +212,26 @@ BAD_FILES = {
     "deep": (b"[" * 10**5, "nested too deeply"),
     "rather deep": (b"[" * 200 + b"]" * 200, "nested too deeply"),
     "digits": (b"1" * 5000, "Exceeds the limit"),
-    "a model": (b'{"class_name": "Model", "config": {}}', "only optimizer configs are converted"),
+    "a model of one's own": (
+        b'{"class_name": "Model", "config": {}}',
+        "$.config is not the config",
+    ),
+    "nothing of Keras": (
+        b'{"class_name": "Foo", "config": {}}',
+        "neither a model, a layer, an opt",
+    ),
+    "an empty object": (b"{}", "$.class_name is missing: neither a model"),
+    "an optimizer of Addons": (
+        b'{"class_name": "Addons>Lookahead", "config": {}}',
+        "of TensorFlow Addons, no class of today has its rule",
+    ),
+    "another multiplier": (
+        json.dumps(OLD)
+        .replace('"FixedLossScale"', '"DynamicLossScale"')
+        .replace('"loss_scale_value": 123.0', '"multiplier": 4.0')
+        .encode(),
+        "growth_factor=4.0, backoff_factor=0.25)",
+    ),
 }
 
 
@@ -256,7 +280,7 @@ def test_files_above_64_mib_are_not_read(tmp_path: Path, capsys: Capture) -> Non
 
 
 USAGE = {
-    "nothing": ([], "rewrite optimizer configs for today"),
+    "nothing": ([], "rewrite configs of models, optimizers, ... for today"),
     "no path": (["migrate"], "the following arguments are required: PATH"),
     "unknown command": (["inspect", "x"], "invalid choice: 'inspect'"),
     "several": (["migrate", "a", "b"], "several PATHs need --json or --check"),
@@ -373,3 +397,56 @@ sys.exit(code or bool(heavy & sys.modules.keys()))
 def test_loads_nothing_heavy(name: str, loaded: int, old: Path) -> None:
     command = [sys.executable, "-c", PROBE, str(old), name]
     assert subprocess.run(command, capture_output=True, check=False).returncode == loaded
+
+
+KINDS: dict[str, tuple[dict[str, Any], str]] = {
+    "optimizer": (OLD, "LossScaleOptimizer"),
+    "policy": ({"class_name": "PolicyV1", "config": {"name": "mixed_float16"}}, "DTypePolicy"),
+    "layer": (
+        {
+            "class_name": "LSTM",
+            "config": {"name": "lstm", "units": 3, "time_major": False, "implementation": 2},
+        },
+        "LSTM",
+    ),
+    "model": (
+        {
+            "class_name": "Sequential",
+            "config": [
+                {
+                    "class_name": "Dense",
+                    "config": {"name": "d", "units": 1, "batch_input_shape": [None, 2]},
+                }
+            ],
+        },
+        "Sequential",
+    ),
+    "loss": (
+        {"class_name": "MeanSquaredError", "config": {"reduction": "auto", "name": "mse"}},
+        "MeanSquaredError",
+    ),
+    "metric": ({"class_name": "AUC", "config": {"name": "auc", "num_thresholds": 9}}, "AUC"),
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, row[1]) for kind, row in KINDS.items()])
+@pytest.mark.parametrize("said", [False, True])
+def test_every_kind_is_known_or_said(
+    kind: str, name: str, said: bool, tmp_path: Path, capsys: Capture
+) -> None:
+    path = saved(tmp_path / "old.json", KINDS[kind][0])
+    assert migrate(*(("--as", kind) if said else ()), path) == 0
+    config = json.loads(capsys.readouterr().out)
+    assert config["class_name"] == name
+    assert convert(KINDS[kind][0]).config == config
+
+
+def test_a_training_config(tmp_path: Path, capsys: Capture) -> None:
+    training = {"optimizer_config": OLD, "loss": "mse", "metrics": None, "weighted_metrics": None}
+    assert migrate(saved(tmp_path / "old.json", training)) == 0
+    assert json.loads(capsys.readouterr().out)["optimizer"] == NEW
+
+
+def test_said_to_be_another_kind(old: Path, capsys: Capture) -> None:
+    assert migrate("--as", "model", old) == 2
+    assert "error: $" in capsys.readouterr().err
