@@ -9,10 +9,17 @@ import pytest
 
 import keras_mp
 from keras_mp import policy
+from keras_mp.compat import policies
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "keras-3-faults.md"]
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGES[0].read_text(encoding="utf-8"), re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    pytest.param(block, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, block in enumerate(
+        re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    )
+]
 
 
 @pytest.fixture
@@ -22,20 +29,24 @@ def names(monkeypatch):
     model = keras.Model(inputs, keras.layers.Dense(1, dtype="mixed_float16")(inputs))
     yield {"keras": keras, "keras_mp": keras_mp, "model": model}
     keras_mp.set_global_policy(None)
+    if policies._undo is not None:
+        policies._undo()
+        policies._undo = None
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_code(number, names):
-    block = BLOCKS[number]
+@pytest.mark.filterwarnings("ignore:keras_mp.compat:DeprecationWarning")
+@pytest.mark.parametrize("block", BLOCKS)
+def test_code(block, names):
     if "jax." in block:
         if keras.backend.backend() != "jax":
             pytest.skip("a loop on JAX")
         names |= {"x": np.ones((2, 4), "float32"), "y": np.ones((2, 1), "float32")}
-    exec(compile(block, f"README.md, block {number}", "exec"), names)
+    exec(block, names)
 
 
 def test_there_are_blocks():
-    assert len(BLOCKS) >= 4
+    assert {page.name for page in PAGES} == {"README.md", "from-tf-keras.md", "keras-3-faults.md"}
+    assert len(BLOCKS) >= 8
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
