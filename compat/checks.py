@@ -1,4 +1,4 @@
-"""Checks of JSON values, each an error by path: what the tables of `configs.py` are made of.
+"""Checks of JSON values, each an error by path: what the tables of `configs/` are made of.
 
 A check takes a value and where it is, and returns it as plain JSON or raises LegacyError.
 """

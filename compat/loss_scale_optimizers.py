@@ -3,10 +3,12 @@
 Both are `keras_mp.LossScaleOptimizer` with what old code calls on it.
 """
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 import keras_mp
 from keras_mp.compat import loss_scales, slots
@@ -108,9 +110,40 @@ class LossScaleOptimizer(keras_mp.LossScaleOptimizer):
                 )
         return slot[key]
 
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Sets `variables`, or, from a list of tf.keras, `weights`.
+
+        Args:
+            weights: What `get_weights` gave, here (all `variables`) or in tf.keras (step count and
+                slots; the loss scale stays as it is then).
+
+        Raises:
+            ValueError: It fits neither; nothing is set then.
+        """
+        values = [ops.convert_to_numpy(weight) for weight in weights]
+        of_keras_2 = self.weights
+        if len(values) != len(self.variables) and [v.shape for v in values] == [
+            tuple(variable.shape) for variable in of_keras_2
+        ]:
+            for variable, value in zip(of_keras_2, values, strict=True):
+                variable.assign(value)
+        else:
+            super().set_weights(weights)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        old = [name for name in ("get_scaled_loss", "get_unscaled_gradients") if name in vars(cls)]
+        if old and not vars(cls).keys() & {"scale_loss", "apply"}:
+            warnings.warn(
+                f"{cls.__name__} overrides {' and '.join(old)}, which fit() of Keras 3 does not "
+                "call: it calls scale_loss and apply. Override these.",
+                stacklevel=2,
+            )
+
     def __dir__(self) -> list[str]:
-        # As the core hides `inner_optimizer`: Keras would save its state twice.
-        return sorted({*super().__dir__()} - {"_optimizer"})
+        # As the core hides `inner_optimizer`: Keras would save its state twice. And TensorFlow's
+        # checkpoints ask for the slots of everything where they see get_slot_names.
+        return sorted({*super().__dir__()} - {"_optimizer", "get_slot_names"})
 
     def _create_all_weights(self, var_list: Iterable[Any]) -> None:
         if not self.built:
@@ -136,9 +169,12 @@ class ExperimentalLossScaleOptimizer(LossScaleOptimizer):
     Args:
         optimizer: The Keras optimizer to wrap.
         loss_scale: "dynamic", a number of at least 1 for a fixed scale, a `FixedLossScale` or a
-            `DynamicLossScale`.
-        settings: Instead of `loss_scale`, the arguments of `keras_mp.LossScaleOptimizer`, as
-            `from_config` hands them over.
+            `DynamicLossScale`, which from then on is the scale of this optimizer; given to a second
+            one, it is copied, as each has a scale of its own. TensorFlow applied gradients that
+            are not finite under a fixed scale; they are skipped here, unless `settings` has
+            `skip_nonfinite=False`.
+        settings: Further arguments of `keras_mp.LossScaleOptimizer`; or, as `from_config` hands
+            them over, all of them instead of `loss_scale`.
 
     Raises:
         TypeError: `optimizer` is no Keras optimizer, or `loss_scale` a class of your own.
@@ -151,19 +187,19 @@ class ExperimentalLossScaleOptimizer(LossScaleOptimizer):
 
     def __init__(self, optimizer: Any, loss_scale: Any = None, **settings: Any) -> None:
         scale = None
-        if loss_scale is not None or settings.keys() <= {"name"}:
+        if loss_scale is not None or "dynamic" not in settings:
             settings |= loss_scales.arguments(loss_scale)
             scale = loss_scales.get(loss_scale)
         super().__init__(optimizer, **settings)
         if scale is None:
             scale = self._its_loss_scale()
         if isinstance(scale, loss_scales.DynamicLossScale):
-            scale.follow(self.dynamic_scale, self.step_counter)
+            scale = scale.followed(self.dynamic_scale, self.step_counter)
         object.__setattr__(self, "_loss_scale", scale)
 
     @property
     def loss_scale(self) -> Any:
-        """The loss scale, as an object of TF 2.3 that also counts as the number of TF 2.4.
+        """The loss scale, as an object of TF 2.3 that can be used like the number of TF 2.4.
 
         `optimizer.loss_scale()`, `float(optimizer.loss_scale)` and products with tensors all give
         the current scale.

@@ -7,7 +7,7 @@ optimizer has the scale; the object reads it there.
 import abc
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import keras
@@ -52,8 +52,57 @@ class LossScale(abc.ABC):
         """Returns the loss scale that had this `get_config()`."""
         return cls(**config)
 
+    def _add_weight(self, name: str, initial_value: Any, dtype: Any = None) -> Any:
+        """Makes a variable for the state of a subclass, as in TensorFlow."""
+        return keras.Variable(initial_value, trainable=False, dtype=dtype, name=name)
+
     def __float__(self) -> float:
         return float(self())
+
+    def __int__(self) -> int:
+        return int(float(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(float(self), spec) if spec else str(self)
+
+    @property
+    def dtype(self) -> str:
+        """That of the number."""
+        return "float32"
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
+        return self() if dtype is None else ops.cast(self(), dtype.name)
+
+    def __jax_array__(self) -> Any:
+        return self()
+
+    def __eq__(self, other: object) -> Any:
+        return self is other or (isinstance(other, numbers.Real) and float(self) == other)
+
+    def __lt__(self, other: float) -> bool:
+        return float(self) < other
+
+    def __gt__(self, other: float) -> bool:
+        return float(self) > other
+
+    def __le__(self, other: float) -> bool:
+        return float(self) <= other
+
+    def __ge__(self, other: float) -> bool:
+        return float(self) >= other
+
+    __hash__ = object.__hash__
+
+    def __add__(self, other: Any) -> Any:
+        return self() + other
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self() - other
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return ops.convert_to_numpy(self()).astype(dtype or "float32")
@@ -95,9 +144,8 @@ class FixedLossScale(LossScale):
         self._value = _number("loss_scale_value", loss_scale_value)
         if self._value < 1:
             raise ValueError(
-                f"loss_scale_value must be at least 1, but got {loss_scale_value}. "
-                "keras_mp.LossScaleOptimizer(optimizer, dynamic=False, "
-                f"initial_scale={loss_scale_value}) takes it."
+                f"loss_scale_value must be at least 1, but got {loss_scale_value}."
+                + _taken_today(self._value, f"dynamic=False, initial_scale={loss_scale_value}")
             )
 
     @classmethod
@@ -162,11 +210,13 @@ class DynamicLossScale(LossScale):
             )
         if self._initial < 1:
             raise ValueError(
-                f"initial_loss_scale must be at least 1, but got {initial_loss_scale}. "
-                f"keras_mp.LossScaleOptimizer(optimizer, initial_scale={self._initial}, "
-                f"min_scale={self._initial}) takes it."
+                f"initial_loss_scale must be at least 1, but got {initial_loss_scale}."
+                + _taken_today(
+                    self._initial, f"initial_scale={self._initial}, min_scale={self._initial}"
+                )
             )
         self._variables: tuple[Any, Any] | None = None
+        self._is_followed = False
 
     @classmethod
     def of(cls, scale: float, period: int | None) -> Self:
@@ -190,14 +240,22 @@ class DynamicLossScale(LossScale):
         """2.0, always."""
         return 2.0
 
-    def follow(self, scale: Any, counter: Any) -> None:
-        """From now on this is the loss scale in `scale`, with the good steps in `counter`.
+    def followed(self, scale: Any, counter: Any) -> "DynamicLossScale":
+        """Returns the loss scale that is in variables of an optimizer from now on.
+
+        This object, with the state that it had; or a copy, if it is that of another optimizer.
 
         Args:
             scale: Variable, float32, shape ().
             counter: Variable, integer, shape ().
         """
-        self._variables = scale, counter
+        if self._is_followed:
+            return type(self).from_config(self.get_config()).followed(scale, counter)
+        if self._variables is not None:
+            for ours, theirs in zip(self._variables, (scale, counter), strict=True):
+                theirs.assign(ops.cast(backends.current().read(ours), theirs.dtype))
+        self._variables, self._is_followed = (scale, counter), True
+        return self
 
     @property
     def _current_loss_scale(self) -> Any:
@@ -219,7 +277,7 @@ class DynamicLossScale(LossScale):
 
     def update(self, grads: Iterable[Any]) -> tuple[None, Any]:
         native = backends.current()
-        finite = native.all_finite([gradient for gradient in grads if gradient is not None])
+        finite = native.all_finite(list(grads))
         scale, counter = self._state()
         new = next_scale(
             native.read(scale), native.read(counter), finite, growth_steps=self._period
@@ -247,7 +305,8 @@ def get(identifier: Any) -> LossScale | None:
 
     Args:
         identifier: "dynamic", a number of at least 1, a `FixedLossScale`, a `DynamicLossScale`, or
-            None, which stays None.
+            one of these as TensorFlow serialized it, `{"class_name": ..., "config": ...}`; or None,
+            which stays None.
 
     Raises:
         TypeError: It is a LossScale of another class, or nothing of this kind.
@@ -266,6 +325,12 @@ FixedLossScale(123.0), None)
             "DynamicLossScale, or override what you need in a subclass of "
             "keras_mp.LossScaleOptimizer."
         )
+    if isinstance(identifier, Mapping):
+        known = {cls.__name__: cls for cls in (FixedLossScale, DynamicLossScale)}
+        name = identifier.get("class_name")
+        if name not in known:
+            raise ValueError(f"loss_scale: {CHOICES}the config of {name!r}.")
+        return known[name].from_config(dict(identifier.get("config") or {}))
     if isinstance(identifier, str):
         if identifier == "dynamic":
             return DynamicLossScale()
@@ -304,6 +369,11 @@ def arguments(loss_scale: Any) -> dict[str, Any]:
             }
         case scale:
             return {"dynamic": False, "initial_scale": scale.get_config()["loss_scale_value"]}
+
+
+def _taken_today(scale: float, arguments: str) -> str:
+    taken = f" keras_mp.LossScaleOptimizer(optimizer, {arguments}) takes it."
+    return taken if scale > 0 else ""
 
 
 def _number(name: str, value: Any) -> float:

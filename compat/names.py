@@ -112,6 +112,25 @@ def namespace(module: str, *spaces: str) -> tuple[Callable[[str], object], Calla
     return get, lambda: sorted(ours)
 
 
+def submodules(package: str, modules: list[str]) -> Callable[[str], object]:
+    """Returns the `__getattr__` of a package whose modules load on first use.
+
+    Args:
+        package: Its name.
+        modules: Of its modules.
+
+    Raises:
+        AttributeError: From the function returned, for any other name.
+    """
+
+    def get(name: str) -> object:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return importlib.import_module(f"{package}.{name}")
+
+    return get
+
+
 def find(home: str) -> object:
     """Returns what a value of `NAMES` names.
 

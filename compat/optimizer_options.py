@@ -30,7 +30,8 @@ class LegacyOptions:
             scale of TF 2.2 or older, and in the optimizers of 2.11 and later, it had none.
         decoupled_weight_decay: `w -= decoupled_weight_decay * w` before each update, as in
             TensorFlow Addons: not multiplied by the learning rate, as Keras' `weight_decay` is.
-        **kwargs: As of the Keras class.
+        **kwargs: As of the Keras class; also `lr` for `learning_rate`, and `epsilon=None` for its
+            default.
 
     On TensorFlow the rows are those that the gradient names (`tf.IndexedSlices`). One that is
     named twice counts once, with the sum, as in `tf.keras` but not in Keras 3.15; so it does
@@ -55,6 +56,10 @@ class LegacyOptions:
         decoupled_weight_decay: float = 0.0,
         **kwargs: Any,
     ) -> None:
+        if "lr" in kwargs:  # what everybody wrote before TF 2.3
+            kwargs["learning_rate"] = kwargs.pop("lr")
+        if kwargs.get("epsilon", 0) is None:  # Keras 2's word for its default
+            del kwargs["epsilon"]
         super().__init__(*args, **kwargs)
         for name, value in (("decay", decay), ("decoupled_weight_decay", decoupled_weight_decay)):
             if not value >= 0:

@@ -39,6 +39,11 @@ class Policy(keras_mp.Policy):
         super().__init__(name)
 
     @property
+    def should_cast_variables(self) -> bool:
+        """Whether variables are cast to be computed with, as in TF 2.1 to 2.3."""
+        return bool(self.variable_dtype != self.compute_dtype)
+
+    @property
     def wrap_optimizer(self) -> Any:
         """What `compile` wraps with, or None for the rule of `keras_mp.auto_wrap`."""
         return LossScaleOptimizer if self.name == "mixed_float16" else None
@@ -48,8 +53,8 @@ class ExperimentalPolicy(Policy):
     """`tf.keras.mixed_precision.experimental.Policy` of TF 1.15 to 2.8, with a loss scale.
 
     Set globally, it makes `compile` wrap the optimizers of models built under it with that loss
-    scale. It equals every policy of its name, and is saved as one: the loss scale is in no file,
-    but in that of the wrapped optimizer.
+    scale. It equals every policy of its name, and is saved as one: what a file of the model holds
+    is the wrapped optimizer, with its loss scale.
 
     Args:
         name: As for `mixed_precision.Policy`.
@@ -76,17 +81,26 @@ class ExperimentalPolicy(Policy):
 
     @property
     def loss_scale(self) -> loss_scales.LossScale | None:
-        """The loss scale, or None."""
+        """The loss scale, or None. A dynamic one is that of the first optimizer it wrapped."""
         return self._loss_scale
 
     @property
     def wrap_optimizer(self) -> Any:
         """What `compile` wraps with, or None for the rule of `keras_mp.auto_wrap`."""
         if self._loss_scale is not None:
-            # A new one for each optimizer: each has a scale of its own.
-            own = type(self._loss_scale).from_config(self._loss_scale.get_config())
-            return functools.partial(ExperimentalLossScaleOptimizer, loss_scale=own)
+            return functools.partial(ExperimentalLossScaleOptimizer, loss_scale=self._loss_scale)
         return _as_it_is if self.compute_dtype == "float16" else None
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "ExperimentalPolicy":
+        """Returns the policy that had this config, in TF 2.1 to 2.8 or here.
+
+        >>> fixed = {"class_name": "FixedLossScale", "config": {"loss_scale_value": 128.0}}
+        >>> config = {"name": "mixed_float16", "loss_scale": fixed}
+        >>> ExperimentalPolicy.from_config(config).loss_scale
+        FixedLossScale(128.0)
+        """
+        return cls(**config)
 
     def __reduce__(self) -> Any:
         return type(self), (self.name, self._loss_scale)
@@ -110,7 +124,7 @@ def set_global_policy(policy: str | keras.DTypePolicy | None) -> None:
     True
     >>> set_global_policy("float32")
     """
-    _set(Policy(policy) if isinstance(policy, str) and "_from_" not in policy else policy)
+    _set(_as(Policy, policy))
 
 
 def set_experimental_policy(policy: str | keras.DTypePolicy | None) -> None:
@@ -123,7 +137,7 @@ def set_experimental_policy(policy: str | keras.DTypePolicy | None) -> None:
     False
     >>> set_experimental_policy("float32")
     """
-    _set(ExperimentalPolicy(policy) if isinstance(policy, str) else policy)
+    _set(_as(ExperimentalPolicy, policy))
 
 
 def global_experimental_policy() -> ExperimentalPolicy:
@@ -159,9 +173,24 @@ def _set(policy: Any) -> None:
     global _undo
     rewriting.check_policy(policy)
     plain = policy is None or policy.name == "float32"
-    if _undo is None and not (plain and getattr(policy, "wrap_optimizer", None) is None):
+    installs = _undo is None and not (plain and getattr(policy, "wrap_optimizer", None) is None)
+    if installs:
         _undo = auto_wrapping.auto_wrap()  # first: it is what set_global_policy would advise
-    keras_mp.set_global_policy(policy)
+    try:
+        keras_mp.set_global_policy(policy)
+    except BaseException:
+        if installs and _undo is not None:
+            _undo()
+            _undo = None
+        raise
+
+
+def _as(cls: type[Policy], policy: Any) -> Any:
+    """Returns a name, or a float policy that knows no loss scale, as a policy of `cls`."""
+    if isinstance(policy, str):
+        return policy if "_from_" in policy else cls(policy)
+    is_plain = type(policy) in (keras.DTypePolicy, keras_mp.Policy)
+    return cls(policy.name) if is_plain else policy
 
 
 def _with_loss_scale(policy: Any) -> ExperimentalPolicy:

@@ -49,6 +49,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "compat":
+        return importlib.import_module("keras_mp.compat")
     if name not in _HOME:
         raise AttributeError(f"module 'keras_mp' has no attribute {name!r}")
     try:

@@ -33,7 +33,8 @@ def auto_wrap() -> "AutoWrap":
     `keras.optimizers.LossScaleOptimizer`, explicit or in a loaded file, is replaced, its state
     included. A `keras_mp.LossScaleOptimizer` is never touched, and `auto_scale_loss=False` is
     respected, also after saving and loading. A dtype policy may have its own way: where that of the
-    model has a callable `wrap_optimizer`, its result for the optimizer is what trains.
+    model has a callable `wrap_optimizer`, its result for the optimizer is what trains, and what
+    files name.
 
     Saved files name the optimizer that was given to `compile`, so they open in plain Keras.
 
@@ -130,6 +131,8 @@ def _after_compile(model: Any, before: tuple[Any, Any, bool], auto_scale_loss: b
         _set_optimizer(model, wrapped)
         if wrapped is optimizer:
             _stay_unscaled(model)
+        else:  # a file could not tell the loss scale from the policy, which it names only
+            model._compile_config.config["optimizer"] = wrapped
         return
     if type(optimizer) is keras.optimizers.LossScaleOptimizer:
         if factor is not None:

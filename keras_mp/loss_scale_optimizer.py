@@ -372,7 +372,7 @@ class LossScaleOptimizer(
         if not gradients:
             return
         variables = self._resolve(gradients, variables)
-        gradients = tensors_of(gradients)
+        gradients = self._native.merged(tensors_of(gradients))
 
         def unscaled(gradients: list[Any]) -> list[Any]:
             return self._unscaled(gradients, overwritten(variables)) if scaled else gradients

@@ -28,7 +28,7 @@ _OPTIMIZERS = {
 }
 _UNKNOWN = (
     "neither a model, a layer, an optimizer, a policy, a loss nor a metric of tf.keras; convert "
-    "one of your own by its kind, such as convert_layer"
+    "one of your own by its kind: convert_layer, or --as layer"
 )
 
 
@@ -77,6 +77,9 @@ def kind_of(config: Config) -> str:
     """
     given = checks.mapping(config, "$")
     if "class_name" not in given:
+        if given.keys() & {"inner_optimizer", "loss_scale"}:
+            why = 'expected {"class_name": "LossScaleOptimizer", "config": ...} around it'
+            raise LegacyError("$", "is the inside of an optimizer, its get_config()", why)
         if given.keys() & {"optimizer_config", "optimizer", "loss", "metrics"}:
             return "training"
         raise LegacyError("$.class_name", "is missing", _UNKNOWN)
@@ -91,8 +94,10 @@ def kind_of(config: Config) -> str:
         plural = "losses" if kind == "loss" else f"{kind}s"
         if isinstance(module, str) and f".{plural}" in module:
             return kind
-    if bare.lower() in _OPTIMIZERS or ("learning_rate" in config and "name" in config):
+    if bare.lower() in _OPTIMIZERS:
         return "optimizer"
+    if "learning_rate" in config and "trainable" not in config:
+        return "optimizer"  # of one's own, which is refused as such
     if bare in layer_tables.LAYERS or bare in layer_tables.REFUSED or "trainable" in config:
         return "layer"
     if bare in training_tables.LOSSES and "dtype" not in config:

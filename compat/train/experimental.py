@@ -7,7 +7,10 @@ The names of TensorFlow are deprecated: the first use of each says what to write
 from typing import TYPE_CHECKING
 
 from keras_mp.compat import names
-from keras_mp.compat.train.wrappers import register_loss_scale_wrapper
+from keras_mp.compat.train.wrappers import (
+    register_loss_scale_wrapper,
+    unregister_loss_scale_wrapper,
+)
 
 if TYPE_CHECKING:
     from keras_mp.compat.loss_scale_optimizers import (
@@ -27,6 +30,7 @@ __all__ = [
     "disable_mixed_precision_graph_rewrite",
     "enable_mixed_precision_graph_rewrite",
     "register_loss_scale_wrapper",
+    "unregister_loss_scale_wrapper",
 ]
 
 __getattr__, _others = names.namespace(

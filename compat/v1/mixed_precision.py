@@ -1,5 +1,6 @@
 """`tf.compat.v1.mixed_precision`, deprecated name by name."""
 
+import sys
 from typing import TYPE_CHECKING
 
 from keras_mp.compat import names
@@ -26,3 +27,6 @@ __all__ = [
 ]
 
 __getattr__, __dir__ = names.namespace(__name__, "tf.compat.v1.mixed_precision")
+
+# So that `import ...experimental` works, although it is a name for another module.
+sys.modules[f"{__name__}.experimental"] = experimental

@@ -8,6 +8,7 @@ Each module has the same functions, which `LossScaleOptimizer` calls:
 - `apply_if_finite(optimizer, gradients, variables, unscaled)`: one step of `optimizer` with
   `unscaled(gradients)`, or none; returns whether these are finite. (Not of the scaled ones:
   dividing keeps every inf and nan, and dividing by less than 1 adds some.)
+- `merged(gradients)`: the gradients, rows that a sparse one names twice summed;
 - `densified(gradient, variable)`: a sparse gradient as a tensor of the variable's shape, rows that
   it names twice summed; any other as it is;
 - `rows_held(gradient, variable)`: which rows of a dense or sparse gradient there are;

@@ -51,6 +51,20 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     return finite
 
 
+def merged(gradients: Sequence[Any]) -> list[Any]:
+    """Returns `gradients` with every row that IndexedSlices name twice summed into one.
+
+    Keras 3.15 squares such rows one by one, and adds the squares.
+    """
+    return [_merged(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
+
+
+def _merged(gradient: Any) -> Any:
+    rows, places = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)
+
+
 def densified(gradient: Any, variable: Any) -> Any:
     """Returns IndexedSlices as a tensor, rows named twice summed; a tensor as it is."""
     if not isinstance(gradient, tf.IndexedSlices):
@@ -85,8 +99,9 @@ def apply_if_finite(
         optimizer.apply(gradients, variables)
 
     # A strategy that reduces in a merge call cannot do so from inside a tf.cond of one replica:
-    # there the cond goes around all replicas. Keras' own optimizers ask the same question.
-    if replicas() == 1 or tf.__internal__.distribute.strategy_supports_no_merge_call():
+    # there the cond goes around all replicas, or around the only one. Keras asks the same question.
+    replicas()  # refuses a cross-replica context
+    if tf.__internal__.distribute.strategy_supports_no_merge_call():
         tf.cond(finite, lambda: step(gradients), lambda: None)
         return finite
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import keras
 
+from keras_mp import auto_wrapping
 from keras_mp.diagnosis.explanation import Finding
 from keras_mp.diagnosis.facts import Facts, trained_float16
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
@@ -28,10 +29,14 @@ def no_loss_scale(facts: Facts) -> Iterator[Finding]:
         )
         return
     name = facts.model.dtype_policy.name
-    if name == "mixed_float16" and not facts.is_compiled_in:
+    if auto_wrapping.is_active() and not facts.is_compiled_in:
+        compiling = "compile() would wrap it, as keras_mp.auto_wrap() is in force"
+    elif name == "mixed_float16" and not facts.is_compiled_in:
         compiling = "compile() would wrap it with Keras' own LossScaleOptimizer, which has no floor"
     elif name == "mixed_float16":
-        compiling = "compile() did not wrap it (auto_scale_loss=False)"
+        compiling = (
+            "compile() did not wrap it (auto_scale_loss=False, or a policy without loss scale)"
+        )
     else:
         compiling = (
             "compile() wraps only where the model's own policy is called mixed_float16; this one's "

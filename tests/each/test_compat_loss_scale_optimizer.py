@@ -113,6 +113,60 @@ def test_add_slot(two, built):
     assert len(opt.variables) == before
 
 
+def test_a_slot_added_under_a_name_that_there_is(two):
+    opt = LossScaleOptimizer(keras.optimizers.SGD(0.1, momentum=0.9))
+    opt.build(two[:1])
+    opt.add_slot(two[1], "momentum")
+    assert len(opt.weights) == 3
+
+
+def test_weights_of_tf_keras_are_taken(two):
+    """Step count and slots, as people pickled them."""
+    opt = LossScaleOptimizer(keras.optimizers.Adam(0.1), initial_scale=64)
+    opt.build(two)
+    values = [np.full(w.shape, 7, "float32") for w in opt.weights]
+    values[0] = np.int64(7)
+    opt.set_weights(values)
+    assert int(opt.iterations) == 7
+    assert all((numbers(w) == 7).all() for w in opt.weights[1:])
+    assert float(opt.loss_scale) == 64
+    opt.set_weights(opt.get_weights())
+    with pytest.raises(ValueError, match="were given"):
+        opt.set_weights(values[:-1])
+
+
+def test_an_override_that_fit_does_not_call_warns():
+    with pytest.warns(UserWarning, match="get_unscaled_gradients, which fit.. of Keras 3 does not"):
+
+        class Clipping(LossScaleOptimizer):
+            def get_unscaled_gradients(self, gradients):
+                return super().get_unscaled_gradients(gradients)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.train.Checkpoint")
+@pytest.mark.parametrize("cls", [LossScaleOptimizer, ExperimentalLossScaleOptimizer])
+def test_checkpoints_of_tensorflow(cls, two, tmp_path):
+    import tensorflow as tf
+
+    def made():
+        more = {"loss_scale": "dynamic"} if cls is ExperimentalLossScaleOptimizer else {}
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        optimizer = cls(keras.optimizers.Adam(0.1), **more)
+        optimizer.build(model.trainable_variables)
+        return model, optimizer
+
+    model, optimizer = made()
+    kernel = model.trainable_variables[0]
+    optimizer.minimize(lambda: ops.sum(kernel**2), [kernel])
+    optimizer.dynamic_scale.assign(512.0)
+    path = tf.train.Checkpoint(model=model, optimizer=optimizer).save(str(tmp_path / "ckpt"))
+    again, restored = made()
+    tf.train.Checkpoint(model=again, optimizer=restored).restore(path)
+    for before, after in zip(optimizer.variables, restored.variables, strict=True):
+        np.testing.assert_array_equal(numbers(before), numbers(after))
+    tf.saved_model.save(model, str(tmp_path / "saved_model"))
+
+
 def test_variables_are_a_list_and_can_be_called(two):
     opt = LossScaleOptimizer(keras.optimizers.Adam(0.1))
     opt.build(two)

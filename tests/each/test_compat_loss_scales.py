@@ -179,3 +179,77 @@ def test_scales_below_one_come_from_configs():
         "dynamic_growth_steps": None,
     }
     assert float(Experimental.from_config(config).loss_scale()) == 0.5
+
+
+def test_one_object_in_two_optimizers_is_the_scale_of_the_first():
+    scale = DynamicLossScale(8.0, 1)
+    first, second = Experimental(sgd(), scale), Experimental(sgd(), scale)
+    weight = keras.Variable([1.0])
+    first.build([weight])
+    first.scale_loss(1.0)
+    first.apply([ops.array([8.0])], [weight])
+    assert [float(o) for o in (first.loss_scale, second.loss_scale, scale)] == [16, 8, 16]
+
+
+def test_a_scale_that_moved_before_it_was_wrapped():
+    scale = DynamicLossScale(8.0, 1)
+    scale.update([ops.array([1.0])])
+    opt = Experimental(sgd(), scale)
+    assert (float(opt.loss_scale), float(opt.scale_loss(1.0))) == (16, 16)
+
+
+def test_counts_as_a_number():
+    scale = Experimental(sgd(), 8).loss_scale
+    assert scale == 8
+    assert scale != 9
+    assert 7 < scale < 9
+    assert 8 <= scale <= 8.0
+    assert int(scale) == 8
+    assert f"{scale:.1f}" == "8.0"
+    assert float(scale + 1) == float(1 + scale) == 9
+    assert float(scale - 1) == -float(1 - scale) == 7
+    assert scale.dtype == "float32"
+    assert len({scale, scale}) == 1
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.function")
+def test_follows_inside_functions_of_tensorflow():
+    import tensorflow as tf
+
+    opt = Experimental(sgd(), DynamicLossScale(8.0))
+
+    @tf.function
+    def scaled(x):
+        return x * opt.loss_scale, tf.cast(opt.loss_scale, tf.float16)
+
+    seen = []
+    for scale in (8.0, 4.0):
+        opt.dynamic_scale.assign(scale)
+        seen.append([float(value) for value in scaled(tf.constant(2.0))])
+    assert seen == [[16, 8], [8, 4]]
+
+
+def test_a_class_with_weights_of_its_own_reaches_the_error():
+    class Weighted(Triangle):
+        def __init__(self):
+            self._value = self._add_weight(name="value", initial_value=3.0)
+
+    with pytest.raises(TypeError, match="Weighted, a class of your own"):
+        Experimental(sgd(), Weighted())
+
+
+def test_needs_a_loss_scale_whatever_else_is_said():
+    with pytest.raises(ValueError, match="got None"):
+        Experimental(sgd(), name="x")
+
+
+def test_further_settings():
+    opt = Experimental(sgd(), 8, skip_nonfinite=False)
+    assert opt.get_config()["skip_nonfinite"] is False
+
+
+@pytest.mark.parametrize("scale", [0, -1])
+def test_promises_nothing_that_is_refused(scale):
+    with pytest.raises(ValueError, match="at least 1") as error:
+        FixedLossScale(scale)
+    assert "takes it" not in str(error.value)

@@ -52,9 +52,25 @@ def test_from_imports_work_as_they_were_written():
         "from keras_mp.compat.train.experimental import DynamicLossScale\n"
         "from keras_mp.compat.train import experimental\n"
         "from keras_mp.compat.v1.mixed_precision import FixedLossScale\n"
+        "import keras_mp.compat.v1.train.experimental, keras_mp.compat.v1.keras.mixed_precision\n"
+        "import keras_mp.compat.v1.keras.mixed_precision.experimental as v1\n"
+        "from keras_mp.compat.v1.mixed_precision.experimental import LossScale\n"
+        "assert v1 is mp\n"
         "assert mixed_precision.experimental is mp is again\n"
         "assert issubclass(L, LossScaleOptimizer) and mp.DynamicLossScale is DynamicLossScale\n"
     )
+    subprocess.run([sys.executable, "-c", source], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import keras_mp.compat.v1 as tf1; tf1.train.experimental; tf1.keras.mixed_precision",
+        "from keras_mp import compat; compat.train, compat.mixed_precision, compat.v1",
+        "import keras_mp; keras_mp.compat.mixed_precision.Policy",
+    ],
+)
+def test_attributes_lead_there(source):
     subprocess.run([sys.executable, "-c", source], check=True, timeout=120)
 
 

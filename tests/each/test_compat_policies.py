@@ -68,7 +68,7 @@ def test_each_model_has_a_scale_of_its_own():
     first, second = compiled(policy).optimizer, compiled(policy).optimizer
     first.dynamic_scale.assign(8.0)
     assert (float(first.loss_scale), float(second.loss_scale)) == (8, 64)
-    assert float(policy.loss_scale) == 64
+    assert float(policy.loss_scale) == 8, "that of the first"
 
 
 UNSCALED = {
@@ -207,7 +207,30 @@ def test_copies(copied):
     assert type(copied(Policy("mixed_float16"))) is Policy
 
 
-def test_files_of_its_models_open_in_plain_keras(tmp_path):
+KEPT = {
+    "fixed": ExperimentalPolicy("mixed_float16", 64),
+    "dynamic": ExperimentalPolicy("mixed_float16", DynamicLossScale(8.0, 2)),
+    "the default": ExperimentalPolicy("mixed_float16"),
+}
+
+
+@pytest.mark.parametrize("after", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("policy", KEPT.values(), ids=KEPT)
+def test_files_of_its_models_keep_the_loss_scale(policy, after, tmp_path):
+    """Whatever the policy is when they are loaded: TensorFlow's files named the wrapper, too."""
+    model = compiled(policy)
+    x = np.ones((8, 4), "float32")
+    model.fit(x, x[:, :1], batch_size=4, epochs=2, verbose=0)
+    model.save(tmp_path / "model.keras")
+    policies.set_experimental_policy(after)
+    again = keras.saving.load_model(tmp_path / "model.keras").optimizer
+    assert type(again) is ExperimentalLossScaleOptimizer
+    assert again.get_config() == model.optimizer.get_config()
+    assert float(again.loss_scale) == float(model.optimizer.loss_scale)
+    assert int(again.iterations) == 4
+
+
+def test_files_hold_policies_that_plain_keras_knows(tmp_path):
     model = compiled(ExperimentalPolicy("mixed_float16", 8))
     model.save(tmp_path / "model.keras")
     with zipfile.ZipFile(tmp_path / "model.keras") as archive:
@@ -215,8 +238,42 @@ def test_files_of_its_models_open_in_plain_keras(tmp_path):
     policies_saved = [layer["config"]["dtype"] for layer in config["config"]["layers"]]
     names = [p["registered_name"] or p["class_name"] for p in policies_saved if isinstance(p, dict)]
     assert set(names) == {"DTypePolicy"}
-    # As with keras_mp.auto_wrap, the file names the optimizer that was given.
-    assert "SGD" in config["compile_config"]["optimizer"]["class_name"]
+
+
+def test_no_loss_scale_is_told_to_keras():
+    model = compiled(ExperimentalPolicy("mixed_float16", loss_scale=None))
+    assert model.get_compile_config()["auto_scale_loss"] is False
+
+
+@pytest.mark.parametrize("plain", [keras.DTypePolicy, keras_mp.Policy])
+def test_plain_policies_wrap_with_the_classes_of_then(plain):
+    model = compiled(plain("mixed_float16"), setter=policies.set_global_policy)
+    assert type(model.optimizer) is LossScaleOptimizer
+    assert type(compiled(plain("mixed_float16")).optimizer) is ExperimentalLossScaleOptimizer
+
+
+def test_a_policy_that_is_refused_hooks_nothing():
+    with pytest.raises(ValueError, match="must be"):
+        policies.set_global_policy(keras.DTypePolicy("int8"))
+    assert policies._undo is None
+
+
+def test_old_configs_of_policies():
+    fixed = {"class_name": "FixedLossScale", "config": {"loss_scale_value": 128.0}}
+    for config in (
+        {"name": "mixed_float16", "loss_scale": fixed},
+        {"name": "mixed_float16", "loss_scale": 128},
+    ):
+        assert float(ExperimentalPolicy.from_config(config).loss_scale) == 128
+    assert ExperimentalPolicy.from_config({"name": "float32"}).loss_scale is None
+    own = {"class_name": "Triangle", "config": {}}
+    with pytest.raises(ValueError, match="the config of 'Triangle'"):
+        ExperimentalPolicy.from_config({"name": "mixed_float16", "loss_scale": own})
+
+
+def test_which_variables_are_cast():
+    assert Policy("mixed_float16").should_cast_variables
+    assert not Policy("float16").should_cast_variables
 
 
 def test_nothing_warns_or_hooks_for_a_float32_policy():

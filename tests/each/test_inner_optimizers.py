@@ -1,5 +1,7 @@
 """Unusual inner optimizers and models: the plain optimizer is the oracle."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -55,7 +57,7 @@ def embedding(optimizer, tokens, y, **compile):
     model = keras.Sequential(
         [
             keras.Input((3,), dtype="int32"),
-            keras.layers.Embedding(10, 4),
+            keras.layers.Embedding(12, 4),
             keras.layers.GlobalAveragePooling1D(),
             keras.layers.Dense(1),
         ]
@@ -67,9 +69,9 @@ def embedding(optimizer, tokens, y, **compile):
 
 @pytest.mark.parametrize("compile", [{}, {"run_eagerly": True}], ids=["default", "eager"])
 def test_sparse_gradients(compile, weights):
-    """On TensorFlow these are IndexedSlices; no token twice in a batch, where Keras is wrong."""
+    """On TensorFlow these are IndexedSlices; no token twice in a batch, where plain Keras errs."""
     random = np.random.RandomState(0)
-    tokens = np.stack([random.permutation(10)[:3] for _ in range(16)]).astype("int32")
+    tokens = np.concatenate([random.permutation(12).reshape(4, 3) for _ in range(4)])
     y = random.randn(16, 1).astype("float32")
     bad_y = y.copy()
     bad_y[5] = np.inf
@@ -81,6 +83,33 @@ def test_sparse_gradients(compile, weights):
     found = embedding(lso(adam(), count_skipped_steps=False), tokens, bad_y, **compile)
     expected = embedding(adam(), tokens[keep], y[keep], **compile)
     assert np.allclose(weights(found), weights(expected), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="IndexedSlices")
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("make", [keras.optimizers.Adam, keras.optimizers.Adagrad])
+def test_a_row_named_twice_counts_once_with_its_sum(make, jit_compile):
+    """As in tf.keras, and as a dense gradient; Keras 3.15 adds the squares instead."""
+    import tensorflow as tf
+
+    start = np.ones((4, 2), "float32")
+    values, rows = np.float32([[1, 2], [3, -4], [5, 6], [1, 1]]), [2, 0, 2, 3]
+    whole = np.zeros((4, 2), "float32")
+    np.add.at(whole, rows, values)
+    ends = []
+    for gradient in (
+        tf.IndexedSlices(values, tf.constant(rows), tf.constant([4, 2])),
+        tf.constant(whole),
+    ):
+        table = keras.Variable(start)
+        opt = lso(make(0.1))
+        opt.build([table])
+
+        apply = functools.partial(opt.apply_gradients, [(gradient, table)], gradients_scaled=False)
+        tf.function(apply, jit_compile=jit_compile)()
+        ends.append(table.numpy())
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-6)
+    assert (ends[1][[0, 2, 3]] != start[[0, 2, 3]]).all()
 
 
 def test_float8_variables_are_overwritten_unscaled(make_model, data):

@@ -22,6 +22,27 @@ strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 """
 
 
+def test_one_replica():
+    """A machine with one GPU; `fit`, and an overflow."""
+    run(
+        """
+strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+x = np.ones((8, 2), "float32")
+weight = np.ones(8)
+for bad in (False, True):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        opt = LossScaleOptimizer(keras.optimizers.Adam(0.1), initial_scale=8.0)
+        model.compile(opt, "mse")
+    before = [w.copy() for w in model.get_weights()]
+    weight[3] = np.inf if bad else 1.0
+    model.fit(x, x[:, :1], sample_weight=weight, batch_size=8, verbose=0)
+    same = all((a == b).all() for a, b in zip(before, model.get_weights()))
+    assert (same, float(opt.loss_scale)) == ((True, 4.0) if bad else (False, 8.0))
+"""
+    )
+
+
 def run(program):
     found = subprocess.run(
         [sys.executable, "-c", SETUP + program], capture_output=True, text=True, timeout=200
