@@ -1,0 +1,96 @@
+"""From what a user names to the files of one checkpoint: folder, prefix, `.index`, state file."""
+
+import re
+from pathlib import Path
+
+from keras_mp.compat.checkpoints import table
+from keras_mp.compat.checkpoints.errors import Unreadable
+
+STATE_FILE = "checkpoint"
+_LARGEST_STATE = 1 << 22
+_LATEST = re.compile(r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
+_PART = re.compile(r"(.+)\.(?:index|data-\d{5}-of-\d{5})")
+
+
+def prefix_of(path: str | Path) -> str:
+    """Returns the prefix of a checkpoint: its path without `.index`.
+
+    Args:
+        path: That prefix; a file of the checkpoint; its folder, where a `checkpoint` file names the
+            latest; or the folder of a SavedModel.
+
+    Raises:
+        Unreadable: There is no checkpoint of the format of TensorFlow 2, which TensorFlow 1.15
+            wrote, too. The text says what is there instead.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _in_folder(path)
+    if path.name == STATE_FILE and not Path(f"{path}.index").exists():
+        return _latest(path)
+    text = str(path)
+    if match := _PART.fullmatch(text):
+        text = match[1]
+    if Path(f"{text}.index").exists():
+        return text
+    if path.is_file():
+        raise Unreadable(text, "", _what_else(path))
+    raise Unreadable(f"{text}.index", "", "there is no such file")
+
+
+def _in_folder(folder: Path) -> str:
+    if (folder / STATE_FILE).exists():
+        return _latest(folder / STATE_FILE)
+    if (folder / "saved_model.pb").exists():
+        return str(folder / "variables" / "variables")
+    found = sorted(folder.glob("*.index"))
+    if len(found) == 1:
+        return str(found[0]).removesuffix(".index")
+    if not found:
+        raise Unreadable(str(folder), "", "there is no checkpoint in this folder")
+    names = ", ".join(file.stem for file in found[:8])
+    why = f"there is more than one checkpoint, and no file 'checkpoint' says which: name {names}"
+    raise Unreadable(str(folder), "", why)
+
+
+def _latest(state: Path) -> str:
+    try:
+        with state.open("rb") as file:
+            text = file.read(_LARGEST_STATE).decode("latin-1")
+    except OSError as error:
+        raise Unreadable(str(state), "", f"cannot be opened: {error.strerror}") from None
+    match = _LATEST.search(text)
+    if match is None:
+        raise Unreadable(str(state), "", "names no model_checkpoint_path")
+    try:
+        # The escapes of a protocol buffer's text, among them those of the bytes of UTF-8.
+        name = match[1].encode("latin-1").decode("unicode_escape").encode("latin-1").decode()
+    except UnicodeError:
+        raise Unreadable(str(state), "", "names a path that is not UTF-8") from None
+    if not name or "\0" in name:
+        raise Unreadable(str(state), "", "names no checkpoint: its path is empty")
+    # The second is for an absolute path of before the folder was moved.
+    for named in (state.parent / name, state.parent / Path(name).name):
+        if Path(f"{named}.index").exists():
+            return str(named)
+        if named.is_file():
+            raise Unreadable(str(named), "", _what_else(named))
+    raise Unreadable(str(state), "", f"names {name}, which is not there")
+
+
+def _what_else(path: Path) -> str:
+    with path.open("rb") as file:
+        first = file.read(8)
+        file.seek(max(0, file.seek(0, 2) - 48))
+        last = file.read()
+    if table.has_magic(memoryview(last)):
+        return (
+            "is a checkpoint of the format V1, one file, which is not read here. Read it with "
+            "TensorFlow 1.15 and write it again with tf.train.Saver(write_version="
+            "tf.train.SaverDef.V2)"
+        )
+    if first.startswith(b"\x89HDF"):
+        return "is an HDF5 file, not a checkpoint"
+    if first.startswith(b"PK"):
+        return "is a zip archive (a .keras file?), not a checkpoint"
+    return "is not a checkpoint: there is no .index file beside it"

@@ -1,0 +1,152 @@
+"""The object graph of a checkpoint: which object a tensor belonged to, and as what.
+
+Source: tensorflow/core/protobuf/trackable_object_graph.proto, TF 2.3.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from keras_mp.compat.checkpoints import wire
+from keras_mp.compat.checkpoints.errors import Malformed
+
+KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A value that an object had.
+
+    Attributes:
+        name: "VARIABLE_VALUE" of a variable.
+        full_name: The name of the variable in its graph, such as "dense/kernel"; may be empty.
+        key: Of the tensor in the bundle.
+    """
+
+    name: str
+    full_name: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A variable that an optimizer kept for a variable of the model.
+
+    Attributes:
+        variable: Number of the model's variable.
+        name: Such as "m" or "momentum".
+        node: Number of the slot variable.
+    """
+
+    variable: int
+    name: str
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One object.
+
+    Attributes:
+        children: Name of the attribute -> number of the object.
+        attributes: Its values.
+        slots: Where it is an optimizer of Keras 2 or before, its slots.
+    """
+
+    children: dict[str, int]
+    attributes: tuple[Attribute, ...]
+    slots: tuple[Slot, ...]
+
+
+class ObjectGraph:
+    """All objects of a checkpoint. Number 0 is the root.
+
+    Args:
+        nodes: By their numbers.
+    """
+
+    def __init__(self, nodes: tuple[Node, ...]) -> None:
+        self.nodes = nodes
+
+    @classmethod
+    def parsed(cls, message: bytes) -> "ObjectGraph":
+        """Returns the graph from a TrackableObjectGraph.
+
+        Raises:
+            Malformed: It is not one, or names an object that is not there.
+        """
+        nodes = tuple(
+            _node(wire.content(value))
+            for number, value in wire.fields(memoryview(message))
+            if number == 1
+        )
+        for node in nodes:
+            slots = ((slot.variable, slot.node) for slot in node.slots)
+            for other in (*node.children.values(), *(one for pair in slots for one in pair)):
+                if not 0 <= other < len(nodes):
+                    raise Malformed(f"names the object {other}, of {len(nodes)}")
+        if not nodes:
+            raise Malformed("holds no object")
+        return cls(nodes)
+
+    def find(self, path: str, start: int = 0) -> int | None:
+        """Returns the number of the object at a path such as "model/layers", or None."""
+        at: int | None = start
+        for name in path.split("/") if path else ():
+            at = None if at is None else self.nodes[at].children.get(name)
+        return at
+
+    def key(self, number: int | None) -> str | None:
+        """Returns the key of the value of a variable, or None where it is none."""
+        if number is None:
+            return None
+        values = (a.key for a in self.nodes[number].attributes if a.name == "VARIABLE_VALUE")
+        return next(values, None)
+
+    def paths(self) -> Iterator[tuple[str, int]]:
+        """Yields (shortest path, number) of every object that the root reaches, nearest first."""
+        seen, level = {0}, [("", 0)]
+        while level:
+            yield from level
+            after = []
+            for path, number in level:
+                for name, child in self.nodes[number].children.items():
+                    if child not in seen:
+                        seen.add(child)
+                        after.append((f"{path}/{name}" if path else name, child))
+            level = after
+
+
+def _node(message: memoryview) -> Node:
+    children, attributes, slots = {}, [], []
+    for number, value in wire.fields(message):
+        if number == 1:
+            child, name = _reference(wire.content(value))
+            children[name] = child
+        elif number == 2:
+            texts = {n: wire.text(v) for n, v in wire.fields(wire.content(value)) if n in (1, 2, 3)}
+            attributes.append(Attribute(texts.get(1, ""), texts.get(2, ""), texts.get(3, "")))
+        elif number == 3:
+            slots.append(_slot(wire.content(value)))
+    return Node(children, tuple(attributes), tuple(slots))
+
+
+def _reference(message: memoryview) -> tuple[int, str]:
+    child, name = 0, ""
+    for number, value in wire.fields(message):
+        if number == 1:
+            child = wire.signed(value)
+        elif number == 2:
+            name = wire.text(value)
+    return child, name
+
+
+def _slot(message: memoryview) -> Slot:
+    variable, name, node = 0, "", 0
+    for number, value in wire.fields(message):
+        if number == 1:
+            variable = wire.signed(value)
+        elif number == 2:
+            name = wire.text(value)
+        elif number == 3:
+            node = wire.signed(value)
+    return Slot(variable, name, node)

@@ -1,0 +1,218 @@
+"""`restore`: a checkpoint of TF 1.15 to 2.15 into a Keras 3 model and its optimizer."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_mp.compat.checkpoints import Checkpoint
+from keras_mp.compat.checkpoints.object_graph import KEY, ObjectGraph
+from keras_mp.compat.checkpoints.optimizer_nodes import (
+    OptimizerKeys,
+    SlotKey,
+    is_optimizer,
+    keys_of,
+)
+from keras_mp.compat.restoring import objects, saver
+from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
+from keras_mp.compat.restoring.plan import Plan, Report, RestoreError, Value
+
+# Not state: how often it was saved, running metrics, the rate of the last step.
+_IGNORED = ("save_counter/", "keras_api/metrics/", "_CHECKPOINTABLE")
+
+
+def restore(
+    path: str | Path,
+    model: Any,
+    optimizer: Any = None,
+    *,
+    strict: bool = True,
+    names: Mapping[str, str] | None = None,
+    model_path: str | None = None,
+    optimizer_path: str | None = None,
+) -> Report:
+    """Restores a checkpoint of TF 1.15 to 2.15, without TensorFlow: all of it, or nothing.
+
+    Weights are found by the objects that held them (a layer's place in the model, attributes), not
+    by their names. The optimizer gets its slots, step count, learning rate and hyperparameters,
+    the loss scale and its counter, and `count_skipped_steps` of the TensorFlow that wrote them.
+
+    Args:
+        path: The prefix of a checkpoint, its `.index`, or a folder with a `checkpoint` file. From
+            `tf.train.Checkpoint`, `CheckpointManager`, `model.save_weights`, a SavedModel, or
+            `tf.compat.v1.train.Saver`.
+        model: The Keras 3 model, built; or a list or dict of variables, of which stood there.
+        optimizer: The optimizer; `model.optimizer` if None, and none if that is None, too. Built
+            here if it is not.
+        strict: Whether a tensor that nothing takes, or a variable without a value, is an error.
+        names: For a `Saver`'s file: name of a tensor -> path of the variable, where they differ.
+        model_path: What the model was called in `tf.train.Checkpoint(...)`, where it is not clear.
+        optimizer_path: What the optimizer was called, where there are several.
+
+    Returns:
+        What went where, with checksums, and what was assumed.
+
+    Raises:
+        Unreadable: The checkpoint is not there, or damaged.
+        RestoreError: It does not fit. Nothing was changed.
+        ValueError: The model is not built, or a path names nothing.
+    """
+    checkpoint = Checkpoint(path)
+    weights = objects.weights(model)
+    if not weights:
+        raise ValueError("the model has no weights yet: build it, or call it once, before.")
+    optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+    if optimizer is not None and not optimizer.built:
+        optimizer.build([weight for weight in weights if weight.trainable])
+    plan = Plan(checkpoint.prefix)
+    if checkpoint.graph is None:
+        saver.plan(plan, checkpoint, weights, optimizer, names or {})
+    else:
+        if names:
+            raise ValueError(
+                "names= is for the files of tf.compat.v1.train.Saver; this has objects"
+            )
+        _plan(plan, checkpoint, checkpoint.graph, model, optimizer, model_path, optimizer_path)
+    return plan.run(strict=strict)
+
+
+def _plan(
+    plan: Plan,
+    checkpoint: Checkpoint,
+    graph: ObjectGraph,
+    model: Any,
+    optimizer: Any,
+    model_path: str | None,
+    optimizer_path: str | None,
+) -> None:
+    start = _model_node(plan.file, graph, model, model_path)
+    found = objects.match(graph, start, model)
+    taken = {KEY}
+    for number, variable in found.items():
+        key = graph.key(number)
+        if key is not None and key in checkpoint:
+            taken.add(key)
+            if not plan.planned(variable):
+                plan.assign(Value(key, checkpoint[key]), variable)
+    weights = objects.weights(model)
+    plan.missing += [weight.path for weight in weights if not plan.planned(weight)]
+    keys = _optimizer_keys(plan.file, graph, optimizer_path)
+    if optimizer is not None and keys is None:
+        plan.missing.append(f"the state of {optimizer.name}: the file holds no optimizer")
+    if optimizer is not None and keys is not None:
+        taken |= _all_keys(keys)
+        state = _state(checkpoint, graph, keys, found, weights)
+        if keys.layout == "v1":
+            state.slots = saver.adapted(plan, optimizer, state.slots)
+        plan_optimizer(plan, optimizer, state)
+    plan.unused += [key for key in checkpoint if key not in taken and not key.startswith(_IGNORED)]
+
+
+def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> int:
+    if path is not None:
+        number = graph.find(path)
+        if number is None:
+            raise ValueError(f"{file} has nothing called {path!r}; it has {_names(graph)}.")
+        return number
+    # The root, where save_weights and SavedModel have the model, or what stood in Checkpoint(...).
+    if len(objects.match(graph, 0, model)) > 0:
+        return 0
+    counts = {n: len(objects.match(graph, n, model)) for n in graph.nodes[0].children.values()}
+    best = max(counts.values(), default=0)
+    winners = [number for number in counts if counts[number] == best]
+    if best and len(winners) > 1:
+        raise ValueError(
+            f"{file} holds several models that fit; say model_path=, one of {_names(graph)}."
+        )
+    return winners[0] if best else 0
+
+
+def _optimizer_keys(file: str, graph: ObjectGraph, path: str | None) -> OptimizerKeys | None:
+    if path is not None:
+        number = graph.find(path)
+        if number is None or not is_optimizer(graph.nodes[number], graph):
+            raise ValueError(f"{file} has no optimizer called {path!r}; it has {_names(graph)}.")
+        return keys_of(graph, number)
+    paths = dict(graph.paths())
+    inner = {node.children.get("base_optimizer") for node in graph.nodes}
+    found = {
+        name: number
+        for name, number in paths.items()
+        if is_optimizer(graph.nodes[number], graph) and number not in inner
+    }
+    if len(found) > 1:
+        raise ValueError(
+            f"{file} holds several optimizers; say optimizer_path=, one of {', '.join(found)}."
+        )
+    return keys_of(graph, next(iter(found.values()))) if found else None
+
+
+def _names(graph: ObjectGraph) -> str:
+    return ", ".join(graph.nodes[0].children) or "only its root"
+
+
+def _all_keys(keys: OptimizerKeys) -> set[str]:
+    single = {keys.iterations, keys.loss_scale, keys.good_steps, *keys.no_state}
+    several = (*keys.hypers.values(), *keys.extras.values(), *(slot.key for slot in keys.slots))
+    return {key for key in single if key is not None} | set(several)
+
+
+def _state(
+    checkpoint: Checkpoint,
+    graph: ObjectGraph,
+    keys: OptimizerKeys,
+    found: dict[int, Any],
+    weights: list[Any],
+) -> OptimizerState:
+    def value(key: str | None) -> Value | None:
+        return None if key is None or key not in checkpoint else Value(key, checkpoint[key])
+
+    hypers = {name.lstrip("_"): Value(key, checkpoint[key]) for name, key in keys.hypers.items()}
+    return OptimizerState(
+        iterations=value(keys.iterations),
+        learning_rate=hypers.pop("learning_rate", None),
+        hypers=hypers,
+        product=next((value(key) for key in keys.extras.values()), None),
+        slots=list(_slots(checkpoint, graph, keys.slots, found, weights)),
+        loss_scale=value(keys.loss_scale),
+        good_steps=value(keys.good_steps),
+        counts_skipped_steps=keys.counts_skipped_steps,
+    )
+
+
+def _slots(
+    checkpoint: Checkpoint,
+    graph: ObjectGraph,
+    keys: Iterable[SlotKey],
+    found: dict[int, Any],
+    weights: list[Any],
+) -> Iterable[Slot]:
+    by_name = {}
+    for number, variable in found.items():
+        full_name = next((a.full_name for a in graph.nodes[number].attributes), "")
+        by_name[full_name] = None if full_name in by_name else variable
+    for slot in keys:
+        if slot.variable is not None:
+            variable = found.get(slot.variable)
+        else:
+            variable = _by_full_name(slot.full_name, by_name)
+            if variable is None and slot.position is not None:
+                trained = [weight for weight in weights if weight.trainable]
+                variable = trained[slot.position] if slot.position < len(trained) else None
+        if variable is None:
+            raise RestoreError(
+                checkpoint.prefix, [f"{slot.key}: a slot of an unknown variable"], []
+            )
+        yield Slot(slot.list, variable, Value(slot.key, checkpoint[slot.key]))
+
+
+def _by_full_name(name: str, variables: Mapping[str, Any]) -> Any:
+    """Returns the variable "dense/kernel" for a slot "Adam/m/dense/kernel", if just one is it."""
+    parts = name.removesuffix(":0").split("/")
+    for start in range(len(parts)):
+        variable = variables.get("/".join(parts[start:]))
+        if variable is not None:
+            return variable
+    return None
+
+
+__all__ = ["Report", "RestoreError", "restore"]

@@ -1,0 +1,73 @@
+"""Which variable of a Keras 3 model an object of a checkpoint was.
+
+Goes through both at once: from an object to its children by the names that TensorFlow gave them,
+and on our side to what has that name today.
+"""
+
+from typing import Any
+
+import keras
+
+from keras_mp.compat.checkpoints.object_graph import ObjectGraph
+
+_LAYER = "layer-"
+_LAYER_WITH_WEIGHTS = "layer_with_weights-"
+# Of every Keras model in a SavedModel: lists of what is reached by attributes already.
+_AGAIN = {"variables", "trainable_variables", "regularization_losses", "keras_api", "signatures"}
+
+
+def match(graph: ObjectGraph, start: int, model: Any) -> dict[int, Any]:
+    """Returns object number -> variable, for all variables of `model` that are found.
+
+    Args:
+        graph: The objects of the checkpoint.
+        start: Number of the object that was the model.
+        model: Any Keras object: a model, a layer, a list or dict of them.
+    """
+    found: dict[int, Any] = {}
+    waiting: list[tuple[int, Any]] = [(start, model)]
+    seen = set()
+    while waiting:
+        number, ours = waiting.pop()
+        if (number, id(ours)) in seen:
+            continue
+        seen.add((number, id(ours)))
+        if isinstance(ours, keras.Variable):
+            found.setdefault(number, ours)
+            continue
+        for name, child in graph.nodes[number].children.items():
+            if name not in _AGAIN:
+                theirs = _child(ours, name)
+                if theirs is not None:
+                    waiting.append((child, theirs))
+    return found
+
+
+def weights(model: Any) -> list[Any]:
+    """Returns all weights of a Keras object, in its order, each once."""
+    if isinstance(model, keras.Variable):
+        return [model]
+    if isinstance(model, keras.layers.Layer):
+        return list(model.weights)
+    parts = model.values() if isinstance(model, dict) else model
+    return list({id(weight): weight for part in parts for weight in weights(part)}.values())
+
+
+def _child(ours: Any, name: str) -> Any:
+    if isinstance(ours, list | tuple):
+        return ours[int(name)] if name.isdigit() and int(name) < len(ours) else None
+    if isinstance(ours, dict):
+        return ours.get(name)
+    if isinstance(ours, keras.Model):
+        for prefix, layers in (
+            (_LAYER_WITH_WEIGHTS, [layer for layer in ours.layers if layer.weights]),
+            (_LAYER, ours.layers),
+        ):
+            position = name.removeprefix(prefix)
+            if position != name and position.isdigit():
+                return layers[int(position)] if int(position) < len(layers) else None
+    if not isinstance(ours, keras.layers.Layer):
+        return None
+    value = getattr(ours, name, None)
+    kinds = (keras.Variable, keras.layers.Layer, list, tuple, dict)
+    return value if isinstance(value, kinds) else None

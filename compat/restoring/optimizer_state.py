@@ -1,0 +1,187 @@
+"""The state of an old optimizer, from whatever file, planned onto a Keras 3 optimizer."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+import keras_mp
+from keras_mp.compat import slots
+from keras_mp.compat.restoring.plan import Plan, Value
+
+NO_SCALE = (
+    "the file holds no loss scale (fixed ones and HDF5 and .keras files never do): the optimizer "
+    "starts with its initial one"
+)
+UNTRAINED = "the optimizer had taken no step, and had no slots yet: those of today stay as they are"
+NO_WRAPPER = "the file holds a loss scale, but the optimizer is no keras_mp.LossScaleOptimizer"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A slot.
+
+    Attributes:
+        name: As Keras 2 called it ("m", "rms"), or the attribute of a new optimizer of TF 2.11
+            ("_momentums").
+        variable: The variable of the Keras 3 model that it belongs to.
+        value: Of its shape.
+    """
+
+    name: str
+    variable: Any
+    value: Value
+
+
+@dataclass(slots=True)
+class OptimizerState:
+    """The state of an optimizer of TF 1.15 to 2.15. What the file does not hold is None.
+
+    Attributes:
+        iterations: Step count.
+        learning_rate: The current one, where it was a variable.
+        hypers: "decay", "momentum", "rho", "beta_1", "beta_2".
+        product: The product of Nadam's momenta (`momentum_cache`, `_u_product`).
+        slots: Its slots.
+        loss_scale: The current dynamic one.
+        good_steps: Finite steps since it changed.
+        counts_skipped_steps: Whether the writer counted a skipped step as an iteration.
+        has_config: Whether the optimizer was made from the config in the same file, which holds the
+            rate; then nothing is said of what only a config tells.
+    """
+
+    iterations: Value | None = None
+    learning_rate: Value | None = None
+    hypers: Mapping[str, Value] = field(default_factory=dict)
+    product: Value | None = None
+    slots: list[Slot] = field(default_factory=list)
+    loss_scale: Value | None = None
+    good_steps: Value | None = None
+    counts_skipped_steps: bool | None = None
+    has_config: bool = False
+
+
+def plan_optimizer(plan: Plan, optimizer: Any, state: OptimizerState) -> None:
+    """Plans to give a built optimizer the state of an old one.
+
+    Args:
+        plan: Gets the assignments, what nothing takes, what is missing, and notes.
+        optimizer: A Keras 3 optimizer, with or without a `keras_mp.LossScaleOptimizer`; built.
+        state: Of the old one.
+    """
+    wrapper = optimizer if isinstance(optimizer, keras_mp.LossScaleOptimizer) else None
+    inner = optimizer.inner_optimizer if wrapper is not None else optimizer
+    if state.iterations is not None:
+        plan.assign(_scalar(state.iterations, "int64"), inner._iterations)
+    if state.learning_rate is not None or not state.has_config:
+        _plan_rate(plan, inner, state.learning_rate)
+    for name, value in state.hypers.items():
+        _plan_hyper(plan, inner, name, value)
+    if state.product is not None:
+        product = getattr(inner, "_u_product", None)
+        if product is None:
+            plan.unused.append(state.product.source)
+        else:
+            plan.assign(state.product, product)
+    for slot in state.slots:
+        _plan_slot(plan, inner, slot)
+    _plan_scale(plan, wrapper, state)
+    if not state.slots and state.iterations is not None and int(state.iterations.array) == 0:
+        plan.note(UNTRAINED)
+        return
+    plan.missing += [
+        variable.path
+        for variable in inner.variables
+        if not plan.planned(variable) and variable is not inner._learning_rate
+    ]
+
+
+def _plan_rate(plan: Plan, inner: Any, rate: Value | None) -> None:
+    if isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+        if rate is not None:
+            plan.note(f"{rate.source} is not taken: the optimizer has a schedule")
+    elif rate is None:
+        plan.note(
+            "the file holds no learning rate (there was a schedule, or it is of a kind that has "
+            f"none): it stays {float(inner.learning_rate)}"
+        )
+    else:
+        plan.assign(rate, inner._learning_rate)
+
+
+def _plan_hyper(plan: Plan, inner: Any, name: str, value: Value) -> None:
+    number = float(value.array)
+    current = getattr(inner, name, None)
+    if name == "decay" and current is None:
+        # For Nadam it is a constant of its momentum schedule.
+        is_nadam = any(cls.__name__ == "Nadam" for cls in type(inner).__mro__)
+        if number != 0 and not (is_nadam and math.isclose(number, 0.004, rel_tol=1e-6)):
+            plan.unused.append(
+                f"{value.source} = {number}: use the class of the same name in "
+                "keras_mp.compat.optimizers, which has decay"
+            )
+    elif not isinstance(current, int | float):
+        if number != 0:
+            plan.unused.append(f"{value.source} = {number}")
+    elif np.float32(current) != np.float32(number):
+        plan.set(value, inner, name, number)
+        plan.note(f"{name} of the optimizer was {current}; the file has {number}, which is taken")
+
+
+def _plan_slot(plan: Plan, inner: Any, slot: Slot) -> None:
+    index = inner._get_variable_index(slot.variable)
+    for attribute in _attributes(inner, slot.name):
+        found = getattr(inner, attribute, None)
+        if isinstance(found, list) and found:
+            plan.assign(slot.value, found[index])
+            return
+    if slot.name in ("momentum", "momentums") and getattr(inner, "momentum", None) == 0:
+        # SGD of TF 2.11 and later had them without momentum, too, and never read them.
+        plan.note("slots of SGD without momentum are of no use, and not taken")
+        return
+    plan.unused.append(slot.value.source)
+
+
+def _attributes(inner: Any, name: str) -> list[str]:
+    if name in ("average", "_model_variables_moving_average"):
+        return ["_model_variables_moving_average"]
+    known = (
+        slots.SLOTS[cls.__name__] for cls in type(inner).__mro__ if cls.__name__ in slots.SLOTS
+    )
+    of_class = next(known, {})
+    names = [name, f"_{name.lstrip('_')}"] if name.startswith("_") or name == "momentums" else []
+    return [*names, of_class[name]] if name in of_class else names
+
+
+def _plan_scale(plan: Plan, wrapper: Any, state: OptimizerState) -> None:
+    if wrapper is None:
+        if state.loss_scale is not None:
+            plan.unused.append(f"{state.loss_scale.source}: {NO_WRAPPER}")
+        return
+    if state.loss_scale is None:
+        if wrapper.dynamic and not state.has_config:
+            plan.note(NO_SCALE)
+    elif not wrapper.dynamic:
+        plan.unused.append(
+            f"{state.loss_scale.source}: a dynamic loss scale, but that of the optimizer is fixed "
+            f"at {wrapper.initial_scale}"
+        )
+    else:
+        plan.assign(state.loss_scale, wrapper.dynamic_scale)
+        if state.good_steps is not None:
+            plan.assign(_scalar(state.good_steps, "int64"), wrapper.step_counter)
+    counts = state.counts_skipped_steps
+    if counts is not None and counts != wrapper._settings.count_skipped_steps:
+        source = state.loss_scale or state.iterations
+        assert source is not None
+        settings = dataclasses.replace(wrapper._settings, count_skipped_steps=counts)
+        plan.set(source, wrapper, "_settings", settings)
+        plan.note(f"count_skipped_steps is set to {counts}, as the TensorFlow that wrote the file")
+
+
+def _scalar(value: Value, dtype: str) -> Value:
+    return Value(value.source, value.array.astype(dtype))

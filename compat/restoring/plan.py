@@ -1,0 +1,253 @@
+"""What is to be assigned where: planned as a whole, checked, and only then done.
+
+So a checkpoint that fits in part, or is damaged in its last tensor, changes nothing.
+"""
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from keras_mp.compat.configs import Change
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class RestoreError(ValueError):
+    """What a file holds does not fit the model or the optimizer. Nothing was changed.
+
+    Attributes:
+        unused: Keys of the file that nothing took.
+        missing: Paths of variables that the file has no value for.
+
+    >>> raise RestoreError("ckpt-1", ["model/extra"], ["dense/kernel"])
+    Traceback (most recent call last):
+    keras_mp.compat.restoring.plan.RestoreError: ckpt-1 does not fit; nothing was restored (with \
+strict=False, what fits would be).
+    nothing takes, from the file (1):
+      model/extra
+    nothing is in the file for (1):
+      dense/kernel
+    """
+
+    def __init__(self, file: str, unused: list[str], missing: list[str]) -> None:
+        super().__init__(file, unused, missing)
+        self.file = file
+        self.unused = unused
+        self.missing = missing
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.file} does not fit; nothing was restored (with strict=False, what fits would "
+            "be)."
+        ]
+        for title, names in (
+            ("nothing takes, from the file", self.unused),
+            ("nothing is in the file for", self.missing),
+        ):
+            if names:
+                lines += [f"{title} ({len(names)}):", *(f"  {name}" for name in names)]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a file.
+
+    Attributes:
+        source: Its key there.
+        array: It.
+    """
+
+    source: str
+    array: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A row of the report.
+
+    Attributes:
+        source: Key in the file.
+        target: Path of the variable, or the name of a setting.
+        shape: Of both.
+        dtype: Of the variable.
+        sha256: Of the little-endian bytes of what was assigned; the first 16 digits.
+    """
+
+    source: str
+    target: str
+    shape: tuple[int, ...]
+    dtype: str
+    sha256: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """The assignments that a file asks for.
+
+    Args:
+        file: For messages.
+    """
+
+    file: str
+    assignments: list[tuple[Value, Any]] = field(default_factory=list)
+    settings: list[tuple[Value, Any, str, Any]] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+
+    def assign(self, value: Value, variable: Any) -> None:
+        """Plans `variable.assign(value)`.
+
+        Raises:
+            RestoreError: The shapes differ.
+        """
+        if tuple(value.array.shape) != tuple(variable.shape):
+            shapes = f"{tuple(value.array.shape)} in the file, {tuple(variable.shape)} in the model"
+            raise RestoreError(
+                self.file, [f"{value.source}: {shapes}"], [getattr(variable, "path", variable.name)]
+            )
+        exact = value.array.astype(_dtype(variable))
+        if not np.array_equal(exact.astype(value.array.dtype), value.array, equal_nan=_nans(exact)):
+            self.notes.append(
+                f"{value.source} is {value.array.dtype} in the file and loses digits as "
+                f"{variable.dtype}"
+            )
+        self.assignments.append((Value(value.source, exact), variable))
+
+    def set(self, value: Value, owner: Any, name: str, new: Any) -> None:
+        """Plans `owner.name = new`, for what is no variable in Keras 3."""
+        self.settings.append((value, owner, name, new))
+
+    def note(self, text: str) -> None:
+        """Says what the reader should know."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def lose(self, text: str) -> None:
+        """Says what a file of this kind never holds."""
+        if text not in self.lost:
+            self.lost.append(text)
+
+    def planned(self, variable: Any) -> bool:
+        """Returns whether a value for `variable` is planned."""
+        return any(target is variable for _, target in self.assignments)
+
+    def run(self, *, strict: bool) -> "Report":
+        """Does all of it.
+
+        Args:
+            strict: Whether anything that is unused or missing is an error.
+
+        Raises:
+            RestoreError: See `strict`. Nothing is done then.
+        """
+        if strict and (self.unused or self.missing):
+            raise RestoreError(self.file, self.unused, self.missing)
+        for value, variable in self.assignments:
+            variable.assign(value.array)
+        for _, owner, name, new in self.settings:
+            setattr(owner, name, new)
+        return Report(
+            self.file,
+            tuple(_row(value, variable) for value, variable in self.assignments)
+            + tuple(_setting(value, name, new) for value, _, name, new in self.settings),
+            tuple(self.unused),
+            tuple(self.missing),
+            tuple(self.notes),
+            tuple(self.lost),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was restored.
+
+    Attributes:
+        file: From where.
+        rows: Each value, and where it went.
+        unused: Keys that nothing took (with `strict=False`).
+        missing: Variables that kept their value (with `strict=False`).
+        notes: What the file could not tell, and what was taken instead.
+        lost: State that files of its kind never hold, and where it is to be had.
+        changes: What is not in the model's config as it was, where a model was loaded.
+    """
+
+    file: str
+    rows: tuple[Restored, ...]
+    unused: tuple[str, ...]
+    missing: tuple[str, ...]
+    notes: tuple[str, ...]
+    lost: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the report as plain JSON."""
+        return {
+            "file": self.file,
+            "restored": [
+                {
+                    "from": row.source,
+                    "to": row.target,
+                    "shape": list(row.shape),
+                    "dtype": row.dtype,
+                    "sha256": row.sha256,
+                }
+                for row in self.rows
+            ],
+            "unused": list(self.unused),
+            "missing": list(self.missing),
+            "notes": list(self.notes),
+            "lost": list(self.lost),
+            "changes": [dataclasses.asdict(change) for change in self.changes],
+        }
+
+    def __str__(self) -> str:
+        widths = [
+            max((len(getattr(row, name)) for row in self.rows), default=0)
+            for name in ("source", "target")
+        ]
+        lines = [
+            f"{row.source:{widths[0]}}  {row.target:{widths[1]}}  "
+            f"{row.dtype}{list(row.shape)}  {row.sha256}"
+            for row in self.rows
+        ]
+        lines += [f"unused: {name}" for name in self.unused]
+        lines += [f"missing: {name}" for name in self.missing]
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"lost: {text}" for text in self.lost]
+        lines += [f"config: {change}" for change in self.changes if change.matters]
+        return "\n".join(lines)
+
+
+def digest(array: Array) -> str:
+    """Returns what a report says of the bytes of an array."""
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return hashlib.sha256(np.ascontiguousarray(little).tobytes()).hexdigest()[:16]
+
+
+def _row(value: Value, variable: Any) -> Restored:
+    path = getattr(variable, "path", variable.name)
+    shape = tuple(value.array.shape)
+    return Restored(value.source, path, shape, str(value.array.dtype), digest(value.array))
+
+
+def _setting(value: Value, name: str, new: Any) -> Restored:
+    return Restored(value.source, name, (), type(new).__name__, digest(np.asarray(new)))
+
+
+def _dtype(variable: Any) -> np.dtype[Any]:
+    name = str(variable.dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>")
+    if name == "bfloat16":
+        import ml_dtypes  # adds the dtype to NumPy; Keras itself requires it
+
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
+    return np.dtype(name)
+
+
+def _nans(array: Array) -> bool:
+    return array.dtype.kind in "fc"

@@ -1,0 +1,534 @@
+"""The reader of checkpoints against what TensorFlow wrote, what it says of damage, and junk."""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import pickle
+import shutil
+import struct
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from keras_mp.compat.checkpoints import Checkpoint, Unreadable, bundle, crc, slices, table, wire
+from keras_mp.compat.checkpoints.bundle import Bundle
+from keras_mp.compat.checkpoints.errors import Malformed
+from keras_mp.compat.checkpoints.object_graph import ObjectGraph
+
+HERE = Path(__file__).parent
+FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or HERE.parent / "data" / "legacy")
+EDGE = FIXTURES / "edge"
+
+
+def recorded_bundles():
+    for path in sorted(FIXTURES.glob("tf*/*/oracle.json")):
+        artefacts = json.loads(path.read_text())["artefacts"]
+        for name, artefact in artefacts.items():
+            if "keys" not in artefact:
+                continue
+            prefix = artefact.get("prefix")
+            if prefix is None and "latest" in artefact:
+                prefix = f"manager/{artefact['latest']}"
+            prefix = path.parent / (prefix or "saved_model/variables/variables")
+            if Path(f"{prefix}.index").exists():
+                key = f"{path.parent.parent.name}/{path.parent.name}/{name}"
+                yield pytest.param(prefix, artefact["keys"], id=key)
+
+
+def digest(array):
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
+def assert_tensors(checkpoint, expected):
+    for row in expected:
+        entry = checkpoint.entry(row["key"])
+        assert (entry.dtype, list(entry.shape)) == (row["dtype"], row["shape"])
+        array = checkpoint[row["key"]]
+        assert list(array.shape) == row["shape"]
+        if row["dtype"] != "string":
+            assert array.dtype.name == row["dtype"]
+            assert digest(array) == row["sha256"]
+
+
+RECORDED = list(recorded_bundles())
+
+
+@pytest.mark.parametrize(("prefix", "keys"), RECORDED)
+def test_every_tensor_of_what_tensorflow_wrote(prefix, keys):
+    found = Bundle(prefix)
+    assert sorted(found) == sorted(row["key"] for row in keys)
+    assert_tensors(found, keys)
+
+
+@pytest.mark.skipif("KERAS_MP_FIXTURES" not in os.environ, reason="counts the whole set")
+def test_all_of_them_were_read():
+    assert (len(RECORDED), sum(len(p.values[1]) for p in RECORDED)) == (236, 6005)
+
+
+@pytest.mark.parametrize(
+    "name", ["dtypes", "dtypes_objects", "single", "sharded", "sliced", "namebased"]
+)
+def test_edges(name):
+    expected = json.loads((EDGE / f"{name}.json").read_text())
+    found = Bundle(EDGE / name)
+    assert_tensors(found, expected["tensors"])
+    values = np.load(EDGE / f"{name}.values.npz")
+    for row in expected["tensors"]:
+        if "npz" in row:
+            array = found[row["key"]]
+            raw = array.view("uint16") if row["dtype"] == "bfloat16" else array
+            np.testing.assert_array_equal(raw, values[row["npz"]])
+    for key, row in expected["strings"].items():
+        as_hex = np.vectorize(bytes.hex, otypes=[object])(found[key]).tolist()
+        assert as_hex == row["hex"]
+
+
+def test_an_index_of_several_blocks():
+    expected = json.loads((EDGE / "many.json").read_text())
+    found = Bundle(EDGE / "many")
+    keys = list(found)
+    assert len(keys) == expected["count"]
+    assert (keys[0], keys[-1]) == (expected["first"], expected["last"])
+    for i in (0, 1, 7, 1800, 3599):
+        assert found[keys[i]].tolist() == ([i, -i] if i % 7 == 0 else i)
+
+
+def test_tensors_are_read_one_by_one(tmp_path):
+    for file in EDGE.glob("single.*"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "single.data-00000-of-00001").unlink()
+    found = Bundle(tmp_path / "single")
+    assert "b/.ATTRIBUTES/VARIABLE_VALUE" in found
+    assert found.entry("b/.ATTRIBUTES/VARIABLE_VALUE").shape == (3,)
+    with pytest.raises(Unreadable, match="No such file"):
+        _ = found["b/.ATTRIBUTES/VARIABLE_VALUE"]
+
+
+def test_what_it_gives_is_the_readers_own():
+    array = Bundle(EDGE / "single")["b/.ATTRIBUTES/VARIABLE_VALUE"]
+    array[0] = 5
+    assert Bundle(EDGE / "single")["b/.ATTRIBUTES/VARIABLE_VALUE"][0] != 5
+
+
+def test_keys_that_are_not_there():
+    found = Bundle(EDGE / "sliced")
+    for key in ("nothing", "", "\0emb"):
+        assert key not in found
+        with pytest.raises(KeyError):
+            _ = found[key]
+
+
+DAMAGED = json.loads((EDGE / "damage.json").read_text())["bundles"]
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damage_is_found_where_tensorflow_finds_it(name):
+    expected = DAMAGED[name]["what_tf_says"]
+    if any(row.get("open") for row in expected):
+        with pytest.raises(Unreadable) as error:
+            Bundle(EDGE / name)
+        assert error.value.file == str(EDGE / f"{name}.index")
+        assert "\n" not in str(error.value)
+        return
+    found = Bundle(EDGE / name)
+    failed = set()
+    for key in found:
+        try:
+            _ = found[key]
+        except Unreadable as error:
+            failed.add((error.where, Path(error.file).name.partition(".data-")[0]))
+    assert failed == {(row["key"], name) for row in expected}
+
+
+# -- what TensorFlow does not write, made by hand ------------------------------------------------
+
+
+def number(value):
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def block(rows, kind=0):
+    """An uncompressed block without shared keys; rows is a dict of bytes."""
+    content = b"".join(number(0) + number(len(k)) + number(len(v)) + k + v for k, v in rows.items())
+    content += struct.pack("<II", 0, 1)
+    return (
+        content + bytes([kind]) + struct.pack("<I", crc.masked(crc.crc32c(content + bytes([kind]))))
+    )
+
+
+def index_file(rows, kind=0):
+    first = block(dict(sorted(rows.items())), kind)
+    handle = number(0) + number(len(first) - 5)
+    second = block({b"\xff": handle})
+    footer = number(0) + number(0) + number(len(first)) + number(len(second) - 5)
+    return first + second + footer.ljust(40, b"\0") + struct.pack("<Q", table.MAGIC)
+
+
+def field(tag, value):
+    if isinstance(value, int):
+        return number(tag << 3) + number(value)
+    return number(tag << 3 | 2) + number(len(value)) + value
+
+
+def fixed32(tag, value):
+    return number(tag << 3 | 5) + struct.pack("<I", value)
+
+
+HEADER = field(1, 1)
+
+
+def shape_of(*sizes):
+    return field(2, b"".join(field(2, field(1, size)) for size in sizes))
+
+
+def written(folder, rows, data=b""):
+    (folder / "made.index").write_bytes(index_file({b"": HEADER} | rows))
+    (folder / "made.data-00000-of-00001").write_bytes(data)
+    return Bundle(folder / "made")
+
+
+def entry(data, dtype=1, shape=(), offset=0, size=None, shard=0):
+    return (
+        field(1, dtype)
+        + shape_of(*shape)
+        + field(3, shard)
+        + field(4, offset)
+        + field(5, len(data) if size is None else size)
+        + fixed32(6, crc.masked(crc.crc32c(data)))
+    )
+
+
+def test_the_index_writer_of_this_test_is_right(tmp_path):
+    data = np.arange(6, dtype="float32").tobytes()
+    found = written(tmp_path, {b"a": entry(data, shape=(2, 3))}, data)
+    assert found["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+FOUR = np.float32(4).tobytes()
+REFUSED = {
+    "a dtype that is not read": (entry(FOUR, dtype=20), "a: is of dtype 20"),
+    "another size than the shape": (entry(FOUR, shape=(2,)), "takes 8"),
+    "a shape without end": (entry(FOUR, shape=(1 << 62, 1 << 62)), "takes 8507059"),
+    "a negative shape": (entry(FOUR, shape=((1 << 64) - 1,)), "a shape that is none"),
+    "too many dimensions": (entry(FOUR, shape=(1,) * 300), "a shape that is none"),
+    "an unknown shape": (
+        field(1, 1) + field(2, field(3, 1)) + field(5, 4),
+        "has no known shape",
+    ),
+    "beyond the file": (entry(FOUR, offset=1 << 60), "ends after the file"),
+    "a data file that cannot be": (entry(FOUR, shard=7), "data file 7 of 1"),
+    "another checksum": (
+        field(1, 1) + shape_of() + field(5, 4) + fixed32(6, 5),
+        "its checksum is",
+    ),
+    "no strings for a shape": (entry(FOUR, dtype=7, shape=(1 << 40,)), "too few for 1099511627776"),
+    "strings of another length": (entry(FOUR, dtype=7, shape=()), "a: "),
+    "bools of 64": (entry(FOUR[3:], dtype=10, offset=3), "neither 0 nor 1"),
+    "a part outside": (
+        field(1, 1) + shape_of(4) + field(7, field(1, field(1, 3) + field(2, 9))),
+        "lies outside of its shape",
+    ),
+    "a part that is missing": (
+        field(1, 1) + shape_of(4) + field(7, field(1, field(1, 0) + field(2, 2))),
+        "is missing",
+    ),
+    "junk": (b"\xff\xff\xff", "a: ends within a number"),
+}
+
+
+@pytest.mark.parametrize(("row", "text"), REFUSED.values(), ids=REFUSED)
+def test_refuses_a_tensor(row, text, tmp_path):
+    found = written(tmp_path, {b"a": row}, FOUR)
+    with pytest.raises(Unreadable, match=text) as error:
+        _ = found["a"]
+    assert "\n" not in str(error.value)
+
+
+HEADERS = {
+    "big endian": (field(1, 1) + field(2, 1), "big-endian"),
+    "no data files": (field(1, 0), "0 data files"),
+    "data files without end": (field(1, 1 << 40), "1099511627776 data files"),
+}
+
+
+@pytest.mark.parametrize(("header", "text"), HEADERS.values(), ids=HEADERS)
+def test_refuses_a_header(header, text, tmp_path):
+    (tmp_path / "made.index").write_bytes(index_file({b"": header}))
+    with pytest.raises(Unreadable, match=text):
+        Bundle(tmp_path / "made")
+
+
+def test_refuses_an_index_without_a_header(tmp_path):
+    (tmp_path / "made.index").write_bytes(index_file({b"a": b""}))
+    with pytest.raises(Unreadable, match="has no header"):
+        Bundle(tmp_path / "made")
+
+
+@pytest.mark.parametrize(("kind", "text"), [(1, "compressed with snappy"), (9, "unknown way 9")])
+def test_refuses_compression_by_name(kind, text, tmp_path):
+    (tmp_path / "made.index").write_bytes(index_file({b"": HEADER}, kind))
+    with pytest.raises(Unreadable, match=text):
+        Bundle(tmp_path / "made")
+
+
+def test_a_small_file_cannot_name_huge_keys(tmp_path):
+    """Each key shares 60,000 bytes with the one before it: 20 MB from 80 kB."""
+    content = number(0) + number(60000) + number(0) + b"a" * 60000
+    for i in range(4000):
+        content += number(60000) + number(2) + number(0) + struct.pack(">H", i)
+    content += struct.pack("<II", 0, 1)
+    first = content + b"\0" + struct.pack("<I", crc.masked(crc.crc32c(content + b"\0")))
+    second = block({b"\xff": number(0) + number(len(content))})
+    footer = number(0) + number(0) + number(len(first)) + number(len(second) - 5)
+    whole = first + second + footer.ljust(40, b"\0") + struct.pack("<Q", table.MAGIC)
+    with pytest.raises(Malformed, match="names more than its size allows"):
+        for _ in table.entries(memoryview(whole)):
+            pass
+
+
+def test_parts_are_found_and_joined(tmp_path):
+    """A matrix in two parts along its second dimension, with a bias that is whole."""
+    whole = np.arange(10, dtype="float32").reshape(2, 5)
+    parts = {((0, None), (0, 3)): whole[:, :3], ((0, None), (3, 2)): whole[:, 3:]}
+    rows, data = {}, b""
+    for part, array in parts.items():
+        raw = np.ascontiguousarray(array).tobytes()
+        rows[slices.key("w", part)] = entry(raw, shape=array.shape, offset=len(data))
+        data += raw
+    extents = [
+        field(7, b"".join(field(1, part) for part in row))
+        for row in ((b"", field(2, 3)), (b"", field(1, 3) + field(2, 2)))
+    ]
+    rows[b"w"] = field(1, 1) + shape_of(2, 5) + b"".join(extents)
+    assert written(tmp_path, rows, data)["w"].tolist() == whole.tolist()
+    half = rows | {b"w": field(1, 1) + shape_of(2, 5) + extents[0]}
+    with pytest.raises(Unreadable, match="do not cover it"):
+        _ = written(tmp_path, half, data)["w"]
+
+
+ORDERED = {  # core/lib/strings/ordered_code_test.cc and format by hand
+    0: b"\x80",
+    -1: b"\x7f",
+    63: b"\xbf",
+    64: b"\xc0\x40",
+    -64: b"\x40",
+    -65: b"\x3f\xbf",
+    8191: b"\xdf\xff",
+    8192: b"\xe0\x20\x00",
+    2**62: b"\xff\xc0\x40\0\0\0\0\0\0\0",
+}
+
+
+@pytest.mark.parametrize(("value", "expected"), ORDERED.items())
+def test_numbers_in_order(value, expected):
+    assert slices._signed(value) == expected
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+def test_numbers_keep_their_order(a, b):
+    assert (slices._signed(a) < slices._signed(b)) == (a < b)
+
+
+# -- the object graph, and finding the files -----------------------------------------------------
+
+
+def test_objects_and_slots():
+    found = Checkpoint(FIXTURES / "tf23/mlp_rmsprop_plain/ckpt")
+    graph = found.graph
+    assert graph is not None
+    assert dict(graph.paths())["optimizer/loss_scale"] == graph.find("optimizer/loss_scale")
+    assert graph.find("optimizer/nothing") is None
+    key = graph.key(graph.find("model/layer_with_weights-0/kernel"))
+    assert key == "model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE"
+    slot = (
+        "model/layer_with_weights-0/kernel/.OPTIMIZER_SLOT/optimizer/rms/.ATTRIBUTES/VARIABLE_VALUE"
+    )
+    assert (key, "rms", slot) in found.slots
+    assert found.save_counter is None
+    assert "_CHECKPOINTABLE_OBJECT_GRAPH" not in list(found)
+
+
+def test_names_have_no_objects():
+    found = Checkpoint(EDGE / "namebased")
+    assert (found.graph, found.slots, len(found)) == (None, [], 3)
+
+
+def test_a_graph_that_names_what_is_not_there():
+    node = field(1, field(1, field(1, 7) + field(2, b"child")))
+    with pytest.raises(Malformed, match="names the object 7, of 1"):
+        ObjectGraph.parsed(node)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("ckpt-9", "ckpt-12"):
+        for file in EDGE.glob("single.*"):
+            if file.suffix != ".json" and "values" not in file.name:
+                shutil.copy(file, tmp_path / file.name.replace("single", name))
+    return tmp_path
+
+
+STATES = {
+    "relative.pbtxt": "ckpt-12",
+    "moved_absolute.pbtxt": "ckpt-12",
+}
+
+
+@pytest.mark.parametrize(("state", "name"), STATES.items())
+def test_a_folder_says_its_latest(folder, state, name):
+    shutil.copy(EDGE / "state" / state, folder / "checkpoint")
+    assert Checkpoint(folder).prefix == str(folder / name)
+    assert Checkpoint(folder / "checkpoint").prefix == str(folder / name)
+
+
+def test_escapes_in_a_state_file(folder):
+    shutil.copy(EDGE / "state" / "escaped.pbtxt", folder / "checkpoint")
+    for file in list(folder.glob("ckpt-9.*")):
+        file.rename(folder / file.name.replace("ckpt-9", 'modèle "x"-3'))
+    assert Checkpoint(folder).prefix == str(folder / 'modèle "x"-3')
+
+
+BAD_STATES = {
+    "garbage.pbtxt": "names no model_checkpoint_path",
+    "empty_latest.pbtxt": "its path is empty",
+    "with_timestamps.pbtxt": "names ckpt-3, which is not there",
+}
+
+
+@pytest.mark.parametrize(("state", "text"), BAD_STATES.items())
+def test_a_state_file_that_leads_nowhere(folder, state, text):
+    shutil.copy(EDGE / "state" / state, folder / "checkpoint")
+    with pytest.raises(Unreadable, match=text):
+        Checkpoint(folder)
+
+
+def test_every_way_to_name_it(folder):
+    for name in ("ckpt-9", "ckpt-9.index", "ckpt-9.data-00000-of-00001"):
+        assert Checkpoint(folder / name).prefix == str(folder / "ckpt-9")
+    with pytest.raises(Unreadable, match=r"more than one checkpoint.*ckpt-12, ckpt-9"):
+        Checkpoint(folder)
+    with pytest.raises(Unreadable, match="there is no such file"):
+        Checkpoint(folder / "ckpt-10")
+    (folder / "empty").mkdir()
+    with pytest.raises(Unreadable, match="no checkpoint in this folder"):
+        Checkpoint(folder / "empty")
+
+
+OTHERS = {
+    "an HDF5 file": (b"\x89HDF\r\n\x1a\n", "HDF5"),
+    "a zip": (b"PK\3\4", "zip"),
+    "text": (b"hello", "no .index file beside it"),
+    "nothing": (b"", "no .index file beside it"),
+    "version 1": (bytes(40) + struct.pack("<Q", table.MAGIC), "format V1"),
+}
+
+
+@pytest.mark.parametrize(("content", "text"), OTHERS.values(), ids=OTHERS)
+def test_other_files_are_named(content, text, tmp_path):
+    (tmp_path / "model").write_bytes(content)
+    with pytest.raises(Unreadable, match=text):
+        Checkpoint(tmp_path / "model")
+
+
+def test_format_v1_by_its_folder():
+    with pytest.raises(Unreadable, match="format V1"):
+        Checkpoint(FIXTURES / "tf115/graph_sgd_v1format")
+
+
+def test_errors_can_be_pickled():
+    error = pickle.loads(pickle.dumps(Unreadable("file", "key", "why")))
+    assert (str(error), error.where) == ("file: key: why", "key")
+
+
+# -- junk ----------------------------------------------------------------------------------------
+
+SEEDS = [EDGE / "single", EDGE / "sharded", EDGE / "sliced", EDGE / "dtypes"]
+
+
+def read_all(prefix):
+    """Reads everything; returns how many tensors."""
+    found = Checkpoint(prefix)
+    for key in found:
+        _ = found[key]
+    return len(found), found.slots
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_flipped_and_cut_files_are_refused_in_one_way(tmp_path_factory, data):
+    """Any bytes changed or cut: read as it was, or Unreadable, and no more memory than it takes."""
+    seed = data.draw(st.sampled_from(SEEDS))
+    files = [
+        f for f in seed.parent.glob(f"{seed.name}.*") if "index" in f.suffix or "data-" in f.name
+    ]
+    folder = tmp_path_factory.mktemp("junk")
+    target = data.draw(st.sampled_from([f.name for f in files]))
+    total = 0
+    for file in files:
+        content = bytearray(file.read_bytes())
+        if file.name == target and content:
+            for _ in range(data.draw(st.integers(0, 4))):
+                content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
+                    st.integers(0, 255)
+                )
+            content = content[: data.draw(st.integers(0, len(content)) | st.just(len(content)))]
+        total += len(content)
+        (folder / file.name).write_bytes(content)
+    said = ""
+    tracemalloc.start()
+    try:
+        read_all(folder / seed.name)
+    except Unreadable as error:
+        said = str(error)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert "\n" not in said
+    assert peak < 2 * total + 2**20
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200))
+def test_junk_with_right_checksums(tmp_path_factory, junk):
+    """The checksums protect from accidents only; here an entry and the graph are anything."""
+    folder = tmp_path_factory.mktemp("junk")
+    string = number(len(junk))
+    lengths = crc.crc32c(struct.pack("<I", len(junk)))
+    stored = string + struct.pack("<I", crc.masked(lengths)) + junk
+    checksum = crc.masked(crc.crc32c(stored[len(string) :], lengths))
+    graph = field(1, 7) + shape_of() + field(5, len(stored)) + fixed32(6, checksum)
+    rows = {b"": HEADER, b"_CHECKPOINTABLE_OBJECT_GRAPH": graph, b"a": junk}
+    (folder / "made.index").write_bytes(index_file(rows))
+    (folder / "made.data-00000-of-00001").write_bytes(stored)
+    with contextlib.suppress(Unreadable):
+        read_all(folder / "made")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=400))
+def test_junk_as_an_index(junk):
+    whole = junk + struct.pack("<Q", table.MAGIC)
+    with contextlib.suppress(Malformed):
+        assert sum(1 for _ in table.entries(memoryview(whole))) < len(whole)
+
+
+@given(st.binary(max_size=100))
+def test_junk_as_a_message(junk):
+    with contextlib.suppress(Malformed):
+        assert sum(1 for _ in wire.fields(memoryview(junk))) <= len(junk)
+
+
+def test_every_dtype_of_the_table_is_in_the_fixtures():
+    found = {row["dtype"] for row in json.loads((EDGE / "dtypes.json").read_text())["tensors"]}
+    assert found <= set(bundle.DTYPES.values())
+    missing = set(bundle.DTYPES.values()) - found
+    assert all(math.isfinite(np.dtype(name).itemsize) for name in missing)
