@@ -44,6 +44,7 @@ DTYPES: dict[int, str] = {
 }
 _MOST_DIMENSIONS = 254  # of a TensorFlow shape
 _MOST_SHARDS = 1 << 20
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,9 @@ class Bundle(Mapping[str, Array]):
     def __init__(self, prefix: str | Path) -> None:
         self.prefix = str(prefix)
         self._index_file = f"{self.prefix}.index"
-        self._files: dict[int, memoryview] = {}
+        self._files: dict[int, _File] = {}
         self._entries: dict[bytes, memoryview] = {}
-        data = _mapped(self._index_file)
+        data = _File(self._index_file).data
         try:
             self._entries = dict(table.entries(data))
             self.shards = _shards(self._entries.pop(b"", None))
@@ -153,25 +154,47 @@ class Bundle(Mapping[str, Array]):
     def _read(self, key: str, entry: Entry) -> Array:
         name = _shard_name(self.prefix, entry.shard, self.shards)
         if entry.shard not in self._files:
-            self._files[entry.shard] = _mapped(name, key)
+            self._files[entry.shard] = _File(name, key)
         file = self._files[entry.shard]
         try:
-            if entry.offset + entry.size > len(file):
-                raise Malformed(f"ends after the file does, which has {len(file)} bytes: cut off")
-            return _decoded(file[entry.offset : entry.offset + entry.size], entry)
+            if entry.offset + entry.size > len(file.data):
+                size = len(file.data)
+                raise Malformed(f"ends after the file does, which has {size} bytes: cut off")
+            return _decoded(file, entry)
         except Malformed as error:
             raise Unreadable(name, key, str(error)) from None
 
 
-def _mapped(path: str, key: str = "") -> memoryview:
-    try:
-        with Path(path).open("rb") as file:
-            if not (size := file.seek(0, 2)):
-                return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise Unreadable(path, key, f"cannot be opened: {reason}") from None
+class _File:
+    """A file mapped into memory.
+
+    Attributes:
+        data: All of it.
+    """
+
+    def __init__(self, path: str, key: str = "") -> None:
+        self._map: mmap.mmap | None = None
+        self.data = memoryview(b"")
+        try:
+            with Path(path).open("rb") as file:
+                if size := file.seek(0, 2):
+                    self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+                    self.data = memoryview(self._map)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise Unreadable(path, key, f"cannot be opened: {reason}") from None
+
+    def pieces(self, start: int, size: int) -> Iterator[tuple[int, bytes]]:
+        """Yields (position, bytes) of a part of the file, which then needs no memory any more."""
+        for at in range(start, start + size, _PIECE):
+            yield at - start, bytes(self.data[at : min(at + _PIECE, start + size)])
+            self._forget(at)
+
+    def _forget(self, at: int) -> None:
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):  # not on every system
+            page = at - at % mmap.PAGESIZE
+            length = min(_PIECE, len(self.data) - page)
+            self._map.madvise(mmap.MADV_DONTNEED, page, length)
 
 
 def _shard_name(prefix: str, shard: int, shards: int) -> str:
@@ -238,17 +261,23 @@ def _shape(message: memoryview) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _decoded(data: memoryview, entry: Entry) -> Array:
+def _decoded(file: _File, entry: Entry) -> Array:
     if entry.dtype == "string":
-        return _strings(data, entry)
+        return _strings(file.data[entry.offset : entry.offset + entry.size], entry)
     dtype = _numpy(entry.dtype)
     expected = math.prod(entry.shape) * dtype.itemsize
     if entry.size != expected:
         raise Malformed(f"has {entry.size} bytes, but its shape {entry.shape} takes {expected}")
-    crc.check(data, entry.crc)
-    if entry.dtype == "bool" and entry.size and np.frombuffer(data, "uint8").max() > 1:
+    result = np.empty(entry.shape, dtype)
+    filled = result.reshape(-1).view("uint8") if entry.size else np.empty(0, "uint8")
+    found = 0
+    for at, piece in file.pieces(entry.offset, entry.size):
+        found = crc.crc32c(piece, found)
+        filled[at : at + len(piece)] = np.frombuffer(piece, "uint8")
+    crc.compare(found, entry.crc)
+    if entry.dtype == "bool" and entry.size and filled.max() > 1:
         raise Malformed("holds bools that are neither 0 nor 1")
-    return np.frombuffer(data, dtype).reshape(entry.shape).copy()
+    return result
 
 
 def _strings(data: memoryview, entry: Entry) -> Array:

@@ -36,9 +36,15 @@ def masked(crc: int) -> int:
 
 def check(data: Any, stored: int) -> None:
     """Raises Malformed unless the masked CRC of `data` is `stored`."""
-    found = masked(crc32c(data))
-    if found != stored:
-        raise Malformed(f"its checksum is {found:#010x}, but {stored:#010x} is stored: damaged")
+    compare(crc32c(data), stored)
+
+
+def compare(crc: int, stored: int) -> None:
+    """Raises Malformed unless `crc`, masked, is `stored`."""
+    if masked(crc) != stored:
+        raise Malformed(
+            f"its checksum is {masked(crc):#010x}, but {stored:#010x} is stored: damaged"
+        )
 
 
 def _extend() -> Callable[[int, Any], int]:

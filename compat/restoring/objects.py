@@ -10,7 +10,6 @@ import keras
 
 from keras_mp.compat.checkpoints.object_graph import ObjectGraph
 
-_LAYER = "layer-"
 _LAYER_WITH_WEIGHTS = "layer_with_weights-"
 # Of every Keras model in a SavedModel: lists of what is reached by attributes already.
 _AGAIN = {"variables", "trainable_variables", "regularization_losses", "keras_api", "signatures"}
@@ -23,6 +22,9 @@ def match(graph: ObjectGraph, start: int, model: Any) -> dict[int, Any]:
         graph: The objects of the checkpoint.
         start: Number of the object that was the model.
         model: Any Keras object: a model, a layer, a list or dict of them.
+
+    Raises:
+        ValueError: What was one variable is several here.
     """
     found: dict[int, Any] = {}
     waiting: list[tuple[int, Any]] = [(start, model)]
@@ -33,7 +35,11 @@ def match(graph: ObjectGraph, start: int, model: Any) -> dict[int, Any]:
             continue
         seen.add((number, id(ours)))
         if isinstance(ours, keras.Variable):
-            found.setdefault(number, ours)
+            if found.setdefault(number, ours) is not ours:
+                raise ValueError(
+                    f"one variable of the file is two in the model: {found[number].path} and "
+                    f"{ours.path}; it is another model"
+                )
             continue
         for name, child in graph.nodes[number].children.items():
             if name not in _AGAIN:
@@ -58,14 +64,12 @@ def _child(ours: Any, name: str) -> Any:
         return ours[int(name)] if name.isdigit() and int(name) < len(ours) else None
     if isinstance(ours, dict):
         return ours.get(name)
-    if isinstance(ours, keras.Model):
-        for prefix, layers in (
-            (_LAYER_WITH_WEIGHTS, [layer for layer in ours.layers if layer.weights]),
-            (_LAYER, ours.layers),
-        ):
-            position = name.removeprefix(prefix)
-            if position != name and position.isdigit():
-                return layers[int(position)] if int(position) < len(layers) else None
+    if isinstance(ours, keras.Model) and name.startswith(_LAYER_WITH_WEIGHTS):
+        # "layer-3", which stands beside, counts inputs too, of which today's Sequential has none.
+        layers = [layer for layer in ours.layers if layer.weights]
+        position = name.removeprefix(_LAYER_WITH_WEIGHTS)
+        known = position.isdigit() and int(position) < len(layers)
+        return layers[int(position)] if known else None
     if not isinstance(ours, keras.layers.Layer):
         return None
     value = getattr(ours, name, None)

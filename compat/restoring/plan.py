@@ -101,16 +101,13 @@ class Plan:
     lost: list[str] = field(default_factory=list)
 
     def assign(self, value: Value, variable: Any) -> None:
-        """Plans `variable.assign(value)`.
-
-        Raises:
-            RestoreError: The shapes differ.
-        """
+        """Plans `variable.assign(value)`; a value of another shape is not used."""
         if tuple(value.array.shape) != tuple(variable.shape):
-            shapes = f"{tuple(value.array.shape)} in the file, {tuple(variable.shape)} in the model"
-            raise RestoreError(
-                self.file, [f"{value.source}: {shapes}"], [getattr(variable, "path", variable.name)]
+            self.unused.append(
+                f"{value.source}: of shape {tuple(value.array.shape)}, but {_path(variable)} is of "
+                f"shape {tuple(variable.shape)}"
             )
+            return
         exact = value.array.astype(_dtype(variable))
         if not np.array_equal(exact.astype(value.array.dtype), value.array, equal_nan=_nans(exact)):
             self.notes.append(
@@ -231,13 +228,19 @@ def digest(array: Array) -> str:
 
 
 def _row(value: Value, variable: Any) -> Restored:
-    path = getattr(variable, "path", variable.name)
     shape = tuple(value.array.shape)
-    return Restored(value.source, path, shape, str(value.array.dtype), digest(value.array))
+    return Restored(
+        value.source, _path(variable), shape, str(value.array.dtype), digest(value.array)
+    )
 
 
 def _setting(value: Value, name: str, new: Any) -> Restored:
     return Restored(value.source, name, (), type(new).__name__, digest(np.asarray(new)))
+
+
+def _path(variable: Any) -> str:
+    path: str = getattr(variable, "path", variable.name)
+    return path
 
 
 def _dtype(variable: Any) -> np.dtype[Any]:

@@ -1,0 +1,154 @@
+"""What does not fit is named, on either side, and changes nothing."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mp
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.restoring.checkpoints import restore
+from keras_mp.compat.restoring.plan import RestoreError
+from tests.legacy_cases import FIXTURES, Case
+
+pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
+
+PLAIN = FIXTURES / "tf23" / "mlp_rmsprop_plain"
+SUBCLASSED = FIXTURES / "tf24" / "subclassed_adam"
+
+
+@pytest.fixture
+def case():
+    return Case(PLAIN)
+
+
+def everything(model, optimizer):
+    return [ops.convert_to_numpy(v).tobytes() for v in (*model.weights, *optimizer.variables)]
+
+
+def test_damage_in_the_last_tensor_changes_nothing(case, tmp_path):
+    for file in PLAIN.glob("ckpt.*"):
+        shutil.copy(file, tmp_path)
+    data = tmp_path / "ckpt.data-00000-of-00001"
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 1
+    data.write_bytes(content)
+    model, optimizer = case.model(), case.optimizer()
+    optimizer.build(model.trainable_variables)
+    before = everything(model, optimizer)
+    with pytest.raises(Unreadable, match="checksum"):
+        restore(tmp_path / "ckpt", model, optimizer)
+    assert everything(model, optimizer) == before
+
+
+def test_another_shape(case):
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
+    before = everything(model, keras.optimizers.SGD())
+    with pytest.raises(RestoreError, match=r"of shape \(6, 8\), but .*kernel is of shape \(6, 4\)"):
+        restore(PLAIN / "ckpt", model)
+    assert everything(model, keras.optimizers.SGD())[: len(model.weights)] == before[:2]
+
+
+def test_a_larger_and_a_smaller_model(case):
+    layers = [keras.layers.Dense(n, name=f"d{n}") for n in (8, 5, 3)]
+    larger = keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(2, name="more")])
+    with pytest.raises(RestoreError) as error:
+        restore(PLAIN / "ckpt", larger)
+    missing = {path.removeprefix(f"{larger.name}/") for path in error.value.missing}
+    assert {"more/kernel", "more/bias"} <= missing
+    smaller = keras.Sequential([keras.Input((6,)), *layers[:2]])
+    with pytest.raises(RestoreError) as error:
+        restore(PLAIN / "ckpt", smaller)
+    prefix = "model/layer_with_weights-2/"
+    assert {key.split("/.")[0] for key in error.value.unused} >= {
+        prefix + "kernel",
+        prefix + "bias",
+    }
+    report = restore(PLAIN / "ckpt", smaller, strict=False)
+    assert {w.path for w in smaller.weights} == {row.target for row in report.rows}
+    assert len(report.unused) == len(error.value.unused)
+
+
+def test_another_optimizer(case):
+    model = case.model()
+    with pytest.raises(RestoreError) as error:
+        restore(PLAIN / "ckpt", model, keras_mp.LossScaleOptimizer(keras.optimizers.SGD(0.1)))
+    assert any("/rms/" in key for key in error.value.unused)
+    with pytest.raises(RestoreError, match=r"is no keras_mp\.LossScaleOptimizer"):
+        restore(PLAIN / "ckpt", model, case.optimizer().inner_optimizer)
+    fixed = keras_mp.LossScaleOptimizer(
+        case.optimizer().inner_optimizer, dynamic=False, initial_scale=8
+    )
+    with pytest.raises(RestoreError, match=r"that of the optimizer is fixed at 8\.0"):
+        restore(PLAIN / "ckpt", model, fixed)
+
+
+def test_what_is_beside_the_model_is_named():
+    case = Case(SUBCLASSED)
+    with pytest.raises(RestoreError, match="step/") as error:
+        restore(SUBCLASSED / "ckpt_net", case.model(), case.optimizer())
+    assert error.value.missing == []
+    assert "strict=False" in str(error.value)
+
+
+def test_paths_can_be_said():
+    case = Case(SUBCLASSED)
+    model, optimizer = case.model(), case.optimizer()
+    restore(
+        SUBCLASSED / "ckpt_net",
+        model,
+        optimizer,
+        model_path="net",
+        optimizer_path="opt",
+        strict=False,
+    )
+    case.assert_weights(model)
+    with pytest.raises(ValueError, match="nothing called 'model'; it has"):
+        restore(SUBCLASSED / "ckpt_net", model, optimizer, model_path="model")
+    with pytest.raises(ValueError, match="no optimizer called 'step'"):
+        restore(SUBCLASSED / "ckpt_net", model, optimizer, optimizer_path="step")
+
+
+def test_a_model_without_weights():
+    with pytest.raises(ValueError, match="build it, or call it once"):
+        restore(PLAIN / "ckpt", keras.Sequential([keras.layers.Dense(3)]))
+
+
+def test_names_are_for_files_of_names(case):
+    with pytest.raises(ValueError, match=r"files of tf\.compat\.v1\.train\.Saver"):
+        restore(PLAIN / "ckpt", case.model(), names={"a": "b"})
+    folder = FIXTURES / "tf115" / "graph_momentum_partitioned"
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, name="fc0")])
+    with pytest.raises(ValueError, match="'nothing', which is not in"):
+        restore(folder, model, names={"nothing": "fc0/kernel"})
+    with pytest.raises(ValueError, match="'fc9/kernel', which is no weight"):
+        restore(folder, model, names={"fc0/w": "fc9/kernel"})
+
+
+def test_the_report(case):
+    model, optimizer = case.model(), case.optimizer()
+    report = restore(PLAIN / "ckpt", model, optimizer)
+    as_json = json.loads(json.dumps(report.as_dict()))
+    assert as_json["unused"] == as_json["missing"] == []
+    rows = {row["from"].split("/.ATTRIBUTES")[0]: row for row in as_json["restored"]}
+    kernel = rows["model/layer_with_weights-0/kernel"]
+    assert (kernel["to"], kernel["shape"], kernel["dtype"]) == ("dense/kernel", [6, 8], "float32")
+    assert len({row["sha256"] for row in rows.values()}) > 5
+    for row in rows:
+        assert row in str(report)
+
+
+def test_hyperparameters_come_along():
+    """Those of the file are taken, as tf.keras took them, and the report says so."""
+    case = Case(PLAIN)
+    config = case.optimizer().inner_optimizer.get_config()
+    inner = type(case.optimizer().inner_optimizer).from_config(
+        {**config, "rho": 0.5, "learning_rate": 9.0}
+    )
+    report = restore(PLAIN / "ckpt", case.model(), keras_mp.LossScaleOptimizer(inner))
+    assert np.float32(inner.rho) == np.float32(0.9)
+    assert np.isclose(float(inner.learning_rate), 0.01)
+    assert any(note.startswith("rho of the optimizer was 0.5") for note in report.notes)
