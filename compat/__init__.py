@@ -3,8 +3,25 @@
 Modules and functions load on first use: this imports neither keras nor a framework.
 """
 
+from typing import TYPE_CHECKING
+
 from keras_mp.compat import names
 
-__all__ = ["configs", "mixed_precision", "optimizers", "train", "v1"]
+if TYPE_CHECKING:
+    from keras_mp.compat.restoring.checkpoints import restore
+    from keras_mp.compat.restoring.models import load_model
+    from keras_mp.compat.scale_states import scale_state
 
-__getattr__ = names.submodules(__name__, __all__)
+_MODULES = ["configs", "mixed_precision", "optimizers", "train", "v1"]
+
+__all__ = ["load_model", "restore", "scale_state"]
+
+__getattr__ = names.submodules(
+    __name__,
+    _MODULES,
+    {
+        "load_model": "keras_mp.compat.restoring.models:load_model",
+        "restore": "keras_mp.compat.restoring.checkpoints:restore",
+        "scale_state": "keras_mp.compat.scale_states:scale_state",
+    },
+)

@@ -5,7 +5,7 @@
 
 import importlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 _SCALES = "keras_mp.compat.loss_scales:"
 _OPTIMIZERS = "keras_mp.compat.loss_scale_optimizers:"
@@ -112,18 +112,23 @@ def namespace(module: str, *spaces: str) -> tuple[Callable[[str], object], Calla
     return get, lambda: sorted(ours)
 
 
-def submodules(package: str, modules: list[str]) -> Callable[[str], object]:
-    """Returns the `__getattr__` of a package whose modules load on first use.
+def submodules(
+    package: str, modules: list[str], functions: Mapping[str, str] | None = None
+) -> Callable[[str], object]:
+    """Returns the `__getattr__` of a package whose parts load on first use.
 
     Args:
         package: Its name.
         modules: Of its modules.
+        functions: Name -> module:name, of what else is public in it.
 
     Raises:
         AttributeError: From the function returned, for any other name.
     """
 
     def get(name: str) -> object:
+        if functions and name in functions:
+            return find(functions[name])
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return importlib.import_module(f"{package}.{name}")

@@ -4,6 +4,6 @@
 `import keras, keras_mp` alone.
 """
 
-from keras_mp.compat import activations, loss_scale_optimizers, optimizers
+from keras_mp.compat import activations, layers, loss_scale_optimizers, optimizers
 
-__all__ = ["activations", "loss_scale_optimizers", "optimizers"]
+__all__ = ["activations", "layers", "loss_scale_optimizers", "optimizers"]

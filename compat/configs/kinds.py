@@ -32,13 +32,16 @@ _UNKNOWN = (
 )
 
 
-def convert(config: Config, *, tf_version: str | None = None) -> Converted:
+def convert(
+    config: Config, *, tf_version: str | None = None, exact_training: bool = False
+) -> Converted:
     """Returns today's form of anything that tf.keras serialized.
 
     Args:
         config: A model, layer, optimizer, dtype policy, loss, metric or training config.
             Never changed. One of today comes back as it is.
         tf_version: The TensorFlow that wrote it, such as "2.2"; decides what configs do not tell.
+        exact_training: As of `convert_model`; for models and layers.
 
     Raises:
         LegacyError: Something in it has no faithful counterpart today, or it is nothing of these.
@@ -48,7 +51,7 @@ def convert(config: Config, *, tf_version: str | None = None) -> Converted:
     """
     match kind_of(config):
         case "model":
-            return convert_model(config, tf_version=tf_version)
+            return convert_model(config, tf_version=tf_version, exact_training=exact_training)
         case "optimizer":
             return convert_optimizer(config, tf_version=tf_version)
         case "training":
@@ -59,7 +62,7 @@ def convert(config: Config, *, tf_version: str | None = None) -> Converted:
             return convert_loss(config)
         case "metric":
             return convert_metric(config)
-    return convert_layer(config)
+    return convert_layer(config, tf_version=tf_version, exact_training=exact_training)
 
 
 def kind_of(config: Config) -> str:

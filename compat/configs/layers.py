@@ -28,11 +28,22 @@ HARD_SIGMOID = (
     "clip(0.2 x + 0.5, 0, 1), is keras_mp.compat.activations.keras2_hard_sigmoid: loading needs "
     "import keras_mp"
 )
+_EXACT = "; exact_training=True keeps the layer of then, keras_mp.compat.layers."
 BATCH_NORM = (
     "BatchNormalization of images: TensorFlow's fused kernel kept the unbiased variance of a "
     "batch (N / (N - 1)), Keras 3 keeps the biased one; predictions are the same, moving_variance "
-    "drifts by (1 - momentum) / (N - 1) per step of further training"
+    f"drifts by (1 - momentum) / (N - 1) per step of further training{_EXACT}BatchNormalization"
 )
+DROPOUT = (
+    "dropout: TensorFlow's fused kernel dropped other inputs at each time step, Keras 3 drops the "
+    f"same at all steps of a sequence{_EXACT}LSTM or GRU"
+)
+TIME_DISTRIBUTED = (
+    "TimeDistributed: tf.keras applied the layer to all time steps at once, Keras 3 to one after "
+    "the other: a BatchNormalization inside has the statistics of each step by itself, and an "
+    f"activity_regularizer inside is not in the loss{_EXACT}TimeDistributed"
+)
+TF_VERSION = "2.5"  # the last one whose layers are those of TF 2.0, where nobody knows
 CUDNN = (
     "it computes the same anywhere; its weights are laid out otherwise (kernels transposed, two "
     "biases)"
@@ -47,7 +58,9 @@ RENAMED = {
 }
 
 
-def layer(value: object, path: str, report: Report, nested: Nested) -> Json:
+def layer(
+    value: object, path: str, report: Report, nested: Nested, exact: str | None = None
+) -> Json:
     """Returns today's form of a serialized layer that is no model.
 
     Args:
@@ -55,6 +68,7 @@ def layer(value: object, path: str, report: Report, nested: Nested) -> Json:
         path: Where it is.
         report: Takes the changes.
         nested: Converts the layers inside: cells, and what wrappers wrap.
+        exact: The TensorFlow whose layers are kept where Keras 3 trains otherwise; None for none.
 
     Raises:
         LegacyError: Something in it has no faithful counterpart today.
@@ -85,7 +99,56 @@ def layer(value: object, path: str, report: Report, nested: Nested) -> Json:
     config = _config(bare, inside, f"{path}.config", report, nested) | added
     if bare == "TextVectorization" and config.get("max_tokens") is None:
         config["pad_to_max_tokens"] = False  # TF 2.3 wrote true, which padded nothing then
+    differs = _trains_otherwise(bare, config, exact)
+    if differs and exact:
+        what = (
+            f"keras_mp.compat.layers.{today}, which trains as then: loading needs import keras_mp"
+        )
+        if all(change.what != what for change in report):
+            report.add(path, "rewritten", what, matters=True)
+        if today == "BatchNormalization":
+            config["tf_version"] = exact
+        return of_ours(today, config) | _identity(given)
+    if differs and _says_so(today, config) and all(change.what != differs for change in report):
+        keys = {BATCH_NORM: ".config.axis", DROPOUT: ".config.dropout"}
+        report.add(f"{path}{keys.get(differs, '')}", "differs", differs, matters=True)
     return of_keras("keras.layers", today, config) | _identity(given)
+
+
+def _trains_otherwise(name: str, today: Config, tf_version: str | None) -> str | None:
+    """Returns how Keras 3 trains a layer otherwise, or may, as far as its config tells."""
+    if "BatchNormalization" in name:
+        return None if name == "SyncBatchNormalization" else BATCH_NORM
+    if name == "TimeDistributed":
+        return TIME_DISTRIBUTED
+    if name not in ("LSTM", "GRU") or (tf_version or "").startswith("1."):
+        return None
+    fused = {
+        "activation": "tanh",
+        "recurrent_activation": "sigmoid",
+        "recurrent_dropout": 0.0,
+        "unroll": False,
+        "use_bias": True,
+        "reset_after": True,
+    }
+    fits = all(today.get(key, value) == value for key, value in fused.items())
+    return DROPOUT if today.get("dropout") and fits else None
+
+
+def _says_so(name: str, today: Config) -> bool:
+    # One of an image has its axis resolved; a layer of vectors says 1 or -1, as some images do.
+    if name == "BatchNormalization":
+        return today.get("axis") == 3
+    return name != "TimeDistributed" or _differs_by_step(today["layer"])
+
+
+def _differs_by_step(value: object) -> bool:
+    """Whether a layer, or one inside, does not treat the rows of a batch one by one."""
+    if isinstance(value, Mapping):
+        if value.get("class_name") == "BatchNormalization" or value.get("activity_regularizer"):
+            return True
+        value = list(value.values())
+    return isinstance(value, list) and any(map(_differs_by_step, value))
 
 
 def is_todays(given: Config) -> bool:
@@ -134,6 +197,12 @@ def unpacked(given: Config, path: str) -> tuple[str, Config]:
 def of_keras(module: str, name: str, config: Json) -> Json:
     """Returns what Keras 3 writes for an object of its own."""
     return {"module": module, "class_name": name, "config": config, "registered_name": None}
+
+
+def of_ours(name: str, config: Json) -> Json:
+    """Returns what Keras 3 writes for a layer of `keras_mp.compat.layers`."""
+    module, registered = "keras_mp.compat.layers", f"keras_mp>{name}"
+    return {"module": module, "class_name": name, "config": config, "registered_name": registered}
 
 
 def own(given: Config, config: object) -> Json:
@@ -261,8 +330,6 @@ def _axis(value: object, path: str, report: Report) -> object:
         raise LegacyError(path, found(value), "Keras 3 normalizes over one axis")
     if axis != value:
         report.add(path, "rewritten", f"{axis}, the one axis of the list")
-    if axis == 3 and all(change.what != BATCH_NORM for change in report):
-        report.add(path, "differs", BATCH_NORM, matters=True)
     return axis
 
 

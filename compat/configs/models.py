@@ -1,5 +1,7 @@
 """Model and layer configs of TF 1.15 to 2.15, rewritten as today's."""
 
+import functools
+import re
 from collections.abc import Iterator, Mapping
 
 from keras_mp.compat import checks
@@ -30,13 +32,17 @@ SHARED = (
 )
 
 
-def convert_model(config: Config, *, tf_version: str | None = None) -> Converted:
+def convert_model(
+    config: Config, *, tf_version: str | None = None, exact_training: bool = False
+) -> Converted:
     """Returns today's form of a serialized model, for `keras.models.model_from_json`.
 
     Args:
         config: What `model.to_json()` wrote, the `model_config` of an HDF5 file, or the
             `config.json` of a `.keras` file. Never changed. One of today comes back as it is.
         tf_version: The TensorFlow that wrote it, such as "2.2"; decides what configs do not tell.
+        exact_training: Whether layers that Keras 3 trains otherwise become those of
+            `keras_mp.compat.layers`, which train as then. Loading needs `import keras_mp`.
 
     Raises:
         LegacyError: Something in it has no faithful counterpart today.
@@ -48,14 +54,17 @@ def convert_model(config: Config, *, tf_version: str | None = None) -> Converted
     """
     report = Report()
     given = copied(config, "$")
-    today = _model(checks.mapping(given, "$"), "$", report, tf_version)
+    exact = _exact(given, tf_version) if exact_training else None
+    today = _model(checks.mapping(given, "$"), "$", report, tf_version, exact)
     identities = list(_identities(given))
     if len(identities) != len(set(identities)):
         report.add("$", "differs", SHARED, matters=True)
     return _converted(today, given, report)
 
 
-def convert_layer(config: Config) -> Converted:
+def convert_layer(
+    config: Config, *, tf_version: str | None = None, exact_training: bool = False
+) -> Converted:
     """Returns today's form of a serialized layer, which may be a model.
 
     Args and errors are those of `convert_model`.
@@ -66,7 +75,8 @@ def convert_layer(config: Config) -> Converted:
     """
     report = Report()
     given = checks.mapping(copied(config, "$"), "$")
-    today = _any_layer(given, "$", report)
+    exact = _exact(given, tf_version) if exact_training else None
+    today = _any_layer(given, "$", report, exact)
     if "build_config" in given:  # inside a model, layers are built when they are called
         today["build_config"] = given["build_config"]
     return _converted(today, given, report)
@@ -77,17 +87,29 @@ def _converted(today: Json, given: object, report: Report) -> Converted:
     return Converted(today, tuple(report) if changed else (), changed=changed)
 
 
-def _any_layer(value: object, path: str, report: Report) -> Json:
+def _exact(given: object, tf_version: str | None) -> str:
+    """Returns the TensorFlow whose layers are to be kept: as told, as written, or an early one."""
+    written = given.get("keras_version") if isinstance(given, Mapping) else None
+    if tf_version is None and isinstance(written, str) and re.match(r"2\.[0-9]+\.", written):
+        tf_version = written  # the same from 2.5 on, and near enough before
+    version = training.parsed(tf_version)
+    return layers.TF_VERSION if version is None else ".".join(map(str, version))
+
+
+def _any_layer(value: object, path: str, report: Report, exact: str | None) -> Json:
     given = checks.mapping(value, path)
     name, inside = given.get("class_name"), given.get("config")
     if name in MODELS and layers.is_of_keras(given, str(name), "models|.*engine"):
-        return _model(given, path, report, None)
+        return _model(given, path, report, None, exact)
     if isinstance(inside, Mapping) and all(key in inside for key in FUNCTIONAL):
-        return _model(given, path, report, None)
-    return layers.layer(given, path, report, _any_layer)
+        return _model(given, path, report, None, exact)
+    nested = functools.partial(_any_layer, exact=exact)
+    return layers.layer(given, path, report, nested, exact)
 
 
-def _model(given: Config, path: str, report: Report, tf_version: str | None) -> Json:
+def _model(
+    given: Config, path: str, report: Report, tf_version: str | None, exact: str | None
+) -> Json:
     if "config" not in given:
         given = {**given, "config": {}}  # of a subclassed model, in a SavedModel
     if given.get("class_name") == "Sequential" and isinstance(given["config"], list):
@@ -110,9 +132,10 @@ def _model(given: Config, path: str, report: Report, tf_version: str | None) -> 
         if key in given:
             report.add(at(path, key), "dropped", "no part of a config today")
     if name == "Sequential":
-        result = layers.of_keras("keras", name, _sequential(inside, f"{path}.config", report))
+        config = _sequential(inside, f"{path}.config", report, exact)
+        result = layers.of_keras("keras", name, config)
     elif all(key in inside for key in FUNCTIONAL):
-        config = _functional(inside, f"{path}.config", report, is_ours=is_ours)
+        config = _functional(inside, f"{path}.config", report, exact, is_ours=is_ours)
         result = layers.of_keras("keras", "Model", config) if is_ours else layers.own(given, config)
     elif is_ours:
         why = f"a {name} without {', '.join(FUNCTIONAL)} is a class of your own"
@@ -149,7 +172,7 @@ def _is_todays(given: Config, inside: Config) -> bool:
     )
 
 
-def _sequential(given: Config, path: str, report: Report) -> Json:
+def _sequential(given: Config, path: str, report: Report, exact: str | None) -> Json:
     for key in given:
         if key not in ("name", "layers", "build_input_shape", "trainable", "dtype", INPUT_SHAPE):
             raise LegacyError(at(path, key), "is not known", "no Sequential of tf.keras wrote it")
@@ -169,7 +192,8 @@ def _sequential(given: Config, path: str, report: Report) -> Json:
             result[key] = value
     first = [_input_of(given_layers[0], f"{path}.layers[0]", report)] if given_layers else []
     result["layers"] = [item for item in first if item] + [
-        _any_layer(item, f"{path}.layers[{i}]", report) for i, item in enumerate(given_layers)
+        _any_layer(item, f"{path}.layers[{i}]", report, exact)
+        for i, item in enumerate(given_layers)
     ]
     return result
 
@@ -195,7 +219,9 @@ def _input_of(layer: object, path: str, report: Report) -> Json | None:
     return layers.of_keras("keras.layers", "InputLayer", config)
 
 
-def _functional(given: Config, path: str, report: Report, *, is_ours: bool) -> Json:
+def _functional(
+    given: Config, path: str, report: Report, exact: str | None, *, is_ours: bool
+) -> Json:
     inner = given["layers"]
     if not isinstance(inner, list):
         raise LegacyError(f"{path}.layers", found(inner), "expected a list of layers")
@@ -210,7 +236,8 @@ def _functional(given: Config, path: str, report: Report, *, is_ours: bool) -> J
             result[key] = policies.policy(value, f"{path}.dtype", report)
         elif key == "layers":
             result[key] = [
-                _connected(item, calls, f"{where}[{i}]", report) for i, item in enumerate(mappings)
+                _connected(item, calls, f"{where}[{i}]", report, exact)
+                for i, item in enumerate(mappings)
             ]
         elif key in FUNCTIONAL:
             result[key] = graph.ends(value, calls, f"{path}.{key}")
@@ -224,8 +251,10 @@ def _functional(given: Config, path: str, report: Report, *, is_ours: bool) -> J
     return result
 
 
-def _connected(given: Config, calls: graph.Graph, path: str, report: Report) -> Json:
-    today = _any_layer(given, path, report)
+def _connected(
+    given: Config, calls: graph.Graph, path: str, report: Report, exact: str | None
+) -> Json:
+    today = _any_layer(given, path, report, exact)
     name = str(given["name"])
     inside = today["config"]
     own_name = inside.get("name") if isinstance(inside, Mapping) else None
