@@ -27,11 +27,12 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    # The rename itself must reach the disk; Windows cannot open a folder and needs no such step.
+def sync_folder(folder: Path) -> None:
+    """Makes renames in a folder reach the disk."""
+    # Windows cannot open a folder, and needs no such step.
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,0 +1,7 @@
+"""What is inside an artefact of TF 1.15 to 2.15, read without Keras or TensorFlow."""
+
+from keras_mp.compat.inspecting.checkpoint import state_of_optimizers
+from keras_mp.compat.inspecting.inspection import Damage, Inspection, Model, Optimizer, Tensor
+from keras_mp.compat.inspecting.reading import inspect
+
+__all__ = ["Damage", "Inspection", "Model", "Optimizer", "Tensor", "inspect", "state_of_optimizers"]

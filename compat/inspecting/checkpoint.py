@@ -1,0 +1,231 @@
+"""What is in a checkpoint, whose tensors are all read and checked."""
+
+import math
+import re
+from collections import Counter
+from pathlib import Path
+
+from keras_mp.compat.checkpoints import Checkpoint, Unreadable
+from keras_mp.compat.checkpoints.bundle import Array, Bundle, Entry
+from keras_mp.compat.checkpoints.object_graph import KEY, ObjectGraph
+from keras_mp.compat.checkpoints.optimizer_nodes import OptimizerKeys, is_optimizer, keys_of
+from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer, Tensor
+
+_NO_SCALE = "there is no dynamic loss scale; a checkpoint does not hold a fixed one"
+_DAMAGED = "its object graph is damaged: which tensor is what cannot be told"
+
+# Name of the slot in a Saver's file -> the optimizer of tf.compat.v1.train that made it.
+V1_SLOTS = {
+    slot: slot.partition("_")[0]
+    for slot in (
+        *("Adam", "Adam_1", "Momentum", "Adagrad", "Adadelta", "Adadelta_1", "Ftrl", "Ftrl_1"),
+        *("RMSProp", "RMSProp_1", "RMSProp_2"),
+    )
+}
+
+
+def read(found: Inspection, prefix: str) -> None:
+    """Fills in what the checkpoint says.
+
+    Raises:
+        Unreadable: Its index is missing or damaged, so that nothing is known.
+    """
+    bundle = Bundle(prefix)
+    small = _checked(found, bundle)
+    try:
+        checkpoint = Checkpoint(prefix)
+    except Unreadable:
+        found.layout = found.layout or "objects"
+        found.notes.append(_DAMAGED)
+        return
+    graph = checkpoint.graph
+    if graph is None:
+        found.layout = found.layout or "names, of tf.compat.v1.train.Saver"
+        found.written_by = "TensorFlow 1, or tf.compat.v1"
+        found.why = "it holds names and no objects"
+        _read_names(found, small)
+        return
+    found.layout = found.layout or "objects"
+    found.save_counter = _whole(small.get("save_counter/.ATTRIBUTES/VARIABLE_VALUE"))
+    found.optimizers = [
+        _optimizer(path, keys_of(graph, number), graph, small)
+        for path, number in _optimizers(graph)
+    ]
+    if found.written_by == "unknown":
+        guesses = [_version(number, graph) for _, number in _optimizers(graph)]
+        if guesses:
+            found.written_by, found.why = guesses[0]
+        else:
+            found.written_by, found.why = "TensorFlow 1.15 to 2.15", "it has objects, no optimizer"
+
+
+def state_of_optimizers(path: str | Path) -> set[str]:
+    """Returns the keys of a checkpoint that are state of an optimizer.
+
+    Raises:
+        Unreadable: It is not there, or damaged.
+    """
+    checkpoint = Checkpoint(path)
+    graph, keys = checkpoint.graph, set(checkpoint)
+    if graph is None:
+        own = {"global_step", "current_loss_scale", "good_steps"}
+        powers = {key for key in keys if key.split("/")[-1] in ("beta1_power", "beta2_power")}
+        return (own & keys) | powers | {key for key in keys if _is_v1_slot(key, keys)}
+    found: set[str] = set()
+    for _, number in _optimizers(graph):
+        one = keys_of(graph, number)
+        single = (one.iterations, one.loss_scale, one.good_steps, *one.no_state)
+        found |= {key for key in single if key is not None}
+        found |= {*one.hypers.values(), *one.extras.values(), *(slot.key for slot in one.slots)}
+        for node in _below(graph, graph.nodes[number].children.get("loss_scale")):
+            found |= {attribute.key for attribute in graph.nodes[node].attributes}
+    return found
+
+
+def _below(graph: ObjectGraph, start: int | None) -> set[int]:
+    """Returns an object and what it reaches, such as a loss scale of the user's own class."""
+    found: set[int] = set()
+    waiting = [] if start is None else [start]
+    while waiting:
+        number = waiting.pop()
+        if number not in found:
+            found.add(number)
+            waiting += graph.nodes[number].children.values()
+    return found
+
+
+def _is_v1_slot(key: str, keys: set[str]) -> bool:
+    owner, _, slot = key.rpartition("/")
+    return slot in V1_SLOTS and owner in keys
+
+
+def _checked(found: Inspection, bundle: Bundle) -> dict[str, Array]:
+    """Reads every tensor; returns those of a single number."""
+    small = {}
+    for key in bundle:
+        try:
+            entry = bundle.entry(key)
+            if key != KEY:
+                found.tensors.append(_tensor(key, entry))
+            array = bundle[key]
+        except Unreadable as error:
+            found.damage.append(Damage(error.file, error.where, error.why))
+            continue
+        if array.shape == ():
+            small[key] = array
+    return small
+
+
+def _tensor(key: str, entry: Entry) -> Tensor:
+    size = entry.size
+    if entry.slices:
+        tensor = Tensor(key, entry.shape, entry.dtype, 0)
+        size = _bytes(tensor)
+    return Tensor(key, entry.shape, entry.dtype, size)
+
+
+def _bytes(tensor: Tensor) -> int:
+    widths = {"bfloat16": 16, "bool": 8}
+    digits = re.search(r"\d+$", tensor.dtype)
+    width = widths.get(tensor.dtype, int(digits[0]) if digits else 8)
+    return math.prod(tensor.shape) * width // 8
+
+
+def _optimizers(graph: ObjectGraph) -> list[tuple[str, int]]:
+    inner = {node.children.get("base_optimizer") for node in graph.nodes}
+    return [
+        (path, number)
+        for path, number in graph.paths()
+        if is_optimizer(graph.nodes[number], graph) and number not in inner
+    ]
+
+
+def _optimizer(
+    path: str, keys: OptimizerKeys, graph: ObjectGraph, small: dict[str, Array]
+) -> Optimizer:
+    config = {
+        name.lstrip("_"): _number(small.get(key))
+        for name, key in (keys.hypers | keys.extras).items()
+    }
+    scale, counter = (small.get(key or "") for key in (keys.loss_scale, keys.good_steps))
+    return Optimizer(
+        path=path,
+        layout=keys.layout,
+        name=_name(keys, graph),
+        loss_scaler=None if keys.loss_scale is None else "LossScaleOptimizer",
+        config={name: value for name, value in config.items() if value is not None},
+        slots=dict(Counter(slot.list.lstrip("_") for slot in keys.slots)),
+        iterations=_whole(small.get(keys.iterations or "")),
+        loss_scale=_number(scale),
+        counter=_whole(counter),
+        note=_NO_SCALE if keys.loss_scale is None else None,
+    )
+
+
+def _name(keys: OptimizerKeys, graph: ObjectGraph) -> str | None:
+    """Returns "Adam" of "cond_1/Adam/iter" or "Adam/m/dense/kernel"."""
+    names = [
+        a.full_name for node in graph.nodes for a in node.attributes if a.key == keys.iterations
+    ]
+    if keys.layout == "new":
+        names = [slot.full_name for slot in keys.slots]
+    for name in names:
+        parts = [p for p in name.split("/") if not re.fullmatch(r"cond(_\d+)?", p)]
+        if len(parts) > 1 and (keys.layout != "new" or parts[0][:1].isupper()):
+            return parts[0]
+    return None
+
+
+def _version(number: int, graph: ObjectGraph) -> tuple[str, str]:
+    node = graph.nodes[number]
+    keys = keys_of(graph, number)
+    if keys.layout == "base_optimizer":
+        return "TensorFlow 1.15 to 2.2", "the optimizer is a child of its loss scaler"
+    if keys.layout == "v1":
+        return "TensorFlow 1", "an optimizer of tf.compat.v1.train"
+    if keys.layout == "new":
+        variables = node.children.get("_variables")
+        first = None if variables is None else graph.nodes[variables].children.get("0")
+        if first != node.children.get("_iterations"):
+            return "TensorFlow 2.10", "slots of optimizers.experimental, numbered from 0"
+        names = [slot.full_name for slot in keys.slots]
+        if not names:
+            return "TensorFlow 2.11 to 2.15", "a new optimizer"
+        if _name(keys, graph):
+            return "TensorFlow 2.11 to 2.13", "a new optimizer, whose slots begin with its name"
+        return "TensorFlow 2.14 or 2.15", "a new optimizer, whose slots have its name no more"
+    if keys.loss_scale is not None or "base_optimizer" in node.children:
+        return "TensorFlow 2.3 to 2.15", "the optimizer is one with its loss scaler"
+    return "TensorFlow 1.15 to 2.15", "an optimizer without a loss scaler is the same in all"
+
+
+def _read_names(found: Inspection, small: dict[str, Array]) -> None:
+    keys = {tensor.key for tensor in found.tensors}
+    slots: Counter[str] = Counter()
+    for key in keys:
+        if _is_v1_slot(key, keys):
+            slots[key.rpartition("/")[2]] += 1
+    scale = small.get("current_loss_scale")
+    if not slots and scale is None and "global_step" not in keys:
+        return
+    classes = sorted({V1_SLOTS[slot] for slot in slots})
+    found.optimizers = [
+        Optimizer(
+            name="+".join(classes) or None,
+            loss_scaler=None if scale is None else "LossScaleOptimizer",
+            slots=dict(sorted(slots.items())),
+            iterations=_whole(small.get("global_step")),
+            loss_scale=_number(scale),
+            counter=_whole(small.get("good_steps")),
+            note=_NO_SCALE if scale is None else None,
+        )
+    ]
+    found.notes.append("a Saver's file holds no hyperparameters")
+
+
+def _number(array: Array | None) -> float | None:
+    return None if array is None or array.dtype == object else float(array)
+
+
+def _whole(array: Array | None) -> int | None:
+    return None if array is None or array.dtype.kind not in "iu" else int(array)

@@ -1,0 +1,187 @@
+"""What is in an HDF5 file: `model.h5`, `weights.h5`, and `.weights.h5` of TF 2.12 and later."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.inspecting import configs, versions
+from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer, Tensor
+
+NO_SCALE = "HDF5 files hold neither the current loss scale nor its counter"
+NO_CHECKSUMS = "HDF5 has no checksums: that every array can be read is all that was checked"
+UNNAMED = "by position"
+_PIECE = 1 << 24
+_FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # of h5py on damaged files
+
+
+def read(found: Inspection, file: str | BinaryIO, shown: str) -> None:
+    """Fills in what an HDF5 file says.
+
+    Args:
+        found: Gets it.
+        file: Its path, or the file itself, which was opened.
+        shown: What to call it in errors.
+
+    Raises:
+        Unreadable: It cannot be opened.
+    """
+    import h5py
+
+    try:
+        opened = h5py.File(file, "r")
+    except _FAILURES as error:
+        raise Unreadable(shown, "", f"cannot be opened: {_reason(error)}") from None
+    with opened as root:
+        try:
+            _read(found, root, shown)
+        except _FAILURES as error:
+            found.damage.append(Damage(shown, "", _reason(error)))
+    if not found.damage:
+        found.notes.append(NO_CHECKSUMS)
+
+
+def _read(found: Inspection, root: Any, shown: str) -> None:
+    attributes = root.attrs
+    if "model_config" in attributes or "model_weights" in root:
+        found.layout = "HDF5, model.save"
+        _read_model(found, root, shown)
+    elif "layer_names" in attributes:
+        found.layout = "HDF5, model.save_weights, classic"
+        found.notes.append("weights only: neither a config of the model nor its optimizer")
+    else:
+        _read_v3(found, root)
+    version = attributes.get("keras_version")
+    if version is not None:
+        training = _config(found, root, "training_config", shown) or {}
+        optimizer = training.get("optimizer_config")
+        found.written_by, found.why = versions.of_keras_version(_text(version), optimizer)
+    arrays = dict(_arrays(found, root, shown))
+    _read_state(found, root, arrays)
+
+
+def _read_v3(found: Inspection, root: Any) -> None:
+    if not any("vars" in path.split("/") for path, _ in _datasets(root, "")):
+        found.layout = "HDF5, not of Keras"
+        found.notes.append("it holds neither a model nor weights: was saving it interrupted?")
+        return
+    found.layout = found.layout or "HDF5, .weights.h5 (v3)"
+    if found.written_by == "unknown":
+        found.written_by, found.why = versions.of_layers_group(set(root))
+
+
+def _read_model(found: Inspection, root: Any, shown: str) -> None:
+    model = _config(found, root, "model_config", shown)
+    if model is None:
+        found.notes.append("it holds no config of a model")
+    else:
+        found.model, found.policies = configs.model_of(model), configs.policies_of(model)
+    training = _config(found, root, "training_config", shown)
+    optimizer = configs.optimizer_of((training or {}).get("optimizer_config"))
+    if optimizer is not None:
+        found.optimizers = [optimizer]
+
+
+def _config(found: Inspection, root: Any, name: str, shown: str) -> configs.Config | None:
+    text = root.attrs.get(name)
+    if text is None:
+        return None
+    try:
+        return configs.parsed(_text(text))
+    except configs.Nonsense as error:
+        damage = Damage(shown, name, str(error))
+        if damage not in found.damage:
+            found.damage.append(damage)
+        return None
+
+
+def _arrays(found: Inspection, root: Any, shown: str) -> Iterator[tuple[str, Any]]:
+    """Reads every array; yields those of a single number."""
+    for path, dataset in _datasets(root, ""):
+        try:
+            shape, dtype = tuple(dataset.shape), str(dataset.dtype)
+            size = math.prod(shape) * dataset.dtype.itemsize
+            found.tensors.append(
+                Tensor(path, shape, "string" if dataset.dtype.kind in "OSU" else dtype, size)
+            )
+            _check(dataset, shape, size)
+            if shape == () and dataset.dtype.kind in "iuf":
+                yield path, dataset[()]
+        except _FAILURES as error:
+            found.damage.append(Damage(shown, path, _reason(error)))
+
+
+def _datasets(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    import h5py
+
+    for name in group:
+        where = f"{path}/{name}" if path else str(name)
+        # Links to elsewhere are not followed: the file says where, and it is not trusted.
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            continue
+        child = group[name]
+        if isinstance(child, h5py.Dataset):
+            yield where, child
+        elif isinstance(child, h5py.Group):
+            yield from _datasets(child, where)
+
+
+def _check(dataset: Any, shape: tuple[int, ...], size: int) -> None:
+    stored = dataset.id.get_storage_size()
+    if size > _PIECE and stored < size // 1000:
+        raise ValueError(f"claims {size} bytes, of which {stored} are stored")
+    if not shape or size <= _PIECE:
+        dataset[()]
+        return
+    rows = max(1, _PIECE * shape[0] // size)
+    for start in range(0, shape[0], rows):
+        dataset[start : start + rows]
+
+
+def _read_state(found: Inspection, root: Any, small: dict[str, Any]) -> None:
+    paths = [tensor.key for tensor in found.tensors]
+    if "optimizer_weights" in root:
+        names = root["optimizer_weights"].attrs.get("weight_names", ())
+        names = [_text(name) for name in names]
+        count = _first(small, [f"optimizer_weights/{name}" for name in names])
+        slots = len(names) - 1
+    else:
+        count = _first(small, ["optimizer/vars/0"])
+        slots = sum(path.startswith("optimizer/vars/") for path in paths) - 1
+    if count is None and not found.optimizers:
+        return
+    if not found.optimizers:
+        found.optimizers = [Optimizer()]
+    optimizer = found.optimizers[0]
+    optimizer.iterations = count
+    if optimizer.loss_scaler is not None or optimizer.class_name is None:
+        optimizer.note = NO_SCALE
+    if found.written_by.startswith("Keras"):
+        optimizer.note, slots = None, 0  # not told apart from the loss scaler's own
+        _read_scale(optimizer, small)
+    if count is None:
+        found.notes.append("it holds no state of the optimizer")
+    elif slots > 0:
+        optimizer.slots = {UNNAMED: slots}
+
+
+def _read_scale(optimizer: Optimizer, small: dict[str, Any]) -> None:
+    # The order of keras.optimizers.LossScaleOptimizer, and of ours.
+    counter, scale, count = (small.get(f"optimizer/vars/{i}") for i in (2, 3, 4))
+    if optimizer.loss_scaler is not None and counter is not None and scale is not None:
+        optimizer.counter, optimizer.loss_scale = int(counter), float(scale)
+        optimizer.iterations = None if count is None else int(count)
+
+
+def _first(small: dict[str, Any], paths: list[str]) -> int | None:
+    value = small.get(paths[0]) if paths else None
+    return int(value) if value is not None and value.dtype.kind in "iu" else None
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error.args[0]) if error.args else type(error).__name__
+    return " ".join(text.split())[:200]

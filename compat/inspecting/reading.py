@@ -1,0 +1,72 @@
+"""`inspect`: what kind of artefact it is, then the reader for that."""
+
+from pathlib import Path
+
+from keras_mp.compat.artefacts import kind_of
+from keras_mp.compat.checkpoints import Unreadable, locating
+from keras_mp.compat.configs import kind_of as kind_of_config
+from keras_mp.compat.errors import LegacyError
+from keras_mp.compat.inspecting import checkpoint, configs, hdf5, saved_model, versions, zipped
+from keras_mp.compat.inspecting.inspection import Inspection
+
+_MOST_JSON = 1 << 26
+
+
+def inspect(path: str | Path) -> Inspection:
+    """Returns what is inside an artefact; needs neither Keras nor TensorFlow.
+
+    Reads every array once, and checks its checksum where the format has any.
+
+    Args:
+        path: A checkpoint (its prefix, `.index` or folder), the folder of a SavedModel, an HDF5
+            file, a `.keras` file, or a config as JSON.
+
+    Raises:
+        Unreadable: It is not there, of no such kind, or so damaged that nothing can be said.
+
+    >>> import json, tempfile
+    >>> config = {"class_name": "Sequential", "config": {"name": "net", "layers": []}}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "model.json")
+    ...     _ = path.write_text(json.dumps(config))
+    ...     inspect(path).model
+    Model(class_name='Sequential', name='net', layers=0)
+    """
+    path = Path(path)
+    found = Inspection(str(path), kind_of(path))
+    match found.kind:
+        case "checkpoint":
+            checkpoint.read(found, locating.prefix_of(path))
+        case "saved_model":
+            saved_model.read(found, path if path.is_dir() else path.parent)
+        case "h5":
+            hdf5.read(found, str(path), str(path))
+        case "keras":
+            zipped.read(found, str(path))
+        case _:
+            _read_json(found, path)
+    return found
+
+
+def _read_json(found: Inspection, path: Path) -> None:
+    try:
+        if path.stat().st_size > _MOST_JSON:
+            raise Unreadable(str(path), "", "is larger than 64 MiB")
+        config = configs.parsed(path.read_bytes())
+        kind = kind_of_config(config)
+    except OSError as error:
+        raise Unreadable(str(path), "", f"cannot be opened: {error.strerror}") from None
+    except configs.Nonsense as error:
+        raise Unreadable(str(path), "", str(error)) from None
+    except LegacyError as error:
+        raise Unreadable(str(path), error.path, f"{error.found}: {error.why}") from None
+    found.layout = f"config of {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+    version = config.get("keras_version")
+    if isinstance(version, str):
+        found.written_by, found.why = versions.of_keras_version(version)
+    if kind == "model":
+        found.model, found.policies = configs.model_of(config), configs.policies_of(config)
+    if kind in ("optimizer", "training"):
+        given = config if kind == "optimizer" else config.get("optimizer_config")
+        optimizer = configs.optimizer_of(given)
+        found.optimizers = [optimizer] if optimizer is not None else []

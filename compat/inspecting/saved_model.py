@@ -1,0 +1,69 @@
+"""What is in a SavedModel: the version, the configs of Keras, and its checkpoint."""
+
+from pathlib import Path
+
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.inspecting import checkpoint, configs
+from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer
+from keras_mp.compat.restoring import saved_models
+
+_NO_KERAS = "it holds no model of Keras: tf.saved_model.save of something else wrote it"
+
+
+def read(found: Inspection, folder: Path) -> None:
+    """Fills in what a SavedModel says.
+
+    Raises:
+        Unreadable: `saved_model.pb` or the index of its variables is damaged.
+    """
+    described = None
+    found.layout = "SavedModel"
+    try:
+        said = saved_models.read(folder)
+    except Unreadable as error:
+        if error.why != saved_models.NO_KERAS:
+            if Path(error.file).name == saved_models.GRAPH:
+                raise
+            found.damage.append(Damage(error.file, error.where, error.why))
+        else:
+            found.notes.append(_NO_KERAS)
+    else:
+        where = Path(said.where).name
+        found.layout = f"SavedModel, metadata of Keras in {where}"
+        if said.version:
+            found.written_by = f"TensorFlow {said.version}"
+            found.why = f"{saved_models.GRAPH} says so"
+        described = _read_metadata(found, said)
+    index = folder / "variables" / "variables.index"
+    if index.exists():
+        checkpoint.read(found, str(index).removesuffix(".index"))
+    else:
+        found.damage.append(Damage(str(index), "", "there is no such file"))
+    _join(found, described)
+
+
+def _join(found: Inspection, described: Optimizer | None) -> None:
+    """Adds the class and config, from the metadata, to the state, from the checkpoint."""
+    if described is None:
+        return
+    if not found.optimizers:
+        found.optimizers = [described]
+        return
+    first = found.optimizers[0]
+    first.class_name, first.scaling = described.class_name, described.scaling
+    first.loss_scaler = described.loss_scaler or first.loss_scaler
+    first.config = described.config | first.config  # the checkpoint's are the current ones
+
+
+def _read_metadata(found: Inspection, said: saved_models.SavedModel) -> Optimizer | None:
+    try:
+        metadata = configs.parsed(said.metadata)
+    except configs.Nonsense as error:
+        found.damage.append(Damage(said.where, "metadata of Keras", str(error)))
+        return None
+    model = metadata.get("model_config")
+    model = model if isinstance(model, dict) else metadata
+    found.model, found.policies = configs.model_of(model), configs.policies_of(model)
+    training = metadata.get("training_config")
+    config = training.get("optimizer_config") if isinstance(training, dict) else None
+    return configs.optimizer_of(config)

@@ -1,0 +1,295 @@
+"""`keras-mp migrate` for one artefact: loaded, saved as `.keras`, loaded again and compared.
+
+Imports keras only when an artefact is loaded.
+"""
+
+import json
+import os
+import traceback
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from keras_mp.compat.artefacts import Kind, kind_of
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.checkpoints.checkpoint import VALUE
+from keras_mp.compat.errors import LegacyError
+from keras_mp.migration import backends, building, publishing, sources
+from keras_mp.migration.console import missing
+from keras_mp.migration.publishing import Refused
+
+NEEDS_MODEL = (
+    "a checkpoint holds no model: say --model model.json (what model.to_json() wrote) or "
+    "--model script.py:factory"
+)
+WEIGHTS_ONLY = NEEDS_MODEL.replace("a checkpoint holds", "the file holds weights and")
+OWN_OPTIMIZER = "--optimizer goes with --model: the artefact has a config of its own"
+NEEDS_OPTIMIZER = (
+    "the file holds an optimizer, and the model has none: say --optimizer optimizer.json, or "
+    "--model-only to leave it out"
+)
+WITHOUT = "--model-only writes the model without its optimizer"
+CLASSES = "here: --model script.py, whose classes are found by their names"
+# What the artefacts need besides Keras; a module that the user's script misses is another matter.
+_OURS = ("google_crc32c", "h5py", "numpy")
+
+Step = Callable[[str, int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        path: The artefact.
+        out: Where to write; None to write nothing.
+        model: "model.json" or "script.py:factory".
+        optimizer: "optimizer.json".
+        tf_version: The TensorFlow that wrote the artefact.
+        model_only: Whether to leave the optimizer out.
+    """
+
+    path: str
+    out: str | None = None
+    model: str | None = None
+    optimizer: str | None = None
+    tf_version: str | None = None
+    model_only: bool = False
+
+    def options(self) -> dict[str, object]:
+        """Returns what the result depends on besides the artefact; files by their checksums.
+
+        Raises:
+            Unreadable: A file that is named is not there.
+        """
+        found: dict[str, object] = {"tf_version": self.tf_version, "model_only": self.model_only}
+        if self.model is not None:
+            file, factory = building.split(self.model)
+            found["model"] = [sources.checksum([Path(file)]), factory]
+        if self.optimizer is not None:
+            found["optimizer"] = sources.checksum([Path(self.optimizer)])
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one artefact.
+
+    Attributes:
+        path: It.
+        status: "converted"; "would convert", where nothing was to be written; "unchanged", for a
+            file of Keras 3; "refused", on purpose; or "failed".
+        kind: What it is; None where nobody knows.
+        out: What was written.
+        sha256: Of the artefact, see `sources.checksum`.
+        report: What went where, as `Report.as_dict()`.
+        rows: The same, as rows of a table.
+        verified: How many arrays were read back and found equal.
+        notes: What the reader should know.
+        why: Why it was refused or failed.
+        where: The JSON path of that, if any.
+        trace: Of an error that nobody expected.
+    """
+
+    path: str
+    status: str
+    kind: Kind | None = None
+    out: str | None = None
+    sha256: str | None = None
+    report: dict[str, Any] | None = None
+    rows: tuple[tuple[str, ...], ...] = ()
+    verified: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    why: str | None = None
+    where: str | None = None
+    trace: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing went wrong."""
+        return self.why is None
+
+    def row(self) -> dict[str, object]:
+        """Returns its part of the --json report."""
+        error = None if self.why is None else {"path": self.where, "message": self.why}
+        return {
+            "path": self.path,
+            "kind": self.kind,
+            "status": self.status,
+            "out": self.out,
+            "sha256": self.sha256,
+            "report": self.report,
+            "verified": self.verified,
+            "notes": list(self.notes),
+            "error": error,
+        }
+
+
+def migrate(request: Request, step: Step = lambda _what, _more: None) -> Outcome:
+    """Migrates one artefact: all of it, or nothing is written.
+
+    Args:
+        request: What to do.
+        step: Is told what goes on, and how many bytes more are done.
+
+    Returns:
+        What became of it. It raises nothing that the artefact or the disk may cause.
+    """
+    outcome = Outcome(request.path, "failed")
+    try:
+        outcome = replace(outcome, kind=kind_of(request.path))
+        return _migrate(request, outcome, step)
+    except (Refused, backends.NoBackend) as error:
+        return replace(outcome, status="refused", why=str(error))
+    except LegacyError as error:
+        why = str(error)
+        if not request.model_only and ("optimizer" in why or "loss_scale" in why):
+            why = f"{why} ({WITHOUT})"
+        if "custom_objects=" in why:
+            why = f"{why} ({CLASSES})"
+        return replace(outcome, status="refused", why=why, where=error.path)
+    except OSError as error:
+        return replace(outcome, why=_of_os(error))
+    except Exception as error:  # noqa: BLE001 - of Keras, or of the user's script
+        return _unexpected(error, outcome)
+
+
+def _unexpected(error: Exception, outcome: Outcome) -> Outcome:
+    from keras_mp.compat.restoring.plan import RestoreError
+    from keras_mp.migration.verifying import Mismatch
+
+    if isinstance(error, RestoreError):
+        return replace(outcome, status="refused", why=str(error))
+    if isinstance(error, Unreadable | Mismatch | ValueError):
+        return replace(outcome, why=str(error))
+    if isinstance(error, ModuleNotFoundError) and error.name in _OURS:
+        return replace(outcome, why=missing(error))
+    why = f"{type(error).__name__}: {error}"
+    return replace(outcome, why=why, trace=traceback.format_exc())
+
+
+def _of_os(error: OSError) -> str:
+    if error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+
+
+def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
+    path, kind = Path(request.path), outcome.kind
+    assert kind is not None
+    if request.model is None and not sources.holds_model(path, kind):
+        raise Refused(NEEDS_MODEL if kind == "checkpoint" else WEIGHTS_ONLY)
+    version = _of_today(path) if kind == "keras" else None
+    if version is not None:
+        note = f"it is of Keras {version} already: nothing to do, nothing written"
+        return replace(outcome, status="unchanged", notes=(note,))
+    out = None if request.out is None else Path(request.out)
+    files = sources.files_of(path, kind)
+    if out is not None:
+        _refuse_inside(out, path)
+        publishing.check(out)
+    sha256 = sources.checksum(files, lambda more: step("reading", more))
+    options = request.options()
+    chosen = backends.choose()
+    notes = () if chosen is None else (f"Keras runs on {chosen}, as KERAS_BACKEND is not set",)
+    step("loading", 0)
+    model, report, classes = _load(request, path)
+    outcome = replace(
+        outcome,
+        sha256=sha256,
+        report=report.as_dict(),
+        rows=tuple(
+            (row.source.replace(VALUE, ""), row.target, row.dtype, str(list(row.shape)), row.sha256)
+            for row in report.rows
+        ),
+        notes=tuple(dict.fromkeys((*notes, *_said(report)))),
+    )
+    if out is None:
+        return replace(outcome, status="would convert")
+    from keras_mp.migration.verifying import reload_and_compare
+
+    with publishing.staged(out) as beside:
+        step("writing", 0)
+        model.save(beside)
+        sources.mark(beside, os.fspath(path), sha256, options)
+        step("comparing", 0)
+        verified = reload_and_compare(
+            beside,
+            model,
+            report.rows,
+            custom_objects=classes | building.classes_in(model),
+        )
+    return replace(outcome, status="converted", out=str(out), verified=verified)
+
+
+def _said(report: Any) -> tuple[str, ...]:
+    """Returns what a reader should know besides the table."""
+    return (
+        *report.notes,
+        *report.lost,
+        *(change.what for change in report.changes if change.matters),
+        *(f"not taken from the file: {name}" for name in report.unused),
+        *(f"not in the file: {name}" for name in report.missing),
+    )
+
+
+def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, type]]:
+    """Returns (model, report, classes of the user's script)."""
+    file, factory = (None, "") if request.model is None else building.split(request.model)
+    script = building.run_script(file) if file is not None and factory is not None else None
+    classes = {} if script is None else building.classes_of(script)
+    if file is not None and factory != "":
+        return *_restore(request, path, file, script, factory), classes
+    if request.optimizer is not None:
+        raise Refused(OWN_OPTIMIZER)
+    from keras_mp.compat.restoring.models import load
+
+    loaded = load(
+        path,
+        custom_objects=classes or None,
+        compile=not request.model_only,
+        tf_version=request.tf_version,
+    )
+    return loaded.model, loaded.report, classes
+
+
+def _restore(
+    request: Request, path: Path, file: str, script: ModuleType | None, factory: str | None
+) -> tuple[Any, Any]:
+    from keras_mp.compat.restoring.models import load_weights
+
+    if script is None:
+        model = building.model_of_config(file, request.tf_version)
+    else:
+        model = building.model_of_script(script, file, factory or "")
+    if request.model_only:
+        return model, building.restore_model_only(path, model)
+    if request.optimizer is not None:
+        optimizer = building.optimizer_of_config(request.optimizer, request.tf_version)
+        model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False)
+    elif getattr(model, "optimizer", None) is None and building.has_optimizer(path):
+        raise Refused(NEEDS_OPTIMIZER)
+    return model, load_weights(path, model)
+
+
+def _of_today(path: Path) -> str | None:
+    """Returns the version of Keras 3 that wrote a `.keras` file, or None."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            metadata = archive.read("metadata.json")
+    except (OSError, KeyError, zipfile.BadZipFile):
+        return None
+    try:
+        version = str(json.loads(metadata)["keras_version"])
+        return version if int(version.partition(".")[0]) >= 3 else None
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _refuse_inside(out: Path, path: Path) -> None:
+    folder = path.resolve()
+    if folder.is_dir() and folder in out.resolve().parents:
+        raise Refused(f"{out} is inside the artefact: write elsewhere")

@@ -1,0 +1,159 @@
+"""The model for a checkpoint, which holds none: from a config, or from the user's own code.
+
+Imports keras only when asked for a model.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from keras_mp.compat import checks
+from keras_mp.compat.artefacts import kind_of
+from keras_mp.compat.configs import convert_model, convert_optimizer
+from keras_mp.migration.publishing import Refused
+from keras_mp.migration.reading import Unreadable as NotJson, read_json
+
+_OF_SCRIPT = "keras_mp_model_script"
+
+
+def split(given: str) -> tuple[str, str | None]:
+    """Returns (file, name of the factory) of `--model`; None for a config.
+
+    >>> split("model.json"), split("net.py:make"), split("net.py")
+    (('model.json', None), ('net.py', 'make'), ('net.py', ''))
+    """
+    file, colon, factory = given.rpartition(":")
+    if colon and file.endswith(".py"):
+        return file, factory
+    return (given, "") if given.endswith(".py") else (given, None)
+
+
+def run_script(file: str) -> ModuleType:
+    """Runs the user's script, which they named for that, and returns it as a module.
+
+    Raises:
+        Refused: It is not there.
+    """
+    path = Path(file).resolve()
+    if not path.is_file():
+        raise Refused(f"--model: there is no file {file}")
+    spec = importlib.util.spec_from_file_location(_OF_SCRIPT, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_OF_SCRIPT] = module
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))  # as for any script: it may import its neighbours
+    with _no_bytecode():
+        spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def _no_bytecode() -> Iterator[None]:
+    # Python would leave a folder __pycache__ beside the script.
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
+def classes_of(module: ModuleType) -> dict[str, type]:
+    """Returns the classes of a script by name, for Keras to find."""
+    return {name: value for name, value in vars(module).items() if isinstance(value, type)}
+
+
+def classes_in(model: Any) -> dict[str, type]:
+    """Returns the classes of a model and its layers by name, those of Keras left out."""
+    found, waiting = {}, [model]
+    while waiting:
+        layer = waiting.pop()
+        if not type(layer).__module__.startswith(("keras.", "keras_mp.")):
+            found[type(layer).__name__] = type(layer)
+        waiting += getattr(layer, "layers", [])
+    return found
+
+
+def model_of_script(module: ModuleType, file: str, factory: str) -> Any:
+    """Returns what the factory of a script makes.
+
+    Raises:
+        Refused: There is none of that name, or what it returns is no built model.
+    """
+    import keras
+
+    function = getattr(module, factory, None)
+    if not callable(function):
+        raise Refused(f"--model: {file} has no function {factory!r}: say script.py:function")
+    with _no_bytecode():
+        model = function()
+    if not isinstance(model, keras.Model):
+        raise Refused(f"--model: {factory}() returned {type(model).__name__}, not a Keras model")
+    return model
+
+
+def model_of_config(file: str, tf_version: str | None) -> Any:
+    """Returns the model of a `to_json()`, of then or of today.
+
+    Raises:
+        Refused: The file cannot be read.
+        LegacyError: The config has no counterpart today.
+    """
+    import keras
+
+    config = convert_model(_json(file, "--model"), tf_version=tf_version).config
+    compiled = config.get("compile_config") or {}
+    return keras.saving.deserialize_keras_object({**config, "compile_config": compiled})
+
+
+def optimizer_of_config(file: str, tf_version: str | None) -> Any:
+    """Returns the optimizer of its config, of then or of today, as in `model_of_config`."""
+    import keras
+
+    config = convert_optimizer(_json(file, "--optimizer"), tf_version=tf_version).config
+    return keras.optimizers.deserialize(json.loads(json.dumps(config)))
+
+
+def has_optimizer(path: Path) -> bool:
+    """Returns whether a file holds state of an optimizer."""
+    from keras_mp.compat.inspecting import inspect
+
+    return any(one.iterations is not None or one.slots for one in inspect(path).optimizers)
+
+
+def restore_model_only(path: Path, model: Any) -> Any:
+    """Restores the weights of a file, and leaves out its optimizer.
+
+    Returns:
+        The report.
+
+    Raises:
+        RestoreError: A weight is missing, or something else than an optimizer would be left out.
+    """
+    from keras_mp.compat.inspecting import state_of_optimizers
+    from keras_mp.compat.restoring.models import load_weights
+    from keras_mp.compat.restoring.plan import RestoreError
+
+    model.optimizer, model.compiled = None, False
+    report = load_weights(path, model, strict=False)
+    kind = kind_of(path)
+    state = state_of_optimizers(path) if kind in ("checkpoint", "saved_model") else set()
+    unused = [name for name in report.unused if name not in state]
+    if unused or report.missing:
+        raise RestoreError(report.file, unused, list(report.missing))
+    note = "the state of the optimizer is left out, as --model-only says"
+    return dataclasses.replace(report, unused=(), notes=(*report.notes, note))
+
+
+def _json(file: str, option: str) -> Mapping[str, object]:
+    try:
+        return checks.mapping(read_json(file), "$")
+    except NotJson as error:
+        raise Refused(f"{option}: {file}: {error}") from None

@@ -1,0 +1,111 @@
+"""`keras-mp migrate` for configs: JSON in, JSON out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from keras_mp.compat import checks, configs
+from keras_mp.compat.configs import Change, Converted
+from keras_mp.compat.errors import LegacyError
+from keras_mp.migration.console import dumped, put, say
+from keras_mp.migration.reading import Unreadable, read_json
+from keras_mp.migration.writing import write_atomically
+
+CONVERT: dict[str, Callable[..., Converted]] = {
+    "layer": configs.convert_layer,
+    "loss": configs.convert_loss,
+    "metric": configs.convert_metric,
+    "model": configs.convert_model,
+    "optimizer": configs.convert_optimizer,
+    "policy": configs.convert_policy,
+    "training": configs.convert_training,
+}
+_OF_VERSIONS = ("model", "optimizer", "training")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one PATH."""
+
+    path: str
+    status: str
+    config: dict[str, object] | None = None
+    notes: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    error: dict[str, str | None] | None = None
+
+    def row(self, *, with_config: bool) -> dict[str, object]:
+        """Returns its part of the --json report."""
+        return {
+            "path": self.path,
+            "status": self.status,
+            "config": self.config if with_config else None,
+            "notes": list(self.notes),
+            "changes": [asdict(change) for change in self.changes],
+            "error": self.error,
+        }
+
+
+def migrate(
+    paths: Sequence[str],
+    out: str | None,
+    *,
+    check: bool,
+    as_json: bool,
+    kind: str | None,
+    tf_version: str | None,
+) -> int:
+    """Converts, writes or prints configs; returns the exit status."""
+    results = [_convert(path, kind, tf_version) for path in paths]
+    if out is not None:
+        results = [_write(results[0], out)]
+    failed = any(result.error for result in results)
+    if as_json:
+        rows = [result.row(with_config=not check) for result in results]
+        put(dumped({"results": rows}))
+    else:
+        _tell(results, check=check)
+        if out is None and not check and not failed:
+            put(dumped(results[0].config))
+    if failed:
+        return 2
+    return int(check and any(result.status == "converted" for result in results))
+
+
+def _convert(path: str, kind: str | None, tf_version: str | None) -> Result:
+    try:
+        config = checks.mapping(read_json(path), "$")
+        kind = kind or configs.kind_of(config)
+        # The others wrote the same in every version, or say which it was.
+        version = {"tf_version": tf_version} if kind in _OF_VERSIONS else {}
+        converted = CONVERT[kind](config, **version)
+        # A config of today is taken as it is, but JSON knows neither NaN nor Infinity.
+        dumped(converted.config)
+    except LegacyError as error:
+        return Result(path, "error", error={"path": error.path, "message": str(error)})
+    except (Unreadable, ValueError) as error:
+        return Result(path, "error", error={"path": None, "message": str(error)})
+    status = "converted" if converted.changed else "unchanged"
+    return Result(path, status, converted.config, converted.notes, converted.changes)
+
+
+def _write(result: Result, out: str) -> Result:
+    if result.error:
+        return result
+    try:
+        write_atomically(Path(out), dumped(result.config))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        message = f"cannot write {out}: {reason or error}"
+        return Result(result.path, "error", error={"path": None, "message": message})
+    return result
+
+
+def _tell(results: list[Result], *, check: bool) -> None:
+    for result in results:
+        for note in result.notes:
+            say(f"{result.path}: note: {note}")
+        if result.error:
+            say(f"{result.path}: error: {result.error['message']}")
+        elif check and result.status == "converted":
+            say(f"{result.path}: would change")

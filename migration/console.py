@@ -1,0 +1,56 @@
+"""How the command speaks: results on stdout, everything else on stderr."""
+
+import contextlib
+import json
+import os
+import sys
+
+
+def say(text: str) -> None:
+    """Writes a line on stderr."""
+    sys.stderr.write(_writable(f"keras-mp: {text}\n", sys.stderr.encoding))
+
+
+def put(text: str) -> None:
+    """Writes lines on stdout; what is not to be encoded, such as odd file names, is escaped."""
+    sys.stdout.write(_writable(text, sys.stdout.encoding))
+
+
+def dumped(value: object) -> str:
+    """Returns JSON as the command prints and writes it.
+
+    Raises:
+        ValueError: It holds NaN or Infinity, which JSON does not know.
+    """
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
+
+
+def missing(error: ImportError) -> str:
+    """Returns what is not installed, and what to do about it, on one line."""
+    return " ".join([f"{error}.", *getattr(error, "__notes__", ())])
+
+
+def drop_output() -> None:
+    """Sends what is still to be written to stdout nowhere."""
+    # Python flushes stdout once more at its end, and would complain there.
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Returns rows in columns, as wide as they must be.
+
+    >>> print(table([("a", "1"), ("long", "2")]))
+    a     1
+    long  2
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _writable(text: str, encoding: str | None) -> str:
+    name = encoding or "utf-8"
+    return text.encode(name, "backslashreplace").decode(name)

@@ -1,0 +1,152 @@
+"""What the command understands, and its help."""
+
+import argparse
+import os
+from pathlib import Path
+
+import keras_mp
+from keras_mp.compat.configs import parse_version
+from keras_mp.migration.configs import CONVERT
+from keras_mp.migration.reading import STDIN
+
+EXIT_STATUS = """\
+exit status:
+  0  done, or nothing to do
+  1  --check: something would change
+  2  something could not be read, converted or written
+"""
+MIGRATE = """\
+Brings what TensorFlow 1.15 to 2.15 wrote to Keras 3, without TensorFlow. Without -o nothing is
+written: it prints what would be.
+
+  a config (JSON)   rewritten: models (to_json), layers, optimizers with or without a loss scale,
+                    dtype policies, losses, metrics, training configs
+  an artefact       HDF5 files, SavedModels, .keras files and checkpoints become .keras files, which
+                    are loaded again and compared bit for bit; needs jax, torch or tensorflow
+  a folder          every artefact in it, into the same place in the folder OUT; what was made
+                    before is skipped, so it may be interrupted and run again
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the whole command."""
+    result = argparse.ArgumentParser(
+        prog="keras-mp",
+        description="Brings mixed precision of TF 1.15 to 2.15 to Keras 3 and keras_mp.",
+    )
+    result.add_argument("--version", action="version", version=f"keras-mp {keras_mp.__version__}")
+    commands = result.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    _add_migrate(commands)
+    _add_inspect(commands)
+    commands.add_parser("demo", help="train a small model with a loss scale", add_help=False)
+    return result
+
+
+def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    migrate = commands.add_parser(
+        "migrate",
+        help="bring models, checkpoints, configs ... to Keras 3",
+        description=MIGRATE,
+        epilog=EXIT_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = migrate.add_argument
+    add("paths", nargs="+", metavar="PATH", help="config, artefact or folder; - is JSON on stdin")
+    add("-o", dest="out", metavar="OUT", help="write there: JSON, a .keras file, or a folder")
+    add("--check", action="store_true", help="write nothing; exit with 1 if something would change")
+    add("--json", action="store_true", help="print one report, for programs")
+    add(
+        "--as",
+        dest="kind",
+        metavar="KIND",
+        choices=sorted(CONVERT),
+        help=f"what a config is of, where it does not tell: {', '.join(sorted(CONVERT))}",
+    )
+    add(
+        "--from",
+        dest="tf_version",
+        metavar="VERSION",
+        type=_tf_version,
+        help="the TensorFlow that wrote it, such as 2.2; 2.1, 2.2 and 2.3 look the same",
+    )
+    of_artefacts = migrate.add_argument_group("of artefacts")
+    add = of_artefacts.add_argument
+    add(
+        "--model",
+        metavar="FILE",
+        help="for a checkpoint, which holds no model: model.json (of to_json(), then or today), or "
+        "script.py:factory, a function that returns the model. The script is run, as Python would, "
+        "because you name it. For others script.py: its classes are known when they are loaded",
+    )
+    add(
+        "--optimizer",
+        metavar="FILE",
+        help="for a checkpoint: config of its optimizer; else the model's own is taken",
+    )
+    add("--model-only", action="store_true", help="leave the optimizer out")
+    add(
+        "--jobs",
+        type=_jobs,
+        metavar="N",
+        default=min(2, os.cpu_count() or 1),
+        help="of a folder, how many at a time (default: %(default)s)",
+    )
+    migrate.set_defaults(refuse=migrate.error)
+
+
+def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    inspect = commands.add_parser(
+        "inspect",
+        help="show what is inside an artefact",
+        description="Shows what is inside a checkpoint, SavedModel, HDF5 file, .keras file or "
+        "config: who wrote it, model, policies, optimizer, loss scale, tensors, and what is "
+        "damaged. Reads all of it; needs neither Keras nor TensorFlow.",
+        epilog="exit status:\n  0  done\n  2  it cannot be read, or is damaged\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    inspect.add_argument("path", metavar="ARTEFACT", help="file, prefix of a checkpoint, or folder")
+    inspect.add_argument("--json", action="store_true", help="print one report, for programs")
+    inspect.add_argument("--all", action="store_true", help="list every tensor, not only the first")
+
+
+def _tf_version(text: str) -> str:
+    try:
+        parse_version(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _jobs(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 64:
+        raise argparse.ArgumentTypeError(f"expected 1 to 64, but got {number}")
+    return number
+
+
+def refuse_combinations(arguments: argparse.Namespace) -> None:
+    """Ends as argparse does where options do not go together."""
+    paths: list[str] = arguments.paths
+    if len(paths) > 1 and not (arguments.json or arguments.check):
+        arguments.refuse("several PATHs need --json or --check")
+    if paths.count(STDIN) > 1:
+        arguments.refuse("stdin (-) can be read once only")
+    if arguments.out is None:
+        return
+    if arguments.check:
+        arguments.refuse("--check writes nothing: leave out -o")
+    if len(paths) > 1:
+        arguments.refuse("-o takes one PATH")
+    if _is_same_file(Path(arguments.out), Path(paths[0])):
+        arguments.refuse(f"{arguments.out} is the input: write elsewhere")
+
+
+def refuse_options_of_artefacts(arguments: argparse.Namespace) -> None:
+    """Ends as argparse does where a config is given what only artefacts need."""
+    for name in ("model", "optimizer", "model_only"):
+        if getattr(arguments, name):
+            arguments.refuse(f"--{name.replace('_', '-')} is for artefacts, not for configs")
+
+
+def _is_same_file(a: Path, b: Path) -> bool:
+    return a.exists() and b.exists() and a.samefile(b)

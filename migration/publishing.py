@@ -1,0 +1,117 @@
+"""A file that appears whole or not at all, and never over another.
+
+It is made in a folder beside its place, synced, and then linked to its name. Whoever dies on the
+way leaves that folder, which the next run removes: its lock is held as long as its maker lives.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from keras_mp.migration.writing import sync_folder
+
+_START, _END, _LOCK = ".keras-mp-", ".tmp", "lock"
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+_SECONDS = 60.0
+
+
+class Refused(Exception):
+    """An output is not written; its text says why."""
+
+
+def check(out: Path) -> None:
+    """Refuses a place where a new `.keras` file cannot be.
+
+    Raises:
+        Refused: There is something already, no folder, or the name is another.
+    """
+    if os.path.lexists(out):
+        raise Refused(f"{out} is there already: name another file, or remove it")
+    if out.suffix != ".keras":
+        raise Refused(f"{out}: the name must end in .keras")
+    if not out.parent.is_dir():
+        raise Refused(f"{out}: there is no folder {out.parent}")
+
+
+@contextlib.contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """Yields the path to write to; at the end, what is there becomes `out`.
+
+    Raises:
+        Refused: See `check`.
+        OSError: It could not be written. Nothing is there.
+    """
+    check(out)
+    remove_stale(out.parent)
+    folder = out.with_name(f"{_START}{os.urandom(6).hex()}{_END}")
+    folder.mkdir()
+    try:
+        with _locked(folder):
+            beside = folder / "model.keras"
+            yield beside
+            _publish(beside, out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_stale(folder: Path) -> None:
+    """Removes what runs that were killed left in a folder."""
+    for found in folder.glob(f"{_START}*{_END}"):
+        if not found.is_symlink() and found.is_dir() and _is_stale(found):
+            shutil.rmtree(found, ignore_errors=True)
+
+
+def _publish(beside: Path, out: Path) -> None:
+    with beside.open("rb") as file:
+        os.fsync(file.fileno())
+    try:
+        os.link(beside, out)  # unlike a rename, it fails where something came in between
+    except FileExistsError:
+        raise Refused(f"{out} is there already: it came while this was at work") from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        check(out)
+        beside.rename(out)
+    sync_folder(out.parent)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    # Locked first and named then: under its name it is never seen unlocked while we live.
+    unnamed = folder / "unnamed"
+    with unnamed.open("x") as file:
+        _lock(file)
+        unnamed.rename(folder / _LOCK)
+        yield
+
+
+def _lock(file: IO[Any]) -> bool:
+    """Returns whether the lock was to be had. Windows has no such locks: never."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        return False
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _is_stale(folder: Path) -> bool:
+    try:
+        with (folder / _LOCK).open("r+") as file:
+            return _lock(file)
+    except FileNotFoundError:
+        # Killed before it was locked, or about to be.
+        with contextlib.suppress(OSError):
+            return time.time() - folder.stat().st_mtime > _SECONDS
+    except OSError:
+        pass
+    return False

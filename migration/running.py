@@ -1,0 +1,119 @@
+"""`keras-mp migrate` for artefacts and folders: does it, and prints what became of them."""
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from keras_mp.migration import artefacts, folders, progress, sources
+from keras_mp.migration.artefacts import Outcome, Request
+from keras_mp.migration.console import dumped, put, say, table
+from keras_mp.migration.publishing import Refused
+from keras_mp.migration.walking import is_one_checkpoint, walk
+
+_HEAD = ("in the file", "in Keras 3", "dtype", "shape", "sha256")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns the exit status."""
+    outcomes = [one for path in arguments.paths for one in _outcomes(path, arguments)]
+    if arguments.json:
+        put(dumped({"results": [outcome.row() for outcome in outcomes]}))
+    else:
+        _tell(outcomes, arguments)
+    if any(not outcome.ok for outcome in outcomes):
+        return 2
+    return int(arguments.check and any(o.status == "would convert" for o in outcomes))
+
+
+def _is_folder(path: Path) -> bool:
+    """Returns whether a path is a folder of artefacts, and not one itself."""
+    if not path.is_dir() or (path / "saved_model.pb").is_file():
+        return False
+    return not is_one_checkpoint(path)
+
+
+def _outcomes(path: str, arguments: argparse.Namespace) -> list[Outcome]:
+    request = Request(
+        path=path,
+        out=arguments.out,
+        model=arguments.model,
+        optimizer=arguments.optimizer,
+        tf_version=arguments.tf_version,
+        model_only=arguments.model_only,
+    )
+    try:
+        if _is_folder(Path(path)):
+            return _of_folder(request, arguments)
+        total = _size(Path(path))
+        with progress.shown(total, worth=total > progress.LARGE) as step:
+            return [artefacts.migrate(request, step)]
+    except Refused as error:
+        return [Outcome(path, "refused", why=str(error))]
+    except OSError as error:
+        return [Outcome(path, "failed", why=f"{error.filename}: {error.strerror}")]
+
+
+def _of_folder(request: Request, arguments: argparse.Namespace) -> list[Outcome]:
+    found = walk(Path(request.path))
+    if not found.found:
+        raise Refused("there is no artefact in this folder")
+    with progress.shown(len(found.found), worth=True) as step:
+        outcomes = folders.migrate(request, arguments.jobs, step)
+    if not arguments.json:
+        links = f", {found.links} symbolic links not followed" if found.links else ""
+        say(f"{request.path}: {len(outcomes)} artefacts, {found.left} other files{links}")
+    return outcomes
+
+
+def _size(path: Path) -> int:
+    from keras_mp.compat.artefacts import kind_of
+    from keras_mp.compat.checkpoints import Unreadable
+
+    try:
+        files = sources.files_of(path, kind_of(path))
+        return sum(file.stat().st_size for file in files)
+    except (Unreadable, OSError):
+        return 0
+
+
+def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
+    of_folder = [outcome for outcome in outcomes if outcome.path not in arguments.paths]
+    for outcome in outcomes:
+        for note in dict.fromkeys(outcome.notes):
+            say(f"{outcome.path}: note: {note}")
+        if outcome.trace:
+            say(outcome.trace.rstrip())
+        if outcome.why is not None and outcome not in of_folder:
+            say(f"{outcome.path}: error: {outcome.why}")
+        elif arguments.check and outcome.status == "would convert":
+            say(f"{outcome.path}: would change")
+    if arguments.check:
+        return
+    if of_folder:
+        _tell_folder(of_folder)
+    elif outcomes[0].ok:
+        _tell_one(outcomes[0])
+
+
+def _tell_one(outcome: Outcome) -> None:
+    if outcome.rows:
+        put(table([_HEAD, *outcome.rows]) + "\n")
+    if outcome.status == "converted":
+        weights, state = (outcome.verified[what] for what in ("weights", "optimizer"))
+        what = f"{weights} weights and {state} variables of the optimizer"
+        say(f"{outcome.out}: written, and loaded again: {what}, each bit for bit the same")
+    elif outcome.status == "would convert":
+        say("nothing was written: name an output with -o OUT.keras")
+
+
+def _tell_folder(outcomes: Iterable[Outcome]) -> None:
+    rows = [(o.path, o.status, _first_line(o.why) or o.out or "") for o in outcomes]
+    put(table([("artefact", "status", "output, or why not"), *rows]) + "\n")
+    counts = Counter(status for _, status, _ in rows)
+    say(", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
+
+
+def _first_line(text: str | None) -> str:
+    return "" if text is None else os.linesep.join(text.splitlines()[:1])

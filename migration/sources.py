@@ -1,0 +1,111 @@
+"""The files that make up an artefact, their checksum, and the mark that an output carries of it."""
+
+import hashlib
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import keras_mp
+from keras_mp.compat.artefacts import Kind
+from keras_mp.compat.checkpoints import Unreadable, locating
+
+_PIECE = 1 << 20
+_PART = re.compile(r"\.(?:index|data-\d{5}-of-\d{5})")
+
+
+def files_of(path: Path, kind: Kind) -> list[Path]:
+    """Returns the files that an artefact consists of.
+
+    Raises:
+        Unreadable: There is no checkpoint.
+    """
+    if kind == "saved_model":
+        folder = path if path.is_dir() else path.parent
+        names = ("saved_model.pb", "keras_metadata.pb", "fingerprint.pb")
+        files = [folder / name for name in names] + list((folder / "variables").glob("*"))
+        return sorted(file for file in files if file.is_file())
+    if kind == "checkpoint":
+        prefix = Path(locating.prefix_of(path))
+        start = len(prefix.name)
+        return sorted(
+            file
+            for file in prefix.parent.iterdir()
+            if file.name.startswith(prefix.name) and _PART.fullmatch(file.name[start:])
+        )
+    return [path]
+
+
+def holds_model(path: Path, kind: Kind) -> bool:
+    """Returns whether an artefact says what model it is of: no checkpoint does, nor weights.
+
+    Raises:
+        Unreadable: It is an HDF5 file with neither a model nor weights, or damaged.
+    """
+    if kind != "h5":
+        return kind != "checkpoint"
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as file:
+            names = {"layer_names", "layers", "_layer_checkpoint_dependencies", "model_weights"}
+            if "model_config" in file.attrs:
+                return True
+            if not names & {*file.attrs, *file}:
+                why = "holds neither a model of Keras nor weights: was saving it interrupted?"
+                raise Unreadable(str(path), "", why)
+    except (OSError, RuntimeError, KeyError) as error:
+        why = f"cannot be opened: {' '.join(str(error).split())}"
+        raise Unreadable(str(path), "", why) from None
+    return False
+
+
+def checksum(files: list[Path], progress: Callable[[int], object] = lambda _: None) -> str:
+    """Returns the SHA-256 of one file; of several, that of what `sha256sum` prints of them.
+
+    Args:
+        files: To be read.
+        progress: Is called with the number of bytes after each piece.
+
+    Raises:
+        Unreadable: One cannot be read.
+    """
+    lines = []
+    for file in files:
+        digest = hashlib.sha256()
+        try:
+            with file.open("rb") as opened:
+                while piece := opened.read(_PIECE):
+                    digest.update(piece)
+                    progress(len(piece))
+        except OSError as error:
+            raise Unreadable(str(file), "", f"cannot be read: {error.strerror}") from None
+        lines.append(f"{digest.hexdigest()}  ".encode() + os.fsencode(file.name) + b"\n")
+    if len(files) == 1:
+        return lines[0][:64].decode()
+    return hashlib.sha256(b"".join(lines)).hexdigest()
+
+
+def mark(path: Path, source: str, sha256: str, options: Mapping[str, object]) -> None:
+    """Writes into a `.keras` file from what it was made.
+
+    The comment of the archive is the place: Keras does not read it, and it cannot get lost.
+    """
+    made = {"keras_mp": keras_mp.__version__, "from": source[-1000:], "sha256": sha256}
+    text = json.dumps({**made, "options": dict(options)}, sort_keys=True)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = text.encode()
+
+
+def is_made_of(path: Path, sha256: str, options: Mapping[str, object]) -> bool:
+    """Returns whether a file is marked as made from that, with those options."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = json.loads(archive.comment)
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+    if not isinstance(found, dict):
+        return False
+    return found.get("sha256") == sha256 and found.get("options") == dict(options)

@@ -1,0 +1,474 @@
+"""`inspect`: what it says of every recorded artefact, of damaged files and of junk."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.checkpoints.checkpoint import VALUE
+from keras_mp.compat.inspecting import inspect, state_of_optimizers
+from keras_mp.migration.cli import main
+
+HERE = Path(__file__).parent
+FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or HERE.parent / "data" / "legacy")
+EDGE = FIXTURES / "edge"
+
+Capture = pytest.CaptureFixture[str]
+
+
+def artefacts(*names: str) -> list[Any]:
+    found = []
+    for oracle in sorted(FIXTURES.glob("tf*/*/oracle.json")):
+        for name in names:
+            for path in sorted(oracle.parent.glob(name)):
+                key = path.relative_to(FIXTURES).as_posix()
+                found.append(pytest.param(path, id=key))
+    return found
+
+
+def oracle_of(path: Path) -> Any:
+    folder = next(p for p in path.parents if (p / "oracle.json").exists())
+    return json.loads((folder / "oracle.json").read_text(encoding="utf-8"))
+
+
+def state_of(path: Path) -> tuple[int, float | None, int | None]:
+    """(iterations, dynamic loss scale, counter) as recorded."""
+    saved = oracle_of(path)["at_save"]
+    scale = saved["loss_scale"]
+    if "global_step" in saved:
+        saved = saved | {"iterations": saved["global_step"]}
+    if not isinstance(scale, dict):
+        return (
+            saved["iterations"],
+            scale if saved["counter"] is not None else None,
+            saved["counter"],
+        )
+    if scale["kind"] != "dynamic":
+        return saved["iterations"], None, None
+    return saved["iterations"], scale["value"], scale["counter"]
+
+
+def version_of(path: Path) -> tuple[int, int]:
+    major, minor = oracle_of(path)["tf_version"].split(".")[:2]
+    return int(major), int(minor)
+
+
+def includes(guess: str, version: tuple[int, int]) -> bool:
+    """Whether "TensorFlow 2.3 to 2.15" includes a version."""
+    numbers = [
+        tuple(map(int, n.split(".")[:2])) for n in guess.split() if n[0].isdigit() and "." in n
+    ]
+    if guess.startswith("TensorFlow 1") and " to " not in guess:
+        return version[0] == 1
+    if " to " in guess:
+        return numbers[0] <= version <= numbers[1]
+    return version in numbers
+
+
+CHECKPOINTS = artefacts("*.index", "manager/*.index", "saved_model")
+
+
+@pytest.mark.parametrize("path", CHECKPOINTS)
+def test_state_of_checkpoints(path: Path) -> None:
+    found = inspect(path)
+    assert found.damage == []
+    kind = oracle_of(path)["case"]["loss_scale"]
+    (optimizer,) = found.optimizers
+    assert (optimizer.iterations, optimizer.loss_scale, optimizer.counter) == state_of(path)
+    assert (optimizer.note is None) == (optimizer.loss_scale is not None), kind
+    assert includes(found.written_by, version_of(path)), found.written_by
+
+
+LAYOUTS = artefacts("ckpt.index", "saved_model")
+
+
+@pytest.mark.parametrize("path", LAYOUTS)
+def test_layouts_of_checkpoints(path: Path) -> None:
+    version, (optimizer,) = version_of(path), inspect(path).optimizers
+    case = oracle_of(path)["case"]
+    is_new = path.parent.name.startswith("exp_") or (
+        version >= (2, 11) and not path.parent.name.startswith("legacy_")
+    )
+    is_scaled = case["loss_scale"] is not None
+    flat = "flat" if version >= (2, 3) or not is_scaled else "base_optimizer"
+    assert optimizer.layout == ("new" if is_new else flat)
+    assert set(optimizer.slots) or case["optimizer"]["class"] == "SGD"
+    if optimizer.name is not None:
+        assert optimizer.name == case["optimizer"]["class"].rpartition(".")[2]
+
+
+@pytest.mark.parametrize("path", artefacts("*.index"))
+def test_tensors_of_checkpoints(path: Path) -> None:
+    recorded = oracle_of(path)["artefacts"]
+    flavours = {"weights_tf": "tfw", "objects": "object_ckpt"}
+    flavour = "saver" if path.stem.startswith("model.ckpt") else flavours.get(path.stem, path.stem)
+    rows = {r["key"]: (r["dtype"], r["shape"]) for r in recorded[flavour]["keys"]}
+    rows.pop("_CHECKPOINTABLE_OBJECT_GRAPH", None)
+    found = inspect(path)
+    assert {t.key: (t.dtype, list(t.shape)) for t in found.tensors} == rows
+    for tensor in found.tensors:
+        if tensor.dtype not in ("string", "bfloat16"):
+            count = int(np.prod(tensor.shape, dtype=int))
+            assert tensor.size == count * np.dtype(tensor.dtype).itemsize
+
+
+@pytest.mark.parametrize("path", artefacts("manager"))
+def test_save_counters(path: Path) -> None:
+    found = inspect(path)
+    assert found.save_counter == 3
+    assert found.kind == "checkpoint"
+
+
+MODELS = artefacts("model.h5", "model.keras", "saved_model")
+
+
+@pytest.mark.parametrize("path", MODELS)
+def test_models(path: Path) -> None:
+    oracle, found = oracle_of(path), inspect(path)
+    assert found.damage == []
+    if not found.tensors and found.kind == "h5":
+        assert version_of(path) < (2, 0), "only TF 1.15 could not save a model"
+        assert found.notes[0].startswith("it holds neither a model nor weights")
+        return
+    assert found.model is not None
+    assert includes(found.written_by, version_of(path)), found.written_by
+    model = oracle["model_json"]
+    if isinstance(model, dict) and "layers" in model["config"]:
+        assert found.model.layers == len(model["config"]["layers"])
+        assert found.model.name == model["config"]["name"]
+    policy = oracle["case"].get("policy", "mixed_float16")
+    name = policy["name"] if isinstance(policy, dict) else policy
+    if found.model.layers is not None:
+        assert name in found.policies
+    (optimizer,) = found.optimizers
+    assert optimizer.class_name is not None
+    assert optimizer.class_name.rpartition(">")[2] == oracle["inner_class"].rpartition(">")[2]
+    if found.kind != "saved_model":
+        assert (optimizer.loss_scale, optimizer.counter) == (None, None)
+        is_scaled = oracle["case"]["loss_scale"] is not None
+        note = str(optimizer.note)
+        assert ("neither the current loss scale nor its counter" in note) == is_scaled
+        assert optimizer.iterations in (state_of(path)[0], None)
+        if optimizer.iterations is None:
+            assert "it holds no state of the optimizer" in found.notes
+
+
+@pytest.mark.parametrize("path", artefacts("weights.h5", "model.weights.h5"))
+def test_weights_only(path: Path) -> None:
+    found = inspect(path)
+    assert (found.kind, found.model, found.damage) == ("h5", None, [])
+    assert found.layout.startswith("HDF5, ")
+    assert found.tensors
+    for optimizer in found.optimizers:
+        assert optimizer.iterations == state_of(path)[0]
+
+
+@pytest.mark.parametrize("path", artefacts("ckpt.index", "ckpt_net.index", "model.ckpt*.index"))
+def test_what_is_no_state_of_an_optimizer_is_the_model(path: Path) -> None:
+    oracle, state = oracle_of(path), state_of_optimizers(path)
+    rest = [tensor for tensor in inspect(path).tensors if tensor.key not in state]
+    weights = oracle["at_save"].get("weights") or oracle.get("weights")
+    weights = weights or {name.partition("/part_")[0] for name in oracle["trainable_names"]}
+    others = {f"{name}{VALUE}" for name in ("save_counter", "step", "meta/best")}
+    assert len([t for t in rest if t.key not in others]) == len(weights)
+
+
+# -- damage ---------------------------------------------------------------------------------------
+
+needs_edge = pytest.mark.skipif(not EDGE.exists(), reason="the damaged files are not there")
+DAMAGED = json.loads((EDGE / "damage.json").read_text())["bundles"] if EDGE.exists() else {}
+
+
+@needs_edge
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_checkpoints(name: str, capsys: Capture) -> None:
+    expected = DAMAGED[name]["what_tf_says"]
+    assert main(["inspect", str(EDGE / name)]) == 2
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert all(line.startswith("keras-mp: ") and "error: " in line for line in lines)
+    if any(row.get("open") for row in expected):
+        assert out == ""
+        assert len(lines) == 1
+        assert str(EDGE / name) in lines[0]
+        return
+    keys = {row["key"] for row in expected}
+    assert {key for key in keys for line in lines if f": {key}: " in line} == keys
+    assert len(lines) == len(keys)
+    assert all(f"{EDGE / name}.data-" in line for line in lines)
+    assert f"{len(keys)} keys" in out
+
+
+@needs_edge
+@pytest.mark.parametrize(
+    "name", ["dtypes", "dtypes_objects", "many", "namebased", "sharded", "single", "sliced"]
+)
+def test_odd_but_whole_checkpoints(name: str) -> None:
+    found = inspect(EDGE / name)
+    assert found.damage == []
+    expected = json.loads((EDGE / f"{name}.json").read_text())
+    count = expected.get("count") or len(expected["tensors"])
+    graph = "_CHECKPOINTABLE_OBJECT_GRAPH"
+    if any(row["key"] == graph for row in expected.get("tensors", [])):
+        count -= 1
+    strings = [key for key in expected.get("strings", {}) if key != graph]
+    listed = {row["key"] for row in expected.get("tensors", [])}
+    assert len(found.tensors) == count + len([key for key in strings if key not in listed])
+
+
+def an_h5(path: Path, **attributes: str) -> Path:
+    with h5py.File(path, "w") as file:
+        file.attrs.update(attributes)
+        file["model_weights/dense/kernel:0"] = np.ones((3, 2), "float32")
+    return path
+
+
+MODEL = {"class_name": "Sequential", "config": {"name": "net", "layers": []}}
+
+
+def test_a_truncated_hdf5_file(tmp_path: Path) -> None:
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(Unreadable, match=r"m\.h5: cannot be opened: .*truncated"):
+        inspect(path)
+
+
+def test_a_config_that_is_none(tmp_path: Path) -> None:
+    found = inspect(an_h5(tmp_path / "m.h5", model_config="{", keras_version="2.4.0"))
+    assert [(d.key, d.why.split(":")[0]) for d in found.damage] == [("model_config", "is not JSON")]
+    assert found.model is None
+    assert found.written_by == "TensorFlow 2.3 or 2.4"
+
+
+def test_links_out_of_an_hdf5_file_are_not_followed(tmp_path: Path) -> None:
+    other = an_h5(tmp_path / "other.h5")
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
+    with h5py.File(path, "r+") as file:
+        file["model_weights/stolen"] = h5py.ExternalLink(str(other), "/model_weights")
+        file["model_weights/soft"] = h5py.SoftLink("/model_weights/dense")
+    found = inspect(path)
+    assert [t.key for t in found.tensors] == ["model_weights/dense/kernel:0"]
+
+
+def test_an_array_that_claims_more_than_is_there(tmp_path: Path) -> None:
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("model_weights/huge", (1 << 40,), "float32", chunks=(1 << 20,))
+    (damage,) = inspect(path).damage
+    assert damage.key == "model_weights/huge"
+    assert damage.why == "claims 4398046511104 bytes, of which 0 are stored"
+
+
+def a_zip(path: Path, **members: bytes) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name.replace("__", "."), content)
+    return path
+
+
+def test_a_flipped_bit_in_an_archive(tmp_path: Path) -> None:
+    weights = an_h5(tmp_path / "w.h5").read_bytes()
+    members = {"config__json": json.dumps(MODEL).encode(), "metadata__json": b"{}"}
+    path = a_zip(tmp_path / "m.keras", **members, model__weights__h5=weights)
+    assert inspect(path).damage == []
+    content = bytearray(path.read_bytes())
+    content[content.index(weights) + len(weights) // 2] ^= 0x10
+    path.write_bytes(content)
+    found = inspect(path)
+    assert [d.key for d in found.damage] == ["model.weights.h5"]
+    assert "Bad CRC-32" in found.damage[0].why
+    assert found.model is not None
+
+
+@pytest.mark.parametrize(
+    ("members", "where"),
+    [
+        ({"other__txt": b""}, "config.json: is not in this archive, so it is none of Keras"),
+        ({"config__json": b"[]"}, "config.json: is not a JSON object"),
+        ({"config__json": b"{}"}, "model.weights.h5: is not in this archive"),
+        (
+            {"config__json": b"{}", "model__weights__h5": b"no"},
+            "model.weights.h5: cannot be opened",
+        ),
+    ],
+)
+def test_archives_that_lack_something(
+    members: dict[str, bytes], where: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path = a_zip(tmp_path / "m.keras", **members)
+    assert main(["inspect", str(path)]) == 2
+    assert where in capsys.readouterr().err
+
+
+def test_a_saved_model_without_its_variables(tmp_path: Path) -> None:
+    sources = artefacts("saved_model")
+    if not sources:
+        pytest.skip("there is no SavedModel among the fixtures")
+    copy = tmp_path / "saved_model"
+    shutil.copytree(sources[0].values[0], copy, copy_function=shutil.copyfile)
+    copy.chmod(0o755)
+    (copy / "variables").chmod(0o755)
+    (copy / "variables" / "variables.index").unlink()
+    found = inspect(copy)
+    assert [d.why for d in found.damage] == ["there is no such file"]
+    assert found.model is not None
+
+
+SMALL = artefacts("model.h5", "model.keras", "saved_model")[:3] + artefacts("ckpt.index")[:1]
+
+
+@pytest.mark.parametrize("source", SMALL)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_any_flipped_byte_is_found_or_harmless(
+    source: Path, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("flipped")
+    if source.is_dir():
+        path = folder / "saved_model"
+        shutil.copytree(source, path, copy_function=shutil.copyfile)
+        for below in (path, *path.rglob("*")):
+            below.chmod(0o755)
+        file = data.draw(st.sampled_from(sorted(p for p in path.rglob("*") if p.is_file())))
+    else:
+        for part in source.parent.glob(f"{source.stem}.*"):
+            if part.is_file():
+                shutil.copyfile(part, folder / part.name)
+        path = file = folder / source.name
+    content = bytearray(file.read_bytes())
+    if content:
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] ^= data.draw(st.integers(1, 255))
+        file.write_bytes(content[: data.draw(st.sampled_from([len(content), at + 1]))])
+    try:
+        found = inspect(path)
+    except Unreadable as error:
+        said = [str(error)]
+    else:
+        said = [str(damage) for damage in found.damage]
+    assert all("\n" not in text for text in said)
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [*artefacts("model.h5")[:2], *artefacts("model.keras")[:1]])
+def test_the_report_for_programs(path: Path, capsys: Capture) -> None:
+    assert main(["inspect", "--json", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    report = json.loads(out)
+    assert report == json.loads(json.dumps(inspect(path).as_dict()))
+    assert report["size"] == sum(tensor["size"] for tensor in report["tensors"])
+
+
+def test_the_report_for_people(tmp_path: Path, capsys: Capture) -> None:
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL), keras_version="2.3.0-tf")
+    assert main(["inspect", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out == (
+        f"path        {path}\n"
+        "kind        h5 (HDF5, model.save)\n"
+        "written by  TensorFlow 2.2: keras_version is 2.3.0-tf\n"
+        "model       Sequential 'net', 0 layers\n"
+        "tensors     1, 6 numbers, 24 bytes\n"
+        "damage      none\n"
+        "note: HDF5 has no checksums: that every array can be read is all that was checked\n"
+        "\n"
+        "model_weights/dense/kernel:0  float32  [3, 2]  24 bytes\n"
+    )
+
+
+def test_many_tensors_are_cut_off_unless_asked_for(tmp_path: Path, capsys: Capture) -> None:
+    path = an_h5(tmp_path / "m.h5")
+    with h5py.File(path, "r+") as file:
+        for i in range(50):
+            file[f"model_weights/{i:02d}"] = np.float32(i)
+    assert main(["inspect", str(path)]) == 0
+    assert "... and 11 more: --all shows them\n" in capsys.readouterr().out
+    assert main(["inspect", "--all", str(path)]) == 0
+    assert "model_weights/49" in capsys.readouterr().out
+
+
+def test_nothing_is_written(tmp_path: Path) -> None:
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    path.chmod(0o400)
+    main(["inspect", str(path)])
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+    assert [p.name for p in tmp_path.iterdir()] == ["m.h5"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("missing.h5", None, "there is no such file"),
+        ("text.txt", b"hello", "is not a checkpoint"),
+        ("c.json", b'{"class_name": "Foo", "config": {}}', "neither a model, a layer"),
+        ("d.json", b"{", "is not JSON"),
+        ("empty", b"", "is not a checkpoint"),
+    ],
+)
+def test_what_is_no_artefact(
+    name: str, content: bytes | None, why: str, tmp_path: Path, capsys: Capture
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert main(["inspect", str(tmp_path / name)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert why in err
+    assert main(["inspect", "--json", str(tmp_path / name)]) == 2
+    assert why in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_configs(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "optimizer.json"
+    adam = {"class_name": "Adam", "config": {"name": "Adam", "learning_rate": 0.5}}
+    inside = {"optimizer": adam, "loss_scale": {"class_name": "FixedLossScale", "config": {}}}
+    path.write_text(json.dumps({"class_name": "LossScaleOptimizer", "config": inside}))
+    assert main(["inspect", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "optimizer  Adam in a LossScaleOptimizer\n  config   learning_rate=0.5\n" in out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are text")
+def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.h5")
+    path.rename(odd)
+    command = [sys.executable, "-m", "keras_mp.migration", "inspect", odd]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert rb"caf\udce9.h5" in done.stdout
+
+
+PROBE = """
+import sys
+from keras_mp.migration.cli import main
+code = main(["inspect", sys.argv[1]])
+heavy = {"keras", "jax", "torch", "tensorflow", sys.argv[2]}
+sys.exit(code or bool(heavy & sys.modules.keys()))
+"""
+
+
+@pytest.mark.parametrize(("name", "loaded"), [("rich", 0), ("numpy", 1)])
+@pytest.mark.parametrize(
+    "path",
+    [s[0] for s in map(artefacts, ("ckpt.index", "model.h5", "model.keras", "saved_model")) if s],
+)
+def test_needs_neither_keras_nor_a_framework(path: Path, name: str, loaded: int) -> None:
+    command = [sys.executable, "-c", PROBE, str(path), name]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == loaded
