@@ -50,6 +50,7 @@ class Request:
         optimizer: "optimizer.json".
         tf_version: The TensorFlow that wrote the artefact.
         model_only: Whether to leave the optimizer out.
+        exact_training: As of `convert_model`.
     """
 
     path: str
@@ -58,6 +59,7 @@ class Request:
     optimizer: str | None = None
     tf_version: str | None = None
     model_only: bool = False
+    exact_training: bool = False
 
     def options(self) -> dict[str, object]:
         """Returns what the result depends on besides the artefact; files by their checksums.
@@ -66,6 +68,8 @@ class Request:
             Unreadable: A file that is named is not there.
         """
         found: dict[str, object] = {"tf_version": self.tf_version, "model_only": self.model_only}
+        if self.exact_training:
+            found["exact_training"] = True
         if self.model is not None:
             file, factory = building.split(self.model)
             found["model"] = [sources.checksum([Path(file)]), factory]
@@ -252,6 +256,7 @@ def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, type]]:
         custom_objects=classes or None,
         compile=not request.model_only,
         tf_version=request.tf_version,
+        exact_training=request.exact_training,
     )
     return loaded.model, loaded.report, classes
 
@@ -262,7 +267,7 @@ def _restore(
     from keras_mp.compat.restoring.models import load_weights
 
     if script is None:
-        model = building.model_of_config(file, request.tf_version)
+        model = building.model_of_config(file, request.tf_version, request.exact_training)
     else:
         model = building.model_of_script(script, file, factory or "")
     if request.model_only:

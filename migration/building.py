@@ -99,7 +99,7 @@ def model_of_script(module: ModuleType, file: str, factory: str) -> Any:
     return model
 
 
-def model_of_config(file: str, tf_version: str | None) -> Any:
+def model_of_config(file: str, tf_version: str | None, exact_training: bool = False) -> Any:
     """Returns the model of a `to_json()`, of then or of today.
 
     Raises:
@@ -108,7 +108,8 @@ def model_of_config(file: str, tf_version: str | None) -> Any:
     """
     import keras
 
-    config = convert_model(_json(file, "--model"), tf_version=tf_version).config
+    given = _json(file, "--model")
+    config = convert_model(given, tf_version=tf_version, exact_training=exact_training).config
     compiled = config.get("compile_config") or {}
     return keras.saving.deserialize_keras_object({**config, "compile_config": compiled})
 

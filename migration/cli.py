@@ -67,6 +67,7 @@ def _migrate(arguments: argparse.Namespace) -> int:
             as_json=arguments.json,
             kind=arguments.kind,
             tf_version=arguments.tf_version,
+            exact_training=arguments.exact_training,
         )
     from keras_mp.migration import running
 

@@ -20,7 +20,8 @@ CONVERT: dict[str, Callable[..., Converted]] = {
     "policy": configs.convert_policy,
     "training": configs.convert_training,
 }
-_OF_VERSIONS = ("model", "optimizer", "training")
+_OF_VERSIONS = ("layer", "model", "optimizer", "training")
+_OF_LAYERS = ("layer", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,10 @@ def migrate(
     as_json: bool,
     kind: str | None,
     tf_version: str | None,
+    exact_training: bool = False,
 ) -> int:
     """Converts, writes or prints configs; returns the exit status."""
-    results = [_convert(path, kind, tf_version) for path in paths]
+    results = [_convert(path, kind, tf_version, exact_training) for path in paths]
     if out is not None:
         results = [_write(results[0], out)]
     failed = any(result.error for result in results)
@@ -72,13 +74,15 @@ def migrate(
     return int(check and any(result.status == "converted" for result in results))
 
 
-def _convert(path: str, kind: str | None, tf_version: str | None) -> Result:
+def _convert(path: str, kind: str | None, tf_version: str | None, exact_training: bool) -> Result:
     try:
         config = checks.mapping(read_json(path), "$")
         kind = kind or configs.kind_of(config)
         # The others wrote the same in every version, or say which it was.
-        version = {"tf_version": tf_version} if kind in _OF_VERSIONS else {}
-        converted = CONVERT[kind](config, **version)
+        options: dict[str, object] = {"tf_version": tf_version} if kind in _OF_VERSIONS else {}
+        if kind in _OF_LAYERS:
+            options["exact_training"] = exact_training
+        converted = CONVERT[kind](config, **options)
         # A config of today is taken as it is, but JSON knows neither NaN nor Infinity.
         dumped(converted.config)
     except LegacyError as error:

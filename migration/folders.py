@@ -162,4 +162,5 @@ def _command(request: Request) -> Sequence[str]:
         if value is not None:
             command += [option, value]
     command += ["--model-only"] if request.model_only else []
+    command += ["--exact-training"] if request.exact_training else []
     return [*command, "--", request.path]

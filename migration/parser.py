@@ -69,6 +69,12 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         type=_tf_version,
         help="the TensorFlow that wrote it, such as 2.2; 2.1, 2.2 and 2.3 look the same",
     )
+    add(
+        "--exact-training",
+        action="store_true",
+        help="of models: where Keras 3 predicts the same but trains otherwise (BatchNormalization "
+        "of images, recurrent dropout), take the layers of keras_mp.compat.layers",
+    )
     of_artefacts = migrate.add_argument_group("of artefacts")
     add = of_artefacts.add_argument
     add(

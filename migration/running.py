@@ -42,6 +42,7 @@ def _outcomes(path: str, arguments: argparse.Namespace) -> list[Outcome]:
         optimizer=arguments.optimizer,
         tf_version=arguments.tf_version,
         model_only=arguments.model_only,
+        exact_training=arguments.exact_training,
     )
     try:
         if _is_folder(Path(path)):

@@ -269,6 +269,10 @@ def _config(name: str, given: Config, path: str, report: Report, nested: Nested)
         if today in result:
             raise LegacyError(where, "is there", f"so is {today}; keep one of them")
         result[today] = _member(name, key, value, where, report, nested)
+    if name in ("GRU", "GRUCell") and "reset_after" not in given:
+        why = "False: before Keras 2.1.3 there was no other"
+        report.add(at(path, "reset_after"), "defaulted", why)
+        result["reset_after"] = False
     return result
 
 
@@ -295,6 +299,9 @@ def _member(
     if key == "dtype":
         if name == "InputLayer":
             return _input_dtype(value, path)
+        if name == "Embedding" and value in ("int32", "int64"):
+            report.add(path, "rewritten", "float32: Keras 2.0 meant the dtype of the input")
+            return policies.policy("float32", path, report)
         return policies.policy(value, path, report)
     if key in ("layer", "cell"):
         if key == "cell" and isinstance(value, list):

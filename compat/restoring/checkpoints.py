@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from keras_mp.compat.checkpoints import Checkpoint
 from keras_mp.compat.checkpoints.object_graph import KEY, ObjectGraph
 from keras_mp.compat.checkpoints.optimizer_nodes import (
@@ -12,7 +14,7 @@ from keras_mp.compat.checkpoints.optimizer_nodes import (
     is_optimizer,
     keys_of,
 )
-from keras_mp.compat.restoring import objects, saver
+from keras_mp.compat.restoring import objects, orders, saver
 from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
 from keras_mp.compat.restoring.plan import Plan, Report, RestoreError, Value
 
@@ -71,11 +73,13 @@ def restore(
             raise ValueError(
                 "names= is for the files of tf.compat.v1.train.Saver; this has objects"
             )
-        _plan(plan, checkpoint, checkpoint.graph, model, optimizer, model_path, optimizer_path)
+        plan_objects(
+            plan, checkpoint, checkpoint.graph, model, optimizer, model_path, optimizer_path
+        )
     return plan.run(strict=strict)
 
 
-def _plan(
+def plan_objects(
     plan: Plan,
     checkpoint: Checkpoint,
     graph: ObjectGraph,
@@ -84,6 +88,10 @@ def _plan(
     model_path: str | None,
     optimizer_path: str | None,
 ) -> None:
+    """Plans to restore objects: a model and, if it is not None, its built optimizer.
+
+    Args are those of `restore`; what fits nothing is noted in `plan`.
+    """
     start = _model_node(plan.file, graph, model, model_path)
     found = objects.match(graph, start, model)
     taken = {KEY}
@@ -95,12 +103,13 @@ def _plan(
                 plan.assign(Value(key, checkpoint[key]), variable)
     weights = objects.weights(model)
     plan.missing += [weight.path for weight in weights if not plan.planned(weight)]
-    keys = _optimizer_keys(plan.file, graph, optimizer_path)
+    keys = optimizer_keys(plan.file, graph, optimizer_path)
     if optimizer is not None and keys is None:
         plan.missing.append(f"the state of {optimizer.name}: the file holds no optimizer")
     if optimizer is not None and keys is not None:
-        taken |= _all_keys(keys)
-        state = _state(checkpoint, graph, keys, found, weights)
+        taken |= all_keys(keys)
+        trained = orders.trainable(model) if isinstance(model, keras.layers.Layer) else weights
+        state = _state(checkpoint, graph, keys, found, trained)
         if keys.layout == "v1":
             state.slots = saver.adapted(plan, optimizer, state.slots)
         plan_optimizer(plan, optimizer, state)
@@ -126,7 +135,8 @@ def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> 
     return winners[0] if best else 0
 
 
-def _optimizer_keys(file: str, graph: ObjectGraph, path: str | None) -> OptimizerKeys | None:
+def optimizer_keys(file: str, graph: ObjectGraph, path: str | None) -> OptimizerKeys | None:
+    """Returns where the state of the optimizer at `path`, or of the only one, is; None without."""
     if path is not None:
         number = graph.find(path)
         if number is None or not is_optimizer(graph.nodes[number], graph):
@@ -150,7 +160,8 @@ def _names(graph: ObjectGraph) -> str:
     return ", ".join(graph.nodes[0].children) or "only its root"
 
 
-def _all_keys(keys: OptimizerKeys) -> set[str]:
+def all_keys(keys: OptimizerKeys) -> set[str]:
+    """Returns the keys of everything that an optimizer has in a checkpoint."""
     single = {keys.iterations, keys.loss_scale, keys.good_steps, *keys.no_state}
     several = (*keys.hypers.values(), *keys.extras.values(), *(slot.key for slot in keys.slots))
     return {key for key in single if key is not None} | set(several)
@@ -161,7 +172,7 @@ def _state(
     graph: ObjectGraph,
     keys: OptimizerKeys,
     found: dict[int, Any],
-    weights: list[Any],
+    trained: list[Any],
 ) -> OptimizerState:
     def value(key: str | None) -> Value | None:
         return None if key is None or key not in checkpoint else Value(key, checkpoint[key])
@@ -172,7 +183,7 @@ def _state(
         learning_rate=hypers.pop("learning_rate", None),
         hypers=hypers,
         product=next((value(key) for key in keys.extras.values()), None),
-        slots=list(_slots(checkpoint, graph, keys.slots, found, weights)),
+        slots=list(_slots(checkpoint, graph, keys.slots, found, trained)),
         loss_scale=value(keys.loss_scale),
         good_steps=value(keys.good_steps),
         counts_skipped_steps=keys.counts_skipped_steps,
@@ -184,7 +195,7 @@ def _slots(
     graph: ObjectGraph,
     keys: Iterable[SlotKey],
     found: dict[int, Any],
-    weights: list[Any],
+    trained: list[Any],
 ) -> Iterable[Slot]:
     by_name = {}
     for number, variable in found.items():
@@ -196,7 +207,6 @@ def _slots(
         else:
             variable = _by_full_name(slot.full_name, by_name)
             if variable is None and slot.position is not None:
-                trained = [weight for weight in weights if weight.trainable]
                 variable = trained[slot.position] if slot.position < len(trained) else None
         if variable is None:
             raise RestoreError(

@@ -13,6 +13,8 @@ from keras_mp.compat.checkpoints.object_graph import ObjectGraph
 _LAYER_WITH_WEIGHTS = "layer_with_weights-"
 # Of every Keras model in a SavedModel: lists of what is reached by attributes already.
 _AGAIN = {"variables", "trainable_variables", "regularization_losses", "keras_api", "signatures"}
+# Attributes that Keras 3 calls otherwise: of DepthwiseConv2D and Normalization.
+_RENAMED = {"depthwise_kernel": "kernel", "mean": "adapt_mean", "variance": "adapt_variance"}
 
 
 def match(graph: ObjectGraph, start: int, model: Any) -> dict[int, Any]:
@@ -74,4 +76,6 @@ def _child(ours: Any, name: str) -> Any:
         return None
     value = getattr(ours, name, None)
     kinds = (keras.Variable, keras.layers.Layer, list, tuple, dict)
+    if not isinstance(value, kinds) and name in _RENAMED:
+        value = getattr(ours, _RENAMED[name], None)
     return value if isinstance(value, kinds) else None

@@ -512,3 +512,12 @@ def test_needs_no_tensorflow_and_chooses_what_is_there(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "note: Keras runs on jax, as KERAS_BACKEND is not set" in done.stderr
     assert (tmp_path / "out.keras").exists()
+
+
+def test_exact_training_takes_the_layers_of_then(tmp_path):
+    source = legacy_cases.FIXTURES / "tf22/cnn_adam_2048_500/model.h5"
+    out = tmp_path / "model.keras"
+    assert main(["migrate", "--exact-training", str(source), "-o", str(out)]) == 0
+    layers = keras.saving.load_model(out).layers
+    (norm,) = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
+    assert type(norm).__module__ == "keras_mp.compat.layers"

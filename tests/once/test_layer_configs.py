@@ -50,9 +50,19 @@ CASES = {
         {"time_major": "dropped", "implementation": "dropped"},
     ),
     "hard_sigmoid": (
-        layer("GRU", units=2, recurrent_activation="hard_sigmoid", activation="tanh"),
-        of("layers", "GRU", units=2, recurrent_activation=HARD_SIGMOID, activation="tanh"),
+        layer("LSTM", units=2, recurrent_activation="hard_sigmoid", activation="tanh"),
+        of("layers", "LSTM", units=2, recurrent_activation=HARD_SIGMOID, activation="tanh"),
         {"recurrent_activation": "rewritten"},
+    ),
+    "a GRU of before reset_after": (
+        layer("GRU", units=2),
+        of("layers", "GRU", units=2, reset_after=False),
+        {"reset_after": "defaulted"},
+    ),
+    "an Embedding of Keras 2.0": (
+        layer("Embedding", input_dim=3, output_dim=2, dtype="int32"),
+        of("layers", "Embedding", input_dim=3, output_dim=2, dtype="float32"),
+        {"dtype": "rewritten"},
     ),
     "hard_sigmoid of 2.13": (
         layer("Activation", activation=HARD_SIGMOID | {"config": "hard_sigmoid"}),
@@ -92,7 +102,7 @@ CASES = {
     ),
     "cells": (
         layer(
-            "RNN", cell=[layer("GRUCell", units=2, implementation=1), layer("LSTMCell", units=3)]
+            "RNN", cell=[layer("LSTMCell", units=2, implementation=1), layer("LSTMCell", units=3)]
         ),
         of(
             "layers",
@@ -100,7 +110,7 @@ CASES = {
             cell=of(
                 "layers",
                 "StackedRNNCells",
-                cells=[of("layers", "GRUCell", units=2), of("layers", "LSTMCell", units=3)],
+                cells=[of("layers", "LSTMCell", units=2), of("layers", "LSTMCell", units=3)],
             ),
         ),
         {"cell[0].config.implementation": "dropped"},

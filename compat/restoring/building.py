@@ -1,0 +1,211 @@
+"""A Keras 3 model from the configs of an old file: converted, built and compiled, without weights.
+
+Nothing of a file is run: a class or function that is not of Keras comes from `custom_objects` or
+was registered, and is never imported by the name that the file gives.
+"""
+
+import contextlib
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+
+import keras_mp
+from keras_mp.compat import configs
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.checks import at, found
+from keras_mp.compat.configs import Change
+from keras_mp.compat.errors import LegacyError
+
+Json = dict[str, Any]
+Custom = Mapping[str, Any]
+
+_OWN = "a class of your own: pass custom_objects={{{name!r}: ...}}, or register it before"
+_OWN_FUNCTION = (
+    "a function of your own: pass custom_objects={{{name!r}: ...}}; where it is only a loss or a "
+    "metric, compile=False loads the model without"
+)
+SPARSE = (
+    "the optimizer's rule for sparse gradients, which embeddings had, is kept: sparse_variables={}"
+)
+
+
+def parsed(text: str | bytes, file: str, where: str) -> Json:
+    """Returns a JSON object of a file.
+
+    Raises:
+        Unreadable: It is none.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise Unreadable(file, where, "is nested too deeply") from None
+    except ValueError as error:
+        raise Unreadable(file, where, f"is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise Unreadable(file, where, f"{found(value)}, not an object")
+    return value
+
+
+def version_of(keras_version: str | None, optimizer: object) -> str | None:
+    """Returns the TensorFlow that wrote a file, as far as it matters; None where nothing tells.
+
+    Args:
+        keras_version: What Keras wrote of itself.
+        optimizer: The config of the optimizer.
+
+    >>> version_of("2.3.0-tf", None), version_of("2.13.1", None), version_of("2.2.4", None)
+    ('2.2', '2.13', None)
+    """
+    if keras_version is None:
+        return None
+    text = json.dumps(optimizer)
+    if keras_version == "2.2.4-tf":  # of TF 1.15, too, which could not write a loss scaler
+        return "2.1" if '"loss_scale"' in text else None
+    if keras_version == "2.3.0-tf":
+        return "2.2"
+    if keras_version == "2.4.0":
+        return "2.4" if "inner_optimizer" in text or "OptimizerV1" in text else "2.3"
+    match = re.match(r"(2\.[0-9]{1,3})\.[0-9]+", keras_version)
+    is_later = match is not None and tuple(map(int, match[1].split("."))) >= (2, 5)
+    return match[1] if match is not None and is_later else None
+
+
+def is_keras_3(keras_version: object) -> bool:
+    """Returns whether Keras 3 wrote a file."""
+    match = re.match(r"([0-9]{1,3})\.", keras_version) if isinstance(keras_version, str) else None
+    return match is not None and int(match[1]) >= 3
+
+
+def model(
+    file: str, config: Json, custom_objects: Custom, *, safe_mode: bool, policy: object = None
+) -> Any:
+    """Returns the model of a converted config.
+
+    Args:
+        file: For errors.
+        config: What `convert_model` returned, without "compile_config".
+        custom_objects: Name -> class or function.
+        safe_mode: As of `keras.saving.load_model`.
+        policy: A dtype policy for what the model makes in its constructor; None for the global one.
+
+    Raises:
+        LegacyError: A class of one's own is not known.
+        Unreadable: Keras cannot make the model.
+    """
+    config = _resolved(copy.deepcopy(config), "$", custom_objects)
+    scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
+    with scope, telling(file, "the model's config"):
+        made = keras.saving.deserialize_keras_object(
+            config, custom_objects=dict(custom_objects), safe_mode=safe_mode
+        )
+    if not isinstance(made, keras.Model):
+        raise Unreadable(file, "the model's config", f"is of a {type(made).__name__}, not a model")
+    return made
+
+
+def call(file: str, made: Any, arguments: tuple[Any, ...] | None, policy: object = None) -> None:
+    """Builds a model that has no config, by calling it.
+
+    Raises:
+        Unreadable: The file does not say with what, or it fails.
+    """
+    if made.built and made.weights:
+        return
+    if arguments is None:
+        why = (
+            f"does not say with what {type(made).__name__} is called: build it in code, compile "
+            "it, and keras_mp.compat.restore fills it from this file"
+        )
+        raise Unreadable(file, "", why)
+    scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
+    with scope, telling(file, f"a call of {type(made).__name__}"):
+        made(*arguments)
+
+
+def compile_model(file: str, made: Any, training: Json, custom_objects: Custom) -> None:
+    """Compiles a model by a converted training config, with just the optimizer that is there."""
+    training = _resolved(copy.deepcopy(training), "$", custom_objects)
+    training["auto_scale_loss"] = False  # a loss scale of then is in the optimizer
+    with telling(file, "the training config"), keras.saving.custom_object_scope(custom_objects):
+        made.compile_from_config(training)
+        if made.optimizer is not None and not made.optimizer.built:
+            made.optimizer.build(made.trainable_variables)
+
+
+def with_sparse_rule(
+    training: Json, given: object, made: Any, tf_version: str | None
+) -> tuple[Json, list[Change]]:
+    """Returns a converted training config whose optimizer knows which variables are embeddings.
+
+    Args:
+        training: The converted one.
+        given: The old config of the optimizer.
+        made: The model.
+        tf_version: As in `convert_optimizer`.
+    """
+    today = training.get("optimizer")
+    patterns = [
+        f"^{re.escape(layer.embeddings.path)}$"
+        for layer in made._flatten_layers()
+        if isinstance(layer, keras.layers.Embedding) and layer.embeddings.trainable
+    ]
+    if not patterns or not isinstance(given, Mapping) or not isinstance(today, Mapping):
+        return training, []
+    is_wrapped = today.get("registered_name") == "keras_mp>LossScaleOptimizer"
+    if is_wrapped and not str(given.get("class_name")).lower().startswith("lossscale"):
+        inside = {"inner_optimizer": given, "dynamic": True}
+        given = {"class_name": "LossScaleOptimizer", "config": inside}
+    done = configs.convert_optimizer(given, tf_version=tf_version, sparse_variables=patterns)
+    if done.config == today:
+        return training, []
+    what = SPARSE.format(patterns)
+    change = Change("$.optimizer", "defaulted", what, matters=False)
+    return {**training, "optimizer": done.config}, [change]
+
+
+def _resolved(value: Any, path: str, custom_objects: Custom) -> Any:
+    """Returns a config that imports nothing: each class is of Keras, given, or registered."""
+    if isinstance(value, list):
+        return [_resolved(item, f"{path}[{i}]", custom_objects) for i, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    value = {key: _resolved(item, at(path, key), custom_objects) for key, item in value.items()}
+    name, module = value.get("class_name"), value.get("module")
+    if not isinstance(name, str) or "module" not in value:
+        return value
+    if module == "builtins":
+        function = value.get("config")
+        if name != "function" or not isinstance(function, str):
+            return value
+        if not _known(function, custom_objects):
+            why = _OWN_FUNCTION.format(name=function)
+            raise LegacyError(f"{path}.config", found(function), why)
+        return value
+    registered = value.get("registered_name")
+    for known in (registered, name):
+        if isinstance(known, str) and _known(known, custom_objects):
+            return value | {"registered_name": known, "module": None}
+    if isinstance(module, str) and (module == "keras" or module.startswith("keras.")):
+        return value
+    raise LegacyError(f"{path}.class_name", found(name), _OWN.format(name=name))
+
+
+def _known(name: str, custom_objects: Custom) -> bool:
+    return keras.saving.get_registered_object(name, custom_objects=custom_objects) is not None
+
+
+@contextlib.contextmanager
+def telling(file: str, where: str) -> Iterator[None]:
+    """Says which file and what of it made Keras, or a class of the user's, raise."""
+    try:
+        yield
+    except (LegacyError, Unreadable):
+        raise
+    except Exception as error:
+        text = next((line for line in str(error).splitlines() if line.strip()), "")
+        why = f"{type(error).__name__}: {text.strip()[:300]}"
+        raise Unreadable(file, where, why) from error

@@ -1,0 +1,310 @@
+"""The classic HDF5 files of Keras: `model.save("x.h5")`, `model.save_weights("x.h5")`.
+
+Layers and weights have names there. Groups come in alphabetical order, so only the lists of names
+tell the order in which Keras went through them.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.restoring import orders, recurrent
+from keras_mp.compat.restoring.hdf5_reading import Folder
+from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
+from keras_mp.compat.restoring.plan import Plan, RestoreError, Value
+
+_OWN = "top_level_model_weights"
+NO_SCALE = (
+    "HDF5 files hold neither the current loss scale nor its counter: the scale starts anew at its "
+    "initial value. A checkpoint or a SavedModel of the same training holds both"
+)
+NO_OPTIMIZER = (
+    "the file holds no state of the optimizer: it had taken no step, or it was one of "
+    "optimizers.experimental of TF 2.10, whose state HDF5 files do not have; it starts anew"
+)
+NO_OWN = (
+    "HDF5 files of TF 2.7 and before hold no weights that are the model's own, outside of its "
+    "layers; kept as they are: "
+)
+NO_PRODUCT = (
+    "the file does not hold the product of Nadam's momenta; it was computed anew from the step "
+    "count, as fit() came to it: less than 1e-6 after twenty steps"
+)
+NO_COUNT = (
+    "how many samples a Normalization layer had seen is not taken: Keras 3 has no such count, its "
+    "adapt() starts anew"
+)
+NO_STEPS = (
+    "RMSprop, Adagrad and Adadelta of Keras 2.2 and before, without TensorFlow's, did not save the "
+    "step count, which stays 0; it matters where there is decay"
+)
+_STEP = re.compile(r"(iter|iteration|iterations)(_[0-9]+)?")
+_PRODUCT = re.compile(r"(momentum_cache|m_schedule)(_[0-9]+)?")
+# Up to Keras 2.0.8, without TensorFlow's, optimizers went through the variables by their names.
+_BY_NAME = re.compile(r"2\.0\.[0-8]")
+
+
+def is_classic(root: Folder) -> bool:
+    """Returns whether a file is of the classic layout."""
+    return "model_weights" in root or root.texts("layer_names") is not None
+
+
+def weights_of(root: Folder) -> Folder:
+    """Returns the group that has `layer_names`."""
+    return root.folder("model_weights") if "model_weights" in root else root
+
+
+Named = dict[str, list[Any]]
+
+
+def plan_weights(plan: Plan, group: Folder, model: Any) -> Named:
+    """Plans to give a model the weights of a group with `layer_names`.
+
+    Layers are found by their names, or one after another where the names of a model without config
+    are others; weights in a layer by the ends of their names where each is there once, else in the
+    order of Keras 2.
+
+    Returns:
+        Name of a weight in Keras 2 -> the variables that had it.
+    """
+    named: Named = {}
+    for layer, name in _layers(plan, group, model):
+        inside = group.folder(name)
+        names = inside.texts("weight_names")
+        if names is None:
+            raise Unreadable(group.file, inside.path, "has no attribute weight_names")
+        mine = orders.own(model) if layer is model else orders.weights(layer)
+        for variable, value, old in _weights(plan, inside, names, layer, mine):
+            plan.assign(value, variable)
+            for each in old:
+                named.setdefault(_bare(each), []).append(variable)
+    for weight in model.weights:
+        if not plan.planned(weight):
+            if _OWN not in group and any(weight is variable for variable in orders.own(model)):
+                plan.lose(NO_OWN + weight.path)
+            else:
+                plan.missing.append(weight.path)
+    return named
+
+
+def _layers(plan: Plan, group: Folder, model: Any) -> list[tuple[Any, str]]:
+    """Returns (layer, name of its group), for all layers with weights."""
+    names = group.texts("layer_names")
+    if names is None:
+        raise Unreadable(group.file, group.path, "has no attribute layer_names")
+    filled = [name for name in names if _count(group, name)]
+    layers = {layer.name: layer for layer in model.layers if layer.weights}
+    todays = {name: name.replace("/", "_") for name in filled}
+    found = [(layers[todays[name]], name) for name in filled if todays[name] in layers]
+    if len(found) < len(filled) and len(layers) == len(filled):
+        found = list(zip(layers.values(), filled, strict=True))
+    elif len(found) < len(filled):
+        there = {name for _, name in found}
+        plan.unused += [group.at(name) for name in filled if name not in there]
+    if _OWN in group and _count(group, _OWN):
+        found.append((model, _OWN))
+    return found
+
+
+def _count(group: Folder, name: str) -> int:
+    return len(group.folder(name).texts("weight_names") or ())
+
+
+def _weights(
+    plan: Plan, inside: Folder, names: list[str], layer: Any, mine: list[Any]
+) -> list[tuple[Any, Value, tuple[str, ...]]]:
+    """Returns (variable, its value, names that it had)."""
+    if len(names) > len(mine):
+        names = _without_counts(plan, inside, names, layer)
+    shapes = [inside.shape(name) for name in names]
+    converted = recurrent.of_cudnn(layer, shapes)
+    if converted is not None:
+        arrays = [Value(inside.at(name), inside.array(name)) for name in names]
+        values = converted([value.array for value in arrays])
+        source = f"{inside.path} (CuDNN's layout)"
+        return [(v, Value(source, a), ()) for v, a in zip(mine, values, strict=True)]
+    if len(names) != len(mine):
+        raise RestoreError(
+            plan.file,
+            [f"{inside.path}: {len(names)} weights ({', '.join(names)})"],
+            [f"{variable.path}: one of {len(mine)}" for variable in mine],
+        )
+    ends = [_bare(name).rpartition("/")[2] for name in names]
+    by_end = {variable.name: variable for variable in mine}
+    if len(by_end) == len(mine) and set(by_end) == set(ends):
+        mine = [by_end[end] for end in ends]
+    found: list[tuple[Any, Value, tuple[str, ...]]] = []
+    for name, shape, variable in zip(names, shapes, mine, strict=True):
+        if shape != tuple(variable.shape):
+            what = f"{inside.at(name)}: {shape} in the file, {tuple(variable.shape)} in the model"
+            raise RestoreError(plan.file, [what], [variable.path])
+        found.append((variable, Value(inside.at(name), inside.array(name)), (name,)))
+    return found
+
+
+def _without_counts(plan: Plan, inside: Folder, names: list[str], layer: Any) -> list[str]:
+    """Returns the names of weights without the counts of Normalization layers."""
+    if not any(isinstance(each, keras.layers.Normalization) for each in layer._flatten_layers()):
+        return names
+    plan.note(NO_COUNT)
+    return [n for n in names if not (_bare(n).endswith("count") and inside.shape(n) == ())]
+
+
+def plan_state(
+    plan: Plan, root: Folder, model: Any, optimizer: Any, named: Named, *, has_config: bool = True
+) -> None:
+    """Plans to give an optimizer the state that is in `optimizer_weights`.
+
+    Args:
+        plan: Gets it.
+        root: The file.
+        model: Its model.
+        optimizer: Made from the config of the file, built.
+        named: What `plan_weights` returned.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if getattr(optimizer, "dynamic", False):
+        plan.lose(NO_SCALE)
+    names = None
+    if "optimizer_weights" in root:
+        group = root.folder("optimizer_weights")
+        names = group.texts("weight_names")
+    if not names:
+        plan.lose(NO_OPTIMIZER)
+        return
+    state = OptimizerState(has_config=has_config)
+    slots = []
+    for name in names:
+        end = _bare(name).rpartition("/")[2]
+        if _STEP.fullmatch(end) and group.shape(name) == () and state.iterations is None:
+            state.iterations = Value(group.at(name), group.array(name))
+        elif _PRODUCT.fullmatch(end) and group.shape(name) == ():
+            state.product = Value(group.at(name), group.array(name))
+        else:
+            slots.append(name)
+    trained = _trained(named, model)
+    pairs: list[tuple[str, Any]] | None
+    if _bare(names[0]) == "iteration":
+        pairs = orders.new_slots(inner, trained)
+        nadam_product(plan, inner, state, len(trained))
+    else:
+        pairs = _by_name(slots, named) or _by_order(group, inner, slots, named, trained)
+        if state.iterations is None:
+            state.iterations = Value("not in the file", np.zeros((), "int64"))
+            plan.lose(NO_STEPS)
+    if pairs is None or len(pairs) != len(slots):
+        plan.unused += [group.at(name) for name in slots]
+    else:
+        state.slots = _slots(plan, group, inner, slots, pairs)
+    plan_optimizer(plan, optimizer, state)
+
+
+def _slots(
+    plan: Plan, group: Folder, inner: Any, names: list[str], pairs: list[tuple[str, Any]]
+) -> list[Slot]:
+    found = []
+    for name, (slot, variable) in zip(names, pairs, strict=True):
+        shape = group.shape(name)
+        if slot == "vhat" and not inner.amsgrad:
+            continue  # a stand-in of one element, of Keras 2.1 and 2.2
+        if shape != tuple(variable.shape):
+            what = f"{group.at(name)}: {shape} in the file, {tuple(variable.shape)} in the model"
+            raise RestoreError(plan.file, [what], [f"slot {slot} of {variable.path}"])
+        found.append(Slot(slot, variable, Value(group.at(name), group.array(name))))
+    return found
+
+
+def _by_name(slots: list[str], named: Named) -> list[tuple[str, Any]] | None:
+    """Returns (slot, variable) of "cond_1/Adam/dense/kernel/m:0"; None if a name is no such one.
+
+    What comes before the name of the variable is not looked at: it is the name of the optimizer,
+    which may be any.
+    """
+    found = []
+    taken: dict[tuple[str, str], int] = {}
+    for name in slots:
+        owner, _, slot = _bare(name).rpartition("/")
+        known = _longest(owner, named)
+        if known is None:
+            return None
+        # Two layers in different models may have the same name: then in their order.
+        number = taken[slot, owner] = taken.get((slot, owner), -1) + 1
+        if number >= len(named[known]):
+            return None
+        found.append((slot, named[known][number]))
+    return found
+
+
+def _longest(owner: str, named: Mapping[str, object]) -> str | None:
+    parts = owner.split("/")
+    ends = ("/".join(parts[start:]) for start in range(len(parts)))
+    return next((end for end in ends if end in named), None)
+
+
+def _by_order(
+    group: Folder, inner: Any, slots: list[str], named: Named, trained: list[Any]
+) -> list[tuple[str, Any]] | None:
+    """Returns (slot, variable) of "training/Adam/Variable_12:0", by places and shapes.
+
+    Without TensorFlow's, Keras gave slots no names that say what they belong to.
+    """
+    shapes = [group.shape(name) for name in slots]
+    by_name = [v for name in sorted(named, key=lambda n: f"{n}:0") for v in named[name]]
+    by_name = [variable for variable in by_name if variable.trainable]
+    orders_tried = [trained, by_name]
+    if _BY_NAME.fullmatch(group.root.text("keras_version") or ""):
+        orders_tried.reverse()
+    for variables in orders_tried:
+        pairs = orders.old_slots(inner, variables, len(slots))
+        if pairs is not None and all(
+            shape == tuple(variable.shape) or slot == "vhat"
+            for shape, (slot, variable) in zip(shapes, pairs, strict=True)
+        ):
+            return pairs
+    return None
+
+
+def _trained(named: Named, model: Any) -> list[Any]:
+    """Returns what was trained, in the order of the file; in the model's if the file has less."""
+    variables = [variable for several in named.values() for variable in several]
+    trained = [variable for variable in variables if variable.trainable]
+    ordered = orders.trainable(model)
+    is_all = {id(variable) for variable in trained} == {id(variable) for variable in ordered}
+    return trained if is_all and not orders.own(model) else ordered
+
+
+def nadam_product(plan: Plan, inner: Any, state: OptimizerState, count: int) -> None:
+    """Computes the product of Nadam's momenta, which no file of TF 2.11 and later holds.
+
+    fit() multiplied it at every step once for each variable, not once in all (the counter that was
+    to prevent it is a Python number, and was traced), so after a few steps it is next to nothing.
+
+    Args:
+        plan: Gets a note.
+        inner: The optimizer.
+        state: Its state; gets the product.
+        count: How many variables were trained.
+    """
+    if state.iterations is None or not any(c.__name__ == "Nadam" for c in type(inner).__mro__):
+        return
+    product, step = np.float32(1), 1
+    while product and step <= int(state.iterations.array):
+        product *= np.float32((inner.beta_1 * (1.0 - 0.5 * 0.96**step)) ** count)
+        step += 1
+    state.product = Value("computed from the step count", np.asarray(product, "float32"))
+    plan.lose(NO_PRODUCT)
+
+
+def _bare(name: str) -> str:
+    return name.removesuffix(":0")
+
+
+def finish(model: Any) -> None:
+    """Lets layers that compute with statistics, such as Normalization, take what was assigned."""
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.Normalization):
+            layer.finalize_state()

@@ -1,0 +1,183 @@
+"""Reading an HDF5 file that nobody vouches for: texts, lists of names and arrays.
+
+Nothing outside of the file is read, whatever its links say, and no array before its shape is known
+to be the wanted one.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.restoring.plan import Array
+
+# Of h5py, on damaged files.
+FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, MemoryError)
+_MOST_NAMES = 1 << 20
+_ELSEWHERE = "is a link, which is not followed"
+
+
+class Folder:
+    """A group of an HDF5 file.
+
+    Args:
+        file: What to call the file in errors.
+        path: Of the group in it; empty for the root.
+        group: The `h5py.Group`.
+        root: The root; None where this is it.
+    """
+
+    def __init__(self, file: str, path: str, group: Any, root: "Folder | None" = None) -> None:
+        self.file = file
+        self.path = path
+        self.root = self if root is None else root
+        self._group = group
+
+    def __contains__(self, name: str) -> bool:
+        with self._reading(name):
+            return name in self._group
+
+    def names(self) -> list[str]:
+        """Returns what is right inside."""
+        with self._reading(""):
+            return [str(name) for name in self._group]
+
+    def folder(self, name: str) -> "Folder":
+        """Returns a group inside.
+
+        Raises:
+            Unreadable: It is not there, or no group.
+        """
+        import h5py
+
+        found = self._member(name)
+        if not isinstance(found, h5py.Group):
+            raise Unreadable(self.file, self.at(name), "is no group")
+        return Folder(self.file, self.at(name), found, self.root)
+
+    def is_folder(self, name: str) -> bool:
+        """Returns whether what is right inside under a name is a group."""
+        import h5py
+
+        with self._reading(name):
+            return self._group.get(name, getclass=True) is h5py.Group
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of an array, without reading it."""
+        with self._reading(name):
+            return tuple(map(int, self._dataset(name).shape))
+
+    def array(self, name: str) -> Array:
+        """Returns an array.
+
+        Raises:
+            Unreadable: It is damaged, or not of numbers.
+        """
+        dataset = self._dataset(name)
+        with self._reading(name):
+            if dataset.dtype.kind not in "biuf":
+                raise Unreadable(self.file, self.at(name), f"is of the dtype {dataset.dtype}")
+            size = int(np.prod(dataset.shape, dtype="float64")) * dataset.dtype.itemsize
+            if size > (1 << 24) and dataset.id.get_storage_size() < size // 1000:
+                raise Unreadable(self.file, self.at(name), f"claims {size} bytes and has fewer")
+            return np.asarray(dataset[()])
+
+    def text(self, name: str) -> str | None:
+        """Returns an attribute that is text; None if there is no such attribute."""
+        with self._reading(f"attribute {name}"):
+            value = self._group.attrs.get(name)
+            value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, bytes):
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                raise Unreadable(self.file, self.at(f"attribute {name}"), "is not UTF-8") from None
+        if value is not None and not isinstance(value, str):
+            raise Unreadable(self.file, self.at(f"attribute {name}"), "is not text")
+        return value
+
+    def texts(self, name: str) -> list[str] | None:
+        """Returns an attribute that is a list of text, also where Keras cut it into several."""
+        parts = [name]
+        with self._reading(f"attribute {name}"):
+            attributes = self._group.attrs
+            if name not in attributes:
+                if f"{name}0" not in attributes:
+                    return None
+                parts = [f"{name}{i}" for i in range(len(attributes)) if f"{name}{i}" in attributes]
+            values = [item for part in parts for item in np.ravel(attributes[part]).tolist()]
+        if len(values) > _MOST_NAMES:
+            raise Unreadable(self.file, self.at(f"attribute {name}"), f"has {len(values)} names")
+        found = []
+        for value in values:
+            if not isinstance(value, str | bytes):
+                where = self.at(f"attribute {name}")
+                raise Unreadable(self.file, where, "is not a list of names")
+            found.append(value if isinstance(value, str) else value.decode("utf-8", "replace"))
+        return found
+
+    def at(self, name: str) -> str:
+        """Returns the path of something inside."""
+        return f"{self.path}/{name}" if self.path else name
+
+    def _dataset(self, name: str) -> Any:
+        import h5py
+
+        found = self._member(name)
+        if not isinstance(found, h5py.Dataset):
+            raise Unreadable(self.file, self.at(name), "is no array")
+        with self._reading(name):
+            if found.is_virtual or found.external:
+                raise Unreadable(self.file, self.at(name), "lies in another file")
+        return found
+
+    def _member(self, name: str) -> Any:
+        import h5py
+
+        here = self._group
+        with self._reading(name):
+            for part in name.split("/"):
+                if not isinstance(here, h5py.Group) or part in ("", ".", "..") or part not in here:
+                    raise Unreadable(self.file, self.at(name), "is not there")
+                if not isinstance(here.get(part, getlink=True), h5py.HardLink):
+                    raise Unreadable(self.file, self.at(name), _ELSEWHERE)
+                here = here[part]
+        return here
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Unreadable:
+            raise
+        except FAILURES as error:
+            raise Unreadable(self.file, self.at(name), _reason(error)) from None
+
+
+@contextmanager
+def opened(file: str | Path | BinaryIO, shown: str) -> Iterator[Folder]:
+    """Opens an HDF5 file for reading.
+
+    Args:
+        file: Its path, or the file itself, which was opened.
+        shown: What to call it in errors.
+
+    Raises:
+        Unreadable: It is not one.
+    """
+    import h5py
+
+    try:
+        root = h5py.File(file, "r")
+    except FAILURES as error:
+        raise Unreadable(shown, "", f"cannot be opened as HDF5: {_reason(error)}") from None
+    with root:
+        yield Folder(shown, "", root)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error.args[0]) if error.args else type(error).__name__
+    return " ".join(text.split())[:200]

@@ -1,0 +1,248 @@
+"""`.keras` archives of TF 2.13 to 2.15, and the `.weights.h5` of TF 2.12 to 2.15 that is in them.
+
+No variable has a name there. Layers are found by the attributes that lead to them, and in lists by
+their class and number; variables by their position in the layer.
+"""
+
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.restoring import hdf5, orders
+from keras_mp.compat.restoring.hdf5_reading import Folder, opened
+from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
+from keras_mp.compat.restoring.plan import Plan, RestoreError, Value
+
+CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
+NO_SCALE = (
+    ".keras and .weights.h5 files of TF 2.12 to 2.15 hold neither the current loss scale nor its "
+    "counter: the scale starts anew at its initial value. A checkpoint or a SavedModel of the same "
+    "training holds both"
+)
+NO_OPTIMIZER = (
+    "the file holds no state of the optimizer: .keras and .weights.h5 files of TF 2.12 to 2.15 "
+    "have none of an optimizer of tf.keras.optimizers.legacy, nor of one that had taken no step. "
+    "It starts anew; a checkpoint or a SavedModel of the same training has it"
+)
+OF_KERAS_3 = "the optimizer's state is in the form of Keras 3: use model.load_weights"
+# Lists of all layers of a model: in TF 2.12 to 2.14, and later.
+_LISTS = ("_layer_checkpoint_dependencies", "layers")
+_NO_STATE = ("optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss")
+_FAILURES = (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError, EOFError)
+# Keras does not compress; who did so afterwards gains little with trained weights.
+_MOST_CONFIG, _MOST_RATIO = 1 << 28, 100
+
+
+class Archive:
+    """A `.keras` archive, whose members are read within bounds and never written to disk.
+
+    Args:
+        path: Of the file.
+
+    Raises:
+        Unreadable: It is damaged, or no archive of Keras.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                self._sizes = {info.filename: info for info in archive.infolist()}
+        except _FAILURES as error:
+            raise Unreadable(self.path, "", f"cannot be opened: {error}") from None
+        if CONFIG not in self._sizes:
+            raise Unreadable(self.path, CONFIG, "is not in this archive, so it is none of Keras")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._sizes
+
+    def read(self, name: str, most: int = _MOST_CONFIG) -> bytes:
+        """Returns a member.
+
+        Raises:
+            Unreadable: It is not there, damaged, or larger than it can be.
+        """
+        info = self._sizes.get(name)
+        if info is None:
+            raise Unreadable(self.path, name, "is not in this archive")
+        if info.file_size > min(most, _MOST_RATIO * info.compress_size + (1 << 20)):
+            raise Unreadable(self.path, name, f"claims {info.file_size} bytes, which is too much")
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                return archive.read(name)
+        except _FAILURES as error:
+            raise Unreadable(self.path, name, str(error)) from None
+
+    @contextmanager
+    def weights(self) -> Iterator[Folder]:
+        """Opens the weights."""
+        content = self.read(WEIGHTS, most=1 << 62)
+        with opened(BytesIO(content), f"{self.path}/{WEIGHTS}") as root:
+            yield root
+
+
+def is_v3(root: Folder) -> bool:
+    """Returns whether an HDF5 file is of the layout of TF 2.12 and later."""
+    return "vars" in root
+
+
+def plan_weights(plan: Plan, root: Folder, model: Any) -> None:
+    """Plans to give a model the weights of a `model.weights.h5`."""
+    for folder, layer in _walk(plan, root, model):
+        variables = orders.own(layer)
+        _plan_own(plan, folder.folder("vars"), layer, variables)
+    plan.missing += [weight.path for weight in model.weights if not plan.planned(weight)]
+
+
+def _walk(plan: Plan, root: Folder, model: Any) -> Iterable[tuple[Folder, Any]]:
+    """Yields each group that has variables, and the layer that they belong to."""
+    waiting: list[tuple[Folder, Any]] = [(root, model)]
+    while waiting:
+        folder, ours = waiting.pop()
+        names = folder.names()
+        if "vars" in names and folder.folder("vars").names():
+            if isinstance(ours, keras.layers.Layer):
+                yield folder, ours
+            else:
+                plan.unused.append(folder.at("vars"))
+        for name in names:
+            if name == "vars" or (folder is root and name in _NO_STATE):
+                continue
+            if not folder.is_folder(name):
+                plan.unused.append(folder.at(name))
+                continue
+            theirs = _child(ours, name)
+            inside = folder.folder(name)
+            if theirs is not None:
+                waiting.append((inside, theirs))
+            else:
+                plan.unused += _filled(inside)
+
+
+def _filled(folder: Folder) -> Iterator[str]:
+    for name in folder.names():
+        if folder.is_folder(name):
+            yield from _filled(folder.folder(name))
+        else:
+            yield folder.at(name)
+
+
+def _child(ours: Any, name: str) -> Any:
+    if isinstance(ours, dict):
+        return ours.get(name)
+    if not isinstance(ours, keras.layers.Layer):
+        return None
+    if name in _LISTS:
+        layers = ours.layers if isinstance(ours, keras.Model) else orders.children(ours)
+        return _by_class(layers, twice=name == _LISTS[0])
+    value = getattr(ours, name, None)
+    if isinstance(value, keras.layers.Layer):
+        return value
+    if isinstance(value, dict):
+        value = list(value.values())
+    return _by_class(value, twice=False) if isinstance(value, list | tuple) else None
+
+
+def _by_class(layers: Iterable[Any], *, twice: bool) -> dict[str, Any]:
+    """Returns the layers of a list by what Keras called them: class and number.
+
+    Args:
+        layers: The list.
+        twice: Whether the list had each layer with weights twice, and so used up two numbers, as
+            `_layer_checkpoint_dependencies` did.
+
+    >>> dense = [keras.layers.Dense(1, name=name) for name in "ab"]
+    >>> [layer.build((None, 1)) for layer in dense]
+    [None, None]
+    >>> {key: layer.name for key, layer in _by_class(dense, twice=True).items()}
+    {'dense': 'a', 'dense_2': 'b'}
+    """
+    found: dict[str, Any] = {}
+    used: dict[str, int] = {}
+    for layer in layers:
+        if isinstance(layer, keras.layers.Layer):
+            name = snake_case(type(layer).__name__)
+            number = used[name] = used.get(name, -1) + 1
+            found[f"{name}_{number}" if number else name] = layer
+            if twice and layer.weights:
+                used[name] += 1
+    return found
+
+
+def snake_case(name: str) -> str:
+    """Returns what Keras called a layer of a class.
+
+    >>> snake_case("ReLU"), snake_case("Conv2D"), snake_case("LSTM")
+    ('re_lu', 'conv2d', 'lstm')
+    """
+    name = re.sub(r"\W+", "", name)
+    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def _plan_own(plan: Plan, group: Folder, layer: Any, variables: list[Any]) -> None:
+    names = group.names()
+    if isinstance(layer, keras.layers.Normalization) and len(names) == len(variables) + 1:
+        plan.note(hdf5.NO_COUNT)
+        names.remove(max(names))
+    if sorted(names) != sorted(str(i) for i in range(len(variables))):
+        raise RestoreError(
+            plan.file,
+            [f"{group.path}: {len(names)} variables"],
+            [f"{layer.path}: {', '.join(v.name for v in variables) or 'it has none'}"],
+        )
+    for i, variable in enumerate(variables):
+        if not plan.planned(variable):
+            plan.assign(_value(plan, group, str(i), variable.shape, variable.path), variable)
+
+
+def _value(plan: Plan, group: Folder, name: str, shape: Any, target: str) -> Value:
+    there = group.shape(name)
+    if there != tuple(shape):
+        what = f"{group.at(name)}: {there} in the file, {tuple(shape)} in the model"
+        raise RestoreError(plan.file, [what], [target])
+    return Value(group.at(name), group.array(name))
+
+
+def plan_state(
+    plan: Plan, root: Folder, model: Any, optimizer: Any, *, has_config: bool = True
+) -> None:
+    """Plans to give an optimizer the state in `optimizer/vars`.
+
+    Under a loss scaler TensorFlow wrote it a second time, in a group inside, which is not read.
+    """
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if getattr(optimizer, "dynamic", False):
+        plan.lose(NO_SCALE)
+    if "optimizer" not in root or "vars" not in (outer := root.folder("optimizer")):
+        plan.lose(NO_OPTIMIZER)
+        return
+    group = outer.folder("vars")
+    names = sorted(group.names(), key=lambda name: (len(name), name))
+    if not names:
+        plan.lose(NO_OPTIMIZER)
+        return
+    if names != [str(i) for i in range(len(names))]:
+        raise Unreadable(plan.file, group.path, "is no list of variables")
+    trained = orders.trainable(model)
+    if len(names) > 1 and group.shape("1") == () and trained and tuple(trained[0].shape) != ():
+        raise RestoreError(plan.file, [f"{group.path}: {OF_KERAS_3}"], [])
+    state = OptimizerState(has_config=has_config)
+    state.iterations = _value(plan, group, "0", (), "iterations")
+    pairs = orders.new_slots(inner, trained)
+    if pairs is None or len(pairs) != len(names) - 1:
+        plan.unused += [group.at(name) for name in names[1:]]
+    else:
+        for name, (slot, variable) in zip(names[1:], pairs, strict=True):
+            where = f"slot {slot} of {variable.path}"
+            value = _value(plan, group, name, variable.shape, where)
+            state.slots.append(Slot(slot, variable, value))
+    hdf5.nadam_product(plan, inner, state, len(trained))
+    plan_optimizer(plan, optimizer, state)

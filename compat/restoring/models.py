@@ -1,0 +1,362 @@
+"""`load_model`: models that TF 1.15 to 2.15 saved, with the state of their training.
+
+Plans everything before anything is assigned; what a kind of file does not hold is in the report.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_mp.compat import configs
+from keras_mp.compat.artefacts import Kind, kind_of
+from keras_mp.compat.checkpoints import Checkpoint, Unreadable
+from keras_mp.compat.configs import Change
+from keras_mp.compat.restoring import (
+    building,
+    checkpoints,
+    hdf5,
+    hdf5_reading,
+    keras_archives,
+    saved_models,
+)
+from keras_mp.compat.restoring.building import Json
+from keras_mp.compat.restoring.plan import Plan, Report
+
+NO_STATE = (
+    "the file holds no state of an optimizer: none was saved, or it had taken no step; it starts "
+    "anew"
+)
+WEIGHTS_ONLY = "holds weights only: build the model, and call keras_mp.compat.load_weights"
+NOTHING = "holds no model of Keras, nor weights (a save that failed leaves such a file)"
+NOT_COMPILED = "the file holds no training config: the model is not compiled"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model, and how it came about.
+
+    Attributes:
+        model: The Keras 3 model.
+        report: What went where, what the file does not hold, and what of its config is otherwise.
+        kind: Of the file.
+    """
+
+    model: Any
+    report: Report
+    kind: Kind
+
+
+def load_model(
+    path: str | Path,
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+    compile: bool = True,
+    strict: bool = True,
+    tf_version: str | None = None,
+    exact_training: bool = False,
+) -> Any:
+    """Returns the model of `model.save` of TF 1.15 to 2.15, without TensorFlow.
+
+    HDF5 (`.h5`, and `.keras` up to TF 2.12), SavedModel, and `.keras` archives; what Keras 3 wrote
+    is given to `keras.saving.load_model`. Weights, slots, step count, loss scale and its counter
+    are restored bit for bit as far as the file holds them: a SavedModel holds all of them, the
+    others never the current loss scale and its counter. `load` returns the report with it.
+
+    Args:
+        path: The file, or the folder of a SavedModel.
+        custom_objects: Name -> class or function, of what is not Keras's own.
+        safe_mode: As of `keras.saving.load_model`. A Lambda of then is refused in any case: its
+            code is bytecode of another Python.
+        compile: Whether to compile the model, which is what makes an optimizer.
+        strict: Whether a value that nothing takes, or a variable without a value, is an error.
+        tf_version: The TensorFlow that wrote the file, such as "2.2", where it does not tell.
+        exact_training: As of `keras_mp.compat.configs.convert_model`: layers of
+            `keras_mp.compat.layers` where Keras 3 trains otherwise.
+
+    Raises:
+        Unreadable: It is not there, damaged, or of another kind.
+        LegacyError: Something in its configs has no faithful counterpart today.
+        RestoreError: Its values do not fit its configs.
+
+    >>> import h5py, json, pathlib, tempfile
+    >>> dense = {"name": "out", "units": 1, "use_bias": False, "batch_input_shape": [None, 2]}
+    >>> layers = [{"class_name": "Dense", "config": dense}]
+    >>> net = {"class_name": "Sequential", "config": {"name": "net", "layers": layers}}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.h5")
+    ...     with h5py.File(path, "w") as file:
+    ...         file.attrs["model_config"] = json.dumps(net)
+    ...         group = file.create_group("model_weights")
+    ...         group.attrs["layer_names"] = ["out"]
+    ...         group["out/out/kernel:0"] = [[3.0], [4.0]]
+    ...         group["out"].attrs["weight_names"] = ["out/kernel:0"]
+    ...     load_model(path).get_weights()[0].tolist()
+    [[3.0], [4.0]]
+    """
+    return load(path, custom_objects, safe_mode, compile, strict, tf_version, exact_training).model
+
+
+def load(
+    path: str | Path,
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+    compile: bool = True,
+    strict: bool = True,
+    tf_version: str | None = None,
+    exact_training: bool = False,
+) -> Loaded:
+    """Returns the model as `load_model` does, and the report. Args and errors are the same."""
+    kind = kind_of(path)
+    options = Options(
+        dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training
+    )
+    match kind:
+        case "h5":
+            model, report = _load_hdf5(path, options)
+        case "keras":
+            model, report = _load_archive(path, options)
+        case "saved_model":
+            model, report = _load_saved_model(path, options)
+        case "checkpoint":
+            why = "is a checkpoint, which has no model: build it, and call keras_mp.compat.restore"
+            raise Unreadable(str(path), "", why)
+        case _:
+            why = "is a config without weights: convert it with keras_mp.compat.configs"
+            raise Unreadable(str(path), "", why)
+    return Loaded(model, report, kind)
+
+
+def load_weights(
+    path: str | Path, model: Any, optimizer: Any = None, *, strict: bool = True
+) -> Report:
+    """Gives a model, and its optimizer, what a file of TF 1.15 to 2.15 holds: all, or nothing.
+
+    Args:
+        path: `weights.h5`, classic or of TF 2.12 and later, `model.h5`, `.keras`, a SavedModel, or
+            a checkpoint, for which `restore` has more options.
+        model: The Keras 3 model, built.
+        optimizer: The optimizer; `model.optimizer` if None. Built here if it is not.
+        strict: As of `load_model`.
+
+    Raises:
+        Unreadable: The file is not there, or damaged.
+        RestoreError: It does not fit. Nothing was changed.
+        ValueError: The model is not built.
+    """
+    kind = kind_of(path)
+    if kind in ("checkpoint", "saved_model"):
+        report = checkpoints.restore(path, model, optimizer, strict=strict)
+        hdf5.finish(model)
+        return report
+    if not model.built or not model.weights:
+        raise ValueError(f"{model.name} has no weights yet: build it, or call it once, before.")
+    optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
+    if optimizer is not None and not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    plan = Plan(str(path))
+    with _weights_file(path, kind) as root:
+        if hdf5.is_classic(root):
+            named = hdf5.plan_weights(plan, hdf5.weights_of(root), model)
+            if optimizer is not None:
+                hdf5.plan_state(plan, root, model, optimizer, named, has_config=False)
+        elif keras_archives.is_v3(root):
+            keras_archives.plan_weights(plan, root, model)
+            if optimizer is not None:
+                keras_archives.plan_state(plan, root, model, optimizer, has_config=False)
+        else:
+            raise Unreadable(root.file, "", NOTHING)
+    report = plan.run(strict=strict)
+    hdf5.finish(model)
+    return report
+
+
+@contextlib.contextmanager
+def _weights_file(path: str | Path, kind: Kind) -> Iterator[hdf5_reading.Folder]:
+    if kind == "json":
+        raise Unreadable(str(path), "", "is a config without weights")
+    opened = (
+        hdf5_reading.opened(path, str(path))
+        if kind == "h5"
+        else keras_archives.Archive(path).weights()
+    )
+    with opened as root:
+        yield root
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The arguments of `load`."""
+
+    custom_objects: dict[str, Any]
+    safe_mode: bool
+    compile: bool
+    strict: bool
+    tf_version: str | None
+    exact_training: bool
+
+
+def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
+    file = str(path)
+    with hdf5_reading.opened(path, file) as root:
+        version = root.text("keras_version")
+        text = root.text("model_config")
+        if building.is_keras_3(version):
+            return _of_keras_3(file, str(version), options)
+        if text is None:
+            holds = hdf5.is_classic(root) or keras_archives.is_v3(root)
+            raise Unreadable(file, "", WEIGHTS_ONLY if holds else NOTHING)
+        config = building.parsed(text, file, "model_config")
+        text = root.text("training_config")
+        training = None if text is None else building.parsed(text, file, "training_config")
+        made = _Made(file, options, version, training)
+        made.build(config)
+        made.compile()
+        plan = Plan(file)
+        named = hdf5.plan_weights(plan, hdf5.weights_of(root), made.model)
+        if made.optimizer is not None:
+            hdf5.plan_state(plan, root, made.model, made.optimizer, named)
+        return made.model, made.finished(plan)
+
+
+def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
+    archive = keras_archives.Archive(path)
+    file = archive.path
+    version: Any = None
+    if keras_archives.METADATA in archive:
+        text = archive.read(keras_archives.METADATA)
+        version = building.parsed(text, file, keras_archives.METADATA).get("keras_version")
+    if building.is_keras_3(version):
+        return _of_keras_3(file, version, options)
+    text = archive.read(keras_archives.CONFIG)
+    config = building.parsed(text, file, keras_archives.CONFIG)
+    training = config.get("compile_config")
+    given = training.get("optimizer") if isinstance(training, dict) else None
+    made = _Made(file, options, version if isinstance(version, str) else None, None, given)
+    made.build(config)
+    made.compile()
+    plan = Plan(file)
+    with archive.weights() as root:
+        keras_archives.plan_weights(plan, root, made.model)
+        if made.optimizer is not None:
+            keras_archives.plan_state(plan, root, made.model, made.optimizer)
+        return made.model, made.finished(plan)
+
+
+def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
+    saved = saved_models.read(path)
+    metadata = saved_models.plain(
+        building.parsed(saved.metadata, saved.where, "metadata of the model")
+    )
+    config = metadata.get("model_config")
+    if not isinstance(config, dict):
+        config = {key: metadata[key] for key in ("class_name", "config") if key in metadata}
+    training = metadata.get("training_config")
+    training = training if isinstance(training, dict) else None
+    version = metadata.get("keras_version")
+    made = _Made(saved.where, options, version if isinstance(version, str) else None, training)
+    made.tf_version = options.tf_version or saved.version or made.tf_version
+    policy = metadata.get("dtype")
+    is_own = "layers" not in (config.get("config") or {})
+    if policy is not None and is_own:
+        made.policy = configs.convert_policy(policy).config["config"]["name"]  # type: ignore[index]
+    made.build(config)
+    if not made.model.built or not made.model.weights:
+        arguments = saved_models.arguments(metadata, saved.inputs)
+        building.call(saved.where, made.model, arguments, made.policy)
+    made.compile()
+    checkpoint = Checkpoint(path)
+    plan = Plan(checkpoint.prefix)
+    if checkpoint.graph is None:
+        raise Unreadable(checkpoint.prefix, "", "has no object graph, so it is none of a model")
+    _plan_saved_model(plan, checkpoint, made)
+    return made.model, made.finished(plan)
+
+
+def _plan_saved_model(plan: Plan, checkpoint: Checkpoint, made: "_Made") -> None:
+    graph = checkpoint.graph
+    assert graph is not None
+    keys = checkpoints.optimizer_keys(plan.file, graph, None)
+    optimizer = made.optimizer if keys is not None else None
+    checkpoints.plan_objects(plan, checkpoint, graph, made.model, optimizer, None, None)
+    if keys is not None and optimizer is None:
+        unwanted = checkpoints.all_keys(keys)
+        plan.unused[:] = [key for key in plan.unused if key not in unwanted]
+    if made.optimizer is not None and keys is None:
+        plan.lose(NO_STATE)
+
+
+class _Made:
+    """A model on its way: what was converted, and what that changed."""
+
+    def __init__(
+        self,
+        file: str,
+        options: Options,
+        keras_version: str | None,
+        training: Json | None,
+        optimizer: object = None,
+    ) -> None:
+        self.file = file
+        self.options = options
+        self.training = training
+        self.given = training.get("optimizer_config") if training is not None else optimizer
+        self.tf_version = options.tf_version or building.version_of(keras_version, self.given)
+        self.policy: Any = None
+        self.model: Any = None
+        self.changes: list[Change] = []
+        self._today: Json | None = None
+
+    @property
+    def optimizer(self) -> Any:
+        return getattr(self.model, "optimizer", None) if self.options.compile else None
+
+    def build(self, config: Json) -> None:
+        if not self.options.compile:
+            config = {key: config[key] for key in config if key != "compile_config"}
+        done = configs.convert_model(
+            config, tf_version=self.tf_version, exact_training=self.options.exact_training
+        )
+        today = dict(done.config)
+        self._today = today.pop("compile_config", None)  # type: ignore[assignment]
+        self.changes += done.changes
+        custom, safe = self.options.custom_objects, self.options.safe_mode
+        self.model = building.model(self.file, today, custom, safe_mode=safe, policy=self.policy)
+
+    def compile(self) -> None:
+        if not self.options.compile:
+            return
+        if self.training is not None:
+            done = configs.convert_training(self.training, tf_version=self.tf_version)
+            self.changes += done.changes
+            self._today = done.config
+        if not self._today or self._today.get("optimizer") is None:
+            return
+        today, changes = building.with_sparse_rule(
+            self._today, self.given, self.model, self.tf_version
+        )
+        self.changes += changes
+        building.compile_model(self.file, self.model, today, self.options.custom_objects)
+
+    def finished(self, plan: Plan) -> Report:
+        if self.options.compile and self.optimizer is None:
+            plan.note(NOT_COMPILED)
+        report = plan.run(strict=self.options.strict)
+        hdf5.finish(self.model)
+        return dataclasses.replace(report, changes=tuple(self.changes))
+
+
+def _of_keras_3(file: str, version: str, options: Options) -> tuple[Any, Report]:
+    with building.telling(file, f"the model, of Keras {version}"):
+        model = keras.saving.load_model(
+            file,
+            custom_objects=options.custom_objects,
+            compile=options.compile,
+            safe_mode=options.safe_mode,
+        )
+    note = f"Keras {version} wrote it, and Keras loaded it"
+    return model, Report(file, (), (), (), (note,))

@@ -1,0 +1,143 @@
+"""HDF5 files as Keras without TensorFlow's wrote them: slots without names, CuDNN's layout."""
+
+import json
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_mp.compat.restoring import hdf5, recurrent
+from keras_mp.compat.restoring.models import load, load_weights
+
+
+def layer(kind, name, **config):
+    return {"class_name": kind, "config": {"name": name, "trainable": True, **config}}
+
+
+DENSE = [
+    layer("Dense", "b", units=3, batch_input_shape=[None, 2], dtype="float32"),
+    layer("Dense", "a", units=1),
+]
+SHAPES = {"b/kernel": (2, 3), "b/bias": (3,), "a/kernel": (3, 1), "a/bias": (1,)}
+
+
+def array(random, shape):
+    return random.standard_normal(shape).astype("float32")
+
+
+def written(tmp_path, version, optimizer, names, shapes):
+    """Writes model.h5 and returns (path, {name in the file: array})."""
+    random, arrays, path = np.random.default_rng(0), {}, tmp_path / "model.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["keras_version"] = version
+        file.attrs["model_config"] = json.dumps({"class_name": "Sequential", "config": DENSE})
+        training = {"loss": "mse", "metrics": [], "optimizer_config": optimizer}
+        file.attrs["training_config"] = json.dumps(training)
+        group = file.create_group("model_weights")
+        group.attrs["layer_names"] = [b"b", b"a"]
+        for name in ("b", "a"):
+            inside = group.create_group(name)
+            inside.attrs["weight_names"] = [f"{name}/kernel:0", f"{name}/bias:0"]
+            for end in ("kernel", "bias"):
+                arrays[f"{name}/{end}"] = array(random, SHAPES[f"{name}/{end}"])
+                inside[f"{name}/{end}:0"] = arrays[f"{name}/{end}"]
+        group = file.create_group("optimizer_weights")
+        group.attrs["weight_names"] = names
+        for name, shape in zip(names, shapes, strict=True):
+            is_count = "iterations" in name
+            arrays[name] = np.asarray(7, "int64") if is_count else array(random, shape)
+            group[name] = arrays[name]
+    return path, arrays
+
+
+ADAM = {"class_name": "Adam", "config": {"lr": 0.01, "beta_1": 0.9, "beta_2": 0.999, "decay": 0.0}}
+RMSPROP = {"class_name": "RMSprop", "config": {"lr": 0.01, "rho": 0.9, "decay": 0.0}}
+SGD = {"class_name": "SGD", "config": {"lr": 0.1, "momentum": 0.0, "decay": 0.0, "nesterov": False}}
+IN_ORDER = list(SHAPES)
+BY_NAME = ["a/bias", "a/kernel", "b/bias", "b/kernel"]
+
+
+def slots(optimizer, attribute, model):
+    """Returns {weight: slot} of a loaded model."""
+    variables = {f"{v.path.split('/')[-2]}/{v.name}": v for v in model.trainable_variables}
+    found = getattr(optimizer, attribute)
+    return {n: found[optimizer._get_variable_index(v)] for n, v in variables.items()}
+
+
+@pytest.mark.parametrize(
+    ("version", "order", "stand_ins"),
+    [
+        pytest.param("2.0.5", BY_NAME, 0, id="by their names"),
+        pytest.param("2.0.9", IN_ORDER, 0, id="by the layers"),
+        pytest.param("2.2.0", IN_ORDER, 4, id="with stand-ins for amsgrad"),
+    ],
+)
+def test_slots_without_names_are_found_by_their_places(tmp_path, version, order, stand_ins):
+    count = 8 + stand_ins
+    names = ["training/Adam/iterations_1:0"]
+    names += [f"training/Adam/Variable_{i}:0" for i in range(count)]
+    shapes = [(), *(SHAPES[n] for n in order * 2), *[(1,)] * stand_ins]
+    path, arrays = written(tmp_path, version, ADAM, names, shapes)
+    found = load(path)
+    optimizer = found.model.optimizer
+    assert int(optimizer.iterations) == 7
+    for number, attribute in ((0, "_momentums"), (4, "_velocities")):
+        ours = slots(optimizer, attribute, found.model)
+        for place, name in enumerate(order):
+            stored = arrays[f"training/Adam/Variable_{number + place}:0"]
+            assert np.array_equal(ops.convert_to_numpy(ours[name]), stored), name
+    assert found.report.lost == ()
+
+
+def test_rmsprop_without_a_step_count(tmp_path):
+    names = [f"training/RMSprop/Variable_{i}:0" for i in range(4)]
+    path, arrays = written(tmp_path, "2.2.0", RMSPROP, names, SHAPES.values())
+    found = load(path)
+    ours = slots(found.model.optimizer, "_velocities", found.model)
+    for name, stored in zip(IN_ORDER, names, strict=True):
+        assert np.array_equal(ops.convert_to_numpy(ours[name]), arrays[stored])
+    assert found.report.lost == (hdf5.NO_STEPS,)
+    assert int(found.model.optimizer.iterations) == 0
+
+
+def test_sgd_had_slots_without_momentum(tmp_path):
+    names = ["SGD/iterations:0", *(f"training/SGD/Variable_{i}:0" for i in range(4))]
+    path, _ = written(tmp_path, "2.2.0", SGD, names, [(), *SHAPES.values()])
+    found = load(path)
+    assert int(found.model.optimizer.iterations) == 7
+    assert "slots of SGD without momentum" in found.report.notes[0]
+
+
+def to_cudnn(kernel, recurrent_kernel, bias, gates):
+    """Keras' own inverse: of LSTM or GRU to CuDNN's layout (hdf5_format.py, from_cudnn=False)."""
+    kernel = np.hstack([k.T.reshape(k.shape, order="C") for k in np.hsplit(kernel, gates)])
+    recurrent_kernel = np.hstack([k.T for k in np.hsplit(recurrent_kernel, gates)])
+    return [kernel, recurrent_kernel, np.tile(0.5 * bias, 2) if gates == 4 else bias.reshape(-1)]
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_weights_of_cudnn_are_turned(kind, both_ways):
+    made = getattr(keras.layers, kind)(3)
+    if both_ways:
+        made = keras.layers.Bidirectional(made)
+    made.build((None, 5, 2))
+    gates = {"LSTM": 4, "GRU": 3}[kind]
+    random = np.random.default_rng(0)
+    weights = [array(random, variable.shape) for variable in made.weights]
+    stored = []
+    for start in range(0, len(weights), 3):
+        stored += to_cudnn(*weights[start : start + 3], gates)
+    convert = recurrent.of_cudnn(made, [value.shape for value in stored])
+    for found, expected in zip(convert(stored), weights, strict=True):
+        assert np.array_equal(found, expected)
+
+
+def test_layers_of_other_names_are_taken_one_after_another(tmp_path):
+    """A model built anew has other names; one layer too few is said."""
+    path, arrays = written(tmp_path, "2.2.0", ADAM, [], [])
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    load_weights(path, model)
+    assert np.array_equal(model.layers[1].get_weights()[0], arrays["a/kernel"])

@@ -1,0 +1,448 @@
+"""Model files that are damaged, hostile or of another kind: one clear error, and nothing else."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import warnings
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.errors import LegacyError
+from keras_mp.compat.restoring.models import load, load_model, load_weights
+from keras_mp.compat.restoring.plan import RestoreError
+from tests.legacy_cases import FIXTURES, OWN
+
+H5 = FIXTURES / "tf26" / "nested_sgdm" / "model.h5"
+ZIP = FIXTURES / "tf213" / "nested_sgdm" / "model.keras"
+SAVED = FIXTURES / "tf22" / "mlp_sgd_dynamic" / "saved_model"
+OWN_CLASSES = FIXTURES / "tf24" / "subclassed_adam" / "saved_model"
+
+
+def h5(tmp_path, change, original=H5):
+    path = tmp_path / "model.h5"
+    shutil.copy(original, path)
+    with h5py.File(path, "r+") as file:
+        change(file)
+    return path
+
+
+def archive(tmp_path, change, **options):
+    """Returns a .keras file whose members {name: bytes} were changed."""
+    path = tmp_path / "model.keras"
+    with zipfile.ZipFile(ZIP) as old:
+        members = {name: old.read(name) for name in old.namelist()}
+    change(members)
+    with zipfile.ZipFile(path, "w", **options) as new:
+        for name, content in members.items():
+            new.writestr(name, content)
+    return path
+
+
+def replaced(file, name, link):
+    del file[name]
+    file[name] = link
+
+
+DENSE = "model_weights/dense_2/dense_2/kernel:0"
+
+
+def attributes(name, value):
+    def change(file):
+        group, _, attribute = name.rpartition("/")
+        file[group or "/"].attrs[attribute] = value
+
+    return change
+
+
+def virtual(file):
+    layout = h5py.VirtualLayout(file[DENSE].shape, "float32")
+    layout[:] = h5py.VirtualSource("elsewhere.h5", "secret", file[DENSE].shape)
+    del file[DENSE]
+    file.create_virtual_dataset(DENSE, layout)
+
+
+def outside(file):
+    shape = file[DENSE].shape
+    del file[DENSE]
+    file.create_dataset(DENSE, shape, "float32", external=[("/etc/hostname", 0, 4096)])
+
+
+def bomb(file):
+    del file[DENSE]
+    file.create_dataset(DENSE, (1 << 20, 1 << 20), "float32", chunks=(1024, 1024))
+
+
+BAD_H5 = {
+    "external link": (
+        lambda f: replaced(f, DENSE, h5py.ExternalLink("other.h5", "/x")),
+        r"model_weights/dense_2/dense_2/kernel:0: is a link, which is not followed$",
+    ),
+    "soft link": (
+        lambda f: replaced(f, "optimizer_weights", h5py.SoftLink("/model_weights")),
+        r"optimizer_weights: is a link, which is not followed$",
+    ),
+    "group link": (
+        lambda f: replaced(f, "model_weights", h5py.ExternalLink("other.h5", "/")),
+        r"model_weights: is a link, which is not followed$",
+    ),
+    "virtual": (virtual, "kernel:0: lies in another file$"),
+    "external storage": (outside, "kernel:0: lies in another file$"),
+    "claims terabytes": (bomb, r"\(1048576, 1048576\) in the file, \(6, 4\) in the model"),
+    "no config": (lambda f: f.attrs.__delitem__("model_config"), "holds weights only"),
+    "config cut off": (attributes("model_config", '{"a": '), "model_config: is no JSON"),
+    "config a list": (attributes("model_config", "[]"), "model_config: is a list, not an object$"),
+    "config a number": (attributes("model_config", 3), "attribute model_config: is not text$"),
+    "config nested": (
+        attributes("model_config", "[" * 30000),
+        "model_config: is nested too deeply$",
+    ),
+    "layers a number": (
+        attributes("model_weights/layer_names", 7),
+        "model_weights/attribute layer_names: is not a list of names$",
+    ),
+    "no layers": (
+        lambda f: f["model_weights"].attrs.__delitem__("layer_names"),
+        "model_weights: has no attribute layer_names$",
+    ),
+    "layer missing": (lambda f: f.__delitem__("model_weights/dense_2"), "dense_2: is not there$"),
+    "weight missing": (lambda f: f.__delitem__(DENSE), "kernel:0: is not there$"),
+    "weight of text": (
+        lambda f: replaced(f, DENSE, np.full((6, 4), b"x")),
+        "kernel:0: is of the dtype",
+    ),
+    "weight of another shape": (
+        lambda f: replaced(f, DENSE, np.zeros((4, 6), "float32")),
+        r"kernel:0: \(4, 6\) in the file, \(6, 4\) in the model",
+    ),
+    "upwards": (
+        attributes("model_weights/dense_2/weight_names", [b"../../x", b"dense_2/bias:0"]),
+        r"\.\./\.\./x: is not there$",
+    ),
+    "slot missing": (
+        lambda f: f.__delitem__("optimizer_weights/cond_1/SGD/score/bias/momentum:0"),
+        "momentum:0: is not there$",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_H5.values(), ids=BAD_H5)
+def test_bad_hdf5(tmp_path, change, message):
+    path = h5(tmp_path, change)
+    with pytest.raises((Unreadable, RestoreError), match=message) as caught:
+        load_model(path)
+    assert str(caught.value).startswith(str(path))
+    assert not isinstance(caught.value, Unreadable) or "\n" not in str(caught.value)
+
+
+def test_what_is_left_over_is_named(tmp_path):
+    """A value that nothing takes, and a variable without one, are errors; or told."""
+
+    def change(file):
+        names = list(file["model_weights"].attrs["layer_names"])
+        names[names.index("dense_2")] = "dense_9"
+        file["model_weights"].attrs["layer_names"] = names
+        file["model_weights"].move("dense_2", "dense_9")
+        file["model_weights"].attrs["layer_names"] = [*names, "more"]
+        more = file["model_weights"].create_group("more")
+        more.attrs["weight_names"] = ["a"]
+        more["a"] = np.zeros(3)
+
+    path = h5(tmp_path, change)
+    with pytest.raises(RestoreError) as caught:
+        load_model(path, compile=False)
+    assert caught.value.unused == ["model_weights/dense_9", "model_weights/more"]
+    assert caught.value.missing == ["dense_2/kernel", "dense_2/bias"]
+    report = load(path, compile=False, strict=False).report
+    assert report.unused == ("model_weights/dense_9", "model_weights/more")
+
+
+def test_names_cut_into_several_attributes(tmp_path):
+    """Keras does so where a list is too long for one."""
+
+    def change(file):
+        group = file["model_weights"]
+        names = list(group.attrs["layer_names"])
+        del group.attrs["layer_names"]
+        group.attrs["layer_names0"], group.attrs["layer_names1"] = names[:2], names[2:]
+
+    found, whole = load_model(h5(tmp_path, change)), load_model(H5)
+    for one, other in zip(found.get_weights(), whole.get_weights(), strict=True):
+        assert np.array_equal(one, other)
+
+
+BAD_ZIP = {
+    "no config": (lambda m: m.pop("config.json"), r"config\.json: is not in this archive"),
+    "no weights": (lambda m: m.pop("model.weights.h5"), r"weights\.h5: is not in this archive$"),
+    "weights cut off": (
+        lambda m: m.update({"model.weights.h5": m["model.weights.h5"][:5000]}),
+        r"model\.weights\.h5: cannot be opened as HDF5",
+    ),
+    "config cut off": (
+        lambda m: m.update({"config.json": m["config.json"][:500]}),
+        r"config\.json: is no JSON",
+    ),
+    "metadata no object": (lambda m: m.update({"metadata.json": b"7"}), "is 7, not an object$"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_ZIP.values(), ids=BAD_ZIP)
+def test_bad_archive(tmp_path, change, message):
+    path = archive(tmp_path, change)
+    with pytest.raises(Unreadable, match=message) as caught:
+        load_model(path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_members_that_nothing_names_are_not_touched(tmp_path):
+    """Nothing is ever unpacked, so that a name that leads elsewhere leads nowhere."""
+    path = archive(tmp_path, lambda m: m.update({"../../evil": b"x", "/evil": b"x"}))
+    load_model(path)
+    assert not list(tmp_path.parent.glob("**/evil"))
+
+
+def test_an_archive_that_unpacks_to_much_more_is_refused(tmp_path):
+    path = archive(
+        tmp_path,
+        lambda m: m.update({"config.json": m["config.json"] + b" " * (1 << 24)}),
+        compression=zipfile.ZIP_DEFLATED,
+    )
+    with pytest.raises(Unreadable, match=r"config\.json: claims \d+ bytes, which is too much$"):
+        load_model(path)
+
+
+def test_an_archive_of_another_order_is_refused(tmp_path):
+    """A layer with one variable less, and a slot of another shape."""
+    for name, message in (
+        ("_layer_checkpoint_dependencies/dense_2/vars/1", "dense_2/vars: 1 variables"),
+        ("optimizer/vars/3", "optimizer/vars: is no list of variables"),
+    ):
+
+        def change(members, name=name):
+            path = tmp_path / "weights.h5"
+            path.write_bytes(members["model.weights.h5"])
+            with h5py.File(path, "r+") as file:
+                del file[name]
+            members["model.weights.h5"] = path.read_bytes()
+
+        with pytest.raises((RestoreError, Unreadable), match=message):
+            load_model(archive(tmp_path, change))
+
+
+def saved_model(tmp_path, name, change, original=SAVED):
+    folder = tmp_path / "saved_model"
+    if folder.exists():
+        shutil.rmtree(folder)
+    shutil.copytree(original, folder)
+    path = folder / name
+    path.write_bytes(change(path.read_bytes()))
+    return folder
+
+
+def test_a_saved_model_without_keras_is_refused(tmp_path):
+    folder = saved_model(
+        tmp_path, "saved_model.pb", lambda b: b.replace(b"_tf_keras_model", b"tf_any_module__")
+    )
+    with pytest.raises(Unreadable, match="holds no Keras model, only graphs"):
+        load_model(folder)
+
+
+def test_a_saved_model_without_variables_is_refused(tmp_path):
+    folder = saved_model(tmp_path, "saved_model.pb", lambda b: b)
+    shutil.rmtree(folder / "variables")
+    with pytest.raises(Unreadable, match="variables"):
+        load_model(folder)
+
+
+def test_a_saved_model_that_is_cut_off_is_refused(tmp_path):
+    for share in (0, 0.1, 0.5, 0.9):
+        folder = saved_model(tmp_path, "saved_model.pb", lambda b, s=share: b[: int(len(b) * s)])
+        with pytest.raises(Unreadable, match=r"saved_model\.pb: "):
+            load_model(folder)
+
+
+def test_a_class_of_ones_own_must_be_given():
+    with pytest.raises(LegacyError, match=r'^\$\.class_name is "Net": a class of your own: pass'):
+        load_model(OWN_CLASSES)
+
+
+def test_no_module_is_imported_because_a_file_names_it(tmp_path):
+    """The config of an archive names the module of a class; importing it would run its code."""
+    (tmp_path / "evil_module.py").write_text("raise SystemExit('imported')")
+
+    def change(members):
+        config = json.loads(members["config.json"])
+        config["config"]["layers"][-1] |= {
+            "module": "evil_module",
+            "class_name": "Evil",
+            "registered_name": "Evil",
+        }
+        members["config.json"] = json.dumps(config).encode()
+
+    sys.path.insert(0, str(tmp_path))
+    try:
+        with pytest.raises(LegacyError, match=r'class_name is "Evil": a class of your own'):
+            load_model(archive(tmp_path, change))
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert "evil_module" not in sys.modules
+
+
+@pytest.mark.parametrize("safe_mode", [True, False])
+def test_a_lambda_is_never_run(tmp_path, safe_mode):
+    def change(file):
+        config = json.loads(file.attrs["model_config"])
+        code = ["4wEAAAAAAAAAAAAAAAEAAAACAAAAQwAAAA==", None, None]
+        inside = {"name": "f", "trainable": True, "dtype": "float32", "function": code}
+        inside |= {"function_type": "lambda", "module": "os", "arguments": {}}
+        config["config"]["layers"][-1] |= {"class_name": "Lambda", "config": inside}
+        file.attrs["model_config"] = json.dumps(config)
+
+    with pytest.raises(LegacyError, match=r"is \"Lambda\": its Python code is not run, not even"):
+        load_model(h5(tmp_path, change), safe_mode=safe_mode)
+
+
+def test_other_kinds_say_what_to_do(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "notes.txt").write_text("hello")
+    for name, message in (
+        ("config.json", "is a config without weights"),
+        ("nothing.h5", "there is no such file"),
+        ("notes.txt", "notes"),
+    ):
+        with pytest.raises(Unreadable, match=message):
+            load_model(tmp_path / name)
+
+
+def test_what_keras_3_wrote_is_loaded_by_keras(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    for name in ("model.keras", "model.h5"):
+        with warnings.catch_warnings(action="ignore"):  # Keras calls HDF5 legacy
+            model.save(tmp_path / name)
+        found = load(tmp_path / name)
+        assert np.array_equal(found.model.get_weights()[0], model.get_weights()[0])
+        assert found.report.notes[0].startswith(f"Keras {keras.__version__} wrote it")
+
+
+def test_weights_of_keras_3_are_left_to_keras(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile("adam", "mse")
+    model.save_weights(tmp_path / "x.weights.h5")
+    with pytest.raises((RestoreError, Unreadable)):
+        load_weights(tmp_path / "x.weights.h5", model)
+
+
+# What is to come of junk, and nothing else.
+REFUSALS = (Unreadable, LegacyError, RestoreError)
+FUZZ = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-9, 9) | st.text(max_size=5),
+    lambda inside: (
+        st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=5), inside, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def places(value, path=()):
+    """Yields the path of everything inside of JSON."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        yield (*path, key)
+        if isinstance(item, dict | list):
+            yield from places(item, (*path, key))
+
+
+def put(value, path, new):
+    for key in path[:-1]:
+        value = value[key]
+    value[path[-1]] = new
+
+
+def refused_or_loaded(path):
+    with contextlib.suppress(*REFUSALS):
+        load_model(path, OWN)
+
+
+with h5py.File(H5) as _file:
+    CONFIGS = {name: json.loads(_file.attrs[name]) for name in ("model_config", "training_config")}
+
+
+@FUZZ
+@given(st.data())
+def test_fuzzed_configs_of_hdf5(tmp_path, data):
+    name = data.draw(st.sampled_from(sorted(CONFIGS)))
+    config = json.loads(json.dumps(CONFIGS[name]))
+    put(config, data.draw(st.sampled_from(list(places(config)))), data.draw(json_values))
+    refused_or_loaded(h5(tmp_path, attributes(name, json.dumps(config))))
+
+
+@FUZZ
+@given(st.data())
+def test_fuzzed_attributes_of_hdf5(tmp_path, data):
+    name = data.draw(
+        st.sampled_from(
+            [
+                *("model_config", "training_config", "keras_version", "backend"),
+                *("model_weights/layer_names", "model_weights/encoder/weight_names"),
+                *("model_weights/score/weight_names", "optimizer_weights/weight_names"),
+            ]
+        )
+    )
+    words = st.sampled_from(
+        ["a", "score", "score/bias:0", "encoder", "..", "", "/", "2.3", "9", "{"]
+    )
+    values = st.lists(words, min_size=1, max_size=6) | words | st.integers(-9, 9) | st.floats(-9, 9)
+    refused_or_loaded(h5(tmp_path, attributes(name, data.draw(values))))
+
+
+@FUZZ
+@given(st.data())
+def test_fuzzed_configs_of_archives(tmp_path, data):
+    def change(members):
+        config = json.loads(members["config.json"])
+        put(config, data.draw(st.sampled_from(list(places(config)))), data.draw(json_values))
+        members["config.json"] = json.dumps(config).encode()
+
+    refused_or_loaded(archive(tmp_path, change))
+
+
+@FUZZ
+@given(st.data())
+def test_fuzzed_bytes_of_saved_models(tmp_path, data):
+    def change(content):
+        content = bytearray(content)
+        # The JSON of the model is what matters, and a small part of the file.
+        start = max(0, content.find(b'{"class_name"') - 200)
+        for _ in range(data.draw(st.integers(1, 4))):
+            at = data.draw(st.integers(0, len(content) - 1) | st.integers(start, start + 3000))
+            content[min(at, len(content) - 1)] = data.draw(st.integers(0, 255))
+        return bytes(content)
+
+    refused_or_loaded(saved_model(tmp_path, "saved_model.pb", change))
+
+
+def test_tensorflow_is_imported_only_where_it_is_the_backend():
+    lines = [
+        "import sys",
+        "from keras_mp.compat.restoring.models import load_model",
+        *(f"load_model({str(path)!r})" for path in (H5, ZIP, SAVED)),
+        "sys.exit('tensorflow' in sys.modules)",
+    ]
+    command = [sys.executable, "-W", "ignore", "-c", "\n".join(lines)]
+    done = subprocess.run(command, capture_output=True, timeout=200)
+    # That of TensorFlow checks the probe: it must be able to say yes.
+    expected = int(keras.backend.backend() == "tensorflow")
+    assert done.returncode == expected, done.stderr.decode()[-500:]
