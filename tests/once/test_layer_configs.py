@@ -61,7 +61,7 @@ CASES = {
     ),
     "an Embedding of Keras 2.0": (
         layer("Embedding", input_dim=3, output_dim=2, dtype="int32"),
-        of("layers", "Embedding", input_dim=3, output_dim=2, dtype="float32"),
+        of("layers", "Embedding", input_dim=3, output_dim=2, dtype=FLOAT32),
         {"dtype": "rewritten"},
     ),
     "hard_sigmoid of 2.13": (
