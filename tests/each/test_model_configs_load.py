@@ -20,6 +20,7 @@ from keras_mp.compat import activations
 from keras_mp.compat.configs.models import convert_layer, convert_model
 from keras_mp.compat.configs.training import convert_training
 from keras_mp.compat.errors import LegacyError
+from tests.legacy_cases import OWN, Net
 
 Json = dict[str, Any]
 
@@ -32,54 +33,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserW
 
 # The last one is a unit in the last place of bfloat16, which other kernels round otherwise.
 FLOAT32, FLOAT16, BFLOAT16 = 1e-6, 2e-3, 2.0**-7
-
-
-# Twins of the recording programs' own classes (see the fixtures' generators).
-class Block(keras.layers.Layer):
-    def __init__(self, units: int, **options: Any) -> None:
-        super().__init__(**options)
-        self.inner = keras.layers.Dense(units, activation="relu")
-
-    def build(self, shape: Any) -> None:
-        self.inner.build(shape)
-        self.gain = self.add_weight(shape=(self.inner.units,), initializer="ones", name="gain")
-
-    def call(self, x: Any) -> Any:
-        return self.inner(x) * self.gain
-
-
-class Net(keras.Model):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"name": "net"} | options)
-        self.blocks = [Block(6), Block(4)]
-        self.main = keras.layers.Dense(2, dtype="float32")
-        self.norm = keras.layers.BatchNormalization()
-
-    def call(self, x: Any, training: bool = False) -> Any:
-        for block in self.blocks:
-            x = block(x)
-        return self.main(self.norm(x, training=training))
-
-    def by_old_name(self) -> Json:
-        """Returns each variable by the name that TensorFlow gave its twin."""
-        first, second = self.blocks
-        return {
-            "net/block/gain:0": first.gain,
-            "net/block/dense/kernel:0": first.inner.kernel,
-            "net/block/dense/bias:0": first.inner.bias,
-            "net/block_1/gain:0": second.gain,
-            "net/block_1/dense_1/kernel:0": second.inner.kernel,
-            "net/block_1/dense_1/bias:0": second.inner.bias,
-            "net/dense_2/kernel:0": self.main.kernel,
-            "net/dense_2/bias:0": self.main.bias,
-            "net/batch_normalization/gamma:0": self.norm.gamma,
-            "net/batch_normalization/beta:0": self.norm.beta,
-            "net/batch_normalization/moving_mean:0": self.norm.moving_mean,
-            "net/batch_normalization/moving_variance:0": self.norm.moving_variance,
-        }
-
-
-OWN = {"Net": Net, "Block": Block}
 
 
 def read(path: Path) -> Json:
