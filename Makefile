@@ -35,14 +35,14 @@ lint: .venv/.dev
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 
-# The lower bound of what pyproject.toml promises.
+# The lower bound of what pyproject.toml promises; with the fixtures of the repository only.
 .venv-oldest/.done: pyproject.toml tests/constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check -c tests/constraints-oldest.txt -e '.[jax,test]'
 	touch $@
 
 oldest: .venv-oldest/.done
-	$(ENV) KERAS_BACKEND=jax .venv-oldest/bin/python $(PYTEST) -m 'not slow' tests/each
+	env -u KERAS_MP_FIXTURES $(ENV) KERAS_BACKEND=jax .venv-oldest/bin/python $(PYTEST) -m 'not slow' tests/each
 
 clean:
 	rm -rf .venv .venv-oldest build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,7 +1,6 @@
 """The state of an old optimizer, from whatever file, planned onto a Keras 3 optimizer."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,14 +114,14 @@ def _plan_rate(plan: Plan, inner: Any, rate: Value | None) -> None:
 
 def _plan_hyper(plan: Plan, inner: Any, name: str, value: Value) -> None:
     number = float(value.array)
+    if name == "decay" and isinstance(inner, keras.optimizers.Nadam):
+        name = "schedule_decay"  # which Keras 2 called so, too
     current = getattr(inner, name, None)
-    if name == "decay" and current is None:
-        # For Nadam it is a constant of its momentum schedule.
-        is_nadam = any(cls.__name__ == "Nadam" for cls in type(inner).__mro__)
-        if number != 0 and not (is_nadam and math.isclose(number, 0.004, rel_tol=1e-6)):
+    if name in ("decay", "schedule_decay") and current is None:
+        if number != 0:
             plan.unused.append(
                 f"{value.source} = {number}: use the class of the same name in "
-                "keras_mp.compat.optimizers, which has decay"
+                f"keras_mp.compat.optimizers, which has {name}"
             )
     elif not isinstance(current, int | float):
         if number != 0:

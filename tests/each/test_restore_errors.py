@@ -152,3 +152,21 @@ def test_hyperparameters_come_along():
     assert np.float32(inner.rho) == np.float32(0.9)
     assert np.isclose(float(inner.learning_rate), 0.01)
     assert any(note.startswith("rho of the optimizer was 0.5") for note in report.notes)
+
+
+def test_the_decay_of_nadam_is_that_of_its_momentum():
+    """Keras 2 called it decay, as it called the decay of the learning rate elsewhere."""
+    folder = FIXTURES / "tf23" / "mlp_nadam"
+    case = Case(folder)
+    model, optimizer = case.model(), case.optimizer()
+    before = optimizer.inner_optimizer.get_config()
+    report = restore(folder / "ckpt", model, optimizer)
+    assert (before["decay"], round(before["schedule_decay"], 6)) == (0.0, 0.004)
+    after = optimizer.inner_optimizer.get_config()
+    assert {k: after[k] for k in ("decay", "schedule_decay")} == {
+        k: before[k] for k in ("decay", "schedule_decay")
+    }
+    assert not [note for note in report.notes if "decay" in note]
+    plain = keras_mp.LossScaleOptimizer(keras.optimizers.Nadam(0.01))
+    with pytest.raises(RestoreError, match=r"compat\.optimizers, which has schedule_decay"):
+        restore(folder / "ckpt", case.model(), plain)

@@ -27,13 +27,9 @@ def folders():
             yield pytest.param(path.parent, id=f"{path.parent.parent.name}/{path.parent.name}")
 
 
-# Where float16 noise of the gradients, 1e-3 of the largest as in all fixtures, weighs more.
-NOISY = {
-    # u is 0.45 in the old schedule: the gradient of a step counts 5.5 times what Adam gives it.
-    "Nadam": 4e-2,
-    # LayerNormalization between two layers of float16, used twice: gradients differ by 3e-3.
-    "nested": 2e-2,
-}
+# LayerNormalization between two layers of float16, used twice: the gradients of TensorFlow are 4e-3
+# to 6e-3 from those in float32, and ours 2e-3 to 1e-2.
+NOISY = {"nested": 2e-2}
 
 
 def tolerance(case, model):
@@ -47,8 +43,6 @@ def tolerance(case, model):
     if case.recipe["model"].startswith("mixed"):
         allowed = 2e-2
     allowed = max(allowed, NOISY.get(case.recipe["model"], 0))
-    if case.recipe["optimizer"]["class"] == "Nadam":
-        allowed = NOISY["Nadam"]
     own = case.oracle["selfcheck_fit_vs_custom_max_rel"]
     return max(allowed, own) if isinstance(own, float) else allowed
 
