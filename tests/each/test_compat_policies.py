@@ -24,9 +24,6 @@ from keras_mp.compat.policies import ExperimentalPolicy, Policy
 def _undone():
     yield
     keras_mp.set_global_policy("float32")
-    if policies._undo is not None:
-        policies._undo()
-        policies._undo = None
 
 
 def built():

@@ -366,7 +366,12 @@ def test_every_layer_of_tf_keras_loads_or_is_refused(version: str, old: Json) ->
     assert (done.config["registered_name"] is None) == (name not in ABSTRACT)
     if name in ABSTRACT:
         return
-    layer = load(done.config)
+    try:
+        layer = load(done.config)
+    except TypeError as error:
+        if "requires TensorFlow" not in str(error):
+            raise
+        pytest.skip(f"Keras has {name} only where TensorFlow is installed")
     assert type(layer).__module__.startswith("keras.")
     config = layer.get_config()
     for key, value in done.config["config"].items():

@@ -9,7 +9,6 @@ import pytest
 
 import keras_mp
 from keras_mp import policy
-from keras_mp.compat import policies
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -29,9 +28,6 @@ def names(monkeypatch):
     model = keras.Model(inputs, keras.layers.Dense(1, dtype="mixed_float16")(inputs))
     yield {"keras": keras, "keras_mp": keras_mp, "model": model}
     keras_mp.set_global_policy(None)
-    if policies._undo is not None:
-        policies._undo()
-        policies._undo = None
 
 
 @pytest.mark.filterwarnings("ignore:keras_mp.compat:DeprecationWarning")
