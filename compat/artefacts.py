@@ -2,9 +2,13 @@
 
 from pathlib import Path
 from typing import Literal
+from zipfile import BadZipFile
 
 from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.checkpoints.errors import Unreadable
+
+# Of zipfile on damaged files; NotImplementedError is its word for a compression it does not know.
+ZIP_FAILURES = (BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError, EOFError)
 
 Kind = Literal["checkpoint", "saved_model", "h5", "keras", "json"]
 

@@ -4,6 +4,7 @@ import zipfile
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from keras_mp.compat.artefacts import ZIP_FAILURES
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.inspecting import configs, hdf5, versions
 from keras_mp.compat.inspecting.inspection import Damage, Inspection
@@ -16,7 +17,6 @@ UNWRAPPED = (
 )
 _MOST_CONFIG = 1 << 28
 _PIECE = 1 << 20
-_FAILURES = (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError, EOFError)
 
 
 def read(found: Inspection, path: str) -> None:
@@ -27,7 +27,7 @@ def read(found: Inspection, path: str) -> None:
     """
     try:
         archive = zipfile.ZipFile(Path(path))
-    except _FAILURES as error:
+    except ZIP_FAILURES as error:
         raise Unreadable(path, "", f"cannot be opened: {error}") from None
     with archive:
         names = archive.namelist()
@@ -71,7 +71,7 @@ def _damaged(found: Inspection, archive: zipfile.ZipFile, path: str) -> set[str]
             with archive.open(member) as file:
                 while file.read(_PIECE):
                     pass
-        except _FAILURES as error:
+        except ZIP_FAILURES as error:
             damaged.add(member.filename)
             found.damage.append(Damage(path, member.filename, str(error)))
     return damaged

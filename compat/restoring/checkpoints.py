@@ -108,10 +108,12 @@ def plan_objects(
         plan.missing.append(f"the state of {optimizer.name}: the file holds no optimizer")
     if optimizer is not None and keys is not None:
         taken |= all_keys(keys)
-        trained = orders.trainable(model) if isinstance(model, keras.layers.Layer) else weights
-        state = _state(checkpoint, graph, keys, found, trained)
+        trained = [weight for weight in weights if weight.trainable]
+        if isinstance(model, keras.layers.Layer):
+            trained = orders.trainable(model)
+        state = _state(plan, checkpoint, graph, keys, found, trained)
         if keys.layout == "v1":
-            state.slots = saver.adapted(plan, optimizer, state.slots)
+            state.slots = saver.adapted(plan, optimizer, state)
         plan_optimizer(plan, optimizer, state)
     plan.unused += [key for key in checkpoint if key not in taken and not key.startswith(_IGNORED)]
 
@@ -168,6 +170,7 @@ def all_keys(keys: OptimizerKeys) -> set[str]:
 
 
 def _state(
+    plan: Plan,
     checkpoint: Checkpoint,
     graph: ObjectGraph,
     keys: OptimizerKeys,
@@ -183,7 +186,7 @@ def _state(
         learning_rate=hypers.pop("learning_rate", None),
         hypers=hypers,
         product=next((value(key) for key in keys.extras.values()), None),
-        slots=list(_slots(checkpoint, graph, keys.slots, found, trained)),
+        slots=list(_slots(plan, checkpoint, graph, keys.slots, found, trained)),
         loss_scale=value(keys.loss_scale),
         good_steps=value(keys.good_steps),
         counts_skipped_steps=keys.counts_skipped_steps,
@@ -191,6 +194,7 @@ def _state(
 
 
 def _slots(
+    plan: Plan,
     checkpoint: Checkpoint,
     graph: ObjectGraph,
     keys: Iterable[SlotKey],
@@ -209,10 +213,9 @@ def _slots(
             if variable is None and slot.position is not None:
                 variable = trained[slot.position] if slot.position < len(trained) else None
         if variable is None:
-            raise RestoreError(
-                checkpoint.prefix, [f"{slot.key}: a slot of an unknown variable"], []
-            )
-        yield Slot(slot.list, variable, Value(slot.key, checkpoint[slot.key]))
+            plan.unused.append(slot.key)  # the model has no such variable
+        else:
+            yield Slot(slot.list, variable, Value(slot.key, checkpoint[slot.key]))
 
 
 def _by_full_name(name: str, variables: Mapping[str, Any]) -> Any:

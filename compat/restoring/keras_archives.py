@@ -14,6 +14,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.compat.artefacts import ZIP_FAILURES
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring import hdf5, orders
 from keras_mp.compat.restoring.hdf5_reading import Folder, opened
@@ -35,7 +36,6 @@ OF_KERAS_3 = "the optimizer's state is in the form of Keras 3: use model.load_we
 # Lists of all layers of a model: in TF 2.12 to 2.14, and later.
 _LISTS = ("_layer_checkpoint_dependencies", "layers")
 _NO_STATE = ("optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss")
-_FAILURES = (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError, EOFError)
 # Keras does not compress; who did so afterwards gains little with trained weights.
 _MOST_CONFIG, _MOST_RATIO = 1 << 28, 100
 
@@ -55,7 +55,7 @@ class Archive:
         try:
             with zipfile.ZipFile(path) as archive:
                 self._sizes = {info.filename: info for info in archive.infolist()}
-        except _FAILURES as error:
+        except ZIP_FAILURES as error:
             raise Unreadable(self.path, "", f"cannot be opened: {error}") from None
         if CONFIG not in self._sizes:
             raise Unreadable(self.path, CONFIG, "is not in this archive, so it is none of Keras")
@@ -77,7 +77,7 @@ class Archive:
         try:
             with zipfile.ZipFile(self.path) as archive:
                 return archive.read(name)
-        except _FAILURES as error:
+        except ZIP_FAILURES as error:
             raise Unreadable(self.path, name, str(error)) from None
 
     @contextmanager

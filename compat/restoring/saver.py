@@ -83,7 +83,6 @@ def _state(
     if isinstance(optimizer, keras_mp.LossScaleOptimizer):
         inner = optimizer.inner_optimizer
     used: set[str] = set()
-    found: list[Slot] = []
     state = OptimizerState(counts_skipped_steps=False)
 
     def value(name: str) -> Value | None:
@@ -102,8 +101,8 @@ def _state(
         for suffix, slot in _names(inner).items():
             saved = value(f"{name}/{suffix}")
             if saved is not None:
-                found.append(Slot(slot, variable, saved))
-    state.slots = adapted(plan, inner, found)
+                state.slots.append(Slot(slot, variable, saved))
+    state.slots = adapted(plan, inner, state)
     return state, used
 
 
@@ -112,20 +111,20 @@ def _names(inner: Any) -> dict[str, str]:
     return CENTERED if getattr(inner, "centered", False) else next(known, {})
 
 
-def adapted(plan: Plan, optimizer: Any, slots: list[Slot]) -> list[Slot]:
+def adapted(plan: Plan, optimizer: Any, state: OptimizerState) -> list[Slot]:
     """Returns the slots of an optimizer of `tf.compat.v1.train` as Keras has them.
 
     Args:
         plan: Gets notes.
         optimizer: The Keras 3 optimizer.
-        slots: As they were.
+        state: Its slots as they were, and the step count.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     result = []
-    for slot in slots:
+    for slot in state.slots:
         name, value = _RENAMED.get(slot.name, slot.name), slot.value
         if name == "momentum" and isinstance(inner, keras.optimizers.SGD):
-            rate = np.float32(float(inner.learning_rate))
+            rate = np.float32(_rate(inner, state))
             value = Value(value.source, -rate * value.array)
             plan.note(MOMENTUM)
         elif name == "momentum" and not getattr(inner, "momentum", None):
@@ -133,6 +132,15 @@ def adapted(plan: Plan, optimizer: Any, slots: list[Slot]) -> list[Slot]:
             continue
         result.append(Slot(name, slot.variable, value))
     return result
+
+
+def _rate(inner: Any, state: OptimizerState) -> float:
+    """Returns the learning rate at the step that is restored, not at that of the optimizer."""
+    schedule = inner._learning_rate
+    if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+        return float(inner.learning_rate)
+    steps = 0 if state.iterations is None else int(state.iterations.array)
+    return float(schedule(steps))
 
 
 def _implied(checkpoint: Checkpoint, inner: Any) -> Value | None:

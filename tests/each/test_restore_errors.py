@@ -170,3 +170,44 @@ def test_the_decay_of_nadam_is_that_of_its_momentum():
     plain = keras_mp.LossScaleOptimizer(keras.optimizers.Nadam(0.01))
     with pytest.raises(RestoreError, match=r"compat\.optimizers, which has schedule_decay"):
         restore(folder / "ckpt", case.model(), plain)
+
+
+def test_what_fits_of_an_optimizer_is_restored_if_that_is_enough(case):
+    """Slots of variables that the model does not have are named, and nothing else is lost."""
+    layers = [keras.layers.Dense(8, name="a"), keras.layers.Dense(5, name="b")]
+    smaller = keras.Sequential([keras.Input((6,)), *layers])
+    optimizer = case.optimizer()
+    with pytest.raises(RestoreError, match=r"layer_with_weights-2/kernel/.OPTIMIZER_SLOT"):
+        restore(PLAIN / "ckpt", smaller, optimizer)
+    report = restore(PLAIN / "ckpt", smaller, optimizer, strict=False)
+    assert report.missing == ()
+    assert {key.split("/.")[0] for key in report.unused} == {
+        "model/layer_with_weights-2/kernel",
+        "model/layer_with_weights-2/bias",
+    }
+    assert int(optimizer.iterations) == case.saved["iterations"]
+    assert float(optimizer.loss_scale) == case.loss_scale()[0]
+
+
+def test_momentum_of_tf_1_takes_the_rate_of_the_step_that_is_restored():
+    folder = FIXTURES / "tf115" / "graph_momentum_partitioned"
+    names = {f"fc{i}/{old}": f"fc{i}/{new}" for i in range(3) for old, new in KERNEL_AND_BIAS}
+    momenta = []
+    for rate in (0.05, keras.optimizers.schedules.PiecewiseConstantDecay([2], [1.0, 0.05])):
+        model = keras.Sequential([keras.Input((6,))])
+        for i, units in enumerate((8, 5, 3)):
+            model.add(keras.layers.Dense(units, name=f"fc{i}"))
+        paths = {w.path.removeprefix(f"{model.name}/"): w.path for w in model.weights}
+        inner = keras.optimizers.SGD(rate, momentum=0.9)
+        restore(
+            folder,
+            model,
+            keras_mp.LossScaleOptimizer(inner),
+            names={old: paths[new] for old, new in names.items()},
+        )
+        momenta.append(ops.convert_to_numpy(inner.momentums[0]))
+    np.testing.assert_array_equal(momenta[0], momenta[1])
+    assert np.abs(momenta[0]).max() > 0
+
+
+KERNEL_AND_BIAS = (("w", "kernel"), ("b", "bias"))
