@@ -175,10 +175,8 @@ def _plan_scale(plan: Plan, wrapper: Any, state: OptimizerState) -> None:
             plan.assign(_scalar(state.good_steps, "int64"), wrapper.step_counter)
     counts = state.counts_skipped_steps
     if counts is not None and counts != wrapper._settings.count_skipped_steps:
-        source = state.loss_scale or state.iterations
-        assert source is not None
         settings = dataclasses.replace(wrapper._settings, count_skipped_steps=counts)
-        plan.set(source, wrapper, "_settings", settings)
+        plan.set(None, wrapper, "_settings", settings)
         plan.note(f"count_skipped_steps is set to {counts}, as the TensorFlow that wrote the file")
 
 

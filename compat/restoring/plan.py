@@ -94,7 +94,7 @@ class Plan:
 
     file: str
     assignments: list[tuple[Value, Any]] = field(default_factory=list)
-    settings: list[tuple[Value, Any, str, Any]] = field(default_factory=list)
+    settings: list[tuple[Value | None, Any, str, Any]] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -116,8 +116,11 @@ class Plan:
             )
         self.assignments.append((Value(value.source, exact), variable))
 
-    def set(self, value: Value, owner: Any, name: str, new: Any) -> None:
-        """Plans `owner.name = new`, for what is no variable in Keras 3."""
+    def set(self, value: Value | None, owner: Any, name: str, new: Any) -> None:
+        """Plans `owner.name = new`, for what is no variable in Keras 3.
+
+        With None for the value it comes from no key of the file, and has no row in the report.
+        """
         self.settings.append((value, owner, name, new))
 
     def note(self, text: str) -> None:
@@ -152,7 +155,7 @@ class Plan:
         return Report(
             self.file,
             tuple(_row(value, variable) for value, variable in self.assignments)
-            + tuple(_setting(value, name, new) for value, _, name, new in self.settings),
+            + tuple(_setting(value, name, new) for value, _, name, new in self.settings if value),
             tuple(self.unused),
             tuple(self.missing),
             tuple(self.notes),
