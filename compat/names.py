@@ -75,10 +75,8 @@ INSTEAD: dict[str, str] = {
     _POLICIES + "set_experimental_policy": "keras_mp.set_global_policy",
     _POLICIES + "global_experimental_policy": "keras_mp.global_policy",
     _POLICIES + "get_layer_policy": "layer.dtype_policy",
-    _REWRITE + "enable_mixed_precision_graph_rewrite": (
-        "keras_mp.set_global_policy('mixed_float16') and keras_mp.LossScaleOptimizer"
-    ),
-    _REWRITE + "disable_mixed_precision_graph_rewrite": "keras_mp.set_global_policy('float32')",
+    _REWRITE + "enable_mixed_precision_graph_rewrite": ("keras_mp.graph_rewrite.enable"),
+    _REWRITE + "disable_mixed_precision_graph_rewrite": "keras_mp.graph_rewrite.disable",
 }
 
 _warned: set[str] = set()

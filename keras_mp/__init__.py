@@ -49,8 +49,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "compat":
-        return importlib.import_module("keras_mp.compat")
+    if name in ("compat", "graph_rewrite"):
+        return importlib.import_module(f"keras_mp.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'keras_mp' has no attribute {name!r}")
     try:

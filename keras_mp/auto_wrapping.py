@@ -107,7 +107,7 @@ def computes_in_float16(model: Any) -> bool:
     )
 
 
-def _before_compile(optimizer: Any) -> Any:
+def _before_compile(model: Any, optimizer: Any) -> Any:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         return None, None, False
     # Keras' own wrapper clears the factor without a word; and of ours, which compile may let go

@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import keras
 
 from keras_mp.backends import devices, keras_hooks
+from keras_mp.graph_rewrite import switch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -107,7 +108,7 @@ def set_global_policy(policy: str | keras.DTypePolicy | None) -> None:
     """
     global _shared
     chosen = _resolve(policy)
-    _install()
+    watch()
     with _lock:
         _shared = add(_shared, _event(chosen))
     _warn_about(chosen)
@@ -123,7 +124,7 @@ def global_policy() -> keras.DTypePolicy:
     >>> global_policy()
     <Policy "float32">
     """
-    _install()
+    watch()
     policy = keras.config.dtype_policy()
     if type(policy) in _PLAIN and _is_float(policy):
         return Policy(policy.name)
@@ -154,7 +155,7 @@ class PolicyScope:
 
     def __enter__(self) -> keras.DTypePolicy:
         global _stop_handing_down
-        _install()
+        watch()
         _warn_about(self._policy)
         with _lock:
             event = _event(self._policy)
@@ -281,7 +282,8 @@ _entered: ContextVar[tuple[int, ...]] = ContextVar("keras_mp_policy_scopes", def
 def _stop_handing_down() -> None: ...
 
 
-def _install() -> None:
+def watch() -> None:
+    """Sees every policy that is set from now on, by whatever function."""
     keras_hooks.install(_effective, _wrote)
 
 
@@ -307,6 +309,7 @@ def _own() -> tuple[Event, ...]:
 
 
 def _event(policy: Any) -> Event:
+    switch.check_policy(policy)
     scope = _scope()
     return Event(next(_numbers), policy, scope.number if scope else 0, _thread.number)
 

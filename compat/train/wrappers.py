@@ -28,7 +28,7 @@ def _keras_wrapper(optimizer: Any, loss_scale: Any) -> Any:
     # Late: where it is imported, files open as its class.
     from keras_mp.compat.loss_scale_optimizers import ExperimentalLossScaleOptimizer
 
-    return ExperimentalLossScaleOptimizer(optimizer, loss_scale)
+    return ExperimentalLossScaleOptimizer(optimizer, loss_scale, count_skipped_steps=False)
 
 
 _lock = threading.Lock()

@@ -19,16 +19,18 @@ def trainer_class() -> Any:
 
 
 def install(
-    before_compile: Callable[[Any], Any],
+    before_compile: Callable[[Any, Any], Any],
     after_compile: Callable[[Any, Any, bool], None],
-    after_build: Callable[[Any], None],
+    after_build: Callable[[Any], None] | None = None,
 ) -> Callable[[], None]:
     """Wraps the methods; returns a function that puts the originals back.
 
     Args:
-        before_compile: Called with the optimizer argument; what it returns is handed on.
+        before_compile: Called with the model and the optimizer argument; what it returns is handed
+            on.
         after_compile: Called with the model, that value, and `auto_scale_loss`.
-        after_build: Called with the model once its layers exist, before a step is taken.
+        after_build: Called with the model once its layers exist, before a step is taken; None
+            leaves the build alone.
 
     Raises:
         RuntimeError: This Keras has no such methods.
@@ -46,11 +48,12 @@ def install(
     def hooked_compile(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind(model, *args, **kwargs)
         bound.apply_defaults()
-        seen = before_compile(bound.arguments["optimizer"])
+        seen = before_compile(model, bound.arguments["optimizer"])
         original(model, *args, **kwargs)
         after_compile(model, seen, bound.arguments["auto_scale_loss"])
 
     building: list[Any] = []
+    built = after_build or (lambda model: None)
 
     def hooked_build(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
         building.append(model)
@@ -58,20 +61,19 @@ def install(
             original(model, *args, **kwargs)
         finally:
             building.remove(model)
-        after_build(model)
+        built(model)
 
     def hooked_loss(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         # TensorFlow builds layers while it traces the step: this is the first call after that.
         # A symbolic build calls it too, where no variable can be made.
         if model not in building:
-            after_build(model)
+            built(model)
         return original(model, *args, **kwargs)
 
-    undo = [
-        _wrap(trainer, "compile", hooked_compile),
-        _wrap(trainer, "_symbolic_build", hooked_build),
-        _wrap(trainer, "_compute_loss", hooked_loss),
-    ]
+    undo = [_wrap(trainer, "compile", hooked_compile)]
+    if after_build is not None:
+        undo.append(_wrap(trainer, "_symbolic_build", hooked_build))
+        undo.append(_wrap(trainer, "_compute_loss", hooked_loss))
 
     def uninstall() -> None:
         for restore in undo:

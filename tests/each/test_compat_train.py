@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import keras_mp
+from keras_mp import graph_rewrite
 from keras_mp.compat import loss_scales
 from keras_mp.compat.train import experimental, rewriting, wrappers
 from keras_mp.compat.train.rewriting import (
@@ -40,10 +41,10 @@ TF_DISABLED += "disabled."
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
-    """The registry and the flag are put back; the warning of `enable` is due no more."""
+    """The registry is put back, and the rewrite switched off."""
     monkeypatch.setattr(wrappers, "_registered", dict(wrappers._registered))
-    monkeypatch.setattr(rewriting, "_enabled", False)
-    monkeypatch.setattr(rewriting, "_warned", True)
+    yield
+    graph_rewrite.disable()
 
 
 def enable(opt, *loss_scale):
@@ -272,16 +273,6 @@ def test_what_is_no_optimizer(opt):
     assert not rewriting.is_mixed_precision_graph_rewrite_enabled()
 
 
-def test_it_says_once_that_no_layer_is_rewritten(monkeypatch):
-    monkeypatch.setattr(rewriting, "_warned", False)
-    with pytest.warns(UserWarning, match=r"no layer is rewritten.*set_global_policy") as caught:
-        enable(sgd())
-    assert [w.filename for w in caught] == [__file__], "the line of the caller"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        enable(sgd())
-
-
 def test_enabling_twice_and_disabling(caplog):
     enabled = rewriting.is_mixed_precision_graph_rewrite_enabled
     assert not enabled()
@@ -338,8 +329,11 @@ def test_a_mixed_policy_after_enabling():
 @pytest.mark.parametrize("run_eagerly", [False, True])
 def test_it_trains_as_keras_mp_does(fit, data, weights, run_eagerly):
     old = fit(enable(sgd(), 128), *data, run_eagerly=run_eagerly)
-    new = fit(keras_mp.LossScaleOptimizer(sgd(), False, 128), *data, run_eagerly=run_eagerly)
+    new = fit(graph_rewrite.enable(sgd(), 128), *data, run_eagerly=run_eagerly)
+    float32 = fit(keras_mp.LossScaleOptimizer(sgd(), False, 128), *data, run_eagerly=run_eagerly)
     assert np.array_equal(weights(old), weights(new))
+    assert not np.array_equal(weights(old), weights(float32)), "it is not rewritten"
+    np.testing.assert_allclose(weights(old), weights(float32), rtol=1e-2, atol=1e-3)
 
 
 # -- the names -------------------------------------------------------------------------------------
@@ -366,7 +360,7 @@ def test_the_names_of_tensorflow():
 
 
 def test_a_fresh_process():
-    """Names, deprecation and warning as a program meets them."""
+    """Names and deprecation as a program meets them."""
     program = (
         "import keras\n"
         "from keras_mp.compat.train import experimental\n"
@@ -381,4 +375,4 @@ def test_a_fresh_process():
     )
     assert (found.returncode, found.stdout.strip()) == (0, "True True"), found.stderr
     assert found.stderr.count("DeprecationWarning: keras_mp.compat.train.experimental.enable") == 1
-    assert found.stderr.count("UserWarning: enable_mixed_precision_graph_rewrite wraps") == 1
+    assert "UserWarning" not in found.stderr

@@ -1,0 +1,213 @@
+"""`enable`, `apply`, `disable`: which models are rewritten, and from when to when.
+
+What a rewritten model does is in `rewritten.py`; the hook into `compile` in
+`backends/trainer_hook.py`.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_mp import policy as policies
+from keras_mp.backends import trainer_hook
+from keras_mp.graph_rewrite import hooks, rewritten, switch
+from keras_mp.graph_rewrite.lists import op_lists
+from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+
+_DTYPES = ("float16", "bfloat16")
+
+_lock = threading.RLock()
+_marked: weakref.WeakKeyDictionary[Any, rewritten.Options] = weakref.WeakKeyDictionary()
+_unhook_compile: Callable[[], None] | None = None
+
+
+def enable(
+    opt: Any,
+    loss_scale: Any = "dynamic",
+    dtype: str = "float16",
+    lists: str = "tf1.15",
+    **changes: Any,
+) -> Any:
+    """Returns `opt` wrapped; a float32 model that is compiled with it trains in mixed precision.
+
+    Each op of the model is painted as TensorFlow's graph rewrite painted it: matrix products and
+    convolutions compute in `dtype`, ops that are not safe there in float32, the others as their
+    neighbours do. Variables, slots, what layers see of each other, losses and metrics stay
+    float32. `report(model)` says what was decided about each op.
+
+    Only models that are compiled with the returned optimizer are rewritten, not the process as in
+    TensorFlow; a model that is loaded from a file needs `apply`. Compiling with another optimizer
+    ends it for that model, `disable()` for all.
+
+    Args:
+        opt: A Keras optimizer.
+        loss_scale: "dynamic", or a number of at least 1 for a fixed scale. A skipped step does not
+            advance `iterations`.
+        dtype: "float16" or "bfloat16".
+        lists: Whose op lists and passes: "tf1.15", which is what TensorFlow documents, "tf2.3",
+            "tf2" (2.4) or "tf2.21".
+        **changes: `allow_add`, `allow_remove`, and so on for `infer`, `deny` and `clear`: sequences
+            of names, of TensorFlow or Keras ops. The environment variables
+            `TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_...` are applied before.
+
+    Returns:
+        A `keras_mp.LossScaleOptimizer`.
+
+    Raises:
+        TypeError: `opt` is no Keras optimizer, or another argument is of another kind.
+        ValueError: The global policy is mixed; `opt` scales the loss already; an op would be in two
+            lists; a name or number is not among those above.
+        RuntimeError: This Keras cannot be hooked.
+
+    Source: TF 1.15, `tf.train.experimental.enable_mixed_precision_graph_rewrite`.
+
+    >>> opt = enable(keras.optimizers.SGD(0.1))
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, activation="softmax")])
+    >>> model.compile(opt, "categorical_crossentropy")
+    >>> disable()
+    """
+    options = _options(dtype, lists, changes)
+    _check_global_policy()
+    if not isinstance(opt, keras.optimizers.Optimizer):
+        raise TypeError(
+            f"opt must be a Keras optimizer, such as keras.optimizers.Adam(), but got {opt!r} of "
+            f"type {type(opt).__name__}."
+        )
+    if isinstance(opt, keras.optimizers.LossScaleOptimizer):
+        raise ValueError(
+            f"opt must not scale the loss already, but is a {type(opt).__name__}: pass the "
+            "optimizer inside it, opt.inner_optimizer."
+        )
+    if loss_scale == "dynamic":
+        wrapped = LossScaleOptimizer(opt, count_skipped_steps=False)
+    else:
+        wrapped = LossScaleOptimizer(
+            opt, dynamic=False, initial_scale=loss_scale, count_skipped_steps=False
+        )
+    _enable_for(wrapped, options)
+    return wrapped
+
+
+def adopt(optimizer: Any) -> None:
+    """Enables the rewrite, with the defaults, for an optimizer that is wrapped in another way.
+
+    Args:
+        optimizer: What models are compiled with.
+
+    Raises:
+        ValueError: The global policy is mixed, or the environment puts an op into two lists.
+    """
+    options = _options("float16", "tf1.15", {})
+    _check_global_policy()
+    _enable_for(optimizer, options)
+
+
+def apply(model: Any, dtype: str = "float16", lists: str = "tf1.15", **changes: Any) -> None:
+    """Rewrites `model` from its next call on: for inference, and for training loops of one's own.
+
+    A function that `jax.jit`, `tf.function` or `torch.compile` traced before keeps what it traced.
+
+    Args:
+        model: A Keras model or layer.
+        dtype: As of `enable`, and so are `lists` and `changes`.
+
+    Raises:
+        TypeError: `model` is no Keras layer.
+        ValueError: A layer of it has a mixed policy; or as of `enable`.
+
+    >>> import numpy as np
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    >>> apply(model)
+    >>> keras.backend.standardize_dtype(model(np.ones((1, 4), "float32")).dtype)
+    'float32'
+    >>> disable()
+    """
+    options = _options(dtype, lists, changes)
+    if not isinstance(model, keras.layers.Layer):
+        raise TypeError(
+            f"model must be a Keras model or layer, but got {model!r} of type "
+            f"{type(model).__name__}."
+        )
+    rewritten.rewrite(model, options)
+
+
+def disable() -> None:
+    """Ends it: every rewritten model computes in float32 again, to the bit.
+
+    Optimizers stay wrapped. Functions of one's own that were traced keep what they traced.
+
+    >>> disable()
+    >>> is_enabled()
+    False
+    """
+    global _unhook_compile
+    with _lock:
+        switch.set_enabled(False)
+        _marked.clear()
+        if _unhook_compile is not None:
+            _unhook_compile()
+            _unhook_compile = None
+        for model in rewritten.all_models():
+            rewritten.restore(model)
+        hooks.uninstall()
+
+
+def is_enabled() -> bool:
+    """Returns whether `enable` was called, and not `disable` since.
+
+    >>> is_enabled()
+    False
+    """
+    return switch.is_enabled()
+
+
+def _options(dtype: Any, lists: Any, changes: dict[str, Any]) -> rewritten.Options:
+    if dtype not in _DTYPES:
+        raise ValueError(f"dtype must be 'float16' or 'bfloat16', but got {dtype!r}.")
+    return rewritten.Options(op_lists(lists, **changes), dtype)
+
+
+def _check_global_policy() -> None:
+    policy = keras.config.dtype_policy()
+    if switch.is_mixed(policy):
+        raise ValueError(
+            f"The graph rewrite is for float32 models, but the global policy is {policy.name!r}: "
+            "one of the two decides what computes in 16 bits. Call "
+            "keras_mp.set_global_policy('float32') first, or drop this call and pass "
+            "keras_mp.LossScaleOptimizer(optimizer) to compile."
+        )
+
+
+def _enable_for(optimizer: Any, options: rewritten.Options) -> None:
+    global _unhook_compile
+    with _lock:
+        hooks.install()
+        if _unhook_compile is None:
+            _unhook_compile = trainer_hook.install(_before_compile, _after_compile)
+        policies.watch()
+        _marked[optimizer] = options
+        switch.set_enabled(True)
+
+
+def _before_compile(model: Any, optimizer: Any) -> Any:
+    options = _options_of(optimizer)
+    if options is not None:
+        rewritten.check_policies(model)
+    return options
+
+
+def _options_of(optimizer: Any) -> rewritten.Options | None:
+    try:
+        return _marked.get(optimizer)
+    except TypeError:  # a name or a config
+        return None
+
+
+def _after_compile(model: Any, options: rewritten.Options | None, auto_scale_loss: bool) -> None:
+    if options is not None:
+        rewritten.rewrite(model, options, by_compile=True)
+    elif (state := rewritten.state_of(model)) is not None and state.by_compile:
+        rewritten.restore(model)

@@ -1,0 +1,305 @@
+"""Where Keras and the frameworks are entered: the ops of the backend, operators, an abstract run.
+
+The only module of this room that names a framework or `keras.src`. From keras.src:
+
+- `backend.numpy`, `.nn`, `.math`, `.core`, `.linalg`, `.image`, `.random`: every keras op, also
+  one that a layer calls without `keras.ops`, ends in a function that is looked up there at each
+  call. Keras has no public way to see those calls.
+- `backend.compute_output_spec`: runs a function without computing anything, on every backend.
+- `backend.common.name_scope.current_path`: which layer is being called.
+- `backend.SymbolicScope`, `.in_symbolic_scope`, `.get_stateless_scope`: what such a run stands in.
+
+torch's FakeTensorMode has no public name either.
+
+`install` resolves every name when it is called, and raises where one is missing.
+"""
+
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+
+from keras_mp.graph_rewrite import decomposition
+
+Dispatch = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+
+_MODULES = ("numpy", "nn", "math", "linalg", "image")
+_FROM_CORE = ("slice", "stop_gradient", "unstack", "scatter", "scatter_update", "slice_update")
+_FROM_RANDOM = ("dropout",)
+# They run functions of the user, or say something about a tensor without computing.
+_NOT_OPS = frozenset({"vectorize", "jvp", "ndim", "size", "shape", "wrap_flash_attention", "view"})
+# What must be found, or no matrix product would run in float16.
+_REQUIRED = ("matmul", "einsum", "tensordot", "dot", "conv", "conv_transpose", "depthwise_conv")
+
+_OPERATORS = {
+    "__add__": "add",
+    "__radd__": "add",
+    "__sub__": "subtract",
+    "__rsub__": "subtract",
+    "__mul__": "multiply",
+    "__rmul__": "multiply",
+    "__truediv__": "true_divide",
+    "__rtruediv__": "true_divide",
+    "__matmul__": "matmul",
+    "__rmatmul__": "matmul",
+    "__pow__": "power",
+    "__rpow__": "power",
+    "__neg__": "negative",
+    "__abs__": "abs",
+    "__getitem__": "get_item",
+}
+_LIBRARIES = ("jax", "tensorflow", "torch", "keras.src.backend", "optree", "numpy")
+
+_lock = threading.Lock()
+_undo: list[Callable[[], None]] = []
+
+
+class _Active(threading.local):
+    dispatch: Dispatch | None = None
+
+
+_active = _Active()
+
+
+@contextmanager
+def dispatching(dispatch: Dispatch | None) -> Iterator[None]:
+    """Sends each keras op that this thread calls to `dispatch`; None: lets them be."""
+    before = _active.dispatch
+    _active.dispatch = dispatch
+    try:
+        yield
+    finally:
+        _active.dispatch = before
+
+
+def is_dispatching() -> bool:
+    """Returns whether `dispatching` is in force in this thread."""
+    return _active.dispatch is not None
+
+
+def install() -> None:
+    """Hooks every op; does nothing where that is done.
+
+    Raises:
+        RuntimeError: This Keras has no such op, or does not call it through the hook.
+    """
+    with _lock:
+        if _undo:
+            return
+        try:
+            for module, name in _functions():
+                _undo.append(_hook(module, name))
+            for cls in _tensor_classes():
+                for method, name in _OPERATORS.items():
+                    if hasattr(cls, method):
+                        _undo.append(_hook_operator(cls, method, name))
+            _check()
+        except BaseException:
+            _uninstall()
+            raise
+
+
+def uninstall() -> None:
+    """Puts every original back."""
+    with _lock:
+        _uninstall()
+
+
+def is_installed() -> bool:
+    """Returns whether the hooks are in place."""
+    return bool(_undo)
+
+
+def _uninstall() -> None:
+    while _undo:
+        _undo.pop()()
+
+
+def _functions() -> Iterator[tuple[Any, str]]:
+    backend = keras.src.backend
+    for part in _MODULES:
+        module = getattr(backend, part, None)
+        yield from [(module, name) for name, value in vars(module).items() if _is_op(name, value)]
+    for part, names in (("core", _FROM_CORE), ("random", _FROM_RANDOM)):
+        module = getattr(backend, part, None)
+        yield from [(module, name) for name in names if hasattr(module, name)]
+
+
+def _is_op(name: str, value: Any) -> bool:
+    if not inspect.isfunction(value) or name.startswith("_") or name in _NOT_OPS:
+        return False
+    # Imported helpers (convert_to_tensor, cast, draw_seed) stand among the ops of a module.
+    home = value.__module__ or ""
+    return home.startswith("keras.src.backend") and not home.endswith((".core", "backend_utils"))
+
+
+def _hook(module: Any, name: str) -> Callable[[], None]:
+    original = vars(module)[name]
+    split_up = decomposition.of(name)
+
+    @functools.wraps(original)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        dispatch = _active.dispatch
+        if dispatch is None:
+            return original(*args, **kwargs)
+        if split_up is not None:
+            parts = split_up(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        return dispatch(name, original, args, kwargs)
+
+    setattr(module, name, hooked)
+
+    def restore() -> None:
+        if vars(module)[name] is hooked:
+            setattr(module, name, original)
+
+    return restore
+
+
+def _hook_operator(cls: type, method: str, name: str) -> Callable[[], None]:
+    own = method in vars(cls)
+    original = getattr(cls, method)
+
+    @functools.wraps(original)
+    def hooked(*args: Any) -> Any:
+        dispatch = _active.dispatch
+        if dispatch is None or _called_by_library():
+            return original(*args)
+        return dispatch(name, original, args, {})
+
+    setattr(cls, method, hooked)
+
+    def restore() -> None:
+        if vars(cls).get(method) is hooked:
+            if own:
+                setattr(cls, method, original)
+            else:
+                delattr(cls, method)
+
+    return restore
+
+
+def _called_by_library() -> bool:
+    # JAX keeps what it traced inside its own jitted functions: a cast there would outlive us.
+    caller = sys._getframe(2).f_globals.get("__name__", "")
+    return bool(caller.startswith(_LIBRARIES))
+
+
+def _tensor_classes() -> Sequence[type]:
+    match keras.backend.backend():
+        case "jax":
+            import jax
+
+            return (jax.core.Tracer, type(jax.numpy.zeros(())))
+        case "tensorflow":
+            import tensorflow as tf
+
+            return (tf.Tensor,)
+        case "torch":
+            import torch
+
+            return (torch.Tensor,)
+    return ()
+
+
+def _check() -> None:
+    seen: list[str] = []
+
+    def note(name: str, original: Any, args: Any, kwargs: Any) -> Any:
+        seen.append(name)
+        return original(*args, **kwargs)
+
+    found = {name for _, name in _functions()}
+    missing = [name for name in _REQUIRED if name not in found]
+    with dispatching(note):
+        keras.ops.matmul(keras.ops.ones((1, 1)), keras.ops.ones((1, 1)))
+    if missing or "matmul" not in seen:
+        raise RuntimeError(
+            f"The graph rewrite cannot see the op {(missing or ['matmul'])[0]!r} of keras "
+            f"{keras.__version__}: nothing would run in float16. Use "
+            "keras_mp.set_global_policy('mixed_float16'), or a newer keras_mp."
+        )
+
+
+def layer_path() -> str:
+    """Returns the path of the layer that is being called in this thread."""
+    return str(keras.src.backend.common.name_scope.current_path())
+
+
+def in_symbolic_call() -> bool:
+    """Returns whether Keras only wants to know shapes."""
+    return bool(keras.src.backend.in_symbolic_scope())
+
+
+def is_compiling() -> bool:
+    """Returns whether torch.compile is tracing: what hangs on a tensor is not seen there."""
+    if keras.backend.backend() != "torch":
+        return False
+    import torch
+
+    return bool(torch.compiler.is_compiling())
+
+
+def run_abstractly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Calls `function` without computing anything: with tensors that have a shape and a dtype.
+
+    Variables keep their values, and what happens to them inside is forgotten; so are losses. On
+    torch, where a function needs numbers, it is called again on tensors of ones.
+
+    Args:
+        function: Called with `args` and `kwargs`, in which `KerasTensor`s have become tensors.
+    """
+    backend = keras.src.backend
+    outer = backend.get_stateless_scope() if backend.in_stateless_scope() else None
+    mapping = dict(outer.state_mapping) if outer is not None else {}
+
+    def isolated(*args: Any, **kwargs: Any) -> Any:
+        scope = keras.StatelessScope(collect_losses=True)
+        scope.state_mapping.update(mapping)
+        with scope:
+            function(*args, **kwargs)
+        return ()
+
+    if backend.backend() == "torch":
+        # Keras would move tensors to the device "meta", and each op gets a copy of its input.
+        _run_on_fake_tensors(isolated, args, kwargs)
+    else:
+        backend.compute_output_spec(isolated, *args, **kwargs)
+
+
+def _run_on_fake_tensors(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def run() -> None:
+        def ones(x: Any) -> Any:
+            if not isinstance(x, keras.KerasTensor):
+                return x
+            return keras.ops.ones([1 if side is None else side for side in x.shape], x.dtype)
+
+        arguments = keras.tree.map_structure(ones, (args, kwargs))
+        function(*arguments[0], **arguments[1])
+
+    with keras.src.backend.SymbolicScope(), torch.no_grad(), torch.random.fork_rng():
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                run()
+        except Exception:  # noqa: BLE001  whatever it is, the second run says it better
+            run()
+
+
+def not_traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `function`, into which torch.compile does not look."""
+    if keras.backend.backend() != "torch":
+        return function
+    import torch
+
+    return torch.compiler.disable(function)  # type: ignore[no-any-return]

@@ -1,0 +1,150 @@
+"""Records the keras ops of one call of a model as a `Graph`."""
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_mp.graph_rewrite import hooks, keras_ops
+from keras_mp.graph_rewrite.flops import flops
+from keras_mp.graph_rewrite.graph import Graph, Op, Origin, Value
+from keras_mp.graph_rewrite.tensors import dtype_of, shape_of, tensors
+
+
+def record(
+    call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], model: Any
+) -> Graph:
+    """Runs `call(*args, **kwargs)` without computing anything, and returns its ops.
+
+    Nothing that happens inside remains: variables, seeds and losses are as before.
+
+    Args:
+        call: The unchanged `call` of the model.
+        args: Its positional arguments; tensors, arrays, or `keras.KerasTensor`s.
+        kwargs: Its keyword arguments, likewise.
+        model: The model, for its name and variables.
+    """
+    recorder = _Recorder(model)
+
+    def run(*args: Any, **kwargs: Any) -> None:
+        recorder.restart(keras.tree.flatten((args, kwargs)))
+        with hooks.dispatching(recorder):
+            outputs = call(*args, **kwargs)
+        recorder.finish(outputs)
+
+    args, kwargs = keras.tree.map_structure(_spec, (tuple(args), dict(kwargs)))
+    hooks.run_abstractly(run, *args, **kwargs)
+    return recorder.graph
+
+
+def _spec(x: Any) -> Any:
+    if keras.ops.is_tensor(x) or hasattr(x, "__array_interface__"):
+        return keras.KerasTensor(shape_of(x), dtype_of(x))
+    return x
+
+
+class _Recorder:
+    def __init__(self, model: Any) -> None:
+        self._name = str(model.name)
+        self._trainable = {id(variable) for variable in model.trainable_variables}
+        self._by_value = {
+            id(value): variable
+            for variable in model.variables
+            if (value := getattr(variable, "_value", None)) is not None
+        }
+        self.restart(())
+
+    def restart(self, inputs: Iterable[Any]) -> None:
+        """Forgets everything: an abstract run may fail and be tried again."""
+        self.graph = Graph()
+        self._known: dict[int, int] = {}
+        self._alive: list[Any] = []  # so that no id is given twice
+        self._seen: Counter[tuple[str, str]] = Counter()
+        for x in inputs:
+            if keras.ops.is_tensor(x):
+                self._add(x, Value(Origin.INPUT, None, shape_of(x), dtype_of(x)))
+
+    def __call__(
+        self,
+        name: str,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        with hooks.dispatching(None):
+            if name == "dropout":  # draws no number that anybody would miss
+                result = keras.ops.multiply(args[0] if args else kwargs["inputs"], 1.0)
+            else:
+                result = original(*args, **kwargs)
+        taken = tuple(self._index(x) for x in tensors(args, kwargs))
+        index = len(self.graph.ops)
+        # An op that hands back what it was given makes nothing.
+        made = [x for x in tensors((result,), {}) if id(x) not in self._known]
+        if not made:
+            return result
+        outputs = tuple(self._add(x, Value(None, index, shape_of(x), dtype_of(x))) for x in made)
+        layer = layer_of(self._name)
+        arguments = _arguments(original, args, kwargs)
+        values = [self.graph.values[i] for i in taken]
+        shapes = [value.shape for value in values]
+        of_variable = bool(values) and values[0].origin is Origin.VARIABLE
+        self.graph.ops.append(
+            Op(
+                layer,
+                name,
+                self._seen[layer, name],
+                keras_ops.stands_for(name, shapes, arguments, of_variable),
+                taken,
+                outputs,
+                flops(
+                    name,
+                    shapes,
+                    self.graph.values[outputs[0]].shape,
+                    arguments.get("subscripts"),
+                ),
+            )
+        )
+        self._seen[layer, name] += 1
+        return result
+
+    def finish(self, outputs: Any) -> None:
+        """Notes what the model returned."""
+        found = (self._known.get(id(x)) for x in keras.tree.flatten(outputs))
+        self.graph.outputs = tuple(i for i in found if i is not None)
+
+    def _index(self, x: Any) -> int:
+        known = self._known.get(id(x))
+        if known is not None:
+            return known
+        variable = x if isinstance(x, keras.Variable) else self._by_value.get(id(x))
+        if variable is None:
+            return self._add(x, Value(Origin.UNKNOWN, None, shape_of(x), dtype_of(x)))
+        trainable = id(variable) in self._trainable
+        return self._add(
+            x, Value(Origin.VARIABLE, None, shape_of(variable), dtype_of(variable), trainable)
+        )
+
+    def _add(self, x: Any, value: Value) -> int:
+        self._known[id(x)] = len(self.graph.values)
+        self._alive.append(x)
+        self.graph.values.append(value)
+        return len(self.graph.values) - 1
+
+
+def layer_of(model_name: str) -> str:
+    """Returns the path of the layer that is being called, below the model."""
+    path = hooks.layer_path()
+    return "" if path == model_name else path.removeprefix(f"{model_name}/")
+
+
+def _arguments(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return dict(kwargs)
+    bound.apply_defaults()
+    return bound.arguments

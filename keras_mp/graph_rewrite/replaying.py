@@ -1,0 +1,175 @@
+"""Runs the ops of a model as decided: a painted op computes in the 16-bit dtype.
+
+Every op hands float32 to whoever called it, so no layer, loss or loop meets another dtype. The
+16-bit result of a painted op is remembered beside it, for the next painted op to take.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from keras import ops
+
+from keras_mp.graph_rewrite import hooks
+from keras_mp.graph_rewrite.decisions import Decision
+from keras_mp.graph_rewrite.graph import Graph
+from keras_mp.graph_rewrite.recording import layer_of
+from keras_mp.graph_rewrite.tensors import dtype_of, is_tensor, replaced, shape_of
+from keras_mp.graph_rewrite.twins import Twins
+
+# Their tensors are made to have one shape.
+_BROADCASTING = frozenset(
+    {
+        "add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "maximum",
+        "minimum", "where", "power",
+    }
+)  # fmt: skip
+
+
+@dataclass
+class Plan:
+    """The decisions for calls of one signature.
+
+    Attributes:
+        graph: What was recorded.
+        decisions: One for each op of it.
+        low: For each (layer, op), whether each occurrence computes in the 16-bit dtype.
+        allow: Names of keras ops of the allow list: low also where the plan has no such op.
+        missed: Ops that ran and were not in the plan.
+    """
+
+    graph: Graph
+    decisions: list[Decision]
+    low: dict[tuple[str, str], list[bool]]
+    allow: frozenset[str]
+    missed: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+def plan(graph: Graph, decisions: Sequence[Decision]) -> Plan:
+    """Files decisions under what replaying sees of an op."""
+    low: dict[tuple[str, str], list[bool]] = {}
+    for op, decision in zip(graph.ops, decisions, strict=True):
+        low.setdefault(op.key, []).append(decision.low)
+    allow = {op.name for op, d in zip(graph.ops, decisions, strict=True) if d.list == "allow"}
+    return Plan(graph, list(decisions), low, frozenset(allow))
+
+
+class Replay:
+    """One call of a model; what `hooks.dispatching` sends ops to."""
+
+    def __init__(self, plan: Plan, model_name: str, dtype: str) -> None:
+        self._plan = plan
+        self._model = model_name
+        self._dtype = dtype
+        self._seen: dict[tuple[str, str], int] = {}
+        self._twins = Twins()
+
+    def __call__(
+        self,
+        name: str,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        key = layer_of(self._model), name
+        occurrence = self._seen.get(key, 0)
+        self._seen[key] = occurrence + 1
+        with hooks.dispatching(None):
+            if not self._is_low(key, occurrence):
+                return original(*args, **kwargs)
+            special = _SPECIAL.get(name, _plain)
+            return special(self, name, original, args, kwargs)
+
+    def _is_low(self, key: tuple[str, str], occurrence: int) -> bool:
+        planned = self._plan.low.get(key)
+        if planned is None:
+            # Nothing is known of it: only what is safe anywhere.
+            if key[1] in self._plan.allow:
+                self._plan.missed[key] += 1
+                return True
+            return False
+        if occurrence < len(planned):
+            return planned[occurrence]
+        # A loop runs its body more often than it was recorded.
+        first = planned[0]
+        if any(low != first for low in planned):
+            self._plan.missed[key] += 1
+            return key[1] in self._plan.allow
+        return first
+
+    def low(self, x: Any) -> Any:
+        """Returns `x` in the 16-bit dtype if it is float32."""
+        if dtype_of(x) != "float32":
+            return x
+        twin = self._twins.get(x)
+        if twin is None or dtype_of(twin) != self._dtype:
+            return ops.cast(x, self._dtype)
+        return twin
+
+    def high(self, result: Any) -> Any:
+        """Returns the result of a painted op in float32; its twin is remembered."""
+        return replaced(result, self._high)
+
+    def _high(self, x: Any) -> Any:
+        if dtype_of(x) != self._dtype:
+            return x
+        wide = ops.cast(x, "float32")
+        self._twins.set(wide, x)
+        return wide
+
+
+def _plain(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    change = _fitted(run, args, kwargs) if name in _BROADCASTING else run.low
+    args = replaced(tuple(args), change)
+    kwargs = {key: replaced(value, change) for key, value in kwargs.items()}
+    return run.high(original(*args, **kwargs))
+
+
+def _fitted(run: Replay, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[Any], Any]:
+    # Broadcast before the cast: the other way round the gradient of a bias would be summed over
+    # the batch in 16 bits, where 4096 times 16 is inf.
+    found = [x for x in (*args, *kwargs.values()) if is_tensor(x)]
+    shapes = [shape_of(x) for x in found]
+    if all(shape == shapes[0] for shape in shapes):
+        return run.low
+    largest = _broadcast(shapes)
+
+    def change(x: Any) -> Any:
+        if dtype_of(x) != "float32" or shape_of(x) == largest:
+            return run.low(x)
+        target = next((y for y, shape in zip(found, shapes, strict=True) if shape == largest), None)
+        shape = ops.shape(target) if target is not None else largest
+        if any(side is None for side in shape):
+            return run.low(x)
+        return ops.cast(ops.broadcast_to(x, shape), run._dtype)
+
+    return change
+
+
+def _broadcast(shapes: Sequence[tuple[int | None, ...]]) -> tuple[int | None, ...]:
+    rank = max(len(shape) for shape in shapes)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(
+        next((side for side in sides if side != 1), 1) for sides in zip(*padded, strict=True)
+    )
+
+
+def _batch_normalization(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    # As cuDNN does: in and out in 16 bits, everything between in float32.
+    result = original(*args, **kwargs)
+    return run.high(ops.cast(result, run._dtype))
+
+
+def _dropout(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    # TensorFlow draws another mask for another dtype.
+    x = args[0] if args else kwargs["inputs"]
+    rest, kwargs = args[1:], {key: kwargs[key] for key in kwargs if key != "inputs"}
+    mask = original(ops.ones_like(x), *rest, **kwargs)
+    return run.high(ops.multiply(run.low(x), ops.cast(mask, run._dtype)))
+
+
+_SPECIAL: Mapping[str, Any] = {
+    "batch_normalization": _batch_normalization,
+    "dropout": _dropout,
+}

@@ -1,0 +1,220 @@
+"""What the graph rewrite does to a model, or would do: its ops recorded, painted and explained."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from keras_mp.graph_rewrite import hooks, painter, rewritten
+from keras_mp.graph_rewrite.decisions import Decision, decide
+from keras_mp.graph_rewrite.graph import Graph, Op, Origin, Value
+from keras_mp.graph_rewrite.lists import OpLists, op_lists
+from keras_mp.graph_rewrite.recording import record
+from keras_mp.graph_rewrite.rows import Edge, Report, Row
+
+__all__ = ["Report", "report"]
+
+BATCH = 4
+STEPS = 16
+PIXELS = 64
+
+
+def report(
+    model: Any,
+    inputs: Any = None,
+    training: bool = True,
+    dtype: str | None = None,
+    lists: str | OpLists | None = None,
+) -> Report:
+    """Returns which ops of a model compute in 16 bits, and why. Nothing is computed or changed.
+
+    Of a model that is rewritten it says what runs; of any other float32 model, what would run. A
+    model that is not built yet is built, as a call would.
+
+    Args:
+        model: A Keras model or layer whose layers have no mixed policy.
+        inputs: An example of what `model(inputs)` takes: arrays, tensors or `keras.KerasTensor`s.
+            None: what the model was declared with, else what it was called with last since it was
+            rewritten. A side that is not known counts as a batch of 4, as 64 pixels for inputs of
+            rank 4 and above, and as 16 steps for others: shares of operations depend on it.
+        training: Whether to look at a training step or at inference. A model whose `call` takes no
+            `training` is always painted as for training.
+        dtype: "float16" or "bfloat16"; None: that of the rewritten model, else "float16".
+        lists: Name of the op lists or an `OpLists`; None: those of the rewritten model, else
+            "tf1.15".
+
+    Raises:
+        ValueError: A layer has a mixed policy, there is nothing that tells the inputs, or an
+            argument has a value that is not known.
+
+    >>> model = keras.Sequential([
+    ...     keras.layers.Input((8,)),
+    ...     keras.layers.Dense(16, name="hidden"),
+    ...     keras.layers.Dense(4, activation="softmax", name="probs"),
+    ... ])
+    >>> found = report(model)
+    >>> [(row.layer, row.op, row.dtype) for row in found.rows][:3]
+    [('hidden', 'matmul', 'float16'), ('hidden', 'add', 'float16'), ('probs', 'matmul', 'float16')]
+    >>> found.rows[1].why
+    "it lies between allow ops, downstream of matmul of 'hidden'"
+    >>> found.summary
+    '5 ops: 3 float16, 2 float32; 98.2 % of the floating point operations in float16'
+    """
+    rewritten.check_policies(model)
+    state = rewritten.state_of(model)
+    options = _options(state, dtype, lists)
+    if inputs is None:
+        inputs = _declared(model)
+    if inputs is not None:
+        training = rewritten.is_training(model.call, (), {"training": training})
+        graph = _record(model, keras.tree.map_structure(_known, inputs), training)
+    else:
+        training, graph = _last_call(model, state, training)
+    decisions = decide(graph, options.lists, training)
+    missed: Counter[tuple[str, str]] = Counter()
+    if state is not None and options == state.options:
+        for plan in state.plans.values():
+            missed.update(plan.missed)
+    return Report(
+        model=str(model.name),
+        dtype=options.dtype,
+        lists=options.lists.name,
+        training=training,
+        rows=tuple(_rows(graph, decisions, options.dtype)),
+        edges=tuple(_edges(graph, decisions, options.dtype)),
+        missed=dict(missed),
+    )
+
+
+def _options(
+    state: rewritten.Rewritten | None, dtype: str | None, lists: str | OpLists | None
+) -> rewritten.Options:
+    if dtype not in (None, "float16", "bfloat16"):
+        raise ValueError(f"dtype must be 'float16', 'bfloat16' or None, but got {dtype!r}.")
+    if lists is None:
+        lists = state.options.lists if state is not None else op_lists()
+    elif not isinstance(lists, OpLists):
+        lists = op_lists(lists)
+    return rewritten.Options(lists, dtype or (state.options.dtype if state else "float16"))
+
+
+def _declared(model: Any) -> Any:
+    try:
+        inputs = model.inputs
+    except AttributeError:  # no Model, or a Sequential that has not been called
+        return None
+    if not inputs:
+        return None
+    return inputs[0] if isinstance(model, keras.Sequential) else model.input
+
+
+def _known(x: Any) -> Any:
+    if not isinstance(x, keras.KerasTensor):
+        return x
+    inner = PIXELS if len(x.shape) >= 4 else STEPS
+    shape = [side if side is not None else inner if i else BATCH for i, side in enumerate(x.shape)]
+    return keras.KerasTensor(shape, x.dtype)
+
+
+def _record(model: Any, inputs: Any, training: bool) -> Graph:
+    was_installed = hooks.is_installed()
+    hooks.install()
+    try:
+        if not all(layer.built for layer in model._flatten_layers()):
+            # Building calls the ops, too.
+            hooks.run_abstractly(model, inputs, training=training)
+        return record(model, (inputs,), {"training": training}, model)
+    finally:
+        if not was_installed and not rewritten.all_models():
+            hooks.uninstall()
+
+
+def _last_call(model: Any, state: rewritten.Rewritten | None, training: bool) -> tuple[bool, Graph]:
+    plans = [] if state is None else list(state.plans.items())
+    for signature, plan in reversed(plans):
+        if signature[0] == training:
+            return training, plan.graph
+    if plans:
+        raise ValueError(
+            f"Model {model.name!r} was called for {'inference' if training else 'training'} only "
+            f"since it was rewritten: pass inputs=, or training={not training}."
+        )
+    raise ValueError(
+        f"Model {model.name!r} does not say what it takes: pass inputs=, an example of what it is "
+        "called with, or call it once after it was rewritten."
+    )
+
+
+def _rows(graph: Graph, decisions: list[Decision], low: str) -> Iterator[Row]:
+    def name(vertex: int) -> str:
+        if vertex >= len(graph.ops):
+            return "an op of the gradient"
+        op = graph.ops[vertex]
+        return f"{op.name} of {repr(op.layer) if op.layer else 'the model'}"
+
+    for index, (op, decision) in enumerate(zip(graph.ops, decisions, strict=True)):
+        because_of = decision.because_of
+        if because_of is not None and because_of >= len(graph.ops):
+            because_of = None
+        yield Row(
+            index=index,
+            layer=op.layer,
+            op=op.name,
+            occurrence=op.occurrence,
+            tf_op=op.stands_for[0] if op.stands_for else None,
+            list=decision.list,
+            colour=decision.colour,
+            dtype=low if decision.low else _dtype(graph, op),
+            why=_why(op, decision, name, low),
+            flops=op.flops,
+            because_of=because_of,
+        )
+
+
+def _why(op: Op, decision: Decision, name: Any, low: str) -> str:
+    if decision.reason == "weights_only":
+        return "it computes with weights only, which stay float32"
+    reason = painter.Reason(decision.reason, decision.because_of)  # type: ignore[arg-type]
+    why = reason.sentence(name, low)
+    if decision.low and op.name == "batch_normalization":
+        why += f"; in and out in {low}, statistics, scale and offset in float32"
+    return why
+
+
+def _dtype(graph: Graph, op: Op) -> str:
+    dtypes = [graph.values[i].dtype for i in (*op.inputs, *op.outputs)]
+    if "float32" in dtypes:
+        return "float32"
+    return next((dtype for dtype in dtypes if "float" in dtype), dtypes[0])
+
+
+def _edges(graph: Graph, decisions: list[Decision], low: str) -> Iterator[Edge]:
+    for target, (op, decision) in enumerate(zip(graph.ops, decisions, strict=True)):
+        for i in dict.fromkeys(op.inputs):
+            value = graph.values[i]
+            if value.origin is Origin.VARIABLE:
+                continue
+            # Batch normalization takes its statistics in float32.
+            wants_low = decision.low and (op.name != "batch_normalization" or i == op.inputs[0])
+            yield _edge(i, value, target, wants_low, decisions, low)
+    for i in dict.fromkeys(graph.outputs):
+        value = graph.values[i]
+        if value.origin is not Origin.VARIABLE:
+            yield _edge(i, value, None, False, decisions, low)
+
+
+def _edge(
+    tensor: int,
+    value: Value,
+    target: int | None,
+    wants_low: bool,
+    decisions: list[Decision],
+    low: str,
+) -> Edge:
+    is_low = value.op is not None and decisions[value.op].low
+    cast = None
+    if value.is_float32 and is_low != wants_low:
+        cast = low if wants_low else "float32"
+    unseen = value.op is None and value.origin is not Origin.INPUT
+    return Edge(tensor, value.op, target, value.dtype, value.shape, cast, unseen)

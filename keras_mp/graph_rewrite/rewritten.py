@@ -1,0 +1,175 @@
+"""A model whose `call` computes as painted: its plans, and how it is made and unmade."""
+
+import functools
+import inspect
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+
+from keras_mp.graph_rewrite import hooks, replaying
+from keras_mp.graph_rewrite.decisions import decide
+from keras_mp.graph_rewrite.graph import Graph
+from keras_mp.graph_rewrite.lists import OpLists
+from keras_mp.graph_rewrite.recording import record
+from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
+
+_PLANS = 64  # kept for one model; eager loops over sequences of any length would collect them
+
+
+@dataclass(frozen=True)
+class Options:
+    """What painting needs to know.
+
+    Attributes:
+        lists: The op lists.
+        dtype: "float16" or "bfloat16".
+    """
+
+    lists: OpLists
+    dtype: str
+
+
+@dataclass
+class Rewritten:
+    """What is kept of a rewritten model.
+
+    Attributes:
+        options: How it is painted.
+        by_compile: Whether `compile` rewrote it, so that another `compile` may undo that.
+        plans: By the signature of a call.
+    """
+
+    options: Options
+    by_compile: bool = False
+    plans: dict[Any, replaying.Plan] = field(default_factory=dict)
+    warned: set[str] = field(default_factory=set)
+
+
+_models: weakref.WeakKeyDictionary[Any, Rewritten] = weakref.WeakKeyDictionary()
+
+
+def state_of(model: Any) -> Rewritten | None:
+    """Returns what is kept of `model`, or None if it is not rewritten."""
+    return _models.get(model)
+
+
+def all_models() -> list[Any]:
+    """Returns the models that are rewritten."""
+    return list(_models)
+
+
+def rewrite(model: Any, options: Options, by_compile: bool = False) -> None:
+    """Makes `model` compute as painted from its next call on.
+
+    Args:
+        model: A Keras model or layer.
+        options: How to paint.
+        by_compile: See `Rewritten`.
+
+    Raises:
+        ValueError: A layer of it has a mixed policy already.
+    """
+    check_policies(model)
+    restore(model)
+    hooks.install()
+    state = Rewritten(options, by_compile)
+    original = model.call
+    plan_for = hooks.not_traced(_plan_for)
+    held, name = weakref.ref(model), str(model.name)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if hooks.is_dispatching() or hooks.in_symbolic_call():
+            return original(*args, **kwargs)
+        plan = plan_for(held(), original, args, kwargs)
+        with hooks.dispatching(replaying.Replay(plan, name, options.dtype)):
+            return original(*args, **kwargs)
+
+    _models[model] = state
+    object.__setattr__(model, "call", call)
+    _forget_compiled(model)
+
+
+def restore(model: Any) -> None:
+    """Makes `model` compute in float32 again, to the bit; does nothing if it does already."""
+    if _models.pop(model, None) is not None:
+        object.__delattr__(model, "call")
+        _forget_compiled(model)
+
+
+def _forget_compiled(model: Any) -> None:
+    for name in ("train_function", "test_function", "predict_function"):
+        if getattr(model, name, None) is not None:
+            setattr(model, name, None)
+
+
+def check_policies(model: Any) -> None:
+    """Raises ValueError if a layer computes in another dtype than that of its variables."""
+    for layer in model._flatten_layers():
+        policy = layer.dtype_policy
+        if policy.compute_dtype != policy.variable_dtype:
+            raise ValueError(
+                f"The layer {layer.path or layer.name!r} has the mixed policy {policy.name!r}, and "
+                "the graph rewrite is for float32 models: one of the two decides what computes in "
+                "16 bits. Make the layer without dtype=, or leave the graph rewrite out and pass "
+                "keras_mp.LossScaleOptimizer(optimizer) to compile."
+            )
+
+
+def _plan_for(model: Any, original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    state = _models[model]
+    training = is_training(original, args, kwargs)
+    signature = (training, *_signature(args), *_signature(kwargs))
+    plan = state.plans.get(signature)
+    if plan is None:
+        check_policies(model)
+        graph = record(original, args, kwargs, model)
+        plan = make_plan(graph, state.options, training)
+        while len(state.plans) >= _PLANS:
+            state.plans.pop(next(iter(state.plans)))
+        state.plans[signature] = plan
+        if not plan.allow and "allow" not in state.warned:
+            state.warned.add("allow")
+            warnings.warn(
+                f"The graph rewrite found no op of the allow list in model {model.name!r}: it "
+                "computes in float32. Only calls of keras.ops and Keras layers are seen, not those "
+                "of jax.numpy, tensorflow or torch.",
+                stacklevel=3,
+            )
+    return plan
+
+
+def make_plan(graph: Graph, options: Options, training: bool) -> replaying.Plan:
+    """Returns the plan for a recorded graph."""
+    return replaying.plan(graph, decide(graph, options.lists, training))
+
+
+def is_training(original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Returns whether a call is to be painted with its gradient.
+
+    A model that does not say what it is called for may be training.
+    """
+    signature = inspect.signature(original)
+    if "training" not in signature.parameters:
+        return True
+    try:
+        return bool(signature.bind_partial(*args, **kwargs).arguments.get("training"))
+    except TypeError:
+        return bool(kwargs.get("training"))
+
+
+def _signature(arguments: Any) -> list[Any]:
+    found: list[Any] = []
+    for x in keras.tree.flatten(arguments):
+        if keras.ops.is_tensor(x) or hasattr(x, "__array_interface__"):
+            shape = shape_of(x)
+            # The batch decides nothing, and the last one of an epoch is smaller.
+            found.append((shape[1:] if len(shape) > 1 else shape, len(shape), dtype_of(x)))
+            found.append(getattr(x, "_keras_mask", None) is not None)
+        else:
+            found.append(x if isinstance(x, (bool, int, float, str, type(None))) else type(x))
+    return found

@@ -1,0 +1,39 @@
+"""Whether the graph rewrite is enabled, for those that must not be mixed with it."""
+
+import threading
+from typing import Any
+
+_lock = threading.Lock()
+_enabled = False
+
+
+def set_enabled(value: bool) -> bool:
+    """Switches; returns what it was before."""
+    global _enabled
+    with _lock:
+        before, _enabled = _enabled, value
+    return before
+
+
+def is_enabled() -> bool:
+    """Returns whether `enable` was called, and not `disable` since."""
+    return _enabled
+
+
+def check_policy(policy: Any) -> None:
+    """Raises ValueError for a mixed policy that is to hold globally while the rewrite is enabled.
+
+    Args:
+        policy: A `keras.DTypePolicy`, or None.
+    """
+    if _enabled and policy is not None and is_mixed(policy):
+        raise ValueError(
+            f"The policy {policy.name!r} cannot be set while the graph rewrite is enabled: one of "
+            "the two decides what computes in 16 bits. Call keras_mp.graph_rewrite.disable() "
+            "first, or leave the policy out."
+        )
+
+
+def is_mixed(policy: Any) -> bool:
+    """Returns whether a policy computes in another dtype than that of its variables."""
+    return bool(policy.compute_dtype != policy.variable_dtype)

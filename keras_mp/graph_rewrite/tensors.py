@@ -1,0 +1,45 @@
+"""The tensors among the arguments of an op: found, replaced, described."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_mp.graph_rewrite.graph import Shape
+
+
+def is_tensor(x: Any) -> bool:
+    """Returns whether `x` is a tensor of the backend, or a variable."""
+    return isinstance(x, keras.Variable) or bool(keras.ops.is_tensor(x))
+
+
+def tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """Yields the tensors of a call in the order of its arguments; a list counts as its items."""
+    for argument in (*args, *kwargs.values()):
+        if isinstance(argument, (list, tuple)):
+            yield from tensors(argument, {})
+        elif is_tensor(argument):
+            yield argument
+
+
+def replaced(argument: Any, change: Callable[[Any], Any]) -> Any:
+    """Returns `argument` with `change` applied to each tensor in it."""
+    if isinstance(argument, (list, tuple)):
+        items = [replaced(item, change) for item in argument]
+        if isinstance(argument, tuple) and hasattr(argument, "_fields"):
+            return type(argument)(*items)
+        return type(argument)(items)
+    return change(argument) if is_tensor(argument) else argument
+
+
+def shape_of(x: Any) -> Shape:
+    """Returns the shape of a tensor; None for a dimension that is not known."""
+    try:
+        return tuple(side if isinstance(side, int) else None for side in x.shape)
+    except ValueError:  # TensorFlow: not even the rank is known
+        return ()
+
+
+def dtype_of(x: Any) -> str:
+    """Returns the dtype of a tensor by its Keras name."""
+    return str(keras.backend.standardize_dtype(x.dtype))

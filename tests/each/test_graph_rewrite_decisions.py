@@ -1,0 +1,247 @@
+"""What the graph rewrite decides, op by op, beside what Grappler of TF 1.15 decided.
+
+First the comparison itself, on rows written by hand; then our decisions.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+import pytest
+
+from keras_mp import graph_rewrite
+from tests.graph_rewrite_cases import FITTED, UNFITTED
+from tests.graph_rewrite_decisions import (
+    FAMILY_OF_NODE,
+    Comparison,
+    compare,
+    forward_slots,
+    recorded,
+    why_not_compared,
+)
+
+RECORDED = [("fitted", name) for name in FITTED] + [("unfitted", name) for name in UNFITTED]
+MODES = pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
+
+
+@dataclass(frozen=True)
+class Row:
+    layer: str
+    op: str
+    dtype: str = "float32"
+
+
+def rows(layer, *ops):
+    """Returns rows of a layer: "matmul*" is in float16, "add" in float32."""
+    return [Row(layer, op.rstrip("*"), "float16" if op[-1] == "*" else "float32") for op in ops]
+
+
+def decided(*nodes, training=False):
+    """Returns what Grappler might decide: "layer/name Op*" is in float16, without * it is not."""
+    made = []
+    for node in nodes:
+        name, op = node.rstrip("*").split(" ")
+        dtype = "float16" if node[-1] == "*" else "float32"
+        made.append({"name": name, "op": op, "dtype": dtype, "layer": name.split("/")[0]})
+        made[-1].update(backward=name.startswith("TRAIN/"), types={"T": dtype, "U": "float32"})
+    return {"model": "m", "training": training, "nodes": made}
+
+
+MLP = [
+    *rows("d1", "matmul*", "add*", "relu*"),
+    *rows("d2", "matmul*", "add*", "tanh*"),
+    *rows("probs", "matmul*", "add", "softmax"),
+]
+
+
+# -- the comparison --------------------------------------------------------------------------------
+
+
+def test_all_of_a_perceptron_is_matched():
+    result = compare(recorded("fitted", "mlp_softmax", training=False), MLP)
+    assert (len(result.agreeing), len(result.triples), result.unexplained) == (9, 9, [])
+    assert [t.op for t in result.triples if t.layer == "probs"] == ["matmul", "add", "softmax"]
+
+
+@pytest.mark.parametrize("index", range(len(MLP)))
+def test_each_flipped_dtype_is_one_disagreement(index):
+    flipped = {"float16": "float32", "float32": "float16"}[MLP[index].dtype]
+    changed = [*MLP]
+    changed[index] = dataclasses.replace(MLP[index], dtype=flipped)
+    result = compare(recorded("fitted", "mlp_softmax", training=False), changed)
+    expected = (0, 1) if flipped == "float16" else (1, 0)
+    assert (len(result.safe), len(result.unsafe)) == expected
+
+
+@pytest.mark.parametrize("index", range(len(MLP)))
+def test_a_missing_row_is_unexplained_or_an_operator(index):
+    result = compare(
+        recorded("fitted", "mlp_softmax", training=False), [*MLP[:index], *MLP[index + 1 :]]
+    )
+    if MLP[index].op == "add":
+        (operator,) = [t for t in result.triples if not t.has_row]
+        assert operator.ours == ("float32",)
+        assert operator.agrees == (MLP[index].layer == "probs")
+    else:
+        assert len(result.unexplained) == 1
+
+
+def test_a_row_too_many_is_unexplained():
+    result = compare(
+        recorded("fitted", "mlp_softmax", training=False), [*MLP, *rows("d1", "matmul*")]
+    )
+    assert result.unexplained == ["our matmul in d1"]
+    assert result.rows_left == {"unexplained (float16)": 1}
+
+
+def test_softmax_is_in_the_loss_in_training():
+    result = compare(recorded("fitted", "mlp_softmax", training=True), MLP)
+    assert len(result.triples) == 8
+    assert result.rows_left == {"softmax: the loss takes the logits in TF 1.15": 1}
+
+
+def test_calls_of_a_shared_layer_are_matched_in_order():
+    theirs = decided("d/MatMul MatMul*", "d/BiasAdd BiasAdd*", "d/b MatMul*", "d/c BiasAdd")
+    ours = rows("d", "matmul*", "add*", "matmul*", "add")
+    assert compare(theirs, ours).agreement == 1
+    assert compare(theirs, [*ours[:1], *ours[3:], *ours[2:3], *ours[1:2]]).agreement == 0.5
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_layer_normalization_is_one_op_here(dtype):
+    ours = [Row(layer, "layer_normalization", dtype) for layer in ("ln1", "ln2")]
+    result = compare(recorded("fitted", "transformer_block", training=False), ours)
+    both = [t for t in result.triples if t.layer.startswith("ln")]
+    assert [len(t.nodes) for t in both] == [11, 11]
+    assert all(t.agrees == (dtype == "float32") for t in both)
+    assert all(t.is_unsafe == (dtype == "float16") for t in both)
+
+
+@pytest.mark.parametrize(
+    ("ours", "third", "agrees", "unsafe"),
+    [
+        pytest.param("gelu*", "*", True, False, id="all float16"),
+        pytest.param("gelu*", "", False, True, id="one of theirs is float32"),
+        pytest.param("gelu", "", False, False, id="float32 against both"),
+    ],
+)
+def test_one_op_agrees_with_several_if_with_all(ours, third, agrees, unsafe):
+    theirs = decided(
+        *("d/MatMul MatMul*", "d/BiasAdd BiasAdd*"),
+        *("d/mul Mul*", "d/truediv RealDiv*", f"d/Erf Erf{third}", "d/add AddV2*", "d/mul_1 Mul*"),
+    )
+    result = compare(theirs, rows("d", "matmul*", "add*", ours))
+    (gelu,) = [t for t in result.triples if t.op == "gelu"]
+    assert len(gelu.nodes) == 5
+    assert (gelu.agrees, gelu.is_unsafe) == (agrees, unsafe)
+    assert result.unexplained == []
+
+
+def test_two_calls_of_a_composite_share_the_nodes():
+    theirs = decided("d/dropout/mul Mul*", "d/dropout/mul_1 Mul*", "d/e/mul Mul", "d/f/mul Mul")
+    result = compare(theirs, rows("d", "dropout*", "dropout"))
+    assert [(t.theirs, t.agrees) for t in result.triples] == [
+        (("float16", "float16"), True),
+        (("float32", "float32"), True),
+    ]
+
+
+def test_several_ops_here_are_one_there():
+    theirs = decided("up/resize ResizeNearestNeighbor*")
+    assert compare(theirs, rows("up", "repeat*", "repeat*")).agreement == 1
+    (triple,) = compare(theirs, rows("up", "repeat*", "repeat")).triples
+    assert not triple.agrees
+    assert not triple.is_unsafe
+
+
+@pytest.mark.parametrize("statistics", ["moments", "moments*"])
+def test_a_batch_normalization_has_two_slots_in_training(statistics):
+    ours = rows("bn", statistics, "batch_normalization*")
+    result = compare(decided("bn/b FusedBatchNormV3*", training=True), ours)
+    assert len(result.triples) == result.nodes == 2
+    assert [t.op for t in result.unsafe] == ["moments"] * (statistics == "moments*")
+
+
+def test_operators_without_a_row_are_float32():
+    result = compare(recorded("fitted", "transformer_block", training=False), rows("gelu", "erf*"))
+    gelu = [t for t in result.triples if t.layer == "gelu"]
+    assert [(t.op, t.agrees) for t in gelu] == [
+        ("erf", True),
+        *(("multiply", False), ("divide", False), ("add", False), ("multiply", False)),
+    ]
+    assert not any(t.is_unsafe for t in gelu)
+
+
+def test_a_normalization_without_a_row_is_float32():
+    theirs = recorded("fitted", "transformer_block", training=False)
+    both = [t for t in compare(theirs, MLP).triples if t.layer in ("ln1", "ln2")]
+    assert [(t.op, len(t.nodes), t.agrees) for t in both] == [("layer_normalization", 11, True)] * 2
+    part = [t for t in compare(theirs, rows("ln1", "rsqrt")).triples if t.layer == "ln1"]
+    assert "layer_normalization" not in {t.op for t in part}
+
+
+def test_shapes_are_matched_only_where_there_are_as_many():
+    theirs = decided("d/Reshape Reshape*", "d/Reshape_1 Reshape")
+    assert compare(theirs, rows("d", "reshape*", "reshape")).agreement == 1
+    assert compare(theirs, rows("d", "reshape*")).triples == []
+
+
+@MODES
+@pytest.mark.parametrize(("kind", "name"), RECORDED)
+def test_every_node_is_in_a_triple_or_has_a_reason(kind, name, training):
+    theirs = recorded(kind, name, training)
+    unknown = {
+        node["op"]
+        for node in forward_slots(theirs)
+        if node["op"] not in FAMILY_OF_NODE and not why_not_compared(node)
+    }
+    assert unknown == set()
+    result = compare(theirs, MLP)
+    in_triples = sum(len(triple.nodes) for triple in result.triples)
+    assert in_triples + result.nodes_left.total() == result.nodes
+    with_row = sum(len(triple.ours) for triple in result.triples if triple.has_row)
+    assert with_row + result.rows_left.total() == len(MLP)
+
+
+@pytest.mark.parametrize(("kind", "name"), RECORDED)
+def test_the_model_has_the_layers_that_were_recorded(kind, name):
+    model = {"fitted": FITTED, "unfitted": UNFITTED}[kind][name].build().model
+    nodes = recorded(kind, name, training=False)["nodes"]
+    theirs = {node["layer"].split("/")[0] for node in nodes} - {f"OUT_{i}" for i in range(2)}
+    assert theirs <= {layer.name for layer in model.layers}
+
+
+# -- our decisions ---------------------------------------------------------------------------------
+
+# (model, layer, op) that computes in float16 here and in float32 in TF 1.15 -> why.
+UNSAFE = {}
+# What came out when the tables of ops were final: agreeing triples, triples, unsafe ones.
+UNFITTED_FIGURES = {}
+
+
+def comparison_of(kind, training):
+    """Returns the comparison of all models of a kind."""
+    result = Comparison()
+    for name, case in {"fitted": FITTED, "unfitted": UNFITTED}[kind].items():
+        report = graph_rewrite.report(case.build().model, training=training)
+        result += compare(recorded(kind, name, training), report.rows)
+    return result
+
+
+@pytest.mark.parametrize(("training", "least"), [(False, 0.98), (True, 0.96)])
+def test_agrees_with_grappler(training, least):
+    result = comparison_of("fitted", training)
+    print(result)  # noqa: T201 - shown where it fails
+    assert result.unexplained == []
+    assert result.agreement >= least
+    assert [str(t) for t in result.unsafe if t.key not in UNSAFE] == []
+
+
+@pytest.mark.skipif(not UNFITTED_FIGURES, reason="written down when the tables of ops are final")
+@MODES
+def test_agrees_with_grappler_where_nothing_was_fitted(training):
+    result = comparison_of("unfitted", training)
+    print(result)  # noqa: T201 - shown where it fails
+    assert result.unexplained == []
+    figures = len(result.agreeing), len(result.triples), len(result.unsafe)
+    assert figures == UNFITTED_FIGURES[training]
+    assert [str(t) for t in result.unsafe if t.key not in UNSAFE] == []

@@ -1,0 +1,431 @@
+"""Our decisions for a model beside Grappler's: which ops both have, and where the two differ.
+
+The two sides do not compute a layer by the same ops. A triple (model, layer, op) is compared:
+
+- An op that both have is matched by family, in order of occurrence within the layer.
+- One op against several (layer normalization is one op here, eleven in TF 1.15) is one triple,
+  which agrees if all of the several have the dtype of the one.
+- What is not a keras op may have no row, such as an operator of user code, `x * y`, or layer
+  normalization by torch: it computes in float32, and counts so.
+
+What is left over needs a reason of the tables below, or is listed as unexplained.
+"""
+
+import gzip
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+DECISIONS = Path(__file__).parent / "data" / "graph_rewrite" / "decisions"
+
+# Op of TF 1.15 -> family. A family is called like the keras op, where there is one.
+FAMILY_OF_NODE = {
+    "Abs": "absolute",
+    "Add": "add",
+    "AddN": "add",
+    "AddV2": "add",
+    "AvgPool": "average_pool",
+    "BatchMatMul": "matmul",
+    "BatchMatMulV2": "matmul",
+    "BiasAdd": "add",
+    "Cast": "cast",
+    "ConcatV2": "concatenate",
+    "Conv2D": "conv",
+    "Conv2DBackpropInput": "conv_transpose",
+    "DepthwiseConv2dNative": "depthwise_conv",
+    "Elu": "elu",
+    "Erf": "erf",
+    "Exp": "exp",
+    "ExpandDims": "expand_dims",
+    "FusedBatchNormV3": "batch_normalization",
+    "GatherV2": "take",
+    "Greater": "compare",
+    "GreaterEqual": "compare",
+    "LeakyRelu": "leaky_relu",
+    "Less": "compare",
+    "Log": "log",
+    "MatMul": "matmul",
+    "Max": "max",
+    "MaxPool": "max_pool",
+    "Maximum": "bound",
+    "Mean": "mean",
+    "Minimum": "bound",
+    "Mul": "multiply",
+    "Neg": "negative",
+    "Pad": "pad",
+    "Pow": "power",
+    "RealDiv": "divide",
+    "Relu": "relu",
+    "Relu6": "relu6",
+    "Reshape": "reshape",
+    "ResizeNearestNeighbor": "resize",
+    "ResourceGather": "take",
+    "Rsqrt": "rsqrt",
+    "Select": "where",
+    "SelectV2": "where",
+    "Selu": "selu",
+    "Sigmoid": "sigmoid",
+    "Softmax": "softmax",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "Sqrt": "sqrt",
+    "Square": "square",
+    "SquaredDifference": "squared_difference",
+    "Squeeze": "squeeze",
+    "StopGradient": "stop_gradient",
+    "StridedSlice": "get_item",
+    "Sub": "subtract",
+    "Sum": "sum",
+    "Tanh": "tanh",
+    "Transpose": "transpose",
+}
+# Keras op -> family, where they are called differently.
+FAMILY_OF_ROW = {
+    "abs": "absolute",
+    "amax": "max",
+    "clip": "bound",
+    "dot": "matmul",
+    "einsum": "matmul",
+    "floor_divide": "divide",
+    "greater": "compare",
+    "greater_equal": "compare",
+    "less": "compare",
+    "maximum": "bound",
+    "minimum": "bound",
+    "moveaxis": "transpose",
+    "ravel": "reshape",
+    "slice": "get_item",
+    "swapaxes": "transpose",
+    "tensordot": "matmul",
+    "true_divide": "divide",
+}
+# Keras op -> families of the several nodes that it is in TF 1.15.
+ONE_HERE = {
+    "dot_product_attention": {"matmul", "multiply", "softmax", "transpose"},
+    "dropout": {"multiply"},
+    "elu": {"elu", "compare", "multiply", "where"},  # with an alpha
+    "gelu": {"multiply", "divide", "erf", "add", "power", "tanh"},
+    "layer_normalization": {
+        *("mean", "stop_gradient", "squared_difference"),
+        *("add", "rsqrt", "multiply", "subtract"),
+    },
+    "matmul": {"multiply", "sum"},  # a product of vectors, if not a MatMul
+    "moments": {"mean", "stop_gradient", "squared_difference"},
+    "normalize": {"square", "sum", "bound", "rsqrt", "multiply"},
+    "selu": {"elu", "compare", "multiply", "where"},
+    "separable_conv": {"depthwise_conv", "conv"},
+    "silu": {"sigmoid", "multiply"},
+    "variance": {"stop_gradient", "squared_difference", "mean"},
+}
+OF_VECTORS = {"matmul"}
+# Family of a node -> the keras ops, several, that it is here.
+SEVERAL_HERE = {
+    "resize": {"repeat"},
+    "batch_statistics": {"moments", "mean", "variance", "var"},
+    "subtract": {"negative", "add"},  # layer normalization adds -mean to the rest
+}
+# Python's operators, and what a layer of Keras 3 computes with them.
+OPERATORS = {
+    *("add", "subtract", "multiply", "divide", "negative", "power", "compare", "get_item"),
+    "batch_statistics",
+}
+# Data is moved, not computed: matched where both sides have as many of them in a layer.
+SHAPE_OPS = {"reshape", "transpose", "expand_dims", "squeeze"}
+
+# -- why a node or a row has no partner ------------------------------------------------------------
+
+_NO_COMPUTATION = {
+    "Const": "constant",
+    "Fill": "constant",
+    "Identity": "Identity: no op in Keras 3",
+    "Placeholder": "feed",
+    "ReadVariableOp": "variable: float32 on both sides",
+    "Shape": "Shape: no float data",
+    "Size": "Shape: no float data",
+    "VarHandleOp": "variable: float32 on both sides",
+}
+_DROPOUT = re.compile(r"/dropout/(?!mul(_1)?$)")
+
+
+def why_not_compared(node):
+    """Returns why a forward node has no counterpart, whatever our rows are, or None."""
+    if re.match(r"(fetch|OUT)_\d+$", node["name"]):
+        return "Identity of a fetch"
+    if node["op"] in _NO_COMPUTATION:
+        return _NO_COMPUTATION[node["op"]]
+    if node["layer"] == "loss":
+        return "loss op"
+    if _DROPOUT.search(node["name"]):
+        return "dropout: its mask and its rate, no data of the model"
+    return None
+
+
+def why_node_is_left(node, families_here):
+    """Returns why a node found no row in its layer, or None."""
+    if "/Tensordot" in node["name"] and node["family"] in SHAPE_OPS:
+        return "Tensordot: Keras 3 multiplies without reshaping"
+    if node["family"] in ("expand_dims", "squeeze"):
+        if families_here & {"conv", "max_pool", "average_pool"}:
+            return "1D is 2D between ExpandDims and Squeeze in TF 1.15"
+        if "matmul" in families_here:
+            return "Dot: other shapes in between"
+    return None
+
+
+def why_row_is_left(row, families_there, loss_ops):
+    """Returns why a row found no node in its layer, or None."""
+    family = family_of(row)
+    if row.dtype not in ("float16", "float32"):
+        return "no float data"
+    if family in OPERATORS and "batch_normalization" in families_there:
+        return "batch normalization: its moving statistics, which no fetch of TF 1.15 needs"
+    if family in SHAPE_OPS | {"broadcast_to"}:
+        if families_there & {"conv", "depthwise_conv", "conv_transpose"}:
+            return "bias: reshaped, where BiasAdd takes it as it is"
+        if "squared_difference" in families_there:
+            return "layer normalization: its weights reshaped"
+        if "sum" in families_there:
+            return "Dot: other shapes in between"
+    if family == "softmax" and "SoftmaxCrossEntropyWithLogits" in loss_ops:
+        return "softmax: the loss takes the logits in TF 1.15"
+    if family == "sigmoid" and "Log1p" in loss_ops:
+        return "sigmoid: the loss takes the logits in TF 1.15"
+    return None
+
+
+# -- the comparison --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Triple:
+    """An op of both sides: of each its dtypes, several where it is several ops there.
+
+    Attributes:
+        op: Name of the keras op, or of the family where there is no row.
+        ours: dtypes of the rows.
+        theirs: dtypes of the nodes.
+        nodes: Names of the nodes.
+        has_row: False for what was not recorded.
+    """
+
+    model: str
+    layer: str
+    op: str
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    nodes: tuple[str, ...]
+    has_row: bool = True
+
+    @property
+    def key(self):
+        return self.model, self.layer, self.op
+
+    @property
+    def agrees(self):
+        return len({*self.ours, *self.theirs}) == 1
+
+    @property
+    def is_unsafe(self):
+        """Whether we compute in float16 what Grappler leaves, at least in part, in float32."""
+        return "float16" in self.ours and "float32" in self.theirs
+
+    def __str__(self):
+        ours, theirs = "+".join(self.ours), "+".join(self.theirs)
+        return f"{self.model}: {self.layer} {self.op}: {ours}, Grappler {theirs}"
+
+
+@dataclass
+class Comparison:
+    """Triples, and how many nodes and rows were left over for which reason.
+
+    `nodes` counts Grappler's forward nodes with a float32 slot; in training a batch normalization
+    counts twice, as it has two such slots.
+    """
+
+    triples: list[Triple] = field(default_factory=list)
+    nodes: int = 0
+    rows: int = 0
+    nodes_left: Counter = field(default_factory=Counter)
+    rows_left: Counter = field(default_factory=Counter)
+    unexplained: list[str] = field(default_factory=list)
+
+    @property
+    def agreeing(self):
+        return [t for t in self.triples if t.agrees]
+
+    @property
+    def safe(self):
+        return [t for t in self.triples if not t.agrees and not t.is_unsafe]
+
+    @property
+    def unsafe(self):
+        return [t for t in self.triples if t.is_unsafe]
+
+    @property
+    def agreement(self):
+        return len(self.agreeing) / len(self.triples)
+
+    def __add__(self, other):
+        return Comparison(
+            self.triples + other.triples,
+            self.nodes + other.nodes,
+            self.rows + other.rows,
+            self.nodes_left + other.nodes_left,
+            self.rows_left + other.rows_left,
+            self.unexplained + other.unexplained,
+        )
+
+    def __str__(self):
+        seen = [t for t in self.triples if t.has_row]
+        unseen = [t for t in self.triples if not t.has_row]
+        lines = [
+            f"{len(self.agreeing)} of {len(self.triples)} agree ({self.agreement:.1%}), "
+            f"{len(self.safe)} safe and {len(self.unsafe)} unsafe disagreements",
+            f"  with a row: {sum(t.agrees for t in seen)} of {len(seen)}; "
+            f"without, so float32: {sum(t.agrees for t in unseen)} of {len(unseen)}",
+            f"  Grappler's nodes: {self.nodes}, in triples "
+            f"{sum(len(t.nodes) for t in self.triples)}, the others:",
+            *(f"    {count:4} {why}" for why, count in self.nodes_left.most_common()),
+            f"  our rows: {self.rows}, in triples {sum(len(t.ours) for t in seen)}, the others:",
+            *(f"    {count:4} {why}" for why, count in self.rows_left.most_common()),
+            *(f"  UNSAFE {triple}" for triple in self.unsafe),
+            *(f"  safe   {triple}" for triple in self.safe),
+            *(f"  UNEXPLAINED {what}" for what in self.unexplained),
+        ]
+        return "\n".join(lines)
+
+
+def recorded(kind, name, training):
+    """Returns what Grappler decided: `kind` is "fitted" or "unfitted"."""
+    mode = "training" if training else "forward"
+    with gzip.open(DECISIONS / kind / f"{name}.{mode}.json.gz") as f:
+        return json.load(f)
+
+
+def compare(decided, rows):
+    """Compares Grappler's decisions for a model with our rows for it.
+
+    Args:
+        decided: As `recorded` returns.
+        rows: Objects with `layer`, `op` and `dtype`, in the order of the calls.
+    """
+    result = Comparison(rows=len(rows))
+    loss_ops = {node["op"] for node in decided["nodes"] if node["layer"] == "loss"}
+    there, here = {}, {}
+    for node in forward_slots(decided):
+        result.nodes += 1
+        if why := why_not_compared(node):
+            result.nodes_left[why] += 1
+        else:
+            there.setdefault(node["layer"], []).append(node)
+    for row in rows:
+        here.setdefault(row.layer, []).append(row)
+    for layer in {**there, **here}:
+        nodes, layer_rows = there.get(layer, []), here.get(layer, [])
+        matching = _Matching(decided["model"], layer, nodes, layer_rows)
+        result.triples += matching.triples()
+        ours = {family_of(row) for row in layer_rows}
+        for node in matching.nodes:
+            why = why_node_is_left(node, ours)
+            result.nodes_left[why or "unexplained"] += 1
+            if not why:
+                result.unexplained.append(f"{node['name']} ({node['op']}) of Grappler in {layer}")
+        theirs = {node["family"] for node in nodes}
+        for row in matching.rows:
+            why = why_row_is_left(row, theirs, loss_ops)
+            in_float16 = " (float16)" if row.dtype == "float16" else ""
+            result.rows_left[(why or "unexplained") + in_float16] += 1
+            if not why:
+                result.unexplained.append(f"our {row.op} in {layer or 'the model'}")
+    return result
+
+
+def forward_slots(decided):
+    """Yields the forward nodes with their family; a batch normalization in training twice."""
+    for node in decided["nodes"]:
+        if node["backward"]:
+            continue
+        family = FAMILY_OF_NODE.get(node["op"], node["op"])
+        yield {**node, "family": family}
+        if decided["training"] and family == "batch_normalization":
+            # Of its two slots, T is the data's dtype and U that of the statistics.
+            yield {**node, "family": "batch_statistics", "dtype": node["types"]["U"]}
+
+
+def family_of(row):
+    return FAMILY_OF_ROW.get(row.op, row.op)
+
+
+class _Matching:
+    """The ops of one layer; `nodes` and `rows` are those that found no partner yet."""
+
+    def __init__(self, model, layer, nodes, rows):
+        self.model, self.layer = model, layer
+        self.nodes, self.rows = list(nodes), list(rows)
+        self.has_rows = bool(rows)
+
+    def triples(self):
+        return [
+            *self._one_to_one(),
+            *self._one_row_to_nodes(),
+            *self._rows_to_one_node(),
+            *self._normalization_without_row(),
+            *self._operators(),
+        ]
+
+    def _match(self, rows, nodes, op=None):
+        """Returns the triple of these, which are taken."""
+        self.rows = [row for row in self.rows if not any(row is taken for taken in rows)]
+        self.nodes = [node for node in self.nodes if not any(node is taken for taken in nodes)]
+        return Triple(
+            *(self.model, self.layer, op or rows[0].op),
+            tuple(row.dtype for row in rows) or ("float32",),
+            tuple(node["dtype"] for node in nodes),
+            tuple(node["name"] for node in nodes),
+            has_row=bool(rows),
+        )
+
+    def _one_to_one(self):
+        for family in dict.fromkeys(node["family"] for node in self.nodes):
+            nodes = [node for node in self.nodes if node["family"] == family]
+            rows = [row for row in self.rows if family_of(row) == family]
+            if family in SHAPE_OPS and len(nodes) != len(rows):
+                continue
+            if family in ONE_HERE and family not in OF_VECTORS:
+                continue  # below, with the further nodes that it may be
+            for node, row in zip(nodes, rows, strict=False):
+                yield self._match([row], [node])
+
+    def _one_row_to_nodes(self):
+        for op in dict.fromkeys(row.op for row in self.rows if row.op in ONE_HERE):
+            rows = [row for row in self.rows if row.op == op]
+            nodes = [node for node in self.nodes if node["family"] in ONE_HERE[op]]
+            if op in OF_VECTORS:  # the last of each family: what precedes is something else
+                nodes = list({node["family"]: node for node in nodes}.values())
+                if len(nodes) != len(ONE_HERE[op]):
+                    continue
+            if nodes and len(nodes) % len(rows) == 0:
+                each = len(nodes) // len(rows)
+                for i, row in enumerate(rows):
+                    yield self._match([row], nodes[i * each : (i + 1) * each])
+
+    def _rows_to_one_node(self):
+        for family, ops in SEVERAL_HERE.items():
+            nodes = [node for node in self.nodes if node["family"] == family]
+            rows = [row for row in self.rows if row.op in ops]
+            if rows and nodes and len(rows) % len(nodes) == 0:
+                each = len(rows) // len(nodes)
+                for i, node in enumerate(nodes):
+                    yield self._match(rows[i * each : (i + 1) * each], [node])
+
+    def _normalization_without_row(self):
+        parts = ONE_HERE["layer_normalization"]
+        nodes = [node for node in self.nodes if node["family"] in parts]
+        if not self.has_rows and parts == {node["family"] for node in nodes}:
+            yield self._match([], nodes, op="layer_normalization")
+
+    def _operators(self):
+        for node in [node for node in self.nodes if node["family"] in OPERATORS]:
+            yield self._match([], [node], op=node["family"])
