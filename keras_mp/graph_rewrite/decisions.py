@@ -1,10 +1,20 @@
 """Which ops of a recorded model compute in the 16-bit dtype, and why. Pure data in and out."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from keras_mp.graph_rewrite import gradients, keras_ops, painter
 from keras_mp.graph_rewrite.graph import Graph
 from keras_mp.graph_rewrite.lists import OpLists
+
+# Beside those of the painter.
+SENTENCES = {
+    "weights_only": "it computes with weights only, which stay float32",
+    "constant": "LOW cannot hold its constant",
+}
+# The largest finite number and the smallest that is not subnormal.
+_RANGE = {"float16": (65504.0, 2.0**-14)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +25,7 @@ class Decision:
         low: Whether it computes in the 16-bit dtype.
         list: "allow", "infer", "deny", "clear", or None for an op in no list.
         colour: "allow", "deny" or "unpainted".
-        reason: Code of the reason, see `painter.SENTENCES`; "weights_only" is not among them.
+        reason: Code of the reason: of `painter.SENTENCES`, or of `SENTENCES` here.
         because_of: Index of the op that the reason speaks of; None if there is none.
     """
 
@@ -26,19 +36,27 @@ class Decision:
     because_of: int | None = None
 
 
-def decide(graph: Graph, lists: OpLists, training: bool) -> list[Decision]:
+def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16") -> list[Decision]:
     """Returns a decision for each op of `graph`.
+
+    Two rules are not TensorFlow's, and both only make more ops float32: an op that computes with
+    weights only is in no list, and one with a constant that `dtype` cannot hold, 1e-7 or -1e9 in
+    float16, is denied.
 
     Args:
         graph: The ops of one call of a model.
         lists: The op lists; their `variant` chooses the passes.
         training: Whether the gradient is taken: then ops between an allow op and its gradient are
             painted, too.
+        dtype: "float16" or "bfloat16".
     """
     kinds = [keras_ops.list_of(op.name, op.stands_for, lists) for op in graph.ops]
     weights = {i for i in graph.weights_only() if kinds[i] != "allow"}
     for i in weights:
         kinds[i] = None
+    constants = {i for i, op in enumerate(graph.ops) if _out_of_range(op.constants, dtype)}
+    for i in constants:
+        kinds[i] = kinds[i] and "deny"
     vertices = [
         painter.Vertex(list=kind, is_float32=_computes_float32(graph, index))
         for index, kind in enumerate(kinds)
@@ -59,7 +77,8 @@ def decide(graph: Graph, lists: OpLists, training: bool) -> list[Decision]:
 
         gradients.add_gradients(graph, range(len(graph.ops)), add)
     painting = painter.paint(painter.PaintGraph(vertices, edges, variant=lists.variant))
-    return [_decision(i, kinds[i], i in weights, painting) for i in range(len(graph.ops))]
+    own = dict.fromkeys(constants, "constant") | dict.fromkeys(weights, "weights_only")
+    return [_decision(i, kinds[i], own.get(i), painting) for i in range(len(graph.ops))]
 
 
 def _computes_float32(graph: Graph, index: int) -> bool:
@@ -67,12 +86,18 @@ def _computes_float32(graph: Graph, index: int) -> bool:
     return any(graph.values[i].is_float32 for i in (*op.inputs, *op.outputs))
 
 
+def _out_of_range(constants: Sequence[float], dtype: str) -> bool:
+    largest, smallest = _RANGE.get(dtype, (math.inf, 0.0))
+    sizes = [abs(constant) for constant in constants]
+    return any(largest < size < math.inf or 0.0 < size < smallest for size in sizes)
+
+
 def _decision(
-    index: int, kind: str | None, weights_only: bool, painting: painter.Painting
+    index: int, kind: str | None, own: str | None, painting: painter.Painting
 ) -> Decision:
     low = index in painting.low
     colour = "allow" if low else "deny" if index in painting.deny else "unpainted"
-    if weights_only:
-        return Decision(low, kind, colour, "weights_only")
+    if own is not None:
+        return Decision(low, kind, colour, own)
     reason = painting.reasons[index]
     return Decision(low, kind, colour, reason.code, reason.vertex)

@@ -58,10 +58,9 @@ def add_gradients(graph: Graph, vertices: Sequence[int], add: Add) -> None:
     for i in made:
         producer = graph.values[i].op
         assert producer is not None
-        if i in graph.outputs:
+        # What no op takes goes into one that was not recorded, and that may be anything.
+        if i in graph.outputs or (i not in taken and i not in graph.assigned):
             arriving.setdefault(i, []).append(add("Sum", vertices[producer]))
-        elif i not in taken:  # an op that was not recorded takes it
-            arriving.setdefault(i, []).append(add("", vertices[producer]))
     for index in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[index]
         incoming = [vertex for i in op.outputs for vertex in arriving.get(i, ())]
@@ -179,10 +178,14 @@ def _larger(call: _Call) -> list[int | None]:
 def _matmul(call: _Call) -> list[int | None]:
     if len(call.x) == 1:
         return [_of(call, "MatMul", call.dy)]
-    return [
+    given = [
         _of(call, "MatMul", call.dy, call.x[1]),
         _of(call, "MatMul", call.x[0], call.dy),
     ]
+    if min(len(shape) for shape in call.shapes) > 2:
+        # BatchMatMulV2 sums over the batch dimensions that were broadcast, even if none was.
+        given = [call.add("Reshape", call.add("Sum", vertex)) for vertex in given]
+    return [*given]
 
 
 def _conv(call: _Call) -> list[int | None]:
@@ -335,7 +338,7 @@ _RULES: Mapping[str, _Rule] = {
     "copy": _chain("Identity"),
     "depth_to_space": _chain("SpaceToDepth"),
     "space_to_depth": _chain("DepthToSpace"),
-    "moments": lambda call: [None] * len(call.x),  # part of the gradient of batch_normalization
+    "moments": _chain("Reshape", "Tile", "RealDiv"),
 }
 _CUT = frozenset(
     {

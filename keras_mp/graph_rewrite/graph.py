@@ -51,6 +51,7 @@ class Op:
         inputs: Indices of the tensors among `Graph.values`, in the order of the arguments.
         outputs: Likewise.
         flops: Floating point operations; a multiply-add counts 2.
+        constants: The numbers that it combines with its tensors.
     """
 
     layer: str
@@ -60,6 +61,7 @@ class Op:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     flops: int = 0
+    constants: tuple[float, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
@@ -69,11 +71,19 @@ class Op:
 
 @dataclass
 class Graph:
-    """The ops of one call of a model, in the order in which they ran."""
+    """The ops of one call of a model, in the order in which they ran.
+
+    Attributes:
+        values: Every tensor.
+        ops: Every op.
+        outputs: Indices of the values that the model returned.
+        assigned: Indices of those that became values of variables, such as moving averages.
+    """
 
     values: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     outputs: tuple[int, ...] = ()
+    assigned: tuple[int, ...] = ()
 
     def weights_only(self) -> frozenset[int]:
         """Returns the ops all of whose tensors come from weights: a reshaped bias, a scaled kernel.

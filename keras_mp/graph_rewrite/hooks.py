@@ -273,6 +273,11 @@ def run_abstractly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> N
         backend.compute_output_spec(isolated, *args, **kwargs)
 
 
+def assigned_values() -> list[Any]:
+    """Returns what variables were given in the abstract run that this is called in."""
+    return list(keras.src.backend.get_stateless_scope().state_mapping.values())
+
+
 def _run_on_fake_tensors(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:

@@ -11,6 +11,14 @@ from keras_mp.graph_rewrite.graph import Shape
 from keras_mp.graph_rewrite.lists import OpLists
 from keras_mp.graph_rewrite.painter import ListName
 
+# Ops that combine their tensors with numbers, element by element.
+WITH_NUMBERS = frozenset(
+    {
+        "add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "power", "maximum",
+        "minimum", "clip", "where",
+    }
+)  # fmt: skip
+
 _SAME: Mapping[str, str | tuple[str, ...]] = {
     # multiply and accumulate
     "matmul": "MatMul",
@@ -130,7 +138,7 @@ _SAME: Mapping[str, str | tuple[str, ...]] = {
     "log_softmax": "LogSoftmax",
     "relu": "Relu",
     "relu6": "Relu6",
-    "selu": "Selu",
+    "selu": ("Elu", "Mul"),  # tf.keras.activations.selu
     "sigmoid": "Sigmoid",
     "silu": ("Mul", "Sigmoid"),
     "softmax": "Softmax",

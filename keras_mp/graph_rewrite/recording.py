@@ -1,6 +1,7 @@
 """Records the keras ops of one call of a model as a `Graph`."""
 
 import inspect
+import numbers
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -32,7 +33,7 @@ def record(
         recorder.restart(keras.tree.flatten((args, kwargs)))
         with hooks.dispatching(recorder):
             outputs = call(*args, **kwargs)
-        recorder.finish(outputs)
+        recorder.finish(outputs, hooks.assigned_values())
 
     args, kwargs = keras.tree.map_structure(_spec, (tuple(args), dict(kwargs)))
     hooks.run_abstractly(run, *args, **kwargs)
@@ -104,15 +105,19 @@ class _Recorder:
                     self.graph.values[outputs[0]].shape,
                     arguments.get("subscripts"),
                 ),
+                _numbers(args, kwargs) if name in keras_ops.WITH_NUMBERS else (),
             )
         )
         self._seen[layer, name] += 1
         return result
 
-    def finish(self, outputs: Any) -> None:
-        """Notes what the model returned."""
-        found = (self._known.get(id(x)) for x in keras.tree.flatten(outputs))
-        self.graph.outputs = tuple(i for i in found if i is not None)
+    def finish(self, outputs: Any, assigned: Sequence[Any]) -> None:
+        """Notes what the model returned and what its variables were given."""
+        self.graph.outputs = self._indices(keras.tree.flatten(outputs))
+        self.graph.assigned = self._indices(assigned)
+
+    def _indices(self, found: Iterable[Any]) -> tuple[int, ...]:
+        return tuple(self._known[id(x)] for x in found if id(x) in self._known)
 
     def _index(self, x: Any) -> int:
         known = self._known.get(id(x))
@@ -148,3 +153,8 @@ def _arguments(
         return dict(kwargs)
     bound.apply_defaults()
     return bound.arguments
+
+
+def _numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[float, ...]:
+    found = (x for x in (*args, *kwargs.values()) if isinstance(x, numbers.Real))
+    return tuple(float(x) for x in found if not isinstance(x, bool))

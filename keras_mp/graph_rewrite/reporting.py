@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_mp.graph_rewrite import hooks, painter, rewritten
-from keras_mp.graph_rewrite.decisions import Decision, decide
+from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, decide
 from keras_mp.graph_rewrite.graph import Graph, Op, Origin, Value
 from keras_mp.graph_rewrite.lists import OpLists, op_lists
 from keras_mp.graph_rewrite.recording import record
@@ -59,7 +59,7 @@ def report(
     >>> found.rows[1].why
     "it lies between allow ops, downstream of matmul of 'hidden'"
     >>> found.summary
-    '5 ops: 3 float16, 2 float32; 98.2 % of the floating point operations in float16'
+    '5 ops: 3 float16, 2 float32; 98.0 % of the floating point operations in float16'
     """
     rewritten.check_policies(model)
     state = rewritten.state_of(model)
@@ -71,7 +71,7 @@ def report(
         graph = _record(model, keras.tree.map_structure(_known, inputs), training)
     else:
         training, graph = _last_call(model, state, training)
-    decisions = decide(graph, options.lists, training)
+    decisions = decide(graph, options.lists, training, options.dtype)
     missed: Counter[tuple[str, str]] = Counter()
     if state is not None and options == state.options:
         for plan in state.plans.values():
@@ -173,8 +173,8 @@ def _rows(graph: Graph, decisions: list[Decision], low: str) -> Iterator[Row]:
 
 
 def _why(op: Op, decision: Decision, name: Any, low: str) -> str:
-    if decision.reason == "weights_only":
-        return "it computes with weights only, which stay float32"
+    if decision.reason in SENTENCES:
+        return SENTENCES[decision.reason].replace("LOW", low)
     reason = painter.Reason(decision.reason, decision.because_of)  # type: ignore[arg-type]
     why = reason.sentence(name, low)
     if decision.low and op.name == "batch_normalization":

@@ -145,7 +145,7 @@ def _plan_for(model: Any, original: Any, args: Sequence[Any], kwargs: Mapping[st
 
 def make_plan(graph: Graph, options: Options, training: bool) -> replaying.Plan:
     """Returns the plan for a recorded graph."""
-    return replaying.plan(graph, decide(graph, options.lists, training))
+    return replaying.plan(graph, decide(graph, options.lists, training, options.dtype))
 
 
 def is_training(original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
