@@ -22,6 +22,7 @@ def install(
     before_compile: Callable[[Any, Any], Any],
     after_compile: Callable[[Any, Any, bool], None],
     after_build: Callable[[Any], None] | None = None,
+    before_run: Callable[[Any], None] | None = None,
 ) -> Callable[[], None]:
     """Wraps the methods; returns a function that puts the originals back.
 
@@ -31,6 +32,8 @@ def install(
         after_compile: Called with the model, that value, and `auto_scale_loss`.
         after_build: Called with the model once its layers exist, before a step is taken; None
             leaves the build alone.
+        before_run: Called with the model before it trains, evaluates or predicts, and looks for the
+            function that does; None if nobody needs it.
 
     Raises:
         RuntimeError: This Keras has no such methods.
@@ -71,6 +74,16 @@ def install(
         return original(model, *args, **kwargs)
 
     undo = [_wrap(trainer, "compile", hooked_compile)]
+    if before_run is not None:
+        ready = before_run
+
+        def hooked_make(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+            ready(model)
+            return original(model, *args, **kwargs)
+
+        for name in ("make_train_function", "make_test_function", "make_predict_function"):
+            owner = next(cls for cls in keras.Model.__mro__ if name in vars(cls))
+            undo.append(_wrap(owner, name, hooked_make))
     if after_build is not None:
         undo.append(_wrap(trainer, "_symbolic_build", hooked_build))
         undo.append(_wrap(trainer, "_compute_loss", hooked_loss))

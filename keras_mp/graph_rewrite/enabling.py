@@ -4,6 +4,8 @@ What a rewritten model does is in `rewritten.py`; the hook into `compile` in
 `backends/trainer_hook.py`.
 """
 
+import math
+import numbers
 import threading
 import weakref
 from collections.abc import Callable
@@ -81,12 +83,7 @@ def enable(
             f"opt must not scale the loss already, but is a {type(opt).__name__}: pass the "
             "optimizer inside it, opt.inner_optimizer."
         )
-    if loss_scale == "dynamic":
-        wrapped = LossScaleOptimizer(opt, count_skipped_steps=False)
-    else:
-        wrapped = LossScaleOptimizer(
-            opt, dynamic=False, initial_scale=loss_scale, count_skipped_steps=False
-        )
+    wrapped = LossScaleOptimizer(opt, **_scale(loss_scale), count_skipped_steps=False)
     _enable_for(wrapped, options)
     return wrapped
 
@@ -170,6 +167,19 @@ def _options(dtype: Any, lists: Any, changes: dict[str, Any]) -> rewritten.Optio
     return rewritten.Options(op_lists(lists, **changes), dtype)
 
 
+def _scale(loss_scale: Any) -> dict[str, Any]:
+    if isinstance(loss_scale, str) and loss_scale == "dynamic":
+        return {}
+    number = isinstance(loss_scale, numbers.Real) and not isinstance(loss_scale, bool)
+    if not number or not 1 <= loss_scale < math.inf:
+        kind = ValueError if number or isinstance(loss_scale, str) else TypeError
+        raise kind(
+            "loss_scale must be 'dynamic' or a number of at least 1, for a fixed scale, but got "
+            f"{loss_scale!r}."
+        )
+    return {"dynamic": False, "initial_scale": float(loss_scale)}
+
+
 def _check_global_policy() -> None:
     policy = keras.config.dtype_policy()
     if switch.is_mixed(policy):
@@ -186,7 +196,9 @@ def _enable_for(optimizer: Any, options: rewritten.Options) -> None:
     with _lock:
         hooks.install()
         if _unhook_compile is None:
-            _unhook_compile = trainer_hook.install(_before_compile, _after_compile)
+            _unhook_compile = trainer_hook.install(
+                _before_compile, _after_compile, before_run=_before_run
+            )
         policies.watch()
         _marked[optimizer] = options
         switch.set_enabled(True)
@@ -204,6 +216,13 @@ def _options_of(optimizer: Any) -> rewritten.Options | None:
         return _marked.get(optimizer)
     except TypeError:  # a name or a config
         return None
+
+
+def _before_run(model: Any) -> None:
+    # model.compile(enable(optimizer)): Python had looked compile up before it was hooked.
+    options = _options_of(model.optimizer)
+    if options is not None and rewritten.state_of(model) is None:
+        rewritten.rewrite(model, options, by_compile=True)
 
 
 def _after_compile(model: Any, options: rewritten.Options | None, auto_scale_loss: bool) -> None:

@@ -103,7 +103,8 @@ def _rule(op: Op, floats: int) -> _Rule:
 
 
 def _unknown(call: _Call, floats: int) -> list[int | None]:
-    return [_of(call, "", call.dy, *call.x) for _ in range(floats)]
+    # It may be anything: denied, as that of every normalization and loss is.
+    return [_of(call, "Sum", call.dy, *call.x) for _ in range(floats)]
 
 
 def _of(call: _Call, name: str, *vertices: int | None) -> int:

@@ -5,6 +5,7 @@ The only module of this room that names a framework or `keras.src`. From keras.s
 - `backend.numpy`, `.nn`, `.math`, `.core`, `.linalg`, `.image`, `.random`: every keras op, also
   one that a layer calls without `keras.ops`, ends in a function that is looked up there at each
   call. Keras has no public way to see those calls.
+- `ops.nn._layer_normalization`, `._rms_normalization`: on torch they call torch's own function.
 - `backend.compute_output_spec`: runs a function without computing anything, on every backend.
 - `backend.common.name_scope.current_path`: which layer is being called.
 - `backend.SymbolicScope`, `.in_symbolic_scope`, `.get_stateless_scope`: what such a run stands in.
@@ -31,6 +32,11 @@ Dispatch = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], 
 _MODULES = ("numpy", "nn", "math", "linalg", "image")
 _FROM_CORE = ("slice", "stop_gradient", "unstack", "scatter", "scatter_update", "slice_update")
 _FROM_RANDOM = ("dropout",)
+# Several ops, or on torch one that no module of the backend has.
+_FROM_OPS = {
+    "_layer_normalization": "layer_normalization",
+    "_rms_normalization": "rms_normalization",
+}
 # They run functions of the user, or say something about a tensor without computing.
 _NOT_OPS = frozenset({"vectorize", "jvp", "ndim", "size", "shape", "wrap_flash_attention", "view"})
 # What must be found, or no matrix product would run in float16.
@@ -93,7 +99,7 @@ def install() -> None:
             return
         try:
             for module, name in _functions():
-                _undo.append(_hook(module, name))
+                _undo.append(_hook(module, name, _FROM_OPS.get(name, name)))
             for cls in _tensor_classes():
                 for method, name in _OPERATORS.items():
                     if hasattr(cls, method):
@@ -128,6 +134,8 @@ def _functions() -> Iterator[tuple[Any, str]]:
     for part, names in (("core", _FROM_CORE), ("random", _FROM_RANDOM)):
         module = getattr(backend, part, None)
         yield from [(module, name) for name in names if hasattr(module, name)]
+    module = keras.src.ops.nn
+    yield from [(module, name) for name in _FROM_OPS if hasattr(module, name)]
 
 
 def _is_op(name: str, value: Any) -> bool:
@@ -138,8 +146,8 @@ def _is_op(name: str, value: Any) -> bool:
     return home.startswith("keras.src.backend") and not home.endswith((".core", "backend_utils"))
 
 
-def _hook(module: Any, name: str) -> Callable[[], None]:
-    original = vars(module)[name]
+def _hook(module: Any, attribute: str, name: str) -> Callable[[], None]:
+    original = vars(module)[attribute]
     split_up = decomposition.of(name)
 
     @functools.wraps(original)
@@ -153,11 +161,11 @@ def _hook(module: Any, name: str) -> Callable[[], None]:
                 return parts
         return dispatch(name, original, args, kwargs)
 
-    setattr(module, name, hooked)
+    setattr(module, attribute, hooked)
 
     def restore() -> None:
-        if vars(module)[name] is hooked:
-            setattr(module, name, original)
+        if vars(module)[attribute] is hooked:
+            setattr(module, attribute, original)
 
     return restore
 

@@ -4,6 +4,7 @@ Every op hands float32 to whoever called it, so no layer, loss or loop meets ano
 16-bit result of a painted op is remembered beside it, for the next painted op to take.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -82,21 +83,22 @@ class Replay:
             return special(self, name, original, args, kwargs)
 
     def _is_low(self, key: tuple[str, str], occurrence: int) -> bool:
-        planned = self._plan.low.get(key)
-        if planned is None:
-            # Nothing is known of it: only what is safe anywhere.
-            if key[1] in self._plan.allow:
-                self._plan.missed[key] += 1
-                return True
-            return False
+        planned = self._plan.low.get(key, [])
         if occurrence < len(planned):
             return planned[occurrence]
-        # A loop runs its body more often than it was recorded.
-        first = planned[0]
-        if any(low != first for low in planned):
-            self._plan.missed[key] += 1
-            return key[1] in self._plan.allow
-        return first
+        period = _period(planned)
+        if period:
+            return planned[occurrence % period]
+        if not self._plan.missed:
+            warnings.warn(
+                f"The graph rewrite has not recorded the op {key[1]!r} of layer {key[0]!r}, which "
+                "runs now: the layer computes in another way than when it was first called so. Ops "
+                "of the allow list compute in 16 bits all the same, others in float32; "
+                "keras_mp.graph_rewrite.report(model).missed counts them.",
+                stacklevel=2,
+            )
+        self._plan.missed[key] += 1
+        return key[1] in self._plan.allow
 
     def low(self, x: Any) -> Any:
         """Returns `x` in the 16-bit dtype if it is float32."""
@@ -117,6 +119,18 @@ class Replay:
         wide = ops.cast(x, "float32")
         self._twins.set(wide, x)
         return wide
+
+
+def _period(planned: Sequence[bool]) -> int:
+    """Returns after how many ops decisions repeat: a loop runs its body more often than recorded.
+
+    >>> _period([True, False, True, False]), _period([False]), _period([True, False])
+    (2, 1, 0)
+    """
+    for period in range(1, len(planned) // 2 + 1):
+        if all(planned[i] == planned[i % period] for i in range(len(planned))):
+            return period
+    return len(planned) if len(planned) == 1 else 0
 
 
 def _plain(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:

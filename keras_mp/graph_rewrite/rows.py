@@ -81,9 +81,10 @@ class Report:
         training: Whether the gradient is taken: more is painted then.
         rows: The ops, in the order of the call.
         edges: The tensors between them.
-        missed: For a model that is rewritten: how often an op that its plan did not know has run
-            so far, by (layer, op). Such an op computes in the 16-bit dtype if it is on the allow
-            list, else in float32.
+        missed: For a model that is rewritten: how many ops have run so far that no row tells of, by
+            (layer, op): a branch that was not taken when the plan was made, a loop that runs its
+            body more often than was recorded. Those of the allow list computed in the 16-bit
+            dtype, others in float32.
 
     `str` is a table for a terminal, with one line for ops that are alike; `plot` and `to_dot` draw
     the graph.

@@ -15,8 +15,6 @@ from keras_mp.graph_rewrite.reporting import report
 from keras_mp.graph_rewrite.rows import Edge
 from keras_mp.graph_rewrite.tensors import dtype_of, tensors
 
-EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
-
 
 @pytest.fixture(autouse=True)
 def _without_hooks():

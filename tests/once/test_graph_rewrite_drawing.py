@@ -5,9 +5,11 @@ import re
 import subprocess
 import sys
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from matplotlib.figure import Figure
 
 from keras_mp.graph_rewrite import drawing
 from keras_mp.graph_rewrite.rows import Edge, Report, Row
@@ -312,10 +314,24 @@ def test_saved_pictures(tmp_path, ending):
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_failed_picture_leaves_the_old_one(tmp_path):
+def test_an_unknown_ending_leaves_the_old_file(tmp_path):
     path = tmp_path / "graph.nonsense"
     path.write_text("old")
     with pytest.raises(ValueError, match="nonsense"):
+        small().plot(path)
+    assert path.read_text() == "old"
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_disk_that_fills_leaves_the_old_file(tmp_path, monkeypatch):
+    def savefig(self, file, **how):
+        Path(file).write_text("half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", savefig)
+    path = tmp_path / "graph.png"
+    path.write_text("old")
+    with pytest.raises(OSError, match="No space left"):
         small().plot(path)
     assert path.read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == [path.name]

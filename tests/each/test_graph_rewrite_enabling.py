@@ -1,0 +1,351 @@
+"""`enable`, `apply`, `disable`: which models are rewritten, when, and what is refused."""
+
+import threading
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_mp
+from keras_mp import graph_rewrite
+from keras_mp.backends.trainer_hook import trainer_class
+from keras_mp.graph_rewrite import hooks, rewritten
+
+
+@pytest.fixture(autouse=True)
+def _off():
+    yield
+    graph_rewrite.disable()
+    assert not hooks.is_installed()
+
+
+def sgd():
+    return keras.optimizers.SGD(0.1)
+
+
+def low_ops(model):
+    """Returns how many ops of the model's last plan compute in 16 bits."""
+    state = rewritten.state_of(model)
+    return None if state is None else sum(d.low for d in [*state.plans.values()][-1].decisions)
+
+
+# -- enable ----------------------------------------------------------------------------------------
+
+
+def test_a_model_that_is_compiled_with_it_is_rewritten(make_model, data, fit):
+    opt = graph_rewrite.enable(sgd())
+    model = fit(opt, *data)
+    assert graph_rewrite.is_enabled()
+    assert low_ops(model) == 4  # matmul, add, relu, matmul; the last bias goes into the loss
+    assert isinstance(opt, keras_mp.LossScaleOptimizer)
+    assert model.optimizer is opt
+    assert {v.dtype for v in (*model.variables, *opt.variables) if "float" in v.dtype} == {
+        "float32"
+    }
+
+
+def test_the_loss_scale(make_model):
+    dynamic, fixed = graph_rewrite.enable(sgd()), graph_rewrite.enable(sgd(), 128)
+    assert (dynamic.dynamic, dynamic.initial_scale) == (True, 2.0**15)
+    assert (fixed.dynamic, fixed.initial_scale) == (False, 128.0)
+
+
+def test_a_skipped_step_is_not_counted(make_model, with_nan, fit):
+    (x, y), _ = with_nan
+    opt = graph_rewrite.enable(sgd(), 128)
+    fit(opt, x, y)
+    assert int(opt.inner_optimizer.iterations) == 7
+
+
+def test_bfloat16(data, fit):
+    opt = graph_rewrite.enable(sgd(), dtype="bfloat16")
+    model = fit(opt, *data)
+    assert {row.dtype for row in graph_rewrite.report(model).rows if row.list == "allow"} == {
+        "bfloat16"
+    }
+
+
+@pytest.mark.parametrize("opt", ["sgd", None, 0.1, keras.optimizers.SGD, [sgd]])
+def test_what_is_no_optimizer(opt):
+    with pytest.raises(TypeError, match=r"must be a Keras optimizer, such as .* of type"):
+        graph_rewrite.enable(opt)
+    assert not graph_rewrite.is_enabled()
+
+
+def test_what_scales_the_loss_already():
+    for wrapped in (
+        keras_mp.LossScaleOptimizer(sgd()),
+        keras.optimizers.LossScaleOptimizer(sgd()),
+        graph_rewrite.enable(sgd()),
+    ):
+        with pytest.raises(ValueError, match=r"pass the optimizer inside it, opt\.inner_optimizer"):
+            graph_rewrite.enable(wrapped)
+
+
+@pytest.mark.parametrize("name", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("setter", [keras_mp.set_global_policy, keras.config.set_dtype_policy])
+def test_a_mixed_policy_before_it(name, setter):
+    setter(name)
+    try:
+        with pytest.raises(ValueError, match=f"the global policy is '{name}'"):
+            graph_rewrite.enable(sgd())
+        assert not graph_rewrite.is_enabled()
+    finally:
+        keras_mp.set_global_policy(None)
+
+
+@pytest.mark.parametrize("setter", [keras_mp.set_global_policy, keras.config.set_dtype_policy])
+def test_a_mixed_policy_after_it(setter):
+    graph_rewrite.enable(sgd())
+    with pytest.raises(ValueError, match="'mixed_float16' cannot be set while the graph rewrite"):
+        setter("mixed_float16")
+    with (
+        pytest.raises(ValueError, match=r"Call keras_mp\.graph_rewrite\.disable\(\)"),
+        keras_mp.policy_scope("mixed_bfloat16"),
+    ):
+        pass
+    setter("float32")
+    assert keras.config.dtype_policy().name == "float32"
+    graph_rewrite.disable()
+    setter("mixed_float16")
+    keras_mp.set_global_policy(None)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_layer_with_a_mixed_policy(late):
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = None if late else keras.layers.Dense(1, dtype="mixed_float16", name="d")
+
+        def build(self, shape):
+            if late:
+                self.dense = keras.layers.Dense(1, dtype="mixed_float16", name="d")
+
+        def call(self, x):
+            return self.dense(x)
+
+    model, opt = Model(), graph_rewrite.enable(sgd())
+
+    def train():
+        model.compile(opt, "mse")
+        model.fit(np.ones((4, 2), "float32"), np.ones((4, 1), "float32"), verbose=0)
+
+    with pytest.raises(ValueError, match=r"layer '(.*/)?d' has the mixed policy 'mixed_float16'"):
+        train()
+    with pytest.raises(ValueError, match="mixed policy"):
+        graph_rewrite.apply(model)
+
+
+def test_an_op_in_two_lists():
+    with pytest.raises(ValueError, match=r"Softmax.*allow.*deny"):
+        graph_rewrite.enable(sgd(), allow_add=("Softmax",))
+    assert not graph_rewrite.is_enabled()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dtype": "float64"}, "dtype must be 'float16' or 'bfloat16', but got 'float64'"),
+        ({"lists": "tf3"}, "tf1.15"),
+        ({"loss_scale": 0.5}, "number of at least 1, for a fixed scale, but got 0.5"),
+        ({"loss_scale": "fixed"}, "must be 'dynamic' or a number"),
+    ],
+)
+def test_other_values(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        graph_rewrite.enable(sgd(), **arguments)
+    assert not graph_rewrite.is_enabled()
+
+
+@pytest.mark.parametrize("loss_scale", [None, True, [1]])
+def test_a_loss_scale_of_another_kind(loss_scale):
+    with pytest.raises(TypeError, match="loss_scale must be 'dynamic' or a number"):
+        graph_rewrite.enable(sgd(), loss_scale)
+
+
+def test_an_argument_that_there_is_not():
+    with pytest.raises(TypeError, match="allow_ad"):
+        graph_rewrite.enable(sgd(), allow_ad=("tanh",))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"deny_remove": ["Softmax"], "allow_add": ["Softmax"]},
+        {"allow_add": ("softmax",)},
+    ],
+)
+def test_changed_lists(changes):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+    graph_rewrite.apply(model, **changes)
+    model(np.ones((2, 4), "float32"))
+    assert low_ops(model) == 3
+
+
+def test_the_environment(monkeypatch):
+    monkeypatch.setenv("TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_BLACKLIST_REMOVE", "Softmax")
+    monkeypatch.setenv("TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_WHITELIST_ADD", "Softmax")
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+    graph_rewrite.apply(model)
+    model(np.ones((2, 4), "float32"))
+    assert low_ops(model) == 3
+
+
+# -- from when to when -----------------------------------------------------------------------------
+
+
+def test_compiling_with_another_optimizer_ends_it(make_model, data):
+    model, opt = make_model(), graph_rewrite.enable(sgd())
+    model.compile(opt, "mse")
+    assert rewritten.state_of(model) is not None
+    model.compile(sgd(), "mse")
+    assert rewritten.state_of(model) is None
+    assert "call" not in vars(model)
+    assert graph_rewrite.is_enabled()
+
+
+def test_compiling_does_not_end_what_apply_began(make_model, data):
+    model = make_model()
+    graph_rewrite.apply(model)
+    model.compile(sgd(), "mse")
+    model.fit(*data, verbose=0)
+    assert low_ops(model) == 4
+
+
+@pytest.mark.parametrize("run", ["fit", "predict", "evaluate", "train_on_batch"])
+def test_enabling_in_the_call_of_compile(make_model, data, run):
+    """Python looks `model.compile` up before it calls `enable`, which hooks it."""
+    x, y = data
+    model = make_model()
+    model.compile(graph_rewrite.enable(sgd()), "mse")
+    arguments = (x,) if run == "predict" else (x, y)
+    getattr(model, run)(*arguments)
+    assert low_ops(model) is not None
+
+
+def test_only_models_that_are_compiled_with_it(make_model, data):
+    graph_rewrite.enable(sgd())
+    model = make_model()
+    model.compile(keras_mp.LossScaleOptimizer(sgd()), "mse")
+    model.fit(*data, verbose=0)
+    assert rewritten.state_of(model) is None
+
+
+def test_disable_gives_back_every_bit(make_model, data):
+    x, y = data
+    model, plain = make_model(), make_model()
+    before = model.predict(x, verbose=0)
+    assert np.array_equal(before, plain.predict(x, verbose=0))
+    model.compile(graph_rewrite.enable(sgd()), "mse")
+    assert not np.array_equal(before, model.predict(x, verbose=0)), "it is not rewritten"
+    graph_rewrite.disable()
+    assert np.array_equal(before, model.predict(x, verbose=0))
+    model.fit(x, y, batch_size=8, epochs=1, shuffle=False, verbose=0)
+    plain.compile(keras_mp.LossScaleOptimizer(sgd()), "mse")
+    plain.fit(x, y, batch_size=8, epochs=1, shuffle=False, verbose=0)
+    for one, other in zip(model.get_weights(), plain.get_weights(), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_everything_is_put_back():
+    functions = [getattr(module, name) for module, name in hooks._functions()]
+    operators = [
+        vars(cls).get(method) for cls in hooks._tensor_classes() for method in hooks._OPERATORS
+    ]
+    compile_ = vars(trainer_class())["compile"]
+    graph_rewrite.enable(sgd())
+    assert functions != [getattr(module, name) for module, name in hooks._functions()]
+    graph_rewrite.disable()
+    assert functions == [getattr(module, name) for module, name in hooks._functions()]
+    assert operators == [
+        vars(cls).get(method) for cls in hooks._tensor_classes() for method in hooks._OPERATORS
+    ]
+    assert vars(trainer_class())["compile"] is compile_
+
+
+def test_a_keras_whose_ops_cannot_be_hooked(monkeypatch):
+    monkeypatch.setattr(hooks, "_REQUIRED", (*hooks._REQUIRED, "no_such_op"))
+    with pytest.raises(RuntimeError, match=r"cannot see the op 'no_such_op' of keras .* Use "):
+        graph_rewrite.enable(sgd())
+    assert not hooks.is_installed()
+    assert not graph_rewrite.is_enabled()
+
+
+def test_other_threads_compute_as_ever(make_model, data):
+    """What one thread does inside a rewritten call says nothing about the others."""
+    x, _ = data
+    inside, done, results = threading.Event(), threading.Event(), []
+
+    class Slow(keras.layers.Layer):
+        def call(self, x):
+            inside.set()
+            assert done.wait(30)
+            return x * 2.0
+
+    done.set()
+    layers = keras.Input((4,)), keras.layers.Dense(2), Slow()
+    slow, plain = keras.Sequential(layers), make_model()
+    expected = ops.convert_to_numpy(plain(x))
+    graph_rewrite.apply(slow)
+    slow(x)
+    inside.clear()
+    done.clear()
+    thread = threading.Thread(target=slow, args=(x,))
+    thread.start()
+    try:
+        assert inside.wait(30)
+        results.append(ops.convert_to_numpy(plain(x)))
+    finally:
+        done.set()
+        thread.join()
+    assert np.array_equal(results[0], expected)
+
+
+# -- what it says ----------------------------------------------------------------------------------
+
+
+def test_a_model_without_an_allow_op():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Activation("relu")], name="few")
+    graph_rewrite.apply(model)
+    with pytest.warns(UserWarning, match="no op of the allow list in model 'few'"):
+        model(np.ones((2, 4), "float32"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(np.ones((3, 4), "float32"), training=True)
+
+
+def test_an_op_that_was_not_recorded():
+    class Moody(keras.layers.Layer):
+        def __init__(self):
+            super().__init__(name="moody")
+            self.dense = keras.layers.Dense(2, name="dense")
+            self.mood = 0
+
+        def build(self, shape):
+            self.dense.build(shape)
+
+        def call(self, x):
+            self.mood += 1
+            y = self.dense(x)
+            # Recorded at the first call, run at the second.
+            return ops.exp(y) if self.mood > 1 else ops.tanh(y)
+
+    layer = Moody()
+    layer.build((2, 4))
+    graph_rewrite.apply(layer)
+    x = np.ones((2, 4), "float32")
+    with pytest.warns(UserWarning, match="has not recorded the op 'exp' of layer"):
+        y = layer(x)
+    expected = np.exp(ops.convert_to_numpy(layer.dense(x)))
+    np.testing.assert_allclose(ops.convert_to_numpy(y), expected, rtol=1e-2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(x)
+
+
+def test_what_is_no_model():
+    with pytest.raises(TypeError, match="model must be a Keras model or layer, but got"):
+        graph_rewrite.apply(lambda x: x)
