@@ -1,7 +1,7 @@
 """What the graph rewrite costs: a training step, against float32 and against a policy set by hand.
 
 python benchmarks/graph_rewrite.py [--models MODEL ...] [--modes MODE ...] [--batch N] [--width N]
-    [--repeat N] [--dtype DTYPE] [--json FILE]
+    [--repeat N] [--dtype DTYPE] [--lists LISTS] [--cpu-time] [--json FILE]
 
 KERAS_BACKEND chooses the backend. Prints ratios of times, for each model and mode:
 
@@ -108,7 +108,9 @@ MODELS: dict[str, Callable[..., Any]] = {
 }
 
 
-def build(name: str, variant: str, dtype: str, width: int) -> tuple[Any, Any]:
+def build(
+    name: str, variant: str, dtype: str, width: int, lists: str = "tf1.15"
+) -> tuple[Any, Any]:
     """Returns a model that is not compiled, and the optimizer for it."""
     keras.utils.set_random_seed(0)
     # Not by the global policy, which cannot be mixed while the rewrite is enabled.
@@ -121,7 +123,7 @@ def build(name: str, variant: str, dtype: str, width: int) -> tuple[Any, Any]:
         # With bfloat16, too, which needs none: the ratio is to be that of the rewrite alone.
         optimizer = keras_mp.LossScaleOptimizer(optimizer)
     elif variant == "rewrite":
-        optimizer = keras_mp.graph_rewrite.enable(optimizer, dtype=dtype)
+        optimizer = keras_mp.graph_rewrite.enable(optimizer, dtype=dtype, lists=lists)
     return model, optimizer
 
 
@@ -191,11 +193,12 @@ class Run:
     """A variant of a model on its way."""
 
     def __init__(self, name: str, variant: str, mode: str, options: argparse.Namespace) -> None:
+        self.clock = time.process_time if options.cpu_time else time.perf_counter
         self.hook = hooks.install if variant == "rewrite" else hooks.uninstall
-        self.model, optimizer = build(name, variant, options.dtype, options.width)
+        self.model, optimizer = build(name, variant, options.dtype, options.width, options.lists)
         x, y = batch_of(self.model, options.batch)
         self.hook()
-        start = time.perf_counter()
+        start = self.clock()
         self.model.compile(
             optimizer,
             "sparse_categorical_crossentropy",
@@ -203,7 +206,7 @@ class Run:
         )
         self.model.train_on_batch(x, y)
         wait(self.model)
-        self.first_step = time.perf_counter() - start
+        self.first_step = self.clock() - start
         self.x, self.y, self.batch = x, y, options.batch
         self.steps = 1
 
@@ -211,10 +214,10 @@ class Run:
         """Returns the seconds that a step of `fit` takes."""
         x, y = (np.tile(a, (self.steps,) + (1,) * (a.ndim - 1)) for a in (self.x, self.y))
         self.hook()  # what is not rewritten must not pay for hooks
-        start = time.perf_counter()
+        start = self.clock()
         self.model.fit(x, y, batch_size=self.batch, shuffle=False, verbose=0)
         wait(self.model)
-        return (time.perf_counter() - start) / self.steps
+        return (self.clock() - start) / self.steps
 
     def warm_up(self) -> None:
         """Runs until nothing is compiled any more, and finds how many steps to measure at once."""
@@ -264,6 +267,7 @@ def quartiles(a: list[float], b: list[float]) -> list[float]:
 def peak(name: str, variant: str, mode: str, options: argparse.Namespace) -> float:
     arguments = [__file__, "--peak", name, variant, mode, "--batch", str(options.batch)]
     arguments += ["--width", str(options.width), "--dtype", options.dtype]
+    arguments += ["--lists", options.lists]
     found = subprocess.run(
         [sys.executable, *arguments], check=True, stdout=subprocess.PIPE, text=True
     )
@@ -299,6 +303,12 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=12)
     parser.add_argument("--first-steps", type=int, default=FIRST_STEPS)
     parser.add_argument("--dtype", choices=("float16", "bfloat16"), default="float16")
+    parser.add_argument("--lists", default="tf1.15", help="the op lists of the rewrite")
+    parser.add_argument(
+        "--cpu-time",
+        action="store_true",
+        help="measure the time of the processors: what other programs do disturbs it less",
+    )
     parser.add_argument("--json", type=Path, help="write what was measured to this file, too")
     parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -311,8 +321,8 @@ def main() -> int:
         return 0
     print(
         f"keras {keras.__version__} on {keras.backend.backend()}, {options.dtype}, "
-        f"{'GPU' if on_gpu() else 'CPU: only rewrite/policy means something'}, batches of "
-        f"{options.batch}, {options.repeat} repetitions"
+        f"lists of {options.lists}, {'GPU' if on_gpu() else 'CPU: only rewrite/policy means something'}, batches of "
+        f"{options.batch}, {options.repeat} repetitions{', processor time' if options.cpu_time else ''}"
     )
     print(
         f"{'':20}{'milliseconds a step':>27}  {'ratios: median (quartiles)':67}  first step\n"

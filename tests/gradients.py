@@ -14,6 +14,7 @@ def gradients(model, x, upstream):
         upstream: The gradient that its output is given: a number or an array.
     """
     variables = model.trainable_variables
+    upstream = ops.convert_to_tensor(upstream, "float32")
     match keras.backend.backend():
         case "jax":
             found = _jax(model, x, upstream)

@@ -12,7 +12,9 @@ from keras import layers, ops
 
 # The programs that recorded the decisions build the models, there with tf.keras of TF 1.15.
 sys.path.insert(0, str(Path(__file__).parent / "data" / "scripts" / "graph_rewrite"))
-shim, fitted, unfitted = (import_module(name) for name in ("shim", "fitted", "unfitted"))
+shim, fitted, unfitted, second_sight = (
+    import_module(name) for name in ("shim", "fitted", "unfitted", "second_sight")
+)
 sys.path.pop(0)
 
 floats, integers, one_hot = shim.floats, shim.integers, shim.one_hot
@@ -157,5 +159,6 @@ def keras_3_models():
 
 FITTED = cases(fitted.models(shim.Shim(keras)))
 UNFITTED = cases(unfitted.models(shim.Shim(keras)))
+SECOND_SIGHT = cases(second_sight.models(shim.Shim(keras)))
 KERAS_3 = cases(keras_3_models())
 ALL = FITTED | UNFITTED | KERAS_3

@@ -60,6 +60,7 @@ FAMILY_OF_NODE = {
     "Relu": "relu",
     "Relu6": "relu6",
     "Reshape": "reshape",
+    "ResizeBilinear": "resize",
     "ResizeNearestNeighbor": "resize",
     "ResourceGather": "take",
     "Rsqrt": "rsqrt",
@@ -85,7 +86,6 @@ FAMILY_OF_NODE = {
 FAMILY_OF_ROW = {
     "abs": "absolute",
     "amax": "max",
-    "clip": "bound",
     "dot": "matmul",
     "einsum": "matmul",
     "floor_divide": "divide",
@@ -103,16 +103,18 @@ FAMILY_OF_ROW = {
 }
 # Keras op -> families of the several nodes that it is in TF 1.15.
 ONE_HERE = {
+    "clip": {"bound"},
     "dot_product_attention": {"matmul", "multiply", "softmax", "transpose"},
     "dropout": {"multiply"},
     "elu": {"elu", "compare", "multiply", "where"},  # with an alpha
     "gelu": {"multiply", "divide", "erf", "add", "power", "tanh"},
+    "hard_sigmoid": {"multiply", "add", "bound"},
     "layer_normalization": {
         *("mean", "stop_gradient", "squared_difference"),
         *("add", "rsqrt", "multiply", "subtract"),
     },
     "matmul": {"multiply", "sum"},  # a product of vectors, if not a MatMul
-    "moments": {"mean", "stop_gradient", "squared_difference"},
+    "moments": {"mean", "stop_gradient", "squared_difference", "squeeze"},
     "normalize": {"square", "sum", "bound", "rsqrt", "multiply"},
     "selu": {"elu", "compare", "multiply", "where"},
     "separable_conv": {"depthwise_conv", "conv"},
@@ -146,6 +148,9 @@ _NO_COMPUTATION = {
     "Size": "Shape: no float data",
     "VarHandleOp": "variable: float32 on both sides",
 }
+_DILATED = {"SpaceToBatchND", "BatchToSpaceND"}
+_UNFUSED = "/batchnorm/"  # of a batch normalization, if not of images
+_ADD_A_LOSS = {"divergence"}  # layers that do nothing else
 _DROPOUT = re.compile(r"/dropout/(?!mul(_1)?$)")
 
 
@@ -155,8 +160,10 @@ def why_not_compared(node):
         return "Identity of a fetch"
     if node["op"] in _NO_COMPUTATION:
         return _NO_COMPUTATION[node["op"]]
-    if node["layer"] == "loss":
+    if node["layer"] == "loss" or "/Regularizer/" in node["name"]:
         return "loss op"
+    if node["op"] in _DILATED:
+        return "dilation: space is batch around a Conv2D in TF 1.15"
     if _DROPOUT.search(node["name"]):
         return "dropout: its mask and its rate, no data of the model"
     return None
@@ -174,12 +181,14 @@ def why_node_is_left(node, families_here):
     return None
 
 
-def why_row_is_left(row, families_there, loss_ops):
+def why_row_is_left(row, families_there, families_here, loss_ops):
     """Returns why a row found no node in its layer, or None."""
     family = family_of(row)
     if row.dtype not in ("float16", "float32"):
         return "no float data"
-    if family in OPERATORS and "batch_normalization" in families_there:
+    if row.layer in _ADD_A_LOSS and not loss_ops:
+        return "loss that a layer adds, which no output needs"
+    if family in OPERATORS and "batch_normalization" in families_here:
         return "batch normalization: its moving statistics, which no fetch of TF 1.15 needs"
     if family in SHAPE_OPS | {"broadcast_to"}:
         if families_there & {"conv", "depthwise_conv", "conv_transpose"}:
@@ -298,7 +307,7 @@ class Comparison:
 
 
 def recorded(kind, name, training):
-    """Returns what Grappler decided: `kind` is "fitted" or "unfitted"."""
+    """Returns what Grappler decided: `kind` is the name of a folder in `DECISIONS`."""
     mode = "training" if training else "forward"
     with gzip.open(DECISIONS / kind / f"{name}.{mode}.json.gz") as f:
         return json.load(f)
@@ -334,7 +343,7 @@ def compare(decided, rows):
                 result.unexplained.append(f"{node['name']} ({node['op']}) of Grappler in {layer}")
         theirs = {node["family"] for node in nodes}
         for row in matching.rows:
-            why = why_row_is_left(row, theirs, loss_ops)
+            why = why_row_is_left(row, theirs, ours, loss_ops)
             in_float16 = " (float16)" if row.dtype == "float16" else ""
             result.rows_left[(why or "unexplained") + in_float16] += 1
             if not why:
@@ -368,6 +377,7 @@ class _Matching:
 
     def triples(self):
         return [
+            *self._unfused_normalization(),
             *self._one_to_one(),
             *self._one_row_to_nodes(),
             *self._rows_to_one_node(),
@@ -386,6 +396,12 @@ class _Matching:
             tuple(node["name"] for node in nodes),
             has_row=bool(rows),
         )
+
+    def _unfused_normalization(self):
+        rows = [row for row in self.rows if row.op == "batch_normalization"]
+        nodes = [node for node in self.nodes if _UNFUSED in node["name"]]
+        if len(rows) == 1 and nodes:
+            yield self._match(rows, nodes)
 
     def _one_to_one(self):
         for family in dict.fromkeys(node["family"] for node in self.nodes):

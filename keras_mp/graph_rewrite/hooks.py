@@ -20,7 +20,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import keras
@@ -61,6 +61,7 @@ _OPERATORS = {
 }
 _LIBRARIES = ("jax", "tensorflow", "torch", "keras.src.backend", "optree", "numpy")
 
+_jax_context: Callable[[Any], AbstractContextManager[Any]] = nullcontext
 _lock = threading.Lock()
 _undo: list[Callable[[], None]] = []
 
@@ -73,12 +74,19 @@ _active = _Active()
 
 
 @contextmanager
-def dispatching(dispatch: Dispatch | None) -> Iterator[None]:
-    """Sends each keras op that this thread calls to `dispatch`; None: lets them be."""
+def dispatching(dispatch: Dispatch | None, traced_as: Any = None) -> Iterator[None]:
+    """Sends each keras op that this thread calls to `dispatch`; None: lets them be.
+
+    Args:
+        dispatch: Called with the name of the op, the original, and its arguments.
+        traced_as: What a function that JAX jits inside is cached under, beside its arguments, so
+            that no trace is taken up where the ops go elsewhere.
+    """
     before = _active.dispatch
     _active.dispatch = dispatch
     try:
-        yield
+        with _jax_context(traced_as):
+            yield
     finally:
         _active.dispatch = before
 
@@ -97,6 +105,7 @@ def install() -> None:
     with _lock:
         if _undo:
             return
+        _prepare_jax()
         try:
             for module, name in _functions():
                 _undo.append(_hook(module, name, _FROM_OPS.get(name, name)))
@@ -216,6 +225,15 @@ def _tensor_classes() -> Sequence[type]:
     return ()
 
 
+def _prepare_jax() -> None:
+    global _jax_context
+    if keras.backend.backend() == "jax" and _jax_context is nullcontext:
+        import jax
+
+        if hasattr(jax, "make_user_context"):
+            _jax_context = jax.make_user_context(None)
+
+
 def _check() -> None:
     seen: list[str] = []
 
@@ -309,10 +327,13 @@ def _run_on_fake_tensors(
             run()
 
 
-def not_traced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `function`, into which torch.compile does not look."""
+def at_compile_time(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `function`, which torch.compile calls while it compiles instead of tracing it.
+
+    Its tensors are examples then, and what it returns is a constant of what is compiled.
+    """
     if keras.backend.backend() != "torch":
         return function
     import torch
 
-    return torch.compiler.disable(function)  # type: ignore[no-any-return]
+    return torch.compiler.assume_constant_result(function)  # type: ignore[no-any-return]

@@ -31,7 +31,7 @@ def record(
 
     def run(*args: Any, **kwargs: Any) -> None:
         recorder.restart(keras.tree.flatten((args, kwargs)))
-        with hooks.dispatching(recorder):
+        with hooks.dispatching(recorder, traced_as=recorder):
             outputs = call(*args, **kwargs)
         recorder.finish(outputs, hooks.assigned_values())
 

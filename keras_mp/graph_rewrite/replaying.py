@@ -38,6 +38,7 @@ class Plan:
         low: For each (layer, op), whether each occurrence computes in the 16-bit dtype.
         allow: Names of keras ops of the allow list: low also where the plan has no such op.
         missed: Ops that ran and were not in the plan.
+        token: Stands for this plan where JAX caches traces.
     """
 
     graph: Graph
@@ -45,6 +46,7 @@ class Plan:
     low: dict[tuple[str, str], list[bool]]
     allow: frozenset[str]
     missed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    token: object = field(default_factory=object)
 
 
 def plan(graph: Graph, decisions: Sequence[Decision]) -> Plan:

@@ -4,7 +4,7 @@ import functools
 import inspect
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,15 +78,24 @@ def rewrite(model: Any, options: Options, by_compile: bool = False) -> None:
     hooks.install()
     state = Rewritten(options, by_compile)
     original = model.call
-    plan_for = hooks.not_traced(_plan_for)
     held, name = weakref.ref(model), str(model.name)
+
+    def plan_now(outline: Any, *leaves: Any) -> replaying.Plan:
+        args, kwargs = _filled(outline, iter(leaves))
+        return _plan_for(held(), original, args, kwargs)
+
+    plan_of_trace = hooks.at_compile_time(plan_now)
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
         if hooks.is_dispatching() or hooks.in_symbolic_call():
             return original(*args, **kwargs)
-        plan = plan_for(held(), original, args, kwargs)
-        with hooks.dispatching(replaying.Replay(plan, name, options.dtype)):
+        if hooks.is_compiling():
+            leaves: list[Any] = []
+            plan = plan_of_trace(_outline((args, kwargs), leaves), *leaves)
+        else:
+            plan = _plan_for(held(), original, args, kwargs)
+        with hooks.dispatching(replaying.Replay(plan, name, options.dtype), traced_as=plan.token):
             return original(*args, **kwargs)
 
     _models[model] = state
@@ -120,7 +129,9 @@ def check_policies(model: Any) -> None:
             )
 
 
-def _plan_for(model: Any, original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _plan_for(
+    model: Any, original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> replaying.Plan:
     state = _models[model]
     training = is_training(original, args, kwargs)
     signature = (training, *_signature(args), *_signature(kwargs))
@@ -173,3 +184,27 @@ def _signature(arguments: Any) -> list[Any]:
         else:
             found.append(x if isinstance(x, (bool, int, float, str, type(None))) else type(x))
     return found
+
+
+def _outline(x: Any, leaves: list[Any]) -> Any:
+    """Returns `x` without its tensors, which join `leaves`; torch.compile can trace this."""
+    if isinstance(x, (list, tuple)):
+        return (type(x).__name__, *[_outline(item, leaves) for item in x])
+    if isinstance(x, dict):
+        return ("dict", *[(key, _outline(value, leaves)) for key, value in x.items()])
+    if x is None or isinstance(x, (bool, int, float, str)):
+        return ("constant", x)
+    leaves.append(x)
+    return ("leaf",)
+
+
+def _filled(outline: Any, leaves: Iterator[Any]) -> Any:
+    kind, *rest = outline
+    if kind == "leaf":
+        return next(leaves)
+    if kind == "constant":
+        return rest[0]
+    if kind == "dict":
+        return {key: _filled(value, leaves) for key, value in rest}
+    items = [_filled(item, leaves) for item in rest]
+    return items if kind == "list" else tuple(items)

@@ -2,7 +2,8 @@
 
 python record.py FOLDER [MODEL ...]
 
-See README.md. A file is FOLDER/fitted|unfitted/MODEL.forward|training.json.gz.
+See README.md. A file is FOLDER/SET/MODEL.forward|training.json.gz, where the
+set is fitted, unfitted or second_sight.
 """
 # ruff: noqa: E402 (TensorFlow reads the environment when it is loaded)
 
@@ -26,6 +27,7 @@ os.environ["TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_IGNORE_PERFORMANCE"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import fitted
+import second_sight
 import tensorflow as tf
 import unfitted
 from shim import Shim
@@ -35,7 +37,11 @@ from tensorflow.python.framework import kernels, op_def_registry
 from tensorflow.python.grappler import cluster, tf_optimizer
 
 HERE = pathlib.Path(__file__).resolve().parent
-SETS = {"fitted": fitted.models, "unfitted": unfitted.models}
+SETS = {
+    "fitted": fitted.models,
+    "unfitted": unfitted.models,
+    "second_sight": second_sight.models,
+}
 GPU = {"architecture": "7.0", "cuda": "10000", "cudnn": "7600"}
 Layer = tf.keras.layers.Layer
 HALF = types_pb2.DT_HALF

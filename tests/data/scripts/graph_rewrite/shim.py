@@ -17,6 +17,8 @@ class Shim:
             self.sqrt, self.abs, self.maximum = o.sqrt, o.abs, o.maximum
             self.sum, self.mean, self.transpose = o.sum, o.mean, o.transpose
             self.expand_dims, self.squeeze = o.expand_dims, o.squeeze
+            self.reshape, self.square, self.softplus = o.reshape, o.square, o.softplus
+            self.clip = o.clip
         else:
             tf = tensorflow
             self.matmul, self.softmax = tf.matmul, tf.nn.softmax
@@ -26,6 +28,8 @@ class Shim:
             self.sqrt, self.abs, self.maximum = tf.sqrt, tf.abs, tf.maximum
             self.sum, self.mean, self.transpose = tf.reduce_sum, tf.reduce_mean, tf.transpose
             self.expand_dims, self.squeeze = tf.expand_dims, tf.squeeze
+            self.reshape, self.square = tf.reshape, tf.square
+            self.softplus, self.clip = tf.math.softplus, tf.clip_by_value
 
     def input(self, *shape, name="inp", dtype="float32"):
         return self.keras.Input(shape=shape, batch_size=BATCH, name=name, dtype=dtype)
