@@ -30,8 +30,6 @@ _SAME: Mapping[str, str | tuple[str, ...]] = {
     "conv": "Conv2D",
     "conv_transpose": "Conv2DBackpropInput",
     "depthwise_conv": "DepthwiseConv2dNative",
-    "lstm": "CudnnRNN",
-    "gru": "CudnnRNN",
     # arithmetic
     "add": "AddV2",
     "subtract": "Sub",

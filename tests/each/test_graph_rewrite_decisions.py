@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from keras_mp import graph_rewrite
-from tests.graph_rewrite_cases import FITTED, UNFITTED
+from tests.graph_rewrite_cases import FITTED, SECOND_SIGHT, UNFITTED
 from tests.graph_rewrite_decisions import (
     FAMILY_OF_NODE,
     Comparison,
@@ -19,7 +19,8 @@ from tests.graph_rewrite_decisions import (
     why_not_compared,
 )
 
-RECORDED = [("fitted", name) for name in FITTED] + [("unfitted", name) for name in UNFITTED]
+SETS = {"fitted": FITTED, "unfitted": UNFITTED, "second_sight": SECOND_SIGHT}
+RECORDED = [(kind, name) for kind, cases in SETS.items() for name in cases]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
 
 
@@ -136,6 +137,62 @@ def test_one_op_agrees_with_several_if_with_all(ours, third, agrees, unsafe):
     assert result.unexplained == []
 
 
+@pytest.mark.parametrize(("rsqrt", "agrees"), [("*", True), ("", False)])
+def test_a_batch_normalization_of_a_vector_is_several_ops_there(rsqrt, agrees):
+    ours = rows("bn", "moments", "multiply", "add", "batch_normalization*")
+    theirs = decided(
+        *("bn/moments/mean Mean", "bn/moments/SquaredDifference SquaredDifference"),
+        *(
+            "bn/moments/Squeeze Squeeze",
+            "bn/batchnorm/add AddV2*",
+            f"bn/batchnorm/Rsqrt Rsqrt{rsqrt}",
+        ),
+        *("bn/batchnorm/mul Mul*", "bn/batchnorm/sub Sub*", "bn/batchnorm/add_1 AddV2*"),
+        training=True,
+    )
+    result = compare(theirs, ours)
+    assert [(t.op, len(t.nodes), t.agrees) for t in result.triples] == [
+        ("batch_normalization", 5, agrees),
+        ("moments", 3, True),
+    ]
+    assert result.unexplained == []
+    (why,) = result.rows_left
+    assert why.startswith("batch normalization: its moving statistics")
+
+
+@pytest.mark.parametrize("dtype", ["*", ""])
+def test_clip_is_a_minimum_and_a_maximum(dtype):
+    theirs = decided(
+        "c/Minimum Minimum*", "c/Maximum Maximum*", "c/Minimum_1 Minimum", "c/n Maximum"
+    )
+    result = compare(theirs, rows("c", f"clip{dtype}", "clip"))
+    assert [(len(t.nodes), t.agrees) for t in result.triples] == [(2, dtype == "*"), (2, True)]
+
+
+def test_a_hard_sigmoid_is_four_ops_there():
+    theirs = decided("d/b BiasAdd*", "d/m Mul*", "d/a AddV2*", "d/c Minimum*", "d/d Maximum*")
+    result = compare(theirs, rows("d", "add*", "hard_sigmoid*"))
+    assert [(t.op, len(t.nodes)) for t in result.triples] == [("add", 1), ("hard_sigmoid", 4)]
+    assert result.agreement == 1
+
+
+@pytest.mark.parametrize(
+    "node", ["d/SpaceToBatchND SpaceToBatchND*", "d/kernel/Regularizer/Sum Sum", "loss/Mul Mul"]
+)
+def test_what_has_no_counterpart_is_left_with_a_reason(node):
+    result = compare(decided(node), [])
+    assert (result.nodes_left.total(), result.triples, result.unexplained) == (1, [], [])
+
+
+def test_a_loss_that_a_layer_adds_is_needed_in_training():
+    theirs, ours = recorded("second_sight", "vae", training=False), rows("divergence", "exp")
+    assert list(compare(theirs, ours).rows_left) == [
+        "loss that a layer adds, which no output needs"
+    ]
+    result = compare(recorded("second_sight", "vae", training=True), ours)
+    assert [t.agrees for t in result.triples if t.layer == "divergence" and t.op == "exp"] == [True]
+
+
 def test_two_calls_of_a_composite_share_the_nodes():
     theirs = decided("d/dropout/mul Mul*", "d/dropout/mul_1 Mul*", "d/e/mul Mul", "d/f/mul Mul")
     result = compare(theirs, rows("d", "dropout*", "dropout"))
@@ -204,7 +261,7 @@ def test_every_node_is_in_a_triple_or_has_a_reason(kind, name, training):
 
 @pytest.mark.parametrize(("kind", "name"), RECORDED)
 def test_the_model_has_the_layers_that_were_recorded(kind, name):
-    model = {"fitted": FITTED, "unfitted": UNFITTED}[kind][name].build().model
+    model = SETS[kind][name].build().model
     nodes = recorded(kind, name, training=False)["nodes"]
     theirs = {node["layer"].split("/")[0] for node in nodes} - {f"OUT_{i}" for i in range(2)}
     assert theirs <= {layer.name for layer in model.layers}
@@ -222,7 +279,7 @@ UNSAFE = {
 def comparison_of(kind, training):
     """Returns the comparison of all models of a kind."""
     result = Comparison()
-    for name, case in {"fitted": FITTED, "unfitted": UNFITTED}[kind].items():
+    for name, case in SETS[kind].items():
         report = graph_rewrite.report(case.build().model, training=training)
         result += compare(recorded(kind, name, training), report.rows)
     return result
@@ -241,6 +298,16 @@ def test_agrees_with_grappler(training, least):
 def test_agrees_with_grappler_on_later_models(training, least):
     """At first sight, with the tables of the commit before, it was 94.3 % and 90.3 %."""
     result = comparison_of("unfitted", training)
+    print(result)  # noqa: T201 - shown where it fails
+    assert result.unexplained == []
+    assert result.agreement >= least
+    assert [str(t) for t in result.unsafe if t.key not in UNSAFE] == []
+
+
+@pytest.mark.parametrize(("training", "least"), [(False, 0.99), (True, 0.98)])
+def test_agrees_with_grappler_at_second_sight(training, least):
+    """At first sight it was 99.6 % (228 of 229) and 98.4 % (244 of 248), on each backend."""
+    result = comparison_of("second_sight", training)
     print(result)  # noqa: T201 - shown where it fails
     assert result.unexplained == []
     assert result.agreement >= least

@@ -41,7 +41,12 @@ def test_code(block, names):
 
 
 def test_there_are_blocks():
-    assert {page.name for page in PAGES} == {"README.md", "from-tf-keras.md", "keras-3-faults.md"}
+    assert {page.name for page in PAGES} == {
+        "README.md",
+        "from-tf-keras.md",
+        "graph-rewrite.md",
+        "keras-3-faults.md",
+    }
     assert len(BLOCKS) >= 8
 
 
