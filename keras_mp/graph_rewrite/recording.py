@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_mp.graph_rewrite import hooks, keras_ops
 from keras_mp.graph_rewrite.flops import flops
 from keras_mp.graph_rewrite.graph import Graph, Op, Origin, Value
-from keras_mp.graph_rewrite.tensors import dtype_of, shape_of, tensors
+from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of, tensors
 
 
 def record(
@@ -42,7 +43,10 @@ def record(
 
 def _spec(x: Any) -> Any:
     if keras.ops.is_tensor(x) or hasattr(x, "__array_interface__"):
-        return keras.KerasTensor(shape_of(x), dtype_of(x))
+        sparse = type(x).__name__ in ("SparseTensor", "BCOO")
+        ragged = type(x).__name__ == "RaggedTensor"
+        kinds = {"sparse": sparse} | ({"ragged": True} if ragged else {})
+        return keras.KerasTensor(shape_of(x), dtype_of(x), **kinds)
     return x
 
 
@@ -90,13 +94,14 @@ class _Recorder:
         arguments = _arguments(original, args, kwargs)
         values = [self.graph.values[i] for i in taken]
         shapes = [value.shape for value in values]
+        sparse = any(is_sparse(x) for x in tensors(args, kwargs))
         of_variable = bool(values) and values[0].origin is Origin.VARIABLE
         self.graph.ops.append(
             Op(
                 layer,
                 name,
                 self._seen[layer, name],
-                keras_ops.stands_for(name, shapes, arguments, of_variable),
+                () if sparse else keras_ops.stands_for(name, shapes, arguments, of_variable),
                 taken,
                 outputs,
                 flops(
@@ -156,5 +161,11 @@ def _arguments(
 
 
 def _numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[float, ...]:
-    found = (x for x in (*args, *kwargs.values()) if isinstance(x, numbers.Real))
-    return tuple(float(x) for x in found if not isinstance(x, bool))
+    found: list[float] = []
+    for x in (*args, *kwargs.values()):
+        if isinstance(x, np.ndarray) and x.size and x.dtype.kind in "fiu":
+            sizes = np.abs(x[x != 0])
+            found += [float(sizes.min()), float(sizes.max())] if sizes.size else []
+        elif isinstance(x, numbers.Real) and not isinstance(x, bool):
+            found.append(float(x))
+    return tuple(found)

@@ -16,7 +16,15 @@ from keras_mp.graph_rewrite import hooks
 from keras_mp.graph_rewrite.decisions import Decision
 from keras_mp.graph_rewrite.graph import Graph
 from keras_mp.graph_rewrite.recording import layer_of
-from keras_mp.graph_rewrite.tensors import dtype_of, is_tensor, replaced, shape_of
+from keras_mp.graph_rewrite.tensors import (
+    dtype_of,
+    is_constant,
+    is_sparse,
+    is_tensor,
+    replaced,
+    shape_of,
+    tensors,
+)
 from keras_mp.graph_rewrite.twins import Twins
 
 # Their tensors are made to have one shape.
@@ -79,7 +87,8 @@ class Replay:
         occurrence = self._seen.get(key, 0)
         self._seen[key] = occurrence + 1
         with hooks.dispatching(None):
-            if not self._is_low(key, occurrence):
+            low = self._is_low(key, occurrence)
+            if not low or any(is_sparse(x) for x in tensors(args, kwargs)):
                 return original(*args, **kwargs)
             special = _SPECIAL.get(name, _plain)
             return special(self, name, original, args, kwargs)
@@ -104,6 +113,8 @@ class Replay:
 
     def low(self, x: Any) -> Any:
         """Returns `x` in the 16-bit dtype if it is float32."""
+        if is_constant(x):
+            return ops.cast(x, self._dtype) if "float" in dtype_of(x) else x
         if dtype_of(x) != "float32":
             return x
         twin = self._twins.get(x)
@@ -152,7 +163,7 @@ def _fitted(run: Replay, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call
     largest = _broadcast(shapes)
 
     def change(x: Any) -> Any:
-        if dtype_of(x) != "float32" or shape_of(x) == largest:
+        if is_constant(x) or dtype_of(x) != "float32" or shape_of(x) == largest:
             return run.low(x)
         target = next((y for y, shape in zip(found, shapes, strict=True) if shape == largest), None)
         shape = ops.shape(target) if target is not None else largest

@@ -114,7 +114,7 @@ def _known(x: Any) -> Any:
         return x
     inner = PIXELS if len(x.shape) >= 4 else STEPS
     shape = [side if side is not None else inner if i else BATCH for i, side in enumerate(x.shape)]
-    return keras.KerasTensor(shape, x.dtype)
+    return keras.KerasTensor(shape, x.dtype, sparse=x.sparse)
 
 
 def _record(model: Any, inputs: Any, training: bool) -> Graph:

@@ -4,13 +4,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_mp.graph_rewrite.graph import Shape
 
+_ARRAYS = (np.ndarray, np.floating)
+_SPARSE = ("SparseTensor", "BCOO", "RaggedTensor", "IndexedSlices")
+
 
 def is_tensor(x: Any) -> bool:
-    """Returns whether `x` is a tensor of the backend, or a variable."""
-    return isinstance(x, keras.Variable) or bool(keras.ops.is_tensor(x))
+    """Returns whether `x` is a tensor of the backend, a variable, or an array."""
+    return isinstance(x, (keras.Variable, *_ARRAYS)) or bool(keras.ops.is_tensor(x))
+
+
+def is_constant(x: Any) -> bool:
+    """Returns whether `x` is an array or number of NumPy, which no gradient flows to."""
+    return isinstance(x, _ARRAYS)
+
+
+def is_sparse(x: Any) -> bool:
+    """Returns whether `x` is a sparse or ragged tensor: few of their ops know float16."""
+    return type(x).__name__ in _SPARSE
 
 
 def tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:

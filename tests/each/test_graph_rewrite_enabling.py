@@ -349,3 +349,73 @@ def test_an_op_that_was_not_recorded():
 def test_what_is_no_model():
     with pytest.raises(TypeError, match="model must be a Keras model or layer, but got"):
         graph_rewrite.apply(lambda x: x)
+
+
+# -- tensors of other kinds ------------------------------------------------------------------------
+
+
+def test_arrays_and_numbers_of_numpy_do_not_widen():
+    class Scaled(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = keras.layers.Dense(4), keras.layers.Dense(4)
+
+        def build(self, shape):
+            self.first.build(shape)
+            self.second.build((shape[0], 4))
+
+        def call(self, x):
+            x = ops.multiply(self.first(x), np.float32(0.5))
+            return self.second(ops.add(x, np.full((4,), 0.25, "float32")))
+
+    layer = Scaled()
+    layer.build((8, 6))
+    graph_rewrite.apply(layer)
+    x = np.ones((8, 6), "float32")
+    with hooks.dispatching(None):
+        expected = ops.convert_to_numpy(layer.call.__wrapped__(x))
+    found = ops.convert_to_numpy(layer(x))
+    np.testing.assert_allclose(found, expected, rtol=5e-3, atol=1e-3)
+    assert low_ops(layer) == 5
+
+
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="Keras has no sparse tensors there")
+def test_sparse_inputs_stay_float32(backend):
+    model = keras.Sequential(
+        [keras.Input((6,), sparse=True), keras.layers.Dense(5), keras.layers.Dense(3)]
+    )
+    dense = np.eye(6, dtype="float32")
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        x = tf.sparse.from_dense(dense)
+    else:
+        from jax.experimental import sparse
+
+        x = sparse.BCOO.fromdense(dense)
+    expected = ops.convert_to_numpy(model(x))
+    graph_rewrite.apply(model)
+    np.testing.assert_allclose(ops.convert_to_numpy(model(x)), expected, rtol=5e-3, atol=1e-3)
+    dtypes = {(row.layer, row.dtype) for row in graph_rewrite.report(model).rows}
+    assert (model.layers[0].name, "float16") not in dtypes
+    assert (model.layers[1].name, "float16") in dtypes
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="what JAX jits it caches")
+def test_a_function_that_a_layer_jits_is_not_rewritten_for_ever():
+    import jax
+
+    product = jax.jit(lambda x: ops.matmul(x, x))
+
+    class Squared(keras.layers.Layer):
+        def call(self, x):
+            return product(x)
+
+    layer, x = Squared(), np.random.RandomState(0).rand(4, 4).astype("float32")
+    expected = np.asarray(layer(x))
+    graph_rewrite.apply(layer)
+    low = np.asarray(layer(x))
+    assert not np.array_equal(low, expected)
+    np.testing.assert_allclose(low, expected, rtol=5e-3)
+    graph_rewrite.disable()
+    assert np.array_equal(np.asarray(layer(x)), expected)
