@@ -5,7 +5,7 @@ PIP = python -m pip install -q --disable-pip-version-check -c tests/constraints.
 ENV = TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0 CUDA_VISIBLE_DEVICES=
 PYTEST = -m pytest -q
 
-.PHONY: demo test lint oldest clean
+.PHONY: demo test test-once test-jax test-tensorflow test-torch lint oldest clean
 
 .venv/.demo: pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv .venv
@@ -24,10 +24,14 @@ demo: .venv/.demo
 	.venv/bin/python -m keras_mp.demo
 
 # Tests that never import keras run once; the others, and the docstrings' examples, once a backend.
-test: .venv/.test
+# `make -j2 test` runs two of them at a time.
+test: test-once $(BACKENDS:%=test-%)
+
+test-once: .venv/.test
 	$(ENV) .venv/bin/python $(PYTEST) tests/once
-	@set -e; for backend in $(BACKENDS); do echo "== $$backend"; \
-		$(ENV) KERAS_BACKEND=$$backend .venv/bin/python $(PYTEST) tests/each keras_mp; done
+
+test-jax test-tensorflow test-torch: test-%: .venv/.test
+	$(ENV) KERAS_BACKEND=$* .venv/bin/python $(PYTEST) tests/each keras_mp
 
 lint: .venv/.dev
 	.venv/bin/ruff check .

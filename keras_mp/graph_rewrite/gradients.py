@@ -59,7 +59,9 @@ def add_gradients(graph: Graph, vertices: Sequence[int], add: Add) -> None:
         producer = graph.values[i].op
         assert producer is not None
         # What no op takes goes into one that was not recorded, and that may be anything.
-        if i in graph.outputs or (i not in taken and i not in graph.assigned):
+        if i in graph.losses:
+            arriving.setdefault(i, []).append(add("Fill"))  # a sum of losses hands back ones
+        elif i in graph.outputs or (i not in taken and i not in graph.assigned):
             arriving.setdefault(i, []).append(add("Sum", vertices[producer]))
     for index in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[index]
@@ -99,6 +101,8 @@ def _needed(graph: Graph) -> frozenset[int]:
 
 
 def _rule(op: Op, floats: int) -> _Rule:
+    if op.name == "resize":  # ResizeNearestNeighborGrad, ResizeBilinearGrad
+        return _chain(f"{op.stands_for[0]}Grad")
     return _RULES.get(op.name) or (lambda call: _unknown(call, floats))
 
 

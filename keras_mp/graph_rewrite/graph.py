@@ -78,12 +78,14 @@ class Graph:
         ops: Every op.
         outputs: Indices of the values that the model returned.
         assigned: Indices of those that became values of variables, such as moving averages.
+        losses: Indices of those that layers added to the loss.
     """
 
     values: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     outputs: tuple[int, ...] = ()
     assigned: tuple[int, ...] = ()
+    losses: tuple[int, ...] = ()
 
     def weights_only(self) -> frozenset[int]:
         """Returns the ops all of whose tensors come from weights: a reshaped bias, a scaled kernel.

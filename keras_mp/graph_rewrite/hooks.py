@@ -304,6 +304,11 @@ def assigned_values() -> list[Any]:
     return list(keras.src.backend.get_stateless_scope().state_mapping.values())
 
 
+def added_losses() -> list[Any]:
+    """Returns what layers added to the loss in the abstract run that this is called in."""
+    return list(keras.src.backend.get_stateless_scope().losses)
+
+
 def _run_on_fake_tensors(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:

@@ -34,7 +34,7 @@ def record(
         recorder.restart(keras.tree.flatten((args, kwargs)))
         with hooks.dispatching(recorder, traced_as=recorder):
             outputs = call(*args, **kwargs)
-        recorder.finish(outputs, hooks.assigned_values())
+        recorder.finish(outputs, hooks.assigned_values(), hooks.added_losses())
 
     args, kwargs = keras.tree.map_structure(_spec, (tuple(args), dict(kwargs)))
     hooks.run_abstractly(run, *args, **kwargs)
@@ -116,10 +116,11 @@ class _Recorder:
         self._seen[layer, name] += 1
         return result
 
-    def finish(self, outputs: Any, assigned: Sequence[Any]) -> None:
-        """Notes what the model returned and what its variables were given."""
+    def finish(self, outputs: Any, assigned: Sequence[Any], losses: Sequence[Any]) -> None:
+        """Notes what the model returned, what its variables were given, and added losses."""
         self.graph.outputs = self._indices(keras.tree.flatten(outputs))
         self.graph.assigned = self._indices(assigned)
+        self.graph.losses = self._indices(losses)
 
     def _indices(self, found: Iterable[Any]) -> tuple[int, ...]:
         return tuple(self._known[id(x)] for x in found if id(x) in self._known)
