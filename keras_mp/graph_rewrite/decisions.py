@@ -11,7 +11,7 @@ from keras_mp.graph_rewrite.lists import OpLists
 # Beside those of the painter.
 SENTENCES = {
     "weights_only": "it computes with weights only, which stay float32",
-    "constant": "LOW cannot hold its constant",
+    "constant": "LOW cannot hold its constant, or that of an op before it",
 }
 # The largest finite number and the smallest that is not subnormal.
 _RANGE = {"float16": (65504.0, 2.0**-14)}
@@ -41,7 +41,7 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
 
     Two rules are not TensorFlow's, and both only make more ops float32: an op that computes with
     weights only is in no list, and one with a constant that `dtype` cannot hold, 1e-7 or -1e9 in
-    float16, is denied.
+    float16, is denied, and so is what follows it through ops in no list.
 
     Args:
         graph: The ops of one call of a model.
@@ -54,9 +54,9 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
     weights = {i for i in graph.weights_only() if kinds[i] != "allow"}
     for i in weights:
         kinds[i] = None
-    constants = {i for i, op in enumerate(graph.ops) if _out_of_range(op.constants, dtype)}
+    constants = _constants(graph, kinds, dtype)
     for i in constants:
-        kinds[i] = kinds[i] and "deny"
+        kinds[i] = "deny"
     vertices = [
         painter.Vertex(list=kind, is_float32=_computes_float32(graph, index))
         for index, kind in enumerate(kinds)
@@ -84,6 +84,23 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
 def _computes_float32(graph: Graph, index: int) -> bool:
     op = graph.ops[index]
     return any(graph.values[i].is_float32 for i in (*op.inputs, *op.outputs))
+
+
+def _constants(graph: Graph, kinds: Sequence[str | None], dtype: str) -> list[int]:
+    """Returns ops with a constant out of range, and the walls to which it comes.
+
+    The reciprocal root of x + 1e-12 may be 1e6: no more for float16 than the constant.
+    """
+    found: list[int] = []
+    reached: set[int] = set()
+    for index, op in enumerate(graph.ops):
+        own = kinds[index] is not None and _out_of_range(op.constants, dtype)
+        before = any(graph.values[i].op in reached for i in op.inputs)
+        if own or (before and kinds[index] != "allow"):
+            reached.add(index)
+            if own or kinds[index] is None:
+                found.append(index)
+    return found
 
 
 def _out_of_range(constants: Sequence[float], dtype: str) -> bool:

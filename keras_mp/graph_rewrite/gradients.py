@@ -170,7 +170,8 @@ def _divide(call: _Call) -> list[int | None]:
 
 def _power(call: _Call) -> list[int | None]:
     power = _of(call, "Pow", _of(call, "Sub", call.x[1] if len(call.x) > 1 else None), call.x[0])
-    return [call.reduced(call.add("Mul", call.add("Mul", call.dy), power), i) for i in (0, 1)]
+    scaled = call.add("Mul", call.add("Mul", call.dy), power)
+    return [call.reduced(scaled, i) for i in range(len(call.x))]
 
 
 def _larger(call: _Call) -> list[int | None]:

@@ -7,7 +7,7 @@ The only module of this room that names a framework or `keras.src`. From keras.s
   call. Keras has no public way to see those calls.
 - `ops.nn._layer_normalization`, `._rms_normalization`: on torch they call torch's own function.
 - `backend.compute_output_spec`: runs a function without computing anything, on every backend.
-- `backend.common.name_scope.current_path`: which layer is being called.
+- `backend.common.name_scope.current_path` and the stack behind it: which layer is being called.
 - `backend.SymbolicScope`, `.in_symbolic_scope`, `.get_stateless_scope`: what such a run stands in.
 
 torch's FakeTensorMode has no public name either.
@@ -17,6 +17,7 @@ torch's FakeTensorMode has no public name either.
 
 import functools
 import inspect
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_mp.graph_rewrite import decomposition
 
@@ -109,6 +111,9 @@ def install() -> None:
         try:
             for module, name in _functions():
                 _undo.append(_hook(module, name, _FROM_OPS.get(name, name)))
+            for module, name in _recurrent():
+                _undo.append(_refuse(module, name))
+            _undo.append(_hook_remat(keras.src.backend.core))
             for cls in _tensor_classes():
                 for method, name in _OPERATORS.items():
                     if hasattr(cls, method):
@@ -202,6 +207,66 @@ def _hook_operator(cls: type, method: str, name: str) -> Callable[[], None]:
     return restore
 
 
+def _recurrent() -> Iterator[tuple[Any, str]]:
+    """Yields loops of Keras that call the framework, where no kernel of cuDNN runs."""
+    backend = keras.src.backend
+    if keras.backend.backend() == "jax":
+        yield from [(backend, name) for name in ("gru",) if hasattr(backend, name)]
+    if keras.backend.backend() == "torch":
+        module = sys.modules[backend.gru.__module__]
+        names = ("_fallback_lstm", "_fallback_gru")
+        yield from [(module, name) for name in names if hasattr(module, name)]
+
+
+def _refuse(module: Any, name: str) -> Callable[[], None]:
+    original = vars(module)[name]
+
+    @functools.wraps(original)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        if _active.dispatch is not None:
+            raise NotImplementedError  # the layer then runs its loop of keras ops
+        return original(*args, **kwargs)
+
+    setattr(module, name, hooked)
+    return lambda: setattr(module, name, original) if vars(module)[name] is hooked else None
+
+
+def _hook_remat(module: Any) -> Callable[[], None]:
+    original = module.remat
+
+    @functools.wraps(original)
+    def hooked(function: Callable[..., Any]) -> Any:
+        dispatch = _active.dispatch
+        if dispatch is None or not hasattr(dispatch, "resumed"):
+            return original(function)
+        again = dispatch.resumed()
+        state = keras.src.backend.common.global_state
+        scopes = list(state.get_global_attribute("name_scope_stack", default=[]))
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            # What is computed again for the gradient is computed as it was.
+            if _active.dispatch is not None:
+                return function(*args, **kwargs)
+            before = state.get_global_attribute("name_scope_stack")
+            state.set_global_attribute("name_scope_stack", list(scopes))
+            try:
+                with dispatching(again()):
+                    return function(*args, **kwargs)
+            finally:
+                state.set_global_attribute("name_scope_stack", before)
+
+        return original(run)
+
+    module.remat = hooked
+
+    def restore() -> None:
+        if module.remat is hooked:
+            module.remat = original
+
+    return restore
+
+
 def _called_by_library() -> bool:
     # JAX keeps what it traced inside its own jitted functions: a cast there would outlive us.
     caller = sys._getframe(2).f_globals.get("__name__", "")
@@ -272,6 +337,11 @@ def is_compiling() -> bool:
     return bool(torch.compiler.is_compiling())
 
 
+def is_uncounted(x: Any) -> bool:
+    """Returns whether torch does not count changes of `x` in place: it is of inference mode."""
+    return keras.backend.backend() == "torch" and bool(x.is_inference())
+
+
 def run_abstractly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Calls `function` without computing anything: with tensors that have a shape and a dtype.
 
@@ -292,11 +362,26 @@ def run_abstractly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> N
             function(*args, **kwargs)
         return ()
 
-    if backend.backend() == "torch":
+    with _unchanged_generators():
+        _run(isolated, args, kwargs)
+
+
+def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if keras.backend.backend() == "torch":
         # Keras would move tensors to the device "meta", and each op gets a copy of its input.
-        _run_on_fake_tensors(isolated, args, kwargs)
+        _run_on_fake_tensors(function, args, kwargs)
     else:
-        backend.compute_output_spec(isolated, *args, **kwargs)
+        keras.src.backend.compute_output_spec(function, *args, **kwargs)
+
+
+@contextmanager
+def _unchanged_generators() -> Iterator[None]:
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 def assigned_values() -> list[Any]:

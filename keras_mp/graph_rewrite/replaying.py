@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_mp.graph_rewrite import hooks
@@ -93,6 +94,17 @@ class Replay:
             special = _SPECIAL.get(name, _plain)
             return special(self, name, original, args, kwargs)
 
+    def resumed(self) -> Callable[[], "Replay"]:
+        """Returns a function that makes replays which go on from here."""
+        seen = dict(self._seen)
+
+        def make() -> Replay:
+            replay = Replay(self._plan, self._model, self._dtype)
+            replay._seen = dict(seen)
+            return replay
+
+        return make
+
     def _is_low(self, key: tuple[str, str], occurrence: int) -> bool:
         planned = self._plan.low.get(key, [])
         if occurrence < len(planned):
@@ -132,6 +144,11 @@ class Replay:
         wide = ops.cast(x, "float32")
         self._twins.set(wide, x)
         return wide
+
+    def remember(self, wide: Any, low: Any) -> None:
+        """Notes that `low` is `wide` in the 16-bit dtype."""
+        if dtype_of(low) == self._dtype and dtype_of(wide) == "float32":
+            self._twins.set(wide, low)
 
 
 def _period(planned: Sequence[bool]) -> int:
@@ -188,6 +205,18 @@ def _batch_normalization(run: Replay, name: str, original: Any, args: Any, kwarg
     return run.high(ops.cast(result, run._dtype))
 
 
+def _view(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
+    # torch's result shares memory with its input: what is written there shows in both.
+    result = original(*args, **kwargs)
+    low = original(
+        *replaced(tuple(args), run.low),
+        **{key: replaced(value, run.low) for key, value in kwargs.items()},
+    )
+    for wide, narrow in zip(tensors((result,), {}), tensors((low,), {}), strict=True):
+        run.remember(wide, narrow)
+    return result
+
+
 def _dropout(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
     # TensorFlow draws another mask for another dtype.
     x = args[0] if args else kwargs["inputs"]
@@ -196,7 +225,12 @@ def _dropout(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> A
     return run.high(ops.multiply(run.low(x), ops.cast(mask, run._dtype)))
 
 
+_VIEWS = (
+    "reshape", "ravel", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze", "get_item",
+    "split", "unstack", "broadcast_to", "slice", "diagonal", "flip",
+)  # fmt: skip
 _SPECIAL: Mapping[str, Any] = {
     "batch_normalization": _batch_normalization,
     "dropout": _dropout,
+    **(dict.fromkeys(_VIEWS, _view) if keras.backend.backend() == "torch" else {}),
 }

@@ -22,7 +22,7 @@ class Twins:
 
     def set(self, wide: Any, low: Any) -> None:
         """Remembers `low` for `wide`."""
-        if self._off:
+        if self._off or hooks.is_uncounted(wide):
             return
         try:
             setattr(wide, _ATTRIBUTE, (getattr(wide, "_version", None), low))
