@@ -15,6 +15,8 @@ Each repetition runs all variants in another order, so that what else the machin
 alike; a number is the median of the repetitions, in parentheses their quartiles. On a GPU the peak
 of its memory is printed, too, each measured in a process of its own.
 
+`--cpu-time` is for a CPU that other programs use, too; it counts what threads spin.
+
 On a CPU only rewrite/policy means something: float16 is emulated there (XLA computes in float32
 between casts, TensorFlow by slow scalar code, Keras on torch multiplies matrices in float32), and
 bfloat16 often, too. Modes: TensorFlow: graph, xla, eager; JAX: jit, eager; torch: eager, compile.
@@ -320,10 +322,12 @@ def main() -> int:
         print(peak_of_gpu())
         return 0
     print(
-        f"keras {keras.__version__} on {keras.backend.backend()}, {options.dtype}, "
-        f"lists of {options.lists}, {'GPU' if on_gpu() else 'CPU: only rewrite/policy means something'}, batches of "
-        f"{options.batch}, {options.repeat} repetitions{', processor time' if options.cpu_time else ''}"
+        f"keras {keras.__version__} on {keras.backend.backend()}, {options.dtype}, lists of "
+        f"{options.lists}, batches of {options.batch}, {options.repeat} repetitions"
+        f"{', processor time' if options.cpu_time else ''}"
     )
+    if not on_gpu():
+        print("On a CPU, which emulates 16 bits: only rewrite/policy means something.")
     print(
         f"{'':20}{'milliseconds a step':>27}  {'ratios: median (quartiles)':67}  first step\n"
         f"{'model':12}{'mode':8}" + "".join(f"{v:>9}" for v in VARIANTS)

@@ -222,9 +222,8 @@ def dispatched():
                     frozenset(str(x.dtype)[6:] for x in tensors if x.is_floating_point()),
                     groups is not None and args[groups] > 1,
                     args[0].numel() // result.numel() if name in _SUMS else 0,
-                    fits=name in _PRODUCTS and all(
-                        fits(x, "float16") for x in args if isinstance(x, torch.Tensor)
-                    ),
+                    fits=name in _PRODUCTS
+                    and all(fits(x, "float16") for x in args if isinstance(x, torch.Tensor)),
                 )
             )
             return result

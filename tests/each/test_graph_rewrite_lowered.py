@@ -28,7 +28,8 @@ LOW = frozenset({"float16"})
 NO_CONVOLUTION = "torch has no gradient of a float16 convolution to one filter on the CPU"
 # Keras' torch backend hands attention to one op of torch; the rewrite multiplies and sums apart.
 ATTENTION = {"mha_block": 2} if BACKEND == "torch" else {}
-FUSED = "Keras' fused RNN calls the framework, not keras.ops: it stays float32"
+# Keras' own loop of torch ops multiplies all inputs at once; the rewrite runs that of keras ops.
+LOOPS = {"recurrent"} if BACKEND == "torch" else set()
 
 # What is computed with an exponential, or whose gradient is.
 EXPONENTIAL = {
@@ -51,8 +52,6 @@ def models(*but, training=True):
         marks = []
         if name == "autoencoder" and training and BACKEND == "torch":
             marks.append(pytest.mark.skip(reason=NO_CONVOLUTION))
-        if name == "recurrent" and BACKEND != "tensorflow":
-            marks.append(pytest.mark.xfail(reason=FUSED, strict=True))
         params += [] if name in but else [pytest.param(name, marks=marks)]
     return params
 
@@ -135,7 +134,8 @@ def test_products_compute_in_float16_forward_and_backward(name):
     plain, rewritten, rows = both_steps(name)
     assert dtypes(products(plain)) == {frozenset({"float32"})}
     assert dtypes(products(rewritten)) == {LOW}
-    assert len(products(rewritten)) == len(products(plain)) + 3 * ATTENTION.get(name, 0)
+    if name not in LOOPS:
+        assert len(products(rewritten)) == len(products(plain)) + 3 * ATTENTION.get(name, 0)
     forward = [row for row in rows if row.list == "allow" and row.dtype == "float16"]
     assert len(products(rewritten)) >= 2 * len(forward) > 0
 
@@ -158,7 +158,7 @@ def test_no_sum_computes_in_float16(name):
     assert len(sums(rewritten)) >= len(sums(plain)) > 0
 
 
-@pytest.mark.parametrize("name", ["convnet_bn", "mha_block", "subclassed"])
+@pytest.mark.parametrize("name", ["two_output", "subclassed"])
 def test_weights_and_slots_stay_float32(name):
     optimizer = keras.optimizers.Adam(0.01, amsgrad=True)
     _, built = trained(name, "float16", optimizer)
@@ -205,7 +205,8 @@ def test_inference_computes_in_float16(name):
         outputs = keras.tree.flatten(built.model(built.inputs))
     assert dtypes(products(plain)) == {frozenset({"float32"})}
     assert dtypes(products(rewritten)) == {LOW}
-    assert len(products(rewritten)) == len(products(plain)) + ATTENTION.get(name, 0)
+    if name not in LOOPS:
+        assert len(products(rewritten)) == len(products(plain)) + ATTENTION.get(name, 0)
     assert {keras.backend.standardize_dtype(x.dtype) for x in outputs} == {"float32"}
 
 

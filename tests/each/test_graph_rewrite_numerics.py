@@ -1,6 +1,5 @@
 """Numbers of a rewritten model beside those of the plain one, where float16 could not hold them."""
 
-import functools
 import random
 
 import keras
@@ -10,20 +9,7 @@ from keras import layers, ops
 
 from keras_mp import graph_rewrite
 from tests.gradients import gradients
-
-BACKEND = keras.backend.backend()
-on_torch = pytest.mark.skipif(BACKEND != "torch", reason="about torch")
-
-
-class Compute(layers.Layer):
-    """Computes what it is given as a function, and has no name of its own in a config."""
-
-    def __init__(self, function, **options):
-        super().__init__(**options)
-        self.function = function
-
-    def call(self, *inputs):
-        return self.function(*inputs)
+from tests.graph_rewrite_kinds import BACKEND, Compute, numpy
 
 
 def sequential(shape, *more):
@@ -41,10 +27,6 @@ def between(function, width=4, after=True):
     return sequential((width,), identity("first"), Compute(function), *more)
 
 
-def numpy(x):
-    return keras.tree.map_structure(ops.convert_to_numpy, x)
-
-
 def both(model, *args, **kwargs):
     """Returns what the model computes, plain and rewritten."""
     plain = numpy(model(*args, **kwargs))
@@ -55,15 +37,6 @@ def both(model, *args, **kwargs):
 def low_ops(model, training=False):
     rows = graph_rewrite.report(model, training=training).rows
     return {row.op for row in rows if row.dtype == "float16"}
-
-
-@pytest.fixture
-def quick_compile(monkeypatch):
-    """Has torch.compile trace, but make no machine code: that takes minutes."""
-    if BACKEND == "torch":
-        import torch
-
-        monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +72,7 @@ def test_the_gradient_of_a_bias_does_not_overflow(make, shape):
     model = sequential(shape, *make(), layers.Dense(4, kernel_initializer="identity", name="last"))
     first = model.layers[0]
     first.kernel.assign(ops.abs(first.kernel) / 4096)
-    first.bias.assign(ops.ones_like(first.bias))
+    first.bias.assign(np.ones(4))
     x = np.random.RandomState(0).rand(4096, *shape).astype("float32")
     plain = gradients(model, x, 16.0)
     graph_rewrite.apply(model)
@@ -231,19 +204,9 @@ CONSTANTS = {
 
 
 BEYOND = {"x / (x + 1e-7)"}  # the result is beyond float16 itself
-WALL = "what rsqrt makes of 1e-12 is cast to float16: rsqrt is in no list, and no denial passes it"
 CASES = [
     *(pytest.param(name, False, id=f"{name}, last") for name in CONSTANTS),
-    *(
-        pytest.param(
-            name,
-            True,
-            id=f"{name}, between",
-            marks=[pytest.mark.xfail(reason=WALL, strict=True)] if name == "rsqrt" else [],
-        )
-        for name in CONSTANTS
-        if name not in BEYOND
-    ),
+    *(pytest.param(name, True, id=f"{name}, between") for name in CONSTANTS if name not in BEYOND),
 ]
 
 
@@ -323,7 +286,8 @@ class Draws(layers.Layer):
 
     def call(self, x):
         x = x + random.random() * float(np.random.rand())
-        x = x + keras.random.uniform((4,), seed=None)
+        if BACKEND != "jax":  # where Keras asks for a seed in what is traced
+            x = x + keras.random.uniform((4,))
         if BACKEND == "torch":
             import torch
 
@@ -336,13 +300,7 @@ class Draws(layers.Layer):
     [
         pytest.param(lambda: layers.Dropout(0.5), id="Dropout"),
         pytest.param(OfKeras, id="keras.random"),
-        pytest.param(
-            Draws,
-            id="every generator",
-            marks=pytest.mark.xfail(
-                reason="recording draws from random and numpy.random", strict=True
-            ),
-        ),
+        pytest.param(Draws, id="every generator"),
     ],
 )
 def test_recording_draws_no_number(make):
@@ -359,14 +317,18 @@ def test_recording_draws_no_number(make):
 class Notes(layers.Layer):
     """Adds a loss, updates a metric and counts its calls in a variable."""
 
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.seen = keras.metrics.Sum(name="seen")
+
     def build(self, shape):
         self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False, name="calls")
         self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
-        self.seen = keras.metrics.Sum(name="seen")
 
     def call(self, x):
         self.calls.assign_add(1.0)
-        self.seen.update_state(ops.ones((2,)))
+        if BACKEND != "jax":  # there Keras hands no layer's metric to the step
+            self.seen.update_state(ops.ones((2,)))
         self.add_loss(ops.mean(ops.square(x)) * self.scale)
         return x * self.scale
 
@@ -408,9 +370,10 @@ def fitted(rewrite, **compile):
     return model, history, {keras.backend.standardize_dtype(k) for pair in kinds for k in pair}
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself
 @pytest.mark.parametrize("compiled", [False, True])
-def test_variables_are_updated_once_a_step(compiled, quick_compile):
+def test_variables_are_updated_once_a_step(compiled):
+    if compiled and BACKEND == "torch":
+        pytest.skip("torch.compile takes minutes for the plain model")
     options = {"jit_compile": True} if compiled else {"run_eagerly": True}
     plain, plain_history, _ = fitted(False, **options)
     model, history, kinds = fitted(True, **options)
@@ -469,152 +432,3 @@ def test_masking_is_handed_on():
     graph_rewrite.apply(model)
     mask = numpy(model(x)._keras_mask)
     assert mask.tolist() == [[True, True, False, False, False]] * 2
-
-
-# -- tensors that torch changes in place -----------------------------------------------------------
-
-
-def iadd(x):
-    x += 1
-    return x
-
-
-def zero_an_item(x):
-    x[:, 0] = 3
-    return x
-
-
-def zero_a_view(x):
-    x[:, 0].zero_()
-    return x
-
-
-def scale_a_view(x):
-    y = x[:, 1:]
-    y.mul_(2)
-    return x
-
-
-def change_under_a_view(x):
-    y = x[:, 1:]
-    x.mul_(2)
-    return ops.concatenate([x, y], axis=-1)
-
-
-def change_after_use(x):
-    y = ops.relu(x)
-    x.mul_(3)
-    return ops.add(x, y)
-
-
-def change_data(x):
-    x.data.add_(1)
-    return x
-
-
-def change_detached(x):
-    x.detach().add_(1)
-    return x
-
-
-def out(x):
-    import torch
-
-    with torch.no_grad():
-        return torch.mul(x, 3, out=x)
-
-
-def relu_(x):
-    import torch
-
-    return torch.relu_(x)
-
-
-def transposed(x):
-    x.t().add_(1)
-    return x
-
-
-def chunked(x):
-    for part in x.chunk(2, dim=-1):
-        part.mul_(2)
-    return x
-
-
-def keras_view(x):
-    y = ops.reshape(x, (-1, 2, 2))
-    x.add_(1)
-    return ops.add(ops.reshape(y, (-1, 4)), x)
-
-
-VIEW = "what a painted op makes is a copy, where torch has a view of what it takes"
-DATA = "torch does not count what is changed through x.data"
-IN_PLACE = [
-    *(iadd, lambda x: x.add_(1), zero_an_item, relu_, lambda x: x.clamp_(0, 1)),
-    *(change_after_use, change_detached, transposed, chunked),
-    *(lambda x: x.copy_(x * 2), lambda x: x.fill_(2.0), out),
-    pytest.param(zero_a_view, marks=pytest.mark.xfail(reason=VIEW, strict=True)),
-    pytest.param(scale_a_view, marks=pytest.mark.xfail(reason=VIEW, strict=True)),
-    pytest.param(change_under_a_view, marks=pytest.mark.xfail(reason=VIEW, strict=True)),
-    pytest.param(keras_view, marks=pytest.mark.xfail(reason=VIEW, strict=True)),
-]
-
-
-@on_torch
-@pytest.mark.parametrize(
-    "compiled", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "compiled"]
-)
-@pytest.mark.parametrize("change", IN_PLACE)
-def test_a_tensor_that_is_changed_in_place(change, compiled):
-    import torch
-
-    model = sequential((4,), layers.Dense(4), layers.ReLU(), Compute(change), layers.Dense(4))
-    x = np.random.RandomState(0).randn(8, 4).astype("float32")
-    with torch.no_grad():
-        plain = numpy(model(x))
-        graph_rewrite.apply(model)
-        call = torch.compile(model, backend="aot_eager") if compiled else model
-        for _ in range(2):
-            np.testing.assert_allclose(numpy(call(ops.convert_to_tensor(x))), plain, atol=2e-2)
-    assert "matmul" in low_ops(model)
-
-
-@on_torch
-@pytest.mark.xfail(reason=DATA, strict=True)
-def test_a_tensor_that_is_changed_behind_its_back():
-    test_a_tensor_that_is_changed_in_place(change_data, compiled=False)
-
-
-@on_torch
-@pytest.mark.parametrize("change", [iadd, lambda x: x.mul_(2), zero_an_item, lambda x: x.tanh_()])
-def test_gradients_through_a_change_in_place(change):
-    model = sequential((4,), layers.Dense(4), Compute(change), layers.Dense(4))
-    x = np.random.RandomState(0).randn(8, 4).astype("float32")
-    plain = gradients(model, x, 1.0)
-    graph_rewrite.apply(model)
-    rewritten = gradients(model, x, 1.0)
-    for path, expected in plain.items():
-        np.testing.assert_allclose(rewritten[path], expected, rtol=1e-2, atol=2e-2)
-
-
-@on_torch
-@pytest.mark.parametrize(
-    "mode",
-    [
-        "no_grad",
-        pytest.param(
-            "inference_mode",
-            marks=pytest.mark.xfail(
-                reason="a tensor of inference mode has no version: RuntimeError", strict=True
-            ),
-        ),
-    ],
-)
-def test_without_gradients(mode):
-    import torch
-
-    model = sequential((4,), layers.Dense(4), layers.ReLU(), layers.Dense(4))
-    x = np.random.RandomState(0).randn(8, 4).astype("float32")
-    with getattr(torch, mode)():
-        plain, rewritten = both(model, x)
-    np.testing.assert_allclose(rewritten, plain, atol=1e-2)

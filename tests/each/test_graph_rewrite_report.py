@@ -209,9 +209,13 @@ def test_a_row_says_what_runs(make, dtype, how, monkeypatch):
             assert dtype not in floats, (row, dtypes)
             assert not remembered, row
             continue
-        if row.op not in ("batch_normalization", "dropout"):  # around which replaying casts
+        # Around the first two replaying casts; a view of torch is one of both tensors.
+        view = replaying._SPECIAL.get(row.op) is replaying._view
+        if row.op not in ("batch_normalization", "dropout") and not view:
             assert floats == {dtype}, (row, dtypes)
         assert remembered == {dtype} or not any(dtype_of(x) == "float32" for x in made), row
+        if view:
+            continue
         for x in map(values, made):
             if x is not None and x.dtype == np.float32:
                 low = ops.convert_to_numpy(ops.cast(ops.cast(x, dtype), "float32"))
