@@ -12,8 +12,8 @@ from sklearn.datasets import load_digits
 import keras_mp
 
 SEEDS = (0, 1)
-TEST, BATCH = 600, 32
-EPOCHS = {"convnet": 4, "transformer": 5}
+TEST, BATCH = 600, 64
+EPOCHS = {"convnet": 5, "transformer": 6}
 GOAL = 90.0  # percent: the models do learn
 # Percentage points, of the mean of two seeds. On 600 images the standard error of one accuracy of
 # 95 % is 0.9 points, and so is that of the difference of two means of two: this is 2 of them.
@@ -75,9 +75,9 @@ def test_learns_as_in_float32(build, digits):
     epochs = EPOCHS[build.__name__]
     reference, rewritten = [], []
     for seed in SEEDS:
-        optimizer = keras.optimizers.Adam(2e-3)
+        optimizer = keras.optimizers.Adam(4e-3)
         reference.append(train(build, optimizer, seed, epochs, *digits)[1])
-        optimizer = keras_mp.graph_rewrite.enable(keras.optimizers.Adam(2e-3))
+        optimizer = keras_mp.graph_rewrite.enable(keras.optimizers.Adam(4e-3))
         model, accuracy = train(build, optimizer, seed, epochs, *digits)
         rewritten.append(accuracy)
         report = keras_mp.graph_rewrite.report(model)
@@ -93,7 +93,7 @@ def test_learns_as_in_float32(build, digits):
 @pytest.mark.slow
 def test_learns_where_the_scale_has_to_fall_first(digits):
     """2**15 times a loss times 2000 is more than float16 holds; Adam does not mind the 2000."""
-    optimizer = keras_mp.graph_rewrite.enable(keras.optimizers.Adam(2e-3))
+    optimizer = keras_mp.graph_rewrite.enable(keras.optimizers.Adam(4e-3))
     _, accuracy = train(convnet, optimizer, 0, EPOCHS["convnet"], *digits, loss_weights=[2000.0])
     fell = skipped(optimizer, EPOCHS["convnet"], digits[1])
     assert 0 < fell < 15
