@@ -26,6 +26,20 @@ def _disable():
     keras_mp.graph_rewrite.disable()
 
 
+@pytest.fixture(autouse=True)
+def _one_thread(backend):
+    """torch's threads wait for each other at every op: 20 times slower on a busy machine."""
+    if backend != "torch":
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def convnet():
     x = inputs = keras.Input((8, 8, 1))
     x = layers.Conv2D(8, 3, padding="same", use_bias=False)(x)

@@ -23,6 +23,8 @@ from tests.lowered import (
     training_step,
 )
 
+pytestmark = pytest.mark.slow
+
 BACKEND = keras.backend.backend()
 LOW = frozenset({"float16"})
 NO_CONVOLUTION = "torch has no gradient of a float16 convolution to one filter on the CPU"

@@ -28,6 +28,8 @@ from tests.graph_rewrite_kinds import (
     trained,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def quick_compile(monkeypatch):

@@ -144,13 +144,14 @@ EXTREME = {
     "mean": lambda x: ops.mean(x * 128.0, axis=-1, keepdims=True) / 128.0,
     "norm": lambda x: ops.norm(x * 4.0, axis=-1, keepdims=True),
     "variance": lambda x: x / ops.std(x * 4.0, axis=-1, keepdims=True),
-    "layer normalization": lambda x: ops.layer_normalization(x),
     "silu": lambda x: ops.silu(x),
     "gelu": lambda x: ops.gelu(x, approximate=False),
     "tanh": lambda x: ops.tanh(x),
     "elu": lambda x: ops.elu(x),
     "log_sigmoid": lambda x: ops.log_sigmoid(x),
 }
+if hasattr(ops, "layer_normalization"):
+    EXTREME["layer normalization"] = lambda x: ops.layer_normalization(x)
 NARROW = ("sum of squares", "mean", "norm")  # one column
 
 
@@ -196,13 +197,14 @@ CONSTANTS = {
     "rsqrt": lambda x: x * ops.rsqrt(ops.square(x) + 1e-12),
     "normalize": lambda x: ops.normalize(x, axis=-1),
     "unit normalization": UNIT,
-    "layer normalization": lambda x: ops.layer_normalization(x, epsilon=1e-12),
     "keras tensor": lambda x: ops.softmax(x + ops.full((4,), -1e9)),
     "numpy array": lambda x: ops.softmax(ops.add(x, np.full((4,), -1e9, "float32"))),
     "power": lambda x: ops.power(ops.abs(x) + 1e-7, 0.5),
 }
 
 
+if hasattr(ops, "layer_normalization"):
+    CONSTANTS["layer normalization"] = lambda x: ops.layer_normalization(x, epsilon=1e-12)
 BEYOND = {"x / (x + 1e-7)"}  # the result is beyond float16 itself
 CASES = [
     *(pytest.param(name, False, id=f"{name}, last") for name in CONSTANTS),
@@ -257,7 +259,9 @@ def test_draws_the_same_numbers(make):
             found.append((dropped, last))
         return found
 
-    plain, rewritten = run(False), run(True)
+    plain, again, rewritten = run(False), run(False), run(True)
+    if not np.array_equal(plain, again):
+        pytest.skip("this Keras does not seed its global generator anew")
     for (dropped, last), (our_dropped, our_last) in zip(plain, rewritten, strict=True):
         assert 0 < np.mean(dropped != 2.0) < 1 or np.std(dropped) > 0
         np.testing.assert_allclose(our_dropped, dropped, rtol=2e-3, atol=2e-3)
