@@ -4,6 +4,7 @@ Plain data. Knows neither Keras nor a framework.
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -79,6 +80,8 @@ class Graph:
         outputs: Indices of the values that the model returned.
         assigned: Indices of those that became values of variables, such as moving averages.
         losses: Indices of those that layers added to the loss.
+        calls: How often each (layer, op) was called; more often than there are ops where it handed
+            back what it was given.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -86,6 +89,7 @@ class Graph:
     outputs: tuple[int, ...] = ()
     assigned: tuple[int, ...] = ()
     losses: tuple[int, ...] = ()
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def weights_only(self) -> frozenset[int]:
         """Returns the ops all of whose tensors come from weights: a reshaped bias, a scaled kernel.

@@ -2,7 +2,6 @@
 
 import inspect
 import numbers
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -66,7 +65,6 @@ class _Recorder:
         self.graph = Graph()
         self._known: dict[int, int] = {}
         self._alive: list[Any] = []  # so that no id is given twice
-        self._seen: Counter[tuple[str, str]] = Counter()
         for x in inputs:
             if keras.ops.is_tensor(x):
                 self._add(x, Value(Origin.INPUT, None, shape_of(x), dtype_of(x)))
@@ -87,10 +85,12 @@ class _Recorder:
         index = len(self.graph.ops)
         # An op that hands back what it was given makes nothing.
         made = [x for x in tensors((result,), {}) if id(x) not in self._known]
+        layer = layer_of(self._name)
+        occurrence = self.graph.calls[layer, name]
+        self.graph.calls[layer, name] += 1
         if not made:
             return result
         outputs = tuple(self._add(x, Value(None, index, shape_of(x), dtype_of(x))) for x in made)
-        layer = layer_of(self._name)
         arguments = _arguments(original, args, kwargs)
         values = [self.graph.values[i] for i in taken]
         shapes = [value.shape for value in values]
@@ -100,7 +100,7 @@ class _Recorder:
             Op(
                 layer,
                 name,
-                self._seen[layer, name],
+                occurrence,
                 () if sparse else keras_ops.stands_for(name, shapes, arguments, of_variable),
                 taken,
                 outputs,
@@ -113,7 +113,6 @@ class _Recorder:
                 _numbers(args, kwargs) if name in keras_ops.WITH_NUMBERS else (),
             )
         )
-        self._seen[layer, name] += 1
         return result
 
     def finish(self, outputs: Any, assigned: Sequence[Any], losses: Sequence[Any]) -> None:

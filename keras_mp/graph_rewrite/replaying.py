@@ -60,9 +60,9 @@ class Plan:
 
 def plan(graph: Graph, decisions: Sequence[Decision]) -> Plan:
     """Files decisions under what replaying sees of an op."""
-    low: dict[tuple[str, str], list[bool]] = {}
+    low = {key: [False] * count for key, count in graph.calls.items()}
     for op, decision in zip(graph.ops, decisions, strict=True):
-        low.setdefault(op.key, []).append(decision.low)
+        low[op.key][op.occurrence] = decision.low
     allow = {op.name for op, d in zip(graph.ops, decisions, strict=True) if d.list == "allow"}
     return Plan(graph, list(decisions), low, frozenset(allow))
 

@@ -419,3 +419,26 @@ def test_a_function_that_a_layer_jits_is_not_rewritten_for_ever():
     np.testing.assert_allclose(low, expected, rtol=5e-3)
     graph_rewrite.disable()
     assert np.array_equal(np.asarray(layer(x)), expected)
+
+
+def test_an_op_that_hands_back_its_input_shifts_no_decision():
+    """On JAX a reshape to the same shape is nothing at all; the next one is another op."""
+
+    class Shaped(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(4, kernel_initializer="identity")
+
+        def build(self, shape):
+            self.dense.build(shape)
+
+        def call(self, x):
+            same = ops.reshape(x, (2, 4))
+            return ops.add(same, 0.0), self.dense(ops.reshape(ops.reshape(x, (4, 2)), (2, 4)))
+
+    layer, x = Shaped(), np.full((2, 4), 1.0001, "float32")
+    layer.build((2, 4))
+    graph_rewrite.apply(layer)
+    kept, rounded = layer(x)
+    assert np.array_equal(ops.convert_to_numpy(kept), x)
+    assert not np.array_equal(ops.convert_to_numpy(rounded), x)
