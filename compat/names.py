@@ -75,7 +75,7 @@ INSTEAD: dict[str, str] = {
     _POLICIES + "set_experimental_policy": "keras_mp.set_global_policy",
     _POLICIES + "global_experimental_policy": "keras_mp.global_policy",
     _POLICIES + "get_layer_policy": "layer.dtype_policy",
-    _REWRITE + "enable_mixed_precision_graph_rewrite": ("keras_mp.graph_rewrite.enable"),
+    _REWRITE + "enable_mixed_precision_graph_rewrite": "keras_mp.graph_rewrite.enable",
     _REWRITE + "disable_mixed_precision_graph_rewrite": "keras_mp.graph_rewrite.disable",
 }
 
