@@ -3,7 +3,6 @@
 Plain data. Knows neither Keras nor a framework.
 """
 
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
@@ -33,11 +32,6 @@ class Value:
     def is_float32(self) -> bool:
         """Returns whether painting concerns this value."""
         return self.dtype == "float32"
-
-    @property
-    def size(self) -> int:
-        """Returns the number of elements; a dimension that is not known counts 1."""
-        return math.prod(1 if side is None else side for side in self.shape)
 
 
 @dataclass(frozen=True, slots=True)

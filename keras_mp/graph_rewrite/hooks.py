@@ -175,17 +175,26 @@ def _hook(module: Any, attribute: str, name: str) -> Callable[[], None]:
                 return parts
         return dispatch(name, original, args, kwargs)
 
-    setattr(module, attribute, hooked)
+    return _put(module, attribute, hooked)
+
+
+def _put(owner: Any, name: str, hook: Any) -> Callable[[], None]:
+    """Replaces an attribute; returns what puts it back, unless somebody has replaced it since."""
+    own, original = name in vars(owner), getattr(owner, name)
+    setattr(owner, name, hook)
 
     def restore() -> None:
-        if vars(module)[attribute] is hooked:
-            setattr(module, attribute, original)
+        if vars(owner).get(name) is not hook:
+            return
+        if own:
+            setattr(owner, name, original)
+        else:  # it was inherited
+            delattr(owner, name)
 
     return restore
 
 
 def _hook_operator(cls: type, method: str, name: str) -> Callable[[], None]:
-    own = method in vars(cls)
     original = getattr(cls, method)
 
     @functools.wraps(original)
@@ -195,16 +204,7 @@ def _hook_operator(cls: type, method: str, name: str) -> Callable[[], None]:
             return original(*args)
         return dispatch(name, original, args, {})
 
-    setattr(cls, method, hooked)
-
-    def restore() -> None:
-        if vars(cls).get(method) is hooked:
-            if own:
-                setattr(cls, method, original)
-            else:
-                delattr(cls, method)
-
-    return restore
+    return _put(cls, method, hooked)
 
 
 def _recurrent() -> Iterator[tuple[Any, str]]:
@@ -227,8 +227,7 @@ def _refuse(module: Any, name: str) -> Callable[[], None]:
             raise NotImplementedError  # the layer then runs its loop of keras ops
         return original(*args, **kwargs)
 
-    setattr(module, name, hooked)
-    return lambda: setattr(module, name, original) if vars(module)[name] is hooked else None
+    return _put(module, name, hooked)
 
 
 def _hook_remat(module: Any) -> Callable[[], None]:
@@ -258,13 +257,7 @@ def _hook_remat(module: Any) -> Callable[[], None]:
 
         return original(run)
 
-    module.remat = hooked
-
-    def restore() -> None:
-        if module.remat is hooked:
-            module.remat = original
-
-    return restore
+    return _put(module, "remat", hooked)
 
 
 def _called_by_library() -> bool:

@@ -41,12 +41,13 @@ class Rewritten:
         options: How it is painted.
         by_compile: Whether `compile` rewrote it, so that another `compile` may undo that.
         plans: By the signature of a call.
+        warned: Whether it was said that there is no allow op.
     """
 
     options: Options
     by_compile: bool = False
     plans: dict[Any, replaying.Plan] = field(default_factory=dict)
-    warned: set[str] = field(default_factory=set)
+    warned: bool = False
 
 
 _models: weakref.WeakKeyDictionary[Any, Rewritten] = weakref.WeakKeyDictionary()
@@ -143,8 +144,8 @@ def _plan_for(
         while len(state.plans) >= _PLANS:
             state.plans.pop(next(iter(state.plans)))
         state.plans[signature] = plan
-        if not plan.allow and "allow" not in state.warned:
-            state.warned.add("allow")
+        if not plan.allow and not state.warned:
+            state.warned = True
             warnings.warn(
                 f"The graph rewrite found no op of the allow list in model {model.name!r}: it "
                 "computes in float32. Only calls of keras.ops and Keras layers are seen, not those "

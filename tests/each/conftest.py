@@ -1,5 +1,6 @@
 """Small models and data, and a way to fit them twice: once by us, once by an oracle."""
 
+import functools
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -97,3 +98,12 @@ def state():
         return [ops.convert_to_numpy(v).tobytes() for v in variables]
 
     return get
+
+
+@pytest.fixture
+def quick_compile(monkeypatch):
+    """Has torch.compile trace, but make no machine code: that takes minutes."""
+    if keras.backend.backend() == "torch":
+        import torch
+
+        monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))

@@ -1,7 +1,6 @@
 """A rewritten model saved, copied, nested, threaded, broken, compiled again and restored."""
 
 import copy
-import functools
 import gc
 import json
 import pickle
@@ -18,7 +17,6 @@ from keras import layers, ops
 from keras_mp import graph_rewrite
 from keras_mp.graph_rewrite import hooks, rewritten
 from tests.graph_rewrite_kinds import (
-    BACKEND,
     BATCH,
     ROWS,
     assert_close,
@@ -31,15 +29,6 @@ from tests.graph_rewrite_kinds import (
     sequential,
     targets,
 )
-
-
-@pytest.fixture
-def quick_compile(monkeypatch):
-    """Has torch.compile trace, but make no machine code: that takes minutes."""
-    if BACKEND == "torch":
-        import torch
-
-        monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
 
 
 @pytest.fixture(autouse=True)

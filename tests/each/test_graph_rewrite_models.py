@@ -1,7 +1,5 @@
 """Every kind of model that is rewritten, and every way to run it."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -29,15 +27,6 @@ from tests.graph_rewrite_kinds import (
 )
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def quick_compile(monkeypatch):
-    """Has torch.compile trace, but make no machine code: that takes minutes."""
-    if BACKEND == "torch":
-        import torch
-
-        monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
 
 
 @pytest.fixture(autouse=True)
