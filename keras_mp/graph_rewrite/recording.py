@@ -45,7 +45,10 @@ def _spec(x: Any) -> Any:
         sparse = type(x).__name__ in ("SparseTensor", "BCOO")
         ragged = type(x).__name__ == "RaggedTensor"
         kinds = {"sparse": sparse} | ({"ragged": True} if ragged else {})
-        return keras.KerasTensor(shape_of(x), dtype_of(x), **kinds)
+        x = keras.KerasTensor(shape_of(x), dtype_of(x), **kinds)
+    if isinstance(x, keras.KerasTensor) and x.sparse:
+        # With every side known, Keras 3.10 makes it dense on JAX.
+        return keras.KerasTensor((None, *x.shape[1:]), x.dtype, sparse=True)
     return x
 
 
