@@ -8,7 +8,7 @@ import contextlib
 import gc
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -173,6 +173,7 @@ class LossScaleOptimizer(
         self._pending = None
         # Past Keras' tracking. The module is looked up once: torch.compile cannot trace an import.
         object.__setattr__(self, "_observers", [])
+        object.__setattr__(self, "_before_step", None)
         object.__setattr__(self, "_native", backends.current())
         # Before build, so that a function traced early reads variables and not a constant.
         with self._native.lifted():
@@ -372,6 +373,8 @@ class LossScaleOptimizer(
         if not gradients:
             return
         variables = self._resolve(gradients, variables)
+        if self._before_step is not None:
+            self._before_step(variables)
         gradients = self._native.merged(tensors_of(gradients))
 
         def unscaled(gradients: list[Any]) -> list[Any]:
@@ -388,6 +391,13 @@ class LossScaleOptimizer(
             self._count_skip(finite)
         if self.dynamic:
             self._update_scale(finite)
+
+    def call_before_steps(self, function: Callable[[Sequence[Any]], None] | None) -> None:
+        """Has `function` called with the variables of each step before it is taken; None ends it.
+
+        Where steps are traced, it is called once a trace.
+        """
+        object.__setattr__(self, "_before_step", function)
 
     @contextlib.contextmanager
     def observed(self) -> Iterator[list[Any]]:

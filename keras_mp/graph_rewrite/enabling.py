@@ -7,8 +7,9 @@ What a rewritten model does is in `rewritten.py`; the hook into `compile` in
 import math
 import numbers
 import threading
+import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -202,6 +203,34 @@ def _enable_for(optimizer: Any, options: rewritten.Options) -> None:
         policies.watch()
         _marked[optimizer] = options
         switch.set_enabled(True)
+    if isinstance(optimizer, LossScaleOptimizer):
+        _watch(optimizer)
+
+
+def _watch(optimizer: LossScaleOptimizer) -> None:
+    """Warns, once, if `optimizer` takes a step for models that compute in float32 still.
+
+    Such are the models inside one whose `train_step` calls them itself, as that of a GAN.
+    """
+    held = weakref.ref(optimizer)
+
+    def check(variables: Sequence[Any]) -> None:
+        optimizer = held()
+        if optimizer is None or hooks.is_compiling():
+            return
+        optimizer.call_before_steps(None)
+        painted = {id(v) for model in rewritten.painted() for v in model.trainable_variables}
+        if optimizer in _marked and not any(id(variable) in painted for variable in variables):
+            warnings.warn(
+                f"The graph rewrite is enabled for the optimizer {optimizer.name!r}, which updates "
+                f"{variables[0].path!r}, but no rewritten model has been called that holds it: it "
+                "trains in float32. Compile that model with the optimizer, or, where another "
+                "model's train_step or a loop of your own calls it, call "
+                "keras_mp.graph_rewrite.apply(model).",
+                stacklevel=2,
+            )
+
+    optimizer.call_before_steps(check)
 
 
 def _before_compile(model: Any, optimizer: Any) -> Any:

@@ -63,6 +63,11 @@ def all_models() -> list[Any]:
     return list(_models)
 
 
+def painted() -> list[Any]:
+    """Returns the rewritten models that have been called since."""
+    return [model for model, state in _models.items() if state.plans]
+
+
 def rewrite(model: Any, options: Options, by_compile: bool = False) -> None:
     """Makes `model` compute as painted from its next call on.
 

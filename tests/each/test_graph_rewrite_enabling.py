@@ -12,6 +12,7 @@ import keras_mp
 from keras_mp import graph_rewrite
 from keras_mp.backends.trainer_hook import trainer_class
 from keras_mp.graph_rewrite import hooks, rewritten
+from tests.gradients import gradients
 
 
 @pytest.fixture(autouse=True)
@@ -344,6 +345,54 @@ def test_an_op_that_was_not_recorded():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         layer(x)
+
+
+class Loop:
+    """A training loop of one's own around a model that nobody compiles."""
+
+    def __init__(self):
+        self.model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        self.optimizer = graph_rewrite.enable(sgd())
+        self.optimizer.build(self.model.trainable_variables)
+
+    def step(self):
+        scale = self.optimizer.scale_loss(1.0)
+        found = gradients(self.model, np.ones((8, 4), "float32"), scale)
+        variables = self.model.trainable_variables
+        if keras.backend.backend() == "jax":
+            values = [v.value for v in self.optimizer.variables]
+            given = [ops.convert_to_tensor(found[v.path]) for v in variables]
+            self.optimizer.stateless_apply(values, given, [v.value for v in variables])
+        else:
+            pairs = [(ops.convert_to_tensor(found[v.path]), v) for v in variables]
+            self.optimizer.apply_gradients(pairs)
+
+
+def test_steps_for_a_model_that_is_not_rewritten():
+    loop = Loop()
+    with pytest.warns(UserWarning, match="but no rewritten model has been called that holds it"):
+        loop.step()
+    loop.step()  # says it once
+
+
+def test_steps_for_a_model_that_is_given_to_apply():
+    loop = Loop()
+    graph_rewrite.apply(loop.model)
+    loop.step()
+
+
+def test_steps_for_a_model_inside_a_rewritten_one():
+    loop = Loop()
+    whole = keras.Sequential([loop.model, keras.layers.Dense(1)])
+    graph_rewrite.apply(whole)
+    whole(np.ones((8, 4), "float32"))
+    loop.step()
+
+
+def test_steps_after_it_was_disabled():
+    loop = Loop()
+    graph_rewrite.disable()
+    loop.step()
 
 
 def test_what_is_no_model():
