@@ -1,0 +1,1 @@
+"""The migration of source code: one pure function, and what reads, writes and tells of it."""

@@ -1,0 +1,66 @@
+"""Edits of a text by position: what no edit touches stays as it was, to the byte."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """Puts `text` in the place of the characters from `start` to before `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Lines:
+    """Where the lines of a text begin.
+
+    >>> lines = Lines("ab\\r\\ncd\\n")
+    >>> lines.offset(2, 1), lines.position(5), lines.of(2)
+    (5, (2, 1), 'cd')
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._ends = [match.span() for match in _LINE_END.finditer(text)]
+        self.starts = [0, *(end for _, end in self._ends)]
+
+    def offset(self, line: int, column: int) -> int:
+        """Returns the offset of a line, from 1, and a column, from 0."""
+        return self.starts[line - 1] + column
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Returns the line, from 1, and the column, from 0."""
+        line = bisect_right(self.starts, offset)
+        return line, offset - self.starts[line - 1]
+
+    def of(self, line: int) -> str:
+        """Returns a line without its end."""
+        end = self._ends[line - 1][0] if line <= len(self._ends) else len(self._text)
+        return self._text[self.starts[line - 1] : end]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def apply(text: str, edits: Iterable[Edit]) -> str:
+    """Returns `text` with `edits`, which must not overlap, in it.
+
+    >>> apply("a b c", [Edit(2, 3, "B"), Edit(0, 0, "- ")])
+    '- a B c'
+
+    Raises:
+        ValueError: Two of them overlap.
+    """
+    parts, at = [], 0
+    for edit in sorted(set(edits)):
+        if edit.start < at:
+            raise ValueError(f"edits overlap at {edit.start}: {edit.text!r}")
+        parts += [text[at : edit.start], edit.text]
+        at = edit.end
+    return "".join([*parts, text[at:]])

@@ -1,0 +1,335 @@
+"""A parsed program: where its names come from, what text a node is, what surrounds it."""
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import libcst as cst
+from libcst.metadata import (
+    ImportAssignment,
+    MetadataWrapper,
+    ParentNodeProvider,
+    PositionProvider,
+    Scope,
+    ScopeProvider,
+)
+
+from keras_mp.migration.code.edits import Lines
+from keras_mp.migration.code.names import Old, old
+
+_VERSION = re.compile(r"__version__|\bVERSION\b|LooseVersion|StrictVersion|parse_version")
+_ASKS = re.compile(_VERSION.pattern + r"|version\.parse|\bVersion\(|hasattr\(")
+_PLAIN_IMPORT = re.compile(r"\bimport\s+(tensorflow|keras|tf_keras)(\.compat\.v[12])?\b(?!\.)")
+_IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError")
+
+
+class Unparsable(ValueError):
+    """A program that is not Python, or not that of today.
+
+    Attributes:
+        line: Where, from 1.
+        column: From 1.
+        message: What is wrong.
+    """
+
+    def __init__(self, line: int, column: int, message: str) -> None:
+        super().__init__(f"line {line}, column {column}: {message}")
+        self.line, self.column, self.message = line, column, message
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.line, self.column, self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a chain of names means.
+
+    Attributes:
+        full: Its name, resolved through imports and aliases: "tensorflow.keras.layers.Dense".
+        guarded: Whether what it was imported from is imported in a `try` or a test of versions.
+        several: Whether other imports or assignments give it other meanings.
+    """
+
+    full: str
+    guarded: bool = False
+    several: bool = False
+
+
+class Program:
+    """A module, its names resolved.
+
+    Args:
+        text: Its source; line ends of any kind.
+
+    Raises:
+        Unparsable: It does not parse.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        try:
+            parsed = cst.parse_module(text)
+        except cst.ParserSyntaxError as error:
+            raise Unparsable(error.raw_line, error.raw_column + 1, _first(error.message)) from None
+        except (RecursionError, ValueError) as error:
+            raise Unparsable(1, 1, _first(str(error))) from None
+        wrapper = MetadataWrapper(parsed, unsafe_skip_copy=True)
+        self.module = wrapper.module
+        try:
+            found = wrapper.resolve_many([PositionProvider, ScopeProvider, ParentNodeProvider])
+        except RecursionError:
+            raise Unparsable(1, 1, "it is nested too deeply") from None
+        self._positions: Any = found[PositionProvider]
+        self._scopes: Any = found[ScopeProvider]
+        self._parents: Any = found[ParentNodeProvider]
+        self.lines = Lines(text)
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Returns the offsets of a node, without parentheses around it."""
+        where = self._positions[node]
+        start, end = where.start, where.end
+        return self.lines.offset(start.line, start.column), self.lines.offset(end.line, end.column)
+
+    def source(self, node: cst.CSTNode) -> str:
+        """Returns the text of a node."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def value(self, argument: cst.Arg) -> str:
+        """Returns the text of what an argument is given, with its parentheses."""
+        start, end = self.span(argument)
+        if argument.keyword is not None:
+            start = self.span(argument.keyword)[1]
+            start += self.text[start:end].index("=") + 1
+        return self.text[start:end].strip()
+
+    def where(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Returns line and column, both from 1."""
+        start = self._positions[node].start
+        return start.line, start.column + 1
+
+    def lines_of(self, node: cst.CSTNode) -> range:
+        """Returns the numbers of the lines that a node is on."""
+        where = self._positions[node]
+        return range(where.start.line, where.end.line + 1)
+
+    # -- surroundings ----------------------------------------------------------------------------
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """Returns what a node is directly in."""
+        found: cst.CSTNode | None = self._parents.get(node)
+        return found
+
+    def above(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yields what a node is in, from the inside out."""
+        current = self.parent(node)
+        while current is not None:
+            yield current
+            current = self.parent(current)
+
+    def function(self, node: cst.CSTNode) -> cst.CSTNode:
+        """Returns the outermost function that a node is in, or the module."""
+        functions = [n for n in self.above(node) if isinstance(n, cst.FunctionDef)]
+        return functions[-1] if functions else self.module
+
+    def is_guarded(self, node: cst.CSTNode) -> bool:
+        """Returns whether a node is where the program asks what there is: by version or import."""
+        inner = node
+        for outer in self.above(node):
+            if isinstance(outer, (cst.If, cst.IfExp)) and self._asks(outer.test):
+                return True
+            if isinstance(outer, cst.Try) and inner is not outer.finalbody:
+                handlers = [h.type for h in outer.handlers if h.type is not None]
+                caught = any(name in self.source(h) for h in handlers for name in _IMPORT_ERRORS)
+                if caught and not self._asks_for_tensorflow(outer):
+                    return True
+            if isinstance(outer, cst.With) and any(
+                name in self.source(item.item) for item in outer.items for name in _IMPORT_ERRORS
+            ):
+                return True
+            inner = outer
+        return False
+
+    def _asks_for_tensorflow(self, tried: cst.Try) -> bool:
+        """Returns whether a `try` asks whether TensorFlow is there at all, not which one."""
+        body = self.source(tried.body)
+        others = "".join(self.source(handler.body) for handler in tried.handlers)
+        return bool(_PLAIN_IMPORT.search(body)) and "precision" not in others
+
+    def _asks(self, test: cst.CSTNode) -> bool:
+        source = self.source(test)
+        return bool(_ASKS.search(source)) or any(
+            re.search(rf"\b{name}\b", source) for name in self._answers
+        )
+
+    @functools.cached_property
+    def _answers(self) -> set[str]:
+        """Names that were assigned something about versions."""
+        found = _Assignments()
+        self.module.visit(found)
+        return {
+            target.value
+            for node in found.nodes
+            if _VERSION.search(self.source(node.value))
+            for each in node.targets
+            if isinstance(target := each.target, cst.Name)
+        }
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def meaning(self, node: cst.CSTNode) -> Meaning | None:
+        """Returns what a name or a chain of attributes means; None for the program's own."""
+        return self._meaning(node, 0)
+
+    def old(self, node: cst.CSTNode) -> Old | None:
+        """Returns which old name a node is, as a whole."""
+        found = self.meaning(node)
+        if found is None:
+            return None
+        name = old(found.full)
+        return name if name is not None and name.length == found.full.count(".") + 1 else None
+
+    def is_unbound(self, node: cst.Name) -> bool:
+        """Returns whether nothing in the program gives a name a meaning."""
+        scope = self.scope(node)
+        return scope is not None and not scope[node.value]
+
+    def scope(self, node: cst.CSTNode) -> Scope | None:
+        """Returns the scope that a node is evaluated in."""
+        found: Scope | None = self._scopes.get(node)
+        return found
+
+    def _meaning(self, node: cst.CSTNode, depth: int) -> Meaning | None:
+        parts = chain(node)
+        scope = self.scope(parts[0]) if parts is not None and depth <= 5 else None
+        if parts is None or scope is None:
+            return None
+        rest = "".join(f".{part.value}" for part in parts[1:])
+        return self._of_name(scope, parts[0].value, rest, depth)
+
+    def bound(self, scope: Scope, name: str) -> Meaning | None:
+        """Returns what a name means in a scope; None for what is the program's own."""
+        return self._of_name(scope, name, "", 0)
+
+    def _of_name(self, scope: Scope, name: str, rest: str, depth: int) -> Meaning | None:
+        meanings: list[Meaning] = []
+        others = False
+        for assignment in scope[name]:
+            found = []
+            if isinstance(assignment, ImportAssignment):
+                found = self._of_import(assignment, name)
+                others |= not found
+            else:
+                target = getattr(assignment, "node", None)
+                found = self._of_alias(target, depth)
+                others |= not found and not self._is_nothing(target)
+            meanings += found
+        if not meanings:
+            return None
+        spelled = {_canonical(one.full + rest) for one in meanings}
+        guarded = any(one.guarded for one in meanings)
+        several = others or len(spelled) > 1 or any(one.several for one in meanings)
+        known = next((one for one in meanings if old(one.full + rest)), meanings[0])
+        return Meaning(known.full + rest, guarded, several)
+
+    def _of_import(self, assignment: ImportAssignment, name: str) -> list[Meaning]:
+        names = [one.name for one in assignment.get_qualified_names_for(name)]
+        guarded = self.is_guarded(assignment.node)
+        # That TensorFlow itself may be missing says nothing about its version.
+        return [
+            Meaning(full, guarded and ("precision" in full or "experimental" in full))
+            for full in names
+            if not full.startswith(".")
+        ]
+
+    def _of_alias(self, target: cst.CSTNode | None, depth: int) -> list[Meaning]:
+        """Returns what NAME means where there is NAME = some.module."""
+        if not isinstance(target, cst.Name):
+            return []
+        of = self.parent(target)
+        statement = self.parent(of) if of is not None else None
+        if not isinstance(of, cst.AssignTarget) or not isinstance(statement, cst.Assign):
+            return []
+        values, guarded = [statement.value], self.is_guarded(target)
+        if isinstance(statement.value, cst.IfExp):
+            guarded |= self._asks(statement.value.test)
+            values = [statement.value.body, statement.value.orelse]
+        found = [one for value in values if (one := self._meaning(value, depth + 1))]
+        return [Meaning(one.full, one.guarded or guarded, one.several) for one in found]
+
+    def _is_nothing(self, target: cst.CSTNode | None) -> bool:
+        """Returns whether NAME = None, as where an import failed."""
+        of = self.parent(target) if target is not None else None
+        statement = self.parent(of) if of is not None else None
+        value = statement.value if isinstance(statement, (cst.Assign, cst.AnnAssign)) else None
+        return isinstance(value, cst.Name) and value.value in ("None", "False")
+
+
+def _canonical(full: str) -> str:
+    found = old(full)
+    if found is None:
+        return full
+    return f"{found} {'.'.join(full.split('.')[found.length :])}"
+
+
+class _Assignments(cst.CSTVisitor):
+    def __init__(self) -> None:
+        self.nodes: list[cst.Assign] = []
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        self.nodes.append(node)
+
+
+def chain(node: cst.CSTNode) -> list[cst.Name] | None:
+    """Returns the names of a chain of attributes, a.b.c, from the left; None for anything else."""
+    names: list[cst.Name] = []
+    while isinstance(node, cst.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if not isinstance(node, cst.Name):
+        return None
+    return [node, *reversed(names)]
+
+
+def root_of(node: cst.CSTNode) -> cst.CSTNode:
+    """Returns what a chain of attributes and calls begins with."""
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return node
+
+
+def number(node: cst.CSTNode) -> float | None:
+    """Returns the value of a number that is written out, such as 128, 2 ** 15 or 1e4.
+
+    >>> number(cst.parse_expression("2 ** 15")), number(cst.parse_expression("x"))
+    (32768.0, None)
+    """
+    if isinstance(node, (cst.Integer, cst.Float)):
+        return float(node.evaluated_value)
+    if isinstance(node, cst.BinaryOperation):
+        left, right = number(node.left), number(node.right)
+        if left is None or right is None:
+            return None
+        if isinstance(node.operator, cst.Power) and abs(right) < 200 and left:
+            return float(left**right)
+        if isinstance(node.operator, cst.Multiply):
+            return left * right
+        if isinstance(node.operator, cst.LeftShift) and 0 <= right < 200:
+            return left * 2**right
+    return None
+
+
+def string(node: cst.CSTNode) -> str | None:
+    """Returns the value of a string that is written out."""
+    if isinstance(node, (cst.SimpleString, cst.ConcatenatedString)):
+        value = node.evaluated_value
+        return value if isinstance(value, str) else None
+    return None
+
+
+def _first(text: str) -> str:
+    return (text.strip().split("\n") or [""])[0]

@@ -1,0 +1,342 @@
+"""Source in, source out: finds what touches mixed precision, asks the rules, edits the text."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from keras_mp.migration.code import edits as texts
+from keras_mp.migration.code.edits import Edit
+from keras_mp.migration.code.facts import Facts
+from keras_mp.migration.code.importing import import_of_ours
+from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
+from keras_mp.migration.code.sites import Decision, Site, Verdict
+from keras_mp.migration.rules import (
+    kmp001,
+    kmp002,
+    kmp003,
+    kmp004,
+    kmp005,
+    kmp006,
+    kmp007,
+    kmp008,
+    kmp009,
+    kmp010,
+    kmp011,
+    kmp012,
+    kmp013,
+    kmp014,
+    kmp015,
+    kmp016,
+)
+
+__all__ = ["Finding", "Result", "Unparsable", "may_concern", "rewrite"]
+
+_WORDS = (
+    "mixed_precision", "LossScale", "loss_scale", "get_scaled_loss", "get_unscaled_gradients",
+    "AUTO_MIXED_PRECISION", "auto_mixed_precision",
+)  # fmt: skip
+_BROAD = re.compile("|".join(_WORDS))
+_BROAD_BYTES = re.compile("|".join(_WORDS).encode())
+_SITES = (
+    kmp015, kmp001, kmp002, kmp003, kmp004, kmp005, kmp006, kmp007, kmp008, kmp009, kmp010, kmp013,
+)  # fmt: skip
+_OPTION = "auto_mixed_precision"
+_VARIABLE = "TF_ENABLE_AUTO_MIXED_PRECISION"
+_TAKE_OPTIONS = re.compile(r"experimental_options\b|[Rr]ewriter?_?[Cc]onfig$")
+_OF_OPTIMIZERS = ("_optimizer", "_loss_scale", "loss_scale", "multiplier", *kmp009.OF_SCALES)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found on a line.
+
+    Attributes:
+        line: Of the original, from 1.
+        column: From 1.
+        rule: "KMP001" and so on.
+        verdict: "rewritten"; "person" where somebody must look; "kept" where it stays right.
+        source: The line, without its indentation.
+        message: Why, or what to do.
+    """
+
+    line: int
+    column: int
+    rule: str
+    verdict: Verdict
+    source: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What becomes of a program.
+
+    Attributes:
+        text: It, rewritten; the very text that was given where nothing is.
+        findings: Sorted by their place. Every line that mentions mixed precision has one.
+    """
+
+    text: str
+    findings: tuple[Finding, ...]
+
+
+def may_concern(data: bytes) -> bool:
+    """Returns whether a file is worth parsing: whether it holds any of the words at all.
+
+    >>> may_concern(b"import keras"), may_concern(b"opt.get_scaled_loss(loss)")
+    (False, True)
+    """
+    return _BROAD_BYTES.search(data) is not None
+
+
+def rewrite(
+    text: str,
+    *,
+    only: frozenset[str] | None = None,
+    skip: frozenset[str] = frozenset(),
+    unsafe: bool = False,
+) -> Result:
+    """Returns a program with its mixed precision rewritten for keras_mp.
+
+    Args:
+        text: A module, without a byte order mark; line ends of any kind stay.
+        only: Rules to apply, by their ids; None for all.
+        skip: Rules to leave out.
+        unsafe: Whether to make edits, too, that may be wrong.
+
+    Raises:
+        Unparsable: `text` is not Python.
+
+    >>> rewrite("from tf_keras import mixed_precision as mp\\nmp.global_policy()").text
+    'import keras_mp\\nkeras_mp.global_policy()'
+    """
+    if not _BROAD.search(text):
+        return Result(text, ())
+    run = _Run(Program(text), only, skip, unsafe)
+    return run.result()
+
+
+class _Run:
+    """One program on its way: what was decided, and what that leaves to decide."""
+
+    def __init__(
+        self, program: Program, only: frozenset[str] | None, skip: frozenset[str], unsafe: bool
+    ) -> None:
+        self._program = program
+        self._only, self._skip, self._unsafe = only, skip, unsafe
+        self._facts = Facts(program)
+        self._edits: list[Edit] = []
+        self._findings: list[Finding] = []
+        self._settled: set[cst.CSTNode] = set()
+        self._inner: set[cst.CSTNode] = set()
+        self._ours = False
+        self._covered: dict[int, tuple[str, Verdict, str]] = {}
+
+    def result(self) -> Result:
+        program, found = self._program, _Expressions(self._program)
+        program.module.visit(found)
+        self._facts.is_concerned = bool(found.old)
+        for node in found.old:
+            self._of_old(node)
+        for node in found.attributes:
+            self._of_attribute(node)
+        for call, decision in kmp012.decide(self._facts):
+            self._note(kmp012.ID, call, decision)
+        for statement in found.imports:
+            for rule, decision in kmp013.of_import(program, statement, self._settled):
+                self._note(rule, statement, decision)
+        for node in found.switches:
+            self._note(kmp011.ID, node, kmp011.decide())
+        for node, value in found.strings:
+            path = kmp016.of_string(value)
+            if path is not None:
+                self._note(kmp016.ID, node, path)
+        for node in found.unresolved:
+            spelled = kmp016.of_name(program.source(node))
+            if spelled is not None:
+                self._note(kmp016.ID, node, spelled)
+        self._mentions(found)
+        if self._ours:
+            self._edits += import_of_ours(program, self._edits)
+        text = texts.apply(program.text, self._edits)
+        findings = sorted(set(self._findings), key=lambda f: (f.line, f.column, f.rule))
+        return Result(text, tuple(findings))
+
+    def _selected(self, rule: str) -> bool:
+        return (self._only is None or rule in self._only) and rule not in self._skip
+
+    def _of_old(self, node: cst.CSTNode) -> None:
+        program = self._program
+        meaning, name = program.meaning(node), program.old(node)
+        if meaning is None or name is None or node in self._inner:
+            return
+        if meaning.guarded or meaning.several or program.is_guarded(node):
+            decision = kmp014.decide(name, several=meaning.several and not meaning.guarded)
+            self._note(kmp014.ID, node, decision)
+            return
+        parent = program.parent(node)
+        call = parent if isinstance(parent, cst.Call) and parent.func is node else None
+        site = Site(program, self._facts, node, name, call)
+        for rule in _SITES:
+            decided = rule.decide(site)
+            if decided is not None:
+                self._note(rule.ID, call or node, decided, node)
+                return
+        self._note(kmp015.ID, node, Decision("person", f"{name} is used in a way not known"))
+
+    def _of_attribute(self, node: cst.CSTNode) -> None:
+        parent = self._program.parent(node)
+        call = parent if isinstance(parent, cst.Call) and parent.func is node else None
+        site = Site(self._program, self._facts, node, None, call)
+        decision = kmp009.decide(site)
+        if decision is None:
+            return
+        if self._program.is_guarded(node):
+            decision = Decision("person", decision.message)
+        self._note(kmp009.ID, call or node, decision)
+
+    def _note(
+        self, rule: str, node: cst.CSTNode, decision: Decision, name: cst.CSTNode | None = None
+    ) -> None:
+        """Takes a decision: its edits, and a finding for each line that it is about."""
+        if not self._selected(rule):
+            return
+        verdict, message = decision.verdict, decision.message
+        edits = decision.edits if not decision.unsafe or self._unsafe else ()
+        if decision.unsafe and self._unsafe:
+            verdict = "rewritten"
+        if any(a.start < b.end and b.start < a.end for a in edits for b in self._edits):
+            verdict, edits = "person", ()
+            message = f"inside something that is rewritten, too: {message}"
+        if edits:
+            self._edits += edits
+            self._ours |= any("keras_mp." in edit.text for edit in edits if _is_code(edit))
+        if edits and name is not None:
+            self._settled.add(root_of(name))
+            self._inner.update(decision.inner)
+            self._settled.update(root_of(one) for one in decision.inner)
+        line, column = self._program.where(node)
+        self._find(line, column, rule, verdict, message)
+        for other in self._program.lines_of(node):
+            self._covered.setdefault(other, (rule, verdict, message))
+
+    def _find(self, line: int, column: int, rule: str, verdict: Verdict, message: str) -> None:
+        source = self._program.lines.of(line).strip()
+        self._findings.append(Finding(line, column, rule, verdict, source, message))
+
+    def _mentions(self, found: "_Expressions") -> None:
+        known = {finding.line for finding in self._findings}
+        for line in range(1, len(self._program.lines) + 1):
+            code = self._program.lines.of(line)
+            match = _BROAD.search(code)
+            if match is None or line in known:
+                continue
+            if line in self._covered:  # a further line of something that was decided
+                self._find(line, len(code) - len(code.lstrip()) + 1, *self._covered[line])
+                continue
+            if not self._selected(kmp016.ID):
+                continue
+            comment = any(at <= match.start() for at in found.comments.get(line, ()))
+            offset = self._program.lines.offset(line, match.start())
+            text = any(start <= offset < end for start, end in found.texts)
+            decision = kmp016.of_line(code, comment=comment, text=text)
+            self._find(line, match.start() + 1, kmp016.ID, decision.verdict, decision.message)
+
+
+def _is_code(edit: Edit) -> bool:
+    return not edit.text.lstrip().startswith(("from ", "import "))
+
+
+class _Expressions(cst.CSTVisitor):
+    """Collects what rules look at, in the order of the text."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.old: list[cst.CSTNode] = []
+        self.attributes: list[cst.CSTNode] = []
+        self.imports: list[cst.Import | cst.ImportFrom] = []
+        self.switches: list[cst.CSTNode] = []
+        self.strings: list[tuple[cst.CSTNode, str]] = []
+        self.unresolved: list[cst.CSTNode] = []  # names that nothing in the program explains
+        self.texts: list[tuple[int, int]] = []
+        self.comments: dict[int, list[int]] = {}
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        self.imports.append(node)
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        self.imports.append(node)
+        return False
+
+    def visit_Attribute(self, node: cst.Attribute) -> bool:
+        if node.attr.value == _OPTION and "rewrit" in self.program.source(
+            node.value
+        ):
+            self.switches.append(node)
+        if chain(node) is None:
+            if _is_of_optimizers(node):
+                self.attributes.append(node)
+            return True
+        for part in _prefixes(node):
+            if self.program.old(part) is not None:
+                self.old.append(part)
+                return False
+        self.attributes += [part for part in _prefixes(node) if _is_of_optimizers(part)]
+        if self.program.meaning(node) is None:
+            self.unresolved.append(node)
+        return False
+
+    def visit_Name(self, node: cst.Name) -> None:
+        parent = self.program.parent(node)
+        if isinstance(parent, (cst.AssignTarget, cst.Param, cst.NameItem)):
+            return
+        if isinstance(parent, (cst.FunctionDef, cst.ClassDef)) and parent.name is node:
+            return
+        if isinstance(parent, cst.Arg) and parent.keyword is node:
+            if node.value == _OPTION and self._is_option(node):
+                self.switches.append(node)
+            return
+        if self.program.old(node) is not None:
+            self.old.append(node)
+        elif self.program.is_unbound(node):
+            self.unresolved.append(node)
+
+    def visit_SimpleString(self, node: cst.SimpleString) -> None:
+        self.texts.append(self.program.span(node))
+        value = string(node)
+        parent = self.program.parent(node)
+        if value is None or isinstance(parent, (cst.Expr, cst.Annotation)):
+            return
+        is_variable = value.startswith(_VARIABLE) and value.strip() == value
+        if is_variable or (value == _OPTION and self._is_option(node)):
+            self.switches.append(node)
+        else:
+            self.strings.append((node, value))
+
+    def _is_option(self, node: cst.CSTNode) -> bool:
+        """Returns whether it is handed to TensorFlow's graph optimizer."""
+        return any(
+            isinstance(above, cst.Call) and _TAKE_OPTIONS.search(self.program.source(above.func))
+            for above in self.program.above(node)
+        )
+
+    def visit_FormattedString(self, node: cst.FormattedString) -> None:
+        self.texts.append(self.program.span(node))
+
+    def visit_Comment(self, node: cst.Comment) -> None:
+        line, column = self.program.where(node)
+        self.comments.setdefault(line, []).append(column - 1)
+
+
+def _is_of_optimizers(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Attribute) and node.attr.value in _OF_OPTIMIZERS
+
+
+def _prefixes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    yield node
+    while isinstance(node, cst.Attribute):
+        node = node.value
+        yield node

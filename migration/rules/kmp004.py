@@ -1,0 +1,31 @@
+"""KMP004: setting the global policy.
+
+before:  experimental.set_policy("mixed_float16")
+after:   keras_mp.compat.mixed_precision.set_global_policy("mixed_float16")
+
+before:  policy.policy_scope("mixed_float16")     # of tensorflow.python
+after:   keras_mp.policy_scope("mixed_float16")
+
+Safe: under a float16 policy `compile` wraps the optimizer, as it did in TF 2.1 to 2.15.
+Reported: "infer".
+"""
+
+from keras_mp.migration.code.parsed import string
+from keras_mp.migration.code.sites import Decision, Site
+
+ID = "KMP004"
+NEW = "keras_mp.compat.mixed_precision.set_global_policy"
+
+
+def decide(site: Site) -> Decision | None:
+    if site.old is not None and site.old.name == "policy_scope":
+        return Decision("rewritten", "public here", (site.renamed("keras_mp.policy_scope"),))
+    if site.old is None or site.old.name not in ("set_policy", "set_global_policy"):
+        return None
+    if not site.old.known:
+        return None
+    if site.call is not None and site.call.args and string(site.call.args[0].value) == "infer":
+        return Decision(
+            "person", 'Keras 3 infers no dtype: write "float32" instead of "infer", or what it was'
+        )
+    return Decision("rewritten", "compile wraps as it did", (site.renamed(NEW),))

@@ -1,0 +1,21 @@
+"""KMP005: reading the global policy.
+
+before:  mixed_precision.global_policy().compute_dtype
+after:   keras_mp.global_policy().compute_dtype
+
+Left to keras_mp.compat: where its loss_scale is read.
+"""
+
+from keras_mp.migration.code.sites import Decision, Site
+
+ID = "KMP005"
+_OF_OLD_POLICIES = ("loss_scale", "should_cast_variables")
+
+
+def decide(site: Site) -> Decision | None:
+    if site.old is None or site.old.name != "global_policy":
+        return None
+    if site.call is not None and any(site.read_of_result(name) for name in _OF_OLD_POLICIES):
+        new = "keras_mp.compat.mixed_precision.experimental.global_policy"
+        return Decision("rewritten", "its loss scale is read", (site.renamed(new),))
+    return Decision("rewritten", "the global policy", (site.renamed("keras_mp.global_policy"),))

@@ -1,0 +1,55 @@
+"""KMP008: the class LossScaleOptimizer where it is not called.
+
+before:  isinstance(opt, experimental.LossScaleOptimizer)
+after:   isinstance(opt, keras_mp.LossScaleOptimizer)
+
+Safe: every wrapped optimizer here is one, also those of keras_mp.compat.
+Reported, and left to keras_mp.compat: classes derived from it, and the class as a value, since
+somebody else calls it.
+"""
+
+import libcst as cst
+
+from keras_mp.migration.code.sites import Decision, Site
+from keras_mp.migration.rules import kmp001
+
+ID = "KMP008"
+_ASKING = ("isinstance", "issubclass", "assertIsInstance", "assertNotIsInstance")
+
+
+def decide(site: Site) -> Decision | None:
+    if site.old is None or site.call is not None:
+        return None
+    if site.old.name not in ("LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"):
+        return None
+    if in_isinstance(site):
+        return Decision("rewritten", "isinstance of any wrapper", (site.renamed(kmp001.NEW),))
+    parent = site.program.parent(site.node)
+    if isinstance(parent, cst.Arg) and isinstance(site.program.parent(parent), cst.ClassDef):
+        why = (
+            "a class derived from it: fit() of Keras 3 calls scale_loss and apply, not "
+            "get_scaled_loss and get_unscaled_gradients"
+        )
+    elif isinstance(parent, cst.Assign):
+        return Decision("rewritten", "another name for it", (site.renamed(site.old.compat),))
+    elif any(isinstance(above, cst.Annotation) for above in site.program.above(site.node)):
+        return Decision("rewritten", "any wrapper", (site.renamed(kmp001.NEW),))
+    else:
+        why = "the class is used as a value: see what it is called with"
+    return Decision("person", why, (site.renamed(site.old.compat),))
+
+
+def in_isinstance(site: Site) -> bool:
+    """Returns whether a class is asked for, by isinstance or a test's assertion."""
+    node: cst.CSTNode = site.node
+    for above in site.program.above(site.node):
+        if isinstance(above, (cst.Tuple, cst.Element, cst.Arg, cst.BinaryOperation)):
+            node = above
+            continue
+        return (
+            isinstance(above, cst.Call)
+            and site.program.source(above.func).split(".")[-1] in _ASKING
+            and len(above.args) > 1
+            and node is above.args[1]
+        )
+    return False

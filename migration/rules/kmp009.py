@@ -1,0 +1,74 @@
+"""KMP009: attributes of a wrapped optimizer, as TF 2.1 to 2.3 had them.
+
+before:  opt.loss_scale()                      opt._optimizer
+after:   opt.loss_scale                        opt.inner_optimizer
+
+before:  opt.loss_scale.initial_loss_scale     opt.loss_scale.increment_period
+after:   opt.initial_scale                     opt.dynamic_growth_steps
+
+Safe where `opt` is assigned a LossScaleOptimizer in the program, or asked to be one.
+Reported elsewhere, and rewritten with --unsafe.
+"""
+
+import re
+
+import libcst as cst
+
+from keras_mp.migration.code.edits import Edit
+from keras_mp.migration.code.parsed import chain
+from keras_mp.migration.code.sites import Decision, Site
+
+ID = "KMP009"
+OF_SCALES = {
+    "initial_loss_scale": "initial_scale",
+    "increment_period": "dynamic_growth_steps",
+    "_current_loss_scale": "loss_scale",
+    "current_loss_scale": "loss_scale",
+}
+_LIKE_AN_OPTIMIZER = re.compile(r"opt(im(izer)?)?s?(_?\d+)?$", re.IGNORECASE)
+
+
+def decide(site: Site) -> Decision | None:
+    node = site.node
+    if site.old is not None or not isinstance(node, cst.Attribute):
+        return None
+    name, base = node.attr.value, node.value
+    if name == "loss_scale" and site.call is not None and not site.call.args:
+        end = site.program.span(site.call)[1]
+        return _decision(site, base, Edit(site.program.span(node)[1], end, ""), "a number now")
+    if name == "_optimizer":
+        edit = site.renamed("inner_optimizer", node.attr)
+        return _decision(site, base, edit, "public now", private=True)
+    if name in OF_SCALES and isinstance(base, cst.Attribute) and base.attr.value == "loss_scale":
+        start, end = site.program.span(base.attr)[0], site.program.span(node.attr)[1]
+        edit = Edit(start, end, OF_SCALES[name])
+        return _decision(site, base.value, edit, "the optimizer has it itself")
+    if name == "_loss_scale" and site.facts.is_wrapped(base):
+        return Decision("person", "private: read opt.loss_scale, the current number")
+    if name == "multiplier" and isinstance(base, cst.Attribute) and base.attr.value == "loss_scale":
+        return Decision("person", "read growth_factor and backoff_factor of the optimizer")
+    return None
+
+
+def _decision(
+    site: Site, base: cst.CSTNode, edit: Edit, why: str, *, private: bool = False
+) -> Decision | None:
+    if site.facts.is_wrapped(base):
+        return Decision("rewritten", why, (edit,))
+    text = _text(site, base)
+    last = base.attr.value if isinstance(base, cst.Attribute) else text
+    if private and (not site.facts.is_concerned or chain(base) is None):
+        return None
+    if not _LIKE_AN_OPTIMIZER.search(last):
+        return None
+    new = f"{text}.{edit.text or 'loss_scale'}"
+    return Decision(
+        "person",
+        f"if {text} is a LossScaleOptimizer, write {new}: {why}",
+        (edit,),
+        unsafe=True,
+    )
+
+
+def _text(site: Site, node: cst.CSTNode) -> str:
+    return site.program.source(node)

@@ -1,0 +1,62 @@
+"""KMP010: the graph rewrite.
+
+before:  tf.train.experimental.enable_mixed_precision_graph_rewrite(opt)
+after:   keras_mp.graph_rewrite.enable(opt)
+
+before:  opt = enable_mixed_precision_graph_rewrite(opt, loss_scale=128)
+after:   opt = keras_mp.graph_rewrite.enable(opt, loss_scale=128)
+
+The decisions are TensorFlow's, op by op. Then every graph of the process was rewritten; now it is
+the models that are compiled with the result.
+Left to keras_mp.compat: a loss scale that is not written out.
+"""
+
+import libcst as cst
+
+from keras_mp.migration.code.parsed import number, string
+from keras_mp.migration.code.sites import Decision, Site
+from keras_mp.migration.rules.arguments import Arguments
+
+ID = "KMP010"
+_COMPAT = "keras_mp.compat.train.experimental"
+_NEW = "keras_mp.graph_rewrite"
+
+
+def decide(site: Site) -> Decision | None:
+    if site.old is None or site.old.name is None:
+        return None
+    name = site.old.name
+    if name == "disable_mixed_precision_graph_rewrite" and site.call is not None:
+        new = f"{_NEW}.disable"
+        return Decision("rewritten", "models compute in float32 again", (site.renamed(new),))
+    if name == "enable_mixed_precision_graph_rewrite":
+        new = f"{_NEW}.enable" if _is_literal(site) else f"{_COMPAT}.{name}"
+        return Decision(
+            "rewritten",
+            "models compiled with the result are rewritten; for a loop of your own add "
+            "keras_mp.graph_rewrite.apply(model)",
+            (site.renamed(new),),
+        )
+    if name == "disable_mixed_precision_graph_rewrite":
+        return Decision("rewritten", "the same function", (site.renamed(f"{_COMPAT}.{name}"),))
+    if name == "MixedPrecisionLossScaleOptimizer" and site.call is not None:
+        return Decision(
+            "person",
+            "it wrapped optimizers of tf.compat.v1.train, which Keras 3 has none of: take an "
+            "optimizer of Keras and keras_mp.LossScaleOptimizer",
+            (site.renamed(f"{_COMPAT}.{name}"),),
+        )
+    return None
+
+
+def _is_literal(site: Site) -> bool:
+    if site.call is None:
+        return False
+    given = Arguments.of(site.call, ("opt", "loss_scale"))
+    if given is None or given.get("opt") is None:
+        return False
+    scale = given.get("loss_scale")
+    if scale is None or string(scale.value) == "dynamic":
+        return True
+    value: cst.BaseExpression = scale.value
+    return (number(value) or 0) >= 1

@@ -1,0 +1,285 @@
+"""KMP013: imports of old names, and old modules as values.
+
+before:  from tensorflow.keras import layers, mixed_precision
+after:   from tensorflow.keras import layers              # if every use of it was rewritten
+         from keras_mp.compat import mixed_precision      # if there is none, or another use
+
+before:  mp = tf.keras.mixed_precision.experimental
+after:   mp = keras_mp.compat.mixed_precision.experimental
+
+Left alone, and reported: import *, and imports that KMP014 leaves alone.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+
+import libcst as cst
+from libcst.metadata import ImportAssignment
+
+from keras_mp.migration.code.edits import Edit
+from keras_mp.migration.code.names import Old, old
+from keras_mp.migration.code.parsed import Program, root_of
+from keras_mp.migration.code.sites import Decision, Site
+from keras_mp.migration.rules import kmp014
+
+ID = "KMP013"
+_FOR_TOOLS = re.compile(r"#\s*(noqa|pylint|type:|pragma|isort|fmt|mypy|pyright|pytype|yapf|nosec)")
+
+
+def decide(site: Site) -> Decision | None:
+    """Decides about a module as a value."""
+    if site.old is None or site.old.name is not None:
+        return None
+    if isinstance(site.program.parent(site.node), cst.Arg):
+        return Decision("person", "the module is handed on: see what is read of it there")
+    if isinstance(site.node, cst.Name):  # its import becomes that of keras_mp.compat
+        return Decision("person", "the module is handed on: see what is read of it there")
+    return Decision("rewritten", "the module of old names", (site.renamed(site.old.compat),))
+
+
+def of_import(
+    program: Program, statement: cst.Import | cst.ImportFrom, settled: Collection[cst.CSTNode]
+) -> Iterator[tuple[str, Decision]]:
+    """Yields what becomes of an import statement, and by which rule.
+
+    Args:
+        program: What it is in.
+        statement: The statement.
+        settled: The names, at the beginning of chains, that were rewritten.
+    """
+    module = _module(statement)
+    if isinstance(statement, cst.ImportFrom):
+        if module is None:
+            return
+        if isinstance(statement.names, cst.ImportStar):
+            if old(module) is not None:
+                yield ID, Decision("person", "name what is imported: * cannot be followed")
+            return
+        aliases = list(statement.names)
+        found = {i: name for i, a in enumerate(aliases) if (name := _old_of(module, a))}
+    else:
+        aliases = list(statement.names)
+        found = {i: name for i, a in enumerate(aliases) if (name := _whole(_dotted(a.name)))}
+    if not found:
+        return
+    if program.is_guarded(statement):
+        first = next(iter(found.values()))
+        yield kmp014.ID, kmp014.decide(first, several=False)
+        return
+    scope = program.scope(statement)
+    for i in [*found]:
+        meaning = program.bound(scope, _bound(aliases[i]).split(".")[0]) if scope else None
+        if meaning is not None and (meaning.several or meaning.guarded):
+            yield kmp014.ID, kmp014.decide(found.pop(i), several=meaning.several)
+    unknown = [name for name in found.values() if not name.known]
+    if unknown:
+        why = f"{unknown[0]} has no counterpart: see what keras_mp.compat.mixed_precision has"
+        yield ID, Decision("person", why)
+    known = {i: name for i, name in found.items() if name.known}
+    if not known:
+        return
+    new: list[tuple[str, str]] = []
+    for i, name in [*known.items()]:
+        if _is_plain(statement, aliases[i]):
+            continue
+        used = _references(program, statement, aliases[i])
+        left = [node for node in used if root_of(node) not in settled]
+        if any(_is_unknown(program, node) for node in left):
+            del known[i]
+            yield ID, Decision("person", f"a name of {name} is used that has no counterpart")
+        elif left or not used or _is_exported(program, _bound(aliases[i])):
+            new.append(_compat_import(statement, aliases[i], name))
+    if not known:
+        return
+    gone = _is_plain_all(statement, [aliases[i] for i in known])
+    edits = _edits(program, statement, aliases, known, new, gone)
+    if not unknown:
+        why = "keras_mp.compat has it" if new else "no longer used"
+        yield ID, Decision("rewritten", why, edits)
+    else:
+        yield ID, Decision("person", why, edits)
+
+
+def _module(statement: cst.Import | cst.ImportFrom) -> str | None:
+    if isinstance(statement, cst.Import) or statement.module is None or statement.relative:
+        return None
+    return _dotted(statement.module)
+
+
+def _dotted(node: cst.CSTNode) -> str:
+    return cst.helpers.get_full_name_for_node(node) or ""
+
+
+def _whole(full: str) -> Old | None:
+    found = old(full)
+    return found if found is not None and found.length == full.count(".") + 1 else None
+
+
+def _old_of(module: str, alias: cst.ImportAlias) -> Old | None:
+    return _whole(f"{module}.{_dotted(alias.name)}")
+
+
+def _is_plain(statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias) -> bool:
+    """Returns whether it is `import a.b.c`, which binds a."""
+    return isinstance(statement, cst.Import) and alias.asname is None
+
+
+def _is_plain_all(statement: cst.Import | cst.ImportFrom, aliases: list[cst.ImportAlias]) -> str:
+    plain = [_dotted(a.name).split(".")[0] for a in aliases if _is_plain(statement, a)]
+    return f"import {plain[0]}" if plain else ""
+
+
+def _bound(alias: cst.ImportAlias) -> str:
+    if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
+        return alias.asname.name.value
+    return _dotted(alias.name)
+
+
+def _references(
+    program: Program, statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias
+) -> list[cst.CSTNode]:
+    scope = program.scope(statement)
+    if scope is None:
+        return []
+    return [
+        access.node
+        for assignment in scope[_bound(alias).split(".")[0]]
+        if isinstance(assignment, ImportAssignment) and assignment.node is statement
+        for access in assignment.references
+    ]
+
+
+def _is_unknown(program: Program, node: cst.CSTNode) -> bool:
+    """Returns whether a name begins a chain to something that keras_mp.compat does not have."""
+    whole = root_of(node)
+    while isinstance(parent := program.parent(whole), cst.Attribute):
+        whole = parent
+        found = program.old(whole)
+        if found is not None and not found.known:
+            return True
+    return False
+
+
+def _is_exported(program: Program, name: str) -> bool:
+    return "__all__" in program.text and re.search(rf"[\"']{name}[\"']", program.text) is not None
+
+
+def _compat_import(
+    statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias, name: Old
+) -> tuple[str, str]:
+    """Returns the module to import from, and what of it; or nothing, and the statement."""
+    module, _, last = name.compat.rpartition(".")
+    bound = _bound(alias)
+    if isinstance(statement, cst.Import):
+        return "", f"import {name.compat} as {bound}"
+    renamed = "" if bound == last else f" as {bound}"
+    return module, f"{last}{renamed}"
+
+
+def _edits(
+    program: Program,
+    statement: cst.Import | cst.ImportFrom,
+    aliases: list[cst.ImportAlias],
+    known: Collection[int],
+    new: list[tuple[str, str]],
+    kept: str,
+) -> tuple[Edit, ...]:
+    modules = dict.fromkeys(module for module, _ in new)
+    lines = [kept] if kept else []
+    for module in modules:
+        names = ", ".join(name for of, name in new if of == module)
+        lines.append(f"from {module} import {names}" if module else names)
+    if len(known) == len(aliases):
+        return _replaced(program, statement, lines)
+    edits = []
+    for i in sorted(known):
+        start, end = program.span(aliases[i])
+        if i + 1 < len(aliases):
+            following = program.span(aliases[i + 1])[0]
+            end = following if "#" not in program.text[end:following] else end + 1
+        else:
+            left = max(j for j in range(len(aliases)) if j not in known)
+            before = program.span(aliases[left])[1]
+            if "#" not in program.text[before:start] and left < i:
+                # What lies between goes with it, unless another edit takes it already.
+                start = before if i - 1 == left else start
+                start = _after_comma(program.text, start, i - 1 != left)
+        edits.append(Edit(start, end, ""))
+    if lines:
+        edits.append(_line_after(program, statement, lines))
+    return tuple(_joined(program.text, edits))
+
+
+def _after_comma(text: str, start: int, back: bool) -> int:
+    if not back:
+        return start
+    return len(text[:start].rstrip().removesuffix(","))
+
+
+def _joined(text: str, edits: list[Edit]) -> list[Edit]:
+    """Returns deletions that touch or overlap as one."""
+    joined: list[Edit] = []
+    for edit in sorted(edits):
+        if joined and edit.start < joined[-1].end and not edit.text:
+            joined[-1] = Edit(joined[-1].start, max(edit.end, joined[-1].end), joined[-1].text)
+        else:
+            joined.append(edit)
+    return joined
+
+
+def _line_after(program: Program, statement: cst.Import | cst.ImportFrom, lines: list[str]) -> Edit:
+    line, _ = program.where(statement)
+    last = program.lines_of(statement)[-1]
+    indent = _indent(program.lines.of(line))
+    newline = program.module.default_newline
+    at = program.lines.starts[last] if last < len(program.lines) else len(program.text)
+    text = "".join(f"{indent}{one}{newline}" for one in lines)
+    return Edit(at, at, text if last < len(program.lines) else newline + text)
+
+
+def _replaced(
+    program: Program, statement: cst.Import | cst.ImportFrom, lines: list[str]
+) -> tuple[Edit, ...]:
+    start, end = program.span(statement)
+    line = program.parent(statement)
+    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) > 1:
+        if lines or not isinstance(line, cst.SimpleStatementLine):
+            return (Edit(start, end, "; ".join(lines) or "pass"),)
+        at = line.body.index(statement)
+        if at + 1 < len(line.body):
+            return (Edit(start, program.span(line.body[at + 1])[0], ""),)
+        return (Edit(program.span(line.body[at - 1])[1], end, ""),)
+    first = program.where(statement)[0]
+    indent, newline = _indent(program.lines.of(first)), program.module.default_newline
+    inside = _Comments()
+    statement.visit(inside)
+    lines = inside.found + lines
+    if lines:
+        return (Edit(start, end, (newline + indent).join(lines)),)
+    block = program.parent(line)
+    if isinstance(block, cst.IndentedBlock) and len(block.body) == 1:
+        return (Edit(start, end, "pass"),)
+    last = program.lines_of(statement)[-1]
+    begin = program.lines.starts[first - 1]
+    finish = program.lines.starts[last] if last < len(program.lines) else len(program.text)
+    behind = program.text[end:finish]
+    if "#" in behind and not _FOR_TOOLS.search(behind):  # a comment behind it stays
+        return (Edit(start, end + _spaces(program.text[end:finish]), ""),)
+    return (Edit(begin, finish, ""),)
+
+
+class _Comments(cst.CSTVisitor):
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def visit_Comment(self, node: cst.Comment) -> None:
+        if not _FOR_TOOLS.search(node.value):
+            self.found.append(node.value)
+
+
+def _spaces(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]

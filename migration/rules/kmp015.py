@@ -1,0 +1,16 @@
+"""KMP015: names of the old modules that have no counterpart. Left alone, and reported."""
+
+from keras_mp.migration.code.names import MODULES, STABLE
+from keras_mp.migration.code.sites import Decision, Site
+
+ID = "KMP015"
+
+
+def decide(site: Site) -> Decision | None:
+    if site.old is None or site.old.known:
+        return None
+    return Decision(
+        "person",
+        f"{site.old} is not public, or of no TensorFlow from 1.15 to 2.15: see what "
+        f"{MODULES.get(site.old.space, MODULES[STABLE])} has for it",
+    )
