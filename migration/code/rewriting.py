@@ -272,9 +272,7 @@ class _Expressions(cst.CSTVisitor):
         return False
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        if node.attr.value == _OPTION and "rewrit" in self.program.source(
-            node.value
-        ):
+        if node.attr.value == _OPTION and "rewrit" in self.program.source(node.value):
             self.switches.append(node)
         if chain(node) is None:
             if _is_of_optimizers(node):
@@ -310,7 +308,7 @@ class _Expressions(cst.CSTVisitor):
         parent = self.program.parent(node)
         if value is None or isinstance(parent, (cst.Expr, cst.Annotation)):
             return
-        is_variable = value.startswith(_VARIABLE) and value.strip() == value
+        is_variable = value.startswith(_VARIABLE) and value.isidentifier()
         if is_variable or (value == _OPTION and self._is_option(node)):
             self.switches.append(node)
         else:

@@ -191,32 +191,34 @@ def _edits(
         lines.append(f"from {module} import {names}" if module else names)
     if len(known) == len(aliases):
         return _replaced(program, statement, lines)
-    edits = []
-    for i in sorted(known):
-        start, end = program.span(aliases[i])
-        if i + 1 < len(aliases):
-            following = program.span(aliases[i + 1])[0]
-            end = following if "#" not in program.text[end:following] else end + 1
-        else:
-            left = max(j for j in range(len(aliases)) if j not in known)
-            before = program.span(aliases[left])[1]
-            if "#" not in program.text[before:start] and left < i:
-                # What lies between goes with it, unless another edit takes it already.
-                start = before if i - 1 == left else start
-                start = _after_comma(program.text, start, i - 1 != left)
-        edits.append(Edit(start, end, ""))
+    edits = [_without(program, aliases, i, known) for i in sorted(known)]
     if lines:
         edits.append(_line_after(program, statement, lines))
-    return tuple(_joined(program.text, edits))
+    return tuple(_joined(edits))
 
 
-def _after_comma(text: str, start: int, back: bool) -> int:
-    if not back:
-        return start
-    return len(text[:start].rstrip().removesuffix(","))
+def _without(
+    program: Program, aliases: list[cst.ImportAlias], i: int, gone: Collection[int]
+) -> Edit:
+    """Returns the edit that takes one of several names out of an import."""
+    text = program.text
+    start, end = program.span(aliases[i])
+    comma = re.match(r"\s*,", text[end:])
+    if comma is None:  # the last one, and so the comma before it goes, if there is one to keep
+        left = max(j for j in range(len(aliases)) if j not in gone)
+        before = program.span(aliases[left])[1]
+        return Edit(start if "#" in text[before:start] else before, end, "")
+    end += comma.end()
+    line = program.where(aliases[i])[0]
+    begin = program.lines.starts[line - 1]
+    rest = program.lines.of(line)[end - begin :]
+    alone = not text[begin:start].strip() and (not rest.strip() or _FOR_TOOLS.search(rest))
+    if alone and line < len(program.lines):
+        return Edit(begin, program.lines.starts[line], "")
+    return Edit(start, end + len(rest) - len(rest.lstrip(" \t")), "")
 
 
-def _joined(text: str, edits: list[Edit]) -> list[Edit]:
+def _joined(edits: list[Edit]) -> list[Edit]:
     """Returns deletions that touch or overlap as one."""
     joined: list[Edit] = []
     for edit in sorted(edits):

@@ -1,0 +1,80 @@
+"""KMP001: the experimental LossScaleOptimizer to its new constructor."""
+
+import pytest
+
+from tests.source_rules import header, rewritten, said
+
+NEW = "keras_mp.LossScaleOptimizer"
+COMPAT = "keras_mp.compat.mixed_precision.experimental.LossScaleOptimizer"
+KERAS_2 = "keras_mp.compat.mixed_precision.LossScaleOptimizer"
+
+REWRITES = {
+    "dynamic": ("LossScaleOptimizer(o, 'dynamic')", f"{NEW}(o)"),
+    "keywords": ("LossScaleOptimizer(optimizer=o, loss_scale='dynamic')", f"{NEW}(o)"),
+    "other order": ("LossScaleOptimizer(loss_scale='dynamic', optimizer=o)", f"{NEW}(o)"),
+    "a number": ("LossScaleOptimizer(o, 2 ** 7)", f"{NEW}(o, dynamic=False, initial_scale=2 ** 7)"),
+    "number first": (
+        "LossScaleOptimizer(loss_scale=8, optimizer=o)",
+        f"{NEW}(dynamic=False, initial_scale=8, inner_optimizer=o)",
+    ),
+    "fixed": (
+        "LossScaleOptimizer(o, FixedLossScale(flags.scale))",
+        f"{NEW}(o, dynamic=False, initial_scale=flags.scale)",
+    ),
+    "dynamic object": ("LossScaleOptimizer(o, DynamicLossScale())", f"{NEW}(o)"),
+    "its arguments": (
+        "LossScaleOptimizer(o, DynamicLossScale(8, increment_period=n, multiplier=2))",
+        f"{NEW}(o, initial_scale=8, dynamic_growth_steps=n)",
+    ),
+    "another multiplier": (
+        "LossScaleOptimizer(o, DynamicLossScale(multiplier=4.))",
+        f"{NEW}(o, growth_factor=4., backoff_factor=1 / 4.)",
+    ),
+    "trailing comma": ("LossScaleOptimizer(o, 'dynamic',)", f"{NEW}(o,)"),
+    "nested": (
+        "LossScaleOptimizer(make(experimental.global_policy()), 'dynamic')",
+        f"{NEW}(make(keras_mp.global_policy()))",
+    ),
+    "parentheses": (
+        "LossScaleOptimizer((o), (128))",
+        f"{NEW}((o), dynamic=False, initial_scale=(128))",
+    ),
+    "a comment stays": (
+        "LossScaleOptimizer(\n    o,\n    # why\n    'dynamic')",
+        f"{NEW}(\n    o,\n    # why\n    dynamic=True)",
+    ),
+    "slots of Keras 2": (
+        "opt = LossScaleOptimizer(o, 'dynamic')\nopt.get_slot(v, 'm')",
+        f"opt = {KERAS_2}(o)\nopt.get_slot(v, 'm')",
+    ),
+}
+
+BY_COMPAT = {
+    "a name": ("LossScaleOptimizer(o, scale)", f"{COMPAT}(o, scale)"),
+    "a call": ("LossScaleOptimizer(o, scale())", f"{COMPAT}(o, scale())"),
+    "stars": ("LossScaleOptimizer(*a)", f"{COMPAT}(*a)"),
+    "two stars": ("LossScaleOptimizer(o, **k)", f"{COMPAT}(o, **k)"),
+    "no scale": ("LossScaleOptimizer(o)", f"{COMPAT}(o)"),
+    "another keyword": ("LossScaleOptimizer(o, 'dynamic', x=1)", f"{COMPAT}(o, 'dynamic', x=1)"),
+    "a multiplier that is not written out": (
+        "LossScaleOptimizer(o, DynamicLossScale(multiplier=m))",
+        f"{COMPAT}(o, keras_mp.compat.mixed_precision.experimental.DynamicLossScale(multiplier=m))",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), header("KMP001"))
+def test_the_header(before, after):
+    assert rewritten(before) == after
+
+
+@pytest.mark.parametrize(("before", "after"), REWRITES.values(), ids=REWRITES)
+def test_rewrites(before, after):
+    assert rewritten(before) == after
+    assert {verdict for _, verdict in said(before, "KMP001")} == {"rewritten"}
+
+
+@pytest.mark.parametrize(("before", "after"), BY_COMPAT.values(), ids=BY_COMPAT)
+def test_goes_through_compat_and_is_reported(before, after):
+    assert rewritten(before) == after
+    assert {verdict for _, verdict in said(before, "KMP001")} == {"person"}

@@ -1,0 +1,59 @@
+"""KMP009: attributes of a wrapped optimizer."""
+
+import pytest
+
+from keras_mp.migration.code.rewriting import rewrite
+from tests.source_rules import header, rewritten, said
+
+WRAP = "opt = LossScaleOptimizer(o, 'dynamic')\n"
+AFTER = "opt = keras_mp.LossScaleOptimizer(o)\n"
+PAIRS = {
+    "scale": ("opt.loss_scale()", "opt.loss_scale"),
+    "of a method": ("opt._optimizer.lr", "opt.inner_optimizer.lr"),
+    "initial": ("opt.loss_scale.initial_loss_scale", "opt.initial_scale"),
+    "period": ("opt.loss_scale.increment_period", "opt.dynamic_growth_steps"),
+    "current": ("opt.loss_scale._current_loss_scale.numpy()", "opt.loss_scale.numpy()"),
+}
+
+
+def test_the_header():
+    (calls, attributes) = header("KMP009")
+    for before, after in zip(calls[0].split(), calls[1].split(), strict=True):
+        assert rewritten(WRAP + before) == AFTER + after
+    for before, after in zip(attributes[0].split(), attributes[1].split(), strict=True):
+        assert rewritten(WRAP + before) == AFTER + after
+
+
+@pytest.mark.parametrize(("before", "after"), PAIRS.values(), ids=PAIRS)
+def test_of_a_name_that_is_assigned_one(before, after):
+    assert rewritten(WRAP + before) == AFTER + after
+
+
+def test_of_a_name_that_is_asked_to_be_one():
+    before = "if isinstance(x, LossScaleOptimizer):\n    x = x._optimizer"
+    assert rewritten(before).endswith("    x = x.inner_optimizer")
+
+
+@pytest.mark.parametrize("unsafe", [False, True])
+def test_of_an_optimizer_that_may_be_one(unsafe):
+    source = "def f(model):\n    return model.optimizer.loss_scale()\n"
+    result = rewrite(source, unsafe=unsafe)
+    assert result.text == (source.replace("()", "", 1) if False else source) or unsafe
+    assert result.text.endswith("optimizer.loss_scale\n") == unsafe
+    assert [f.verdict for f in result.findings] == ["rewritten" if unsafe else "person"]
+
+
+@pytest.mark.parametrize("before", ["self._optimizer.step()", "scaler.loss_scale()"])
+def test_what_is_no_optimizer_is_left_alone(before):
+    assert rewritten(WRAP + before) == AFTER + before
+    assert said(WRAP + before, "KMP009") == []
+
+
+def test_of_a_name_in_another_function():
+    before = (
+        "def f():\n    x = LossScaleOptimizer(o, 'dynamic')\n    return x._optimizer\n"
+        "def g(x):\n    return x._optimizer"
+    )
+    after = rewritten(before)
+    assert after.count("inner_optimizer") == 1
+    assert after.endswith("return x._optimizer")

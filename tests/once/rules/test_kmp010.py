@@ -1,0 +1,51 @@
+"""KMP010: the graph rewrite."""
+
+import pytest
+
+from keras_mp.migration.code.rewriting import rewrite
+from tests.source_rules import header
+
+NAME = "enable_mixed_precision_graph_rewrite"
+COMPAT = f"keras_mp.compat.train.experimental.{NAME}"
+SPACES = (
+    "tf.train.experimental",
+    "tf.compat.v1.train.experimental",
+    "tf.compat.v1.mixed_precision",
+    "tf.compat.v2.train.experimental",
+)
+CALLS = {
+    "(opt, 'dynamic')": "keras_mp.graph_rewrite.enable(opt, 'dynamic')",
+    "(opt=opt, loss_scale=8)": "keras_mp.graph_rewrite.enable(opt=opt, loss_scale=8)",
+    "(opt, scale)": f"{COMPAT}(opt, scale)",
+    "(opt, 0.5)": f"{COMPAT}(opt, 0.5)",
+    "(*a)": f"{COMPAT}(*a)",
+}
+
+
+def line(code):
+    text = rewrite(
+        f"import tensorflow as tf\nfrom tensorflow.train.experimental import {NAME}\n{code}\n"
+    ).text
+    return text.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("before", "after"), header("KMP010"))
+def test_the_header(before, after):
+    assert line(before) == after
+
+
+@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize(("call", "after"), CALLS.items(), ids=CALLS)
+def test_rewrites(space, call, after):
+    assert line(f"{space}.{NAME}{call}") == after
+
+
+def test_disabling():
+    name = "disable_mixed_precision_graph_rewrite"
+    assert line(f"tf.train.experimental.{name}()") == "keras_mp.graph_rewrite.disable()"
+
+
+def test_the_class_of_tf_1_is_reported():
+    name = "tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer"
+    result = rewrite(f"import tensorflow as tf\nopt = {name}(opt, 8)\n")
+    assert [(f.rule, f.verdict) for f in result.findings] == [("KMP010", "person")]

@@ -1,0 +1,31 @@
+"""KMP011: switches of TensorFlow's graph rewrite."""
+
+import pytest
+
+from tests.source_rules import rewritten, said
+
+REPORTED = {
+    "environment": 'os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"',
+    "another": 'os.environ.setdefault("TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE", "1")',
+    "options": 'tf.config.optimizer.set_experimental_options({"auto_mixed_precision": True})',
+    "config": "config.graph_options.rewrite_options.auto_mixed_precision = 1",
+    "proto": "rewriter_config_pb2.RewriterConfig(auto_mixed_precision=1)",
+}
+OWN = {
+    "an attribute": "self.auto_mixed_precision = True",
+    "a key": 'settings = {"auto_mixed_precision": True}',
+    "a message": 'print("TF_ENABLE_AUTO_MIXED_PRECISION is not set")',
+}
+
+
+@pytest.mark.parametrize("before", REPORTED.values(), ids=REPORTED)
+def test_is_reported(before):
+    assert rewritten(before) == before
+    assert said(before, "KMP011") == [(1, "person")]
+
+
+@pytest.mark.parametrize("before", OWN.values(), ids=OWN)
+def test_what_is_the_programs_own_is_kept(before):
+    assert rewritten(before) == before
+    assert said(before, "KMP011") == []
+    assert said(before, "KMP016") == [(1, "kept")]

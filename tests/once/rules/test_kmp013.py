@@ -1,0 +1,120 @@
+"""KMP013: imports of old names, and old modules as values."""
+
+import pytest
+
+from keras_mp.migration.code.rewriting import rewrite
+
+USE = "mixed_precision.global_policy()\n"
+NEW = "keras_mp.global_policy()\n"
+IMPORTS = {
+    "goes": ("from tensorflow.keras import mixed_precision\n" + USE, "import keras_mp\n" + NEW),
+    "others stay": (
+        "from tensorflow.keras import layers, mixed_precision, models\n" + USE,
+        "import keras_mp\nfrom tensorflow.keras import layers, models\n" + NEW,
+    ),
+    "the last goes": (
+        "from tensorflow.keras import layers, mixed_precision\n" + USE,
+        "import keras_mp\nfrom tensorflow.keras import layers\n" + NEW,
+    ),
+    "the first goes": (
+        "from tensorflow.keras import mixed_precision, layers\n" + USE,
+        "import keras_mp\nfrom tensorflow.keras import layers\n" + NEW,
+    ),
+    "a use that is not rewritten": (
+        "from tensorflow.keras import mixed_precision\nregister(mixed_precision)\n",
+        "from keras_mp.compat import mixed_precision\nregister(mixed_precision)\n",
+    ),
+    "no use": (
+        "from tensorflow.keras.mixed_precision import Policy as P, set_global_policy\n",
+        "from keras_mp.compat.mixed_precision import Policy as P, set_global_policy\n",
+    ),
+    "exported": (
+        "from tensorflow.keras.mixed_precision import Policy\n__all__ = ['Policy']\n",
+        "from keras_mp.compat.mixed_precision import Policy\n__all__ = ['Policy']\n",
+    ),
+    "in a function": (
+        "def f():\n    from tensorflow.keras import mixed_precision\n    return " + USE,
+        "import keras_mp\ndef f():\n    return " + NEW,
+    ),
+    "alone in a block": (
+        "import tensorflow as tf\nif x:\n    from tensorflow.keras import mixed_precision\n" + USE,
+        "import keras_mp\nimport tensorflow as tf\nif x:\n    pass\n" + NEW,
+    ),
+    "before others on a line": (
+        "import os; from tensorflow.keras import mixed_precision; " + USE,
+        "import keras_mp\nimport os; " + NEW,
+    ),
+    "a whole path": (
+        "import tensorflow.keras.mixed_precision\ntensorflow.keras." + USE,
+        "import keras_mp\nimport tensorflow\n" + NEW,
+    ),
+    "another name": (
+        "import tensorflow.keras.mixed_precision.experimental as mp\nuse(mp)\n",
+        "import keras_mp.compat.mixed_precision.experimental as mp\nuse(mp)\n",
+    ),
+    "comments in it": (
+        "from tensorflow.keras import (  # all of them\n    layers,  # these\n"
+        "    mixed_precision,  # noqa: F401\n)\n" + USE,
+        "import keras_mp\nfrom tensorflow.keras import (  # all of them\n    layers,  # these\n"
+        ")\n" + NEW,
+    ),
+    "a comment about it": (
+        "from tensorflow.keras import (\n    mixed_precision,  # fast\n    layers)\n" + USE,
+        "import keras_mp\nfrom tensorflow.keras import (\n    # fast\n    layers)\n" + NEW,
+    ),
+    "the last in parentheses": (
+        "from tensorflow.keras import (layers,  # slow\n    mixed_precision)\n" + USE,
+        "import keras_mp\nfrom tensorflow.keras import (layers,  # slow\n    )\n" + NEW,
+    ),
+    "two of four": (
+        "from tensorflow.keras.mixed_precision import no, global_policy, other, Policy\n"
+        "global_policy(); Policy('float32')\n",
+        "import keras_mp\nfrom tensorflow.keras.mixed_precision import no, other\n"
+        "keras_mp.global_policy(); keras_mp.Policy('float32')\n",
+    ),
+    "a module as a value": (
+        "import tensorflow as tf\nmp = tf.keras.mixed_precision\nmp.set_global_policy('float32')\n",
+        "import keras_mp\nimport tensorflow as tf\nmp = keras_mp.compat.mixed_precision\n"
+        "keras_mp.compat.mixed_precision.set_global_policy('float32')\n",
+    ),
+}
+LEFT_ALONE = {
+    "star": "from tensorflow.keras.mixed_precision.experimental import *\n",
+    "unknown": "from tensorflow.python.keras.mixed_precision import autocast_variable\n"
+    "autocast_variable.AutoCastVariable\n",
+    "unknown of a module": "from tensorflow.keras import mixed_precision as m\nm.no_such_name()\n",
+}
+
+
+@pytest.mark.parametrize(("before", "after"), IMPORTS.values(), ids=IMPORTS)
+def test_rewrites(before, after):
+    result = rewrite(before)
+    assert result.text == after
+    compile(after, "program", "exec")
+    assert rewrite(after).text == after
+
+
+@pytest.mark.parametrize("source", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_is_left_alone_and_reported(source):
+    result = rewrite(source)
+    assert result.text == source
+    assert ("person", 1) in {(f.verdict, f.line) for f in result.findings}
+
+
+HEADS = {
+    "docstring and future": ('"""Doc."""\n# c\nfrom __future__ import annotations\n\n', ""),
+    "what the environment must say first": ("import os\n\nos.environ['A'] = '1'\n", ""),
+    "a guard": ("import os\nif os.name:\n    pass\n", ""),
+}
+
+
+@pytest.mark.parametrize(("above", "below"), HEADS.values(), ids=HEADS)
+def test_our_import_comes_right_before_that_of_tensorflow(above, below):
+    source = f"{above}import tensorflow as tf\n{below}tf.keras.mixed_precision.global_policy()\n"
+    expected = f"{above}import keras_mp\nimport tensorflow as tf\n{below}{NEW}"
+    assert rewrite(source).text == expected
+
+
+def test_our_import_that_is_there_already_is_enough():
+    source = "import keras_mp, os\nimport tensorflow as tf\ntf.keras.mixed_precision.Policy('x')\n"
+    assert rewrite(source).text.count("import keras_mp") == 1

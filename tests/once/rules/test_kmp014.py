@@ -1,0 +1,63 @@
+"""KMP014: code that asks which TensorFlow there is."""
+
+import pytest
+
+from keras_mp.migration.code.rewriting import rewrite
+
+LEFT_ALONE = {
+    "version": (
+        "import tensorflow as tf\nif LooseVersion(tf.__version__) >= '2.4':\n"
+        "    tf.keras.mixed_precision.set_global_policy(p)\nelse:\n"
+        "    tf.keras.mixed_precision.experimental.set_policy(p)\n",
+        {3, 5},
+    ),
+    "a name for it": (
+        "import tensorflow as tf\nNEW = tf.__version__ > '2.4'\n"
+        "p = tf.keras.mixed_precision.Policy(x) if NEW else None\n",
+        {3},
+    ),
+    "hasattr": (
+        "import tensorflow as tf\nif hasattr(tf.keras.mixed_precision, 'set_global_policy'):\n"
+        "    tf.keras.mixed_precision.set_global_policy(p)\n",
+        {2, 3},
+    ),
+    "try": (
+        "try:\n    from tensorflow.keras import mixed_precision\nexcept ImportError:\n"
+        "    from tensorflow.keras.mixed_precision import experimental as mixed_precision\n"
+        "mixed_precision.Policy('mixed_float16')\n",
+        {2, 4, 5},
+    ),
+    "suppress": (
+        "from contextlib import suppress\nwith suppress(ImportError):\n"
+        "    from tensorflow.keras import mixed_precision\nmixed_precision.global_policy()\n",
+        {3, 4},
+    ),
+    "two meanings": (
+        "from tensorflow.keras.mixed_precision import Policy\nif x:\n    from mine import Policy\n"
+        "Policy('mixed_float16')\n",
+        {1, 4},
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "lines"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_is_left_alone_and_reported(source, lines):
+    result = rewrite(source)
+    assert result.text == source
+    found = {(f.line, f.rule, f.verdict) for f in result.findings if f.rule != "KMP016"}
+    assert found == {(line, "KMP014", "person") for line in lines}
+
+
+REWRITTEN = {
+    "whether TensorFlow is there": "try:\n    import tensorflow as tf\nexcept ImportError:\n"
+    "    tf = None\ntf.keras.mixed_precision.set_global_policy(p)\n",
+    "the version of Python": "import sys\nimport tensorflow as tf\nif sys.version_info > (3, 8):\n"
+    "    tf.keras.mixed_precision.set_global_policy(p)\n",
+    "another error": "import tensorflow as tf\ntry:\n"
+    "    tf.keras.mixed_precision.set_global_policy(p)\nexcept ValueError:\n    pass\n",
+}
+
+
+@pytest.mark.parametrize("source", REWRITTEN.values(), ids=REWRITTEN)
+def test_other_questions_do_not_matter(source):
+    assert "keras_mp.compat.mixed_precision.set_global_policy(p)" in rewrite(source).text

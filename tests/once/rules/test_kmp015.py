@@ -1,0 +1,25 @@
+"""KMP015: names that have no counterpart."""
+
+import pytest
+
+from keras_mp.migration.code.rewriting import rewrite
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tf.keras.mixed_precision.no_such_name",
+        "tf.keras.mixed_precision.experimental.policy.with_input_dtype",
+        "tf.contrib.mixed_precision.ExponentialUpdateLossScaleManager",
+    ],
+)
+def test_is_left_alone_and_reported(name):
+    source = f"import tensorflow as tf\nx = {name}(1)\n"
+    result = rewrite(source)
+    assert result.text == source
+    assert [(f.line, f.rule, f.verdict) for f in result.findings] == [(2, "KMP015", "person")]
+
+
+def test_other_names_of_the_same_module_are_not_ours():
+    source = "import tensorflow as tf\nstate = tf.train.experimental.PythonState  # loss_scale\n"
+    assert [f.verdict for f in rewrite(source).findings] == ["kept"]

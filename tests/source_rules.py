@@ -1,0 +1,47 @@
+"""What tests of single rules share: a program around one line, and what becomes of it."""
+
+import re
+from pathlib import Path
+
+from keras_mp.migration.code.rewriting import rewrite
+
+HEAD = """\
+import tensorflow as tf
+from tensorflow.keras import mixed_precision
+from tensorflow.keras.mixed_precision import experimental
+from tensorflow.mixed_precision.experimental import DynamicLossScale, FixedLossScale
+from tensorflow.keras.mixed_precision.experimental import LossScaleOptimizer
+from tensorflow.python.keras.mixed_precision.experimental import policy
+"""
+_LINES = HEAD.count("\n")
+
+
+def rewritten(lines):
+    """Returns what becomes of lines below imports of old names, without the imports."""
+    result = rewrite(f"{HEAD}\n{lines}\n")
+    compile(result.text, "program", "exec")
+    assert rewrite(result.text).text == result.text, "a second run must find nothing"
+    body = result.text.split("\n")
+    first = next(i for i, line in enumerate(body) if line == "")
+    return "\n".join(body[first:]).strip("\n")
+
+
+def said(lines, rule):
+    """Returns the findings of a rule about lines below imports of old names: (line, verdict)."""
+    findings = rewrite(f"{HEAD}\n{lines}\n").findings
+    return [(f.line - _LINES - 1, f.verdict) for f in findings if f.rule == rule]
+
+
+def header(rule):
+    """Returns the pairs of before and after in the header of a rule's module."""
+    import keras_mp.migration.rules
+
+    module = Path(keras_mp.migration.rules.__file__).with_name(f"{rule.lower()}.py")
+    text = module.read_text(encoding="utf-8")
+    assert text.startswith(f'"""{rule}: ')
+    pairs = re.findall(r"^before:  (.+)\nafter:   (.+)$", text, re.MULTILINE)
+    return [(_code(before), _code(after)) for before, after in pairs]
+
+
+def _code(line):
+    return re.sub(r"\s+#.*", "", line).strip()
