@@ -9,6 +9,7 @@ after:   opt = keras_mp.graph_rewrite.enable(opt, loss_scale=128)
 The decisions are TensorFlow's, op by op. Then every graph of the process was rewritten; now it is
 the models that are compiled with the result.
 Left to keras_mp.compat: a loss scale that is not written out.
+Reported, too: the functions of tf.compat.v1, which took optimizers that are not Keras'.
 """
 
 import libcst as cst
@@ -31,12 +32,14 @@ def decide(site: Site) -> Decision | None:
         return Decision("rewritten", "models compute in float32 again", (site.renamed(new),))
     if name == "enable_mixed_precision_graph_rewrite":
         new = f"{_NEW}.enable" if _is_literal(site) else f"{_COMPAT}.{name}"
-        return Decision(
-            "rewritten",
-            "models compiled with the result are rewritten; for a loop of your own add "
-            "keras_mp.graph_rewrite.apply(model)",
-            (site.renamed(new),),
+        of_v1 = site.old.space.startswith("tf.compat.v1.")
+        why = (
+            "an optimizer of tf.compat.v1.train has to become one of Keras first"
+            if of_v1
+            else "models compiled with the result are rewritten; for a loop of your own add "
+            "keras_mp.graph_rewrite.apply(model)"
         )
+        return Decision("person" if of_v1 else "rewritten", why, (site.renamed(new),))
     if name == "disable_mixed_precision_graph_rewrite":
         return Decision("rewritten", "the same function", (site.renamed(f"{_COMPAT}.{name}"),))
     if name == "MixedPrecisionLossScaleOptimizer" and site.call is not None:

@@ -1,4 +1,7 @@
-"""KMP015: names of the old modules that have no counterpart. Left alone, and reported."""
+"""KMP015: names of the old modules that have no counterpart.
+
+Left alone, and reported: what was private, what was of tf.contrib, what never was.
+"""
 
 from keras_mp.migration.code.names import MODULES, STABLE
 from keras_mp.migration.code.sites import Decision, Site

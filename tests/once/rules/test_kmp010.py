@@ -40,6 +40,13 @@ def test_rewrites(space, call, after):
     assert line(f"{space}.{NAME}{call}") == after
 
 
+@pytest.mark.parametrize("space", SPACES)
+def test_those_of_tf_1_are_reported(space):
+    source = f"import tensorflow as tf\nopt = {space}.{NAME}(opt)\n"
+    verdicts = [f.verdict for f in rewrite(source).findings]
+    assert verdicts == ["person" if ".v1." in space else "rewritten"]
+
+
 def test_disabling():
     name = "disable_mixed_precision_graph_rewrite"
     assert line(f"tf.train.experimental.{name}()") == "keras_mp.graph_rewrite.disable()"

@@ -1,0 +1,28 @@
+"""The guide to source migration says what the rules do."""
+
+from pathlib import Path
+
+import pytest
+
+from keras_mp.compat.names import NAMES
+from keras_mp.migration.rules import RULES, guide
+
+README = Path(__file__).resolve().parents[2] / "migration" / "README.md"
+
+
+def test_its_tables_are_those_of_the_rules():
+    text = README.read_text(encoding="utf-8")
+    assert text == guide.guide(text), "run python -m keras_mp.migration.rules.guide"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_has_every_old_name(name):
+    rows = [line for line in README.read_text(encoding="utf-8").split("\n") if f"`{name}" in line]
+    assert len(rows) == 1
+    assert "keras_mp" in rows[0] or "dtype_policy" in rows[0]
+
+
+def test_every_rule_has_its_module_and_its_tests():
+    modules = {path.stem.upper() for path in (README.parent / "rules").glob("kmp*.py")}
+    tests = {path.stem[5:].upper() for path in Path(__file__).parent.glob("rules/test_kmp*.py")}
+    assert modules == tests == set(RULES)
