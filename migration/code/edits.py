@@ -44,6 +44,11 @@ class Lines:
         end = self._ends[line - 1][0] if line <= len(self._ends) else len(self._text)
         return self._text[self.starts[line - 1] : end]
 
+    def ending(self, line: int) -> str:
+        """Returns what ends a line; the end of another where the text ends with it."""
+        ends = self._ends[line - 1 : line] or self._ends[-1:]
+        return self._text[slice(*ends[0])] if ends else "\n"
+
     def __len__(self) -> int:
         return len(self.starts)
 

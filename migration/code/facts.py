@@ -35,13 +35,29 @@ class Facts:
         self._read = found.read
         self._called = found.called
         self._wrapped = found.wrapped
+        self._by_compat: set[tuple[int, str]] = set()
+        self._calls_of_compat: set[cst.CSTNode] = set()
         self.methods = found.methods
         self.is_concerned = False
 
     def is_wrapped(self, node: cst.CSTNode) -> bool:
         """Returns whether a node is a name that is given a wrapped optimizer somewhere."""
-        names = chain(node)
-        return names is not None and self._key(node) in self._wrapped
+        if isinstance(node, cst.Call):
+            return _wraps(self._program, node)
+        return chain(node) is not None and self._key(node) in self._wrapped
+
+    def note_compat(self, call: cst.Call) -> None:
+        """Notes that a call makes an optimizer of keras_mp.compat, with the attributes of then."""
+        self._calls_of_compat.add(call)
+        target = self.assigned_to(call)
+        if target is not None:
+            self._by_compat.add(target)
+
+    def is_of_compat(self, node: cst.CSTNode) -> bool:
+        """Returns whether a name is given an optimizer of keras_mp.compat somewhere."""
+        if isinstance(node, cst.Call):
+            return node in self._calls_of_compat
+        return chain(node) is not None and self._key(node) in self._by_compat
 
     def needs_keras_2(self) -> bool:
         """Returns whether wrapped optimizers are used with methods that only Keras 2 had."""
@@ -81,6 +97,12 @@ def key(program: Program, node: cst.CSTNode) -> tuple[int, str]:
     return id(scope), text
 
 
+def _wraps(program: Program, node: cst.CSTNode) -> bool:
+    """Returns whether it is a call that makes a wrapped optimizer."""
+    old = program.old(node.func) if isinstance(node, cst.Call) else None
+    return old is not None and old.name in _WRAPPERS
+
+
 class _Uses(cst.CSTVisitor):
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -103,6 +125,11 @@ class _Uses(cst.CSTVisitor):
         self._assign(node.target, node.value)
 
     def _assign(self, target: cst.CSTNode, value: cst.CSTNode) -> None:
+        if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
+            if len(target.elements) == len(value.elements):
+                for one, of in zip(target.elements, value.elements, strict=True):
+                    self._assign(one.value, of.value)
+            return
         if chain(target) is None:
             return
         place = key(self.program, target)
@@ -110,10 +137,8 @@ class _Uses(cst.CSTVisitor):
         if isinstance(value, cst.IfExp):
             self._assign(target, value.body)
             self._assign(target, value.orelse)
-        elif isinstance(value, cst.Call):
-            old = self.program.old(value.func)
-            if old is not None and old.name in _WRAPPERS:
-                self.wrapped.add(place)
+        elif _wraps(self.program, value):
+            self.wrapped.add(place)
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
         if chain(node.value) is not None:

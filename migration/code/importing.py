@@ -12,7 +12,9 @@ _BEFORE = ("tensorflow", "keras", "tf_keras", "tensorflow_core")
 
 
 def import_of_ours(program: Program, edits: Sequence[Edit]) -> list[Edit]:
-    """Returns the edit that imports keras_mp: before the import of TensorFlow or Keras.
+    """Returns the edits that import keras_mp: before the import of TensorFlow or Keras.
+
+    Where these are imported in functions only, so is keras_mp.
 
     Args:
         program: The program.
@@ -22,12 +24,53 @@ def import_of_ours(program: Program, edits: Sequence[Edit]) -> list[Edit]:
         return []
     first = next((line for line in program.module.body if _imports_old(line)), None)
     if first is not None:
-        at = program.lines.starts[program.where(first)[0] - 1]
-    else:
-        at = _after_header(program)
-    newline = program.module.default_newline
-    before = "" if at == 0 or program.text[at - 1] in "\r\n" else newline
-    return [Edit(at, at, f"{before}{_LINE}{newline}")]
+        return [_at(program, program.where(first)[0])]
+    functions = _Functions()
+    program.module.visit(functions)
+    inner = {}
+    for edit in edits:
+        if _NAME not in edit.text:
+            continue
+        around = next((f for f in functions.found if _spans(program, f, edit)), None)
+        if around is None:
+            return [_at(program, _below_header(program))]
+        inner[around] = program.where(functions.found[around])[0]
+    return [_at(program, line) for line in inner.values()]
+
+
+_NAME = "keras_mp."
+
+
+def _spans(program: Program, function: cst.FunctionDef, edit: Edit) -> bool:
+    start, end = program.span(function)
+    return start <= edit.start < end
+
+
+def _at(program: Program, line: int) -> Edit:
+    """Returns the edit that imports it before a line, indented as that."""
+    if line > len(program.lines):
+        end = len(program.text)
+        newline = program.lines.ending(len(program.lines))
+        begun = bool(program.text) and program.text[-1] not in "\r\n"
+        return Edit(end, end, f"{newline if begun else ''}{_LINE}{newline}")
+    code = program.lines.of(line)
+    indent = code[: len(code) - len(code.lstrip())]
+    at = program.lines.starts[line - 1]
+    return Edit(at, at, f"{indent}{_LINE}{program.lines.ending(line)}")
+
+
+class _Functions(cst.CSTVisitor):
+    """Outermost functions that import TensorFlow or Keras, and the statement that does first."""
+
+    def __init__(self) -> None:
+        self.found: dict[cst.FunctionDef, cst.CSTNode] = {}
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        if isinstance(node.body, cst.IndentedBlock):
+            first = next((line for line in node.body.body if _imports_old(line)), None)
+            if first is not None:
+                self.found[node] = first
+        return False
 
 
 def _imports_old(statement: cst.CSTNode) -> bool:
@@ -70,13 +113,11 @@ def _root(name: cst.CSTNode) -> str:
     return (cst.helpers.get_full_name_for_node(name) or "").split(".")[0]
 
 
-def _after_header(program: Program) -> int:
-    """Returns the offset behind docstring and __future__ imports."""
+def _below_header(program: Program) -> int:
+    """Returns the first line behind docstring and __future__ imports."""
     last = 0
     for i, line in enumerate(program.module.body):
-        if not isinstance(line, cst.SimpleStatementLine):
-            break
-        first = line.body[0]
+        first = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
         is_docstring = (
             i == 0
             and isinstance(first, cst.Expr)
@@ -85,15 +126,9 @@ def _after_header(program: Program) -> int:
         is_future = (
             isinstance(first, cst.ImportFrom)
             and first.module is not None
-            and cst.helpers.get_full_name_for_node(first.module) == "__future__"
+            and _root(first.module) == "__future__"
         )
         if not (is_docstring or is_future):
-            break
+            return last + 1 if last else program.where(line)[0]
         last = program.lines_of(line)[-1]
-    if last == 0:
-        body = program.module.body
-        first_line = program.where(body[0])[0] if body else 1
-        return program.lines.starts[first_line - 1]
-    if last >= len(program.lines):
-        return len(program.text)
-    return program.lines.starts[last]
+    return last + 1

@@ -17,6 +17,7 @@ _V1 = "tf.compat.v1.mixed_precision"
 MODULES: dict[str, str] = {
     STABLE: "keras_mp.compat.mixed_precision",
     EXPERIMENTAL: "keras_mp.compat.mixed_precision.experimental",
+    "tf.mixed_precision": "keras_mp.compat.mixed_precision",
     "tf.mixed_precision.experimental": "keras_mp.compat.mixed_precision.experimental",
     _TRAIN: "keras_mp.compat.train.experimental",
     _V1: "keras_mp.compat.v1.mixed_precision",
@@ -47,6 +48,11 @@ _RENAMED = {
 }
 # Private, and here all the same.
 _PRIVATE_NAMES = {"policy_scope": "keras_mp.policy_scope"}
+_KERAS_IN = tuple(
+    f"{module}.api._v{version}.keras."
+    for module in ("tensorflow.python.keras", "tensorflow.keras", "keras", "tf_keras")
+    for version in (1, 2)
+)
 _API = ("_api.v2.", "_api.v1.", "compat.v2.", "api._v2.", "api._v1.", "src.", "engine.")
 
 
@@ -58,7 +64,8 @@ class Old:
         space: The namespace, such as "tf.keras.mixed_precision".
         name: What of it, such as "Policy"; None for the namespace itself.
         length: How many components of the name that was given spell it.
-        root: The package it was spelled with: "tensorflow", "keras" or "tf_keras".
+        root: The package it was spelled with: "tensorflow", "tf_keras", "keras" (2 or 3), or
+            "keras3" for what only Keras 3 has.
     """
 
     space: str
@@ -104,13 +111,17 @@ def old(full: str) -> Old | None:
         return None
     if not {"mixed_precision", "experimental", "optimizers"} & {*parts}:
         return None
+    for spelled in _KERAS_IN:
+        if full.startswith(spelled):
+            keras = "tf.keras." + full.removeprefix(spelled)
+            return _public(keras, spelled.count(".") - 2, parts[0])
     if parts[1:3] == ["contrib", "mixed_precision"]:
         return Old(CONTRIB, ".".join(parts[3:4]) or "*", min(len(parts), 4), "tensorflow")
     if parts[0] in ("tensorflow", "tensorflow_core") and "python" in parts[1:3]:
         return _private(parts)
     root = "tensorflow" if parts[0] == "tensorflow_core" else parts[0]
-    if parts[1:] == ["optimizers", "LossScaleOptimizer"] and parts[0] == "keras":
-        return Old(STABLE, "LossScaleOptimizer", 3, "keras")
+    if parts[-3:] == ["keras", "optimizers", "LossScaleOptimizer"]:
+        return Old(STABLE, "LossScaleOptimizer", len(parts), "keras3")
     rest, dropped = ".".join(parts[1:]), 0
     while rest.startswith("compat.v1.compat."):
         rest, dropped = rest.removeprefix("compat.v1."), dropped + 2

@@ -1,7 +1,9 @@
 """A parsed program: where its names come from, what text a node is, what surrounds it."""
 
+import ast
 import functools
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +22,10 @@ from keras_mp.migration.code.edits import Lines
 from keras_mp.migration.code.names import Old, old
 
 _VERSION = re.compile(r"__version__|\bVERSION\b|LooseVersion|StrictVersion|parse_version")
-_ASKS = re.compile(_VERSION.pattern + r"|version\.parse|\bVersion\(|hasattr\(")
+_ASKS = re.compile(
+    _VERSION.pattern + r"|version\.parse|\bVersion\("
+    r"|hasattr\(\s*(tf|tensorflow|keras|tf_keras|[\w.]*(mixed_precision|experimental))\b"
+)
 _PLAIN_IMPORT = re.compile(r"\bimport\s+(tensorflow|keras|tf_keras)(\.compat\.v[12])?\b(?!\.)")
 _IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError")
 
@@ -72,7 +77,7 @@ class Program:
         try:
             parsed = cst.parse_module(text)
         except cst.ParserSyntaxError as error:
-            raise Unparsable(error.raw_line, error.raw_column + 1, _first(error.message)) from None
+            raise _unparsable(text, error) from None
         except (RecursionError, ValueError) as error:
             raise Unparsable(1, 1, _first(str(error))) from None
         wrapper = MetadataWrapper(parsed, unsafe_skip_copy=True)
@@ -276,6 +281,16 @@ def _canonical(full: str) -> str:
     return f"{found} {'.'.join(full.split('.')[found.length :])}"
 
 
+class Comments(cst.CSTVisitor):
+    """Collects comments."""
+
+    def __init__(self) -> None:
+        self.nodes: list[cst.Comment] = []
+
+    def visit_Comment(self, node: cst.Comment) -> None:
+        self.nodes.append(node)
+
+
 class _Assignments(cst.CSTVisitor):
     def __init__(self) -> None:
         self.nodes: list[cst.Assign] = []
@@ -329,6 +344,19 @@ def string(node: cst.CSTNode) -> str | None:
         value = node.evaluated_value
         return value if isinstance(value, str) else None
     return None
+
+
+def _unparsable(text: str, error: cst.ParserSyntaxError) -> Unparsable:
+    """Returns what Python itself says, which names the place better, where it agrees."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except SyntaxError as its:
+        return Unparsable(its.lineno or 1, its.offset or 1, its.msg)
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return Unparsable(error.raw_line, error.raw_column + 1, _first(error.message))
 
 
 def _first(text: str) -> str:

@@ -42,10 +42,13 @@ _BROAD_BYTES = re.compile("|".join(_WORDS).encode())
 _SITES = (
     kmp015, kmp001, kmp002, kmp003, kmp004, kmp005, kmp006, kmp007, kmp008, kmp009, kmp010, kmp013,
 )  # fmt: skip
+_OF_COMPAT = ("keras_mp.compat.mixed_precision.experimental.", "keras_mp.compat.train.")
 _OPTION = "auto_mixed_precision"
 _VARIABLE = "TF_ENABLE_AUTO_MIXED_PRECISION"
 _TAKE_OPTIONS = re.compile(r"experimental_options\b|[Rr]ewriter?_?[Cc]onfig$")
-_OF_OPTIMIZERS = ("_optimizer", "_loss_scale", "loss_scale", "multiplier", *kmp009.OF_SCALES)
+_OF_OPTIMIZERS = (
+    "_optimizer", "_loss_scale", "loss_scale", *kmp009.OF_SCALES, *kmp009.OF_OBJECTS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,8 @@ class _Run:
             decided = rule.decide(site)
             if decided is not None:
                 self._note(rule.ID, call or node, decided, node)
+                if call and any(edit.text.startswith(_OF_COMPAT) for edit in decided.edits):
+                    self._facts.note_compat(call)
                 return
         self._note(kmp015.ID, node, Decision("person", f"{name} is used in a way not known"))
 
@@ -283,8 +288,7 @@ class _Expressions(cst.CSTVisitor):
                 self.old.append(part)
                 return False
         self.attributes += [part for part in _prefixes(node) if _is_of_optimizers(part)]
-        if self.program.meaning(node) is None:
-            self.unresolved.append(node)
+        self.unresolved.append(node)
         return False
 
     def visit_Name(self, node: cst.Name) -> None:

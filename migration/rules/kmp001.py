@@ -18,12 +18,13 @@ Left to keras_mp.compat, and reported: a loss scale that is not written out, *ar
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
-from keras_mp.migration.code.parsed import number, string
+from keras_mp.migration.code.parsed import Comments, number, string
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules.arguments import Arguments
 
 ID = "KMP001"
 NEW = "keras_mp.LossScaleOptimizer"
+OF_23 = "keras_mp.compat.mixed_precision.experimental.LossScaleOptimizer"
 _NOW = {"initial_loss_scale": "initial_scale", "increment_period": "dynamic_growth_steps"}
 OF_KERAS_2 = "keras_mp.compat.mixed_precision.LossScaleOptimizer"
 
@@ -46,14 +47,17 @@ def of_call(site: Site) -> Decision:
     if found is None:
         return _by_compat(site, f"the loss scale {site.program.source(scale.value)} is not literal")
     pieces, inner = found
+    if not pieces and _comments(site, scale, pieces):
+        pieces = [("dynamic", "True")]
     target = OF_KERAS_2 if site.facts.needs_keras_2() else NEW
     edits = [site.renamed(target)]
+    placed = _placed(site, scale, pieces) if pieces else _dropped(site, site.call, scale)
     if optimizer.keyword is not None:
-        positional = not pieces or optimizer is site.call.args[0]
+        positional = optimizer is site.call.args[0] or not any(edit.text for edit in placed)
         start, end = site.program.span(optimizer)[0], _value_span(site, optimizer)[0]
         edits.append(Edit(start, end, "" if positional else "inner_optimizer="))
-    edits += _placed(site, scale, pieces) if pieces else _dropped(site, site.call, scale)
-    return Decision("rewritten", f"{target} says the loss scale by keyword", tuple(edits), inner)
+    message = f"{target} says the loss scale by keyword"
+    return Decision("rewritten", message, (*edits, *placed), inner)
 
 
 # What becomes an argument: its keyword, and the text or the span of its value.
@@ -63,16 +67,34 @@ _Piece = tuple[str, str | tuple[int, int]]
 def _placed(site: Site, scale: cst.Arg, pieces: list[_Piece]) -> list[Edit]:
     """Returns the edits that put new arguments around values that stay where they are."""
     edits: list[Edit] = []
-    text = ""
     at, end = site.program.span(scale)
+    text = "".join(comment + _next_line(site, scale) for comment in _comments(site, scale, pieces))
     for name, value in pieces:
-        text += f"{', ' if text or edits else ''}{name}="
+        text += f"{', ' if name != pieces[0][0] else ''}{name}="
         if isinstance(value, str):
             text += value
         else:
             edits.append(Edit(at, value[0], text))
             at, text = value[1], ""
     return [*edits, Edit(at, end, text)]
+
+
+def _comments(site: Site, scale: cst.Arg, pieces: list[_Piece]) -> list[str]:
+    """Returns the comments that would go with what is replaced."""
+    kept = [value for _, value in pieces if not isinstance(value, str)]
+    found = Comments()
+    scale.visit(found)
+    inside = [(site.program.span(node)[0], node.value) for node in found.nodes]
+    end = site.program.span(scale)[1]
+    return [text for at, text in inside if at < end and not any(a <= at < b for a, b in kept)]
+
+
+def _next_line(site: Site, scale: cst.Arg) -> str:
+    line, column = site.program.where(scale)
+    code = site.program.lines.of(line)
+    indent = code[: len(code) - len(code.lstrip())]
+    alone = len(indent) == column - 1
+    return site.program.lines.ending(line) + indent + ("" if alone else "    ")
 
 
 def _dropped(site: Site, call: cst.Call, scale: cst.Arg) -> list[Edit]:
@@ -134,10 +156,9 @@ def _dynamic(site: Site, call: cst.Call) -> list[_Piece] | None:
 
 
 def _by_compat(site: Site, why: str) -> Decision:
-    assert site.old is not None
     return Decision(
         "person",
-        f"{why}: it goes through {site.old.compat}, which takes what TF 2.3 took; say "
-        "dynamic=..., initial_scale=... of keras_mp.LossScaleOptimizer instead",
-        (site.renamed(site.old.compat),),
+        f"{why}: it goes through {OF_23}, which takes what TF 2.3 took; say dynamic=..., "
+        "initial_scale=... of keras_mp.LossScaleOptimizer instead",
+        (site.renamed(OF_23),),
     )

@@ -35,7 +35,7 @@ def decide(site: Site) -> Decision | None:
     if _is_of_23(arguments):
         return kmp001.of_call(site)
     if any(argument.star for argument in arguments):
-        if site.old.root == "keras":
+        if site.old.root.startswith("keras"):
             return _ask("its arguments are not written out")
         return Decision(
             "person",
@@ -76,7 +76,7 @@ def _order(site: Site, arguments: Sequence[cst.Arg]) -> tuple[str, ...] | None:
         return _THEN
     if number(second) is not None:
         return _KERAS_3
-    return None if site.old.root == "keras" else _THEN
+    return None if site.old.root.startswith("keras") else _THEN
 
 
 def _ask(why: str) -> Decision:

@@ -42,16 +42,10 @@ def decide(site: Site) -> Decision | None:
     if arguments is None or name is None:
         return _by_compat(site)
     value = string(name.value)
-    if value is not None and value.lstrip("_").startswith("infer"):
-        return Decision(
-            "person",
-            'Keras 3 infers no dtype: write the dtype instead of "infer", such as "float32"',
-        )
-    edits = []
+    if is_inferred(value):
+        return INFERRED
+    edits = renamed(site, name.value)
     if value in _OLD_NAMES:
-        start, end = site.program.span(name.value)
-        quote = site.program.text[start]
-        edits.append(Edit(start, end, f"{quote}{_OLD_NAMES[value]}{quote}"))
         value = _OLD_NAMES[value]
     scale = arguments.get("loss_scale")
     if scale is not None:
@@ -72,6 +66,26 @@ def decide(site: Site) -> Decision | None:
     if site.read_of_result("should_cast_variables"):
         return Decision("rewritten", "by keras_mp.compat", (site.renamed(_STABLE), *edits))
     return Decision("rewritten", "a keras_mp.Policy", (site.renamed("keras_mp.Policy"), *edits))
+
+
+INFERRED = Decision(
+    "person", 'Keras 3 infers no dtype: write the dtype instead of "infer", such as "float32"'
+)
+
+
+def is_inferred(name: str | None) -> bool:
+    """Returns whether a policy took the dtype of a layer's first input."""
+    return name is not None and name.lstrip("_").startswith("infer")
+
+
+def renamed(site: Site, node: cst.BaseExpression) -> list[Edit]:
+    """Returns the edit of a name of TF 1.15, if it is written out."""
+    value = string(node)
+    if value not in _OLD_NAMES:
+        return []
+    start, end = site.program.span(node)
+    quote = site.program.text[start]
+    return [Edit(start, end, f"{quote}{_OLD_NAMES[value]}{quote}")]
 
 
 def _of_class(site: Site) -> Decision:

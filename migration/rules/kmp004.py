@@ -12,6 +12,7 @@ Reported: "infer".
 
 from keras_mp.migration.code.parsed import string
 from keras_mp.migration.code.sites import Decision, Site
+from keras_mp.migration.rules import kmp003
 
 ID = "KMP004"
 NEW = "keras_mp.compat.mixed_precision.set_global_policy"
@@ -24,8 +25,10 @@ def decide(site: Site) -> Decision | None:
         return None
     if not site.old.known:
         return None
-    if site.call is not None and site.call.args and string(site.call.args[0].value) == "infer":
-        return Decision(
-            "person", 'Keras 3 infers no dtype: write "float32" instead of "infer", or what it was'
-        )
-    return Decision("rewritten", "compile wraps as it did", (site.renamed(NEW),))
+    edits = [site.renamed(NEW)]
+    if site.call is not None and site.call.args:
+        name = string(site.call.args[0].value)
+        if kmp003.is_inferred(name):
+            return kmp003.INFERRED
+        edits += kmp003.renamed(site, site.call.args[0].value)
+    return Decision("rewritten", "compile wraps as it did", tuple(edits))

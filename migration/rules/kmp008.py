@@ -22,6 +22,8 @@ def decide(site: Site) -> Decision | None:
         return None
     if site.old.name not in ("LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"):
         return None
+    if site.old.root == "keras3":
+        return Decision("kept", "Keras 3's own class, which ours is derived from")
     if in_isinstance(site):
         return Decision("rewritten", "isinstance of any wrapper", (site.renamed(kmp001.NEW),))
     parent = site.program.parent(site.node)

@@ -6,6 +6,7 @@ after:   opt.loss_scale                        opt.inner_optimizer
 before:  opt.loss_scale.initial_loss_scale     opt.loss_scale.increment_period
 after:   opt.initial_scale                     opt.dynamic_growth_steps
 
+Left alone: optimizers of keras_mp.compat, which have them.
 Safe where `opt` is assigned a LossScaleOptimizer in the program, or asked to be one.
 Reported elsewhere, and rewritten with --unsafe.
 """
@@ -25,6 +26,7 @@ OF_SCALES = {
     "_current_loss_scale": "loss_scale",
     "current_loss_scale": "loss_scale",
 }
+OF_OBJECTS = ("multiplier", "_num_good_steps", "get_config", "update")
 _LIKE_AN_OPTIMIZER = re.compile(r"opt(im(izer)?)?s?(_?\d+)?$", re.IGNORECASE)
 
 
@@ -39,27 +41,49 @@ def decide(site: Site) -> Decision | None:
     if name == "_optimizer":
         edit = site.renamed("inner_optimizer", node.attr)
         return _decision(site, base, edit, "public now", private=True)
-    if name in OF_SCALES and isinstance(base, cst.Attribute) and base.attr.value == "loss_scale":
+    of_scale = isinstance(base, cst.Attribute) and base.attr.value == "loss_scale"
+    if name in OF_SCALES and isinstance(base, cst.Attribute) and of_scale:
+        if _is_assigned(site, node):
+            return _of_object(site, base.value)
         start, end = site.program.span(base.attr)[0], site.program.span(node.attr)[1]
         edit = Edit(start, end, OF_SCALES[name])
         return _decision(site, base.value, edit, "the optimizer has it itself")
     if name == "_loss_scale" and site.facts.is_wrapped(base):
         return Decision("person", "private: read opt.loss_scale, the current number")
-    if name == "multiplier" and isinstance(base, cst.Attribute) and base.attr.value == "loss_scale":
-        return Decision("person", "read growth_factor and backoff_factor of the optimizer")
+    if name in OF_OBJECTS and isinstance(base, cst.Attribute) and of_scale:
+        return _of_object(site, base.value)
     return None
+
+
+def _is_assigned(site: Site, node: cst.CSTNode) -> bool:
+    parent = site.program.parent(node)
+    return isinstance(parent, cst.Attribute) and parent.attr.value.startswith("assign")
+
+
+def _of_object(site: Site, base: cst.CSTNode) -> Decision | None:
+    if site.facts.is_of_compat(base):
+        return Decision("kept", "the optimizers of keras_mp.compat have it")
+    if not (site.facts.is_wrapped(base) or site.facts.is_concerned):
+        return None
+    return Decision(
+        "person",
+        "the loss scale is no object: the optimizer has growth_factor, backoff_factor, "
+        "step_counter and get_config, and its loss scale cannot be assigned",
+    )
 
 
 def _decision(
     site: Site, base: cst.CSTNode, edit: Edit, why: str, *, private: bool = False
 ) -> Decision | None:
+    if site.facts.is_of_compat(base):
+        return Decision("kept", "the optimizers of keras_mp.compat have it")
     if site.facts.is_wrapped(base):
         return Decision("rewritten", why, (edit,))
     text = _text(site, base)
     last = base.attr.value if isinstance(base, cst.Attribute) else text
     if private and (not site.facts.is_concerned or chain(base) is None):
         return None
-    if not _LIKE_AN_OPTIMIZER.search(last):
+    if not _LIKE_AN_OPTIMIZER.search(last) and (private or not site.facts.is_concerned):
         return None
     new = f"{text}.{edit.text or 'loss_scale'}"
     return Decision(

@@ -18,7 +18,7 @@ from libcst.metadata import ImportAssignment
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import Old, old
-from keras_mp.migration.code.parsed import Program, root_of
+from keras_mp.migration.code.parsed import Comments, Program, root_of
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import kmp014
 
@@ -233,7 +233,7 @@ def _line_after(program: Program, statement: cst.Import | cst.ImportFrom, lines:
     line, _ = program.where(statement)
     last = program.lines_of(statement)[-1]
     indent = _indent(program.lines.of(line))
-    newline = program.module.default_newline
+    newline = program.lines.ending(line)
     at = program.lines.starts[last] if last < len(program.lines) else len(program.text)
     text = "".join(f"{indent}{one}{newline}" for one in lines)
     return Edit(at, at, text if last < len(program.lines) else newline + text)
@@ -252,10 +252,11 @@ def _replaced(
             return (Edit(start, program.span(line.body[at + 1])[0], ""),)
         return (Edit(program.span(line.body[at - 1])[1], end, ""),)
     first = program.where(statement)[0]
-    indent, newline = _indent(program.lines.of(first)), program.module.default_newline
-    inside = _Comments()
+    indent, newline = _indent(program.lines.of(first)), program.lines.ending(first)
+    inside = Comments()
     statement.visit(inside)
-    lines = inside.found + lines
+    comments = [node.value for node in inside.nodes if not _FOR_TOOLS.search(node.value)]
+    lines = comments + lines
     if lines:
         return (Edit(start, end, (newline + indent).join(lines)),)
     block = program.parent(line)
@@ -268,15 +269,6 @@ def _replaced(
     if "#" in behind and not _FOR_TOOLS.search(behind):  # a comment behind it stays
         return (Edit(start, end + _spaces(program.text[end:finish]), ""),)
     return (Edit(begin, finish, ""),)
-
-
-class _Comments(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.found: list[str] = []
-
-    def visit_Comment(self, node: cst.Comment) -> None:
-        if not _FOR_TOOLS.search(node.value):
-            self.found.append(node.value)
 
 
 def _spaces(text: str) -> int:

@@ -7,11 +7,14 @@ from keras_mp.migration.code.names import MODULES, STABLE
 from keras_mp.migration.code.sites import Decision, Site
 
 ID = "KMP015"
+_OF_KERAS_3 = ("DTypePolicy", "dtype_policy", "set_dtype_policy")
 
 
 def decide(site: Site) -> Decision | None:
     if site.old is None or site.old.known:
         return None
+    if site.old.name in _OF_KERAS_3:
+        return Decision("kept", "Keras 3's own")
     return Decision(
         "person",
         f"{site.old} is not public, or of no TensorFlow from 1.15 to 2.15: see what "

@@ -43,6 +43,14 @@ REWRITES = {
         "LossScaleOptimizer(\n    o,\n    # why\n    'dynamic')",
         f"{NEW}(\n    o,\n    # why\n    dynamic=True)",
     ),
+    "a comment inside stays": (
+        "LossScaleOptimizer(\n    o,\n    FixedLossScale(\n        8,  # why\n    ))",
+        f"{NEW}(\n    o,\n    # why\n    dynamic=False, initial_scale=8)",
+    ),
+    "a comment behind what goes": (
+        "LossScaleOptimizer(\n    loss_scale='dynamic',  # why\n    optimizer=o)",
+        f"{NEW}(\n    dynamic=True,  # why\n    inner_optimizer=o)",
+    ),
     "slots of Keras 2": (
         "opt = LossScaleOptimizer(o, 'dynamic')\nopt.get_slot(v, 'm')",
         f"opt = {KERAS_2}(o)\nopt.get_slot(v, 'm')",

@@ -38,15 +38,44 @@ def test_of_a_name_that_is_asked_to_be_one():
 def test_of_an_optimizer_that_may_be_one(unsafe):
     source = "def f(model):\n    return model.optimizer.loss_scale()\n"
     result = rewrite(source, unsafe=unsafe)
-    assert result.text == (source.replace("()", "", 1) if False else source) or unsafe
     assert result.text.endswith("optimizer.loss_scale\n") == unsafe
     assert [f.verdict for f in result.findings] == ["rewritten" if unsafe else "person"]
 
 
-@pytest.mark.parametrize("before", ["self._optimizer.step()", "scaler.loss_scale()"])
-def test_what_is_no_optimizer_is_left_alone(before):
+def test_what_is_no_optimizer_is_left_alone():
+    before = "self._optimizer.step()"
     assert rewritten(WRAP + before) == AFTER + before
     assert said(WRAP + before, "KMP009") == []
+    assert [f.rule for f in rewrite("scaler.loss_scale()").findings] == ["KMP016"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "opt.loss_scale.multiplier",
+        "opt.loss_scale.get_config()",
+        "opt.loss_scale._current_loss_scale.assign(8)",
+        "opt._loss_scale",
+    ],
+)
+def test_what_was_of_the_object_is_reported(before):
+    assert rewritten(WRAP + before) == AFTER + before
+    assert said(WRAP + before, "KMP009") == [(2, "person")]
+
+
+def test_of_a_call_and_of_several_names():
+    before = "a, b = LossScaleOptimizer(o, 8), None\na.loss_scale()"
+    assert rewritten(before).endswith("\na.loss_scale")
+    assert rewritten("LossScaleOptimizer(o, 'dynamic').loss_scale()") == (
+        "keras_mp.LossScaleOptimizer(o).loss_scale"
+    )
+
+
+@pytest.mark.parametrize("before", ["opt.loss_scale()", "opt.loss_scale.increment_period"])
+def test_what_compat_has_is_kept(before):
+    lines = f"opt = LossScaleOptimizer(o, scale)\n{before}"
+    assert rewritten(lines).endswith(f"\n{before}")
+    assert said(lines, "KMP009") == [(2, "kept")]
 
 
 def test_of_a_name_in_another_function():

@@ -34,7 +34,7 @@ IMPORTS = {
     ),
     "in a function": (
         "def f():\n    from tensorflow.keras import mixed_precision\n    return " + USE,
-        "import keras_mp\ndef f():\n    return " + NEW,
+        "def f():\n    import keras_mp\n    return " + NEW,
     ),
     "alone in a block": (
         "import tensorflow as tf\nif x:\n    from tensorflow.keras import mixed_precision\n" + USE,
