@@ -6,12 +6,16 @@ Loads neither keras nor a framework by itself: `keras-mp --help` answers at once
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from keras_mp.migration import configs
 from keras_mp.migration.console import drop_output, say
-from keras_mp.migration.parser import parser, refuse_combinations, refuse_options_of_artefacts
-from keras_mp.migration.reading import STDIN
+from keras_mp.migration.kinds import kind_of_path
+from keras_mp.migration.parser import (
+    parser,
+    refuse_combinations,
+    refuse_options_of_artefacts,
+    refuse_options_of_sources,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,7 +49,6 @@ def _run(argv: list[str]) -> int:
     try:
         arguments = parser().parse_args(argv)
         if arguments.command == "migrate":
-            refuse_combinations(arguments)
             return _migrate(arguments)
     except SystemExit as end:
         return int(end.code or 0)
@@ -55,11 +58,11 @@ def _run(argv: list[str]) -> int:
 
 
 def _migrate(arguments: argparse.Namespace) -> int:
-    are_configs = {arguments.kind is not None or _is_config(path) for path in arguments.paths}
-    if len(are_configs) > 1:
-        arguments.refuse("configs and artefacts are migrated one kind at a time")
-    if are_configs == {True}:
-        refuse_options_of_artefacts(arguments)
+    kinds = {kind_of_path(path, arguments.kind) for path in arguments.paths}
+    refuse_combinations(arguments, kinds)
+    if kinds == {"config"}:
+        refuse_options_of_artefacts(arguments, "configs")
+        refuse_options_of_sources(arguments, "configs")
         return configs.migrate(
             arguments.paths,
             arguments.out,
@@ -69,22 +72,10 @@ def _migrate(arguments: argparse.Namespace) -> int:
             tf_version=arguments.tf_version,
             exact_training=arguments.exact_training,
         )
+    if kinds == {"source"}:
+        refuse_options_of_artefacts(arguments, "source code")
+    elif kinds == {"artefact"}:
+        refuse_options_of_sources(arguments, "artefacts")
     from keras_mp.migration import running
 
     return running.run(arguments)
-
-
-def _is_config(path: str) -> bool:
-    """Returns whether a path is to be read as JSON, so that nothing heavy need be loaded."""
-    if path == STDIN:
-        return True
-    try:
-        if Path(path).is_dir() or Path(f"{path}.index").exists():
-            return False
-        if not Path(path).is_file() or path.endswith(".json"):
-            return True
-        with Path(path).open("rb") as file:
-            start = file.read(64)
-    except (OSError, ValueError):
-        return True  # reading it says why not
-    return start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")

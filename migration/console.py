@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+from typing import TextIO
 
 
 def say(text: str) -> None:
@@ -11,9 +12,20 @@ def say(text: str) -> None:
     sys.stderr.write(_writable(f"keras-mp: {text}\n", sys.stderr.encoding))
 
 
-def put(text: str) -> None:
-    """Writes lines on stdout; what is not to be encoded, such as odd file names, is escaped."""
-    sys.stdout.write(_writable(text, sys.stdout.encoding))
+def put(text: str, to: TextIO | None = None) -> None:
+    """Writes lines, on stdout; what is not to be encoded, such as odd file names, is escaped."""
+    stream = sys.stdout if to is None else to
+    stream.write(_writable(text, stream.encoding))
+
+
+def put_bytes(data: bytes) -> None:
+    """Writes bytes on stdout, whatever its encoding is."""
+    sys.stdout.flush()
+    if (buffer := getattr(sys.stdout, "buffer", None)) is not None:
+        buffer.write(data)
+        buffer.flush()
+    else:
+        sys.stdout.write(data.decode("utf-8", "backslashreplace"))
 
 
 def dumped(value: object) -> str:

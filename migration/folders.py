@@ -41,7 +41,7 @@ def migrate(request: Request, jobs: int, step: Step = lambda _what, _more: None)
     folder = Path(request.path)
     out = None if request.out is None else Path(request.out)
     if out is not None:
-        _check(folder, out)
+        check(folder, out)
     found = walk(folder).found
     outcomes: dict[int, Outcome] = {}
     work: list[tuple[int, Request]] = []
@@ -70,7 +70,12 @@ def migrate(request: Request, jobs: int, step: Step = lambda _what, _more: None)
     return [outcomes[i] for i in sorted(outcomes)]
 
 
-def _check(folder: Path, out: Path) -> None:
+def check(folder: Path, out: Path) -> None:
+    """Refuses a folder for the outputs that is none, or is inside that of the inputs.
+
+    Raises:
+        Refused: It is so.
+    """
     if out.exists() and not out.is_dir():
         raise Refused(f"{out} is there, and no folder")
     inside, outside = out.resolve(), folder.resolve()
@@ -81,7 +86,11 @@ def _check(folder: Path, out: Path) -> None:
 def _request(request: Request, one: Found, out: Path | None) -> Request:
     target = None if out is None else str(out / one.out)
     model, optimizer = request.model, request.optimizer
-    if sources.holds_model(one.path, one.kind):
+    try:
+        holds_model = sources.holds_model(one.path, one.kind)
+    except Unreadable:
+        holds_model = False  # migrating it says why
+    if holds_model:
         # It has a config of its own; of a script, it may need the classes.
         optimizer = None
         file = None if model is None else building.split(model)[0]

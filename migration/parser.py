@@ -7,24 +7,29 @@ from pathlib import Path
 import keras_mp
 from keras_mp.compat.configs import parse_version
 from keras_mp.migration.configs import CONVERT
+from keras_mp.migration.kinds import KindOfPath
 from keras_mp.migration.reading import STDIN
 
+OF_SOURCES = ("write", "diff", "only", "skip", "unsafe")
 EXIT_STATUS = """\
 exit status:
   0  done, or nothing to do
-  1  --check: something would change
+  1  --check: something would change, or a person is needed
   2  something could not be read, converted or written
 """
 MIGRATE = """\
-Brings what TensorFlow 1.15 to 2.15 wrote to Keras 3, without TensorFlow. Without -o nothing is
-written: it prints what would be.
+Brings programs for TensorFlow 1.15 to 2.15, and what they wrote, to Keras 3, without TensorFlow.
+Without -o or --write nothing is written: it prints what would be.
 
+  source code       .py and .ipynb: what touches mixed precision is rewritten for keras_mp, and what
+                    a person must look at is listed
   a config (JSON)   rewritten: models (to_json), layers, optimizers with or without a loss scale,
                     dtype policies, losses, metrics, training configs
   an artefact       HDF5 files, SavedModels, .keras files and checkpoints become .keras files, which
                     are loaded again and compared bit for bit; needs jax, torch or tensorflow
-  a folder          every artefact in it, into the same place in the folder OUT; what was made
-                    before is skipped, so it may be interrupted and run again
+  a folder          its source code, but for what .gitignore names, then every artefact in it, into
+                    the same place in the folder OUT; what was made before is skipped, so it may be
+                    interrupted and run again
 """
 
 
@@ -45,15 +50,24 @@ def parser() -> argparse.ArgumentParser:
 def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     migrate = commands.add_parser(
         "migrate",
-        help="bring models, checkpoints, configs ... to Keras 3",
+        help="bring models, checkpoints, configs, programs ... to Keras 3",
         description=MIGRATE,
         epilog=EXIT_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = migrate.add_argument
-    add("paths", nargs="+", metavar="PATH", help="config, artefact or folder; - is JSON on stdin")
-    add("-o", dest="out", metavar="OUT", help="write there: JSON, a .keras file, or a folder")
-    add("--check", action="store_true", help="write nothing; exit with 1 if something would change")
+    add(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="source code, config, artefact or folder; - is JSON on stdin",
+    )
+    add("-o", dest="out", metavar="OUT", help="write there: a file of its kind, or a folder")
+    add(
+        "--check",
+        action="store_true",
+        help="write nothing; exit with 1 if something would change, or a person is needed",
+    )
     add("--json", action="store_true", help="print one report, for programs")
     add(
         "--as",
@@ -75,6 +89,13 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="of models: where Keras 3 predicts the same but trains otherwise (BatchNormalization "
         "of images, recurrent dropout), take the layers of keras_mp.compat.layers",
     )
+    add(
+        "--jobs",
+        type=_jobs,
+        metavar="N",
+        default=min(2, os.cpu_count() or 1),
+        help="in folders, how many at a time (default: %(default)s)",
+    )
     of_artefacts = migrate.add_argument_group("of artefacts")
     add = of_artefacts.add_argument
     add(
@@ -90,13 +111,13 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="for a checkpoint: config of its optimizer; else the model's own is taken",
     )
     add("--model-only", action="store_true", help="leave the optimizer out")
-    add(
-        "--jobs",
-        type=_jobs,
-        metavar="N",
-        default=min(2, os.cpu_count() or 1),
-        help="of a folder, how many at a time (default: %(default)s)",
-    )
+    add = migrate.add_argument_group("of source code").add_argument
+    add("--write", action="store_true", help="rewrite in place")
+    add("--diff", action="store_true", help="print a patch; the rest goes to stderr")
+    for option, what in (("--only", "apply no other rule"), ("--skip", "leave this rule out")):
+        several = f"{what}; also KMPnnn,KMPnnn, and given several times"
+        add(option, type=_rules, action="extend", metavar="KMPnnn", default=[], help=several)
+    add("--unsafe", action="store_true", help="rewrite, too, where it may be wrong")
     migrate.set_defaults(refuse=migrate.error)
 
 
@@ -123,6 +144,16 @@ def _tf_version(text: str) -> str:
     return text
 
 
+def _rules(text: str) -> list[str]:
+    from keras_mp.migration.rules import RULES
+
+    names = [name.strip().upper() for name in text.split(",")]
+    for name in names:
+        if name not in RULES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(RULES)}")
+    return names
+
+
 def _jobs(text: str) -> int:
     number = int(text)
     if not 1 <= number <= 64:
@@ -130,28 +161,56 @@ def _jobs(text: str) -> int:
     return number
 
 
-def refuse_combinations(arguments: argparse.Namespace) -> None:
-    """Ends as argparse does where options do not go together."""
+def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -> None:
+    """Ends as argparse does where options, or kinds of PATHs, do not go together."""
     paths: list[str] = arguments.paths
-    if len(paths) > 1 and not (arguments.json or arguments.check):
+    if "config" in kinds and len(kinds) > 1:
+        arguments.refuse("configs, and the others, are migrated one kind at a time")
+    if len(paths) > 1 and not _is_fit_for_several(arguments, kinds):
         arguments.refuse("several PATHs need --json or --check")
     if paths.count(STDIN) > 1:
         arguments.refuse("stdin (-) can be read once only")
+    if arguments.write and arguments.check:
+        arguments.refuse("--check writes nothing: leave out --write")
     if arguments.out is None:
         return
     if arguments.check:
         arguments.refuse("--check writes nothing: leave out -o")
+    if arguments.write:
+        arguments.refuse("--write is in place, and -o elsewhere: leave one of them out")
     if len(paths) > 1:
         arguments.refuse("-o takes one PATH")
     if _is_same_file(Path(arguments.out), Path(paths[0])):
         arguments.refuse(f"{arguments.out} is the input: write elsewhere")
 
 
-def refuse_options_of_artefacts(arguments: argparse.Namespace) -> None:
-    """Ends as argparse does where a config is given what only artefacts need."""
-    for name in ("model", "optimizer", "model_only"):
+def refuse_options_of_artefacts(arguments: argparse.Namespace, of: str) -> None:
+    """Ends as argparse does where something else is given what only artefacts need."""
+    names = ["model", "optimizer", "model_only"]
+    if of == "source code":
+        names += ["tf_version", "exact_training"]
+    for name in names:
         if getattr(arguments, name):
-            arguments.refuse(f"--{name.replace('_', '-')} is for artefacts, not for configs")
+            option = {"tf_version": "from"}.get(name, name.replace("_", "-"))
+            arguments.refuse(f"--{option} is for artefacts, not for {of}")
+
+
+def refuse_options_of_sources(arguments: argparse.Namespace, of: str) -> None:
+    """Ends as argparse does where there is no source code, and an option that is for it."""
+    for name in OF_SOURCES:
+        if getattr(arguments, name):
+            arguments.refuse(f"--{name} is for source code, not for {of}")
+
+
+def only_sources(arguments: argparse.Namespace) -> bool:
+    """Returns whether an option is given that artefacts do not have."""
+    return any(getattr(arguments, name) for name in OF_SOURCES)
+
+
+def _is_fit_for_several(arguments: argparse.Namespace, kinds: set[KindOfPath]) -> bool:
+    if arguments.json or arguments.check or only_sources(arguments):
+        return True
+    return kinds <= {"source", "folder"}
 
 
 def _is_same_file(a: Path, b: Path) -> bool:

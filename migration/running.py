@@ -1,4 +1,4 @@
-"""`keras-mp migrate` for artefacts and folders: does it, and prints what became of them."""
+"""`keras-mp migrate` for all but configs: does it, and prints what became of the artefacts."""
 
 import argparse
 import os
@@ -8,7 +8,11 @@ from pathlib import Path
 
 from keras_mp.migration import artefacts, folders, progress, sources
 from keras_mp.migration.artefacts import Outcome, Request
+from keras_mp.migration.code import command
+from keras_mp.migration.code.command import Done
 from keras_mp.migration.console import dumped, put, say, table
+from keras_mp.migration.kinds import is_source
+from keras_mp.migration.parser import only_sources
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import is_one_checkpoint, walk
 
@@ -16,15 +20,26 @@ _HEAD = ("in the file", "in Keras 3", "dtype", "shape", "sha256")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns the exit status."""
-    outcomes = [one for path in arguments.paths for one in _outcomes(path, arguments)]
-    if arguments.json:
-        put(dumped({"results": [outcome.row() for outcome in outcomes]}))
-    else:
-        _tell(outcomes, arguments)
-    if any(not outcome.ok for outcome in outcomes):
+    """Returns the exit status. Source code comes first."""
+    try:
+        done = command.run(arguments)
+    except (Refused, OSError) as error:
+        say(f"error: {error}")
         return 2
-    return int(arguments.check and any(o.status == "would convert" for o in outcomes))
+    rest = [path for path in arguments.paths if not is_source(path)]
+    look = _untouched if only_sources(arguments) else _outcomes
+    outcomes = [one for path in rest for one in look(path, arguments, done)]
+    if arguments.json:
+        rows = [*done.rows, *(outcome.row() for outcome in outcomes)]
+        put(dumped({"results": rows} | ({} if done.summary is None else {"summary": done.summary})))
+    elif outcomes:
+        if done.summary is not None and not arguments.check and look is _outcomes:
+            put("\n")
+        _tell(outcomes, arguments)
+    if done.failed or any(not outcome.ok for outcome in outcomes):
+        return 2
+    would = done.pending or any(o.status == "would convert" for o in outcomes)
+    return int(arguments.check and would)
 
 
 def _is_folder(path: Path) -> bool:
@@ -34,7 +49,20 @@ def _is_folder(path: Path) -> bool:
     return not is_one_checkpoint(path)
 
 
-def _outcomes(path: str, arguments: argparse.Namespace) -> list[Outcome]:
+def _untouched(path: str, arguments: argparse.Namespace, done: Done) -> list[Outcome]:
+    """Says how many artefacts are left alone; there must be source code in a folder."""
+    found = 1
+    if _is_folder(Path(path)):
+        if path not in done.folders:
+            return [Outcome(path, "refused", why="there is no source code in this folder")]
+        found = len(walk(Path(path)).found)
+    if found:
+        what = "an artefact is" if found == 1 else f"{found} artefacts are"
+        say(f"{path}: {what} left as before: these options are for source code, -o migrates both")
+    return []
+
+
+def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outcome]:
     request = Request(
         path=path,
         out=arguments.out,
@@ -45,8 +73,8 @@ def _outcomes(path: str, arguments: argparse.Namespace) -> list[Outcome]:
         exact_training=arguments.exact_training,
     )
     try:
-        if _is_folder(Path(path)):
-            return _of_folder(request, arguments)
+        if path in done.folders or _is_folder(Path(path)):
+            return _of_folder(request, arguments, has_sources=path in done.folders)
         total = _size(Path(path))
         with progress.shown(total, worth=total > progress.LARGE) as step:
             return [artefacts.migrate(request, step)]
@@ -56,10 +84,14 @@ def _outcomes(path: str, arguments: argparse.Namespace) -> list[Outcome]:
         return [Outcome(path, "failed", why=f"{error.filename}: {error.strerror}")]
 
 
-def _of_folder(request: Request, arguments: argparse.Namespace) -> list[Outcome]:
+def _of_folder(
+    request: Request, arguments: argparse.Namespace, *, has_sources: bool
+) -> list[Outcome]:
     found = walk(Path(request.path))
     if not found.found:
-        raise Refused("there is no artefact in this folder")
+        if has_sources:
+            return []
+        raise Refused("there is neither source code nor an artefact in this folder")
     with progress.shown(len(found.found), worth=True) as step:
         outcomes = folders.migrate(request, arguments.jobs, step)
     if not arguments.json:

@@ -46,6 +46,7 @@ def test_there_are_blocks():
         "from-tf-keras.md",
         "graph-rewrite.md",
         "keras-3-faults.md",
+        "migrate-sources.md",
     }
     assert len(BLOCKS) >= 8
 

@@ -259,7 +259,7 @@ def test_files_with_a_byte_order_mark(tmp_path: Path, capsys: Capture) -> None:
     ("path", "message"),
     [
         ("missing.json", "No such file or directory"),
-        (".", "there is no artefact in this folder"),
+        (".", "there is neither source code nor an artefact in this folder"),
         ("old.json/x", "Not a directory"),
         ("a\0b", "embedded null byte"),
     ],
@@ -281,7 +281,7 @@ def test_files_above_64_mib_are_not_read(tmp_path: Path, capsys: Capture) -> Non
 
 
 USAGE = {
-    "nothing": ([], "bring models, checkpoints, configs ... to Keras 3"),
+    "nothing": ([], "bring models, checkpoints, configs, programs ... to Keras 3"),
     "no path": (["migrate"], "the following arguments are required: PATH"),
     "unknown command": (["inspct", "x"], "invalid choice: 'inspct'"),
     "inspect nothing": (["inspect"], "the following arguments are required: ARTEFACT"),

@@ -1,0 +1,71 @@
+"""The functions that carry plans out: in place, or as copies in another folder."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from keras_mp.migration.code.findings import Failure, Plan
+from keras_mp.migration.publishing import Refused
+from keras_mp.migration.writing import write_atomically, write_new
+
+
+def write(plan: Plan) -> Failure | None:
+    """Writes a file in place, if it is to change; returns why not."""
+    if not plan.changes or plan.failure is not None:
+        return plan.failure
+    try:
+        if plan.path.read_bytes() != plan.before:
+            return Failure("changed while this was at work: run it again")
+        write_atomically(plan.path, plan.after)
+    except OSError as error:
+        return Failure(f"cannot be written: {error.strerror or error}")
+    return None
+
+
+def copy(plans: Sequence[Plan], source: Path, out: Path, links: Iterable[Path] = ()) -> None:
+    """Writes all files, rewritten or as they are, to the same places below another folder.
+
+    What is there and has the same bytes already stays, so that it can be interrupted and run again.
+
+    Args:
+        plans: For the files in `source`; or for `source`, if it is a file.
+        source: A file or a folder.
+        out: What becomes of it.
+        links: Symbolic links in the folder; those that lead to something in it are made, too.
+
+    Raises:
+        Refused: A file is there, and another; then nothing was written.
+        OSError: A file could not be read or written.
+    """
+    todo = []
+    for plan in plans:
+        target = out if plan.path == source else out / plan.path.relative_to(source)
+        if not os.path.lexists(target):
+            todo.append((plan, target))
+        elif not target.is_file() or target.read_bytes() != _bytes(plan):
+            why = "is there already, and not what would be written: name another place"
+            raise Refused(f"{target} {why}, or remove it")
+    for plan, target in todo:
+        if target != out:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write_new(target, _bytes(plan), like=plan.path, sync=plan.changes)
+        except FileExistsError:
+            raise Refused(f"{target} is there already: it came while this was at work") from None
+    for link, target in _links(links, source, out):
+        link.symlink_to(os.path.relpath(target, link.parent))
+
+
+def _bytes(plan: Plan) -> bytes:
+    return plan.after if plan.changes else plan.path.read_bytes()
+
+
+def _links(links: Iterable[Path], source: Path, out: Path) -> Iterator[tuple[Path, Path]]:
+    """Yields those to be made, and where they lead."""
+    inside = Path(os.path.realpath(source))
+    for link in links:
+        target, made = Path(os.path.realpath(link)), out / link.relative_to(source)
+        if target.is_relative_to(inside) and not os.path.lexists(made) and made.parent.is_dir():
+            target = out / target.relative_to(inside)
+            if target.exists():
+                yield made, target

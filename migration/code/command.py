@@ -1,0 +1,176 @@
+"""`keras-mp migrate` for source code: finds files, plans, writes where told to, and tells."""
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from keras_mp.migration import progress
+from keras_mp.migration.code.findings import Plan
+from keras_mp.migration.code.tree import find
+from keras_mp.migration.console import put, put_bytes, say, table
+from keras_mp.migration.folders import check
+from keras_mp.migration.kinds import is_source
+from keras_mp.migration.publishing import Refused
+
+
+@dataclass(slots=True)
+class Done:
+    """What became of the source code in the PATHs.
+
+    Attributes:
+        folders: Those in which there is some.
+        rows: Of the --json report.
+        summary: Of the same; None where there is no source code.
+        failed: Whether something could not be done.
+        pending: Whether something would change, or a person is needed.
+    """
+
+    folders: set[str] = field(default_factory=set)
+    rows: list[dict[str, object]] = field(default_factory=list)
+    summary: dict[str, object] | None = None
+    failed: bool = False
+    pending: bool = False
+
+
+@dataclass(slots=True)
+class _Input:
+    """The source files of a PATH, which is its name."""
+
+    name: str
+    path: Path
+    files: list[Path]
+    links: list[Path] = field(default_factory=list)
+    ignored: int = 0
+
+
+def run(arguments: argparse.Namespace) -> Done:
+    """Migrates what is source code in the PATHs: files by their names, and what is in folders.
+
+    Raises:
+        Refused: What it needs is not installed, or OUT is no place for it.
+        OSError: A folder cannot be read, or OUT cannot be written.
+    """
+    done = Done()
+    inputs = _inputs(arguments.paths)
+    if not inputs:
+        return done
+    _need()
+    done.folders = {one.name for one in inputs if one.path.is_dir()}
+    out = None if arguments.out is None else Path(arguments.out)
+    if out is not None:
+        _check(inputs[0].path, out)
+    from keras_mp.migration.code import applying
+    from keras_mp.migration.code.planning import Options, plans
+
+    options = Options(
+        only=frozenset(arguments.only) if arguments.only else None,
+        skip=frozenset(arguments.skip),
+        unsafe=arguments.unsafe,
+    )
+    files = _distinct(inputs)
+    with progress.shown(len(files), worth=len(files) > 1) as step:
+        planned = plans(files, options, arguments.jobs, step)
+    if arguments.write:
+        planned = [replace(plan, failure=applying.write(plan)) for plan in planned]
+    elif out is not None and (out_of := _copied(planned, inputs[0])):
+        applying.copy(out_of, inputs[0].path, out, inputs[0].links)
+    done.failed = any(plan.failure is not None for plan in planned)
+    done.pending = any(plan.changes or plan.needs_person for plan in planned)
+    _tell(planned, inputs, done, arguments)
+    return done
+
+
+def _inputs(paths: Sequence[str]) -> list[_Input]:
+    result = []
+    for name in paths:
+        path = Path(name)
+        if path.is_dir():
+            if (path / "saved_model.pb").is_file():
+                continue
+            found = find(path)
+            if found.files:
+                result.append(_Input(name, path, found.files, found.links, found.ignored))
+        elif is_source(name):
+            result.append(_Input(name, path, [path]))
+    return result
+
+
+def _need() -> None:
+    if importlib.util.find_spec("libcst") is None:
+        why = "source code is migrated with libcst, which is not installed"
+        raise Refused(f"{why}: pip install 'keras-mp[migrate]'")
+
+
+def _check(source: Path, out: Path) -> None:
+    if source.is_dir():
+        check(source, out)
+    elif os.path.lexists(out) and not out.is_file():
+        raise Refused(f"{out} is there already, and no file: name another")
+
+
+def _distinct(inputs: Iterable[_Input]) -> list[Path]:
+    """Returns each file once, whatever the PATHs that lead to it."""
+    files: dict[str, Path] = {}
+    for one in inputs:
+        for file in one.files:
+            # No file has a null byte in its name; reading it says so.
+            key = str(file) if "\0" in str(file) else os.path.realpath(file)
+            files.setdefault(key, file)
+    return list(files.values())
+
+
+def _copied(planned: Sequence[Plan], one: _Input) -> list[Plan]:
+    """Returns what goes to OUT: of a folder all that can be read, of a file what was rewritten."""
+    if one.path.is_dir():
+        return [plan for plan in planned if plan.failure is None or plan.before]
+    return [plan for plan in planned if plan.failure is None]
+
+
+def _tell(
+    planned: Sequence[Plan], inputs: Sequence[_Input], done: Done, arguments: argparse.Namespace
+) -> None:
+    from keras_mp.migration.code import output
+
+    written = arguments.write or arguments.out is not None
+    done.summary = {"schema": output.SCHEMA, **output.summary(planned)}
+    for plan in planned:
+        if plan.failure is not None and plan.failure.trace:
+            say(plan.failure.trace.rstrip())
+    if arguments.json:
+        out = None if arguments.out is None else Path(arguments.out)
+        for plan in planned:
+            if plan.changes or plan.findings or plan.failure is not None:
+                place = out and (out / plan.path.relative_to(inputs[0].path))
+                done.rows.append(output.row(plan, place, written=written, with_diff=arguments.diff))
+        return
+    for plan in planned:
+        if plan.failure is not None:
+            say(output.failure_line(plan.path, plan.failure))
+        elif arguments.check and plan.changes:
+            say(f"{plan.path}: would change")
+    if arguments.diff:
+        colour = output.coloured if output.wants_colour(sys.stdout) else bytes
+        for plan in planned:
+            put_bytes(colour(output.patch(plan)))
+    lines = output.person_lines(planned)
+    tables = [table(rows) for rows in output.tables(planned, written=written)]
+    text = "\n\n".join([*(["\n".join(lines)] if lines else []), *tables]) + "\n"
+    # Of --diff, stdout is the patch, and nothing else.
+    put(text, sys.stderr if arguments.diff else sys.stdout)
+    for one in inputs:
+        _tell_left(one, copied=arguments.out is not None)
+    changes = any(plan.changes for plan in planned)
+    if changes and not (written or arguments.diff or arguments.check):
+        say("nothing was written: --diff shows it, --write does it in place, -o OUT elsewhere")
+
+
+def _tell_left(one: _Input, *, copied: bool) -> None:
+    left = [f"{one.ignored} files or folders named by .gitignore"] if one.ignored else []
+    if one.links:
+        left.append(f"{len(one.links)} symbolic links{' to elsewhere' if copied else ''}")
+    if left:
+        say(f"{one.path}: left out: {', '.join(left)}")

@@ -1,0 +1,175 @@
+"""What is told of plans: patches, lines, tables, and rows for programs. Prints nothing itself."""
+
+import difflib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from keras_mp.migration.code.findings import KEPT, PERSON, REWRITTEN, Failure, Plan
+from keras_mp.migration.rules import RULES
+
+SCHEMA = 1
+_VERDICTS = (REWRITTEN, PERSON, KEPT)
+_COLOURS = (
+    (b"--- ", b"\x1b[1m"),
+    (b"+++ ", b"\x1b[1m"),
+    (b"@@", b"\x1b[36m"),
+    (b"+", b"\x1b[32m"),
+    (b"-", b"\x1b[31m"),
+)
+
+
+def patch(plan: Plan) -> bytes:
+    """Returns a unified diff that `git apply` and `patch -p1` take, in the bytes of the file."""
+    name = _name_in_patch(plan.path)
+    before, after = _lines(plan.before), _lines(plan.after)
+    lines = difflib.diff_bytes(
+        difflib.unified_diff, before, after, b"a/" + name, b"b/" + name, lineterm=b"\n"
+    )
+    ended = (
+        line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
+        for line in lines
+    )
+    return b"".join(ended)
+
+
+def coloured(diff: bytes) -> bytes:
+    """Returns a diff with the colours of a terminal."""
+    return b"".join(map(_coloured, _lines(diff)))
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Returns whether colours are welcome: on a terminal, unless NO_COLOR says no."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def person_lines(plans: Iterable[Plan]) -> list[str]:
+    """Returns a line for each place where somebody must look."""
+    return [
+        f"{plan.path}:{found.place}: {found.rule} {found.message}"
+        for plan in plans
+        for found in plan.findings
+        if found.verdict == PERSON
+    ]
+
+
+def failure_line(path: Path, failure: Failure) -> str:
+    """Returns why a file was left as it is."""
+    where = "" if failure.place is None else f"{failure.place}:"
+    return f"{path}:{where} error: {failure.message}"
+
+
+def status(plan: Plan, *, written: bool) -> str:
+    """Returns what became of a file, in the words of the --json report."""
+    if plan.failure is not None:
+        return "failed"
+    if plan.changes:
+        return "rewritten" if written else "would rewrite"
+    return "unchanged"
+
+
+def row(plan: Plan, out: Path | None, *, written: bool, with_diff: bool) -> dict[str, object]:
+    """Returns a file's part of the --json report."""
+    error = None
+    if plan.failure is not None:
+        place = plan.failure.place
+        error = {
+            "path": None,
+            "message": plan.failure.message,
+            "cell": place and place.cell,
+            "line": place and place.line,
+            "column": place and place.column,
+        }
+    return {
+        "path": str(plan.path),
+        "kind": "notebook" if plan.path.suffix == ".ipynb" else "python",
+        "status": status(plan, written=written),
+        "out": None if out is None or plan.failure is not None else str(out),
+        "needs_person": plan.needs_person,
+        "findings": [found.row() for found in plan.findings],
+        "diff": patch(plan).decode("utf-8", "backslashreplace") if with_diff else None,
+        "error": error,
+    }
+
+
+def summary(plans: Sequence[Plan]) -> dict[str, object]:
+    """Returns how many files and findings of which kind there are."""
+    return {
+        "files": dict.fromkeys(_FILES, 0) | Counter(map(_kind, plans)),
+        "rules": {
+            rule: {verdict: counts[verdict] for verdict in _VERDICTS}
+            for rule, counts in sorted(_by_rule(plans).items())
+        },
+    }
+
+
+def tables(plans: Sequence[Plan], *, written: bool) -> list[list[tuple[str, ...]]]:
+    """Returns the same, as the rows of two tables; the second only where something was found."""
+    counts = Counter(map(_kind, plans))
+    words = _FILES if written else _FILES | _WOULD
+    files = [("files", str(len(plans)))]
+    files += [(words[kind], str(counts[kind])) for kind in _FILES if counts[kind]]
+    rules = [
+        (rule, *(str(found[verdict]) for verdict in _VERDICTS), RULES.get(rule, ""))
+        for rule, found in sorted(_by_rule(plans).items())
+    ]
+    head = ("rule", "rewritten" if written else "to rewrite", "person", "kept", "what")
+    return [list[tuple[str, ...]](files), *([[head, *rules]] if rules else [])]
+
+
+_FILES = {
+    "rewritten": "rewritten",
+    "rewritten_in_part": "rewritten, and need a person",
+    "person": "need a person",
+    "untouched": "untouched",
+    "failed": "failed",
+}
+_WOULD = {
+    "rewritten": "would be rewritten",
+    "rewritten_in_part": "would be rewritten, and need a person",
+}
+
+
+def _kind(plan: Plan) -> str:
+    if plan.failure is not None:
+        return "failed"
+    if plan.changes:
+        return "rewritten_in_part" if plan.needs_person else "rewritten"
+    return "person" if plan.needs_person else "untouched"
+
+
+def _by_rule(plans: Iterable[Plan]) -> dict[str, Counter[str]]:
+    result: dict[str, Counter[str]] = {}
+    for plan in plans:
+        for found in plan.findings:
+            result.setdefault(found.rule, Counter())[found.verdict] += 1
+    return result
+
+
+def _name_in_patch(path: Path) -> bytes:
+    # Relative to here, if it is below: that is where a patch is applied.
+    try:
+        path = Path(os.path.abspath(path)).relative_to(Path.cwd())  # noqa: PTH100 - links stay
+    except ValueError:
+        path = path.absolute().relative_to(path.absolute().anchor)
+    name = os.fsencode(path.as_posix())
+    # Without it, patch takes the name to end at its first space.
+    return name + b"\t" if b" " in name else name
+
+
+def _lines(data: bytes) -> list[bytes]:
+    # Of a patch, only a line feed ends lines.
+    return [line for line in re.split(rb"(?<=\n)", data) if line]
+
+
+def _coloured(line: bytes) -> bytes:
+    for start, colour in _COLOURS:
+        if line.startswith(start):
+            body = line.rstrip(b"\r\n")
+            return colour + body + b"\x1b[0m" + line[len(body) :]
+    return line

@@ -1,0 +1,70 @@
+"""The source files in a folder, as git sees it: what `.gitignore` names is left out.
+
+Left out, too: hidden folders, virtual environments, `node_modules`, `__pycache__`. Symbolic links
+are not followed: where they lead is found under its own name, or belongs to somebody else.
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from keras_mp.migration.code.ignoring import Ignore, above, is_ignored, read
+
+SUFFIXES = (".py", ".ipynb")
+_NEVER = {"__pycache__", "node_modules", "site-packages"}
+
+
+@dataclass(slots=True)
+class Tree:
+    """What is in a folder.
+
+    Attributes:
+        files: The source files, in the order of their paths.
+        links: Symbolic links to source files or folders.
+        ignored: How many source files and folders `.gitignore` files name.
+    """
+
+    files: list[Path] = field(default_factory=list)
+    links: list[Path] = field(default_factory=list)
+    ignored: int = 0
+
+
+def find(folder: Path) -> Tree:
+    """Returns the source files in a folder and the folders in it.
+
+    The `.gitignore` files above the folder count, too, up to the root of its git repository, unless
+    they name the folder itself: who names it means it.
+
+    Raises:
+        OSError: A folder cannot be read.
+    """
+    result = Tree()
+    absolute = folder.resolve()
+    _walk(folder, absolute, above(absolute), result)
+    return result
+
+
+def _walk(folder: Path, absolute: Path, outer: list[Ignore], result: Tree) -> None:
+    with os.scandir(folder) as entries:
+        listed = sorted(entries, key=lambda entry: entry.name)
+    names = {entry.name for entry in listed}
+    # What a repository says ends where another begins.
+    ignores = outer if ".git" not in names else []
+    ignores = [*ignores, *(read(absolute) if ".gitignore" in names else [])]
+    for entry in listed:
+        path, name = folder / entry.name, entry.name
+        is_source = name.endswith(SUFFIXES)
+        if entry.is_symlink():
+            result.links += [path] if is_source or path.is_dir() else []
+        elif entry.is_dir():
+            if name.startswith(".") or name in _NEVER or (path / "pyvenv.cfg").exists():
+                continue
+            if is_ignored(ignores, str(absolute / name), is_folder=True):
+                result.ignored += 1
+            else:
+                _walk(path, absolute / name, ignores, result)
+        elif is_source and entry.is_file():
+            if is_ignored(ignores, str(absolute / name), is_folder=False):
+                result.ignored += 1
+            else:
+                result.files.append(path)

@@ -1,0 +1,50 @@
+"""What a PATH is taken for, by its name and its first bytes: nothing heavy need be loaded."""
+
+from pathlib import Path
+from typing import Literal
+
+from keras_mp.migration.reading import STDIN
+
+KindOfPath = Literal["config", "source", "folder", "artefact"]
+
+SOURCES = (".py", ".ipynb")
+
+
+def kind_of_path(path: str, said: str | None) -> KindOfPath:
+    """Returns what a PATH is; a folder may be an artefact, too.
+
+    Args:
+        path: As given; "-" is stdin.
+        said: What a config is of, where the user said that it is one.
+    """
+    if said is not None:
+        return "config"
+    if is_source(path):
+        return "source"
+    if _is_config(path):
+        return "config"
+    return "folder" if Path(path).is_dir() else "artefact"
+
+
+def is_source(path: str) -> bool:
+    """Returns whether a PATH is named as source code is, and no folder."""
+    try:
+        return path.endswith(SOURCES) and not Path(path).is_dir()
+    except ValueError:
+        return False  # a null byte: reading it says so
+
+
+def _is_config(path: str) -> bool:
+    """Returns whether a path is to be read as JSON, so that nothing heavy need be loaded."""
+    if path == STDIN:
+        return True
+    try:
+        if Path(path).is_dir() or Path(f"{path}.index").exists():
+            return False
+        if not Path(path).is_file() or path.endswith(".json"):
+            return True
+        with Path(path).open("rb") as file:
+            start = file.read(64)
+    except (OSError, ValueError):
+        return True  # reading it says why not
+    return start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
