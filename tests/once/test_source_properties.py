@@ -19,7 +19,7 @@ FILES = sorted(
     path
     for folder in (LIBRARY, LIBRARY / "email", LIBRARY / "json", LIBRARY / "unittest")
     for path in folder.glob("*.py")
-    if path.stat().st_size < 40_000
+    if path.stat().st_size < 15_000
 )
 HEAD = "import tensorflow as tf; from tensorflow.keras import mixed_precision as _kmp"
 SNIPPETS = {
@@ -66,11 +66,11 @@ def boundaries(path):
 
 
 def test_there_are_enough_of_them():
-    assert sum(source(path) is not None for path in FILES) > 100
+    assert sum(source(path) is not None for path in FILES) > 80
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(path=st.sampled_from(FILES))
 def test_without_the_names_nothing_changes(newline, path):
     text = source(path)
@@ -85,7 +85,7 @@ def test_without_the_names_nothing_changes(newline, path):
     assert [finding.verdict for finding in result.findings] == ["kept"]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), path=st.sampled_from(FILES), newline=st.sampled_from(["\n", "\r\n"]))
 def test_with_them_only_their_lines_change(data, path, newline):
     text = source(path)
