@@ -1,0 +1,107 @@
+"""Faults on some replicas: all skip the step, or none, and all end as one device would.
+
+Each engine trains in a process of its own (`tests/faults.py`), as its devices must exist before the
+framework starts.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.faults import CASES, GROWTH, STEPS
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+ENGINES = {
+    "tensorflow": [("mirrored", 2), ("mirrored", 3), ("mirrored", 4)],
+    "jax": [
+        ("data parallel", 2),
+        ("data parallel", 8),
+        ("model parallel", 4),
+        ("model parallel", 8),
+    ],
+    "torch": [],
+}[keras.backend.backend()]
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    """A function that returns what an engine ended with: "case/count_skipped_steps/what"."""
+    done = {}
+
+    def once(engine, replicas):
+        if (engine, replicas) not in done:
+            out = tmp_path_factory.mktemp("faults") / "found.npz"
+            found = subprocess.run(
+                [sys.executable, "-m", "tests.faults", engine, str(replicas), str(out)],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=250,
+                check=False,
+            )
+            assert found.returncode == 0, found.stderr[-3000:]
+            with np.load(out) as arrays:
+                done[engine, replicas] = dict(arrays)
+        return done[engine, replicas]
+
+    return once
+
+
+def by_hand(bad):
+    """The rule: what the loss scale and its counter are after all steps."""
+    scale, counter = 2.0**10, 0
+    for step in range(STEPS):
+        if step in bad:
+            scale, counter = max(scale / 2, 1.0), 0
+        elif counter + 1 == GROWTH:
+            scale, counter = scale * 2, 0
+        else:
+            counter += 1
+    return scale, counter
+
+
+def weights(found, start):
+    return {key: value for key, value in found.items() if key.startswith(f"{start}/weights/")}
+
+
+@pytest.mark.parametrize("count", [True, False], ids=["counted", "not counted"])
+@pytest.mark.parametrize("case", CASES)
+def test_one_device_follows_the_rule(train, case, count):
+    found, bad = train("single", 1), CASES[case][0]
+    assert (found[f"{case}/{count}/scale"], found[f"{case}/{count}/counter"]) == by_hand(bad)
+    steps = STEPS if count else STEPS - len(bad)
+    assert found[f"{case}/{count}/iterations"] == steps
+    if bad:  # plain SGD: its steps do not hang on the number of the step
+        for key, value in weights(found, f"{case}/{count}").items():
+            without = found[key.replace("/weights/", "/without/weights/")]
+            np.testing.assert_array_equal(value, without)
+
+
+@pytest.mark.skipif(not ENGINES, reason="Keras distributes on JAX and TensorFlow")
+@pytest.mark.parametrize(("engine", "replicas"), ENGINES or [("none", 0)])
+@pytest.mark.parametrize("count", [True, False], ids=["counted", "not counted"])
+@pytest.mark.parametrize("case", CASES)
+def test_replicas_end_as_one_device(train, engine, replicas, case, count):
+    one, many = train("single", 1), train(engine, replicas)
+    for what in ("scale", "counter", "iterations"):
+        assert many[f"{case}/{count}/{what}"] == one[f"{case}/{count}/{what}"]
+    copies = weights(many, f"{case}/{count}")
+    assert len(copies) >= 4
+    for key, value in copies.items():
+        first = f"{key.rpartition('/')[0]}/0"
+        np.testing.assert_array_equal(value, copies[first], err_msg="replicas differ")
+        np.testing.assert_allclose(value, one[first], rtol=0, atol=1e-6)
+        assert np.isfinite(value).all()
+
+
+@pytest.mark.skipif(not ENGINES, reason="Keras distributes on JAX and TensorFlow")
+@pytest.mark.parametrize(("engine", "replicas"), ENGINES or [("none", 0)])
+def test_every_replica_was_looked_at(train, engine, replicas):
+    found = train(engine, replicas)
+    copies = [key for key in weights(found, "no fault/True") if "/out/bias/" in key]
+    assert len(copies) == replicas

@@ -1,0 +1,175 @@
+"""The same training with faults planted at some steps, whatever runs it: a program of its own.
+
+python -m tests.faults ENGINE REPLICAS OUT.npz
+
+ENGINE is one of those of `ENGINES`; "single" is one device. Each case of `CASES` trains the same
+model from the same weights on the same rows, REPLICAS of them to a step at least, and writes to OUT
+what it ended with: weights of every replica, loss scale, counter, iterations.
+
+A fault is in the rows of one replica, as the engines cut a batch: replica r of n has the r-th n-th.
+"""
+
+import os
+import sys
+from contextlib import nullcontext
+
+STEPS, ROWS, GROWTH = 40, 24, 7  # ROWS a step: for 1, 2, 3, 4, 8 replicas
+FIRST, LAST, ALL = "first", "last", "all"
+
+# Name -> (steps with the fault, whose rows, what is in them).
+CASES = {
+    "no fault": ([], ALL, None),
+    "nan on the first replica": ([9, 25], FIRST, float("nan")),
+    "nan on the last replica": ([9, 25], LAST, float("nan")),
+    "nan on all": ([9, 25], ALL, float("nan")),
+    "overflow on the last replica": ([9, 25], LAST, 3e38),
+    "overflow on all": ([9, 25], ALL, 3e38),
+    "thirty in a row": (list(range(5, 35)), LAST, float("nan")),
+}
+ENGINES = ("single", "mirrored", "data parallel", "model parallel")
+
+
+def rows_of(replicas, whose):
+    """Returns the rows of a step that belong to a replica, the first, the last, or all."""
+    size = ROWS // replicas
+    return {FIRST: slice(0, size), LAST: slice(ROWS - size, ROWS), ALL: slice(0, ROWS)}[whose]
+
+
+def data_of(case, replicas):
+    """Returns x (STEPS * ROWS, 6) and y (STEPS * ROWS, 1), float32, with the faults of a case.
+
+    An overflow is of finite data: times the loss scale of that step, the gradient of 3e38 is inf.
+    """
+    import numpy as np
+
+    random = np.random.RandomState(0)
+    x = random.randn(STEPS, ROWS, 6).astype("float32")
+    y = np.tanh(x.sum(2, keepdims=True)).astype("float32")
+    steps, whose, value = CASES[case]
+    for step in steps:
+        (y if value == 3e38 else x)[step, rows_of(replicas, whose)] = value
+    return x.reshape(-1, 6), y.reshape(-1, 1)
+
+
+def without_faults(case, replicas):
+    """Returns the data without the steps that have a fault."""
+    import numpy as np
+
+    x, y = data_of(case, replicas)
+    left = [step for step in range(STEPS) if step not in CASES[case][0]]
+    keep = np.concatenate([np.arange(step * ROWS, (step + 1) * ROWS) for step in left])
+    return x[keep], y[keep]
+
+
+def main():
+    engine, replicas, out = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    if engine in ("data parallel", "model parallel"):
+        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={replicas}"
+    import numpy as np
+
+    found = {}
+    scope = _start(engine, replicas)
+    for count_skipped_steps in (True, False):
+        train = _trainer(scope, count_skipped_steps)
+        for case in CASES:
+            for name, value in train(*data_of(case, replicas)).items():
+                found[f"{case}/{count_skipped_steps}/{name}"] = value
+            if engine == "single" and CASES[case][0]:
+                for name, value in train(*without_faults(case, replicas)).items():
+                    found[f"{case}/{count_skipped_steps}/without/{name}"] = value
+    np.savez(out, **found)
+
+
+def _start(engine, replicas):
+    """Prepares the engine; returns a function that makes the context that a model is made in."""
+    import keras
+
+    match engine:
+        case "single":
+            return nullcontext
+        case "mirrored":
+            import tensorflow as tf
+
+            cpu = tf.config.list_physical_devices("CPU")[0]
+            devices = [tf.config.LogicalDeviceConfiguration()] * replicas
+            tf.config.set_logical_device_configuration(cpu, devices)
+            strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+            return strategy.scope
+        case "data parallel":
+            keras.distribution.set_distribution(keras.distribution.DataParallel())
+            return nullcontext
+        case "model parallel":
+            shape = (replicas // 2, 2)
+            mesh = keras.distribution.DeviceMesh(shape, ["batch", "model"])
+            layout = keras.distribution.LayoutMap(mesh)
+            layout["hidden/kernel"], layout["hidden/bias"] = (None, "model"), ("model",)
+            parallel = keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
+            keras.distribution.set_distribution(parallel)
+            return nullcontext
+    raise SystemExit(f"ENGINE is one of {ENGINES}, not {engine!r}")
+
+
+def _trainer(scope, count_skipped_steps):
+    """Returns a function that trains, always from the same start, and tells what came of it."""
+    import keras
+    import numpy as np
+
+    import keras_mp
+
+    keras.utils.set_random_seed(0)
+    with scope():
+        model = keras.Sequential(
+            [
+                keras.Input((6,)),
+                keras.layers.Dense(8, activation="tanh", name="hidden"),
+                keras.layers.Dense(1, name="out"),
+            ]
+        )
+        optimizer = keras_mp.LossScaleOptimizer(
+            keras.optimizers.SGD(0.05, momentum=0.9),
+            initial_scale=2.0**10,
+            dynamic_growth_steps=GROWTH,
+            count_skipped_steps=count_skipped_steps,
+        )
+        model.compile(optimizer, keras.losses.MeanSquaredError())
+        optimizer.build(model.trainable_variables)
+    variables = [*model.variables, *optimizer.variables]
+    start = [keras.ops.convert_to_numpy(v).copy() for v in variables]
+
+    def train(x, y):
+        for variable, value in zip(variables, start, strict=True):
+            variable.assign(value)
+        model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
+        found = {
+            "scale": np.float32(optimizer.loss_scale),
+            "counter": np.int32(keras.ops.convert_to_numpy(optimizer.step_counter)),
+            "iterations": np.int32(keras.ops.convert_to_numpy(optimizer.iterations)),
+        }
+        for variable in model.variables:
+            for i, copy in enumerate(_copies(variable)):
+                found[f"weights/{variable.path}/{i}"] = copy
+        return found
+
+    return train
+
+
+def _copies(variable):
+    """Returns what each device holds of a variable: the shards of one that is cut count as one."""
+    import keras
+    import numpy as np
+
+    value = variable.value
+    match keras.backend.backend():
+        case "tensorflow":
+            import tensorflow as tf
+
+            if isinstance(value, tf.distribute.DistributedValues):
+                return [one.numpy() for one in value.values]
+        case "jax":
+            if value.sharding.is_fully_replicated:
+                return [np.array(shard.data) for shard in value.addressable_shards]
+    return [np.array(keras.ops.convert_to_numpy(value))]
+
+
+if __name__ == "__main__":
+    main()
