@@ -68,7 +68,7 @@ def main():
     import numpy as np
 
     found = {}
-    scope = _start(engine, replicas)
+    scope = start(engine, replicas)
     for count_skipped_steps in (True, False):
         train = _trainer(scope, count_skipped_steps)
         for case in CASES:
@@ -80,7 +80,7 @@ def main():
     np.savez(out, **found)
 
 
-def _start(engine, replicas):
+def start(engine, replicas):
     """Prepares the engine; returns a function that makes the context that a model is made in."""
     import keras
 
@@ -102,7 +102,7 @@ def _start(engine, replicas):
             shape = (replicas // 2, 2)
             mesh = keras.distribution.DeviceMesh(shape, ["batch", "model"])
             layout = keras.distribution.LayoutMap(mesh)
-            layout["hidden/kernel"], layout["hidden/bias"] = (None, "model"), ("model",)
+            layout[".*hidden/kernel"], layout[".*hidden/bias"] = (None, "model"), ("model",)
             parallel = keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
             keras.distribution.set_distribution(parallel)
             return nullcontext
@@ -145,12 +145,19 @@ def _trainer(scope, count_skipped_steps):
             "counter": np.int32(keras.ops.convert_to_numpy(optimizer.step_counter)),
             "iterations": np.int32(keras.ops.convert_to_numpy(optimizer.iterations)),
         }
+        found["cut"] = np.int32(sum(_is_cut(variable) for variable in model.variables))
         for variable in model.variables:
             for i, copy in enumerate(_copies(variable)):
                 found[f"weights/{variable.path}/{i}"] = copy
         return found
 
     return train
+
+
+def _is_cut(variable):
+    """Returns whether devices hold different parts of a variable."""
+    sharding = getattr(variable.value, "sharding", None)
+    return sharding is not None and not sharding.is_fully_replicated
 
 
 def _copies(variable):
