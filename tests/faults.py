@@ -26,7 +26,7 @@ CASES = {
     "overflow on all": ([9, 25], ALL, 3e38),
     "thirty in a row": (list(range(5, 35)), LAST, float("nan")),
 }
-ENGINES = ("single", "mirrored", "data parallel", "model parallel")
+ENGINES = ("single", "mirrored", "data parallel", "model parallel", "ddp")
 
 
 def rows_of(replicas, whose):
@@ -65,19 +65,65 @@ def main():
     engine, replicas, out = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     if engine in ("data parallel", "model parallel"):
         os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={replicas}"
+    if engine == "ddp":
+        import torch
+
+        torch.multiprocessing.spawn(_of_process, (replicas, out), nprocs=replicas)
+    else:
+        _all_cases(engine, replicas, out, start(engine, replicas), _fit, lambda found: found)
+
+
+def _all_cases(engine, replicas, out, scope, fit, gathered):
+    """Trains every case, and writes what came of them."""
     import numpy as np
 
     found = {}
-    scope = start(engine, replicas)
     for count_skipped_steps in (True, False):
-        train = _trainer(scope, count_skipped_steps)
+        train = _trainer(scope, count_skipped_steps, fit)
         for case in CASES:
             for name, value in train(*data_of(case, replicas)).items():
                 found[f"{case}/{count_skipped_steps}/{name}"] = value
             if engine == "single" and CASES[case][0]:
                 for name, value in train(*without_faults(case, replicas)).items():
                     found[f"{case}/{count_skipped_steps}/without/{name}"] = value
-    np.savez(out, **found)
+    if (found := gathered(found)) is not None:
+        np.savez(out, **found)
+
+
+def _of_process(rank, replicas, out):
+    """One process of torch's DistributedDataParallel, with a loop of its own."""
+    import torch
+    from torch import distributed
+
+    store = f"file://{out}.store"
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=replicas)
+
+    def fit(model, optimizer, x, y):
+        parallel = torch.nn.parallel.DistributedDataParallel(model)
+        size = ROWS // replicas
+        for begin in range(rank * size, len(x), ROWS):
+            here = slice(begin, begin + size)
+            parallel.zero_grad()
+            errors = parallel(torch.from_numpy(x[here])) - torch.from_numpy(y[here])
+            optimizer.scale_loss((errors**2).mean()).backward()
+            with torch.no_grad():
+                variables = model.trainable_variables
+                optimizer.apply([v.value.grad for v in variables], variables)
+
+    def gathered(found):
+        everybodys = [None] * replicas
+        distributed.all_gather_object(everybodys, found)
+        for i, theirs in enumerate(everybodys):
+            for key, value in theirs.items():
+                name, _, copy = key.rpartition("/")
+                if "/weights/" in key and copy == "0":
+                    found[f"{name}/{i}"] = value
+                else:
+                    assert value == found[key], f"process {i} ends with another {key}"
+        return found if rank == 0 else None
+
+    _all_cases("ddp", replicas, out, nullcontext, fit, gathered)
+    distributed.destroy_process_group()
 
 
 def start(engine, replicas):
@@ -109,7 +155,11 @@ def start(engine, replicas):
     raise SystemExit(f"ENGINE is one of {ENGINES}, not {engine!r}")
 
 
-def _trainer(scope, count_skipped_steps):
+def _fit(model, optimizer, x, y):
+    model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
+
+
+def _trainer(scope, count_skipped_steps, fit):
     """Returns a function that trains, always from the same start, and tells what came of it."""
     import keras
     import numpy as np
@@ -139,9 +189,9 @@ def _trainer(scope, count_skipped_steps):
     def train(x, y):
         for variable, value in zip(variables, start, strict=True):
             variable.assign(value)
-        model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
+        fit(model, optimizer, x, y)
         found = {
-            "scale": np.float32(optimizer.loss_scale),
+            "scale": np.float32(keras.ops.convert_to_numpy(optimizer.loss_scale)),
             "counter": np.int32(keras.ops.convert_to_numpy(optimizer.step_counter)),
             "iterations": np.int32(keras.ops.convert_to_numpy(optimizer.iterations)),
         }

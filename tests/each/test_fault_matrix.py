@@ -24,7 +24,7 @@ ENGINES = {
         ("model parallel", 4),
         ("model parallel", 8),
     ],
-    "torch": [],
+    "torch": [("ddp", 2), ("ddp", 4)],
 }[keras.backend.backend()]
 
 
@@ -82,8 +82,7 @@ def test_one_device_follows_the_rule(train, case, count):
             np.testing.assert_array_equal(value, without)
 
 
-@pytest.mark.skipif(not ENGINES, reason="Keras distributes on JAX and TensorFlow")
-@pytest.mark.parametrize(("engine", "replicas"), ENGINES or [("none", 0)])
+@pytest.mark.parametrize(("engine", "replicas"), ENGINES)
 @pytest.mark.parametrize("count", [True, False], ids=["counted", "not counted"])
 @pytest.mark.parametrize("case", CASES)
 def test_replicas_end_as_one_device(train, engine, replicas, case, count):
@@ -99,8 +98,7 @@ def test_replicas_end_as_one_device(train, engine, replicas, case, count):
         assert np.isfinite(value).all()
 
 
-@pytest.mark.skipif(not ENGINES, reason="Keras distributes on JAX and TensorFlow")
-@pytest.mark.parametrize(("engine", "replicas"), ENGINES or [("none", 0)])
+@pytest.mark.parametrize(("engine", "replicas"), ENGINES)
 def test_every_replica_was_looked_at(train, engine, replicas):
     found = train(engine, replicas)
     copies = [key for key in weights(found, "no fault/True") if "/out/bias/" in key]
