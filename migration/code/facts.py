@@ -1,5 +1,6 @@
 """What is known of a whole program: which names hold wrapped optimizers, what is read of them."""
 
+import re
 from collections import defaultdict
 
 import libcst as cst
@@ -13,7 +14,10 @@ _WRAPPERS = (
 )
 # What optimizers of Keras 2 had, and those of Keras 3 have not.
 _OF_KERAS_2 = ("get_slot", "get_slot_names", "add_slot")
-_OF_KERAS_2_IF_WRAPPED = ("variables", "weights")
+_POLICY = re.compile(r"pol(icy)?\w*(\([^()]*\))?$", re.IGNORECASE)
+_OTHER_TRAINING = re.compile(
+    r"GradientTape|compute_gradients|EstimatorSpec|Estimator|minimize|\w*Session|train_step"
+)
 
 
 class Facts:
@@ -25,76 +29,100 @@ class Facts:
     Attributes:
         methods: Function -> name -> calls, of the methods that scale losses and unscale gradients.
         is_concerned: Whether the program has any of the old names.
+        policies_have_scales: Whether a loss scale is read of what is called a policy.
+        compiles: Whether `compile` is called of something, and nothing trains otherwise.
     """
 
     def __init__(self, program: Program) -> None:
         self._program = program
         found = _Uses(program)
         program.module.visit(found)
-        self._assigned = found.assigned
-        self._read = found.read
-        self._called = found.called
-        self._wrapped = found.wrapped
-        self._by_compat: set[tuple[int, str]] = set()
-        self._calls_of_compat: set[cst.CSTNode] = set()
+        self._uses = found
+        self._of_compat: set[cst.CSTNode] = set()
         self.methods = found.methods
         self.is_concerned = False
+        self.policies_have_scales = found.policies_have_scales
+        self.compiles = "compile" in found.called and not found.trains_otherwise
 
     def is_wrapped(self, node: cst.CSTNode) -> bool:
-        """Returns whether a node is a name that is given a wrapped optimizer somewhere."""
+        """Returns whether it is a wrapped optimizer: a call that makes one, or a name of one."""
         if isinstance(node, cst.Call):
             return _wraps(self._program, node)
-        return chain(node) is not None and self._key(node) in self._wrapped
+        if chain(node) is None:
+            return False
+        place = self.key(node)
+        around = [node, *self._program.above(node)]
+        if any(block in around for block in self._uses.narrowed[place]):
+            return True
+        values = self._uses.values[place]
+        wrapping = [i for i, value in enumerate(values) if _wraps(self._program, value)]
+        # An optimizer is made, then wrapped; what comes after that may be anything.
+        return bool(wrapping) and wrapping[-1] == len(values) - 1
 
     def note_compat(self, call: cst.Call) -> None:
         """Notes that a call makes an optimizer of keras_mp.compat, with the attributes of then."""
-        self._calls_of_compat.add(call)
-        target = self.assigned_to(call)
-        if target is not None:
-            self._by_compat.add(target)
+        self._of_compat.add(call)
 
     def is_of_compat(self, node: cst.CSTNode) -> bool:
-        """Returns whether a name is given an optimizer of keras_mp.compat somewhere."""
+        """Returns whether all that makes a wrapped optimizer is keras_mp.compat's."""
+        return bool(self._makers(node)) and self._makers(node) <= self._of_compat
+
+    def is_partly_of_compat(self, node: cst.CSTNode) -> bool:
+        """Returns whether a name may be an optimizer of keras_mp.compat, or another wrapped one."""
+        return not self.is_of_compat(node) and bool(self._makers(node) & self._of_compat)
+
+    def _makers(self, node: cst.CSTNode) -> set[cst.CSTNode]:
         if isinstance(node, cst.Call):
-            return node in self._calls_of_compat
-        return chain(node) is not None and self._key(node) in self._by_compat
+            return {node}
+        if chain(node) is None:
+            return set()
+        return {one for one in self._uses.values[self.key(node)] if _wraps(self._program, one)}
 
     def needs_keras_2(self) -> bool:
-        """Returns whether wrapped optimizers are used with methods that only Keras 2 had."""
-        texts = {text for _, text in self._wrapped}
-        return any(name in self._called for name in _OF_KERAS_2) or any(
-            (text, name) in self._called_of for name in _OF_KERAS_2_IF_WRAPPED for text in texts
+        """Returns whether wrapped optimizers are used with what only those of Keras 2 had."""
+        used = self._uses
+        if any(name in used.called for name in _OF_KERAS_2):
+            return True
+        wrapped = [place for place, values in used.values.items() if self._wraps_any(values)]
+        return any(
+            "weights" in used.read[place] or (place[1], "variables") in used.called["variables"]
+            for place in wrapped
         )
 
-    @property
-    def _called_of(self) -> set[tuple[str, str]]:
-        return {one for each in self._called.values() for one in each}
+    def _wraps_any(self, values: list[cst.CSTNode]) -> bool:
+        return any(_wraps(self._program, value) for value in values)
 
-    def assigned_to(self, node: cst.CSTNode) -> tuple[int, str] | None:
+    def assigned_to(self, node: cst.CSTNode) -> tuple[object, str] | None:
         """Returns what a value is assigned to, if it is one name."""
-        return self._assigned.get(node)
+        return self._uses.assigned.get(node)
 
-    def reads(self, target: tuple[int, str], name: str) -> bool:
+    def reads(self, target: tuple[object, str], name: str) -> bool:
         """Returns whether an attribute is read of a name anywhere in its scope."""
-        return name in self._read[target]
+        return name in self._uses.read[target]
 
-    def _key(self, node: cst.CSTNode) -> tuple[int, str]:
+    def is_called(self, target: tuple[object, str]) -> bool:
+        """Returns whether a name is called anywhere in its scope."""
+        return target in self._uses.names_called
+
+    def key(self, node: cst.CSTNode) -> tuple[object, str]:
+        """Returns what tells a name apart from those of other scopes."""
         return key(self._program, node)
 
 
-def key(program: Program, node: cst.CSTNode) -> tuple[int, str]:
-    """Returns what tells a name apart from those of other scopes: self.x belongs to the module."""
+def key(program: Program, node: cst.CSTNode) -> tuple[object, str]:
+    """Returns what tells a name apart from those of other scopes: self.x belongs to its class."""
     names = chain(node) or []
     text = ".".join(name.value for name in names)
     if len(names) > 1:
-        return 0, text
+        classes = [up for up in program.above(node) if isinstance(up, cst.ClassDef)]
+        return (classes[0] if classes and names[0].value in ("self", "cls") else None), text
     scope = program.scope(node)
     while scope is not None and text not in getattr(scope, "_assignments", {text: 0}):
         outer = scope.parent
         if outer is scope:
             break
         scope = outer
-    return id(scope), text
+    return scope, text
 
 
 def _wraps(program: Program, node: cst.CSTNode) -> bool:
@@ -106,12 +134,17 @@ def _wraps(program: Program, node: cst.CSTNode) -> bool:
 class _Uses(cst.CSTVisitor):
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.assigned: dict[cst.CSTNode, tuple[int, str]] = {}
-        self.read: dict[tuple[int, str], set[str]] = defaultdict(set)
+        self.assigned: dict[cst.CSTNode, tuple[object, str]] = {}
+        self.values: dict[tuple[object, str], list[cst.CSTNode]] = defaultdict(list)
+        self.read: dict[tuple[object, str], set[str]] = defaultdict(set)
         self.called: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        self.wrapped: set[tuple[int, str]] = set()
-        # function -> names of methods of scaled losses -> calls
+        self.names_called: set[tuple[object, str]] = set()
+        # What is asked, in an `if`, to be a wrapped optimizer -> the blocks where it is one.
+        self.narrowed: dict[tuple[object, str], list[cst.CSTNode]] = defaultdict(list)
+        # Function -> names of methods of scaled losses -> calls.
         self.methods: dict[cst.CSTNode, dict[str, list[cst.Call]]] = {}
+        self.policies_have_scales = False
+        self.trains_otherwise = False
 
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
@@ -133,20 +166,41 @@ class _Uses(cst.CSTVisitor):
         if chain(target) is None:
             return
         place = key(self.program, target)
-        self.assigned[value] = place
         if isinstance(value, cst.IfExp):
-            self._assign(target, value.body)
-            self._assign(target, value.orelse)
-        elif _wraps(self.program, value):
-            self.wrapped.add(place)
+            branches = [value.orelse, value.body]
+            wrapping = [one for one in branches if _wraps(self.program, one)]
+            for branch in [*(one for one in branches if one not in wrapping), *wrapping]:
+                self._assign(target, branch)
+            return
+        self.assigned[value] = place
+        self.values[place].append(value)
+
+    def visit_If(self, node: cst.If) -> None:
+        self._narrow_by(node.test, node.body)
+
+    def visit_IfExp(self, node: cst.IfExp) -> None:
+        self._narrow_by(node.test, node.body)
+
+    def _narrow_by(self, test: cst.CSTNode, block: cst.CSTNode) -> None:
+        tests = [test]
+        while tests:
+            test = tests.pop()
+            if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+                tests += [test.left, test.right]
+            elif isinstance(test, cst.Call):
+                self._narrow(test, block)
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
+        name = node.attr.value
         if chain(node.value) is not None:
-            self.read[key(self.program, node.value)].add(node.attr.value)
+            self.read[key(self.program, node.value)].add(name)
+        if name == "loss_scale":
+            self.policies_have_scales |= bool(_POLICY.search(self.program.source(node.value)))
+        self.trains_otherwise |= bool(_OTHER_TRAINING.fullmatch(name))
 
     def visit_Call(self, node: cst.Call) -> None:
-        if isinstance(node.func, cst.Name) and node.func.value == "isinstance":
-            self._narrow(node)
+        if chain(node.func) is not None:
+            self.names_called.add(key(self.program, node.func))
         if not isinstance(node.func, cst.Attribute):
             return
         name = node.func.attr.value
@@ -155,13 +209,11 @@ class _Uses(cst.CSTVisitor):
             calls = self.methods.setdefault(self.program.function(node), {})
             calls.setdefault(name, []).append(node)
 
-    def _narrow(self, call: cst.Call) -> None:
+    def _narrow(self, call: cst.Call, block: cst.CSTNode) -> None:
+        if not isinstance(call.func, cst.Name) or call.func.value != "isinstance":
+            return
         if len(call.args) != 2 or chain(call.args[0].value) is None:
             return
-        classes = [call.args[1].value]
-        if isinstance(classes[0], cst.Tuple):
-            classes = [element.value for element in classes[0].elements]
-        for one in classes:
-            old = self.program.old(one)
-            if old is not None and old.name in _WRAPPERS:
-                self.wrapped.add(key(self.program, call.args[0].value))
+        old = self.program.old(call.args[1].value)
+        if old is not None and old.name in _WRAPPERS:
+            self.narrowed[key(self.program, call.args[0].value)].append(block)

@@ -20,9 +20,14 @@ def import_of_ours(program: Program, edits: Sequence[Edit]) -> list[Edit]:
         program: The program.
         edits: What else is changed.
     """
-    if any(_binds(line) for line in program.module.body):
+    used = min((edit.start for edit in edits if _NAME in edit.text), default=len(program.text))
+    if any(_binds(line) and program.span(line)[0] < used for line in program.module.body):
         return []
     first = next((line for line in program.module.body if _imports_old(line)), None)
+    if isinstance(first, cst.SimpleStatementLine) and _is_header(first.body[0]):
+        within = next(one for one in first.body if _imports_old(one))
+        at = program.span(within)[0]
+        return [Edit(at, at, f"{_LINE}; ")]
     if first is not None:
         return [_at(program, program.where(first)[0])]
     functions = _Functions()
@@ -113,22 +118,22 @@ def _root(name: cst.CSTNode) -> str:
     return (cst.helpers.get_full_name_for_node(name) or "").split(".")[0]
 
 
+def _is_header(statement: cst.CSTNode) -> bool:
+    """Returns whether nothing may stand before it: a docstring, an import of __future__."""
+    if isinstance(statement, cst.Expr):
+        return isinstance(statement.value, (cst.SimpleString, cst.ConcatenatedString))
+    return (
+        isinstance(statement, cst.ImportFrom)
+        and statement.module is not None
+        and _root(statement.module) == "__future__"
+    )
+
+
 def _below_header(program: Program) -> int:
     """Returns the first line behind docstring and __future__ imports."""
     last = 0
-    for i, line in enumerate(program.module.body):
-        first = line.body[0] if isinstance(line, cst.SimpleStatementLine) else None
-        is_docstring = (
-            i == 0
-            and isinstance(first, cst.Expr)
-            and isinstance(first.value, (cst.SimpleString, cst.ConcatenatedString))
-        )
-        is_future = (
-            isinstance(first, cst.ImportFrom)
-            and first.module is not None
-            and _root(first.module) == "__future__"
-        )
-        if not (is_docstring or is_future):
+    for line in program.module.body:
+        if not isinstance(line, cst.SimpleStatementLine) or not _is_header(line.body[0]):
             return last + 1 if last else program.where(line)[0]
         last = program.lines_of(line)[-1]
     return last + 1

@@ -91,6 +91,11 @@ class Old:
         module = MODULES.get(self.space, MODULES[STABLE])
         return module if self.name is None else f"{module}.{self.name}"
 
+    @property
+    def now(self) -> str:
+        """Returns in words what it is here."""
+        return f"{self} is {self.compat} here" if self.known else f"{self} has no counterpart"
+
     def __str__(self) -> str:
         return self.space if self.name is None else f"{self.space}.{self.name}"
 

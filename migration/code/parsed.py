@@ -82,10 +82,14 @@ class Program:
             raise Unparsable(1, 1, _first(str(error))) from None
         wrapper = MetadataWrapper(parsed, unsafe_skip_copy=True)
         self.module = wrapper.module
+        # Where libcst does not give the text back, its positions are those of another text.
+        self.has_positions = wrapper.module.code.rstrip("\r\n") == text.rstrip("\r\n")
         try:
             found = wrapper.resolve_many([PositionProvider, ScopeProvider, ParentNodeProvider])
         except RecursionError:
             raise Unparsable(1, 1, "it is nested too deeply") from None
+        except NotImplementedError as error:
+            raise Unparsable(1, 1, f"its names cannot be resolved: {_first(str(error))}") from None
         self._positions: Any = found[PositionProvider]
         self._scopes: Any = found[ScopeProvider]
         self._parents: Any = found[ParentNodeProvider]
@@ -145,11 +149,16 @@ class Program:
         """Returns whether a node is where the program asks what there is: by version or import."""
         inner = node
         for outer in self.above(node):
-            if isinstance(outer, (cst.If, cst.IfExp)) and self._asks(outer.test):
+            if isinstance(outer, (cst.If, cst.IfExp, cst.While)) and self._asks(outer.test):
+                return True
+            if isinstance(outer, cst.BooleanOperation) and self._asks(outer.left):
+                return True
+            if isinstance(outer, cst.Match) and self._asks(outer.subject):
                 return True
             if isinstance(outer, cst.Try) and inner is not outer.finalbody:
                 handlers = [h.type for h in outer.handlers if h.type is not None]
                 caught = any(name in self.source(h) for h in handlers for name in _IMPORT_ERRORS)
+                caught |= self._only_imports(outer)
                 if caught and not self._asks_for_tensorflow(outer):
                     return True
             if isinstance(outer, cst.With) and any(
@@ -164,6 +173,19 @@ class Program:
         body = self.source(tried.body)
         others = "".join(self.source(handler.body) for handler in tried.handlers)
         return bool(_PLAIN_IMPORT.search(body)) and "precision" not in others
+
+    def _only_imports(self, tried: cst.Try) -> bool:
+        """Returns whether a `try` that catches anything holds imports and nothing else."""
+        anything = any(
+            handler.type is None or "Exception" in self.source(handler.type)
+            for handler in tried.handlers
+        )
+        body = tried.body.body
+        return anything and all(
+            isinstance(line, cst.SimpleStatementLine)
+            and all(isinstance(one, (cst.Import, cst.ImportFrom)) for one in line.body)
+            for line in body
+        )
 
     def _asks(self, test: cst.CSTNode) -> bool:
         source = self.source(test)
@@ -197,6 +219,18 @@ class Program:
             return None
         name = old(found.full)
         return name if name is not None and name.length == found.full.count(".") + 1 else None
+
+    def is_bound(self, node: cst.CSTNode) -> bool:
+        """Returns whether a name or an attribute is assigned or deleted where it stands."""
+        parent = self.parent(node)
+        if isinstance(parent, cst.Element):
+            outer = self.parent(parent)
+            return outer is not None and self.is_bound(outer)
+        if isinstance(parent, (cst.AssignTarget, cst.Del, cst.AsName)):
+            return True
+        return isinstance(parent, (cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor)) and (
+            parent.target is node
+        )
 
     def is_unbound(self, node: cst.Name) -> bool:
         """Returns whether nothing in the program gives a name a meaning."""
@@ -257,12 +291,15 @@ class Program:
             return []
         of = self.parent(target)
         statement = self.parent(of) if of is not None else None
-        if not isinstance(of, cst.AssignTarget) or not isinstance(statement, cst.Assign):
+        if isinstance(of, cst.AnnAssign) and of.target is target and of.value is not None:
+            statement = of
+        elif not isinstance(of, cst.AssignTarget) or not isinstance(statement, cst.Assign):
             return []
-        values, guarded = [statement.value], self.is_guarded(target)
-        if isinstance(statement.value, cst.IfExp):
-            guarded |= self._asks(statement.value.test)
-            values = [statement.value.body, statement.value.orelse]
+        value, guarded = statement.value, self.is_guarded(target)
+        values = [value] if value is not None else []
+        if isinstance(value, cst.IfExp):
+            guarded |= self._asks(value.test)
+            values = [value.body, value.orelse]
         found = [one for value in values if (one := self._meaning(value, depth + 1))]
         return [Meaning(one.full, one.guarded or guarded, one.several) for one in found]
 
@@ -324,12 +361,15 @@ def number(node: cst.CSTNode) -> float | None:
     (32768.0, None)
     """
     if isinstance(node, (cst.Integer, cst.Float)):
-        return float(node.evaluated_value)
+        try:
+            return float(node.evaluated_value)
+        except (OverflowError, ValueError, SyntaxError):
+            return None
     if isinstance(node, cst.BinaryOperation):
         left, right = number(node.left), number(node.right)
         if left is None or right is None:
             return None
-        if isinstance(node.operator, cst.Power) and abs(right) < 200 and left:
+        if isinstance(node.operator, cst.Power) and abs(right) <= 128 and 0 < left <= 100:
             return float(left**right)
         if isinstance(node.operator, cst.Multiply):
             return left * right
@@ -341,9 +381,23 @@ def number(node: cst.CSTNode) -> float | None:
 def string(node: cst.CSTNode) -> str | None:
     """Returns the value of a string that is written out."""
     if isinstance(node, (cst.SimpleString, cst.ConcatenatedString)):
-        value = node.evaluated_value
+        try:
+            value = node.evaluated_value
+        except (ValueError, SyntaxError):
+            return None
         return value if isinstance(value, str) else None
     return None
+
+
+def parses(text: str) -> bool:
+    """Returns whether Python takes a text; nothing of it is run."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
 
 
 def _unparsable(text: str, error: cst.ParserSyntaxError) -> Unparsable:

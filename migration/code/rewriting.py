@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
@@ -10,7 +10,7 @@ from keras_mp.migration.code import edits as texts
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.facts import Facts
 from keras_mp.migration.code.importing import import_of_ours
-from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
+from keras_mp.migration.code.parsed import Program, Unparsable, chain, parses, root_of, string
 from keras_mp.migration.code.sites import Decision, Site, Verdict
 from keras_mp.migration.rules import (
     kmp001,
@@ -43,9 +43,10 @@ _SITES = (
     kmp015, kmp001, kmp002, kmp003, kmp004, kmp005, kmp006, kmp007, kmp008, kmp009, kmp010, kmp013,
 )  # fmt: skip
 _OF_COMPAT = ("keras_mp.compat.mixed_precision.experimental.", "keras_mp.compat.train.")
-_OPTION = "auto_mixed_precision"
+_OPTION = re.compile(r"auto_mixed_precision(_mkl|_cpu|_onednn_bfloat16)?")
+_SET_VARIABLE = re.compile(r"TF_ENABLE_AUTO_MIXED_PRECISION\w*(=|$)")
 _VARIABLE = "TF_ENABLE_AUTO_MIXED_PRECISION"
-_TAKE_OPTIONS = re.compile(r"experimental_options\b|[Rr]ewriter?_?[Cc]onfig$")
+_TAKE_OPTIONS = re.compile(r"experimental_options\b|[Rr]ewriter_?[Cc]onfig|rewrite_options")
 _OF_OPTIMIZERS = (
     "_optimizer", "_loss_scale", "loss_scale", *kmp009.OF_SCALES, *kmp009.OF_OBJECTS,
 )  # fmt: skip
@@ -164,6 +165,9 @@ class _Run:
         if self._ours:
             self._edits += import_of_ours(program, self._edits)
         text = texts.apply(program.text, self._edits)
+        if self._edits and parses(program.text) and not parses(text):
+            text = program.text
+            self._findings = [_not_done(finding) for finding in self._findings]
         findings = sorted(set(self._findings), key=lambda f: (f.line, f.column, f.rule))
         return Result(text, tuple(findings))
 
@@ -178,6 +182,9 @@ class _Run:
         if meaning.guarded or meaning.several or program.is_guarded(node):
             decision = kmp014.decide(name, several=meaning.several and not meaning.guarded)
             self._note(kmp014.ID, node, decision)
+            return
+        if program.is_bound(node):
+            self._note(kmp015.ID, node, kmp015.bound(name))
             return
         parent = program.parent(node)
         call = parent if isinstance(parent, cst.Call) and parent.func is node else None
@@ -198,7 +205,7 @@ class _Run:
         decision = kmp009.decide(site)
         if decision is None:
             return
-        if self._program.is_guarded(node):
+        if self._program.is_guarded(node) or self._program.is_bound(node):
             decision = Decision("person", decision.message)
         self._note(kmp009.ID, call or node, decision)
 
@@ -212,12 +219,16 @@ class _Run:
         edits = decision.edits if not decision.unsafe or self._unsafe else ()
         if decision.unsafe and self._unsafe:
             verdict = "rewritten"
+        if edits and not self._program.has_positions:
+            verdict, edits = "person", ()
+            message = f"left alone, as libcst does not tell where it is: {message}"
+        edits = self._merged(edits)
         if any(a.start < b.end and b.start < a.end for a in edits for b in self._edits):
             verdict, edits = "person", ()
             message = f"inside something that is rewritten, too: {message}"
         if edits:
             self._edits += edits
-            self._ours |= any("keras_mp." in edit.text for edit in edits if _is_code(edit))
+            self._ours |= any(_needs_import(edit) for edit in edits)
         if edits and name is not None:
             self._settled.add(root_of(name))
             self._inner.update(decision.inner)
@@ -226,6 +237,18 @@ class _Run:
         self._find(line, column, rule, verdict, message)
         for other in self._program.lines_of(node):
             self._covered.setdefault(other, (rule, verdict, message))
+
+    def _merged(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+        """Returns edits, of which deletions took those that overlap them with them."""
+        result = []
+        for edit in edits:
+            for other in [*self._edits]:
+                overlaps = edit.start < other.end and other.start < edit.end
+                if overlaps and not edit.text and not other.text:
+                    self._edits.remove(other)
+                    edit = Edit(min(edit.start, other.start), max(edit.end, other.end), "")
+            result.append(edit)
+        return tuple(result)
 
     def _find(self, line: int, column: int, rule: str, verdict: Verdict, message: str) -> None:
         source = self._program.lines.of(line).strip()
@@ -250,8 +273,19 @@ class _Run:
             self._find(line, match.start() + 1, kmp016.ID, decision.verdict, decision.message)
 
 
-def _is_code(edit: Edit) -> bool:
-    return not edit.text.lstrip().startswith(("from ", "import "))
+def _needs_import(edit: Edit) -> bool:
+    lines = (line.strip() for line in re.split(r"[;\r\n]", edit.text))
+    return any("keras_mp." in line and not line.startswith(_NO_USE) for line in lines)
+
+
+_NO_USE = ("from ", "import ", "#")
+
+
+def _not_done(finding: Finding) -> Finding:
+    if finding.verdict != "rewritten":
+        return finding
+    why = f"left alone, as the result would not parse: {finding.message}"
+    return replace(finding, verdict="person", message=why)
 
 
 class _Expressions(cst.CSTVisitor):
@@ -259,6 +293,7 @@ class _Expressions(cst.CSTVisitor):
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.has_options = _TAKE_OPTIONS.search(program.text) is not None
         self.old: list[cst.CSTNode] = []
         self.attributes: list[cst.CSTNode] = []
         self.imports: list[cst.Import | cst.ImportFrom] = []
@@ -277,7 +312,7 @@ class _Expressions(cst.CSTVisitor):
         return False
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        if node.attr.value == _OPTION and "rewrit" in self.program.source(node.value):
+        if _OPTION.fullmatch(node.attr.value) and self.has_options:
             self.switches.append(node)
         if chain(node) is None:
             if _is_of_optimizers(node):
@@ -297,8 +332,11 @@ class _Expressions(cst.CSTVisitor):
             return
         if isinstance(parent, (cst.FunctionDef, cst.ClassDef)) and parent.name is node:
             return
+        if isinstance(parent, cst.MatchKeywordElement) and parent.key is node:
+            return
         if isinstance(parent, cst.Arg) and parent.keyword is node:
-            if node.value == _OPTION and self._is_option(node):
+            is_variable = node.value.startswith(_VARIABLE)
+            if is_variable or (_OPTION.fullmatch(node.value) and self.has_options):
                 self.switches.append(node)
             return
         if self.program.old(node) is not None:
@@ -312,21 +350,23 @@ class _Expressions(cst.CSTVisitor):
         parent = self.program.parent(node)
         if value is None or isinstance(parent, (cst.Expr, cst.Annotation)):
             return
-        is_variable = value.startswith(_VARIABLE) and value.isidentifier()
-        if is_variable or (value == _OPTION and self._is_option(node)):
+        if value in ("mixed_precision", "experimental") and self._is_looked_up(node):
+            self.strings.append((node, "tf.keras.mixed_precision"))
+            return
+        if _SET_VARIABLE.search(value) or (_OPTION.fullmatch(value) and self.has_options):
             self.switches.append(node)
         else:
             self.strings.append((node, value))
 
-    def _is_option(self, node: cst.CSTNode) -> bool:
-        """Returns whether it is handed to TensorFlow's graph optimizer."""
-        return any(
-            isinstance(above, cst.Call) and _TAKE_OPTIONS.search(self.program.source(above.func))
-            for above in self.program.above(node)
-        )
+    def _is_looked_up(self, node: cst.CSTNode) -> bool:
+        call = next((up for up in self.program.above(node) if isinstance(up, cst.Call)), None)
+        source = self.program.source(call.func) if call is not None else ""
+        return source.split(".")[-1] in ("getattr", "setattr", "hasattr", "import_module")
 
     def visit_FormattedString(self, node: cst.FormattedString) -> None:
         self.texts.append(self.program.span(node))
+        if _VARIABLE in self.program.source(node):
+            self.switches.append(node)
 
     def visit_Comment(self, node: cst.Comment) -> None:
         line, column = self.program.where(node)

@@ -48,6 +48,8 @@ class Site:
     def read_of_result(self, name: str) -> bool:
         """Returns whether an attribute is read of what the call returns, here or through a name."""
         assert self.call is not None
+        if self.experimental and self.facts.policies_have_scales:
+            return True
         parent = self.program.parent(self.call)
         if isinstance(parent, cst.Attribute):
             return parent.attr.value == name

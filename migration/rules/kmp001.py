@@ -151,7 +151,9 @@ def _dynamic(site: Site, call: cst.Call) -> list[_Piece] | None:
             return None
         if value != 2:
             text = site.program.value(argument)
-            pieces += [("growth_factor", text), ("backoff_factor", f"1 / {text}")]
+            atom = isinstance(argument.value, (cst.Integer, cst.Float)) or argument.value.lpar
+            divided = f"1 / {text}" if atom else f"1 / ({text})"
+            pieces += [("growth_factor", text), ("backoff_factor", divided)]
     return pieces
 
 

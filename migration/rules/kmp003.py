@@ -84,7 +84,7 @@ def renamed(site: Site, node: cst.BaseExpression) -> list[Edit]:
     if value not in _OLD_NAMES:
         return []
     start, end = site.program.span(node)
-    quote = site.program.text[start]
+    quote = site.program.text[start] if site.program.text[start] in "'\"" else '"'
     return [Edit(start, end, f"{quote}{_OLD_NAMES[value]}{quote}")]
 
 

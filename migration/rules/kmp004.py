@@ -7,7 +7,7 @@ before:  policy.policy_scope("mixed_float16")     # of tensorflow.python
 after:   keras_mp.policy_scope("mixed_float16")
 
 Safe: under a float16 policy `compile` wraps the optimizer, as it did in TF 2.1 to 2.15.
-Reported: "infer".
+Reported: "infer"; policy_scope, in which `compile` wraps where keras_mp.auto_wrap() is in force.
 """
 
 from keras_mp.migration.code.parsed import string
@@ -20,7 +20,11 @@ NEW = "keras_mp.compat.mixed_precision.set_global_policy"
 
 def decide(site: Site) -> Decision | None:
     if site.old is not None and site.old.name == "policy_scope":
-        return Decision("rewritten", "public here", (site.renamed("keras_mp.policy_scope"),))
+        return Decision(
+            "person",
+            "public here; compile wraps in it where keras_mp.auto_wrap() is in force",
+            (site.renamed("keras_mp.policy_scope"),),
+        )
     if site.old is None or site.old.name not in ("set_policy", "set_global_policy"):
         return None
     if not site.old.known:

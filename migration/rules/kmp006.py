@@ -6,6 +6,8 @@ after:   layer.dtype_policy
 Left to keras_mp.compat: where its loss_scale is read, or it is not a call with one argument.
 """
 
+import re
+
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
@@ -22,6 +24,9 @@ def decide(site: Site) -> Decision | None:
     given = Arguments.of(site.call, ("layer",)) if site.call is not None else None
     layer = given.get("layer") if given is not None else None
     if site.call is None or layer is None or site.read_of_result("loss_scale"):
+        return Decision("rewritten", "by keras_mp.compat", (site.renamed(_COMPAT),))
+    source = site.program.source(site.call)
+    if re.search(r"[\r\n#]", source) or site.call.func.lpar:
         return Decision("rewritten", "by keras_mp.compat", (site.renamed(_COMPAT),))
     simple = isinstance(layer.value, (cst.Name, cst.Attribute, cst.Subscript, cst.Call))
     left, right = ("", "") if simple else ("(", ")")

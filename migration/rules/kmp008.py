@@ -48,6 +48,8 @@ def in_isinstance(site: Site) -> bool:
         if isinstance(above, (cst.Tuple, cst.Element, cst.Arg, cst.BinaryOperation)):
             node = above
             continue
+        if isinstance(above, cst.MatchClass):
+            return node is above.cls
         return (
             isinstance(above, cst.Call)
             and site.program.source(above.func).split(".")[-1] in _ASKING

@@ -38,6 +38,8 @@ def decide(site: Site) -> Decision | None:
     if name == "loss_scale" and site.call is not None and not site.call.args:
         end = site.program.span(site.call)[1]
         return _decision(site, base, Edit(site.program.span(node)[1], end, ""), "a number now")
+    if name == "loss_scale" and site.facts.is_wrapped(base) and _is_object(site, node):
+        return _of_object(site, base)
     if name == "_optimizer":
         edit = site.renamed("inner_optimizer", node.attr)
         return _decision(site, base, edit, "public now", private=True)
@@ -53,6 +55,16 @@ def decide(site: Site) -> Decision | None:
     if name in OF_OBJECTS and isinstance(base, cst.Attribute) and of_scale:
         return _of_object(site, base.value)
     return None
+
+
+def _is_object(site: Site, node: cst.CSTNode) -> bool:
+    """Returns whether a loss scale is assigned, or is given a name that is called."""
+    if site.program.is_bound(node):
+        return True
+    target = site.facts.assigned_to(node)
+    return target is not None and (
+        site.facts.is_called(target) or any(site.facts.reads(target, n) for n in OF_OBJECTS)
+    )
 
 
 def _is_assigned(site: Site, node: cst.CSTNode) -> bool:
@@ -77,6 +89,8 @@ def _decision(
 ) -> Decision | None:
     if site.facts.is_of_compat(base):
         return Decision("kept", "the optimizers of keras_mp.compat have it")
+    if site.facts.is_partly_of_compat(base):
+        return Decision("person", f"of keras_mp.compat in one place and not in another: {why}")
     if site.facts.is_wrapped(base):
         return Decision("rewritten", why, (edit,))
     text = _text(site, base)

@@ -9,7 +9,8 @@ after:   opt = keras_mp.graph_rewrite.enable(opt, loss_scale=128)
 The decisions are TensorFlow's, op by op. Then every graph of the process was rewritten; now it is
 the models that are compiled with the result.
 Left to keras_mp.compat: a loss scale that is not written out.
-Reported, too: the functions of tf.compat.v1, which took optimizers that are not Keras'.
+Reported: where the program compiles no model, or trains in another way, too; a result that is not
+used; the functions of tf.compat.v1, which took optimizers that are not Keras'.
 """
 
 import libcst as cst
@@ -31,15 +32,11 @@ def decide(site: Site) -> Decision | None:
         new = f"{_NEW}.disable"
         return Decision("rewritten", "models compute in float32 again", (site.renamed(new),))
     if name == "enable_mixed_precision_graph_rewrite":
-        new = f"{_NEW}.enable" if _is_literal(site) else f"{_COMPAT}.{name}"
-        of_v1 = site.old.space.startswith("tf.compat.v1.")
-        why = (
-            "an optimizer of tf.compat.v1.train has to become one of Keras first"
-            if of_v1
-            else "models compiled with the result are rewritten; for a loop of your own add "
-            "keras_mp.graph_rewrite.apply(model)"
-        )
-        return Decision("person" if of_v1 else "rewritten", why, (site.renamed(new),))
+        literal = _is_literal(site) and not site.facts.needs_keras_2()
+        new = f"{_NEW}.enable" if literal else f"{_COMPAT}.{name}"
+        why = _to_do(site)
+        message = why or "models compiled with the result are rewritten"
+        return Decision("person" if why else "rewritten", message, (site.renamed(new),))
     if name == "disable_mixed_precision_graph_rewrite":
         return Decision("rewritten", "the same function", (site.renamed(f"{_COMPAT}.{name}"),))
     if name == "MixedPrecisionLossScaleOptimizer" and site.call is not None:
@@ -50,6 +47,22 @@ def decide(site: Site) -> Decision | None:
             (site.renamed(f"{_COMPAT}.{name}"),),
         )
     return None
+
+
+def _to_do(site: Site) -> str:
+    """Returns what a person must do, if anything."""
+    assert site.old is not None
+    if site.old.space.startswith("tf.compat.v1."):
+        return "an optimizer of tf.compat.v1.train has to become one of Keras first"
+    if site.call is not None and isinstance(site.program.parent(site.call), cst.Expr):
+        return "the result is not used: only models compiled with it are rewritten"
+    if not site.facts.compiles:
+        return (
+            "models compiled with the result are rewritten, and none is here: a model that is "
+            "trained or run otherwise needs keras_mp.graph_rewrite.apply(model), and the optimizer "
+            "must be one of Keras"
+        )
+    return ""
 
 
 def _is_literal(site: Site) -> bool:

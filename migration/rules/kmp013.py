@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator
 
 import libcst as cst
-from libcst.metadata import ImportAssignment
+from libcst.metadata import ClassScope, ImportAssignment
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import Old, old
@@ -67,6 +67,7 @@ def of_import(
         yield kmp014.ID, kmp014.decide(first, several=False)
         return
     scope = program.scope(statement)
+    in_class = isinstance(scope, ClassScope)
     for i in [*found]:
         meaning = program.bound(scope, _bound(aliases[i]).split(".")[0]) if scope else None
         if meaning is not None and (meaning.several or meaning.guarded):
@@ -87,7 +88,7 @@ def of_import(
         if any(_is_unknown(program, node) for node in left):
             del known[i]
             yield ID, Decision("person", f"a name of {name} is used that has no counterpart")
-        elif left or not used or _is_exported(program, _bound(aliases[i])):
+        elif left or not used or in_class or _is_exported(program, _bound(aliases[i])):
             new.append(_compat_import(statement, aliases[i], name))
     if not known:
         return
@@ -230,6 +231,10 @@ def _joined(edits: list[Edit]) -> list[Edit]:
 
 
 def _line_after(program: Program, statement: cst.Import | cst.ImportFrom, lines: list[str]) -> Edit:
+    holder = program.parent(statement)
+    if not isinstance(holder, cst.SimpleStatementLine) or len(holder.body) > 1:
+        end = program.span(statement)[1]
+        return Edit(end, end, "".join(f"; {one}" for one in lines))
     line, _ = program.where(statement)
     last = program.lines_of(statement)[-1]
     indent = _indent(program.lines.of(line))
@@ -260,7 +265,7 @@ def _replaced(
     if lines:
         return (Edit(start, end, (newline + indent).join(lines)),)
     block = program.parent(line)
-    if isinstance(block, cst.IndentedBlock) and len(block.body) == 1:
+    if isinstance(block, cst.IndentedBlock) and all(map(_is_import_of_old, block.body)):
         return (Edit(start, end, "pass"),)
     last = program.lines_of(statement)[-1]
     begin = program.lines.starts[first - 1]
@@ -269,6 +274,13 @@ def _replaced(
     if "#" in behind and not _FOR_TOOLS.search(behind):  # a comment behind it stays
         return (Edit(start, end + _spaces(program.text[end:finish]), ""),)
     return (Edit(begin, finish, ""),)
+
+
+def _is_import_of_old(line: cst.CSTNode) -> bool:
+    """Returns whether a line of a block may go."""
+    return isinstance(line, cst.SimpleStatementLine) and all(
+        isinstance(one, (cst.Import, cst.ImportFrom)) for one in line.body
+    )
 
 
 def _spaces(text: str) -> int:

@@ -25,4 +25,4 @@ def decide(old: Old, *, several: bool) -> Decision:
         if several
         else "the program asks which TensorFlow there is"
     )
-    return Decision("person", f"{why}: left alone; {old} is {old.compat} here")
+    return Decision("person", f"{why}: left alone; {old.now}")

@@ -13,6 +13,7 @@ from keras_mp.migration.code.sites import Decision
 
 ID = "KMP016"
 _NAMES = {name.rpartition(".")[2] for name in NAMES}
+_IN_MODULE = re.compile(rf"\bmixed_precision\.(experimental\.)?({'|'.join(sorted(_NAMES))})\b")
 _PATH = re.compile(r"[\w.]+")
 _COMMENT = Decision("kept", "a comment")
 _STRING = Decision("kept", "in a string")
@@ -28,12 +29,14 @@ def of_string(value: str) -> Decision | None:
     found = old(full)
     if found is None:
         return None
-    return Decision("person", f"a path of an old name: {found} is {found.compat} here")
+    return Decision("person", f"a path of an old name: {found.now}")
 
 
 def of_name(text: str) -> Decision | None:
     """Returns what is to be said of a name that no import explains, as after `import *`."""
     root, _, rest = text.partition(".")
+    if _IN_MODULE.search(text) and "keras_mp" not in text:
+        return Decision("person", f"see what {root} is, and what keras_mp.compat has for it")
     looks = text in _NAMES if not rest else root in ("tf", "keras", "tensorflow", "tf_keras")
     full = f"tensorflow.{rest}" if root == "tf" else text
     if not looks or (rest and old(full) is None):

@@ -30,6 +30,14 @@ REWRITES = {
         "LossScaleOptimizer(o, DynamicLossScale(multiplier=4.))",
         f"{NEW}(o, growth_factor=4., backoff_factor=1 / 4.)",
     ),
+    "a multiplier that is computed": (
+        "LossScaleOptimizer(o, DynamicLossScale(multiplier=2 * 2))",
+        f"{NEW}(o, growth_factor=2 * 2, backoff_factor=1 / (2 * 2))",
+    ),
+    "a list of weights": (
+        "opt = LossScaleOptimizer(o, 'dynamic')\nlen(opt.weights)",
+        f"opt = {KERAS_2}(o)\nlen(opt.weights)",
+    ),
     "trailing comma": ("LossScaleOptimizer(o, 'dynamic',)", f"{NEW}(o,)"),
     "nested": (
         "LossScaleOptimizer(make(experimental.global_policy()), 'dynamic')",
@@ -62,6 +70,7 @@ BY_COMPAT = {
     "a call": ("LossScaleOptimizer(o, scale())", f"{COMPAT}(o, scale())"),
     "stars": ("LossScaleOptimizer(*a)", f"{COMPAT}(*a)"),
     "two stars": ("LossScaleOptimizer(o, **k)", f"{COMPAT}(o, **k)"),
+    "a large number": ("LossScaleOptimizer(o, 10000 ** 150)", f"{COMPAT}(o, 10000 ** 150)"),
     "no scale": ("LossScaleOptimizer(o)", f"{COMPAT}(o)"),
     "another keyword": ("LossScaleOptimizer(o, 'dynamic', x=1)", f"{COMPAT}(o, 'dynamic', x=1)"),
     "a multiplier that is not written out": (

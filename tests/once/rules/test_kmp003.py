@@ -33,6 +33,14 @@ REWRITES = {
         'experimental.Policy("float16_with_float32_vars")',
         'keras_mp.Policy("mixed_float16")',
     ),
+    "a prefix": (
+        'experimental.Policy(u"float16_with_float32_vars")',
+        'keras_mp.Policy("mixed_float16")',
+    ),
+    "some policy has its scale read": (
+        "def f(policy):\n    return policy.loss_scale\nf(experimental.Policy('mixed_float16'))",
+        f"def f(policy):\n    return policy.loss_scale\nf({OLD}('mixed_float16'))",
+    ),
     "in an annotation": (
         "def f(p: mixed_precision.Policy): pass",
         "def f(p: keras_mp.Policy): pass",

@@ -9,6 +9,10 @@ COMPAT = "keras_mp.compat.mixed_precision.experimental.get_layer_policy"
 REWRITES = {
     "keyword": ("experimental.get_layer_policy(layer=l)", "l.dtype_policy"),
     "precedence": ("experimental.get_layer_policy(a or b).name", "(a or b).dtype_policy.name"),
+    "over lines": (
+        "experimental.get_layer_policy(model\n    .layers[0])",
+        f"{COMPAT}(model\n    .layers[0])",
+    ),
     "nested": (
         "experimental.get_layer_policy(f(experimental.global_policy()))",
         "f(keras_mp.global_policy()).dtype_policy",

@@ -78,6 +78,37 @@ def test_what_compat_has_is_kept(before):
     assert said(lines, "KMP009") == [(2, "kept")]
 
 
+OTHERS = {
+    "wrapped again": WRAP + "opt = tfa.optimizers.Lookahead(opt)\nopt._optimizer",
+    "not one": "if not isinstance(x, LossScaleOptimizer):\n    x._optimizer",
+    "the other branch": "if isinstance(x, LossScaleOptimizer):\n    pass\nelse:\n    x._optimizer",
+    "of another class": (
+        "class A:\n    def a(self):\n        self.x = LossScaleOptimizer(o, 'dynamic')\n"
+        "class B:\n    def b(self):\n        return self.x._optimizer"
+    ),
+}
+
+
+@pytest.mark.parametrize("before", OTHERS.values(), ids=OTHERS)
+def test_what_may_be_something_else_is_not_rewritten(before):
+    assert "inner_optimizer" not in rewritten(before)
+
+
+def test_what_compat_makes_in_one_branch_is_reported():
+    lines = (
+        "if a:\n    opt = LossScaleOptimizer(o, scale)\nelse:\n"
+        "    opt = LossScaleOptimizer(o, 'dynamic')\nopt.loss_scale()"
+    )
+    assert rewritten(lines).endswith("\nopt.loss_scale()")
+    assert said(lines, "KMP009") == [(5, "person")]
+
+
+@pytest.mark.parametrize("use", ["s = opt.loss_scale\ns()", "opt.loss_scale = 8"])
+def test_the_scale_as_an_object_is_reported(use):
+    assert rewritten(WRAP + use) == AFTER + use
+    assert said(WRAP + use, "KMP009") == [(2, "person")]
+
+
 def test_of_a_name_in_another_function():
     before = (
         "def f():\n    x = LossScaleOptimizer(o, 'dynamic')\n    return x._optimizer\n"

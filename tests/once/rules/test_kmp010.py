@@ -42,9 +42,31 @@ def test_rewrites(space, call, after):
 
 @pytest.mark.parametrize("space", SPACES)
 def test_those_of_tf_1_are_reported(space):
-    source = f"import tensorflow as tf\nopt = {space}.{NAME}(opt)\n"
+    source = f"import tensorflow as tf\nopt = {space}.{NAME}(opt)\nmodel.compile(opt)\n"
     verdicts = [f.verdict for f in rewrite(source).findings]
     assert verdicts == ["person" if ".v1." in space else "rewritten"]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "opt = {}(opt)",
+        "{}(opt)\nmodel.compile(opt)",
+        "opt = {}(opt)\nmodel.compile(); tf.GradientTape()",
+    ],
+    ids=["nothing is compiled", "the result is not used", "a loop of its own"],
+)
+def test_what_would_not_be_rewritten_is_reported(after):
+    code = after.format(f"tf.train.experimental.{NAME}")
+    result = rewrite(f"import tensorflow as tf\n{code}\n")
+    assert "keras_mp.graph_rewrite.enable(opt)" in result.text
+    assert [f.verdict for f in result.findings] == ["person"]
+
+
+def test_slots_of_keras_2():
+    code = f"opt = tf.train.experimental.{NAME}(opt)\nopt.get_slot(v, 'm')\nmodel.compile(opt)"
+    result = rewrite(f"import tensorflow as tf\n{code}\n")
+    assert f"opt = {COMPAT}(opt)" in result.text
 
 
 def test_disabling():

@@ -9,6 +9,13 @@ REPORTED = {
     "another": 'os.environ.setdefault("TF_ENABLE_AUTO_MIXED_PRECISION_GRAPH_REWRITE", "1")',
     "options": 'tf.config.optimizer.set_experimental_options({"auto_mixed_precision": True})',
     "config": "config.graph_options.rewrite_options.auto_mixed_precision = 1",
+    "of a CPU": "RewriterConfig(auto_mixed_precision_onednn_bfloat16=1)",
+    "through a name": (
+        'o = {"auto_mixed_precision": True}; tf.config.optimizer.set_experimental_options(o)'
+    ),
+    "of a command": "run('mpirun -x TF_ENABLE_AUTO_MIXED_PRECISION=1 python train.py')",
+    "a keyword": "os.environ.update(TF_ENABLE_AUTO_MIXED_PRECISION='1')",
+    "f-string": "os.environ[f'TF_ENABLE_AUTO_MIXED_PRECISION{x}'] = '1'",
     "proto": "rewriter_config_pb2.RewriterConfig(auto_mixed_precision=1)",
 }
 OWN = {

@@ -72,6 +72,37 @@ IMPORTS = {
         "import keras_mp\nfrom tensorflow.keras.mixed_precision import no, other\n"
         "keras_mp.global_policy(); keras_mp.Policy('float32')\n",
     ),
+    "two that fill a block": (
+        "import tensorflow as tf\nif x:\n    from tensorflow.keras import mixed_precision\n"
+        "    from tensorflow.keras.mixed_precision import Policy\n" + USE + "Policy('float32')\n",
+        "import keras_mp\nimport tensorflow as tf\nif x:\n    pass\n    pass\n"
+        + NEW
+        + "keras_mp.Policy('float32')\n",
+    ),
+    "one line of several": (
+        "from tensorflow.keras import layers, mixed_precision as mp; f(mp)\n",
+        "from tensorflow.keras import layers; "
+        "from keras_mp.compat import mixed_precision as mp; f(mp)\n",
+    ),
+    "a suite on one line": (
+        "if x: from tensorflow.keras import layers, mixed_precision\nelse: pass\n",
+        "if x: from tensorflow.keras import layers; from keras_mp.compat import mixed_precision\n"
+        "else: pass\n",
+    ),
+    "two on one line": (
+        "from tensorflow.keras import mixed_precision; "
+        "from tensorflow.keras.mixed_precision import Policy\n" + USE + "Policy('float32')\n",
+        "import keras_mp\n\n" + NEW + "keras_mp.Policy('float32')\n",
+    ),
+    "in a class": (
+        "class A:\n    from tensorflow.keras import mixed_precision\n    p = " + USE,
+        "import keras_mp\nclass A:\n    from keras_mp.compat import mixed_precision\n    p = "
+        + NEW,
+    ),
+    "comments, and compat's": (
+        "from tensorflow.keras.mixed_precision import (  # why\n    Policy)\n",
+        "# why\nfrom keras_mp.compat.mixed_precision import Policy\n",
+    ),
     "a module as a value": (
         "import tensorflow as tf\nmp = tf.keras.mixed_precision\nmp.set_global_policy('float32')\n",
         "import keras_mp\nimport tensorflow as tf\nmp = keras_mp.compat.mixed_precision\n"
@@ -115,6 +146,32 @@ def test_our_import_comes_right_before_that_of_tensorflow(above, below):
     assert rewrite(source).text == expected
 
 
+def test_our_import_on_the_line_of_future():
+    source = "from __future__ import division; import tensorflow as tf\ntf.keras." + USE
+    expected = "from __future__ import division; import keras_mp; import tensorflow as tf\n" + NEW
+    assert rewrite(source).text == expected
+
+
+def test_our_import_that_comes_too_late_is_not_enough():
+    source = "import tensorflow as tf\ntf.keras." + USE + "import keras_mp\n"
+    assert rewrite(source).text.startswith("import keras_mp\nimport tensorflow")
+
+
 def test_our_import_that_is_there_already_is_enough():
     source = "import keras_mp, os\nimport tensorflow as tf\ntf.keras.mixed_precision.Policy('x')\n"
     assert rewrite(source).text.count("import keras_mp") == 1
+
+
+ODD = {
+    "form feed": "import tensorflow as tf\n\x0cx = tf.keras.mixed_precision.Policy('x')\n",
+    "backslash": "\\\nfrom tensorflow.keras import mixed_precision\nmixed_precision.Policy('x')\n",
+}
+
+
+@pytest.mark.parametrize("source", ODD.values(), ids=ODD)
+def test_where_the_parser_does_not_know_its_place_nothing_is_changed(source):
+    result = rewrite(source)
+    assert result.text == source
+    verdicts = {finding.verdict for finding in result.findings}
+    assert "person" in verdicts
+    assert "rewritten" not in verdicts

@@ -27,6 +27,16 @@ LEFT_ALONE = {
         "mixed_precision.Policy('mixed_float16')\n",
         {2, 4, 5},
     ),
+    "catching anything": (
+        "try:\n    from tensorflow.keras import mixed_precision\nexcept Exception:\n"
+        "    mixed_precision = None\nmixed_precision.global_policy()\n",
+        {2, 5},
+    ),
+    "and": (
+        "import tensorflow as tf\n"
+        "tf.__version__ > '2.4' and tf.keras.mixed_precision.set_global_policy(p)\n",
+        {2},
+    ),
     "suppress": (
         "from contextlib import suppress\nwith suppress(ImportError):\n"
         "    from tensorflow.keras import mixed_precision\nmixed_precision.global_policy()\n",

@@ -20,6 +20,14 @@ def test_is_left_alone_and_reported(name):
     assert [(f.line, f.rule, f.verdict) for f in result.findings] == [(2, "KMP015", "person")]
 
 
+@pytest.mark.parametrize("code", ["del {}", "{} = fake", "with x as {}: pass", "for {} in x: pass"])
+def test_what_is_assigned_or_deleted_is_left_alone_and_reported(code):
+    source = f"import tensorflow as tf\n{code.format('tf.keras.mixed_precision.Policy')}\n"
+    result = rewrite(source)
+    assert result.text == source
+    assert [(f.rule, f.verdict) for f in result.findings] == [("KMP015", "person")]
+
+
 def test_other_names_of_the_same_module_are_not_ours():
     source = "import tensorflow as tf\nstate = tf.train.experimental.PythonState  # loss_scale\n"
     assert [f.verdict for f in rewrite(source).findings] == ["kept"]

@@ -21,6 +21,8 @@ KEPT = {
 REPORTED = {
     "a path": "mock.patch('tensorflow.keras.mixed_precision.experimental.Policy')",
     "a path of tf": "resolve('tf.keras.mixed_precision.Policy')",
+    "handed on by another module": "x.mixed_precision.Policy('y')",
+    "looked up": "getattr(tf.keras, 'mixed_precision')",
     "a name that nobody imports": "tf.keras.mixed_precision.set_global_policy('x')",
 }
 
