@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
 def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     migrate = commands.add_parser(
         "migrate",
+        allow_abbrev=False,  # --w would write
         help="bring models, checkpoints, configs, programs ... to Keras 3",
         description=MIGRATE,
         epilog=EXIT_STATUS,

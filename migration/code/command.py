@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from keras_mp.migration import progress
-from keras_mp.migration.code.findings import Plan
+from keras_mp.migration.code.findings import Failure, Plan
 from keras_mp.migration.code.tree import find
 from keras_mp.migration.console import put, put_bytes, say, table
 from keras_mp.migration.folders import check
@@ -36,6 +36,9 @@ class Done:
     pending: bool = False
 
 
+_CLOSED = Failure("this folder may not be read")
+
+
 @dataclass(slots=True)
 class _Input:
     """The source files of a PATH, which is its name."""
@@ -45,6 +48,7 @@ class _Input:
     files: list[Path]
     links: list[Path] = field(default_factory=list)
     ignored: int = 0
+    closed: list[Path] = field(default_factory=list)
 
 
 def run(arguments: argparse.Namespace) -> Done:
@@ -74,6 +78,7 @@ def run(arguments: argparse.Namespace) -> Done:
     files = _distinct(inputs)
     with progress.shown(len(files), worth=len(files) > 1) as step:
         planned = plans(files, options, arguments.jobs, step)
+    planned += [Plan(path, failure=_CLOSED) for one in inputs for path in one.closed]
     if arguments.write:
         planned = [replace(plan, failure=applying.write(plan)) for plan in planned]
     elif out is not None and (out_of := _copied(planned, inputs[0])):
@@ -92,8 +97,9 @@ def _inputs(paths: Sequence[str]) -> list[_Input]:
             if (path / "saved_model.pb").is_file():
                 continue
             found = find(path)
-            if found.files:
-                result.append(_Input(name, path, found.files, found.links, found.ignored))
+            if found.files or found.closed:
+                one = _Input(name, path, found.files, found.links, found.ignored, found.closed)
+                result.append(one)
         elif is_source(name):
             result.append(_Input(name, path, [path]))
     return result
@@ -156,7 +162,7 @@ def _tell(
         colour = output.coloured if output.wants_colour(sys.stdout) else bytes
         for plan in planned:
             put_bytes(colour(output.patch(plan)))
-    lines = output.person_lines(planned)
+    lines = [*output.changed_lines(planned, written=written), *output.person_lines(planned)]
     tables = [table(rows) for rows in output.tables(planned, written=written)]
     text = "\n\n".join([*(["\n".join(lines)] if lines else []), *tables]) + "\n"
     # Of --diff, stdout is the patch, and nothing else.

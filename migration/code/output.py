@@ -41,11 +41,11 @@ def coloured(diff: bytes) -> bytes:
     return b"".join(map(_coloured, _lines(diff)))
 
 
-def wants_colour(stream: TextIO) -> bool:
+def wants_colour(stream: TextIO | None) -> bool:
     """Returns whether colours are welcome: on a terminal, unless NO_COLOR says no."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
-    return stream.isatty()
+    return stream is not None and stream.isatty()
 
 
 def person_lines(plans: Iterable[Plan]) -> list[str]:
@@ -56,6 +56,17 @@ def person_lines(plans: Iterable[Plan]) -> list[str]:
         for found in plan.findings
         if found.verdict == PERSON
     ]
+
+
+def changed_lines(plans: Iterable[Plan], *, written: bool) -> list[str]:
+    """Returns a line for each file that changes, with how many places do."""
+    verb = "rewritten" if written else "would be rewritten"
+    lines = []
+    for plan in plans:
+        if plan.changes and plan.failure is None:
+            count = sum(found.verdict == REWRITTEN for found in plan.findings)
+            lines.append(f"{plan.path}: {verb}, {count} place{'s' if count != 1 else ''}")
+    return lines
 
 
 def failure_line(path: Path, failure: Failure) -> str:
@@ -146,7 +157,7 @@ def _kind(plan: Plan) -> str:
 def _by_rule(plans: Iterable[Plan]) -> dict[str, Counter[str]]:
     result: dict[str, Counter[str]] = {}
     for plan in plans:
-        for found in plan.findings:
+        for found in plan.findings if plan.failure is None else ():
             result.setdefault(found.rule, Counter())[found.verdict] += 1
     return result
 

@@ -22,11 +22,13 @@ class Tree:
         files: The source files, in the order of their paths.
         links: Symbolic links to source files or folders.
         ignored: How many source files and folders `.gitignore` files name.
+        closed: Folders in it that may not be read.
     """
 
     files: list[Path] = field(default_factory=list)
     links: list[Path] = field(default_factory=list)
     ignored: int = 0
+    closed: list[Path] = field(default_factory=list)
 
 
 def find(folder: Path) -> Tree:
@@ -44,6 +46,13 @@ def find(folder: Path) -> Tree:
     return result
 
 
+def _is_environment(folder: Path) -> bool:
+    try:
+        return (folder / "pyvenv.cfg").exists()
+    except PermissionError:
+        return False
+
+
 def _walk(folder: Path, absolute: Path, outer: list[Ignore], result: Tree) -> None:
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=lambda entry: entry.name)
@@ -57,12 +66,15 @@ def _walk(folder: Path, absolute: Path, outer: list[Ignore], result: Tree) -> No
         if entry.is_symlink():
             result.links += [path] if is_source or path.is_dir() else []
         elif entry.is_dir():
-            if name.startswith(".") or name in _NEVER or (path / "pyvenv.cfg").exists():
+            if name.startswith(".") or name in _NEVER or _is_environment(path):
                 continue
             if is_ignored(ignores, str(absolute / name), is_folder=True):
                 result.ignored += 1
-            else:
+                continue
+            try:
                 _walk(path, absolute / name, ignores, result)
+            except PermissionError:
+                result.closed.append(path)
         elif is_source and entry.is_file():
             if is_ignored(ignores, str(absolute / name), is_folder=False):
                 result.ignored += 1

@@ -123,7 +123,10 @@ def test_write_rewrites(tree: Path, capsys: Capture) -> None:
     assert (tree / "pkg" / "deep" / "old.py").read_text() == NEW
     out, err = capsys.readouterr()
     assert err == ""
-    line, empty, *tables = out.splitlines()
+    *changed, line, empty = out[: out.index("\n\n") + 1].split("\n")
+    tables = out[out.index("\n\n") + 2 :].splitlines()
+    assert len(changed) == 3
+    assert f"{tree}/old.py: rewritten, 1 place" in changed
     assert line.startswith(f"{tree}/pkg/person.py:3:12: KMP011 ")
     assert empty == ""
     assert [row.split() for row in tables[:4]] == [
@@ -268,7 +271,8 @@ def test_what_is_no_python_is_an_error_of_that_file(tmp_path: Path, capsys: Capt
     assert "error: does not parse: " in err
     assert len(err.splitlines()) == 1
     assert (tmp_path / "b.py").read_text() == NEW
-    assert [row.split() for row in out.splitlines()[:4]] == [
+    assert out.splitlines()[:2] == [f"{tmp_path}/b.py: rewritten, 1 place", ""]
+    assert [row.split() for row in out.splitlines()[2:6]] == [
         ["files", "3"],
         ["rewritten", "1"],
         ["untouched", "1"],
@@ -791,3 +795,28 @@ def test_what_is_loaded(name: str, help_loads: int, migrate_loads: int, tree: Pa
         command = [sys.executable, "-c", PROBE, name, *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == loaded, done.stderr
+
+
+def test_a_closed_folder_costs_only_itself(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a.py").write_text(
+        "import tensorflow as tf\ntf.keras.mixed_precision.Policy('x')\n"
+    )
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def refusing(folder):
+        if Path(folder).name == "closed":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert main(["migrate", "--write", str(tmp_path)]) == 2
+    assert "keras_mp.Policy('x')" in (tmp_path / "a.py").read_text()
+    assert "closed: error: this folder may not be read" in capsys.readouterr().err
+
+
+def test_an_option_is_written_out(tmp_path, capsys):
+    file = tmp_path / "a.py"
+    file.write_text("import tensorflow as tf\ntf.keras.mixed_precision.Policy('x')\n")
+    assert main(["migrate", "--writ", str(file)]) == 2
+    assert "keras_mp" not in file.read_text()
