@@ -6,6 +6,7 @@ out; its place in the file, and in the findings, is that of the notebook.
 
 import codecs
 import json
+import re
 import secrets
 from bisect import bisect_right
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from keras_mp.migration.code.magics import mask, masked_width, parts_of, syntax_
 
 NOT_READ = "KMP016"
 _SHELL = "not read, as this line is not Python: write it anew by hand"
+_COMMAND = "a command, with options of its own"
+_OF_TENSORFLOW = re.compile(r"\b(tf|tensorflow|keras|tf_keras)\.|TF_ENABLE_AUTO|LossScaleOptimizer")
 _CELL = "not read, as this cell is not Python of this notebook: migrate what it holds by itself"
 
 
@@ -134,6 +137,8 @@ class _Joined:
         place, source = self.place(finding.line, finding.column)
         result = Found(place, finding.rule, finding.verdict, source, finding.message)
         if finding.verdict == KEPT and masked_width(self._lines[finding.line - 1], self._token):
+            if source.lstrip().startswith("!") and not _OF_TENSORFLOW.search(source):
+                return replace(result, message=_COMMAND)
             return replace(result, verdict=PERSON, message=_SHELL)
         return result
 

@@ -196,7 +196,7 @@ def findings(*cells: str) -> list[Found]:
         ("%%bash\necho loss_scale", [(2, 1)]),
         (f"%%time {OLD.replace('mp.', '')}\nx = 1", [(1, 1)]),
         ("x = 1\n  \n%time loss_scale = 1\n!ls", [(3, 7)]),
-        ("if 1:\n    !grep loss_scale", [(2, 11)]),
+        ("if 1:\n    !grep LossScaleOptimizer", [(2, 11)]),
     ],
 )
 def test_what_is_not_read_needs_a_person(cell: str, places: list[tuple[int, int]]) -> None:
@@ -283,3 +283,15 @@ def test_large_outputs_cost_little(tmp_path: Path) -> None:
     value["cells"][0]["source"] = ["import keras_mp\n", "import tensorflow as tf"]
     value["cells"][1]["source"] = [NEW]
     assert path.read_text() == json.dumps(value, indent=1)
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ('!python train.py --hparams="mixed_precision=true"', "kept"),
+        ("!TF_ENABLE_AUTO_MIXED_PRECISION=1 python train.py", "person"),
+        ("!python -c 'tf.keras.mixed_precision.Policy(1)'", "person"),
+    ],
+)
+def test_a_command_needs_a_person_where_it_means_tensorflow(line: str, verdict: str) -> None:
+    assert [found.verdict for found in findings("import os", line)] == [verdict]
