@@ -82,6 +82,9 @@ def of_import(
     new: list[tuple[str, str]] = []
     for i, name in [*known.items()]:
         if _is_plain(statement, aliases[i]):
+            if _spells_unknown(program, _dotted(aliases[i].name)):
+                del known[i]
+                yield ID, Decision("person", f"a name of {name} is used that has no counterpart")
             continue
         used = _references(program, statement, aliases[i])
         left = [node for node in used if root_of(node) not in settled]
@@ -159,6 +162,12 @@ def _is_unknown(program: Program, node: cst.CSTNode) -> bool:
         if found is not None and not found.known:
             return True
     return False
+
+
+def _spells_unknown(program: Program, module: str) -> bool:
+    """Returns whether something of a module, by its whole path, is not known."""
+    spelled = re.findall(rf"\b{re.escape(module)}(?:\.\w+)+", program.text)
+    return any(found is not None and not found.known for found in map(old, spelled))
 
 
 def _is_exported(program: Program, name: str) -> bool:

@@ -113,6 +113,8 @@ LEFT_ALONE = {
     "star": "from tensorflow.keras.mixed_precision.experimental import *\n",
     "unknown": "from tensorflow.python.keras.mixed_precision import autocast_variable\n"
     "autocast_variable.AutoCastVariable\n",
+    "unknown by its whole path": "import tensorflow.keras.mixed_precision\n"
+    "tensorflow.keras.mixed_precision.no_such_name()\n",
     "unknown of a module": "from tensorflow.keras import mixed_precision as m\nm.no_such_name()\n",
 }
 
