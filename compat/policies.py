@@ -19,7 +19,8 @@ class Policy(keras_mp.Policy):
     """`tf.keras.mixed_precision.Policy` of TF 2.4 to 2.15.
 
     As `keras_mp.Policy`; a model built under the global policy "mixed_float16" has its optimizer
-    wrapped by `compile` with `mixed_precision.LossScaleOptimizer`.
+    wrapped by `compile` with `mixed_precision.LossScaleOptimizer`. Under "float16" it is not, as in
+    TensorFlow.
 
     Args:
         name: "mixed_float16", "mixed_bfloat16", or the name of a floating-point dtype.
@@ -46,7 +47,9 @@ class Policy(keras_mp.Policy):
     @property
     def wrap_optimizer(self) -> Any:
         """What `compile` wraps with, or None for the rule of `keras_mp.auto_wrap`."""
-        return LossScaleOptimizer if self.name == "mixed_float16" else None
+        if self.name == "mixed_float16":
+            return LossScaleOptimizer
+        return _as_it_is if self.compute_dtype == "float16" else None
 
 
 class ExperimentalPolicy(Policy):

@@ -71,6 +71,7 @@ def test_each_model_has_a_scale_of_its_own():
 UNSCALED = {
     "no loss scale": (ExperimentalPolicy("mixed_float16", loss_scale=None), "SGD"),
     "float16 without one": (ExperimentalPolicy("float16"), "SGD"),
+    "float16 of 2.4": (Policy("float16"), "SGD"),
     "float32": (ExperimentalPolicy("float32"), "SGD"),
     "bfloat16": ("mixed_bfloat16", "SGD"),
 }
