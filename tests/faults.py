@@ -9,7 +9,10 @@ what it ended with: weights of every replica, loss scale, counter, iterations.
 A fault is in the rows of one replica, as the engines cut a batch: replica r of n has the r-th n-th.
 """
 
+import json
 import os
+import socket
+import subprocess
 import sys
 from contextlib import nullcontext
 
@@ -26,7 +29,7 @@ CASES = {
     "overflow on all": ([9, 25], ALL, 3e38),
     "thirty in a row": (list(range(5, 35)), LAST, float("nan")),
 }
-ENGINES = ("single", "mirrored", "data parallel", "model parallel", "ddp")
+ENGINES = ("single", "mirrored", "workers", "data parallel", "model parallel", "ddp")
 
 
 def rows_of(replicas, whose):
@@ -68,7 +71,13 @@ def main():
     if engine == "ddp":
         import torch
 
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
         torch.multiprocessing.spawn(_of_process, (replicas, out), nprocs=replicas)
+    elif engine == "workers" and "TF_CONFIG" not in os.environ:
+        _start_workers(replicas, out)
+    elif engine == "workers":
+        _of_worker(replicas, out)
     else:
         _all_cases(engine, replicas, out, start(engine, replicas), _fit, lambda found: found)
 
@@ -113,17 +122,84 @@ def _of_process(rank, replicas, out):
     def gathered(found):
         everybodys = [None] * replicas
         distributed.all_gather_object(everybodys, found)
-        for i, theirs in enumerate(everybodys):
-            for key, value in theirs.items():
-                name, _, copy = key.rpartition("/")
-                if "/weights/" in key and copy == "0":
-                    found[f"{name}/{i}"] = value
-                else:
-                    assert value == found[key], f"process {i} ends with another {key}"
-        return found if rank == 0 else None
+        return _together(everybodys) if rank == 0 else None
 
     _all_cases("ddp", replicas, out, nullcontext, fit, gathered)
+    # Who leaves first would close connections that others still read from.
+    distributed.barrier()
     distributed.destroy_process_group()
+
+
+def _together(everybodys):
+    """Returns as one what several processes found, which all have the whole of it."""
+    found = {}
+    for i, theirs in enumerate(everybodys):
+        for key, value in theirs.items():
+            name, _, copy = key.rpartition("/")
+            if "/weights/" in key and copy == "0":
+                found[f"{name}/{i}"] = value
+            else:
+                assert value == found.setdefault(key, value), f"process {i} has another {key}"
+    return found
+
+
+def _start_workers(replicas, out):
+    """Runs the workers of MultiWorkerMirroredStrategy; none of them outlives this."""
+    import numpy as np
+
+    sockets = [socket.socket() for _ in range(replicas)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+    for each in sockets:
+        each.close()
+    outs = [f"{out}.{i}.npz" for i in range(replicas)]
+    workers = []
+    try:
+        for i in range(replicas):
+            task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
+            command = [sys.executable, "-m", "tests.faults", "workers", str(replicas), outs[i]]
+            environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
+            workers.append(subprocess.Popen(command, env=environment))
+        for worker in workers:
+            assert worker.wait(timeout=200) == 0
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    everybodys = []
+    for each in outs:
+        with np.load(each) as arrays:
+            everybodys.append(dict(arrays))
+    np.savez(out, **_together(everybodys))
+
+
+def _of_worker(replicas, out):
+    """One worker of MultiWorkerMirroredStrategy, with a loop of its own."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    rank = strategy.cluster_resolver.task_id
+
+    def fit(model, optimizer, x, y):
+        @tf.function
+        def step(x, y):
+            def each(x, y):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((model(x) - y) ** 2) / replicas
+                    scaled = optimizer.scale_loss(loss)
+                variables = model.trainable_variables
+                gradients = tape.gradient(scaled, [v.value for v in variables])
+                optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+            strategy.run(each, args=(x, y))
+
+        size = ROWS // replicas
+        for begin in range(rank * size, len(x), ROWS):
+            here = slice(begin, begin + size)
+            step(tf.constant(x[here]), tf.constant(y[here]))
+
+    _all_cases("workers", replicas, out, strategy.scope, fit, lambda found: found)
 
 
 def start(engine, replicas):

@@ -17,7 +17,13 @@ from tests.faults import CASES, GROWTH, STEPS
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = {
-    "tensorflow": [("mirrored", 2), ("mirrored", 3), ("mirrored", 4)],
+    "tensorflow": [
+        ("mirrored", 2),
+        ("mirrored", 3),
+        ("mirrored", 4),
+        ("workers", 2),
+        ("workers", 3),
+    ],
     "jax": [
         ("data parallel", 2),
         ("data parallel", 8),
