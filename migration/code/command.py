@@ -36,7 +36,7 @@ class Done:
     pending: bool = False
 
 
-_CLOSED = Failure("this folder may not be read")
+_CLOSED = Failure("this folder may not be read: give yourself the right, or name the others")
 
 
 @dataclass(slots=True)

@@ -1,7 +1,6 @@
 """Edits of a text by position: what no edit touches stays as it was, to the byte."""
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,8 +20,8 @@ class Lines:
     """Where the lines of a text begin.
 
     >>> lines = Lines("ab\\r\\ncd\\n")
-    >>> lines.offset(2, 1), lines.position(5), lines.of(2)
-    (5, (2, 1), 'cd')
+    >>> lines.offset(2, 1), lines.of(2)
+    (5, 'cd')
     """
 
     def __init__(self, text: str) -> None:
@@ -33,11 +32,6 @@ class Lines:
     def offset(self, line: int, column: int) -> int:
         """Returns the offset of a line, from 1, and a column, from 0."""
         return self.starts[line - 1] + column
-
-    def position(self, offset: int) -> tuple[int, int]:
-        """Returns the line, from 1, and the column, from 0."""
-        line = bisect_right(self.starts, offset)
-        return line, offset - self.starts[line - 1]
 
     def of(self, line: int) -> str:
         """Returns a line without its end."""

@@ -85,7 +85,7 @@ class Facts:
             return True
         wrapped = [place for place, values in used.values.items() if self._wraps_any(values)]
         return any(
-            "weights" in used.read[place] or (place[1], "variables") in used.called["variables"]
+            "weights" in used.read[place] or place[1] in used.called["variables"]
             for place in wrapped
         )
 
@@ -137,7 +137,7 @@ class _Uses(cst.CSTVisitor):
         self.assigned: dict[cst.CSTNode, tuple[object, str]] = {}
         self.values: dict[tuple[object, str], list[cst.CSTNode]] = defaultdict(list)
         self.read: dict[tuple[object, str], set[str]] = defaultdict(set)
-        self.called: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        self.called: dict[str, set[str]] = defaultdict(set)  # method -> of what
         self.names_called: set[tuple[object, str]] = set()
         # What is asked, in an `if`, to be a wrapped optimizer -> the blocks where it is one.
         self.narrowed: dict[tuple[object, str], list[cst.CSTNode]] = defaultdict(list)
@@ -204,7 +204,7 @@ class _Uses(cst.CSTVisitor):
         if not isinstance(node.func, cst.Attribute):
             return
         name = node.func.attr.value
-        self.called[name].add((self.program.source(node.func.value), name))
+        self.called[name].add(self.program.source(node.func.value))
         if name in ("get_scaled_loss", "get_unscaled_gradients"):
             calls = self.methods.setdefault(self.program.function(node), {})
             calls.setdefault(name, []).append(node)

@@ -4,12 +4,11 @@ As IPython does, they are looked for where a statement may begin only: a line wi
 string of several lines is Python, whatever it begins with. Imports nothing of ours but `files`.
 """
 
-import ast
 import re
-import warnings
 from dataclasses import dataclass
 
 from keras_mp.migration.code.files import lines_of
+from keras_mp.migration.code.syntax import syntax_error
 
 # Their cells are Python, run in the program of the notebook.
 _OF_PYTHON = {"capture", "debug", "memit", "prun", "px", "time", "timeit"}
@@ -105,20 +104,6 @@ def masked_width(line: str, token: str) -> int:
     """Returns how many characters `mask` put before a line; 0 where it left it."""
     before, prefix, _ = line.partition(_prefix(token))
     return len(before) + len(prefix) if prefix else 0
-
-
-def syntax_error(text: str) -> SyntaxError | None:
-    """Returns why a cell is no Python, or None. A cell may await at its top."""
-    flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            compile(text, "cell", "exec", flags, dont_inherit=True)
-        except SyntaxError as error:
-            return error
-        except (ValueError, RecursionError, MemoryError) as error:
-            return SyntaxError(str(error), ("cell", 1, 1, ""))
-    return None
 
 
 def _prefix(token: str) -> str:

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from keras_mp.migration.code.files import lines_of
 from keras_mp.migration.code.findings import KEPT, PERSON, Failed, Found, Place
-from keras_mp.migration.code.magics import mask, masked_width, parts_of, syntax_error, unmask
+from keras_mp.migration.code.magics import mask, masked_width, parts_of, unmask
+from keras_mp.migration.code.syntax import syntax_error
 
 NOT_READ = "KMP016"
 _SHELL = "not read, as this line is not Python: write it anew by hand"

@@ -1,9 +1,7 @@
 """A parsed program: where its names come from, what text a node is, what surrounds it."""
 
-import ast
 import functools
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +18,7 @@ from libcst.metadata import (
 
 from keras_mp.migration.code.edits import Lines
 from keras_mp.migration.code.names import Old, old
+from keras_mp.migration.code.syntax import syntax_error
 
 _VERSION = re.compile(r"__version__|\bVERSION\b|LooseVersion|StrictVersion|parse_version")
 _ASKS = re.compile(
@@ -389,27 +388,11 @@ def string(node: cst.CSTNode) -> str | None:
     return None
 
 
-def parses(text: str) -> bool:
-    """Returns whether Python takes a text; nothing of it is run."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
-
-
 def _unparsable(text: str, error: cst.ParserSyntaxError) -> Unparsable:
     """Returns what Python itself says, which names the place better, where it agrees."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(text)
-    except SyntaxError as its:
+    its = syntax_error(text)
+    if its is not None:
         return Unparsable(its.lineno or 1, its.offset or 1, its.msg)
-    except (ValueError, RecursionError, MemoryError):
-        pass
     return Unparsable(error.raw_line, error.raw_column + 1, _first(error.message))
 
 

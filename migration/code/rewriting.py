@@ -10,8 +10,9 @@ from keras_mp.migration.code import edits as texts
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.facts import Facts
 from keras_mp.migration.code.importing import import_of_ours
-from keras_mp.migration.code.parsed import Program, Unparsable, chain, parses, root_of, string
+from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
 from keras_mp.migration.code.sites import Decision, Site, Verdict
+from keras_mp.migration.code.syntax import syntax_error
 from keras_mp.migration.rules import (
     kmp001,
     kmp002,
@@ -165,7 +166,7 @@ class _Run:
         if self._ours:
             self._edits += import_of_ours(program, self._edits)
         text = texts.apply(program.text, self._edits)
-        if self._edits and parses(program.text) and not parses(text):
+        if self._edits and syntax_error(text) and not syntax_error(program.text):
             text = program.text
             self._findings = [_not_done(finding) for finding in self._findings]
         findings = sorted(set(self._findings), key=lambda f: (f.line, f.column, f.rule))

@@ -30,9 +30,8 @@ def decide(site: Site) -> Decision | None:
     """Decides about a module as a value."""
     if site.old is None or site.old.name is not None:
         return None
-    if isinstance(site.program.parent(site.node), cst.Arg):
-        return Decision("person", "the module is handed on: see what is read of it there")
-    if isinstance(site.node, cst.Name):  # its import becomes that of keras_mp.compat
+    # The import of a mere name becomes that of keras_mp.compat.
+    if isinstance(site.node, cst.Name) or isinstance(site.program.parent(site.node), cst.Arg):
         return Decision("person", "the module is handed on: see what is read of it there")
     return Decision("rewritten", "the module of old names", (site.renamed(site.old.compat),))
 
@@ -47,19 +46,11 @@ def of_import(
         statement: The statement.
         settled: The names, at the beginning of chains, that were rewritten.
     """
-    module = _module(statement)
-    if isinstance(statement, cst.ImportFrom):
-        if module is None:
-            return
-        if isinstance(statement.names, cst.ImportStar):
-            if old(module) is not None:
-                yield ID, Decision("person", "name what is imported: * cannot be followed")
-            return
-        aliases = list(statement.names)
-        found = {i: name for i, a in enumerate(aliases) if (name := _old_of(module, a))}
-    else:
-        aliases = list(statement.names)
-        found = {i: name for i, a in enumerate(aliases) if (name := _whole(_dotted(a.name)))}
+    if isinstance(statement.names, cst.ImportStar):
+        if old(_module(statement) or "") is not None:
+            yield ID, Decision("person", "name what is imported: * cannot be followed")
+        return
+    aliases, found = list(statement.names), _old_aliases(statement)
     if not found:
         return
     if program.is_guarded(statement):
@@ -117,10 +108,6 @@ def _dotted(node: cst.CSTNode) -> str:
 def _whole(full: str) -> Old | None:
     found = old(full)
     return found if found is not None and found.length == full.count(".") + 1 else None
-
-
-def _old_of(module: str, alias: cst.ImportAlias) -> Old | None:
-    return _whole(f"{module}.{_dotted(alias.name)}")
 
 
 def _is_plain(statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias) -> bool:
@@ -274,7 +261,7 @@ def _replaced(
     if lines:
         return (Edit(start, end, (newline + indent).join(lines)),)
     block = program.parent(line)
-    if isinstance(block, cst.IndentedBlock) and all(map(_is_import_of_old, block.body)):
+    if isinstance(block, cst.IndentedBlock) and all(map(_imports_only_old, block.body)):
         return (Edit(start, end, "pass"),)
     last = program.lines_of(statement)[-1]
     begin = program.lines.starts[first - 1]
@@ -285,11 +272,23 @@ def _replaced(
     return (Edit(begin, finish, ""),)
 
 
-def _is_import_of_old(line: cst.CSTNode) -> bool:
+def _imports_only_old(line: cst.CSTNode) -> bool:
     """Returns whether a line of a block may go."""
     return isinstance(line, cst.SimpleStatementLine) and all(
-        isinstance(one, (cst.Import, cst.ImportFrom)) for one in line.body
+        isinstance(one, (cst.Import, cst.ImportFrom))
+        and not isinstance(one.names, cst.ImportStar)
+        and len(_old_aliases(one)) == len(one.names)
+        for one in line.body
     )
+
+
+def _old_aliases(statement: cst.Import | cst.ImportFrom) -> dict[int, Old]:
+    """Returns the old names that a statement imports, by their position in it."""
+    if isinstance(statement.names, cst.ImportStar):
+        return {}
+    module = "" if isinstance(statement, cst.Import) else f"{_module(statement)}."
+    named = ((i, _whole(module + _dotted(alias.name))) for i, alias in enumerate(statement.names))
+    return {i: name for i, name in named if name is not None}
 
 
 def _spaces(text: str) -> int:

@@ -79,6 +79,11 @@ IMPORTS = {
         + NEW
         + "keras_mp.Policy('float32')\n",
     ),
+    "beside another in a block": (
+        "import tensorflow as tf\nif x:\n    import os\n"
+        "    from tensorflow.keras import mixed_precision\n" + USE,
+        "import keras_mp\nimport tensorflow as tf\nif x:\n    import os\n" + NEW,
+    ),
     "one line of several": (
         "from tensorflow.keras import layers, mixed_precision as mp; f(mp)\n",
         "from tensorflow.keras import layers; "
