@@ -2,14 +2,14 @@
 
 python -m tests.faults ENGINE REPLICAS OUT.npz
 
-ENGINE is one of those of `ENGINES`; "single" is one device. Each case of `CASES` trains the same
-model from the same weights on the same rows, REPLICAS of them to a step at least, and writes to OUT
-what it ended with: weights of every replica, loss scale, counter, iterations.
+ENGINE is "single", one device, or one that a module of `tests/engines` runs. Each case of `CASES`
+trains the same model from the same weights on the same rows, and writes to OUT what it ended with:
+weights of every replica, loss scale, counter, iterations.
 
 A fault is in the rows of one replica, as the engines cut a batch: replica r of n has the r-th n-th.
 """
 
-import json
+import importlib
 import os
 import socket
 import subprocess
@@ -29,7 +29,20 @@ CASES = {
     "overflow on all": ([9, 25], ALL, 3e38),
     "thirty in a row": (list(range(5, 35)), LAST, float("nan")),
 }
-ENGINES = ("single", "mirrored", "workers", "data parallel", "model parallel", "ddp")
+FRAMEWORKS = ("tensorflow", "jax", "torch")  # modules of tests/engines
+
+
+def main():
+    engine, replicas, out = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    if engine == "single":
+        all_cases(replicas, out, nullcontext, fit, without=True)
+        return
+    for framework in FRAMEWORKS:
+        module = importlib.import_module(f"tests.engines.{framework}")
+        if engine in module.ENGINES:
+            module.ENGINES[engine](replicas, out)
+            return
+    raise SystemExit(f"there is no engine {engine!r}")
 
 
 def rows_of(replicas, whose):
@@ -64,73 +77,29 @@ def without_faults(case, replicas):
     return x[keep], y[keep]
 
 
-def main():
-    engine, replicas, out = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    if engine in ("data parallel", "model parallel"):
-        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={replicas}"
-    if engine == "ddp":
-        import torch
+def all_cases(replicas, out, scope, fit, gathered=lambda found: found, without=False):
+    """Trains every case, and writes what came of them.
 
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        os.environ.setdefault("OMP_NUM_THREADS", "1")
-        torch.multiprocessing.spawn(_of_process, (replicas, out), nprocs=replicas)
-    elif engine == "workers" and "TF_CONFIG" not in os.environ:
-        _start_workers(replicas, out)
-    elif engine == "workers":
-        _of_worker(replicas, out)
-    else:
-        _all_cases(engine, replicas, out, start(engine, replicas), _fit, lambda found: found)
-
-
-def _all_cases(engine, replicas, out, scope, fit, gathered):
-    """Trains every case, and writes what came of them."""
+    `scope` makes the context that the model is made in, `fit(model, optimizer, x, y)` trains it.
+    `gathered` returns, of what this process found, what is to be written, or None. `without` also
+    trains on the data without the bad steps.
+    """
     import numpy as np
 
     found = {}
     for count_skipped_steps in (True, False):
-        train = _trainer(scope, count_skipped_steps, fit)
+        train = trainer(scope, count_skipped_steps, fit)
         for case in CASES:
             for name, value in train(*data_of(case, replicas)).items():
                 found[f"{case}/{count_skipped_steps}/{name}"] = value
-            if engine == "single" and CASES[case][0]:
+            if without and CASES[case][0]:
                 for name, value in train(*without_faults(case, replicas)).items():
                     found[f"{case}/{count_skipped_steps}/without/{name}"] = value
     if (found := gathered(found)) is not None:
         np.savez(out, **found)
 
 
-def _of_process(rank, replicas, out):
-    """One process of torch's DistributedDataParallel, with a loop of its own."""
-    import torch
-    from torch import distributed
-
-    store = f"file://{out}.store"
-    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=replicas)
-
-    def fit(model, optimizer, x, y):
-        parallel = torch.nn.parallel.DistributedDataParallel(model)
-        size = ROWS // replicas
-        for begin in range(rank * size, len(x), ROWS):
-            here = slice(begin, begin + size)
-            parallel.zero_grad()
-            errors = parallel(torch.from_numpy(x[here])) - torch.from_numpy(y[here])
-            optimizer.scale_loss((errors**2).mean()).backward()
-            with torch.no_grad():
-                variables = model.trainable_variables
-                optimizer.apply([v.value.grad for v in variables], variables)
-
-    def gathered(found):
-        everybodys = [None] * replicas
-        distributed.all_gather_object(everybodys, found)
-        return _together(everybodys) if rank == 0 else None
-
-    _all_cases("ddp", replicas, out, nullcontext, fit, gathered)
-    # Who leaves first would close connections that others still read from.
-    distributed.barrier()
-    distributed.destroy_process_group()
-
-
-def _together(everybodys):
+def together(everybodys):
     """Returns as one what several processes found, which all have the whole of it."""
     found = {}
     for i, theirs in enumerate(everybodys):
@@ -143,99 +112,51 @@ def _together(everybodys):
     return found
 
 
-def _start_workers(replicas, out):
-    """Runs the workers of MultiWorkerMirroredStrategy; none of them outlives this."""
+def processes(engine, replicas, out, environment):
+    """Runs this program once a replica, and writes as one what all found; none outlives this.
+
+    `environment(i, addresses)` returns what process i needs in its environment, besides; the
+    addresses are free ones of this machine, one a process.
+    """
     import numpy as np
 
-    sockets = [socket.socket() for _ in range(replicas)]
+    addresses = free_addresses(replicas)
+    outs = [f"{out}.{i}.npz" for i in range(replicas)]
+    started = []
+    try:
+        for i in range(replicas):
+            command = [sys.executable, "-m", "tests.faults", engine, str(replicas), outs[i]]
+            variables = {**os.environ, **environment(i, addresses)}
+            started.append(subprocess.Popen(command, env=variables))
+        for process in started:
+            assert process.wait(timeout=200) == 0
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    everybodys = []
+    for each in outs:
+        with np.load(each) as arrays:
+            everybodys.append(dict(arrays))
+    np.savez(out, **together(everybodys))
+
+
+def free_addresses(count):
+    """Returns `count` addresses of this machine, host:port, that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
     for each in sockets:
         each.close()
-    outs = [f"{out}.{i}.npz" for i in range(replicas)]
-    workers = []
-    try:
-        for i in range(replicas):
-            task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
-            command = [sys.executable, "-m", "tests.faults", "workers", str(replicas), outs[i]]
-            environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
-            workers.append(subprocess.Popen(command, env=environment))
-        for worker in workers:
-            assert worker.wait(timeout=200) == 0
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.wait()
-    everybodys = []
-    for each in outs:
-        with np.load(each) as arrays:
-            everybodys.append(dict(arrays))
-    np.savez(out, **_together(everybodys))
+    return addresses
 
 
-def _of_worker(replicas, out):
-    """One worker of MultiWorkerMirroredStrategy, with a loop of its own."""
-    import tensorflow as tf
-
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    rank = strategy.cluster_resolver.task_id
-
-    def fit(model, optimizer, x, y):
-        @tf.function
-        def step(x, y):
-            def each(x, y):
-                with tf.GradientTape() as tape:
-                    loss = tf.reduce_mean((model(x) - y) ** 2) / replicas
-                    scaled = optimizer.scale_loss(loss)
-                variables = model.trainable_variables
-                gradients = tape.gradient(scaled, [v.value for v in variables])
-                optimizer.apply_gradients(zip(gradients, variables, strict=True))
-
-            strategy.run(each, args=(x, y))
-
-        size = ROWS // replicas
-        for begin in range(rank * size, len(x), ROWS):
-            here = slice(begin, begin + size)
-            step(tf.constant(x[here]), tf.constant(y[here]))
-
-    _all_cases("workers", replicas, out, strategy.scope, fit, lambda found: found)
-
-
-def start(engine, replicas):
-    """Prepares the engine; returns a function that makes the context that a model is made in."""
-    import keras
-
-    match engine:
-        case "single":
-            return nullcontext
-        case "mirrored":
-            import tensorflow as tf
-
-            cpu = tf.config.list_physical_devices("CPU")[0]
-            devices = [tf.config.LogicalDeviceConfiguration()] * replicas
-            tf.config.set_logical_device_configuration(cpu, devices)
-            strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
-            return strategy.scope
-        case "data parallel":
-            keras.distribution.set_distribution(keras.distribution.DataParallel())
-            return nullcontext
-        case "model parallel":
-            shape = (replicas // 2, 2)
-            mesh = keras.distribution.DeviceMesh(shape, ["batch", "model"])
-            layout = keras.distribution.LayoutMap(mesh)
-            layout[".*hidden/kernel"], layout[".*hidden/bias"] = (None, "model"), ("model",)
-            parallel = keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
-            keras.distribution.set_distribution(parallel)
-            return nullcontext
-    raise SystemExit(f"ENGINE is one of {ENGINES}, not {engine!r}")
-
-
-def _fit(model, optimizer, x, y):
+def fit(model, optimizer, x, y):
     model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0)
 
 
-def _trainer(scope, count_skipped_steps, fit):
+def trainer(scope, count_skipped_steps, fit):
     """Returns a function that trains, always from the same start, and tells what came of it."""
     import keras
     import numpy as np

@@ -10,19 +10,18 @@ import pytest
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.processes,
     pytest.mark.skipif(keras.backend.backend() != "jax", reason="reads the HLO of XLA"),
 ]
 
 PROGRAM = r"""
-import json, os, re, sys
+import json, re, sys
+from tests.engines import jax as engines
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+getattr(engines, sys.argv[1].replace(" ", "_"))(8)
 import jax, keras, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 import keras_mp
-from tests.faults import start
-
-start(sys.argv[1], 8)
 
 def collectives(optimizer):
     keras.utils.set_random_seed(0)

@@ -1,9 +1,10 @@
 """Faults on some replicas: all skip the step, or none, and all end as one device would.
 
-Each engine trains in a process of its own (`tests/faults.py`), as its devices must exist before the
-framework starts.
+Each engine (`tests/engines`) trains in a process of its own (`tests/faults.py`), as its devices
+must exist before the framework starts.
 """
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -14,24 +15,9 @@ import pytest
 
 from tests.faults import CASES, GROWTH, STEPS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 ROOT = Path(__file__).resolve().parents[2]
-ENGINES = {
-    "tensorflow": [
-        ("mirrored", 2),
-        ("mirrored", 3),
-        ("mirrored", 4),
-        ("workers", 2),
-        ("workers", 3),
-    ],
-    "jax": [
-        ("data parallel", 2),
-        ("data parallel", 8),
-        ("model parallel", 4),
-        ("model parallel", 8),
-    ],
-    "torch": [("ddp", 2), ("ddp", 4)],
-}[keras.backend.backend()]
+OF_BACKEND = importlib.import_module(f"tests.engines.{keras.backend.backend()}")
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +74,7 @@ def test_one_device_follows_the_rule(train, case, count):
             np.testing.assert_array_equal(value, without)
 
 
-@pytest.mark.parametrize(("engine", "replicas"), ENGINES)
+@pytest.mark.parametrize(("engine", "replicas"), OF_BACKEND.TESTED)
 @pytest.mark.parametrize("count", [True, False], ids=["counted", "not counted"])
 @pytest.mark.parametrize("case", CASES)
 def test_replicas_end_as_one_device(train, engine, replicas, case, count):
@@ -104,9 +90,9 @@ def test_replicas_end_as_one_device(train, engine, replicas, case, count):
         assert np.isfinite(value).all()
 
 
-@pytest.mark.parametrize(("engine", "replicas"), ENGINES)
+@pytest.mark.parametrize(("engine", "replicas"), OF_BACKEND.TESTED)
 def test_every_replica_was_looked_at(train, engine, replicas):
     found = train(engine, replicas)
     copies = [key for key in weights(found, "no fault/True") if "/out/bias/" in key]
     assert len(copies) == replicas
-    assert found["no fault/True/cut"] == (2 if engine == "model parallel" else 0)
+    assert found["no fault/True/cut"] == getattr(OF_BACKEND, "CUT", {}).get(engine, 0)

@@ -9,9 +9,12 @@ import sys
 import keras
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="MirroredStrategy is TensorFlow's"
-)
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        keras.backend.backend() != "tensorflow", reason="MirroredStrategy is TensorFlow's"
+    ),
+]
 
 SETUP = """
 import keras, numpy as np, tensorflow as tf
