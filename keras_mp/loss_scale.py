@@ -1,4 +1,4 @@
-"""The dynamic loss-scale rule, as one pure function.
+"""The dynamic loss-scale rule, as pure functions.
 
 Knows numbers, not optimizers: `loss_scale_optimizer.py` owns the variables and calls
 `next_scale` once a step. Imports keras.ops, and nothing of ours.
@@ -21,6 +21,7 @@ def next_scale(
     backoff_factor: float = 0.5,
     min_scale: float = 1.0,
     max_scale: float | None = None,
+    hysteresis_left: Any = 1,
 ) -> tuple[Any, Any]:
     """Returns the loss scale and its counter after one training step.
 
@@ -30,6 +31,7 @@ def next_scale(
     | finite, the growth_steps-th in a row   | scale * growth_factor                  | 0       |
     | an inf or a nan among them             | max(scale * backoff_factor, min_scale) | 0       |
 
+    With a `hysteresis_left` above 1 the scale stays on an overflow, and only the counter restarts.
     A product that is not finite in float32, or above `max_scale`, is not taken: the scale stays.
     A scale that is already below `min_scale` stays where it is on an overflow. Values are never
     read in Python, so the function traces under jit.
@@ -43,6 +45,8 @@ def next_scale(
         backoff_factor: Multiplier after an overflow, between 0 and 1.
         min_scale: Smallest scale; keras.optimizers.LossScaleOptimizer has none.
         max_scale: Largest scale; None for the largest float32.
+        hysteresis_left: Integer, shape (). The overflow that shrinks the scale, counted from this
+            step on: 1 for this one. See `next_hysteresis_left`.
 
     Returns:
         (scale, counter), of the same shapes and dtypes as given.
@@ -59,12 +63,56 @@ def next_scale(
     (2.0, 0)
     """
     counted = counter + 1
-    grow = counted >= min(growth_steps, _LARGEST_COUNT)
+    grow = _is_due(counter, growth_steps)
     grown = scale * growth_factor
     allowed = ops.isfinite(grown)
     if max_scale is not None:
         allowed = ops.logical_and(allowed, grown <= max_scale)
     shrunk = ops.maximum(scale * backoff_factor, ops.minimum(scale, min_scale))
+    shrunk = ops.where(ops.less_equal(hysteresis_left, 1), shrunk, scale)
     taken = ops.where(ops.logical_and(grow, allowed), grown, scale)
     restart = ops.logical_or(grow, ops.logical_not(finite))
     return ops.where(finite, taken, shrunk), ops.where(restart, ops.zeros_like(counter), counted)
+
+
+def next_hysteresis_left(
+    left: Any, counter: Any, finite: Any, *, growth_steps: int, hysteresis: int
+) -> Any:
+    """Returns how many overflows it takes, after this step, until the scale shrinks.
+
+    | gradients of the step      | left                    |
+    | -------------------------- | ----------------------- |
+    | finite, growth is due      | hysteresis              |
+    | finite, growth is not due  | unchanged               |
+    | an inf or a nan among them | - 1, but no less than 1 |
+
+    So the scale shrinks at the `hysteresis`-th overflow since growth was last due, and at each one
+    after it. Growth that is due counts, whether the cap allows it or not.
+
+    Args:
+        left: Integer, shape (), as this function returned it; `hysteresis` at the start.
+        counter: Integer, shape (). Finite steps since the scale last changed, before this step.
+        finite: bool, shape (). Whether every gradient of the step is finite.
+        growth_steps: Optimizer steps between two growths, at least 1.
+        hysteresis: Overflows it takes to shrink the scale, at least 1.
+
+    Returns:
+        Integer of the shape and dtype of `left`.
+
+    Source: Megatron-LM, core/optimizer/grad_scaler.py, DynamicGradScaler.update; DeepSpeed,
+    runtime/fp16/loss_scaler.py, DynamicLossScaler (`delayed_shift`).
+
+    >>> rule = {"growth_steps": 2, "hysteresis": 2}
+    >>> int(next_hysteresis_left(ops.array(2), ops.array(0), ops.array(False), **rule))
+    1
+    >>> int(next_hysteresis_left(ops.array(1), ops.array(1), ops.array(True), **rule))
+    2
+    """
+    left = ops.minimum(left, hysteresis)
+    whole = ops.full_like(left, hysteresis)
+    fewer = ops.maximum(left - 1, 1)
+    return ops.where(finite, ops.where(_is_due(counter, growth_steps), whole, left), fewer)
+
+
+def _is_due(counter: Any, growth_steps: int) -> Any:
+    return counter + 1 >= min(growth_steps, _LARGEST_COUNT)

@@ -18,8 +18,9 @@ from keras_mp import backends, hyperparameters
 from keras_mp.backends import devices
 from keras_mp.backends.numerics import tensors_of
 from keras_mp.delegation import DelegatesToInnerOptimizer
+from keras_mp.extra_state import ExtraState
 from keras_mp.inner_optimizer import check_inner_optimizer, serialized
-from keras_mp.loss_scale import next_scale
+from keras_mp.loss_scale import next_hysteresis_left, next_scale
 from keras_mp.loss_scaling import ScalesLosses
 from keras_mp.minimizing import MinimizesLosses, overwritten
 from keras_mp.optimizer_state import KeepsState
@@ -98,7 +99,9 @@ class LossScaleOptimizer(
         backoff_factor: Multiplier after an overflow, between 0 and 1.
         min_scale: The loss scale never falls below this. `tf.keras` has 1, Keras 3 nothing.
         max_scale: The loss scale never grows above this; None for the largest float32.
-        hysteresis: Overflows since the last growth until the scale falls. Only 1 in this version.
+        hysteresis: Overflows since the last growth until the scale falls, as in Megatron and
+            DeepSpeed: with 3 the first two only skip their step, the third and each one after it
+            halve the scale, too. 1 for a fixed scale.
         count_skipped_steps: Whether `iterations` advances on a skipped step, as from TensorFlow
             2.3 on. TensorFlow 1.15 to 2.2 and Keras 3 do not advance it. While gradients are
             accumulated (`gradient_accumulation_steps`) it never does: the window gets longer.
@@ -177,20 +180,11 @@ class LossScaleOptimizer(
         object.__setattr__(self, "_native", backends.current())
         # Before build, so that a function traced early reads variables and not a constant.
         with self._native.lifted():
-            self.step_counter = self.add_variable(
-                shape=(),
-                dtype="int",
-                initializer="zeros",
-                aggregation="only_first_replica",
-                name="step_counter",
-            )
-            self.dynamic_scale = self.add_variable(
-                shape=(),
-                dtype="float32",
-                initializer=keras.initializers.Constant(settings.initial_scale),
-                aggregation="only_first_replica",
-                name="dynamic_scale",
-            )
+            self.step_counter = self._add_own("step_counter", 0, "int")
+            self.dynamic_scale = self._add_own("dynamic_scale", settings.initial_scale, "float32")
+            if settings.hysteresis > 1:
+                self.hysteresis_left = self._add_own("hysteresis_left", settings.hysteresis, "int")
+                self.extra_state = ExtraState({"hysteresis_left": self.hysteresis_left})
         if inner_optimizer.loss_scale_factor is not None:
             warnings.warn(
                 f"loss_scale_factor={inner_optimizer.loss_scale_factor} of the inner optimizer is "
@@ -204,6 +198,15 @@ class LossScaleOptimizer(
         self._unbuilt_inner = 0 if inner_optimizer.built else len(inner_optimizer.variables)
         self.inner_optimizer = inner_optimizer
         object.__setattr__(inner_optimizer, "_keras_mp_wrapper", weakref.ref(self))
+
+    def _add_own(self, name: str, initial: float, dtype: str) -> Any:
+        return self.add_variable(
+            shape=(),
+            dtype=dtype,
+            initializer=keras.initializers.Constant(initial),
+            aggregation="only_first_replica",
+            name=name,
+        )
 
     # -- what the loss scale is ------------------------------------------------------------------
 
@@ -446,18 +449,30 @@ class LossScaleOptimizer(
     def _update_scale(self, finite: Any) -> None:
         settings = self._settings
         assert settings.dynamic_growth_steps is not None
-        scale, counter = next_scale(
+        counter = self._native.read(self.step_counter)
+        left = self._native.read(self.hysteresis_left) if settings.hysteresis > 1 else 1
+        scale, new_counter = next_scale(
             self._native.read(self.dynamic_scale),
-            self._native.read(self.step_counter),
+            counter,
             finite,
             growth_steps=settings.dynamic_growth_steps,
             growth_factor=settings.growth_factor,
             backoff_factor=settings.backoff_factor,
             min_scale=settings.min_scale,
             max_scale=settings.max_scale,
+            hysteresis_left=left,
         )
         self.dynamic_scale.assign(scale)
-        self.step_counter.assign(counter)
+        if settings.hysteresis > 1:
+            left = next_hysteresis_left(
+                left,
+                counter,
+                finite,
+                growth_steps=settings.dynamic_growth_steps,
+                hysteresis=settings.hysteresis,
+            )
+            self.hysteresis_left.assign(left)
+        self.step_counter.assign(new_counter)
 
     # -- serialization ---------------------------------------------------------------------------
 

@@ -11,6 +11,8 @@ from keras import ops
 
 from keras_mp.settings import FLOAT32_TINY, Settings, float32
 
+_OWN = 4  # iteration, learning_rate, step_counter, dynamic_scale
+
 
 class KeepsState:
     """`variables` and their way in and out of files."""
@@ -26,11 +28,16 @@ class KeepsState:
 
     @property
     def variables(self) -> list[Any]:
-        """Own variables (iteration, learning_rate, step_counter, dynamic_scale), then the inner's.
+        """Own variables (iteration, learning_rate, step_counter, dynamic_scale), the inner's, more.
 
-        The first two are unused; they keep the order of Keras' own class.
+        The first two are unused; they keep the order of Keras' own class. Last come those that it
+        does not have (`hysteresis_left`).
         """
-        return [*self._variables, *self.inner_optimizer.variables]
+        return [*self._shared_variables(), *self._variables[_OWN:]]
+
+    def _shared_variables(self) -> list[Any]:
+        """Those that Keras' own class has, too."""
+        return [*self._variables[:_OWN], *self.inner_optimizer.variables]
 
     def get_weights(self) -> list[np.ndarray[Any, Any]]:
         """Returns the values of `variables` as NumPy arrays."""
@@ -40,21 +47,27 @@ class KeepsState:
         """Sets all `variables`, in their order.
 
         Args:
-            weights: One array a variable, of its shape, as from `get_weights`.
+            weights: One array a variable, of its shape, as from `get_weights` of this class or of
+                Keras' own.
 
         Raises:
             ValueError: The number of arrays or a shape differs; nothing is set then.
         """
         values = [ops.convert_to_numpy(weight) for weight in weights]
-        check(self.name, self.variables, values)
-        self._restore(list(zip(self.variables, values, strict=True)))
+        shared = self._shared_variables()
+        variables = shared if len(values) == len(shared) else self.variables
+        check(self.name, variables, values)
+        self._restore(list(zip(variables, values, strict=True)))
         self._pending = None
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the state, in the layout of Keras' own LossScaleOptimizer."""
-        values = dict(enumerate(self.get_weights())) if self._pending is None else self._pending
+        values = self._pending
+        if values is None:
+            arrays = map(ops.convert_to_numpy, self._shared_variables())
+            values = {str(i): array for i, array in enumerate(arrays)}
         for key, value in values.items():
-            store[str(key)] = value
+            store[key] = value
 
     def load_own_variables(self, store: Any) -> None:
         """Restores everything that `store` holds, or raises.
@@ -74,7 +87,7 @@ class KeepsState:
                 stacklevel=2,
             )
             return
-        own, inner = self._variables, self.inner_optimizer.variables
+        own, inner = self._variables[:_OWN], self.inner_optimizer.variables
         if self.built:
             unbuilt = inner[: self._unbuilt_inner]
             self._restore(match(self.name, layouts(own, inner) + layouts(own, unbuilt), saved))

@@ -115,9 +115,10 @@ class Settings:
             raise ValueError(
                 f"backoff_factor must lie between 0 and 1, but got {backoff_factor!r}."
             )
-        if hysteresis != 1 or _is_bool(hysteresis):
+        overflows = _count("hysteresis", hysteresis)
+        if not dynamic and overflows != 1:
             raise ValueError(
-                f"hysteresis must be 1 in this version (shrink at every overflow), but got "
+                "hysteresis must be 1 when dynamic=False (a fixed scale never shrinks), but got "
                 f"{hysteresis!r}."
             )
         steps = None
@@ -133,7 +134,7 @@ class Settings:
             backoff_factor=backoff,
             min_scale=low,
             max_scale=high,
-            hysteresis=1,
+            hysteresis=overflows,
             count_skipped_steps=bool(count_skipped_steps),
             skip_nonfinite=bool(skip_nonfinite),
         )
@@ -156,12 +157,7 @@ def growth_steps(value: Any) -> int:
     Traceback (most recent call last):
     ValueError: dynamic_growth_steps must be an integer of at least 1, but got 0.
     """
-    whole = isinstance(value, numbers.Real) and not _is_bool(value) and value == value // 1
-    if not whole or value < 1:
-        raise ValueError(
-            f"dynamic_growth_steps must be an integer of at least 1, but got {value!r}."
-        )
-    return int(value)
+    return _count("dynamic_growth_steps", value)
 
 
 def unknown_keywords(names: Any) -> TypeError:
@@ -184,6 +180,13 @@ def unknown_keywords(names: Any) -> TypeError:
 def _is_bool(value: Any) -> bool:
     # np.bool_ is not a subclass of bool; its class name is bool_ (NumPy 1) or bool (NumPy 2).
     return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
+
+
+def _count(name: str, value: Any) -> int:
+    whole = isinstance(value, numbers.Real) and not _is_bool(value) and value == value // 1
+    if not whole or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, but got {value!r}.")
+    return int(value)
 
 
 def _number(name: str, value: Any) -> float:

@@ -81,7 +81,12 @@ REFUSED = {
     "min above max": ({"min_scale": 8, "max_scale": 4}, "min_scale must not exceed max_scale"),
     "below the floor": ({"initial_scale": 0.5}, "Set min_scale=0.5"),
     "above the cap": ({"initial_scale": 8, "max_scale": 4}, "Set max_scale=8.0"),
-    "hysteresis": ({"hysteresis": 2}, "hysteresis must be 1"),
+    "hysteresis": ({"hysteresis": 0}, "hysteresis must be an integer of at least 1"),
+    "half a hysteresis": ({"hysteresis": 1.5}, "hysteresis must be an integer"),
+    "hysteresis of a fixed scale": (
+        {"dynamic": False, "initial_scale": 2, "hysteresis": 2},
+        "hysteresis must be 1 when dynamic=False",
+    ),
     "no guard of a dynamic scale": ({"skip_nonfinite": False}, "needs dynamic=False"),
 }
 
@@ -128,7 +133,7 @@ def test_flags_must_be_bools(name):
 
 
 def test_hysteresis_is_no_bool():
-    with pytest.raises(ValueError, match="hysteresis must be 1"):
+    with pytest.raises(ValueError, match="hysteresis must be an integer"):
         Settings.checked(hysteresis=True)
 
 
