@@ -10,7 +10,6 @@ from keras_mp import after_import
 
 if TYPE_CHECKING:
     from keras_mp.auto_wrapping import auto_wrap
-    from keras_mp.batch_statistics import guard_statistics
     from keras_mp.diagnosis.explaining import explain
     from keras_mp.loss_scale_optimizer import LossScaleOptimizer
     from keras_mp.policy import (
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         policy_scope,
         set_global_policy,
     )
+    from keras_mp.state_protection import protect_state, protection_scope
 
 __version__ = "0.1.0"
 
@@ -30,8 +30,9 @@ __all__ = [
     "auto_wrap",
     "explain",
     "global_policy",
-    "guard_statistics",
     "policy_scope",
+    "protect_state",
+    "protection_scope",
     "set_global_policy",
 ]
 
@@ -42,8 +43,9 @@ _HOME = {
     "auto_wrap": "keras_mp.auto_wrapping",
     "explain": "keras_mp.diagnosis.explaining",
     "global_policy": "keras_mp.policy",
-    "guard_statistics": "keras_mp.batch_statistics",
     "policy_scope": "keras_mp.policy",
+    "protect_state": "keras_mp.state_protection",
+    "protection_scope": "keras_mp.state_protection",
     "set_global_policy": "keras_mp.policy",
 }
 

@@ -1,10 +1,12 @@
-"""`guard_statistics`: a skipped step leaves moving statistics alone too.
+"""`protect_state`: a skipped step leaves the state of layers alone too.
 
 The optimizer cannot do this: a forward pass writes the statistics of BatchNormalization before
 there is a gradient. So it hangs on the model's train step instead, and is opt-in.
 """
 
+import contextlib
 import functools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -13,17 +15,28 @@ from keras import ops
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 
 
-def guard_statistics(model: Any) -> Any:
-    """Makes the train step of `model` put moving statistics back where the optimizer skips.
+def protect_state(model: Any, *optimizers: Any) -> Any:
+    """Makes the train step of `model` put the state of its layers back where a step is skipped.
 
     Without it, one batch whose activations overflow leaves inf or nan in the moving mean and
     variance of every BatchNormalization behind it, and `predict` returns nan for ever while the
-    weights are fine. Every float variable of the model that is not trainable is put back; seeds
-    go on. Costs a copy of these variables a step.
+    weights are fine. Put back, bit for bit and inside the compiled step, is every variable that a
+    layer made as not trainable: moving statistics, spectral norms, counters, codebooks. Left alone
+    are
+
+    - seeds: the next dropout mask is a new one, as after any step;
+    - metrics, the mean of the loss among them: they tell what happened, so an epoch with a skipped
+      step has a loss that is not finite in its logs;
+    - weights that are frozen (`layer.trainable = False`): a forward pass does not write them.
+
+    Costs a copy of these variables a step.
 
     Args:
         model: A `keras.Model`, compiled with a `keras_mp.LossScaleOptimizer` by the time it is
-            trained. Call it again after loading a model: it is not saved.
+            trained. A `train_step` of its own is fine. Call this again after loading a model: it
+            is not saved.
+        *optimizers: The LossScaleOptimizers that its `train_step` steps with, where these are
+            others than the one that it is compiled with. A step that one of them skips counts.
 
     Returns:
         The model.
@@ -32,48 +45,97 @@ def guard_statistics(model: Any) -> Any:
         TypeError: When the model is trained with another optimizer.
 
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.BatchNormalization()])
-    >>> guard_statistics(model) is model
+    >>> protect_state(model) is model
     True
     """
-    guard = _stateless_step if keras.backend.backend() == "jax" else _step
-    model.train_step = functools.partial(guard, model, model.train_step)
+    step = _stateless_step if keras.backend.backend() == "jax" else _step
+    model.train_step = functools.partial(step, model, optimizers, model.train_step)
     model.train_function = None
     return model
 
 
-def _step(model: Any, train_step: Any, data: Any) -> Any:
-    """A train step that assigns to variables (TensorFlow, PyTorch)."""
-    variables = [v for v in model.non_trainable_variables if _is_float(v)]
+@contextlib.contextmanager
+def protection_scope(model: Any, *optimizers: Any) -> Iterator[None]:
+    """A scope around one step of a loop of your own, after which the state is put back if skipped.
+
+    For loops that assign to variables: TensorFlow, also inside a `tf.function`, and PyTorch; on JAX
+    in a `keras.StatelessScope`. What is put back is what `protect_state` says.
+
+    Args:
+        model: The `keras.Model` or layer whose forward pass is in the scope.
+        *optimizers: The LossScaleOptimizers that step in the scope; the model's if none is given.
+
+    Raises:
+        TypeError: An optimizer is no LossScaleOptimizer.
+
+    >>> import numpy as np
+    >>> norm = keras.layers.BatchNormalization()
+    >>> opt = LossScaleOptimizer(keras.optimizers.SGD())
+    >>> norm.build((None, 1))
+    >>> with protection_scope(norm, opt):
+    ...     _ = norm(np.array([[np.inf]]), training=True)
+    ...     gradients = [np.array([np.inf], "float32")] * 2
+    ...     pairs = zip(gradients, norm.trainable_variables)
+    ...     _ = opt.apply_gradients(pairs, gradients_scaled=True)
+    >>> float(norm.moving_mean.numpy()[0])
+    0.0
+    """
+    variables = [v for v in model.non_trainable_variables if id(v) in _written(model)]
     before = [ops.copy(v.value) for v in variables]
-    with _optimizer(model).observed() as finite:
-        logs = train_step(data)
+    with _observed(model, optimizers) as seen:
+        yield
     for variable, old in zip(variables, before, strict=True):
-        for kept in finite:
-            variable.assign(ops.where(kept, ops.convert_to_tensor(variable.value), old))
-    return logs
+        for finite in _each(seen):
+            variable.assign(ops.where(finite, ops.convert_to_tensor(variable.value), old))
 
 
-def _stateless_step(model: Any, train_step: Any, state: Any, data: Any) -> Any:
+def _step(model: Any, optimizers: Sequence[Any], train_step: Any, data: Any) -> Any:
+    """A train step that assigns to variables (TensorFlow, PyTorch)."""
+    with protection_scope(model, *optimizers):
+        return train_step(data)
+
+
+def _stateless_step(
+    model: Any, optimizers: Sequence[Any], train_step: Any, state: Any, data: Any
+) -> Any:
     """A train step that takes and returns the state (JAX)."""
-    statistics = state[1]
-    with _optimizer(model).observed() as finite:
+    with _observed(model, optimizers) as seen:
         logs, (trainable, updated, *rest) = train_step(state, data)
-    for kept in finite:
+    written = _written(model)
+    for finite in _each(seen):
         updated = [
-            ops.where(kept, new, old) if _is_float(new) else new
-            for new, old in zip(updated, statistics, strict=True)
+            ops.where(finite, new, old) if id(variable) in written else new
+            for variable, new, old in zip(
+                model.non_trainable_variables, updated, state[1], strict=True
+            )
         ]
     return logs, (trainable, updated, *rest)
 
 
-def _optimizer(model: Any) -> LossScaleOptimizer:
-    if not isinstance(model.optimizer, LossScaleOptimizer):
-        raise TypeError(
-            "guard_statistics needs a model compiled with keras_mp.LossScaleOptimizer (it tells "
-            f"which steps are skipped), but the optimizer is {type(model.optimizer).__name__}."
-        )
-    return model.optimizer
+def _written(model: Any) -> set[int]:
+    """Returns the ids of the variables that a forward pass may write, seeds apart."""
+    frozen = {id(v) for layer in model._flatten_layers() for v in layer._trainable_variables}
+    return {
+        id(v)
+        for v in model.non_trainable_variables
+        if id(v) not in frozen and v.name != "seed_generator_state"
+    }
 
 
-def _is_float(value: Any) -> bool:
-    return bool(keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype)))
+@contextlib.contextmanager
+def _observed(model: Any, optimizers: Sequence[Any]) -> Iterator[list[list[Any]]]:
+    """Yields what each optimizer saw: lists of bool tensors of shape ()."""
+    optimizers = optimizers or (model.optimizer,)
+    for optimizer in optimizers:
+        if not isinstance(optimizer, LossScaleOptimizer):
+            raise TypeError(
+                "protect_state needs a keras_mp.LossScaleOptimizer (it tells which steps are "
+                f"skipped), but the optimizer is {type(optimizer).__name__}."
+            )
+    with contextlib.ExitStack() as scopes:
+        yield [scopes.enter_context(optimizer.observed()) for optimizer in optimizers]
+
+
+def _each(seen: list[list[Any]]) -> Iterator[Any]:
+    for of_optimizer in seen:
+        yield from of_optimizer
