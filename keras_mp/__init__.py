@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         policy_scope,
         set_global_policy,
     )
+    from keras_mp.shared_loss_scale import SharedLossScale
     from keras_mp.state_protection import protect_state, protection_scope
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ __all__ = [
     "LossScaleOptimizer",
     "Policy",
     "PolicyScope",
+    "SharedLossScale",
     "auto_wrap",
     "explain",
     "global_policy",
@@ -40,6 +42,7 @@ _HOME = {
     "LossScaleOptimizer": "keras_mp.loss_scale_optimizer",
     "Policy": "keras_mp.policy",
     "PolicyScope": "keras_mp.policy",
+    "SharedLossScale": "keras_mp.shared_loss_scale",
     "auto_wrap": "keras_mp.auto_wrapping",
     "explain": "keras_mp.diagnosis.explaining",
     "global_policy": "keras_mp.policy",

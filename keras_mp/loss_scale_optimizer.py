@@ -18,12 +18,11 @@ from keras_mp import backends, hyperparameters
 from keras_mp.backends import devices
 from keras_mp.backends.numerics import tensors_of
 from keras_mp.delegation import DelegatesToInnerOptimizer
-from keras_mp.extra_state import ExtraState
 from keras_mp.inner_optimizer import check_inner_optimizer, serialized
-from keras_mp.loss_scale import next_hysteresis_left, next_scale
 from keras_mp.loss_scaling import ScalesLosses
 from keras_mp.minimizing import MinimizesLosses, overwritten
 from keras_mp.optimizer_state import KeepsState
+from keras_mp.scale_updating import UpdatesScale
 from keras_mp.scaling_protocol import ScalingProtocol
 from keras_mp.settings import BASE_OPTIONS, Settings, unknown_keywords
 
@@ -38,6 +37,7 @@ class LossScaleOptimizer(
     DelegatesToInnerOptimizer,
     KeepsState,
     ScalesLosses,
+    UpdatesScale,
     MinimizesLosses,
     keras.optimizers.LossScaleOptimizer,
 ):
@@ -180,11 +180,7 @@ class LossScaleOptimizer(
         object.__setattr__(self, "_native", backends.current())
         # Before build, so that a function traced early reads variables and not a constant.
         with self._native.lifted():
-            self.step_counter = self._add_own("step_counter", 0, "int")
-            self.dynamic_scale = self._add_own("dynamic_scale", settings.initial_scale, "float32")
-            if settings.hysteresis > 1:
-                self.hysteresis_left = self._add_own("hysteresis_left", settings.hysteresis, "int")
-                self.extra_state = ExtraState({"hysteresis_left": self.hysteresis_left})
+            self._add_scale_variables()
         if inner_optimizer.loss_scale_factor is not None:
             warnings.warn(
                 f"loss_scale_factor={inner_optimizer.loss_scale_factor} of the inner optimizer is "
@@ -198,15 +194,6 @@ class LossScaleOptimizer(
         self._unbuilt_inner = 0 if inner_optimizer.built else len(inner_optimizer.variables)
         self.inner_optimizer = inner_optimizer
         object.__setattr__(inner_optimizer, "_keras_mp_wrapper", weakref.ref(self))
-
-    def _add_own(self, name: str, initial: float, dtype: str) -> Any:
-        return self.add_variable(
-            shape=(),
-            dtype=dtype,
-            initializer=keras.initializers.Constant(initial),
-            aggregation="only_first_replica",
-            name=name,
-        )
 
     # -- what the loss scale is ------------------------------------------------------------------
 
@@ -393,7 +380,7 @@ class LossScaleOptimizer(
         if self._settings.count_skipped_steps:
             self._count_skip(finite)
         if self.dynamic:
-            self._update_scale(finite)
+            self._after_step(finite)
 
     def call_before_steps(self, function: Callable[[Sequence[Any]], None] | None) -> None:
         """Has `function` called with the variables of each step before it is taken; None ends it.
@@ -445,34 +432,6 @@ class LossScaleOptimizer(
             if optimizer.built and not optimizer.gradient_accumulation_steps:
                 counter = optimizer._iterations
                 counter.assign_add(ops.cast(ops.logical_not(finite), counter.dtype))
-
-    def _update_scale(self, finite: Any) -> None:
-        settings = self._settings
-        assert settings.dynamic_growth_steps is not None
-        counter = self._native.read(self.step_counter)
-        left = self._native.read(self.hysteresis_left) if settings.hysteresis > 1 else 1
-        scale, new_counter = next_scale(
-            self._native.read(self.dynamic_scale),
-            counter,
-            finite,
-            growth_steps=settings.dynamic_growth_steps,
-            growth_factor=settings.growth_factor,
-            backoff_factor=settings.backoff_factor,
-            min_scale=settings.min_scale,
-            max_scale=settings.max_scale,
-            hysteresis_left=left,
-        )
-        self.dynamic_scale.assign(scale)
-        if settings.hysteresis > 1:
-            left = next_hysteresis_left(
-                left,
-                counter,
-                finite,
-                growth_steps=settings.dynamic_growth_steps,
-                hysteresis=settings.hysteresis,
-            )
-            self.hysteresis_left.assign(left)
-        self.step_counter.assign(new_counter)
 
     # -- serialization ---------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ class KeepsState:
     _variables: list[Any]
     _unbuilt_inner: int
     _pending: dict[str, Any] | None
+    _restored: Callable[[Any], None] | None
 
     @property
     def variables(self) -> list[Any]:
@@ -109,6 +110,8 @@ class KeepsState:
                 variable.assign(value)
             elif (usable := self._usable_scale(float(value))) is not None:
                 scale.assign(usable)
+        if self._restored is not None:
+            self._restored(self)
 
     def _usable_scale(self, saved: float) -> float | None:
         initial = self._settings.initial_scale

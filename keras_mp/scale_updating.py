@@ -1,0 +1,129 @@
+"""The part of the wrapper that moves the loss scale: after each step, or after a shared round."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_mp.extra_state import ExtraState
+from keras_mp.loss_scale import next_hysteresis_left, next_scale
+from keras_mp.scaling_protocol import ScalingProtocol
+from keras_mp.settings import Settings
+
+
+class UpdatesScale:
+    """The variables of the loss-scale rule, and what a step does to them."""
+
+    name: str
+    step_counter: Any
+    dynamic_scale: Any
+    hysteresis_left: Any
+    skipped_in_round: Any
+    extra_state: ExtraState
+    add_variable: Callable[..., Any]
+    _native: ModuleType
+    _protocol: ScalingProtocol
+    _settings: Settings
+    _restored: Callable[[Any], None] | None
+
+    def _add_scale_variables(self) -> None:
+        settings = self._settings
+        self._restored = None
+        self.step_counter = self._add_own("step_counter", 0, "int")
+        self.dynamic_scale = self._add_own("dynamic_scale", settings.initial_scale, "float32")
+        if settings.hysteresis > 1:
+            self.hysteresis_left = self._add_own("hysteresis_left", settings.hysteresis, "int")
+            self.extra_state = ExtraState({"hysteresis_left": self.hysteresis_left})
+
+    def _add_own(self, name: str, initial: float, dtype: str) -> Any:
+        return self.add_variable(
+            shape=(),
+            dtype=dtype,
+            initializer=keras.initializers.Constant(initial),
+            aggregation="only_first_replica",
+            name=name,
+        )
+
+    def _after_step(self, finite: Any) -> None:
+        if not self.shares_scale:
+            self._update_scale(finite)
+            return
+        skipped = self._native.read(self.skipped_in_round)
+        now = ops.cast(ops.logical_not(finite), skipped.dtype)
+        self.skipped_in_round.assign(ops.maximum(skipped, now))
+
+    def _update_scale(self, finite: Any) -> None:
+        settings = self._settings
+        assert settings.dynamic_growth_steps is not None
+        counter = self._native.read(self.step_counter)
+        left = self._native.read(self.hysteresis_left) if settings.hysteresis > 1 else 1
+        scale, new_counter = next_scale(
+            self._native.read(self.dynamic_scale),
+            counter,
+            finite,
+            growth_steps=settings.dynamic_growth_steps,
+            growth_factor=settings.growth_factor,
+            backoff_factor=settings.backoff_factor,
+            min_scale=settings.min_scale,
+            max_scale=settings.max_scale,
+            hysteresis_left=left,
+        )
+        self.dynamic_scale.assign(scale)
+        if settings.hysteresis > 1:
+            left = next_hysteresis_left(
+                left,
+                counter,
+                finite,
+                growth_steps=settings.dynamic_growth_steps,
+                hysteresis=settings.hysteresis,
+            )
+            self.hysteresis_left.assign(left)
+        self.step_counter.assign(new_counter)
+
+    # -- of a SharedLossScale --------------------------------------------------------------------
+
+    @property
+    def shares_scale(self) -> bool:
+        """Whether the scale is decided together with other optimizers (`SharedLossScale`)."""
+        return self._restored is not None
+
+    def share_scale(self, restored: Callable[[Any], None]) -> None:
+        """Leaves the scale to `end_round`; for `SharedLossScale`.
+
+        Args:
+            restored: Called with this optimizer whenever state was restored into it.
+        """
+        with self._native.lifted():
+            self.skipped_in_round = self._add_own("skipped_in_round", 0, "int")
+        extra = {"skipped_in_round": self.skipped_in_round}
+        if self._settings.hysteresis > 1:
+            extra["hysteresis_left"] = self.hysteresis_left
+        self.extra_state = ExtraState(extra)
+        # Past Keras' tracking: a method of an object that holds other optimizers.
+        object.__setattr__(self, "_restored", restored)
+
+    def expect_scaled(self) -> None:
+        """Notes that the gradients to come are of a scaled loss, which another one scaled."""
+        self._protocol.call("scale_loss")
+
+    def was_finite(self) -> Any:
+        """Returns whether no step was skipped in this round: a bool tensor of shape ()."""
+        return ops.equal(self._native.read(self.skipped_in_round), 0)
+
+    def end_round(self, finite: Any, followers: Any) -> None:
+        """Moves the scale, gives it to `followers`, and begins a new round for all."""
+        self._update_scale(finite)
+        for each in followers:
+            each.take_scale_of(self)
+        for each in (self, *followers):
+            each.skipped_in_round.assign(ops.zeros((), each.skipped_in_round.dtype))
+
+    def take_scale_of(self, leader: Any) -> None:
+        """Takes the loss scale, and what belongs to it, of another optimizer."""
+        names = ["dynamic_scale", "step_counter"]
+        if self._settings.hysteresis > 1:
+            names.append("hysteresis_left")
+        for name in names:
+            getattr(self, name).assign(leader._native.read(getattr(leader, name)))
