@@ -4,11 +4,10 @@ Owns the variables of the rule and the calling conventions; numbers are in `loss
 what differs between frameworks in `backends/`.
 """
 
-import contextlib
 import gc
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -18,6 +17,7 @@ from keras_mp import backends, hyperparameters
 from keras_mp.backends import devices
 from keras_mp.backends.numerics import tensors_of
 from keras_mp.delegation import DelegatesToInnerOptimizer
+from keras_mp.extra_state import ExtraState
 from keras_mp.inner_optimizer import check_inner_optimizer, serialized
 from keras_mp.loss_scaling import ScalesLosses
 from keras_mp.minimizing import MinimizesLosses, overwritten
@@ -25,6 +25,7 @@ from keras_mp.optimizer_state import KeepsState
 from keras_mp.scale_updating import UpdatesScale
 from keras_mp.scaling_protocol import ScalingProtocol
 from keras_mp.settings import BASE_OPTIONS, Settings, unknown_keywords
+from keras_mp.step_outcomes import TellsOutcomes
 
 
 def wrapper_of(optimizer: Any) -> "LossScaleOptimizer | None":
@@ -38,6 +39,7 @@ class LossScaleOptimizer(
     KeepsState,
     ScalesLosses,
     UpdatesScale,
+    TellsOutcomes,
     MinimizesLosses,
     keras.optimizers.LossScaleOptimizer,
 ):
@@ -108,6 +110,10 @@ class LossScaleOptimizer(
         skip_nonfinite: Whether steps with non-finite gradients are skipped. False needs
             `dynamic=False`; it gives the documented behaviour of a fixed scale in `tf.keras`,
             which applies such gradients.
+        diagnose: Whether to count, on the device, which variables have gradients that are not
+            finite: see `first_overflow` and `nonfinite_variables`.
+        max_consecutive_skips: Skipped steps in a row after which `keras_mp.LossScaleMonitor` stops
+            the training and says why; None for no such limit. A compiled step cannot raise.
         name: Name of the optimizer; defaults to "loss_scale_optimizer".
 
     Raises:
@@ -141,6 +147,8 @@ class LossScaleOptimizer(
         hysteresis: int = 1,
         count_skipped_steps: bool = True,
         skip_nonfinite: bool = True,
+        diagnose: bool = False,
+        max_consecutive_skips: int | None = None,
         name: str | None = None,
         **unknown: Any,
     ) -> None:
@@ -158,6 +166,8 @@ class LossScaleOptimizer(
             hysteresis,
             count_skipped_steps,
             skip_nonfinite,
+            diagnose,
+            max_consecutive_skips,
         )
         if wrapper_of(inner_optimizer) is not None:
             gc.collect()  # a wrapper that nobody uses any more may still be there
@@ -178,9 +188,12 @@ class LossScaleOptimizer(
         object.__setattr__(self, "_observers", [])
         object.__setattr__(self, "_before_step", None)
         object.__setattr__(self, "_native", backends.current())
+        self._native.check_strategy()
         # Before build, so that a function traced early reads variables and not a constant.
         with self._native.lifted():
+            object.__setattr__(self, "extra_state", ExtraState())
             self._add_scale_variables()
+            self._add_outcome_variables()
         if inner_optimizer.loss_scale_factor is not None:
             warnings.warn(
                 f"loss_scale_factor={inner_optimizer.loss_scale_factor} of the inner optimizer is "
@@ -272,11 +285,14 @@ class LossScaleOptimizer(
             "_trainable_variables_indices",
             {self._var_key(variable): i for i, variable in enumerate(variables)},
         )
+        with self._native.lifted():
+            self._add_diagnosis_variables()
         self.built = True
         devices.warn_if_still_undecided()
         if self._pending is not None:
             pending, self._pending = self._pending, None
-            self.load_own_variables(pending)
+            with self._native.lifted():  # a trace of tf.function may be thrown away
+                self.load_own_variables(pending)
 
     # -- the gradients ---------------------------------------------------------------------------
 
@@ -372,36 +388,15 @@ class LossScaleOptimizer(
 
         inner = self.inner_optimizer
         if not self._settings.skip_nonfinite:
-            inner.apply(unscaled(gradients), variables)
+            self._native.apply(inner, unscaled(gradients), variables)
             return
-        finite = self._native.apply_if_finite(inner, gradients, variables, unscaled)
-        for seen in self._observers:
-            seen.append(finite)
+        outcome = self._native.apply_if_finite(inner, gradients, variables, unscaled)
         if self._settings.count_skipped_steps:
-            self._count_skip(finite)
+            self._count_skip(outcome.finite)
+        before = ops.copy(self._native.read(self.dynamic_scale))
         if self.dynamic:
-            self._after_step(finite)
-
-    def call_before_steps(self, function: Callable[[Sequence[Any]], None] | None) -> None:
-        """Has `function` called with the variables of each step before it is taken; None ends it.
-
-        Where steps are traced, it is called once a trace.
-        """
-        object.__setattr__(self, "_before_step", function)
-
-    @contextlib.contextmanager
-    def observed(self) -> Iterator[list[Any]]:
-        """Yields a list that gets, at each step taken in the scope, whether it was finite.
-
-        Each is a bool tensor of shape (): inside a traced function, one of that trace. Empty where
-        nothing is checked (`skip_nonfinite=False`).
-        """
-        seen: list[Any] = []
-        self._observers.append(seen)
-        try:
-            yield seen
-        finally:
-            self._observers.remove(seen)
+            self._after_step(outcome.finite)
+        self._note_outcome(outcome, variables, before)
 
     def _resolve(self, gradients: list[Any], given: Any) -> list[Any]:
         if given is None:

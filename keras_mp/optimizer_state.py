@@ -32,7 +32,7 @@ class KeepsState:
         """Own variables (iteration, learning_rate, step_counter, dynamic_scale), the inner's, more.
 
         The first two are unused; they keep the order of Keras' own class. Last come those that it
-        does not have (`hysteresis_left`).
+        does not have (`skipped_steps`, `hysteresis_left`, ...).
         """
         return [*self._shared_variables(), *self._variables[_OWN:]]
 
@@ -41,22 +41,22 @@ class KeepsState:
         return [*self._variables[:_OWN], *self.inner_optimizer.variables]
 
     def get_weights(self) -> list[np.ndarray[Any, Any]]:
-        """Returns the values of `variables` as NumPy arrays."""
-        return [ops.convert_to_numpy(variable) for variable in self.variables]
+        """Returns the values of `variables` as NumPy arrays, of those that Keras' own class has."""
+        return [ops.convert_to_numpy(variable) for variable in self._shared_variables()]
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Sets all `variables`, in their order.
+        """Sets `variables`, in their order.
 
         Args:
-            weights: One array a variable, of its shape, as from `get_weights` of this class or of
-                Keras' own.
+            weights: One array a variable, of its shape: as from `get_weights` of this class or of
+                Keras' own, or of all `variables`.
 
         Raises:
             ValueError: The number of arrays or a shape differs; nothing is set then.
         """
         values = [ops.convert_to_numpy(weight) for weight in weights]
         shared = self._shared_variables()
-        variables = shared if len(values) == len(shared) else self.variables
+        variables = self.variables if len(values) == len(self.variables) else shared
         check(self.name, variables, values)
         self._restore(list(zip(variables, values, strict=True)))
         self._pending = None
@@ -65,8 +65,7 @@ class KeepsState:
         """Writes the state, in the layout of Keras' own LossScaleOptimizer."""
         values = self._pending
         if values is None:
-            arrays = map(ops.convert_to_numpy, self._shared_variables())
-            values = {str(i): array for i, array in enumerate(arrays)}
+            values = {str(i): array for i, array in enumerate(self.get_weights())}
         for key, value in values.items():
             store[key] = value
 

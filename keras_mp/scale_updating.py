@@ -34,17 +34,26 @@ class UpdatesScale:
         self.step_counter = self._add_own("step_counter", 0, "int")
         self.dynamic_scale = self._add_own("dynamic_scale", settings.initial_scale, "float32")
         if settings.hysteresis > 1:
-            self.hysteresis_left = self._add_own("hysteresis_left", settings.hysteresis, "int")
-            self.extra_state = ExtraState({"hysteresis_left": self.hysteresis_left})
+            self.hysteresis_left = self._add_extra("hysteresis_left", settings.hysteresis)
 
-    def _add_own(self, name: str, initial: float, dtype: str) -> Any:
+    def _add_own(
+        self, name: str, initial: float, dtype: str = "int", shape: tuple[int, ...] = ()
+    ) -> Any:
         return self.add_variable(
-            shape=(),
+            shape=shape,
             dtype=dtype,
             initializer=keras.initializers.Constant(initial),
             aggregation="only_first_replica",
             name=name,
         )
+
+    def _add_extra(
+        self, name: str, initial: float = 0, dtype: str = "int", shape: tuple[int, ...] = ()
+    ) -> Any:
+        """Adds a variable that Keras' own class does not have."""
+        variable = self._add_own(name, initial, dtype, shape)
+        self.extra_state.add(name, variable)
+        return variable
 
     def _after_step(self, finite: Any) -> None:
         if not self.shares_scale:
@@ -96,11 +105,7 @@ class UpdatesScale:
             restored: Called with this optimizer whenever state was restored into it.
         """
         with self._native.lifted():
-            self.skipped_in_round = self._add_own("skipped_in_round", 0, "int")
-        extra = {"skipped_in_round": self.skipped_in_round}
-        if self._settings.hysteresis > 1:
-            extra["hysteresis_left"] = self.hysteresis_left
-        self.extra_state = ExtraState(extra)
+            self.skipped_in_round = self._add_extra("skipped_in_round")
         # Past Keras' tracking: a method of an object that holds other optimizers.
         object.__setattr__(self, "_restored", restored)
 

@@ -48,6 +48,8 @@ class Settings:
     hysteresis: int
     count_skipped_steps: bool
     skip_nonfinite: bool
+    diagnose: bool
+    max_consecutive_skips: int | None
 
     @classmethod
     def checked(
@@ -62,6 +64,8 @@ class Settings:
         hysteresis: Any = 1,
         count_skipped_steps: Any = True,
         skip_nonfinite: Any = True,
+        diagnose: Any = False,
+        max_consecutive_skips: Any = None,
     ) -> Self:
         """Returns the settings, defaults filled in; raises TypeError or ValueError."""
         if not _is_bool(dynamic):
@@ -74,6 +78,7 @@ class Settings:
         for name, flag in (
             ("count_skipped_steps", count_skipped_steps),
             ("skip_nonfinite", skip_nonfinite),
+            ("diagnose", diagnose),
         ):
             if not _is_bool(flag):
                 raise TypeError(f"{name} must be True or False, but got {flag!r}.")
@@ -121,6 +126,11 @@ class Settings:
                 "hysteresis must be 1 when dynamic=False (a fixed scale never shrinks), but got "
                 f"{hysteresis!r}."
             )
+        if not skip_nonfinite and (diagnose or max_consecutive_skips is not None):
+            raise ValueError(
+                "diagnose and max_consecutive_skips need skip_nonfinite=True: without it no "
+                "gradient is checked."
+            )
         steps = None
         if dynamic:
             steps = growth_steps(
@@ -137,6 +147,12 @@ class Settings:
             hysteresis=overflows,
             count_skipped_steps=bool(count_skipped_steps),
             skip_nonfinite=bool(skip_nonfinite),
+            diagnose=bool(diagnose),
+            max_consecutive_skips=(
+                None
+                if max_consecutive_skips is None
+                else _count("max_consecutive_skips", max_consecutive_skips)
+            ),
         )
 
     def with_growth_steps(self, value: Any) -> Self:

@@ -181,7 +181,7 @@ def trainer(scope, count_skipped_steps, fit):
         model.compile(optimizer, keras.losses.MeanSquaredError())
         optimizer.build(model.trainable_variables)
     variables = [*model.variables, *optimizer.variables]
-    start = [keras.ops.convert_to_numpy(v).copy() for v in variables]
+    start = [_whole(variable) for variable in variables]
 
     def train(x, y):
         for variable, value in zip(variables, start, strict=True):
@@ -222,7 +222,20 @@ def _copies(variable):
         case "jax":
             if value.sharding.is_fully_replicated:
                 return [np.array(shard.data) for shard in value.addressable_shards]
-    return [np.array(keras.ops.convert_to_numpy(value))]
+    return [_whole(variable)]
+
+
+def _whole(variable):
+    """Returns the value of a variable, a NumPy array, be it cut between processes."""
+    import keras
+    import numpy as np
+
+    value = variable.value
+    if not getattr(value, "is_fully_addressable", True):
+        from jax.experimental import multihost_utils
+
+        return np.array(multihost_utils.process_allgather(value, tiled=True))
+    return np.array(keras.ops.convert_to_numpy(variable))
 
 
 if __name__ == "__main__":

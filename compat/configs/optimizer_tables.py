@@ -142,6 +142,8 @@ KNOBS: dict[str, Check] = {
     "hysteresis": steps,
     "count_skipped_steps": flag,
     "skip_nonfinite": flag,
+    "diagnose": flag,
+    "max_consecutive_skips": or_none(steps),
 }
 
 LOSS_SCALED = ("lossscaleoptimizer", "lossscaleoptimizerv1", "lossscaleoptimizerv3")

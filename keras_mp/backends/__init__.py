@@ -8,6 +8,7 @@ Each module has the same functions, which `LossScaleOptimizer` calls:
 - `apply_if_finite(optimizer, gradients, variables, unscaled)`: one step of `optimizer` with
   `unscaled(gradients)`, or none; returns whether these are finite. (Not of the scaled ones:
   dividing keeps every inf and nan, and dividing by less than 1 adds some.)
+- `apply(optimizer, gradients, variables)`: one step of `optimizer`, whatever is in the gradients;
 - `merged(gradients)`: the gradients, rows that a sparse one names twice summed;
 - `densified(gradient, variable)`: a sparse gradient as a tensor of the variable's shape, rows that
   it names twice summed; any other as it is;
@@ -18,7 +19,8 @@ Each module has the same functions, which `LossScaleOptimizer` calls:
 - `is_compiling()`: whether Python code is traced that must not warn;
 - `is_baked_in(value)`: whether a function that is being compiled would take it as a constant;
 - `lifted()`: a scope in which variables may be created, even while a function is traced;
-- `replicas()`: how many replicas the current step runs on.
+- `replicas()`: how many replicas the current step runs on;
+- `check_strategy()`: raises where devices are used in a way that loss scaling does not work with.
 """
 
 import importlib

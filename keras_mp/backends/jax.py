@@ -7,12 +7,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import keras
+import numpy as np
 from jax.experimental import sparse
 
 from keras_mp.backends.numerics import (
+    Outcome,
     divided_each,
-    finite_sums,
+    finite_each,
     narrowed,
+    nonfinite_kind,
     nonzero_rows,
     widened,
 )
@@ -70,13 +73,11 @@ def _divided(gradient: Any, scale: Any) -> Any:
 
 def all_finite(gradients: Sequence[Any]) -> Any:
     """Returns a bool of shape (): no inf and no nan in `gradients`."""
-    return finite_sums(
-        [
-            gradient.data if isinstance(gradient, sparse.BCOO) else gradient
-            for gradient in gradients
-            if gradient is not None
-        ]
-    )
+    return jnp.all(finite_each(_leaves(gradients)))
+
+
+def _leaves(gradients: Sequence[Any]) -> list[Any]:
+    return [g.data if isinstance(g, sparse.BCOO) else g for g in gradients]
 
 
 def merged(gradients: Sequence[Any]) -> list[Any]:
@@ -99,31 +100,41 @@ def apply_if_finite(
     gradients: list[Any],
     variables: list[Any],
     unscaled: Callable[[list[Any]], list[Any]],
-) -> Any:
+) -> Outcome:
     """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which."""
     ready = unscaled(gradients)
-    finite = all_finite(list(map(narrowed, ready, variables)))
+
+    def checked(gradients: list[Any]) -> list[Any]:
+        return _leaves(list(map(narrowed, gradients, variables)))
+
+    each = finite_each(checked(ready))
+    finite = jnp.all(each)
     if not isinstance(finite, jax.core.Tracer):
         if finite:
             optimizer.apply(ready, variables)
-        return finite
+        return Outcome(finite, each, np.int32(0) if finite else nonfinite_kind(checked(ready)))
     touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
     state = list({id(variable): variable for variable in touched}.values())
 
-    def step(gradients: list[Any], values: list[Any]) -> list[Any]:
+    def step(gradients: list[Any], values: list[Any]) -> tuple[list[Any], Any]:
         # Divided once more: XLA fuses that into the update, where `ready` would be written by the
         # check and read back.
         with _Scope(zip(state, values, strict=True)) as scope:
             optimizer.apply(unscaled(gradients), variables)
-        return [scope.get_current_value(variable) for variable in state]
+        return [scope.get_current_value(variable) for variable in state], jnp.int32(0)
 
-    def skip(gradients: list[Any], values: list[Any]) -> list[Any]:
-        return values
+    def skip(gradients: list[Any], values: list[Any]) -> tuple[list[Any], Any]:
+        return values, nonfinite_kind(checked(unscaled(gradients)))
 
-    values = jax.lax.cond(finite, step, skip, gradients, [v.value for v in state])
+    values, kind = jax.lax.cond(finite, step, skip, gradients, [v.value for v in state])
     for variable, value in zip(state, values, strict=True):
         variable.assign(value)
-    return finite
+    return Outcome(finite, each, kind)
+
+
+def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+    """Applies `gradients`, finite or not."""
+    optimizer.apply(gradients, variables)
 
 
 def stateless_values(values: Sequence[Any]) -> list[Any]:
@@ -176,3 +187,7 @@ def lifted() -> contextlib.AbstractContextManager[None]:
 def replicas() -> int:
     """Returns 1: JAX runs one program over all devices."""
     return 1
+
+
+def check_strategy() -> None:
+    """Does nothing: `tf.distribute` is TensorFlow's."""

@@ -1,13 +1,25 @@
 """What the backends share: the finite check as stacked sums, and float32 for 16-bit gradients."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
 from keras.backend import standardize_dtype
 
 HALVES = ("float16", "bfloat16")
+
+
+class Outcome(NamedTuple):
+    """What the gradients of a step were.
+
+    `finite`: bool, shape (): no inf and no nan. `each`: bool, shape (number of gradients,), of each
+    one; True for None. `kind`: integer, shape (): 0 finite, 1 an inf and no nan, 2 a nan.
+    """
+
+    finite: Any
+    each: Any
+    kind: Any
 
 
 def widened(tensor: Any) -> Any:
@@ -70,19 +82,37 @@ def nonzero_rows(gradient: Any) -> Any:
     return ops.any(ops.not_equal(gradient, 0), axis=tuple(range(1, gradient.ndim)), keepdims=True)
 
 
-def finite_sums(tensors: list[Any]) -> Any:
-    """Returns whether no element is inf or nan, as one bool of shape ().
+def finite_each(tensors: Sequence[Any]) -> Any:
+    """Returns of each tensor whether no element is inf or nan; True for None.
 
     Sums carry every inf and nan along and read each tensor once, where `all(isfinite(x))` writes
     a mask. They are stacked: a predicate chained through the tensors is inlined again into every
     update by XLA. False alarm: finite numbers whose sum exceeds 3.4e38.
 
-    >>> bool(finite_sums([ops.array([1.0, 2.0]), ops.array([float("inf")])]))
-    False
+    Returns:
+        bool, shape (number of tensors,).
+
+    >>> [bool(each) for each in finite_each([ops.array([1.0, 2.0]), None, ops.array([np.inf])])]
+    [True, True, False]
     """
-    if not tensors:
-        return ops.ones((), "bool")
-    tensors = [ops.abs(t) if "complex" in standardize_dtype(t.dtype) else t for t in tensors]
-    wide = "float64" if any(standardize_dtype(t.dtype) == "float64" for t in tensors) else "float32"
-    sums = [ops.cast(ops.sum(widened(tensor)), wide) for tensor in tensors]
-    return ops.all(ops.isfinite(ops.stack(sums)))
+    present = [t for t in tensors if t is not None]
+    present = [ops.abs(t) if "complex" in standardize_dtype(t.dtype) else t for t in present]
+    if not present:
+        return ops.ones((len(tensors),), "bool")
+    doubles = any(standardize_dtype(t.dtype) == "float64" for t in present)
+    wide = "float64" if doubles else "float32"
+    sums = iter([ops.cast(ops.sum(widened(tensor)), wide) for tensor in present])
+    zero = ops.zeros((), wide)
+    return ops.isfinite(ops.stack([zero if t is None else next(sums) for t in tensors]))
+
+
+def nonfinite_kind(tensors: Sequence[Any]) -> Any:
+    """Returns 2 if there is a nan among the elements, else 1: int32, shape ().
+
+    For what is not finite; not for every step, as it reads each tensor once more.
+
+    >>> [int(nonfinite_kind([ops.array(x)])) for x in ([np.inf, -np.inf], [np.inf, np.nan])]
+    [1, 2]
+    """
+    nans = [ops.any(ops.isnan(widened(t))) for t in tensors if t is not None]
+    return ops.cast(ops.any(ops.stack(nans)), "int32") + 1

@@ -7,10 +7,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_mp.backends import strategies
 from keras_mp.backends.numerics import (
+    Outcome,
     divided_each,
-    finite_sums,
+    finite_each,
     narrowed,
+    nonfinite_kind,
     nonzero_rows,
     widened,
 )
@@ -37,18 +40,19 @@ def _divided(gradient: Any, scale: Any) -> Any:
 
 def all_finite(gradients: Sequence[Any]) -> Any:
     """Returns a bool of shape (): no inf and no nan in `gradients`, on any replica."""
-    finite = finite_sums(
-        [
-            gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-            for gradient in gradients
-            if gradient is not None
-        ]
-    )
-    if replicas() > 1:
-        context = tf.distribute.get_replica_context()
-        bad = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.cast(~finite, tf.float32))
-        finite = tf.equal(bad, 0.0)
-    return finite
+    return tf.reduce_all(_agreed(_each_finite(gradients)))
+
+
+def _each_finite(gradients: Sequence[Any]) -> Any:
+    return finite_each(_leaves(gradients))
+
+
+def _leaves(gradients: Sequence[Any]) -> list[Any]:
+    return [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
+
+
+def _is_bad(finite: Any) -> Any:
+    return tf.cast(~finite, tf.float32)
 
 
 def merged(gradients: Sequence[Any]) -> list[Any]:
@@ -90,31 +94,89 @@ def apply_if_finite(
     gradients: list[Any],
     variables: list[Any],
     unscaled: Callable[[list[Any]], list[Any]],
-) -> Any:
-    """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which."""
-    gradients = unscaled(gradients)
-    finite = all_finite(list(map(narrowed, gradients, variables)))
+) -> Outcome:
+    """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which.
 
-    def step(gradients: list[Any]) -> None:
-        optimizer.apply(gradients, variables)
+    Of several replicas it is their sum, which is what a step takes.
+    """
+    check_strategy()
+    gradients = unscaled(gradients)
+    already = replicas() > 1 and strategies.takes_summed(optimizer)
+    if already:
+        gradients, each = _reduced(gradients, variables)
+    else:
+        each = _agreed(_each_finite(list(map(narrowed, gradients, variables))))
+    finite = tf.reduce_all(each)
+    kind = tf.cond(finite, lambda: tf.constant(0), lambda: _kind(gradients, variables))
+    _apply(optimizer, gradients, variables, already, finite)
+    return Outcome(finite, each, kind)
+
+
+def _kind(gradients: list[Any], variables: list[Any]) -> Any:
+    return nonfinite_kind(_leaves(list(map(narrowed, gradients, variables))))
+
+
+def _agreed(each: Any) -> Any:
+    """Returns which gradients are finite on every replica."""
+    if replicas() > 1:
+        [bad] = strategies.summed([_is_bad(each)])
+        each = tf.equal(bad, 0.0)
+    return each
+
+
+def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+    """Applies `gradients`, finite or not; those of several replicas are summed first."""
+    check_strategy()
+    already = replicas() > 1 and strategies.takes_summed(optimizer)
+    if already:
+        gradients, _ = _reduced(gradients, variables)
+    _apply(optimizer, gradients, variables, already)
+
+
+def _reduced(gradients: list[Any], variables: list[Any]) -> tuple[list[Any], Any]:
+    """Returns the sums over the replicas, and of each whether it is finite: the same everywhere.
+
+    Gradients that are values (float8) stay those of the replica, where they are assigned; in the
+    same batch the replicas say whether theirs are finite.
+    """
+    values = {i for i, variable in enumerate(variables) if strategies.overwritten(variable)}
+    places = [i for i, gradient in enumerate(gradients) if gradient is not None and i not in values]
+    bad = _is_bad(_each_finite([gradients[i] for i in values]))
+    sums = strategies.summed([gradients[i] for i in places] + [bad] * bool(values))
+    out = list(gradients)
+    for i, total in zip(places, merged(sums[: len(places)]), strict=True):
+        out[i] = total
+    applied = [None if i in values else narrowed(out[i], v) for i, v in enumerate(variables)]
+    each = _each_finite(applied)
+    if values:
+        elsewhere = tf.scatter_nd([[i] for i in values], sums[-1], [len(variables)])
+        each = tf.logical_and(each, tf.equal(elsewhere, 0.0))
+    return out, each
+
+
+def _apply(
+    optimizer: Any, gradients: list[Any], variables: list[Any], already: bool, finite: Any = None
+) -> None:
+    def if_finite(step: Callable[[], None], finite: Any) -> None:
+        if finite is None:
+            step()
+        else:
+            tf.cond(finite, step, lambda: None)
 
     # A strategy that reduces in a merge call cannot do so from inside a tf.cond of one replica:
     # there the cond goes around all replicas, or around the only one. Keras asks the same question.
-    replicas()  # refuses a cross-replica context
     if tf.__internal__.distribute.strategy_supports_no_merge_call():
-        tf.cond(finite, lambda: step(gradients), lambda: None)
-        return finite
+        if_finite(lambda: strategies.apply(optimizer, gradients, variables, already), finite)
+        return
 
     def across_replicas(strategy: Any, finite: Any, gradients: list[Any]) -> None:
-        agreed = strategy.experimental_local_results(finite)[0]
-        tf.cond(
+        agreed = None if finite is None else strategy.experimental_local_results(finite)[0]
+        if_finite(
+            lambda: strategies.apply_across(strategy, optimizer, gradients, variables, already),
             agreed,
-            lambda: strategy.extended.call_for_each_replica(step, args=(gradients,)),
-            lambda: None,
         )
 
     tf.distribute.get_replica_context().merge_call(across_replicas, args=(finite, gradients))
-    return finite
 
 
 def stateless_values(values: Sequence[Any]) -> list[Any]:
@@ -164,10 +226,9 @@ def lifted() -> contextlib.AbstractContextManager[None]:
 
 def replicas() -> int:
     """Returns how many replicas the current step runs on; ValueError in cross-replica context."""
-    context = tf.distribute.get_replica_context()
-    if context is None:
-        raise ValueError(
-            "LossScaleOptimizer.apply must be called in a replica context: inside the function "
-            "that is handed to strategy.run()."
-        )
-    return int(context.num_replicas_in_sync)
+    return strategies.replicas()
+
+
+def check_strategy() -> None:
+    """Raises ValueError under a `tf.distribute` strategy that loss scaling does not work with."""
+    strategies.check()

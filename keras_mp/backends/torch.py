@@ -8,9 +8,11 @@ import keras
 import torch
 
 from keras_mp.backends.numerics import (
+    Outcome,
     divided_each,
-    finite_sums,
+    finite_each,
     narrowed,
+    nonfinite_kind,
     nonzero_rows,
     widened,
 )
@@ -33,21 +35,38 @@ def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[A
     ]
     out = divided_each(gradients, raw, lambda g: widened(g) / scale if g.is_sparse else g)
     if dense:
-        divided = torch._foreach_div([widened(gradients[i]) for i in dense], scale)
-        for i, gradient in zip(dense, divided, strict=True):
-            out[i] = gradient
+        wide = [widened(gradients[i]) for i in dense]
+        divided = torch._foreach_div([_local(gradient) for gradient in wide], scale)
+        for i, gradient, local in zip(dense, wide, divided, strict=True):
+            out[i] = _rebuilt(gradient, local)
     return out
 
 
 def all_finite(gradients: Sequence[Any]) -> Any:
-    """Returns a bool of shape (): no inf and no nan in `gradients`."""
-    return finite_sums(
-        [
-            gradient.coalesce().values() if gradient.is_sparse else gradient
-            for gradient in gradients
-            if gradient is not None
-        ]
-    )
+    """Returns a bool of shape (): no inf and no nan in `gradients`.
+
+    Of gradients that are cut (DTensors) each process looks at its parts; one all-reduce of a
+    scalar a dimension of the mesh makes one answer of it.
+    """
+    return torch.all(_each_finite(gradients))
+
+
+def _each_finite(gradients: Sequence[Any]) -> Any:
+    reduced = [None if gradient is None else _reduced(gradient) for gradient in gradients]
+    return _agreed(finite_each(_leaves(reduced)), "min", reduced)
+
+
+def _kind(gradients: Sequence[Any]) -> Any:
+    return _agreed(nonfinite_kind(_leaves(gradients)), "max", gradients)
+
+
+def _leaves(gradients: Sequence[Any]) -> list[Any]:
+    return [
+        gradient.coalesce().values()
+        if gradient is not None and gradient.is_sparse
+        else _local(gradient)
+        for gradient in gradients
+    ]
 
 
 def merged(gradients: Sequence[Any]) -> list[Any]:
@@ -70,26 +89,39 @@ def apply_if_finite(
     gradients: list[Any],
     variables: list[Any],
     unscaled: Callable[[list[Any]], list[Any]],
-) -> Any:
+) -> Outcome:
     """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which.
 
     Under `torch.compile` an `if` on a tensor would break the graph, so the step runs on and the
     old values are chosen afterwards; the copies fuse away there.
     """
+    if any(map(_is_distributed, gradients)):
+        gradients = list(map(_reduced, gradients, variables))
+        _cut_slots(optimizer)
     gradients = unscaled(gradients)
-    finite = all_finite(list(map(narrowed, gradients, variables)))
+    checked = list(map(narrowed, gradients, variables))
+    each = _each_finite(checked)
+    finite = torch.all(each)
     with torch.no_grad():
         if not is_compiling():
             if finite:
                 optimizer.apply(gradients, variables)
-            return finite
+                return Outcome(finite, each, 0)
+            return Outcome(finite, each, _kind(checked))
         touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
         state = {id(variable): variable for variable in touched}
         before = [(variable, variable.value.clone()) for variable in state.values()]
         optimizer.apply(gradients, variables)
         for variable, value in before:
             variable.value.copy_(torch.where(finite, variable.value, value))
-    return finite
+    return Outcome(finite, each, torch.where(finite, 0, _kind(checked)))
+
+
+def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+    """Applies `gradients`, finite or not."""
+    if any(map(_is_distributed, gradients)):
+        _cut_slots(optimizer)
+    optimizer.apply(gradients, variables)
 
 
 def stateless_values(values: Sequence[Any]) -> list[Any]:
@@ -134,3 +166,84 @@ def lifted() -> contextlib.AbstractContextManager[None]:
 def replicas() -> int:
     """Returns 1: each process runs its own step."""
     return 1
+
+
+def check_strategy() -> None:
+    """Does nothing: `tf.distribute` is TensorFlow's."""
+
+
+def _is_distributed(tensor: Any) -> bool:
+    """Returns whether `tensor` is a DTensor, without an import that most do not need."""
+    return hasattr(tensor, "device_mesh")
+
+
+def _local(tensor: Any) -> Any:
+    return tensor.to_local() if _is_distributed(tensor) else tensor
+
+
+def _rebuilt(tensor: Any, local: Any) -> Any:
+    """Returns what has `local` as its part in this process, and else is as `tensor`."""
+    if not _is_distributed(tensor):
+        return local
+    mesh, placements = tensor.device_mesh, tensor.placements
+    return type(tensor).from_local(
+        local, mesh, placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
+    )
+
+
+def _reduced(gradient: Any, variable: Any = None) -> Any:
+    """Returns a gradient whose terms are still in different processes as their sum.
+
+    Finite terms may have a sum that is not. It is laid out as the variable, whole if that is None.
+    """
+    if not _is_distributed(gradient) or not any(p.is_partial() for p in gradient.placements):
+        return gradient
+    from torch.distributed.tensor import Replicate
+
+    if variable is not None and _is_distributed(variable.value):
+        return gradient.redistribute(placements=variable.value.placements)
+    whole = [Replicate() if p.is_partial() else p for p in gradient.placements]
+    return gradient.redistribute(placements=whole)
+
+
+def _agreed(values: Any, how: str, tensors: Sequence[Any]) -> Any:
+    """Returns the least ("min") or greatest ("max") of `values` where parts of `tensors` are.
+
+    One all-reduce for each dimension of a mesh along which something is cut.
+    """
+    cut: dict[Any, set[int]] = {}
+    for tensor in filter(_is_distributed, tensors):
+        dimensions = [i for i, p in enumerate(tensor.placements) if not p.is_replicate()]
+        cut.setdefault(tensor.device_mesh, set()).update(dimensions)
+    for mesh, along in cut.items():
+        if along:
+            from torch.distributed.tensor import DTensor, Partial, Replicate
+
+            everywhere = [Partial(how) if i in along else Replicate() for i in range(mesh.ndim)]
+            mine = DTensor.from_local(values.float(), mesh, everywhere, run_check=False)
+            values = mine.full_tensor().to(values.dtype)
+    return values
+
+
+def _cut_slots(optimizer: Any) -> None:
+    """Lays out what `optimizer` keeps for a variable as the variable is: Keras makes it whole."""
+    for each in (optimizer, *getattr(optimizer, "optimizers", ())):
+        variables = each._trainable_variables
+        for name, kept in vars(each).items():
+            if name in ("_variables", "_trainable_variables") or not isinstance(kept, list):
+                continue
+            if len(kept) == len(variables):
+                for slot, variable in zip(kept, variables, strict=True):
+                    _cut_as(slot, variable)
+
+
+def _cut_as(slot: Any, variable: Any) -> None:
+    if not isinstance(slot, keras.Variable) or not _is_distributed(variable.value):
+        return
+    if _is_distributed(slot.value) or tuple(slot.shape) != tuple(variable.shape):
+        return
+    from torch.distributed.tensor import distribute_tensor
+
+    mesh, placements = variable.value.device_mesh, variable.value.placements
+    parts = distribute_tensor(slot.value.detach(), mesh, placements, src_data_rank=None)
+    slot._value = torch.nn.Parameter(parts, requires_grad=False)

@@ -24,6 +24,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 import keras_mp
 
 def collectives(optimizer):
+    "The (shapes, kind) of each, in the step that Keras compiles."
     keras.utils.set_random_seed(0)
     hidden = keras.layers.Dense(8, activation="tanh", name="hidden")
     model = keras.Sequential([keras.Input((6,)), hidden, keras.layers.Dense(1, name="out")])
@@ -40,36 +41,61 @@ def collectives(optimizer):
     kinds = "all-reduce|all-gather|reduce-scatter|collective-permute|all-to-all"
     return re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", text)
 
-def sgd():
-    return keras.optimizers.SGD(0.05, momentum=0.9)
-
-print(json.dumps([collectives(sgd()), collectives(keras_mp.LossScaleOptimizer(sgd()))]))
+made = {
+    "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9),
+    "clipnorm": lambda: keras.optimizers.Adam(0.05, clipnorm=0.5),
+    "global_clipnorm": lambda: keras.optimizers.Adam(0.05, global_clipnorm=0.5),
+    "use_ema": lambda: keras.optimizers.Adam(0.05, use_ema=True, ema_overwrite_frequency=2),
+    "accumulation": lambda: keras.optimizers.SGD(0.05, gradient_accumulation_steps=2),
+}
+print(json.dumps({
+    name: [collectives(make()), collectives(keras_mp.LossScaleOptimizer(make()))]
+    for name, make in made.items()
+}))
 """
 
 
-def of_steps(engine):
-    """Returns the (shapes, kind) of each collective: without loss scaling, and with it."""
-    found = subprocess.run(
-        [sys.executable, "-c", PROGRAM, engine],
-        cwd=Path(__file__).resolve().parents[2],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr[-3000:]
-    return json.loads(found.stdout.splitlines()[-1])
+OPTIMIZERS = ["momentum", "clipnorm", "global_clipnorm", "use_ema", "accumulation"]
 
 
-def test_data_parallel_adds_none():
+@pytest.fixture(scope="module")
+def of_steps():
+    """A function of an engine: (shapes, kind) of each collective of the plain step, and of ours."""
+    done = {}
+
+    def once(engine, optimizer):
+        if engine not in done:
+            found = subprocess.run(
+                [sys.executable, "-c", PROGRAM, engine],
+                cwd=Path(__file__).resolve().parents[2],
+                capture_output=True,
+                text=True,
+                timeout=200,
+                check=False,
+            )
+            assert found.returncode == 0, found.stderr[-3000:]
+            done[engine] = json.loads(found.stdout.splitlines()[-1])
+        return done[engine][optimizer]
+
+    return once
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_data_parallel_adds_none(of_steps, optimizer):
     """Each device has the whole gradient, after the reduction that every training has."""
-    plain, ours = of_steps("data parallel")
+    plain, ours = of_steps("data parallel", optimizer)
     assert [kind for _, kind in plain] == [kind for _, kind in ours] == ["all-reduce"]
 
 
-def test_model_parallel_adds_one_of_scalars():
-    plain, ours = of_steps("model parallel")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_model_parallel_adds_one_of_scalars(of_steps, optimizer):
+    plain, ours = of_steps("model parallel", optimizer)
     assert all(kind == "all-reduce" for _, kind in plain + ours)
-    shapes = [shape for shape, _ in ours if set(shape.strip("()").split(", ")) == {"f32[]"}]
     assert len(ours) == len(plain) + 1
-    assert len(shapes) == 1
+    assert len(scalars(ours)) == len(scalars(plain)) + 1
+
+
+def scalars(collectives):
+    """Returns the shapes of those that hold numbers only, no array."""
+    shapes = [shape for shape, _ in collectives]
+    return [shape for shape in shapes if set(shape.strip("()").split(", ")) == {"f32[]"}]

@@ -94,5 +94,5 @@ def test_replicas_end_as_one_device(train, engine, replicas, case, count):
 def test_every_replica_was_looked_at(train, engine, replicas):
     found = train(engine, replicas)
     copies = [key for key in weights(found, "no fault/True") if "/out/bias/" in key]
-    assert len(copies) == replicas
+    assert len(copies) == getattr(OF_BACKEND, "COPIES", {}).get(engine, replicas)
     assert found["no fault/True/cut"] == getattr(OF_BACKEND, "CUT", {}).get(engine, 0)

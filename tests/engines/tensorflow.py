@@ -5,18 +5,51 @@ import os
 
 from tests import faults
 
-TESTED = [("mirrored", 2), ("mirrored", 3), ("mirrored", 4), ("workers", 2), ("workers", 3)]
+TESTED = [
+    ("one device", 1),
+    ("mirrored", 2),
+    ("mirrored", 3),
+    ("mirrored", 4),
+    ("central", 2),
+    ("workers", 2),
+    ("workers", 3),
+]
+COPIES = {"central": 1}  # of each variable, where it is not one a replica
 
 
 def _mirrored(replicas, out):
     """MirroredStrategy over logical CPU devices, `fit`."""
     import tensorflow as tf
 
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    devices = [tf.config.LogicalDeviceConfiguration()] * replicas
-    tf.config.set_logical_device_configuration(cpu, devices)
-    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    strategy = tf.distribute.MirroredStrategy(devices(replicas))
     faults.all_cases(replicas, out, strategy.scope, faults.fit)
+
+
+def _central(replicas, out):
+    """CentralStorageStrategy, one copy of the variables, `fit`."""
+    import tensorflow as tf
+
+    compute = devices(replicas)
+    strategy = tf.distribute.experimental.CentralStorageStrategy(compute, compute[0])
+    faults.all_cases(replicas, out, strategy.scope, faults.fit)
+
+
+def _one_device(replicas, out):
+    """OneDeviceStrategy, `fit`."""
+    import tensorflow as tf
+
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    faults.all_cases(replicas, out, strategy.scope, faults.fit)
+
+
+def devices(count):
+    """Returns the names of so many logical CPU devices."""
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    logical = [tf.config.LogicalDeviceConfiguration()] * count
+    tf.config.set_logical_device_configuration(cpu, logical)
+    return [f"CPU:{i}" for i in range(count)]
 
 
 def _workers(replicas, out):
@@ -59,4 +92,9 @@ def _of_worker(replicas, out):
     faults.all_cases(replicas, out, strategy.scope, fit)
 
 
-ENGINES = {"mirrored": _mirrored, "workers": _workers}
+ENGINES = {
+    "one device": _one_device,
+    "central": _central,
+    "mirrored": _mirrored,
+    "workers": _workers,
+}

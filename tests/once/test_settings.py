@@ -19,6 +19,8 @@ DEFAULTS = {
     "hysteresis": 1,
     "count_skipped_steps": True,
     "skip_nonfinite": True,
+    "diagnose": False,
+    "max_consecutive_skips": None,
 }
 
 
