@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import keras
-import numpy as np
 from jax.experimental import sparse
 
 from keras_mp.backends.numerics import (
@@ -15,8 +14,8 @@ from keras_mp.backends.numerics import (
     divided_each,
     finite_each,
     narrowed,
-    nonfinite_kind,
     nonzero_rows,
+    sums_of,
     widened,
 )
 
@@ -103,33 +102,32 @@ def apply_if_finite(
 ) -> Outcome:
     """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which."""
     ready = unscaled(gradients)
-
-    def checked(gradients: list[Any]) -> list[Any]:
-        return _leaves(list(map(narrowed, gradients, variables)))
-
-    each = finite_each(checked(ready))
+    sums = sums_of(_leaves(list(map(narrowed, ready, variables))), absolute=True)
+    each = jnp.isfinite(sums)
     finite = jnp.all(each)
+    kind = jnp.where(finite, jnp.int32(0), jnp.int32(1) + jnp.any(jnp.isnan(sums)))
+    outcome = Outcome(finite, each, kind)
     if not isinstance(finite, jax.core.Tracer):
         if finite:
             optimizer.apply(ready, variables)
-        return Outcome(finite, each, np.int32(0) if finite else nonfinite_kind(checked(ready)))
+        return outcome
     touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
     state = list({id(variable): variable for variable in touched}.values())
 
-    def step(gradients: list[Any], values: list[Any]) -> tuple[list[Any], Any]:
+    def step(gradients: list[Any], values: list[Any]) -> list[Any]:
         # Divided once more: XLA fuses that into the update, where `ready` would be written by the
         # check and read back.
         with _Scope(zip(state, values, strict=True)) as scope:
             optimizer.apply(unscaled(gradients), variables)
-        return [scope.get_current_value(variable) for variable in state], jnp.int32(0)
+        return [scope.get_current_value(variable) for variable in state]
 
-    def skip(gradients: list[Any], values: list[Any]) -> tuple[list[Any], Any]:
-        return values, nonfinite_kind(checked(unscaled(gradients)))
+    def skip(gradients: list[Any], values: list[Any]) -> list[Any]:
+        return values
 
-    values, kind = jax.lax.cond(finite, step, skip, gradients, [v.value for v in state])
+    values = jax.lax.cond(finite, step, skip, gradients, [v.value for v in state])
     for variable, value in zip(state, values, strict=True):
         variable.assign(value)
-    return Outcome(finite, each, kind)
+    return outcome
 
 
 def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:

@@ -82,12 +82,43 @@ def nonzero_rows(gradient: Any) -> Any:
     return ops.any(ops.not_equal(gradient, 0), axis=tuple(range(1, gradient.ndim)), keepdims=True)
 
 
-def finite_each(tensors: Sequence[Any]) -> Any:
-    """Returns of each tensor whether no element is inf or nan; True for None.
+def sums_of(tensors: Sequence[Any], absolute: bool = False) -> Any:
+    """Returns the sum of each tensor; 0 for None.
 
     Sums carry every inf and nan along and read each tensor once, where `all(isfinite(x))` writes
     a mask. They are stacked: a predicate chained through the tensors is inlined again into every
     update by XLA. False alarm: finite numbers whose sum exceeds 3.4e38.
+
+    Args:
+        tensors: Of any shapes and float dtypes; those of 16 bits are summed in float32.
+        absolute: Whether to sum magnitudes. Then infs of both signs give an inf, and a nan comes
+            of a nan only. Free where a compiler fuses it.
+
+    Returns:
+        float32 (float64 if one of them is), shape (number of tensors,).
+
+    >>> sums_of([ops.array([1.0, 2.0]), None, ops.array([np.inf, -np.inf])], True).shape
+    (3,)
+    """
+    present = [t for t in tensors if t is not None]
+    doubles = any(standardize_dtype(t.dtype) in ("float64", "complex128") for t in present)
+    wide = "float64" if doubles else "float32"
+    sums = iter(
+        [
+            ops.cast(ops.sum(ops.abs(t) if absolute or _is_complex(t) else t), wide)
+            for t in map(widened, present)
+        ]
+    )
+    zero = ops.zeros((), wide)
+    return ops.stack([zero if t is None else next(sums) for t in tensors])
+
+
+def _is_complex(tensor: Any) -> bool:
+    return "complex" in standardize_dtype(tensor.dtype)
+
+
+def finite_each(tensors: Sequence[Any]) -> Any:
+    """Returns of each tensor whether no element is inf or nan; True for None.
 
     Returns:
         bool, shape (number of tensors,).
@@ -95,15 +126,7 @@ def finite_each(tensors: Sequence[Any]) -> Any:
     >>> [bool(each) for each in finite_each([ops.array([1.0, 2.0]), None, ops.array([np.inf])])]
     [True, True, False]
     """
-    present = [t for t in tensors if t is not None]
-    present = [ops.abs(t) if "complex" in standardize_dtype(t.dtype) else t for t in present]
-    if not present:
-        return ops.ones((len(tensors),), "bool")
-    doubles = any(standardize_dtype(t.dtype) == "float64" for t in present)
-    wide = "float64" if doubles else "float32"
-    sums = iter([ops.cast(ops.sum(widened(tensor)), wide) for tensor in present])
-    zero = ops.zeros((), wide)
-    return ops.isfinite(ops.stack([zero if t is None else next(sums) for t in tensors]))
+    return ops.isfinite(sums_of(tensors)) if len(tensors) else ops.ones((0,), "bool")
 
 
 def nonfinite_kind(tensors: Sequence[Any]) -> Any:
