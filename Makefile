@@ -13,7 +13,7 @@ PYTEST = -m pytest -q
 	touch $@
 
 .venv/.test: .venv/.demo
-	.venv/bin/$(PIP) -e '.[test]' tensorflow-cpu torch
+	.venv/bin/$(PIP) -e '.[test,browser]' tensorflow-cpu torch
 	touch $@
 
 .venv/.dev: .venv/.test

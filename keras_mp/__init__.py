@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from keras_mp.auto_wrapping import auto_wrap
     from keras_mp.diagnosis.explaining import explain
     from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+    from keras_mp.monitor.callback import LossScaleMonitor
     from keras_mp.policy import (
         Policy,
         PolicyScope,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "LossScaleMonitor",
     "LossScaleOptimizer",
     "Policy",
     "PolicyScope",
@@ -39,6 +41,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "LossScaleMonitor": "keras_mp.monitor.callback",
     "LossScaleOptimizer": "keras_mp.loss_scale_optimizer",
     "Policy": "keras_mp.policy",
     "PolicyScope": "keras_mp.policy",

@@ -37,12 +37,15 @@ def parser() -> argparse.ArgumentParser:
     """Returns the parser of the whole command."""
     result = argparse.ArgumentParser(
         prog="keras-mp",
-        description="Brings mixed precision of TF 1.15 to 2.15 to Keras 3 and keras_mp.",
+        description="Brings mixed precision of TF 1.15 to 2.15 to Keras 3 and keras_mp, and shows "
+        "what it does in training.",
     )
     result.add_argument("--version", action="version", version=f"keras-mp {keras_mp.__version__}")
     commands = result.add_subparsers(required=True, metavar="COMMAND", dest="command")
     _add_migrate(commands)
     _add_inspect(commands)
+    _add_plot(commands)
+    _add_report(commands)
     commands.add_parser("demo", help="train a small model with a loss scale", add_help=False)
     return result
 
@@ -135,6 +138,35 @@ def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     inspect.add_argument("path", metavar="ARTEFACT", help="file, prefix of a checkpoint, or folder")
     inspect.add_argument("--json", action="store_true", help="print one report, for programs")
     inspect.add_argument("--all", action="store_true", help="list every tensor, not only the first")
+
+
+def _add_plot(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    plot = commands.add_parser(
+        "plot",
+        help="show the loss scale of a run, and which steps were skipped",
+        description="Shows the loss scale of a run by step: a line and a summary, or with -o a "
+        "picture (needs matplotlib). LOG is a folder that keras_mp.monitor wrote, its trace (CSV "
+        "or JSON lines), or the table of Keras' CSVLogger with a column loss_scale.",
+        epilog="exit status:\n  0  done\n  2  it cannot be read, drawn or written\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    plot.add_argument("path", metavar="LOG", help="folder of a run, trace, or CSV")
+    plot.add_argument("-o", dest="out", metavar="FILE", help="write a picture: .png, .svg or .pdf")
+    plot.add_argument("--dark", action="store_true", help="a picture for a dark ground")
+    plot.add_argument("--json", action="store_true", help="print one report, for programs")
+
+
+def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    report = commands.add_parser(
+        "report",
+        help="make a page (HTML) of a run",
+        description="Makes one HTML page of a run: its loss scale, skipped steps, overflows, the "
+        "ranges of its layers, policies, settings and versions. It needs no script and no network.",
+        epilog="exit status:\n  0  done\n  2  it cannot be read or written\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    report.add_argument("path", metavar="RUN", help="folder that keras_mp.monitor wrote")
+    report.add_argument("-o", dest="out", metavar="FILE", required=True, help="write it there")
 
 
 def _tf_version(text: str) -> str:

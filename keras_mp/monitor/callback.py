@@ -1,0 +1,287 @@
+"""`LossScaleMonitor`: what the loss scale did during `fit`, in logs, by step, and in a folder."""
+
+import datetime
+import logging
+from pathlib import Path
+from typing import Any
+
+import keras
+
+import keras_mp
+from keras_mp.backends.batches import LastBatch
+from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.monitor import run_folder
+from keras_mp.monitor.trace import FILE, Trace, append_jsonl, open_jsonl
+
+_logger = logging.getLogger("keras_mp")
+
+
+class LossScaleMonitor(keras.callbacks.Callback):
+    """Puts the loss scale and the skipped steps into the logs of `fit`, and more when asked.
+
+    `logs["loss_scale"]`, at the end of an epoch, and `logs["skipped_steps"]`, of the epoch, are in
+    `History`, and in what callbacks after this one make of logs (CSVLogger, TensorBoard, W&B): put
+    it first. It reads from the device once an epoch, and every `rows` steps if they are traced.
+
+    ```python
+    monitor = keras_mp.LossScaleMonitor("runs/first")
+    model.compile(keras_mp.LossScaleOptimizer(keras.optimizers.Adam(), diagnose=True), "mse")
+    model.fit(x, y, callbacks=[monitor])
+    print(monitor)          # steps, skips, which variable overflowed first
+    monitor.plot("scale.png")
+    ```
+
+    and then, in a shell, `keras-mp plot runs/first` or `keras-mp report runs/first -o report.html`.
+
+    With `max_consecutive_skips` of the optimizer, training stops after that many skipped steps in a
+    row, with a message on the logger "keras_mp", kept as `stopped`: the last scale, the variable
+    that overflowed (with `diagnose=True`), and whether the loss itself is already not finite at
+    scale 1, which no loss scale can cure. For that the last batch is run again; on TensorFlow,
+    where a batch cannot be had, what the logs say of the loss has to do.
+
+    Args:
+        folder: Where the run is written as it goes on, for the two commands: `run.json` and
+            `trace.jsonl`. A run that is resumed there is continued. None for nowhere.
+        trace: Whether to keep the loss scale of each step, as `monitor.trace`; with a folder it is.
+        rows: Steps between two reads of the device. A step writes a row of three numbers into a
+            table of this length among the optimizer's variables.
+
+    Raises:
+        TypeError: At the start of `fit`, if the model has another optimizer.
+
+    Attributes:
+        stopped: Why training was stopped, or None.
+
+    >>> import numpy as np
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> model.compile(keras_mp.LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=64), "mse")
+    >>> monitor = LossScaleMonitor(trace=True)
+    >>> x, y = np.ones((3, 2)), np.array([1, np.nan, 1])
+    >>> history = model.fit(x, y, batch_size=1, shuffle=False, verbose=0, callbacks=[monitor])
+    >>> history.history["skipped_steps"], history.history["loss_scale"]
+    ([1], [32.0])
+    >>> monitor.trace.scales.tolist(), monitor.trace.kinds.tolist()
+    ([64.0, 64.0, 32.0], [0, 2, 0])
+    """
+
+    def __init__(
+        self, folder: str | Path | None = None, *, trace: bool = False, rows: int = 1024
+    ) -> None:
+        super().__init__()
+        if not isinstance(rows, int) or rows < 1:
+            raise ValueError(f"rows must be an integer of at least 1, but got {rows!r}.")
+        self.stopped: str | None = None
+        self._folder = None if folder is None else Path(folder)
+        self._is_traced = trace or folder is not None
+        self._rows = rows
+        self._batch = LastBatch()
+        self._kept: list[tuple[int, int, float, int, str | None]] = []
+        self._started = ""
+        self._epoch = self._skipped = self._steps = self._since_read = self._since_check = 0
+
+    @property
+    def trace(self) -> Trace:
+        """The steps that were read so far; all of them after an epoch."""
+        return Trace.from_rows(self._kept)
+
+    @property
+    def _optimizer(self) -> LossScaleOptimizer:
+        optimizer = self.model.optimizer
+        if not isinstance(optimizer, LossScaleOptimizer):
+            raise TypeError(
+                "LossScaleMonitor needs a model compiled with keras_mp.LossScaleOptimizer, but the "
+                f"optimizer is {type(optimizer).__name__}."
+            )
+        return optimizer
+
+    # -- callbacks -------------------------------------------------------------------------------
+
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)
+        if self._is_traced and self._optimizer.record_steps(self._rows):
+            model.train_function = None  # it was traced without
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        optimizer = self._optimizer
+        self.stopped = None
+        self._started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._skipped = int(optimizer.skipped_steps)
+        self._since_read = self._since_check = 0
+        if self._is_traced:
+            self._steps, _ = optimizer.recorded(self._steps)
+        if optimizer.max_consecutive_skips is not None:
+            self._batch.follow(self.model)
+        if self._folder is not None:
+            self._write_run()  # so that an unwritable folder is no news of tomorrow
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    # The end of a batch would do as well, but Keras then waits for the logs of each batch.
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._since_read += self.model.steps_per_execution
+        self._since_check += self.model.steps_per_execution
+        if self._is_traced and self._since_read > self._optimizer.recorded_rows:
+            self._sync()
+            self._read_rows()
+            self._since_read = self.model.steps_per_execution
+        limit = self._optimizer.max_consecutive_skips
+        if limit is not None and self._since_check > limit:
+            self._sync()
+            self._check_skips(limit, logs)
+            self._since_check = self.model.steps_per_execution
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._sync()
+        optimizer = self._optimizer
+        skipped = int(optimizer.skipped_steps)
+        if logs is not None:
+            logs["loss_scale"] = float(optimizer.loss_scale)
+            logs["skipped_steps"] = skipped - self._skipped
+        self._skipped = skipped
+        self._since_read = self._since_check = 0
+        if self._is_traced:
+            self._read_rows()
+        if self._folder is not None:
+            self._write_run()
+        if optimizer.max_consecutive_skips is not None:
+            self._check_skips(optimizer.max_consecutive_skips, logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._batch.end()
+
+    # -- what was seen ---------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        optimizer = self._optimizer
+        lines = [f"loss scale {float(optimizer.loss_scale):g}"]
+        lines.append(f"{int(optimizer.skipped_steps)} steps skipped")
+        if optimizer.diagnose:
+            first = optimizer.first_overflow()
+            lines.append("no overflow" if first is None else str(first))
+            lines += [
+                f"{each.path}: {each.steps} steps, the first {each.first_step}"
+                for each in optimizer.nonfinite_variables()
+            ]
+        return "\n".join(lines)
+
+    def plot(self, path: str | Path | None = None, *, dark: bool = False) -> Any:
+        """Returns a `matplotlib.figure.Figure` of the loss scale by step.
+
+        Args:
+            path: A .png, .svg or .pdf to write, too.
+            dark: For a dark page.
+
+        Raises:
+            ImportError: matplotlib is not there: pip install 'keras-mp[plot]'.
+        """
+        from keras_mp.monitor import plotting
+
+        return plotting.plot_trace(self.trace, path, dark=dark)
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _sync(self) -> None:
+        # On JAX the state is on loan to the compiled step.
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()
+
+    def _read_rows(self) -> None:
+        optimizer = self._optimizer
+        steps, table = optimizer.recorded(self._steps)
+        lost = steps - self._steps - len(table)
+        if lost > 0:
+            _logger.warning(
+                "keras_mp: %d steps are missing in the trace: more than %d were taken between two "
+                "reads. LossScaleMonitor(rows=...) sets their number",
+                lost,
+                optimizer.recorded_rows,
+            )
+        first = steps - len(table) + 1
+        rows = [
+            (first + i, self._epoch, float(scale), int(kind), optimizer.path_of(int(index)))
+            for i, (scale, kind, index) in enumerate(table.tolist())
+        ]
+        self._steps = steps
+        self._kept += rows
+        if self._folder is not None and rows:
+            with open_jsonl(self._folder / FILE) as file:
+                append_jsonl(file, rows)
+
+    def _write_run(self) -> None:
+        assert self._folder is not None
+        optimizer = self._optimizer
+        overflows = optimizer.nonfinite_variables() if optimizer.diagnose else []
+        config = optimizer.get_config()
+        inner = config.pop("inner_optimizer")
+        layers = [layer for layer in self.model._flatten_layers() if layer is not self.model]
+        run = {
+            "keras": keras.__version__,
+            "keras_mp": keras_mp.__version__,
+            "backend": keras.backend.backend(),
+            "model": self.model.name,
+            "started": self._started,
+            "optimizer": {**config, "inner_optimizer": inner["class_name"]},
+            "steps": self._steps,
+            "skipped": int(optimizer.skipped_steps),
+            "loss_scale": float(optimizer.loss_scale),
+            "layers": [
+                {
+                    "path": layer.path or layer.name,
+                    "class": type(layer).__name__,
+                    "policy": layer.dtype_policy.name,
+                    "compute_dtype": layer.compute_dtype,
+                    "variable_dtype": layer.variable_dtype,
+                }
+                for layer in layers
+            ],
+            "overflows": [
+                {
+                    "variable": each.path,
+                    "layer": each.path.rpartition("/")[0],
+                    "count": each.steps,
+                    "first_step": each.first_step,
+                }
+                for each in overflows
+            ],
+        }
+        run_folder.write_run(self._folder, run)
+
+    def _check_skips(self, limit: int, logs: Any) -> None:
+        run = int(self._optimizer.consecutive_skips)
+        if run < limit or self.stopped is not None:
+            return
+        self.model.stop_training = True
+        self.stopped = self._reason(run)
+        _logger.error("keras_mp: training stops: %s", self.stopped)
+
+    def _reason(self, run: int) -> str:
+        optimizer = self._optimizer
+        scale = float(optimizer.loss_scale)
+        reason = f"{run} steps in a row were skipped; the loss scale is {scale:g}"
+        if optimizer.diagnose:
+            last = optimizer.last_nonfinite_variable()
+            reason += f", and the gradient of {last} is the first that is not finite"
+        return f"{reason}. {self._cause()}"
+
+    def _cause(self) -> str:
+        batch = self._batch.get()
+        if batch is None:
+            loss = float(self.model.get_metrics_result().get("loss", 0.0))
+            if loss == loss and abs(loss) != float("inf"):
+                return "The loss of this epoch is finite, so it is gradients that overflow."
+            return (
+                "The loss of this epoch is not finite, which no loss scale can cure: look at the "
+                "data, the learning rate, and keras_mp.find_overflow(model, x, y)."
+            )
+        from keras_mp.monitor.overflow import find_overflow
+
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+        found = find_overflow(self.model, x, y, weight, loss_scale=1.0)
+        where = found.first or "everything in it is finite there"
+        if found.loss_finite_at_scale_1 is False:
+            return (
+                "The loss of the last batch is not finite at scale 1 either, which no loss scale "
+                f"can cure: {where}."
+            )
+        return f"The loss of the last batch is finite at scale 1: {where}."

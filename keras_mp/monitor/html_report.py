@@ -1,0 +1,342 @@
+"""A run as one HTML page that needs nothing else: no script, no request, no library."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_mp.monitor import drawing, svg, writing
+from keras_mp.monitor.page_style import CSS
+from keras_mp.monitor.run_folder import RunFolder, as_json
+from keras_mp.monitor.svg import escaped
+from keras_mp.monitor.trace import KINDS, Trace
+
+_MOST = 500  # skipped steps in the table; the trace has all
+_SEEN = 10  # of them are shown at once
+_HEAD = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
+img-src data:">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>{css}</style>
+</head>
+<body>
+<header>
+<h1>{title}</h1>
+"""
+_COLUMNS_OF_RANGES = (
+    ("layer or variable", ""),
+    ("dtype", ""),
+    ("log₂ of magnitudes", ""),
+    ("inf, nan", "besides"),
+    ("largest", "number"),
+    ("to zero", "number"),
+    ("sub-normal", "number"),
+    ("to inf", "number"),
+    ("bfloat16: to zero", "number"),
+    ("bfloat16: to inf", "number"),
+)
+_FRACTIONS = (
+    ("float16", "zero", 0.01),
+    ("float16", "subnormal", 0.1),
+    ("float16", "overflow", 0.0),
+    ("bfloat16", "zero", 0.01),
+    ("bfloat16", "overflow", 0.0),
+)
+
+
+def html_report(run: RunFolder) -> str:
+    """Returns the page.
+
+    Numbers can be read from it: `data-` attributes hold them unrounded, in the elements with the
+    ids `facts`, `overflows`, `skipped-steps`, `layers`, `settings` and `versions`, and in the rows
+    of the tables of the class `ranges`.
+    """
+    name = run.run.get("model") or run.path.name
+    parts = [
+        _HEAD.format(title=escaped(f"Mixed precision of {name}"), css=CSS),
+        f"<p>{escaped(_when(run.run))}</p>",
+        *_facts(run),
+        "</header>",
+        "<main>",
+        "<section>",
+        "<h2>Loss scale</h2>",
+        f"<p>{escaped(drawing.headline(run.trace))}.</p>",
+        svg.scale_curve(run.trace),
+        *_skipped(run.trace),
+        "</section>",
+        "<section>",
+        "<h2>What was not finite</h2>",
+        *_overflows(run),
+        "</section>",
+        *(() if run.ranges is None else _ranges(run.ranges)),
+        "<section>",
+        "<h2>Layers</h2>",
+        *_layers(run.run.get("layers", [])),
+        "</section>",
+        "<section>",
+        "<h2>Settings and versions</h2>",
+        *_settings(run.run),
+        "</section>",
+        "</main>",
+        "</body>",
+        "</html>",
+    ]
+    return "\n".join([*parts, ""])
+
+
+def write_html_report(run: RunFolder, path: str | Path) -> None:
+    """Writes the page, whole or, on an OSError, not at all."""
+    writing.write_text(path, html_report(run))
+
+
+def _when(run: Mapping[str, Any]) -> str:
+    backend, started = run.get("backend"), run.get("started")
+    parts = [f"on {backend}" if backend else "", f"started {started}" if started else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def _facts(run: RunFolder) -> Iterator[str]:
+    found = run.trace.summary()
+    # A run that was told by its end only, without a trace, is told by that.
+    known = (
+        found
+        if len(run.trace)
+        else {**found, "steps": run.run.get("steps"), "skipped": run.run.get("skipped")}
+    )
+    facts = [
+        ("steps", "steps", known["steps"]),
+        ("skipped", "skipped steps", known["skipped"]),
+        ("longest-skips", "skipped in a row, at most", found["longest_skips"]),
+        ("lowest-scale", "lowest loss scale", found["lowest_scale"]),
+        ("highest-scale", "highest loss scale", found["highest_scale"]),
+        ("loss-scale", "loss scale at the end", run.run.get("loss_scale", found["last_scale"])),
+    ]
+    yield '<dl class="facts" id="facts">'
+    for key, label, value in facts:
+        shown = drawing.number(value) if isinstance(value, int | float) else value
+        yield (
+            f'<div><dt>{label}</dt><dd id="{key}" {_data(value=value)}>'
+            f"{escaped('unknown' if shown is None else shown)}</dd></div>"
+        )
+    yield "</dl>"
+
+
+def _skipped(trace: Trace) -> Iterator[str]:
+    if not trace.has_kinds:
+        yield "<p>Which steps were skipped was not recorded.</p>"
+        return
+    at = np.flatnonzero(trace.is_skipped)
+    if not len(at):
+        yield "<p>No step was skipped.</p>" if len(trace) else "<p>No step was recorded.</p>"
+        return
+    is_open = " open" if len(at) <= _SEEN else ""
+    yield f"<details{is_open}><summary>Skipped steps ({len(at):,})</summary>"
+    rows = [
+        (
+            _data(step=int(trace.steps[i]), kind=KINDS[trace.kinds[i]]),
+            [
+                f"{trace.steps[i]:,}",
+                str(trace.epochs[i]),
+                drawing.number(float(trace.scales[i])),
+                KINDS[trace.kinds[i]],
+                trace.variables[i] or "",
+            ],
+        )
+        for i in at[:_MOST].tolist()
+    ]
+    yield from _table(
+        "skipped-steps",
+        [
+            ("step", "number"),
+            ("epoch", "number"),
+            ("loss scale", "number"),
+            ("kind", ""),
+            ("first variable", "path"),
+        ],
+        rows,
+    )
+    if len(at) > _MOST:
+        yield f"<p>... and {len(at) - _MOST:,} more, in the trace.</p>"
+    yield "</details>"
+
+
+def _overflows(run: RunFolder) -> Iterator[str]:
+    found = run.run.get("overflows") or run.trace.overflows()
+    if not found:
+        yield "<p>Nothing: every gradient was finite.</p>"
+        return
+    yield "<p>The variables whose gradients were not finite, and in how many steps.</p>"
+    kinds = dict(zip(run.trace.steps.tolist(), run.trace.kinds.tolist(), strict=True))
+    rows = []
+    for each in found:
+        variable, first = each.get("variable"), each.get("first_step")
+        kind = _kind(each.get("kind") or kinds.get(first))
+        layer = each.get("layer") or (str(variable).rpartition("/")[0] if variable else "")
+        data = _data(variable=variable, count=each["count"], first_step=first)
+        cells = [
+            variable or "not recorded: LossScaleOptimizer(..., diagnose=True) names it",
+            layer,
+            f"{each['count']:,}",
+            drawing.number(first),
+            kind,
+        ]
+        rows.append((data, cells))
+    yield from _table(
+        "overflows",
+        [
+            ("variable", "path"),
+            ("layer", "path"),
+            ("steps", "number"),
+            ("first step", "number"),
+            ("kind", ""),
+        ],
+        rows,
+    )
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, int) and 0 <= value < len(KINDS):
+        return KINDS[value]
+    return "" if value is None else str(value)
+
+
+def _ranges(ranges: Mapping[str, Any]) -> Iterator[str]:
+    yield '<section id="ranges">'
+    yield "<h2>Ranges</h2>"
+    advice = ranges.get("advice") or {}
+    sentences = advice.get("text") or []
+    if isinstance(sentences, list) and sentences:
+        yield '<ul id="advice">'
+        yield from (f"<li>{escaped(sentence)}</li>" for sentence in sentences)
+        yield "</ul>"
+    scale = ranges.get("loss_scale")
+    at = f" (here {drawing.number(scale)})" if isinstance(scale, int | float) else ""
+    yield (
+        '<p class="note">The darker (in dark mode: the lighter), the more of the values have that '
+        "magnitude. Lines: the smallest subnormal number (dotted), the smallest normal one "
+        "(dashed) and the largest (solid). Gradients are shown unscaled; the limits of float16 "
+        f"are moved by the loss scale{at} instead. The fractions are what a cast to the dtype "
+        "makes of the values.</p>"
+    )
+    for kind, rows in drawing.by_kind(ranges["rows"]).items():
+        yield from _ranges_of(ranges, kind, rows)
+    yield "</section>"
+
+
+def _ranges_of(
+    ranges: Mapping[str, Any], kind: str, rows: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    yield '<div class="scroll">'
+    yield f'<table class="ranges" data-kind="{escaped(kind)}">'
+    yield f"<caption><h3>{escaped(kind.capitalize())}</h3></caption>"
+    yield "<thead><tr>"
+    for i, (head, kind_of_cell) in enumerate(_COLUMNS_OF_RANGES):
+        below = svg.ruler(ranges, kind) if i == 2 else ""
+        yield f'<th scope="col" class="{kind_of_cell}">{head}{below}</th>'
+    yield "</tr></thead>"
+    yield "<tbody>"
+    for row in rows:
+        fractions = {
+            f"{dtype}_{key}": drawing.fraction_of(row, dtype, key) for dtype, key, _ in _FRACTIONS
+        }
+        numbers = {key: row.get(key) for key in ("count", "zeros", "infs", "nans")}
+        ends = {key: row.get(key) for key in ("smallest", "largest")}
+        title = f"{row['class']} " if row.get("class") else ""
+        cells = [
+            f'<th scope="row" class="path" title="{escaped(title)}">{svg.path(row["path"])}</th>',
+            f"<td>{escaped(row.get('dtype') or '')}</td>",
+            f"<td>{svg.strip(ranges, row)}</td>",
+            f'<td class="besides">{escaped(drawing.besides(row))}</td>',
+            f'<td class="number">{escaped(_short(row.get("largest")))}</td>',
+        ]
+        for (_, _, much), fraction in zip(_FRACTIONS, fractions.values(), strict=True):
+            style = "number much" if (fraction or 0) > much else "number"
+            cells.append(f'<td class="{style}">{escaped(drawing.percent(fraction))}</td>')
+        yield f"<tr {_data(path=row['path'], **numbers, **ends, **fractions)}>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _short(value: object) -> str:
+    if not isinstance(value, int | float):
+        return ""
+    return drawing.number(float(f"{value:.3g}")) if 1e-3 <= value < 1e5 else f"{value:.2g}"
+
+
+def _layers(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not layers:
+        yield "<p>Not recorded.</p>"
+        return
+    keys = ("path", "class", "policy", "compute_dtype", "variable_dtype")
+    rows = [
+        (
+            _data(path=each["path"], policy=each.get("policy")),
+            ["" if each.get(key) is None else str(each[key]) for key in keys],
+        )
+        for each in layers
+    ]
+    heads = [("layer", "path"), *((head, "") for head in ("class", "policy"))]
+    yield from _table("layers", [*heads, ("computes in", ""), ("variables", "")], rows)
+
+
+def _settings(run: Mapping[str, Any]) -> Iterator[str]:
+    settings = [(str(key), _setting(value)) for key, value in run.get("optimizer", {}).items()]
+    for identity, caption, pairs in (
+        ("settings", "Optimizer", settings),
+        (
+            "versions",
+            "Versions",
+            [
+                (key, _setting(run[key]))
+                for key in ("keras", "keras_mp", "backend", "started")
+                if key in run
+            ],
+        ),
+    ):
+        if pairs:
+            rows = [(_data(name=name, value=value), [name, value]) for name, value in pairs]
+            yield from _table(identity, [(caption, "path"), ("", "path")], rows)
+
+
+def _setting(value: object) -> str:
+    plain = as_json(value)
+    return drawing.number(plain) if isinstance(plain, float) else str(plain)
+
+
+def _table(
+    identity: str,
+    heads: Sequence[tuple[str, str]],
+    rows: Iterable[tuple[str, Sequence[str]]],
+) -> Iterator[str]:
+    """Yields a table; the first cell of a row is its head."""
+    yield f'<div class="scroll"><table id="{identity}">'
+    cells = "".join(
+        f'<th scope="col" class="{kind}">{escaped(head)}</th>' if head else "<td></td>"
+        for head, kind in heads
+    )
+    yield f"<thead><tr>{cells}</tr></thead><tbody>"
+    for data, texts in rows:
+        first, *others = zip(texts, (kind for _, kind in heads), strict=True)
+        row = f'<th scope="row" class="{first[1]}">{_cell(*first)}</th>'
+        row += "".join(f'<td class="{kind}">{_cell(text, kind)}</td>' for text, kind in others)
+        yield f"<tr {data}>{row}</tr>"
+    yield "</tbody></table></div>"
+
+
+def _cell(text: str, kind: str) -> str:
+    return svg.path(text) if kind == "path" else escaped(text)
+
+
+def _data(**values: object) -> str:
+    """Returns `data-` attributes; those of None are left out."""
+    return " ".join(
+        f'data-{key.replace("_", "-")}="{escaped(value)}"'
+        for key, value in values.items()
+        if value is not None
+    )

@@ -1,0 +1,318 @@
+"""`find_overflow`: which layer is the first whose values leave the range of float16.
+
+Runs one batch as a trial (`trial.py`), records every op (`overflow_record.py`), differentiates
+(`overflow_gradients.py`), and says here what is cause and what is consequence.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_mp.graph_rewrite.tensors import dtype_of
+from keras_mp.monitor import taps
+from keras_mp.monitor.overflow_gradients import Gradients, differentiate, rerun
+from keras_mp.monitor.overflow_record import (
+    CAST,
+    Record,
+    Recorder,
+    Value,
+    as_numpy,
+    is_finite,
+    kind_of,
+)
+from keras_mp.monitor.overflow_report import LIMITS, OverflowReport, Place
+from keras_mp.monitor.trial import Outcome, Trial
+
+_SCALING = "loss scale"
+
+
+def find_overflow(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    loss_scale: float | None = None,
+    training: bool = True,
+) -> OverflowReport:
+    """Runs one batch op by op, and names the first whose values leave the range of their dtype.
+
+    Forward pass, loss, regularizers, metrics and backward pass are computed as `fit` computes
+    them, but eagerly, and each op of each layer is looked at: one that makes an inf or a nan of
+    finite numbers is a cause. The op is then computed again in float32, for how large the number
+    would have been. Nothing changes: weights, moving statistics, seeds, metrics and the optimizer
+    are as before, bit for bit.
+
+    What a layer computes past Keras (`jax.numpy`, `tf.math`, `torch`), or inside a loop that the
+    framework traces (LSTM on JAX), is seen as that layer's, without an op. A `train_step` of your
+    own is not run: it is `model(x)`, `compute_loss` and `compute_metrics`.
+
+    Costs several eager steps and the memory of all values of the batch: take a small one.
+
+    Args:
+        model: A built `keras.Model`. Compiled, where `y` is given.
+        x: One batch of inputs, as `model(x)` takes it: an array, a tensor, or nested ones.
+        y: Its targets; None for the forward pass only (and losses that layers add themselves).
+        sample_weight: Its weights.
+        loss_scale: What the loss is multiplied by. None: the loss scale that the model's optimizer
+            has now, or 1 where it has none.
+        training: Whether layers are called as in training.
+
+    Returns:
+        An object with `first` (None where nothing overflows), `findings`, `loss`,
+        `loss_finite_at_scale_1` and `as_json()`; `str()` of it is to be read.
+
+    Raises:
+        TypeError: `model` is no `keras.Model`.
+        ValueError: The model is not built, or not compiled; the arrays have different lengths.
+        RuntimeError: On JAX, the weights are on loan to the compiled step of `fit`.
+
+    >>> from keras import layers
+    >>> planted = layers.Dense(2, kernel_initializer="ones", dtype="mixed_float16", name="planted")
+    >>> model = keras.Sequential([keras.Input((4,)), planted, layers.Dense(1)], name="net")
+    >>> found = find_overflow(model, np.full((1, 4), 30000.0))
+    >>> print(str(found.first).partition(":")[2].strip())
+    planted (Dense), op matmul, float16: largest magnitude 1.2e+05 (limit 65504)
+    >>> find_overflow(model, np.ones((1, 4))).first is None
+    True
+    """
+    trial = Trial(model, x, y, sample_weight, loss_scale=loss_scale, training=training)
+    given = {"x": trial.x, "y": trial.y, "sample_weight": trial.sample_weight}
+    with np.errstate(all="ignore"):
+        return _found(trial, {name: part for name, part in given.items() if part is not None})
+
+
+def _found(trial: Trial, given: Any) -> OverflowReport:
+    model = trial.model
+    recorder = Recorder(model.variables, given)
+    with taps.watching(recorder, model):
+        out = trial.run(metrics=True)
+    backward: list[Place] = []
+    blamed: set[int] = set()
+    if out.scaled is not None and model.trainable_variables:
+        backward, blamed = _backward(recorder, Gradients(trial, recorder))
+    ends = [*taps.floats(out.outputs), out.loss, out.scaled, *out.metrics.values()]
+    harmful = blamed.union(*(_causes(recorder, end) for end in ends if end is not None))
+    forward = list(_forward(recorder, harmful, trial.loss_scale, out))
+    last = [place for place in forward if place.where == "metric"]
+    before = [place for place in forward if place.where != "metric"]
+    loss = None if out.loss is None else float(as_numpy(out.loss))
+    return OverflowReport(
+        findings=(*before, *backward, *last),
+        loss=loss,
+        loss_scale=trial.loss_scale,
+        loss_finite_at_scale_1=None if loss is None else bool(np.isfinite(loss)),
+    )
+
+
+def _causes(recorder: Recorder, x: Any) -> frozenset[int]:
+    value = recorder.value(x)
+    if value is not None:
+        return value.causes
+    if not keras.ops.is_tensor(x) or is_finite(x) is not False:
+        return frozenset()
+    # Not seen how it came about: all that there is may have a part in it.
+    return frozenset().union(*(value.causes for value in recorder.values()))
+
+
+def _forward(recorder: Recorder, harmful: set[int], scale: float, out: Outcome) -> Iterator[Place]:
+    """Yields causes where they are, and after each layer that it returned a bad value."""
+    affected: dict[int, list[tuple[taps.Place, Value]]] = {}
+    for until, place, value in recorder.affected:
+        affected.setdefault(until, []).append((place, value))
+    told: set[int] = set()
+    for index in range(len(recorder.records) + 1):
+        for place, value in affected.get(index, ()):
+            made = value.record
+            own = made is not None and made.is_cause and made.path == place.path
+            if id(value) not in told and not own:
+                told.add(id(value))
+                yield Place(
+                    "forward",
+                    place.path,
+                    place.kind,
+                    None,
+                    "output",
+                    dtype_of(value.tensor),
+                    value.kind,
+                    None,
+                    cause=False,
+                    harmless=not value.causes & harmful,
+                )
+        if index < len(recorder.records) and recorder.records[index].is_cause:
+            yield _as_place(recorder.records[index], index not in harmful, scale, out)
+
+
+def _as_place(record: Record, harmless: bool, scale: float, out: Outcome) -> Place:
+    value = record.bad[0]
+    dtype = dtype_of(value.tensor)
+    note = ""
+    if record.where in ("input", "weights"):
+        numbers = as_numpy(value.tensor)
+        bad = int((~np.isfinite(numbers)).sum())
+        return Place(
+            record.where, record.path, "", None, "output", dtype, value.kind, None,
+            harmless=harmless, note=f"{bad} of {numbers.size} values",
+        )  # fmt: skip
+    if record.path == _SCALING and out.loss is not None:
+        largest: float | None = abs(float(as_numpy(out.loss)) * scale)
+        note = f"the loss times {scale:.10g}"
+    elif record.op == CAST:
+        largest = _largest(as_numpy(record.sources[0].tensor))
+        note = f"cast from {dtype_of(record.sources[0].tensor)}"
+    else:
+        again = rerun(record)
+        largest = None if again is None else _largest(*again)
+        constants = _constants_beyond(record, dtype)
+        if constants:
+            note = f"the constant {constants[0]:g} is {np.sign(constants[0]) * np.inf} in {dtype}"
+    return Place(
+        record.where, record.path, record.layer_class, record.op, "output", dtype, value.kind,
+        largest, harmless=harmless, note=note,
+    )  # fmt: skip
+
+
+def _largest(*arrays: Any) -> float | None:
+    """Returns the largest magnitude; nan is passed over, and None where there is nothing else."""
+    sizes = [np.abs(array[~np.isnan(array)]) for array in map(np.asarray, arrays)]
+    return max((float(size.max()) for size in sizes if size.size), default=None)
+
+
+def _constants_beyond(record: Record, dtype: str) -> list[float]:
+    """Returns finite numbers among the arguments that `dtype` does not have."""
+    limit = LIMITS.get(dtype, np.inf)
+    flat = keras.tree.flatten((record.args, record.kwargs))
+    numbers = [float(x) for x in flat if isinstance(x, int | float | np.number)]
+    return [x for x in numbers if np.isfinite(x) and abs(x) > limit]
+
+
+def _backward(recorder: Recorder, gradients: Gradients) -> tuple[list[Place], set[int]]:
+    """Returns the places of the backward pass in its order, and which causes before it did that."""
+    found: list[Place] = []
+    blamed: set[int] = set()
+    explained: set[int] = set()
+    told: set[int] = set()
+    for record in reversed(recorder.records):
+        upstream = [gradients.of(value) for value in record.outputs]
+        for value, gradient in zip(record.outputs, upstream, strict=True):
+            if not _is_bad(gradient) or id(value) in explained:
+                continue
+            explained.add(id(value))
+            later = [gradients.of(made) for user in value.users for made in user.outputs]
+            if any(map(_is_bad, later)):
+                continue
+            causes = _causes_around(record, *value.users)
+            blamed |= causes
+            if not causes:
+                found.append(_of_output(record, value, gradient, gradients))
+        if all(g is None for g in upstream):
+            continue
+        # Sources and variables whose gradient is bad though that of what came of them is not.
+        if not any(map(_is_bad, upstream)):
+            causes = _causes_around(record)
+            for place, source in _handed_on(record, upstream, gradients):
+                blamed |= causes
+                if not causes:  # else a consequence of what the forward pass made there
+                    found.append(place)
+                if source is not None:
+                    explained.add(id(source))
+        for value in record.sources:
+            variable = value.tensor
+            if isinstance(variable, keras.Variable):
+                _tell(variable, record, gradients, found, told)
+        for variable in record.variables:
+            _tell(variable, record, gradients, found, told)
+    return found, blamed
+
+
+def _causes_around(*records: Record) -> set[int]:
+    values = (value for record in records for value in (*record.sources, *record.outputs))
+    return {cause for value in values for cause in value.causes}
+
+
+def _handed_on(
+    record: Record, upstream: Sequence[Any], gradients: Gradients
+) -> Iterator[tuple[Place, Value | None]]:
+    """Yields what the backward pass of one op made of finite gradients."""
+    suspects = [
+        (i, value, *gradients.by(record, value))
+        for i, value in enumerate(record.sources)
+        if value.depends
+    ]
+    suspects = [suspect for suspect in suspects if _is_bad(suspect[2])]
+    weights = [v for v in record.variables if _is_bad(gradients.of_variable.get(id(v)))]
+    if not suspects and not weights:
+        return
+    if record.op == CAST:
+        _, value, gradient, _ = suspects[0]
+        made = value.record
+        # What computes in 16 bits is the one that cannot hold it.
+        at = record if made is None else made
+        tensor = "gradient of its output" if made is not None else "gradient of its input"
+        if isinstance(value.tensor, keras.Variable):
+            tensor = f"gradient of {value.tensor.path}"
+        dtype = dtype_of(value.tensor)
+        largest = _largest(*(as_numpy(g) for g in upstream if g is not None))
+        op = CAST if made is not None else at.op
+        yield Place(
+            "backward", at.path, at.layer_class, op, tensor, dtype, kind_of(gradient), largest,
+            note=f"cast from {dtype_of(record.outputs[0].tensor)}" if made is not None else "",
+        ), value  # fmt: skip
+        return
+    again = differentiate(record, upstream, weights)
+    by_source, by_weight = again or ([None] * len(record.sources), [None] * len(weights))
+    for i, value, gradient, alone in suspects:
+        largest = None if by_source[i] is None else _largest(by_source[i])
+        if (
+            not alone
+            and largest is not None
+            and largest <= LIMITS.get(dtype_of(value.tensor), np.inf)
+        ):
+            continue  # another op's part is what is too large
+        yield Place(
+            "backward", record.path, record.layer_class, record.op, "gradient of its input",
+            dtype_of(value.tensor), kind_of(gradient), largest,
+        ), value  # fmt: skip
+    for variable, array in zip(weights, by_weight, strict=True):
+        gradient = gradients.of_variable[id(variable)]
+        largest = None if array is None else _largest(array)
+        dtype = dtype_of(record.outputs[0].tensor) if record.outputs else dtype_of(gradient)
+        yield Place(
+            "backward", record.path, record.layer_class, record.op,
+            f"gradient of {variable.path}", dtype, kind_of(gradient), largest,
+        ), None  # fmt: skip
+
+
+def _of_output(record: Record, value: Value, gradient: Any, gradients: Gradients) -> Place:
+    """Returns the place of a gradient that no op by itself has made so."""
+    parts = [gradients.by(user, value) for user in value.users]
+    summed = [as_numpy(part) for part, alone in parts if alone and part is not None]
+    largest = _largest(sum(summed)) if len(summed) == len(parts) > 1 else None
+    note = f"sum of {len(value.users)} gradients" if len(value.users) > 1 else ""
+    return Place(
+        "backward", record.path, record.layer_class, record.op, "gradient of its output",
+        dtype_of(value.tensor), kind_of(gradient), largest, note=note,
+    )  # fmt: skip
+
+
+def _tell(
+    variable: Any, record: Record, gradients: Gradients, found: list[Place], told: set[int]
+) -> None:
+    """Adds that the gradient of a variable is bad, once, where that is a consequence."""
+    gradient = gradients.of_variable.get(id(variable))
+    if id(variable) in told or not _is_bad(gradient):
+        return
+    told.add(id(variable))
+    name = f"gradient of {variable.path}"
+    if any(place.tensor == name for place in found):
+        return
+    kind, dtype = kind_of(gradient), dtype_of(gradient)
+    found.append(
+        Place("backward", record.path, record.layer_class, None, name, dtype, kind, None, False)
+    )
+
+
+def _is_bad(gradient: Any) -> bool:
+    return gradient is not None and is_finite(gradient) is False

@@ -1,0 +1,90 @@
+"""The CSS of a report: light and dark, on a screen and on paper. Nothing is loaded."""
+
+from dataclasses import asdict
+
+from keras_mp.monitor.drawing import DARK, LIGHT, Colours
+
+
+def _variables(colours: Colours) -> str:
+    return " ".join(f"--{name}: {value};" for name, value in asdict(colours).items())
+
+
+CSS = f"""
+:root {{ color-scheme: light dark; {_variables(LIGHT)} --heat: #1b3f94; }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_variables(DARK)} --heat: #d7f5a8; }} }}
+* {{ box-sizing: border-box; }}
+body {{
+  margin: 0 auto; padding: 1.5rem; max-width: 82rem; background: var(--ground); color: var(--text);
+  font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
+}}
+h1 {{ font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }}
+h2 {{ font-size: 1.15rem; margin: 2rem 0 0.5rem; }}
+h3 {{ font-size: 1rem; margin: 1.25rem 0 0.25rem; }}
+p {{ margin: 0.25rem 0; max-width: 60rem; }}
+a {{ color: var(--line); }}
+.note {{ color: var(--text); opacity: 0.8; font-size: 0.9rem; }}
+dl.facts {{ display: flex; flex-wrap: wrap; gap: 0.6rem; margin: 1rem 0; }}
+dl.facts > div {{
+  border: 1px solid var(--faint); border-radius: 6px; padding: 0.5rem 0.8rem; min-width: 7.5rem;
+}}
+dl.facts dt {{ font-size: 0.8rem; opacity: 0.85; }}
+dl.facts dd {{ margin: 0; font-size: 1.2rem; font-variant-numeric: tabular-nums; }}
+.scroll {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-size: 0.87rem; font-variant-numeric: tabular-nums; }}
+caption {{ text-align: left; padding: 0.25rem 0; }}
+th, td {{ text-align: left; padding: 0.18rem 0.7rem 0.18rem 0; vertical-align: middle; }}
+thead th {{ border-bottom: 1px solid var(--text); vertical-align: bottom; }}
+tbody tr {{ border-bottom: 1px solid var(--faint); }}
+tbody th {{ font-weight: 400; }}
+.path {{ font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
+  overflow-wrap: anywhere; min-width: 9rem; max-width: 24rem; }}
+.ranges td, .ranges th {{ padding: 0.08rem 0.5rem 0.08rem 0; }}
+.ranges .path {{ width: 17rem; min-width: 17rem; max-width: 17rem; font-size: 0.8rem; }}
+.ranges thead th {{ font-size: 0.8rem; }}
+.ranges thead .path {{ font-family: inherit; }}
+.ranges .besides {{ min-width: 5rem; }}
+.ranges .number {{ min-width: 3.6rem; }}
+.ranges thead .number {{ white-space: normal; max-width: 4.4rem; }}
+thead .path {{ font-family: inherit; }}
+.besides {{ color: var(--inf); white-space: nowrap; font-weight: 700; }}
+thead .besides {{ color: inherit; }}
+.number {{ text-align: right; white-space: nowrap; }}
+.much {{ font-weight: 700; color: var(--inf); }}
+summary {{ cursor: pointer; margin: 0.5rem 0; }}
+svg text {{ fill: var(--text); font-size: 11px; }}
+svg.curve {{ display: block; width: 100%; height: auto; }}
+svg.strip, svg.ruler {{ display: block; width: 22rem; }}
+svg.strip {{ height: 1.1rem; }}
+svg.ruler text {{ font-size: 10px; font-weight: 400; }}
+svg .grid {{ stroke: var(--faint); stroke-width: 1; fill: none; }}
+svg .axis {{ stroke: var(--text); stroke-width: 0.8; fill: none; }}
+svg .scale {{ stroke: var(--line); stroke-width: 2; fill: none; stroke-linejoin: round; }}
+svg .mark {{ stroke-width: 1.6; fill: none; }}
+svg .inf .mark {{ stroke: var(--inf); }}
+svg .nan .mark {{ stroke: var(--nan); }}
+svg .heat {{ fill: var(--heat); shape-rendering: crispEdges; }}
+svg rect.float16 {{ fill: var(--float16); }}
+svg rect.bfloat16 {{ fill: var(--bfloat16); }}
+svg rect.subnormal {{ fill-opacity: 0.35; }}
+svg.ruler text.normal {{ fill: var(--ground); }}
+svg .limit {{ fill: none; stroke-width: 1.4; }}
+svg .limit.float16 {{ stroke: var(--float16); }}
+svg .limit.bfloat16 {{ stroke: var(--bfloat16); }}
+svg .limit.subnormal {{ stroke-dasharray: 1.5 2.5; }}
+svg .limit.normal {{ stroke-dasharray: 5 3; }}
+@media print {{
+  :root {{ color-scheme: light; {_variables(LIGHT)} --heat: #1b3f94; }}
+  body {{ padding: 0; max-width: none; font-size: 10pt; }}
+  * {{ print-color-adjust: exact; -webkit-print-color-adjust: exact; }}
+  .scroll {{ overflow: visible; }}
+  tr, svg.curve, dl.facts > div {{ break-inside: avoid; }}
+  h2, h3 {{ break-after: avoid; }}
+  svg.strip, svg.ruler {{ width: 6.2cm; }}
+  table {{ font-size: 7pt; }}
+  .ranges .path {{ width: 4cm; min-width: 0; max-width: 4cm; font-size: 6.5pt; }}
+  .ranges td, .ranges th {{ padding-right: 0.25rem; }}
+  .ranges thead th {{ font-size: 6.5pt; }}
+  tbody tr:first-child {{ break-before: avoid; }}
+  .ranges .number, .ranges .besides {{ min-width: 0; }}
+}}
+"""

@@ -1,0 +1,128 @@
+"""`keras-mp plot` and `keras-mp report`: a run of training, shown."""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from keras_mp.migration.console import dumped, missing, put, say, table
+from keras_mp.monitor import drawing
+from keras_mp.monitor.html_report import write_html_report
+from keras_mp.monitor.plotting import plot_trace
+from keras_mp.monitor.run_folder import RunFolder, as_json
+from keras_mp.monitor.sparkline import BARS, sparkline
+from keras_mp.monitor.trace import Trace
+
+_PICTURES = (".png", ".svg", ".pdf")
+_NARROW = 60
+_FEW = 5
+
+
+def plot(arguments: argparse.Namespace) -> int:
+    """Draws a trace, or sums it up on stdout; returns 0, or 2 where that cannot be done."""
+    out: str | None = arguments.out
+    if out is not None and not out.lower().endswith(_PICTURES):
+        say(f"error: {out}: the name must end in {', '.join(_PICTURES)}")
+        return 2
+    try:
+        trace = Trace.read(arguments.path)
+        if out is not None:
+            _refuse_input(out, arguments.path)
+            name = Path(arguments.path).resolve().name
+            plot_trace(trace, out, title=f"Loss scale of {name}", dark=arguments.dark)
+    except (OSError, ValueError, ImportError) as error:
+        return _failed(error, arguments)
+    overflows = trace.overflows()
+    if arguments.json:
+        found = {"path": arguments.path, **trace.summary(), "variables": overflows, "out": out}
+        put(dumped(as_json(found)))
+    elif out is None:
+        put("\n".join(_lines(trace)) + "\n")
+    else:
+        say(f"{out}: written")
+    return 0
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Writes a run as one HTML page; returns 0, or 2 where that cannot be done."""
+    try:
+        run = RunFolder.read(arguments.path)
+        _refuse_input(arguments.out, arguments.path)
+        write_html_report(run, arguments.out)
+    except (OSError, ValueError) as error:
+        return _failed(error, arguments)
+    say(f"{arguments.out}: written")
+    return 0
+
+
+def _refuse_input(out: str, path: str) -> None:
+    given, inside = Path(path), Path(path).is_dir()
+    target = Path(out)
+    if not target.exists():
+        return
+    files = [each for each in given.iterdir() if each.is_file()] if inside else [given]
+    names = ("run.json", "trace.jsonl", "ranges.json")
+    if any(target.samefile(each) for each in files if not inside or each.name in names):
+        raise ValueError(f"{out} is the input: write elsewhere")
+
+
+def _failed(error: Exception, arguments: argparse.Namespace) -> int:
+    text = missing(error) if isinstance(error, ImportError) else str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename or arguments.path}: {error.strerror}"
+    if getattr(arguments, "json", False):
+        put(dumped({"path": arguments.path, "error": text}))
+    say(f"error: {text}")
+    return 2
+
+
+def _lines(trace: Trace) -> Iterator[str]:
+    found = trace.summary()
+    scales = trace.scales[np.isfinite(trace.scales) & (trace.scales > 0)]
+    width = max(_NARROW if not sys.stdout.isatty() else shutil.get_terminal_size().columns, 20)
+    if len(scales):
+        yield _encodable(sparkline(scales.tolist(), width))
+    rows: list[tuple[str, ...]] = [(f"{found['unit']}s", f"{found['steps']:,}")]
+    if found["skipped"] is None:
+        rows.append(("skipped", "not recorded"))
+    else:
+        told = ""
+        if found["skipped"] and trace.has_kinds:
+            share = drawing.percent(found["skipped"] / found["steps"])
+            told = f" ({share}): {found['overflows']:,} inf, {found['nans']:,} nan"
+        rows.append(
+            ("skipped" if trace.has_kinds else "skipped steps", f"{found['skipped']:,}{told}")
+        )
+    if trace.has_kinds:
+        rows.append(("longest run of skips", f"{found['longest_skips']:,}"))
+    for what in ("lowest", "highest", "last"):
+        rows.append((f"{what} loss scale", drawing.number(found[f"{what}_scale"])))
+    yield table(rows)
+    overflows = [each for each in trace.overflows() if each["variable"] is not None]
+    if overflows:
+        yield ""
+        head = ("variable", "skipped", "first step")
+        cells = [
+            (_printable(each["variable"]), f"{each['count']:,}", f"{each['first_step']:,}")
+            for each in overflows[:_FEW]
+        ]
+        yield table([head, *cells])
+        if len(overflows) > _FEW:
+            yield f"... and {len(overflows) - _FEW} more: --json shows them"
+
+
+def _printable(text: str) -> str:
+    """Returns a path without what steers a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _encodable(bars: str) -> str:
+    """Returns bars that the encoding of stdout knows: digits where it has no blocks."""
+    try:
+        bars.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return bars.translate({ord(bar): str(i) for i, bar in enumerate(BARS)})
+    return bars

@@ -1,0 +1,568 @@
+"""`find_overflow` names what was planted, and changes nothing."""
+
+import json
+import random
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+from keras_mp import LossScaleOptimizer
+from keras_mp.monitor.overflow import find_overflow
+
+MIXED = {"dtype": "mixed_float16"}
+constant = keras.initializers.Constant
+
+
+# NumPy says so, where JAX has it make -1e9 a float16.
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    keras.utils.set_random_seed(0)
+
+
+def net(*stack, shape=(4,), loss="mse", optimizer="sgd", **kwargs):
+    model = keras.Sequential([keras.Input(shape), *stack], name="net")
+    model.compile(optimizer, loss, **kwargs)
+    return model
+
+
+def head(**kwargs):
+    return layers.Dense(1, kernel_initializer="ones", name="head", **kwargs)
+
+
+def dense(value, name="planted", units=3, **kwargs):
+    return layers.Dense(units, kernel_initializer=constant(value), name=name, **{**MIXED, **kwargs})
+
+
+ONES, ZEROS = np.ones((2, 4), "float32"), np.zeros((2, 1), "float32")
+
+
+class Ops(layers.Layer):
+    """A custom layer that runs a function of keras ops, or of what it is given."""
+
+    def __init__(self, function, name="planted", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.function = function
+
+    def call(self, *args):
+        return self.function(*args)
+
+
+class Planted(layers.Layer):
+    """Layers within a layer."""
+
+    def __init__(self, name="outer", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.first = dense(0.5, "first")
+        self.second = dense(40000.0, "planted")
+
+    def call(self, x):
+        return self.second(self.first(x))
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__(name="net")
+        self.block = Planted()
+        self.out = head()
+
+    def call(self, x):
+        return self.out(self.block(x))
+
+
+# -- the forward pass ------------------------------------------------------------------------------
+
+
+def test_a_layer_that_overflows_in_the_forward_pass():
+    model = net(dense(0.5, "before"), dense(60000.0), dense(1.0, "after"), head())
+    found = find_overflow(model, ONES, ZEROS, loss_scale=1.0)
+    first = found.first
+    assert (first.where, first.layer, first.layer_class) == ("forward", "planted", "Dense")
+    assert (first.op, first.dtype, first.kind, first.cause) == ("matmul", "float16", "inf", True)
+    assert first.largest == pytest.approx(3 * 2.0 * np.float32(60000.0))
+    assert str(found).splitlines()[0] == (
+        "overflow in the forward pass: planted (Dense), op matmul, float16: largest magnitude "
+        "3.6e+05 (limit 65504)"
+    )
+    assert found.loss_finite_at_scale_1 is False
+    assert "no loss scale can cure" in str(found)
+    later = [place.layer for place in found.findings if not place.cause]
+    assert later.index("after") < later.index("head")
+    assert json.loads(json.dumps(found.as_json()))["first"]["layer"] == "planted"
+
+
+def test_nothing_is_found_where_nothing_overflows():
+    found = find_overflow(net(dense(0.5), head()), ONES, ZEROS, loss_scale=16.0)
+    assert found.first is None
+    assert found.findings == ()
+    assert found.loss_finite_at_scale_1 is True
+    assert str(found).startswith("no overflow")
+
+
+def test_forward_only_needs_no_compile():
+    model = keras.Sequential([keras.Input((4,)), dense(60000.0)])
+    found = find_overflow(model, ONES)
+    assert found.first.layer == "planted"
+    assert found.loss is None
+    assert found.loss_finite_at_scale_1 is None
+
+
+def attention_logits():
+    return net(
+        Ops(lambda x: ops.softmax(ops.matmul(x, ops.transpose(x, (0, 2, 1)))), **MIXED),
+        layers.Flatten(),
+        head(),
+        shape=(3, 64),
+    ), np.full((2, 3, 64), 40.0)
+
+
+def multi_head_attention():
+    x = keras.Input((3, 8))
+    attention = layers.MultiHeadAttention(
+        1, 8, kernel_initializer=constant(1.0), name="planted", flash_attention=False, **MIXED
+    )
+    y = head()(layers.Flatten()(attention(x, x)))
+    model = keras.Model(x, y, name="net")
+    model.compile("sgd", "mse")
+    return model, np.full((2, 3, 8), 40.0)
+
+
+def average_pooling():
+    pool = layers.AveragePooling2D(64, name="planted", **MIXED)
+    return net(pool, layers.Flatten(), head(), shape=(64, 64, 1)), np.full((1, 64, 64, 1), 60.0)
+
+
+def masked_softmax():
+    def attend(x):
+        mask = ops.cast(ops.array([0, 0, 0, 0]), x.dtype)  # a sample of padding
+        return ops.softmax(x + (1 - mask) * -1e9)
+
+    return net(dense(0.5, "before", 4), Ops(attend, **MIXED), head()), ONES
+
+
+def unit_normalization():
+    return net(
+        Ops(lambda x: ops.sqrt(ops.sum(ops.square(x), -1, keepdims=True)), **MIXED), head()
+    ), (ONES * 300)
+
+
+def nested():
+    inner = keras.Sequential([keras.Input((4,)), dense(1.0, "fine"), dense(30000.0)], name="inner")
+    return net(inner, head()), ONES
+
+
+def subclassed():
+    model = Subclassed()
+    model(ONES)
+    model.compile("sgd", "mse")
+    return model, ONES
+
+
+def activation():
+    return net(
+        dense(4.0, "before"), layers.Activation("exponential", name="planted", **MIXED), head()
+    ), ONES
+
+
+def input_cast():
+    return net(dense(1e-6), head()), ONES * 1e5
+
+
+def bfloat16_is_fine_and_float16_is_not():
+    fine = dense(60000.0, "fine", dtype="mixed_bfloat16")
+    return net(fine, dense(1e-4), head()), ONES
+
+
+FORWARD = {
+    "attention logits": (attention_logits, "planted", "matmul"),
+    "MultiHeadAttention": (multi_head_attention, "planted", None),
+    "a mask of -1e9": (masked_softmax, "planted", "multiply"),
+    "a norm": (unit_normalization, "planted", "square"),
+    "nested": (nested, "inner/planted", "matmul"),
+    "subclassed": (subclassed, "outer/planted", "matmul"),
+    "an activation": (activation, "planted", "exp"),
+    "the cast of what it is given": (input_cast, "planted", "cast"),
+    "a cast between dtypes": (bfloat16_is_fine_and_float16_is_not, "planted", "cast"),
+}
+
+
+@pytest.mark.parametrize("case", FORWARD)
+def test_forward(case):
+    make, layer, op = FORWARD[case]
+    model, x = make()
+    y = np.zeros((len(x), 1))
+    first = find_overflow(model, x, y).first
+    assert (first.where, first.layer) == ("forward", layer)
+    if op is not None:
+        assert first.op == op
+    assert first.dtype == "float16"
+    assert first.largest > 65504
+
+
+def test_average_pooling_sums_in_float16():
+    model, x = average_pooling()
+    found = find_overflow(model, x, np.zeros((1, 1)))
+    if keras.backend.backend() == "torch":  # which sums in float32
+        assert found.first is None
+    else:
+        assert (found.first.layer, found.first.op) == ("planted", "average_pool")
+
+
+def test_the_constant_of_a_mask_is_named():
+    model, x = masked_softmax()
+    first = find_overflow(model, x, ZEROS).first
+    assert first.largest == pytest.approx(1e9)
+    assert "-1e+09 is -inf in float16" in first.note
+
+
+def test_a_mask_that_does_no_harm_is_not_the_first():
+    def attend(x):
+        return ops.softmax(ops.where(ops.array([True, False, True, True]), x, -1e9))
+
+    model = net(dense(0.5, "before", 4), Ops(attend, "mask", **MIXED), dense(60000.0), head())
+    found = find_overflow(model, ONES, ZEROS)
+    assert found.first.layer == "planted"
+    model = net(dense(0.5, "before", 4), Ops(attend, "mask", **MIXED), head())
+    found = find_overflow(model, ONES, ZEROS)
+    assert found.first is None
+    assert [(place.layer, place.harmless) for place in found.findings if place.cause] == [
+        ("mask", True)
+    ]
+
+
+def test_an_infinity_on_purpose_is_no_overflow():
+    def attend(x):
+        return ops.softmax(ops.where(ops.array([True, False, True, True]), x, -np.inf))
+
+    model = net(dense(0.5, "before", 4), Ops(attend, "mask", **MIXED), head())
+    found = find_overflow(model, ONES, ZEROS)
+    assert not [place for place in found.findings if place.cause]
+
+
+def test_what_is_computed_past_keras_is_found_as_the_layer():
+    def past(x):  # no op of Keras: the framework's own
+        return _framework_square(x)
+
+    model = net(dense(300.0, "before"), Ops(past, **MIXED), head())
+    first = find_overflow(model, ONES, ZEROS).first
+    assert (first.where, first.layer, first.op) == ("forward", "planted", None)
+
+
+def _framework_square(x):
+    match keras.backend.backend():
+        case "jax":
+            import jax
+
+            return jax.lax.square(x)
+        case "tensorflow":
+            import tensorflow as tf
+
+            return tf.math.square(x)
+    import torch
+
+    return torch.square(x)
+
+
+def test_a_shared_layer_is_found_in_its_second_call():
+    x = keras.Input((4,))
+    shared = dense(200.0, units=4)
+    model = keras.Model(x, head()(shared(shared(x))), name="net")
+    model.compile("sgd", "mse")
+    first = find_overflow(model, ONES, ZEROS).first
+    assert (first.layer, first.op, first.largest) == ("planted", "matmul", 4 * 800.0 * 200.0)
+
+
+@pytest.mark.parametrize("cell", [layers.LSTM, layers.GRU, layers.SimpleRNN])
+def test_recurrent_layers(cell):
+    big = constant(60000.0)
+    planted = cell(3, activation="linear", kernel_initializer=big, name="planted", **MIXED)
+    model = net(planted, head(), shape=(5, 4))
+    first = find_overflow(model, np.ones((2, 5, 4)), ZEROS).first
+    assert first.where == "forward"
+    assert first.layer.startswith("planted")
+
+
+def test_several_inputs_and_outputs():
+    a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
+    one = head()(dense(1.0, "fine")(a))
+    two = layers.Dense(1, name="other")(dense(60000.0)(b))
+    model = keras.Model([a, b], [one, two], name="net")
+    model.compile("sgd", ["mse", "mae"])
+    first = find_overflow(model, [ONES, ONES], [ZEROS, ZEROS]).first
+    assert first.layer == "planted"
+    named = keras.Model({"a": a, "b": b}, {"head": one, "other": two}, name="net")
+    named.compile("sgd", {"head": "mse", "other": "mae"}, metrics={"head": ["mae"]})
+    y = {"head": ZEROS, "other": ZEROS}
+    assert find_overflow(named, {"a": ONES, "b": ONES}, y).first.layer == "planted"
+
+
+# -- the data --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_the_input_is_named(bad):
+    x = ONES.copy()
+    x[1, 2] = bad
+    found = find_overflow(net(dense(0.5), head()), x, ZEROS)
+    assert (found.first.where, found.first.layer) == ("input", "the input: x")
+    assert found.first.kind == str(bad)
+    assert "in the input: x" in str(found)
+    assert "1 of 8 values" in str(found)
+    assert not [place for place in found.findings[1:] if place.cause]
+
+
+def test_targets_and_one_of_several_inputs_are_named():
+    model = net(dense(0.5), head())
+    assert find_overflow(model, ONES, ZEROS * np.nan).first.layer == "the input: y"
+    weight = np.array([1.0, np.inf])
+    assert find_overflow(model, ONES, ZEROS, weight).first.layer == "the input: sample_weight"
+    a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
+    model = keras.Model([a, b], head()(layers.Add()([a, b])))
+    model.compile("sgd", "mse")
+    assert find_overflow(model, [ONES, ONES * np.nan], ZEROS).first.layer == "the input: x[1]"
+
+
+def test_a_weight_that_is_nan_already_is_named():
+    model = net(dense(0.5), head())
+    kernel = model.get_layer("planted").kernel
+    kernel.assign(kernel.numpy() * np.nan)
+    first = find_overflow(model, ONES, ZEROS).first
+    assert (first.where, first.layer, first.kind) == ("weights", kernel.path, "nan")
+
+
+# -- the loss, regularizers, metrics ---------------------------------------------------------------
+
+
+def test_a_loss_in_float16():
+    loss = keras.losses.MeanSquaredError(dtype="float16", name="planted")
+    found = find_overflow(net(dense(75.0), head(), loss=loss), ONES, ZEROS)
+    assert (found.first.where, found.first.layer, found.first.op) == ("loss", "planted", "square")
+    assert found.first.largest == pytest.approx(900.0**2)
+    assert found.loss_finite_at_scale_1 is False
+
+
+def test_a_finite_loss_that_the_scale_takes_beyond_float32():
+    found = find_overflow(net(head(), loss="mse"), ONES * 1e15, ZEROS, loss_scale=2.0**30)
+    assert (found.first.where, found.first.layer) == ("loss", "loss scale")
+    assert found.first.largest == pytest.approx(found.loss * 2.0**30)
+    assert found.loss_finite_at_scale_1 is True
+
+
+def test_a_function_metric_in_float16():
+    model = net(dense(75.0), head(**MIXED), loss="mae", metrics=["mse"])
+    found = find_overflow(model, ONES, ZEROS)
+    assert (found.first.where, found.first.op) == ("metric", "square")
+    assert found.first.layer == "mse"
+    assert found.loss_finite_at_scale_1 is True
+
+
+def test_an_activity_regularizer_in_float16():
+    planted = dense(1.0, units=64, activity_regularizer=keras.regularizers.L2(1e-4))
+    found = find_overflow(net(planted, head()), np.full((8, 4), 4.0 * 16), np.zeros((8, 1)))
+    assert (found.first.where, found.first.layer) == ("regularizer", "planted")
+
+
+def test_a_weight_regularizer_in_float16():
+    planted = layers.Dense(
+        64, kernel_initializer=constant(300.0), kernel_regularizer="l2", name="planted",
+        dtype="float16",
+    )  # fmt: skip
+    found = find_overflow(net(planted, head()), ONES, ZEROS)
+    assert found.first.where == "regularizer"
+    assert found.first.layer == "planted/kernel"
+
+
+def test_add_loss_in_float16():
+    class Adds(layers.Layer):
+        def call(self, x):
+            self.add_loss(ops.sum(x * x))
+            return x
+
+    found = find_overflow(net(Adds(name="planted", **MIXED), head()), ONES * 200, ZEROS)
+    assert (found.first.layer, found.first.op) == ("planted", "sum")
+    assert found.loss_finite_at_scale_1 is False
+
+
+# -- the backward pass -----------------------------------------------------------------------------
+
+
+def test_only_the_backward_pass_overflows():
+    model = net(dense(1e-3, "before"), dense(3000.0), head(dtype="float32"))
+    x = ONES * 1e-3
+    assert find_overflow(model, x, ZEROS, loss_scale=1.0).first is None
+    found = find_overflow(model, x, ZEROS, loss_scale=2.0**15)
+    first = found.first
+    assert (first.where, first.layer, first.op) == ("backward", "planted", "matmul")
+    assert first.tensor == "gradient of its input"
+    # d mse / d head = 2 * 0.108 / 2, times the scale, over three units.
+    assert first.largest == pytest.approx(3 * 3000 * 2**15 * 0.108, rel=2e-2)
+    assert found.loss_finite_at_scale_1 is True
+    assert {place.tensor for place in found.findings if not place.cause} == {
+        "gradient of net/before/kernel"
+        if "net/" in model.variables[0].path
+        else "gradient of before/kernel",
+        "gradient of net/before/bias"
+        if "net/" in model.variables[0].path
+        else "gradient of before/bias",
+    }
+
+
+def test_a_scale_that_is_too_high_for_the_output_of_a_layer():
+    found = find_overflow(net(dense(1.0), head(dtype="float32")), ONES, ZEROS, loss_scale=2.0**20)
+    first = found.first
+    assert (first.where, first.layer, first.op) == ("backward", "planted", "cast")
+    assert (first.tensor, first.dtype) == ("gradient of its output", "float16")
+    assert first.largest == 12 * 2.0**20
+
+
+def test_the_gradient_of_a_float16_prediction():
+    found = find_overflow(net(dense(1.0), head(**MIXED)), ONES, ZEROS, loss_scale=2.0**20)
+    assert (found.first.where, found.first.layer) == ("backward", "head")
+    assert found.first.largest == 12 * 2.0**20
+
+
+def test_the_gradient_of_a_weight():
+    model = net(dense(1e-4, units=1), shape=(4,))
+    found = find_overflow(model, ONES * 30000.0, ZEROS, loss_scale=8.0)
+    first = found.first
+    assert (first.where, first.layer, first.op) == ("backward", "planted", "matmul")
+    assert first.tensor.endswith("planted/kernel")
+    assert first.largest == pytest.approx(12 * 30000 * 8 * 2, rel=1e-2)
+
+
+def test_the_gradient_of_the_data_is_nobodys():
+    # By x it would overflow, but no training computes it.
+    model = net(dense(3000.0), head(dtype="float32"))
+    assert find_overflow(model, ONES * 1e-5, ZEROS, loss_scale=2.0**10).first is None
+
+
+def test_nan_of_a_gradient():
+    model = net(dense(0.0, "before"), Ops(ops.sqrt, **MIXED), head(dtype="float32"))
+    first = find_overflow(model, ONES, ZEROS + 1).first
+    assert (first.where, first.layer, first.op) == ("backward", "planted", "sqrt")
+
+
+def test_backward_through_a_recurrent_layer():
+    planted = layers.LSTM(
+        3, kernel_initializer=constant(3000.0), name="planted", unit_forget_bias=False,
+        use_bias=False, **MIXED
+    )  # fmt: skip
+    model = net(
+        layers.TimeDistributed(dense(1e-6, "before", 4)),
+        planted,
+        head(dtype="float32"),
+        shape=(2, 4),
+    )
+    x = np.full((2, 2, 4), 1e-2)
+    assert find_overflow(model, x, ZEROS + 1, loss_scale=1.0).first is None
+    first = find_overflow(model, x, ZEROS + 1, loss_scale=2.0**14).first
+    assert first.where == "backward"
+    assert first.layer.startswith("planted")
+
+
+# -- the loss scale, and what stays ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "scale"),
+    [
+        (lambda: LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=2.0**20), 2.0**20),
+        (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(), 2.0**20), 2.0**20),
+        (lambda: keras.optimizers.SGD(loss_scale_factor=2.0**20), 2.0**20),
+        (lambda: keras.optimizers.SGD(), 1.0),
+    ],
+    ids=["keras_mp", "keras", "loss_scale_factor", "plain"],
+)
+def test_the_scale_of_the_optimizer(make, scale):
+    model = net(dense(1.0), head(dtype="float32"), optimizer=make())
+    found = find_overflow(model, ONES, ZEROS)
+    assert found.loss_scale == scale
+    assert (found.first is None) == (scale == 1.0)
+
+
+def state(model):
+    kept = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+    return [np.array(variable.numpy()) for variable in kept], len(model.losses)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("scale", [1.0, 2.0**24])
+def test_nothing_changes(trained, scale):
+    model = net(
+        dense(1.0, "before"),
+        layers.BatchNormalization(),
+        layers.Dropout(0.5),
+        dense(1.0, kernel_regularizer="l2"),
+        head(activity_regularizer="l2"),
+        optimizer=LossScaleOptimizer(keras.optimizers.Adam()),
+        metrics=["mse", keras.metrics.MeanAbsoluteError()],
+    )
+    if trained:
+        model.fit(ONES, ZEROS, verbose=0)
+    before, losses = state(model)
+    kernel = model.get_layer("planted").kernel
+    regularizer, numbers = (
+        kernel.regularizer,
+        (random.getstate(), np.random.get_state()[1].tolist()),
+    )
+    metrics = [metric.name for metric in model.metrics]
+    found = find_overflow(model, ONES, ZEROS, loss_scale=scale)
+    assert (found.first is None) == (scale == 1.0)
+    after, losses_after = state(model)
+    assert len(before) == len(after)
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(old, new)
+    assert losses == losses_after
+    assert kernel.regularizer is regularizer
+    assert [metric.name for metric in model.metrics] == metrics
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == numbers
+    assert model.optimizer.built == trained
+    assert keras.layers.Layer.__call__.__name__ == "__call__"
+    assert not hasattr(keras.layers.Layer.__call__, "__wrapped__") or "keras_mp" not in (
+        keras.layers.Layer.__call__.__code__.co_filename
+    )
+
+
+def test_training_goes_on_as_it_would_have():
+    def train(look):
+        keras.utils.set_random_seed(1)
+        model = net(dense(1.0), layers.Dropout(0.5, seed=3), head(), metrics=["mse"])
+        model.fit(ONES, ZEROS, verbose=0)
+        if look:
+            find_overflow(model, ONES, ZEROS)
+        return model.fit(ONES, ZEROS, verbose=0).history, model.get_weights()
+
+    (logs, weights), (logs_after, weights_after) = train(False), train(True)
+    assert logs == logs_after
+    for old, new in zip(weights, weights_after, strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_dropout_is_the_mask_that_the_next_step_has():
+    model = net(layers.Dropout(0.5, seed=3), dense(20000.0), head(dtype="float32"))
+    seen = find_overflow(model, ONES, ZEROS).findings
+    assert find_overflow(model, ONES, ZEROS).findings == seen
+    assert find_overflow(model, ONES, ZEROS, training=False).first.largest == 80000.0
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_errors():
+    model = net(dense(1.0), head())
+    with pytest.raises(TypeError, match=r"model must be a keras\.Model"):
+        find_overflow(layers.Dense(1), ONES)
+    with pytest.raises(ValueError, match="is not built"):
+        find_overflow(keras.Sequential([layers.Dense(1)]), ONES)
+    with pytest.raises(ValueError, match="is not compiled"):
+        find_overflow(keras.Sequential([keras.Input((4,)), head()]), ONES, ZEROS)
+    with pytest.raises(ValueError, match="x has 2, y has 3"):
+        find_overflow(model, ONES, np.zeros((3, 1)))
+    with pytest.raises(ValueError, match="empty"):
+        find_overflow(model, ONES[:0], ZEROS[:0])
+    with pytest.raises(ValueError, match="loss_scale must be a positive"):
+        find_overflow(model, ONES, ZEROS, loss_scale=0)

@@ -1,0 +1,209 @@
+"""`LossScaleMonitor`: logs, traces, folders, and when it stops a training."""
+
+import csv
+import json
+import logging
+
+import keras
+import numpy as np
+import pytest
+
+from keras_mp import LossScaleMonitor, LossScaleOptimizer
+from keras_mp.monitor.run_folder import RunFolder
+from keras_mp.monitor.trace import Trace
+
+BACKEND = keras.backend.backend()
+
+
+def lso(**options):
+    given = {"initial_scale": 256.0, "dynamic_growth_steps": 3, **options}
+    return LossScaleOptimizer(keras.optimizers.SGD(0.01), **given)
+
+
+@pytest.fixture
+def run(fit, data):
+    """A function that fits with overflows at some of the 8 steps of each epoch."""
+
+    def run(monitor, bad=(3,), *, optimizer=None, **options):
+        x, y = data
+        y = y.copy()
+        for step in bad:
+            y[step * 8] = np.inf
+        callbacks = monitor if isinstance(monitor, list) else [monitor]
+        return fit(optimizer or lso(), x, y, callbacks=callbacks, **options)
+
+    return run
+
+
+def by_hand(steps, bad, scale=256.0):
+    """(scale before, kind) of each step, and the scale after all."""
+    rows, counter = [], 0
+    for step in range(steps):
+        skipped = step % 8 in bad
+        rows.append((scale, 2 * skipped))  # the inf of the data times a relu that is 0
+        counter = 0 if skipped else counter + 1
+        if skipped:
+            scale = max(scale / 2, 1.0)
+        elif counter == 3:
+            scale, counter = scale * 2, 0
+    return rows, scale
+
+
+@pytest.mark.parametrize("compile", [{}, {"run_eagerly": True}], ids=["default", "eager"])
+def test_logs(run, tmp_path, compile):
+    log = tmp_path / "log.csv"
+    model = run([LossScaleMonitor(), keras.callbacks.CSVLogger(log)], (3, 4), epochs=2, **compile)
+    history = model.history.history
+    assert history["skipped_steps"] == [2, 2]
+    assert history["loss_scale"] == [by_hand(8, (3, 4))[1], by_hand(16, (3, 4))[1]]
+    with log.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["skipped_steps"] for row in rows] == ["2", "2"]
+    assert Trace.read(log).scales.tolist() == history["loss_scale"]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 1024])
+def test_trace(run, rows):
+    """Whatever the table's length: read in time, nothing twice, nothing lost."""
+    monitor = LossScaleMonitor(trace=True, rows=rows)
+    run(monitor, (0, 3, 7), epochs=2)
+    expected, _ = by_hand(16, (0, 3, 7))
+    trace = monitor.trace
+    assert list(zip(trace.scales.tolist(), trace.kinds.tolist(), strict=True)) == expected
+    assert trace.steps.tolist() == list(range(1, 17))
+    assert trace.epochs.tolist() == [0] * 8 + [1] * 8
+
+
+def test_several_steps_in_one_call(run):
+    if BACKEND == "torch":
+        pytest.skip("Keras refuses steps_per_execution > 1 on torch")
+    monitor = LossScaleMonitor(trace=True, rows=4)
+    run(monitor, steps_per_execution=4)
+    assert monitor.trace.kinds.tolist() == [0, 0, 0, 2, 0, 0, 0, 0]
+
+
+def test_a_table_that_is_too_short_is_no_secret(run, caplog):
+    if BACKEND == "torch":
+        pytest.skip("Keras refuses steps_per_execution > 1 on torch")
+    monitor = LossScaleMonitor(trace=True, rows=2)
+    run(monitor, steps_per_execution=4)
+    assert "2 steps are missing in the trace" in caplog.text
+    assert monitor.trace.steps.tolist() == [3, 4, 7, 8]
+
+
+def test_a_second_fit_goes_on(run, fit, data):
+    monitor = LossScaleMonitor(trace=True)
+    model = run(monitor)
+    model.fit(*data, batch_size=8, shuffle=False, verbose=0, callbacks=[monitor])
+    assert monitor.trace.steps.tolist() == list(range(1, 17))
+    assert monitor.trace.skipped == 1
+
+
+def test_a_model_that_was_traced_before(fit, data):
+    """Its train function is made anew, with the table."""
+    model = fit(lso(), *data)
+    monitor = LossScaleMonitor(trace=True)
+    model.fit(*data, batch_size=8, shuffle=False, verbose=0, callbacks=[monitor])
+    assert monitor.trace.steps.tolist() == list(range(1, 9))
+
+
+def test_a_folder(run, tmp_path):
+    folder = tmp_path / "runs" / "first"
+    monitor = LossScaleMonitor(folder)
+    model = run(monitor, (3, 5), optimizer=lso(diagnose=True), policy="mixed_float16")
+    found = RunFolder.read(folder)
+    assert found.trace.kinds.tolist() == [0, 0, 0, 2, 0, 2, 0, 0]
+    assert found.trace.variables[3] == "out/bias"
+    assert found.run["backend"] == BACKEND
+    assert (found.run["steps"], found.run["skipped"], found.run["loss_scale"]) == (8, 2, 128.0)
+    assert found.run["optimizer"]["initial_scale"] == 256.0
+    layers = {each["path"]: each["policy"] for each in found.run["layers"]}
+    assert layers["hidden"] == "mixed_float16"
+    counts = {each["variable"]: each["count"] for each in found.run["overflows"]}
+    assert counts == {v.path: 2 for v in model.trainable_variables}
+    assert {each["first_step"] for each in found.run["overflows"]} == {4}
+    # A run that is resumed there goes on.
+    model.fit(np.ones((8, 4)), np.ones((8, 1)), batch_size=8, verbose=0, callbacks=[monitor])
+    assert len(RunFolder.read(folder).trace) == 9
+    json.loads((folder / "run.json").read_text())
+
+
+def test_a_text(run):
+    monitor = LossScaleMonitor()
+    run(monitor, optimizer=lso(diagnose=True))
+    lines = str(monitor).splitlines()
+    assert lines[:2] == ["loss scale 512", "1 steps skipped"]
+    assert lines[2].startswith("first overflow: step 4, out/")
+    assert lines[2].endswith("(nan), scale 512 -> 256")
+
+
+def test_a_plot(run, tmp_path):
+    monitor = LossScaleMonitor(trace=True)
+    run(monitor)
+    monitor.plot(tmp_path / "scale.png")
+    assert (tmp_path / "scale.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_another_optimizer_is_refused(fit, data):
+    with pytest.raises(TypeError, match=r"compiled with keras_mp.LossScaleOptimizer.*is SGD"):
+        fit(keras.optimizers.SGD(), *data, callbacks=[LossScaleMonitor()])
+
+
+@pytest.mark.parametrize("rows", [0, 1.5, None])
+def test_rows(rows):
+    with pytest.raises(ValueError, match="rows must be an integer of at least 1"):
+        LossScaleMonitor(rows=rows)
+
+
+def test_an_unwritable_folder_is_told_at_once(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        run(LossScaleMonitor(tmp_path / "file" / "run"))
+
+
+class Counts(keras.callbacks.Callback):
+    batches = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches += 1
+
+
+def test_too_many_skips_stop_the_training(run, caplog):
+    monitor, counts = LossScaleMonitor(), Counts()
+    optimizer = lso(max_consecutive_skips=3, diagnose=True)
+    with caplog.at_level(logging.ERROR, logger="keras_mp"):
+        run([monitor, counts], range(8), optimizer=optimizer, epochs=5)
+    assert counts.batches < 2 * 8
+    assert monitor.stopped in caplog.text
+    assert "steps in a row were skipped; the loss scale is" in monitor.stopped
+    assert "the gradient of out/" in monitor.stopped
+
+
+def test_a_loss_that_no_scale_can_cure(run):
+    """The data hold an inf: the loss is not finite at scale 1 either."""
+    monitor = LossScaleMonitor()
+    run(monitor, range(8), optimizer=lso(max_consecutive_skips=3), epochs=5)
+    assert "which no loss scale can cure" in monitor.stopped
+
+
+def test_gradients_that_a_smaller_scale_might_cure(fit, data):
+    """A fixed scale that is too high: the loss is finite."""
+    monitor = LossScaleMonitor()
+    optimizer = LossScaleOptimizer(
+        keras.optimizers.SGD(0.01), dynamic=False, initial_scale=2.0**127, max_consecutive_skips=3
+    )
+    fit(optimizer, data[0] * 1e3, data[1], callbacks=[monitor], epochs=5)
+    assert "which no loss scale can cure" not in monitor.stopped
+    assert "finite" in monitor.stopped
+
+
+def test_fewer_skips_do_not(run):
+    monitor = LossScaleMonitor()
+    run(monitor, (2, 3), optimizer=lso(max_consecutive_skips=3), epochs=2)
+    assert monitor.stopped is None
+
+
+def test_the_model_is_left_as_it_was_found(run):
+    model = run(LossScaleMonitor(), optimizer=lso(max_consecutive_skips=3))
+    model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
+    assert "follow" not in getattr(model.train_function, "__qualname__", "")
