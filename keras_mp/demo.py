@@ -6,7 +6,6 @@ The data are scikit-learn's digits (1797 images of 8 x 8), which its wheel carri
 import argparse
 import importlib.resources
 import importlib.util
-import itertools
 import json
 import math
 import os
@@ -34,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--epochs", type=_positive, default=20, help="epochs before the model is saved (default 20)"
     )
-    parser.add_argument("--output", type=Path, help="keep the .keras file in this folder")
+    parser.add_argument(
+        "--output", type=Path, help="keep the .keras file, and what the loss scale did, here"
+    )
     try:
         arguments = parser.parse_args(argv)
     except SystemExit as end:
@@ -99,12 +100,17 @@ def _run(epochs: int, folder: Path) -> int:
     with keras_mp.policy_scope("mixed_float16"):
         model = _model(keras)
     # A short growth period, so that a demo gets to see the scale grow, overflow and fall.
-    optimizer = keras_mp.LossScaleOptimizer(keras.optimizers.Adam(2e-3), dynamic_growth_steps=20)
+    optimizer = keras_mp.LossScaleOptimizer(
+        keras.optimizers.Adam(2e-3), dynamic_growth_steps=20, diagnose=True
+    )
     model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
-    scales = _fit(keras, model, x, y, epochs, "training")
+    run = folder / "run"
+    trace = _fit(keras, model, x, y, epochs, "training", run)
     accuracy = model.evaluate(x_test, y_test, verbose=0)[1]
     print(f"after {epochs} epochs:")
-    _report(model, accuracy, scales)
+    _report(model, accuracy, trace)
+    if (first := optimizer.first_overflow()) is not None:
+        print(first)
 
     path = folder / "digits.keras"
     model.save(path)
@@ -115,10 +121,10 @@ def _run(epochs: int, folder: Path) -> int:
         f"iterations {int(loaded.optimizer.iterations)}"
     )
     more = max(1, epochs // 4)
-    scales = _fit(keras, loaded, x, y, more, "continuing")
+    trace = _fit(keras, loaded, x, y, more, "continuing", run)
     accuracy = loaded.evaluate(x_test, y_test, verbose=0)[1]
     print(f"after {more} more epochs:")
-    _report(loaded, accuracy, scales)
+    _report(loaded, accuracy, trace)
     _migrate()
     if accuracy < GOAL:
         print(f"\nthe accuracy is below {GOAL:.0%}: train for longer (--epochs)", file=sys.stderr)
@@ -155,12 +161,14 @@ def _model(keras: Any) -> Any:
     )
 
 
-def _fit(keras: Any, model: Any, x: Any, y: Any, epochs: int, title: str) -> list[float]:
-    """Trains with a progress bar; returns the loss scale after each step."""
+def _fit(keras: Any, model: Any, x: Any, y: Any, epochs: int, title: str, run: Path) -> Any:
+    """Trains with a progress bar; returns the trace of the loss scale."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    scales = [float(model.optimizer.loss_scale)]
+    import keras_mp
+
+    monitor = keras_mp.LossScaleMonitor(run)
     batch = 64
     columns = (TextColumn(title), BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
@@ -168,21 +176,19 @@ def _fit(keras: Any, model: Any, x: Any, y: Any, epochs: int, title: str) -> lis
 
         class Watch(keras.callbacks.Callback):  # type: ignore[misc]
             def on_train_batch_end(self, step: int, logs: Any = None) -> None:
-                # self.model fetches the state of a compiled JAX step: fine for a demo, a price
-                # in earnest.
-                scales.append(float(self.model.optimizer.loss_scale))
                 text = f"loss {logs['loss']:.3f}  accuracy {logs['accuracy']:.1%}"
-                progress.update(task, advance=1, description=f"{text}  scale {scales[-1]:.7g}")
+                progress.update(task, advance=1, description=text)
 
-        model.fit(x, y, batch_size=batch, epochs=epochs, verbose=0, callbacks=[Watch()])
-    return scales
+        model.fit(x, y, batch_size=batch, epochs=epochs, verbose=0, callbacks=[monitor, Watch()])
+    return monitor.trace
 
 
-def _report(model: Any, accuracy: float, scales: list[float]) -> None:
-    skipped = sum(after < before for before, after in itertools.pairwise(scales))
+def _report(model: Any, accuracy: float, trace: Any) -> None:
+    scale = float(model.optimizer.loss_scale)
+    scales = [*trace.scales.tolist(), scale]
     print(f"test accuracy  {accuracy:.2%}")
-    print(f"loss scale     {float(model.optimizer.loss_scale):.7g}  (started at {scales[0]:.7g})")
-    print(f"skipped steps  {skipped} of {len(scales) - 1}")
+    print(f"loss scale     {scale:.7g}  (started at {scales[0]:.7g})")
+    print(f"skipped steps  {trace.skipped} of {len(trace)}")
     print(
         f"scale by step  {sparkline(scales)}  {min(scales):.7g} to {max(scales):.7g}, logarithmic"
     )

@@ -1,6 +1,7 @@
 """The demo, end to end on this backend, and what it says when it cannot run."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -8,6 +9,9 @@ import keras
 import pytest
 
 from keras_mp import demo
+from keras_mp.migration import cli
+from keras_mp.monitor.trace import Trace
+from tests import browser
 
 
 def run(*arguments, **environment):
@@ -44,6 +48,29 @@ def test_main_job(tmp_path):
     model = keras.saving.load_model(tmp_path / "digits.keras")
     assert f"iterations {int(model.optimizer.iterations)}" in found.stdout
     assert f"loss scale {float(model.optimizer.loss_scale):.7g}" in found.stdout
+    check_run(tmp_path / "run", found.stdout)
+
+
+def check_run(folder, output):
+    """What the monitor wrote is what was printed; its page opens in Chromium and says it."""
+    trace = Trace.read(folder)
+    expected = re.findall(r"skipped steps  (\d+) of (\d+)", output)
+    assert trace.skipped == sum(int(skipped) for skipped, _ in expected)
+    assert len(trace) == sum(int(steps) for _, steps in expected)
+    first = re.search(r"first overflow: step (\d+), (\S+) \((?:inf|nan)\)", output)
+    step = int(first[1])
+    assert trace.kinds[step - 1] != 0
+    assert (trace.kinds[: step - 1] == 0).all()
+    assert trace.variables[step - 1] == first[2]
+    page = folder / "report.html"
+    assert cli.main(["report", str(folder), "-o", str(page)]) == 0
+    chromium = browser.find()
+    if isinstance(chromium, str):  # why there is none
+        return
+    opened = chromium.open(page)
+    assert (opened.console, opened.requests) == ([], [])
+    shown = dict(re.findall(r'id="(steps|skipped)" data-value="(\d+)"', opened.dom))
+    assert shown == {"steps": str(len(trace)), "skipped": str(trace.skipped)}
 
 
 def test_too_little_training_is_a_failure():

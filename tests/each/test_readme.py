@@ -40,9 +40,25 @@ def test_code(block, names):
     exec(block, names)
 
 
+def test_recipes_are_those_that_are_tested():
+    """What needs several processes is run by the engines of the fault matrix, line by line."""
+    page = (ROOT / "docs" / "distribution.md").read_text(encoding="utf-8")
+    recipes = re.findall(r"```python recipe\n(.*?)```", page, re.DOTALL)
+    tested = [
+        line.strip()
+        for path in ("tests/engines/torch.py", "tests/each/test_jax_transformations.py")
+        for line in (ROOT / path).read_text(encoding="utf-8").splitlines()
+    ]
+    classes = re.findall(r"^class .*?(?=^\S|\Z)", "\n".join(recipes), re.DOTALL | re.MULTILINE)
+    assert len(classes) == 2
+    for line in filter(None, map(str.strip, "\n".join(classes).splitlines())):
+        assert line in tested
+
+
 def test_there_are_blocks():
     assert {page.name for page in PAGES} == {
         "README.md",
+        "distribution.md",
         "from-tf-keras.md",
         "graph-rewrite.md",
         "keras-3-faults.md",
