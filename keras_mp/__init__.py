@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from keras_mp.diagnosis.explaining import explain
     from keras_mp.loss_scale_optimizer import LossScaleOptimizer
     from keras_mp.monitor.callback import LossScaleMonitor
+    from keras_mp.monitor.overflow import find_overflow
+    from keras_mp.monitor.range_report import RangeReport, range_report
+    from keras_mp.monitor.trace import Trace
     from keras_mp.policy import (
         Policy,
         PolicyScope,
@@ -30,13 +33,17 @@ __all__ = [
     "LossScaleOptimizer",
     "Policy",
     "PolicyScope",
+    "RangeReport",
     "SharedLossScale",
+    "Trace",
     "auto_wrap",
     "explain",
+    "find_overflow",
     "global_policy",
     "policy_scope",
     "protect_state",
     "protection_scope",
+    "range_report",
     "set_global_policy",
 ]
 
@@ -45,19 +52,23 @@ _HOME = {
     "LossScaleOptimizer": "keras_mp.loss_scale_optimizer",
     "Policy": "keras_mp.policy",
     "PolicyScope": "keras_mp.policy",
+    "RangeReport": "keras_mp.monitor.range_report",
     "SharedLossScale": "keras_mp.shared_loss_scale",
+    "Trace": "keras_mp.monitor.trace",
     "auto_wrap": "keras_mp.auto_wrapping",
     "explain": "keras_mp.diagnosis.explaining",
+    "find_overflow": "keras_mp.monitor.overflow",
     "global_policy": "keras_mp.policy",
     "policy_scope": "keras_mp.policy",
     "protect_state": "keras_mp.state_protection",
     "protection_scope": "keras_mp.state_protection",
+    "range_report": "keras_mp.monitor.range_report",
     "set_global_policy": "keras_mp.policy",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name in ("compat", "graph_rewrite"):
+    if name in ("compat", "graph_rewrite", "monitor"):
         return importlib.import_module(f"keras_mp.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'keras_mp' has no attribute {name!r}")

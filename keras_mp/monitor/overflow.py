@@ -67,7 +67,6 @@ def find_overflow(
     Raises:
         TypeError: `model` is no `keras.Model`.
         ValueError: The model is not built, or not compiled; the arrays have different lengths.
-        RuntimeError: On JAX, the weights are on loan to the compiled step of `fit`.
 
     >>> from keras import layers
     >>> planted = layers.Dense(2, kernel_initializer="ones", dtype="mixed_float16", name="planted")
@@ -111,6 +110,10 @@ def _causes(recorder: Recorder, x: Any) -> frozenset[int]:
     value = recorder.value(x)
     if value is not None:
         return value.causes
+    if isinstance(x, float):  # a metric as Keras 3.10 returns it
+        metrics = [record for record in recorder.records if record.where == "metric"]
+        bad = [v.causes for record in metrics for v in record.bad]
+        return frozenset().union(*bad) if not np.isfinite(x) else frozenset()
     if not keras.ops.is_tensor(x) or is_finite(x) is not False:
         return frozenset()
     # Not seen how it came about: all that there is may have a part in it.

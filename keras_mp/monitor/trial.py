@@ -134,11 +134,8 @@ def check_model(model: Any, compiled: bool) -> None:
             f"Model {model.name!r} is not compiled, so there is no loss: model.compile(optimizer, "
             "loss), or leave y out for the forward pass only."
         )
-    if any(variable._value is None for variable in model.variables):
-        raise RuntimeError(
-            f"The variables of model {model.name!r} are on loan to the compiled step of fit(): "
-            "call model.jax_state_sync() first."
-        )
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()  # in a callback of fit, whose compiled step has the values on loan
 
 
 def check_lengths(**parts: Any) -> None:
@@ -301,14 +298,15 @@ def _regularizers_placed(model: Any) -> Iterator[None]:
             if regularizer is None or any(variable is done for done, _ in replaced):
                 continue
             replaced.append((variable, regularizer))
-            variable.regularizer = _placed(
+            # Past the setter, which in Keras 3.10 takes no function.
+            variable._regularizer = _placed(
                 regularizer, "regularizer", f"{path}/{variable.name}", layer
             )
     try:
         yield
     finally:
         for variable, regularizer in replaced:
-            variable.regularizer = regularizer
+            variable._regularizer = regularizer
 
 
 @contextlib.contextmanager

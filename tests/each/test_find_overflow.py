@@ -492,6 +492,7 @@ def state(model):
 @pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.parametrize("scale", [1.0, 2.0**24])
 def test_nothing_changes(trained, scale):
+    x, y = np.random.RandomState(0).normal(size=(8, 4)), np.ones((8, 1))
     model = net(
         dense(1.0, "before"),
         layers.BatchNormalization(),
@@ -502,7 +503,7 @@ def test_nothing_changes(trained, scale):
         metrics=["mse", keras.metrics.MeanAbsoluteError()],
     )
     if trained:
-        model.fit(ONES, ZEROS, verbose=0)
+        model.fit(x, y, verbose=0)
     before, losses = state(model)
     kernel = model.get_layer("planted").kernel
     regularizer, numbers = (
@@ -510,7 +511,7 @@ def test_nothing_changes(trained, scale):
         (random.getstate(), np.random.get_state()[1].tolist()),
     )
     metrics = [metric.name for metric in model.metrics]
-    found = find_overflow(model, ONES, ZEROS, loss_scale=scale)
+    found = find_overflow(model, x, y, loss_scale=scale)
     assert (found.first is None) == (scale == 1.0)
     after, losses_after = state(model)
     assert len(before) == len(after)
@@ -566,3 +567,19 @@ def test_errors():
         find_overflow(model, ONES[:0], ZEROS[:0])
     with pytest.raises(ValueError, match="loss_scale must be a positive"):
         find_overflow(model, ONES, ZEROS, loss_scale=0)
+
+
+def test_in_a_callback_of_fit():
+    frozen = LossScaleOptimizer(keras.optimizers.SGD(0.0), initial_scale=2.0**20)
+    model = net(dense(1.0), head(dtype="float32"), optimizer=frozen)
+    found = []
+
+    class Look(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            found.append(find_overflow(self.model, ONES, ZEROS))
+
+    logs = model.fit(ONES, ZEROS, batch_size=1, callbacks=[Look()], verbose=0)
+    assert [one.first.layer for one in found] == ["planted", "planted"]
+    # Each step has overflowed, too.
+    assert [one.loss_scale for one in found] == [2.0**19, 2.0**18]
+    assert np.isfinite(logs.history["loss"][0])

@@ -161,6 +161,17 @@ def test_an_unwritable_folder_is_told_at_once(run, tmp_path):
         run(LossScaleMonitor(tmp_path / "file" / "run"))
 
 
+def test_tensorboard_of_keras(run, tmp_path):
+    """It writes what is in the logs, if it comes after the monitor."""
+    if BACKEND != "tensorflow":
+        pytest.skip("keras.callbacks.TensorBoard needs TensorFlow")
+    run([LossScaleMonitor(), keras.callbacks.TensorBoard(tmp_path)])
+    [events] = (tmp_path / "train").glob("*.v2")
+    content = events.read_bytes()
+    assert b"epoch_loss_scale" in content
+    assert b"epoch_skipped_steps" in content
+
+
 class Counts(keras.callbacks.Callback):
     batches = 0
 

@@ -63,6 +63,7 @@ def test_there_are_blocks():
         "graph-rewrite.md",
         "keras-3-faults.md",
         "migrate-sources.md",
+        "monitoring.md",
     }
     assert len(BLOCKS) >= 8
 

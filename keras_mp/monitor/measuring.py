@@ -1,0 +1,216 @@
+"""Measures how large activations, weights and their gradients are, batch by batch."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
+from keras_mp.monitor import taps
+from keras_mp.monitor.magnitudes import FIRST, FORMATS, LAST, Tally
+from keras_mp.monitor.overflow_gradients import Spot, Tapper, zeros_like
+from keras_mp.monitor.overflow_record import Key, as_numpy, is_finite, next_key
+from keras_mp.monitor.taps import Place, floats
+from keras_mp.monitor.trial import Trial
+
+_BACK = 2.0**-4  # what the loss scale is multiplied by until gradients are finite
+_LOWEST = 2.0**-40
+
+
+@dataclass(eq=False)
+class _Row:
+    path: str
+    kind: str
+    layer_class: str | None
+    dtype: str
+    tally: Tally = field(default_factory=Tally)
+
+    def as_json(self) -> dict[str, Any]:
+        tally = self.tally
+        return {
+            "path": self.path,
+            "class": self.layer_class,
+            "kind": self.kind,
+            "dtype": self.dtype,
+            "count": tally.count,
+            "zeros": tally.zeros,
+            "infs": tally.infs,
+            "nans": tally.nans,
+            "largest": tally.largest,
+            "smallest": tally.smallest,
+            "histogram": tally.histogram.tolist(),
+            **{one.name: tally.fractions(one.name) for one in FORMATS},
+        }
+
+
+class _Outputs(taps.Watcher):
+    """Shows each output of a layer once: that of a model is that of its last layer.
+
+    Attributes:
+        overflowing: Paths of the layers that made an inf or a nan of finite numbers, where none of
+            the layers inside did.
+    """
+
+    def __init__(self, take: Callable[[Place, Key, int, Any], None]) -> None:
+        self.overflowing: list[str] = []
+        self._take = take
+        self._keys: Counter[tuple[str, str]] = Counter()
+        self._seen: dict[int, tuple[Any, bool]] = {}  # the tensor, and whether it is finite
+
+    def layer(
+        self,
+        place: Place,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        run: Callable[..., Any],
+    ) -> Any:
+        key = next_key(self._keys, place, "")
+        before = len(self.overflowing)
+        with taps.unwatched():
+            given = [self._is_finite(x) for x in floats(place.given, args, kwargs)]
+        result = run(*args, **kwargs)
+        with taps.unwatched():
+            for i, x in enumerate(floats(result)):
+                if id(x) not in self._seen:
+                    self._take(place, key, i, x)
+            made = [self._is_finite(x) for x in floats(result)]
+        if all(given) and not all(made) and len(self.overflowing) == before:
+            self.overflowing.append(place.path)
+        return result
+
+    def _is_finite(self, x: Any) -> bool:
+        if id(x) not in self._seen:
+            self._seen[id(x)] = (x, is_finite(x) is not False)
+        return self._seen[id(x)][1]
+
+
+class Measurement:
+    """What was measured so far; memory does not grow with the batches.
+
+    Args:
+        model: A built and compiled `keras.Model`.
+        loss_scale: What the loss is multiplied by.
+
+    Attributes:
+        steps: How many batches.
+        largest_gradient: Of what float16 would hold or does hold, unscaled and finite; inf where
+            there is no scale at which all are.
+        largest_loss: Magnitude, unscaled.
+        loss_finite: Whether every loss was.
+        overflowing: Paths of layers that made an inf or a nan of finite numbers.
+        owners: (path, layer) by the path of each variable.
+    """
+
+    def __init__(self, model: Any, loss_scale: float) -> None:
+        self.model, self.loss_scale = model, loss_scale
+        self.steps, self.largest_loss, self.loss_finite = 0, 0.0, True
+        self.overflowing: dict[str, None] = {}
+        self.owners = {
+            v.path: (path, layer) for path, layer in taps.layers_of(model) for v in layer.variables
+        }
+        self._rows: dict[tuple[str, str], _Row] = {}
+        self._zeros: dict[Spot, Any] = {}
+        self._peaks = {"float16": 0.0, "other": 0.0}
+        self._safe = loss_scale
+        for variable in model.weights:
+            if keras.backend.is_float_dtype(dtype_of(variable)):
+                row = self._row(variable.path, "weight", dtype_of(variable))
+                row.tally.add(keras.ops.convert_to_numpy(variable))
+
+    @property
+    def largest_gradient(self) -> float:
+        """Of those computed in float16; of all where none is."""
+        computes = any(
+            row.dtype == "float16" for row in self._rows.values() if "gradient" in row.kind
+        )
+        return self._peaks["float16"] if computes else max(self._peaks.values())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns the rows of `ranges.json`."""
+        return [row.as_json() for row in self._rows.values()]
+
+    def add(self, x: Any, y: Any, sample_weight: Any) -> None:
+        """Adds one batch."""
+        trial = Trial(self.model, x, y, sample_weight, loss_scale=self.loss_scale)
+        spots: dict[Spot, tuple[Place, Any]] = {}
+
+        def take(place: Place, key: Key, i: int, value: Any) -> None:
+            spots[key, "made", i] = (place, value)
+
+        with np.errstate(all="ignore"):
+            outputs = _Outputs(take)
+            with taps.watching(outputs, self.model, ops=False):
+                out = trial.run()
+            self.overflowing.update(dict.fromkeys(outputs.overflowing))
+            for spot, (place, value) in list(spots.items()):
+                try:
+                    numbers = keras.ops.convert_to_numpy(value)
+                except (TypeError, AttributeError, NotImplementedError):
+                    del spots[spot]  # inside a loop that the framework traces
+                    continue
+                row = self._row(place.path, "activation", dtype_of(value), place.kind)
+                row.tally.add(numbers)
+            if out.scaled is not None:
+                self._note_loss(float(as_numpy(out.loss)))
+                self._add_gradients(trial, spots)
+        self.steps += 1
+
+    def _note_loss(self, loss: float) -> None:
+        if np.isfinite(loss):
+            self.largest_loss = max(self.largest_loss, abs(loss))
+        else:
+            self.loss_finite = False
+
+    def _add_gradients(self, trial: Trial, spots: dict[Spot, tuple[Place, Any]]) -> None:
+        rows = []
+        for spot, (place, value) in spots.items():
+            kept = self._zeros.get(spot)
+            shape, dtype = shape_of(value), dtype_of(value)
+            if kept is None or tuple(kept.shape) != shape or kept.dtype != dtype:
+                self._zeros[spot] = zeros_like(value)
+            rows.append((place.path, "activation gradient", dtype, place.kind))
+        weights = list(self.model.trainable_variables)
+        for variable in weights:
+            _, layer = self.owners[variable.path]
+            dtype = layer.compute_dtype or variable.dtype
+            rows.append((variable.path, "weight gradient", dtype, type(layer).__name__))
+        spots.clear()  # the values are not needed any more
+        scale = self.loss_scale
+        found = self._gradients(trial, weights)
+        peaks = self._peaks_of(rows, found, scale)
+        for row, array in zip(rows, found, strict=True):
+            if array is not None:
+                self._row(*row).tally.add(array, scale)
+        while float("inf") in peaks.values() and self.loss_finite and scale > _LOWEST:
+            scale = min(scale * _BACK, self._safe)
+            trial.loss_scale = self._safe = scale
+            peaks = self._peaks_of(rows, self._gradients(trial, weights), scale)
+        self._peaks = {name: max(peak, peaks[name]) for name, peak in self._peaks.items()}
+
+    def _gradients(self, trial: Trial, weights: list[Any]) -> list[Any]:
+        zeros = list(self._zeros.values())
+        with taps.watching(Tapper(self._zeros), self.model, ops=False):
+            found = trial.gradients([*zeros, *weights], zeros)
+        return [None if g is None else keras.ops.convert_to_numpy(g) for g in found]
+
+    def _peaks_of(self, rows: list[Any], found: list[Any], scale: float) -> dict[str, float]:
+        """Returns the largest unscaled magnitude by dtype; inf where one is not finite."""
+        peaks = {"float16": 0.0, "other": 0.0}
+        for row, array in zip(rows, found, strict=True):
+            if array is None or not array.size:
+                continue
+            peak = float(np.abs(array).max()) / scale
+            name = "float16" if row[2] == "float16" else "other"
+            peaks[name] = max(peaks[name], peak if np.isfinite(peak) else float("inf"))
+        return peaks
+
+    def _row(self, path: str, kind: str, dtype: str, layer_class: str | None = None) -> _Row:
+        if layer_class is None and path in self.owners:
+            layer_class = type(self.owners[path][1]).__name__
+        return self._rows.setdefault((path, kind), _Row(path, kind, layer_class, dtype))
+
+
+EXPONENTS = (FIRST, LAST)
