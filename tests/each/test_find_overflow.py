@@ -16,7 +16,10 @@ constant = keras.initializers.Constant
 
 
 # NumPy says so, where JAX has it make -1e9 a float16.
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+pytestmark = [
+    pytest.mark.slow,  # on JAX, where each operation is compiled by itself
+    pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning"),
+]
 
 
 @pytest.fixture(autouse=True)

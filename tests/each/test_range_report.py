@@ -17,6 +17,7 @@ from keras_mp.monitor.magnitudes import FIRST, LAST, Tally, fraction_below, high
 from keras_mp.monitor.overflow import find_overflow
 from keras_mp.monitor.range_report import RangeReport, range_report
 
+pytestmark = pytest.mark.slow  # on JAX, where each operation is compiled by itself
 ONES, ZEROS = np.ones((8, 4), "float32"), np.zeros((8, 1), "float32")
 constant = keras.initializers.Constant
 
