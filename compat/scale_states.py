@@ -13,7 +13,7 @@ import keras_mp
 from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.errors import LegacyError
-from keras_mp.settings import FLOAT32_TINY, Settings
+from keras_mp.settings import FLOAT32_TINY, WATCHING, Settings
 
 _FLOAT16_MAX = 65504.0
 _HOW = "hand over the whole object, or add it"
@@ -63,7 +63,9 @@ class ScaleState:
         differ = [
             f"{name} is {ours[name]}, not {value}"
             for name, value in theirs.items()
-            if ours[name] != value and not (name == "initial_scale" and theirs["dynamic"])
+            if ours[name] != value
+            and name not in WATCHING
+            and not (name == "initial_scale" and theirs["dynamic"])
         ]
         if differ:
             raise ValueError(
@@ -107,6 +109,12 @@ class ScaleState:
                     f"{bound} it.",
                     stacklevel=2,
                 )
+        if settings.hysteresis > 1:
+            warnings.warn(
+                f"hysteresis={settings.hysteresis} is lost: the scale of a torch GradScaler shrinks "
+                "at every overflow.",
+                stacklevel=2,
+            )
         return {
             "scale": self.scale,
             "growth_factor": settings.growth_factor,

@@ -4,6 +4,8 @@
 state when their number differs. What is more lies beside them, where it looks at nothing.
 """
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -20,6 +22,7 @@ class ExtraState(keras.losses.Loss):
         super().__init__(name="extra_state")
         self._variables: dict[str, Any] = {}
         self._pending: dict[str, Any] = {}
+        self._restored: Callable[[], None] | None = None
 
     def add(self, name: str, variable: Any) -> None:
         """Adds a variable; it takes the value that was restored before there was a place for it."""
@@ -27,8 +30,19 @@ class ExtraState(keras.losses.Loss):
         if name in self._pending:
             self._restore({name: self._pending.pop(name)})
 
+    def call_when_restored(self, function: Callable[[], None]) -> None:
+        """Has `function` called whenever values were restored."""
+        self._restored = function
+
+    def forget_waiting(self) -> None:
+        """Drops what still waits for a variable: after a step it is of the past."""
+        if self._pending:
+            self._pending.clear()
+
     def save_own_variables(self, store: Any) -> None:
-        """Writes each variable under its name."""
+        """Writes each variable under its name, and what still waits for its variable."""
+        for name, value in self._pending.items():
+            store[name] = value
         for name, variable in self._variables.items():
             store[name] = keras.ops.convert_to_numpy(variable)
 
@@ -37,21 +51,30 @@ class ExtraState(keras.losses.Loss):
 
         What has no variable yet waits for it: some come with `build`.
 
-        Raises:
-            ValueError: An array has not the shape or the kind of its variable; nothing is restored.
+        What does not fit its variable (another number of trainable variables) is not taken, with a
+        warning: it only tells of the past.
         """
         saved = {str(name): np.asarray(store[name]) for name in store.keys()}  # noqa: SIM118 - h5 entries
         self._pending = {k: v for k, v in saved.items() if k not in self._variables}
         self._restore({k: v for k, v in saved.items() if k in self._variables})
 
     def _restore(self, saved: dict[str, Any]) -> None:
+        others = []
         for name, value in saved.items():
             variable = self._variables[name]
             wanted = np.dtype(keras.backend.standardize_dtype(variable.dtype))
-            if value.shape != tuple(variable.shape) or value.dtype.kind != wanted.kind:
-                raise ValueError(
-                    f"{name} of the optimizer is saved as {value.dtype} of shape {value.shape}, "
-                    f"where {wanted} of shape {tuple(variable.shape)} was expected."
+            if value.shape == tuple(variable.shape) and value.dtype.kind == wanted.kind:
+                variable.assign(value)
+            else:
+                others.append(
+                    f"{name} ({value.dtype} of shape {value.shape}, not {wanted} of shape "
+                    f"{tuple(variable.shape)})"
                 )
-        for name, value in saved.items():
-            self._variables[name].assign(value)
+        if others:
+            warnings.warn(
+                "Extra state of the optimizer does not fit, and stays as it is: "
+                f"{', '.join(others)}.",
+                stacklevel=3,
+            )
+        if saved and self._restored is not None:
+            self._restored()

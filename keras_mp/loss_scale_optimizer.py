@@ -185,7 +185,6 @@ class LossScaleOptimizer(
         self._said: set[str] = set()
         self._pending = None
         # Past Keras' tracking. The module is looked up once: torch.compile cannot trace an import.
-        object.__setattr__(self, "_observers", [])
         object.__setattr__(self, "_before_step", None)
         object.__setattr__(self, "_native", backends.current())
         self._native.check_strategy()

@@ -108,6 +108,7 @@ class UpdatesScale:
             self.skipped_in_round = self._add_extra("skipped_in_round")
         # Past Keras' tracking: a method of an object that holds other optimizers.
         object.__setattr__(self, "_restored", restored)
+        self.extra_state.call_when_restored(lambda: restored(self))
 
     def expect_scaled(self) -> None:
         """Notes that the gradients to come are of a scaled loss, which another one scaled."""

@@ -11,6 +11,8 @@ from typing import Any, Self
 
 INITIAL_SCALE = 2.0**15
 GROWTH_STEPS = 2000
+# Settings that say what is told of a step, not what is done: two optimizers may differ in them.
+WATCHING = ("diagnose", "max_consecutive_skips")
 FLOAT32_TINY = 2.0**-126  # the smallest normal number; XLA flushes smaller ones to zero
 
 # Options of keras.optimizers.Optimizer, with their defaults, that belong to the optimizer inside.

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.settings import WATCHING
 
 
 class SharedLossScale:
@@ -32,7 +33,8 @@ class SharedLossScale:
     ```
 
     Every optimizer keeps the scale among its own variables, in step with the others', so that each
-    is saved and restored by itself; state that is restored into one of them goes to all.
+    is saved and restored by itself; state that is restored into one of them goes to all. Make it
+    before the first step: on TensorFlow, functions that are traced already go on as before.
 
     Args:
         *optimizers: At least two LossScaleOptimizers with the same settings and a dynamic scale.
@@ -83,6 +85,12 @@ class SharedLossScale:
         for optimizer in self._optimizers[1:]:
             optimizer.expect_scaled()
         return self._optimizers[0].scale_loss(loss)
+
+    def stateless_scale_loss(self, optimizer_variables: Any, loss: Any) -> Any:
+        """`scale_loss` with the values of the first optimizer's `variables`, for JAX."""
+        for optimizer in self._optimizers[1:]:
+            optimizer.expect_scaled()
+        return self._optimizers[0].stateless_scale_loss(optimizer_variables, loss)
 
     def update(self) -> None:
         """Ends a round: the scale shrinks if a step was skipped since the last call, or counts.
@@ -147,7 +155,7 @@ def _check(optimizers: Sequence[Any]) -> None:
     first, *others = (optimizer._settings.as_config() for optimizer in optimizers)
     for i, other in enumerate(others, 2):
         for name in first:
-            if name != "count_skipped_steps" and first[name] != other[name]:
+            if name not in ("count_skipped_steps", *WATCHING) and first[name] != other[name]:
                 raise ValueError(
                     "The settings of optimizers that share a loss scale must be the same, but "
                     f"{name} is {first[name]} for the first and {other[name]} for number {i}."

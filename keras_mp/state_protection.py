@@ -36,20 +36,30 @@ def protect_state(model: Any, *optimizers: Any) -> Any:
             trained. A `train_step` of its own is fine. Call this again after loading a model: it
             is not saved.
         *optimizers: The LossScaleOptimizers that its `train_step` steps with, where these are
-            others than the one that it is compiled with. A step that one of them skips counts.
+            others than the one that it is compiled with. A step that one of them skips counts. Not
+            on JAX, where a train step has the state of the compiled one only.
 
     Returns:
         The model.
 
     Raises:
         TypeError: When the model is trained with another optimizer.
+        ValueError: An optimizer checks nothing (`skip_nonfinite=False`); optimizers on JAX.
 
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.BatchNormalization()])
     >>> protect_state(model) is model
     True
     """
-    step = _stateless_step if keras.backend.backend() == "jax" else _step
-    model.train_step = functools.partial(step, model, optimizers, model.train_step)
+    if keras.backend.backend() != "jax":
+        step = functools.partial(_step, model, optimizers, model.train_step)
+    elif optimizers:
+        raise ValueError(
+            "On JAX a train step has the state of the optimizer that the model is compiled with, "
+            "and of no other: leave the optimizers out."
+        )
+    else:
+        step = functools.partial(_stateless_step, model, model.train_step)
+    model.train_step = step
     model.train_function = None
     return model
 
@@ -59,14 +69,16 @@ def protection_scope(model: Any, *optimizers: Any) -> Iterator[None]:
     """A scope around one step of a loop of your own, after which the state is put back if skipped.
 
     For loops that assign to variables: TensorFlow, also inside a `tf.function`, and PyTorch; on JAX
-    in a `keras.StatelessScope`. What is put back is what `protect_state` says.
+    in a `keras.StatelessScope`. What is put back is what `protect_state` says, of layers that are
+    built by then.
 
     Args:
-        model: The `keras.Model` or layer whose forward pass is in the scope.
+        model: The built `keras.Model` or layer whose forward pass is in the scope.
         *optimizers: The LossScaleOptimizers that step in the scope; the model's if none is given.
 
     Raises:
         TypeError: An optimizer is no LossScaleOptimizer.
+        ValueError: An optimizer checks nothing (`skip_nonfinite=False`).
 
     >>> import numpy as np
     >>> norm = keras.layers.BatchNormalization()
@@ -82,10 +94,18 @@ def protection_scope(model: Any, *optimizers: Any) -> Iterator[None]:
     """
     variables = [v for v in model.non_trainable_variables if id(v) in _written(model)]
     before = [ops.copy(v.value) for v in variables]
-    with _observed(model, optimizers) as seen:
-        yield
-    for variable, old in zip(variables, before, strict=True):
-        for finite in _each(seen):
+    # Counted, not observed: the step may be in a function that was traced long ago. A model that
+    # is built in here may get its optimizer wrapped meanwhile; a new one has skipped nothing.
+    skipped = {
+        id(o): o.skipped_steps
+        for o in optimizers or (getattr(model, "optimizer", None),)
+        if isinstance(o, LossScaleOptimizer)
+    }
+    yield
+    for optimizer in optimizers or (getattr(model, "optimizer", None),):
+        _check(optimizer)
+        finite = ops.equal(optimizer.skipped_steps, skipped.get(id(optimizer), 0))
+        for variable, old in zip(variables, before, strict=True):
             variable.assign(ops.where(finite, ops.convert_to_tensor(variable.value), old))
 
 
@@ -95,21 +115,31 @@ def _step(model: Any, optimizers: Sequence[Any], train_step: Any, data: Any) -> 
         return train_step(data)
 
 
-def _stateless_step(
-    model: Any, optimizers: Sequence[Any], train_step: Any, state: Any, data: Any
-) -> Any:
+def _stateless_step(model: Any, train_step: Any, state: Any, data: Any) -> Any:
     """A train step that takes and returns the state (JAX)."""
-    with _observed(model, optimizers) as seen:
-        logs, (trainable, updated, *rest) = train_step(state, data)
+    optimizer = _check(model.optimizer)
+    logs, (trainable, updated, optimizer_state, *rest) = train_step(state, data)
+    finite = ops.equal(optimizer.skipped_in(optimizer_state), optimizer.skipped_in(state[2]))
     written = _written(model)
-    for finite in _each(seen):
-        updated = [
-            ops.where(finite, new, old) if id(variable) in written else new
-            for variable, new, old in zip(
-                model.non_trainable_variables, updated, state[1], strict=True
-            )
-        ]
-    return logs, (trainable, updated, *rest)
+    updated = [
+        ops.where(finite, new, old) if id(variable) in written else new
+        for variable, new, old in zip(model.non_trainable_variables, updated, state[1], strict=True)
+    ]
+    return logs, (trainable, updated, optimizer_state, *rest)
+
+
+def _check(optimizer: Any) -> LossScaleOptimizer:
+    if not isinstance(optimizer, LossScaleOptimizer):
+        raise TypeError(
+            "protect_state needs a keras_mp.LossScaleOptimizer (it tells which steps are "
+            f"skipped), but the optimizer is {type(optimizer).__name__}."
+        )
+    if not optimizer.skip_nonfinite:
+        raise ValueError(
+            "protect_state needs an optimizer that skips steps, but this one was made with "
+            "skip_nonfinite=False."
+        )
+    return optimizer
 
 
 def _written(model: Any) -> set[int]:
@@ -120,22 +150,3 @@ def _written(model: Any) -> set[int]:
         for v in model.non_trainable_variables
         if id(v) not in frozen and v.name != "seed_generator_state"
     }
-
-
-@contextlib.contextmanager
-def _observed(model: Any, optimizers: Sequence[Any]) -> Iterator[list[list[Any]]]:
-    """Yields what each optimizer saw: lists of bool tensors of shape ()."""
-    optimizers = optimizers or (model.optimizer,)
-    for optimizer in optimizers:
-        if not isinstance(optimizer, LossScaleOptimizer):
-            raise TypeError(
-                "protect_state needs a keras_mp.LossScaleOptimizer (it tells which steps are "
-                f"skipped), but the optimizer is {type(optimizer).__name__}."
-            )
-    with contextlib.ExitStack() as scopes:
-        yield [scopes.enter_context(optimizer.observed()) for optimizer in optimizers]
-
-
-def _each(seen: list[list[Any]]) -> Iterator[Any]:
-    for of_optimizer in seen:
-        yield from of_optimizer

@@ -1,7 +1,6 @@
 """The part of the wrapper that tells what came of a step: values on the device, never read here."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_mp.backends.numerics import Outcome
+from keras_mp.extra_state import ExtraState
 from keras_mp.settings import Settings
 
 KINDS = {0: "finite", 1: "inf", 2: "nan"}
@@ -29,8 +29,9 @@ class NonfiniteVariable:
 class FirstOverflow:
     """The first step that was skipped; see `diagnose`.
 
-    `variable` is the first in the order of backpropagation whose gradient was not finite: what is
-    nearer to the loss was still finite.
+    `variable` is the last of the model's variables, in their order, whose gradient was not finite.
+    Where layers are listed in the order in which they run, that is the first in the order of
+    backpropagation: what is nearer to the loss was still finite.
     """
 
     step: int
@@ -56,15 +57,17 @@ class TellsOutcomes:
     _trainable_variables_indices: dict[Any, int]
     _native: ModuleType
     _settings: Settings
+    variables: Any
     _trainable_variables: list[Any]
-    _observers: list[list[Any]]
+    extra_state: ExtraState
 
     def _add_outcome_variables(self) -> None:
         self._nonfinite_kind = self._add_extra("nonfinite_kind")
         self._skipped_steps = self._add_extra("skipped_steps")
-        self._steps = self._consecutive_skips = self._recorded = None
+        self._steps = self._consecutive_skips = self._most_skips = self._recorded = None
         if self._settings.max_consecutive_skips is not None:
             self._consecutive_skips = self._add_extra("consecutive_skips")
+            self._most_skips = self._add_own("most_skips", 0)
         if self._settings.diagnose:
             self._steps = self._add_extra("steps")
             self._last_nonfinite = self._add_extra("last_nonfinite", -1)
@@ -102,6 +105,17 @@ class TellsOutcomes:
     def skipped_steps(self) -> Any:
         """How many steps were skipped so far, an integer tensor of shape ()."""
         return ops.copy(self._native.read(self._skipped_steps))
+
+    def skipped_in(self, optimizer_variables: Sequence[Any]) -> Any:
+        """Returns `skipped_steps` among `optimizer_variables`, values of `variables`."""
+        return optimizer_variables[
+            next(i for i, v in enumerate(self.variables) if v is self._skipped_steps)
+        ]
+
+    @property
+    def skip_nonfinite(self) -> bool:
+        """Whether steps with gradients that are not finite are skipped."""
+        return self._settings.skip_nonfinite
 
     @property
     def nonfinite_kind(self) -> Any:
@@ -161,7 +175,7 @@ class TellsOutcomes:
         """
         self._check_diagnosed()
         index, kind, before, after = ops.convert_to_numpy(self._first_overflow).tolist()
-        if index < 0:
+        if index < 0 or not hasattr(self, "_nonfinite_first_steps"):
             return None
         step = int(ops.convert_to_numpy(self._nonfinite_first_steps)[int(index)])
         return FirstOverflow(step, self._path(int(index)), KINDS[int(kind)], before, after)
@@ -183,7 +197,7 @@ class TellsOutcomes:
             if self._steps is None:
                 self._steps = self._add_extra("steps")
             # Not among the extra state: no file needs it.
-            self._recorded = self._add_own("recorded", 0, "float32", (rows, len(ROW)))
+            self._recorded = self._add_own("recorded", -1, "float32", (rows, len(ROW)))
         return True
 
     @property
@@ -191,37 +205,57 @@ class TellsOutcomes:
         """How many steps the table of `record_steps` holds; the first call decides. 0 for none."""
         return 0 if self._recorded is None else int(self._recorded.shape[0])
 
-    def recorded(self, since: int) -> tuple[int, np.ndarray[Any, Any]]:
-        """Returns the number of steps so far, and the rows of those after step `since`.
+    def recorded(self, since: int) -> tuple[int, list[tuple[int, float, int, int]]]:
+        """Returns the number of steps so far, and (step, *row) of those after step `since`.
 
-        Rows that were overwritten by later ones are left out, the oldest. Reads from the device.
+        Rows that were overwritten by later ones are left out, the oldest, and steps that were taken
+        elsewhere, of which only the number was restored. Reads from the device.
         """
         steps = int(ops.convert_to_numpy(self._steps))
-        table = ops.convert_to_numpy(self._recorded)
-        kept = range(max(since, steps - len(table)), steps)
-        return steps, table[[step % len(table) for step in kept]]
+        table = ops.convert_to_numpy(self._recorded).tolist()
+        numbers = range(max(since, steps - len(table)), steps)
+        rows = [(step + 1, *table[step % len(table)]) for step in numbers]
+        return steps, [(n, scale, int(kind), int(i)) for n, scale, kind, i in rows if kind >= 0]
+
+    def take_most_skips(self) -> int:
+        """Returns the longest run of skipped steps since the last call, and begins anew.
+
+        Reads from the device. Needs `max_consecutive_skips`.
+        """
+        assert self._most_skips is not None
+        most = int(ops.convert_to_numpy(self._most_skips))
+        if most:
+            self._most_skips.assign(ops.zeros((), self._most_skips.dtype))
+        return most
 
     def _note_outcome(self, outcome: Outcome, variables: Sequence[Any], before: Any) -> None:
-        finite = outcome.finite
-        for seen in self._observers:
-            seen.append(finite)
-        self._nonfinite_kind.assign(outcome.kind)
-        skipped = ops.cast(ops.logical_not(finite), self._skipped_steps.dtype)
-        self._skipped_steps.assign_add(skipped)
-        if self._consecutive_skips is not None:
-            run = self._native.read(self._consecutive_skips)
-            self._consecutive_skips.assign((run + 1) * skipped)
+        self.extra_state.forget_waiting()
+        read = self._native.read
+        # Operators and not keras.ops, which would copy their numbers to the device, and wait.
+        taken = isinstance(outcome.kind, int)  # torch knows it from its branch; then little changes
+        if taken:
+            kind = skipped = ops.zeros_like(read(self._nonfinite_kind))
+        else:
+            kind = outcome.kind
+            skipped = ops.cast(ops.logical_not(outcome.finite), self._skipped_steps.dtype)
+            self._skipped_steps.assign_add(skipped)
+        self._nonfinite_kind.assign(kind)
+        if self._consecutive_skips is not None and self._most_skips is not None:
+            run = (read(self._consecutive_skips) + 1) * skipped
+            self._consecutive_skips.assign(run)
+            self._most_skips.assign(ops.maximum(read(self._most_skips), run))
         if self._steps is not None:
-            self._steps.assign_add(1)
-        if self._settings.diagnose:
+            self._steps.assign(read(self._steps) + 1)
+        if self._settings.diagnose and not taken:
             self._note_variables(outcome, variables, before)
         if self._recorded is not None:
-            last = self._native.read(self._last_nonfinite) if self._settings.diagnose else -1
-            row = [before, outcome.kind, ops.where(finite, -1, last)]
-            table = self._native.read(self._recorded)
-            place = (self._native.read(self._steps) - 1) % table.shape[0]
-            row = ops.expand_dims(ops.stack([ops.cast(each, "float32") for each in row]), 0)
-            self._recorded.assign(ops.slice_update(table, (place, 0), row))
+            last = read(self._last_nonfinite) if self._settings.diagnose else -1
+            row = (before, kind, (last + 1) * skipped - 1)
+            row = ops.stack([ops.cast(each, "float32") for each in row])
+            # Not slice_update: on torch older Keras reads its place from the device.
+            place = ops.reshape((read(self._steps) - 1) % self.recorded_rows, (1, 1))
+            table = ops.scatter_update(read(self._recorded), place, ops.expand_dims(row, 0))
+            self._recorded.assign(table)
 
     def _note_variables(self, outcome: Outcome, variables: Sequence[Any], before: Any) -> None:
         bad = ops.logical_not(outcome.each)
@@ -233,8 +267,8 @@ class TellsOutcomes:
         counts, firsts = self._nonfinite_counts, self._nonfinite_first_steps
         firsts.assign(
             ops.where(
-                ops.logical_and(bad, ops.equal(firsts, 0)),
-                ops.cast(self._native.read(self._steps), firsts.dtype),
+                ops.logical_and(bad, self._native.read(firsts) == 0),
+                self._native.read(self._steps),
                 self._native.read(firsts),
             )
         )
@@ -259,31 +293,17 @@ class TellsOutcomes:
         """
         object.__setattr__(self, "_before_step", function)
 
-    @contextlib.contextmanager
-    def observed(self) -> Iterator[list[Any]]:
-        """Yields a list that gets, at each step taken in the scope, whether it was finite.
-
-        Each is a bool tensor of shape (): inside a traced function, one of that trace. Empty where
-        nothing is checked (`skip_nonfinite=False`).
-        """
-        seen: list[Any] = []
-        self._observers.append(seen)
-        try:
-            yield seen
-        finally:
-            self._observers.remove(seen)
-
     def last_nonfinite_variable(self) -> str | None:
         """Returns the variable that overflowed in the last step that was skipped.
 
-        The first in the order of backpropagation. Needs `diagnose=True`, reads from the device.
+        Chosen as in `FirstOverflow`. Needs `diagnose=True`, reads from the device.
         """
         self._check_diagnosed()
         return self.path_of(int(ops.convert_to_numpy(self._last_nonfinite)))
 
     def path_of(self, index: int) -> str | None:
         """Returns the path of a variable that the optimizer was built for; None for -1."""
-        return self._path(index) if index >= 0 else None
+        return self._path(index) if 0 <= index < len(self._trainable_variables) else None
 
     def _check_diagnosed(self) -> None:
         if not self._settings.diagnose:

@@ -23,6 +23,7 @@ class LastBatch:
 
     def follow(self, model: Any) -> None:
         """Begins; once the train function of `model` is made, before it is called."""
+        self.end()
         before = model.train_function
         match keras.backend.backend():
             case "jax":

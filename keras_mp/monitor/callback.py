@@ -2,6 +2,8 @@
 
 import datetime
 import logging
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from keras_mp.backends.batches import LastBatch
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.monitor import run_folder
 from keras_mp.monitor.trace import FILE, Trace, append_jsonl, open_jsonl
+
+_NO_CURE = "which no loss scale can cure"
 
 _logger = logging.getLogger("keras_mp")
 
@@ -48,6 +52,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
 
     Raises:
         TypeError: At the start of `fit`, if the model has another optimizer.
+        ValueError: There, if steps are to be traced, but none is checked (`skip_nonfinite=False`).
 
     Attributes:
         stopped: Why training was stopped, or None.
@@ -77,6 +82,8 @@ class LossScaleMonitor(keras.callbacks.Callback):
         self._batch = LastBatch()
         self._kept: list[tuple[int, int, float, int, str | None]] = []
         self._started = ""
+        self._has_begun = False
+        self._watched: Any = None
         self._epoch = self._skipped = self._steps = self._since_read = self._since_check = 0
 
     @property
@@ -103,19 +110,38 @@ class LossScaleMonitor(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         optimizer = self._optimizer
+        if self._is_traced and not optimizer.skip_nonfinite:
+            raise ValueError(
+                "LossScaleMonitor has nothing to trace: the optimizer was made with "
+                "skip_nonfinite=False, and checks no gradient."
+            )
         self.stopped = None
         self._started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        self._skipped = int(optimizer.skipped_steps)
-        self._since_read = self._since_check = 0
-        if self._is_traced:
-            self._steps, _ = optimizer.recorded(self._steps)
+        self._has_begun = False
         if optimizer.max_consecutive_skips is not None:
+            optimizer.take_most_skips()  # of a training before this one
             self._batch.follow(self.model)
         if self._folder is not None:
             self._write_run()  # so that an unwritable folder is no news of tomorrow
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if not self._has_begun:
+            self._begin()
         self._epoch = epoch
+
+    def _begin(self) -> None:
+        # Not at the beginning of training: callbacks after this one may restore a backup there.
+        self._has_begun = True
+        self._sync()
+        optimizer = self._optimizer
+        self._skipped = int(optimizer.skipped_steps)
+        self._since_read = self._since_check = 0
+        if self._is_traced:
+            steps, _ = optimizer.recorded(self._steps)
+            if optimizer is self._watched and steps >= self._steps:
+                self._read_rows()  # a training that was interrupted left some
+            self._steps = steps
+        self._watched = optimizer
 
     # The end of a batch would do as well, but Keras then waits for the logs of each batch.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -128,7 +154,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
         limit = self._optimizer.max_consecutive_skips
         if limit is not None and self._since_check > limit:
             self._sync()
-            self._check_skips(limit, logs)
+            self._check_skips(limit, self.model.get_metrics_result())
             self._since_check = self.model.steps_per_execution
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -137,7 +163,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
         skipped = int(optimizer.skipped_steps)
         if logs is not None:
             logs["loss_scale"] = float(optimizer.loss_scale)
-            logs["skipped_steps"] = skipped - self._skipped
+            logs["skipped_steps"] = max(0, skipped - self._skipped)  # a callback may restore state
         self._skipped = skipped
         self._since_read = self._since_check = 0
         if self._is_traced:
@@ -153,6 +179,8 @@ class LossScaleMonitor(keras.callbacks.Callback):
     # -- what was seen ---------------------------------------------------------------------------
 
     def __str__(self) -> str:
+        if self.model is None:
+            return "LossScaleMonitor, not used in fit yet"
         optimizer = self._optimizer
         lines = [f"loss scale {float(optimizer.loss_scale):g}"]
         lines.append(f"{int(optimizer.skipped_steps)} steps skipped")
@@ -188,19 +216,19 @@ class LossScaleMonitor(keras.callbacks.Callback):
 
     def _read_rows(self) -> None:
         optimizer = self._optimizer
-        steps, table = optimizer.recorded(self._steps)
-        lost = steps - self._steps - len(table)
-        if lost > 0:
+        steps, found = optimizer.recorded(self._steps)
+        if steps < self._steps:  # restored meanwhile; what was taken back is replaced in the trace
+            steps, found = optimizer.recorded(max(0, steps - self._since_read))
+        elif (lost := steps - self._steps - len(found)) > 0:
             _logger.warning(
                 "keras_mp: %d steps are missing in the trace: more than %d were taken between two "
                 "reads. LossScaleMonitor(rows=...) sets their number",
                 lost,
                 optimizer.recorded_rows,
             )
-        first = steps - len(table) + 1
         rows = [
-            (first + i, self._epoch, float(scale), int(kind), optimizer.path_of(int(index)))
-            for i, (scale, kind, index) in enumerate(table.tolist())
+            (step, self._epoch, scale, kind, optimizer.path_of(index))
+            for step, scale, kind, index in found
         ]
         self._steps = steps
         self._kept += rows
@@ -248,11 +276,11 @@ class LossScaleMonitor(keras.callbacks.Callback):
         run_folder.write_run(self._folder, run)
 
     def _check_skips(self, limit: int, logs: Any) -> None:
-        run = int(self._optimizer.consecutive_skips)
+        run = self._optimizer.take_most_skips()
         if run < limit or self.stopped is not None:
             return
         self.model.stop_training = True
-        self.stopped = self._reason(run)
+        self.stopped = f"{self._reason(run)} {self._cause(logs or {})}"
         _logger.error("keras_mp: training stops: %s", self.stopped)
 
     def _reason(self, run: int) -> str:
@@ -261,27 +289,36 @@ class LossScaleMonitor(keras.callbacks.Callback):
         reason = f"{run} steps in a row were skipped; the loss scale is {scale:g}"
         if optimizer.diagnose:
             last = optimizer.last_nonfinite_variable()
-            reason += f", and the gradient of {last} is the first that is not finite"
-        return f"{reason}. {self._cause()}"
+            reason += f", and the gradient of {last} is not finite"
+        return f"{reason}."
 
-    def _cause(self) -> str:
+    def _cause(self, logs: Mapping[str, Any]) -> str:
         batch = self._batch.get()
         if batch is None:
-            loss = float(self.model.get_metrics_result().get("loss", 0.0))
-            if loss == loss and abs(loss) != float("inf"):
-                return "The loss of this epoch is finite, so it is gradients that overflow."
-            return (
-                "The loss of this epoch is not finite, which no loss scale can cure: look at the "
-                "data, the learning rate, and keras_mp.find_overflow(model, x, y)."
-            )
+            return _by_logs(logs)
         from keras_mp.monitor.overflow import find_overflow
 
-        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
-        found = find_overflow(self.model, x, y, weight, loss_scale=1.0)
+        try:
+            x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+            found = find_overflow(self.model, x, y, weight, loss_scale=1.0)
+        except Exception as error:  # noqa: BLE001 - a train_step may take batches of any form
+            return f"{_by_logs(logs)} (The batch could not be run again: {error})"
         where = found.first or "everything in it is finite there"
-        if found.loss_finite_at_scale_1 is False:
-            return (
-                "The loss of the last batch is not finite at scale 1 either, which no loss scale "
-                f"can cure: {where}."
-            )
-        return f"The loss of the last batch is finite at scale 1: {where}."
+        match found.loss_finite_at_scale_1:
+            case False:
+                return f"The loss of the last batch is not finite at scale 1, {_NO_CURE}: {where}."
+            case True:
+                return f"The loss of the last batch is finite at scale 1: {where}."
+            case _:
+                return f"The model has no loss of its own to look at: {where}."
+
+
+def _by_logs(logs: Mapping[str, Any]) -> str:
+    if "loss" not in logs:
+        return "Whether the loss is finite is not in the logs."
+    if math.isfinite(float(logs["loss"])):
+        return "The loss of this epoch is finite, so it is gradients that overflow."
+    return (
+        f"The loss of this epoch is not finite, {_NO_CURE}: look at the data, the learning rate, "
+        "and keras_mp.find_overflow(model, x, y)."
+    )

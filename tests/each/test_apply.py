@@ -404,15 +404,6 @@ def test_float64_variables(backend):
     assert bool(opt.check_finite([ops.array([1e300], "float64"), ops.array([1.0])]))
 
 
-def test_observing_ends_with_its_scope():
-    opt, variable = LossScaleOptimizer(sgd()), keras.Variable([1.0])
-    with opt.observed() as seen:
-        step(opt, [ops.array([1.0])], [variable])
-        step(opt, [ops.array([NAN])], [variable])
-    step(opt, [ops.array([1.0])], [variable])
-    assert [bool(finite) for finite in seen] == [True, False]
-
-
 def test_aggregated_gradients_of_several_replicas_are_refused(monkeypatch):
     opt = LossScaleOptimizer(sgd())
     monkeypatch.setattr(opt._native, "replicas", lambda: 2)

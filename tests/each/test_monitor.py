@@ -137,6 +137,62 @@ def test_a_text(run):
     assert lines[2].endswith("(nan), scale 512 -> 256")
 
 
+@pytest.mark.parametrize("monitor_first", [True, False])
+def test_a_run_that_is_resumed_from_a_backup(run, tmp_path, monitor_first):
+    """In a new process, as it were: the trace goes on, whichever callback comes first."""
+
+    class Dies(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2 and not (tmp_path / "died").exists():
+                (tmp_path / "died").write_text("")
+                raise KeyboardInterrupt
+
+    def callbacks():
+        chosen = [
+            LossScaleMonitor(tmp_path / "run"),
+            keras.callbacks.BackupAndRestore(tmp_path / "backup"),
+        ]
+        return [*(chosen if monitor_first else chosen[::-1]), Dies()]
+
+    with pytest.raises(KeyboardInterrupt):
+        run(callbacks(), (3,), epochs=3)
+    model = run(callbacks(), (3,), epochs=3)
+    trace = Trace.read(tmp_path / "run")
+    expected, _ = by_hand(24, (3,))
+    assert trace.steps.tolist() == list(range(1, 25))
+    assert list(zip(trace.scales.tolist(), trace.kinds.tolist(), strict=True)) == expected
+    assert model.history.history["skipped_steps"] == [1]
+
+
+def test_an_interrupted_epoch(run, fit, data):
+    """What was recorded until then is read when training goes on."""
+
+    class Dies(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 3:
+                raise KeyboardInterrupt
+
+    monitor, optimizer = LossScaleMonitor(trace=True), lso(max_consecutive_skips=9)
+    with pytest.raises(KeyboardInterrupt):
+        run([monitor, Dies()], optimizer=optimizer)
+    model = monitor.model
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+    for _ in range(2):
+        model.fit(*data, batch_size=8, shuffle=False, verbose=0, callbacks=[monitor])
+    assert monitor.trace.steps.tolist() == list(range(1, 20))
+
+
+def test_nothing_to_trace(fit, data):
+    fixed = LossScaleOptimizer(keras.optimizers.SGD(0.01), False, 8.0, skip_nonfinite=False)
+    with pytest.raises(ValueError, match="nothing to trace"):
+        fit(fixed, *data, callbacks=[LossScaleMonitor(trace=True)])
+
+
+def test_before_any_training():
+    assert str(LossScaleMonitor()) == "LossScaleMonitor, not used in fit yet"
+
+
 def test_a_plot(run, tmp_path):
     monitor = LossScaleMonitor(trace=True)
     run(monitor)
@@ -206,6 +262,36 @@ def test_gradients_that_a_smaller_scale_might_cure(fit, data):
     fit(optimizer, data[0] * 1e3, data[1], callbacks=[monitor], epochs=5)
     assert "which no loss scale can cure" not in monitor.stopped
     assert "finite" in monitor.stopped
+
+
+def test_a_run_of_skips_that_has_ended_by_the_time_it_is_looked_at(run):
+    monitor = LossScaleMonitor()
+    run(monitor, (1, 2, 3, 4), optimizer=lso(max_consecutive_skips=4))
+    assert monitor.stopped.startswith("4 steps in a row were skipped")
+
+
+def test_the_loss_of_training_counts_not_that_of_validation(run, data):
+    monitor = LossScaleMonitor()
+    optimizer = lso(max_consecutive_skips=8)
+    x, y = data
+    model = run(monitor, range(8), optimizer=optimizer, epochs=1)
+    monitor = LossScaleMonitor()
+    model.fit(x, y * np.inf, validation_data=(x, y), batch_size=8, verbose=0, callbacks=[monitor])
+    assert "which no loss scale can cure" in monitor.stopped
+
+
+def test_a_batch_that_cannot_be_run_again(run, monkeypatch):
+    """As of a train_step of its own that takes batches of another form: it is told all the same."""
+
+    def refuse(*arguments, **options):
+        raise ValueError("expects 1 input")
+
+    monkeypatch.setattr("keras_mp.monitor.overflow.find_overflow", refuse)
+    monitor = LossScaleMonitor()
+    run(monitor, range(8), optimizer=lso(max_consecutive_skips=2))
+    assert "steps in a row were skipped" in monitor.stopped
+    assert "which no loss scale can cure" in monitor.stopped
+    assert ("expects 1 input" in monitor.stopped) == (BACKEND != "tensorflow")
 
 
 def test_fewer_skips_do_not(run):

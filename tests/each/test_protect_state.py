@@ -226,6 +226,84 @@ def test_a_loop_of_ones_own(data, backend):
     assert norm.moving_mean.numpy().tolist() != first
 
 
+def test_a_step_inside_another_function(data, backend):
+    """The optimizer steps in a function that the train step calls, and that is traced already."""
+    if backend == "torch":
+        pytest.skip("about tf.function and jax.jit")
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.dense = keras.layers.BatchNormalization(), keras.layers.Dense(1)
+
+        def call(self, x, training=False):
+            return self.dense(self.norm(x, training=training))
+
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        class Model(Model):
+            @tf.function
+            def inner(self, gradients):
+                self.optimizer.apply(gradients, self.dense.trainable_variables)
+
+            def train_step(self, batch):
+                x, y = batch[:2]
+                self(x, training=True)
+                factor = tf.reduce_sum(y)
+                self.inner([factor * tf.ones_like(v) for v in self.dense.trainable_variables])
+                return {}
+
+    else:
+        import jax
+
+        class Model(Model):
+            def train_step(self, state, batch):
+                trainable, other, optimizer, metrics = state
+                x, y = batch[:2]
+                _, other = self.stateless_call(trainable, other, x, training=True)
+                gradients = [y.sum() * jax.numpy.ones_like(v) for v in trainable]
+                inner = jax.jit(self.optimizer.stateless_apply)
+                trainable, optimizer = inner(optimizer, gradients, trainable)
+                return {}, (trainable, other, optimizer, metrics)
+
+    model = Model()
+    x, y = data[0][:8], data[1][:8]
+    model(x)
+    optimizer = LossScaleOptimizer(keras.optimizers.SGD(0.01))
+    optimizer.scale_loss(1.0)
+    model.compile(optimizer)
+    variables = model.dense if backend == "tensorflow" else model
+    optimizer.build(variables.trainable_variables)
+    model.train_on_batch(x, y)
+    keras_mp.protect_state(model)
+    first = model.norm.moving_mean.numpy().tolist()
+    model.train_on_batch(x, y * np.nan)
+    assert model.norm.moving_mean.numpy().tolist() == first
+    model.train_on_batch(x, y)
+    assert model.norm.moving_mean.numpy().tolist() != first
+
+
+def test_scopes_in_scopes():
+    """Each is of its own optimizer."""
+    norm = keras.layers.BatchNormalization()
+    norm.build((None, 4))
+    opts = [LossScaleOptimizer(keras.optimizers.SGD()) for _ in range(2)]
+    with keras_mp.protection_scope(norm, opts[0]), keras_mp.protection_scope(norm, opts[1]):
+        norm.moving_mean.assign([1.0] * 4)
+        pairs = [(ops.full((4,), np.nan), v) for v in norm.trainable_variables]
+        opts[0].apply_gradients(pairs, gradients_scaled=True)
+    assert norm.moving_mean.numpy().tolist() == [0.0] * 4
+
+
+def test_nothing_to_go_by_is_refused(make_model, data):
+    model = keras_mp.protect_state(make_model())
+    fixed = LossScaleOptimizer(keras.optimizers.SGD(), False, 8.0, skip_nonfinite=False)
+    model.compile(fixed, "mse", run_eagerly=True)
+    with pytest.raises(ValueError, match="skip_nonfinite=False"):
+        model.train_on_batch(*data)
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself
 def test_torch_compile(make_model, data, backend, quick_compile):
     """The layer's own assignments break the graph on Keras; this breaks it nowhere else."""

@@ -100,10 +100,15 @@ def test_several_steps_of_one_in_a_round():
     assert pair.counters() == [1, 1]  # the round before is forgotten
 
 
-def test_one_loss_for_all():
+@pytest.mark.parametrize("stateless", [False, True])
+def test_one_loss_for_all(stateless):
     pair = Pair()
     shared = SharedLossScale(*pair.optimizers)
-    factor = float(shared.scale_loss(ops.array(1.0)))
+    if stateless:
+        state = [v.value for v in pair.optimizers[0].variables]
+        factor = float(shared.stateless_scale_loss(state, ops.array(1.0)))
+    else:
+        factor = float(shared.scale_loss(ops.array(1.0)))
     for i in range(2):
         gradient = ops.array([factor])
         pair.optimizers[i].apply([gradient], [pair.variables[i]])  # warns, unless it was told
@@ -126,6 +131,17 @@ def test_what_is_restored_into_one_goes_to_all():
     pair.optimizers[1].set_weights(other.optimizers[1].get_weights())
     assert pair.scales() == [16.0, 16.0]
     assert pair.counters() == [1, 1]
+
+
+def test_hysteresis_that_is_restored_into_one_goes_to_all():
+    pair = Pair(hysteresis=3)
+    SharedLossScale(*pair.optimizers)
+    pair.optimizers[1].extra_state.load_own_variables({"hysteresis_left": np.int32(2)})
+    assert [int(o.hysteresis_left) for o in pair.optimizers] == [2, 2]
+
+
+def test_they_may_be_watched_differently():
+    SharedLossScale(lso(diagnose=True), lso(max_consecutive_skips=3))
 
 
 def test_saved_in_the_middle_of_a_round(make_model, data, tmp_path):

@@ -112,8 +112,8 @@ def test_recorded_steps():
         step(opt, variables, 1.0, g, 1.0)
     steps, rows = opt.recorded(0)
     assert steps == 4
-    assert rows.tolist() == [[64.0, 1.0, 1.0], [32.0, 2.0, 1.0], [16.0, 0.0, -1.0]]
-    assert opt.recorded(3)[1].tolist() == [[16.0, 0.0, -1.0]]
+    assert rows == [(2, 64.0, 1, 1), (3, 32.0, 2, 1), (4, 16.0, 0, -1)]
+    assert opt.recorded(3)[1] == [(4, 16.0, 0, -1)]
 
 
 def test_in_files(make_model, data, tmp_path):
@@ -137,6 +137,62 @@ def test_in_files(make_model, data, tmp_path):
         assert int(opt.consecutive_skips) == 2
         assert opt.first_overflow() == model.optimizer.first_overflow()
         assert opt.nonfinite_variables() == model.optimizer.nonfinite_variables()
+
+
+def test_the_longest_run_of_skips():
+    opt, variables = three(max_consecutive_skips=5)
+    for g in (INF, INF, 1.0, INF):
+        step(opt, variables, 1.0, g, 1.0)
+    assert opt.take_most_skips() == 2
+    assert opt.take_most_skips() == 0
+    step(opt, variables, 1.0, INF, 1.0)
+    assert opt.take_most_skips() == 2  # with the one before
+
+
+def test_rows_of_steps_taken_elsewhere_are_not_made_up():
+    opt, variables = three()
+    opt.record_steps(4)
+    opt.extra_state.load_own_variables({"steps": np.int32(12)})
+    step(opt, variables, 1.0, 1.0, 1.0)
+    assert opt.recorded(0) == (13, [(13, 64.0, 0, -1)])
+
+
+def test_another_number_of_variables(make_model, data, tmp_path):
+    """Frozen layers: the scale comes, the counts cannot."""
+
+    def made(freeze):
+        model = make_model()
+        model.layers[1].trainable = not freeze
+        model.compile(lso(diagnose=True), "mse")
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    model = made(False)
+    model.train_on_batch(data[0][:8], data[1][:8] * np.inf)
+    model.save_weights(tmp_path / "model.weights.h5")
+    frozen = made(True)
+    with pytest.warns(UserWarning, match=r"does not fit.*nonfinite_counts \(int.. of shape \(4,\)"):
+        frozen.load_weights(tmp_path / "model.weights.h5")
+    assert float(frozen.optimizer.loss_scale) == 32.0
+    assert frozen.optimizer.nonfinite_variables() == []
+
+
+def test_state_that_waits_for_build():
+    """It can be asked for, and saved, before."""
+    opt, variables = three(diagnose=True)
+    step(opt, variables, 1.0, INF, 1.0)
+    saved, own, again = {}, {}, {}
+    opt.extra_state.save_own_variables(saved)
+    opt.save_own_variables(own)
+    waiting = lso(diagnose=True)
+    waiting.extra_state.load_own_variables(saved)
+    waiting.load_own_variables(own)
+    assert waiting.first_overflow() is None
+    assert waiting.last_nonfinite_variable() is None
+    waiting.extra_state.save_own_variables(again)
+    assert {k: v.tolist() for k, v in again.items()} == {k: v.tolist() for k, v in saved.items()}
+    waiting.build(variables)
+    assert waiting.first_overflow() == opt.first_overflow()
 
 
 def test_compiled():
@@ -172,7 +228,7 @@ def test_compiled():
         seen.append((*told(opt), int(opt.consecutive_skips)))
     assert seen == [(True, 0, 0, 0), (False, 1, 1, 1), (False, 2, 2, 2)]
     assert str(opt.first_overflow()) == "first overflow: step 2, b (inf), scale 64 -> 32"
-    assert opt.recorded(0)[1].tolist() == [[64, 0, -1], [64, 1, 1], [32, 2, 0]]
+    assert opt.recorded(0)[1] == [(1, 64, 0, -1), (2, 64, 1, 1), (3, 32, 2, 0)]
 
 
 def test_a_schedule_that_waits(backend):
