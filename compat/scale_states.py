@@ -111,7 +111,7 @@ class ScaleState:
                 )
         if settings.hysteresis > 1:
             warnings.warn(
-                f"hysteresis={settings.hysteresis} is lost: the scale of a torch GradScaler shrinks "
+                f"hysteresis={settings.hysteresis} is lost: a torch GradScaler shrinks its scale "
                 "at every overflow.",
                 stacklevel=2,
             )
