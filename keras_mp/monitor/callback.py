@@ -84,6 +84,8 @@ class LossScaleMonitor(keras.callbacks.Callback):
         self._started = ""
         self._has_begun = False
         self._watched: Any = None
+        self._limit: int | None = None
+        self._steps_a_call = self._table_rows = 0
         self._epoch = self._skipped = self._steps = self._since_read = self._since_check = 0
 
     @property
@@ -136,6 +138,9 @@ class LossScaleMonitor(keras.callbacks.Callback):
         optimizer = self._optimizer
         self._skipped = int(optimizer.skipped_steps)
         self._since_read = self._since_check = 0
+        self._steps_a_call = self.model.steps_per_execution
+        self._limit = optimizer.max_consecutive_skips
+        self._table_rows = optimizer.recorded_rows
         if self._is_traced:
             steps, _ = optimizer.recorded(self._steps)
             if optimizer is self._watched and steps >= self._steps:
@@ -143,19 +148,19 @@ class LossScaleMonitor(keras.callbacks.Callback):
             self._steps = steps
         self._watched = optimizer
 
-    # The end of a batch would do as well, but Keras then waits for the logs of each batch.
+    # The end of a batch would do as well, but Keras then waits for the logs of each batch. And no
+    # self.model at each batch: on JAX, Keras assigns the state to all variables when it is read.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._since_read += self.model.steps_per_execution
-        self._since_check += self.model.steps_per_execution
-        if self._is_traced and self._since_read > self._optimizer.recorded_rows:
+        self._since_read += self._steps_a_call
+        self._since_check += self._steps_a_call
+        if self._is_traced and self._since_read > self._table_rows:
             self._sync()
             self._read_rows()
-            self._since_read = self.model.steps_per_execution
-        limit = self._optimizer.max_consecutive_skips
-        if limit is not None and self._since_check > limit:
+            self._since_read = self._steps_a_call
+        if self._limit is not None and self._since_check > self._limit:
             self._sync()
-            self._check_skips(limit, self.model.get_metrics_result())
-            self._since_check = self.model.steps_per_execution
+            self._check_skips(self._limit, self.model.get_metrics_result())
+            self._since_check = self._steps_a_call
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._sync()

@@ -107,6 +107,8 @@ DEFAULTS: Json = {
     "hysteresis": 1,
     "count_skipped_steps": True,
     "skip_nonfinite": True,
+    "diagnose": False,
+    "max_consecutive_skips": None,
 }
 
 
