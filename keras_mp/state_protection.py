@@ -92,7 +92,8 @@ def protection_scope(model: Any, *optimizers: Any) -> Iterator[None]:
     >>> float(norm.moving_mean.numpy()[0])
     0.0
     """
-    variables = [v for v in model.non_trainable_variables if id(v) in _written(model)]
+    written = _written(model)
+    variables = [v for v in model.non_trainable_variables if id(v) in written]
     before = [ops.copy(v.value) for v in variables]
     # Counted, not observed: the step may be in a function that was traced long ago. A model that
     # is built in here may get its optimizer wrapped meanwhile; a new one has skipped nothing.

@@ -3,6 +3,8 @@
 import csv
 import json
 import logging
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -304,3 +306,53 @@ def test_the_model_is_left_as_it_was_found(run):
     model = run(LossScaleMonitor(), optimizer=lso(max_consecutive_skips=3))
     model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
     assert "follow" not in getattr(model.train_function, "__qualname__", "")
+
+
+DEVICES = {
+    "tensorflow": """
+import keras, tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+scope = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope
+""",
+    "jax": """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+import contextlib, keras
+keras.distribution.set_distribution(keras.distribution.DataParallel())
+scope = contextlib.nullcontext
+""",
+}
+MONITORED = """
+import numpy as np
+import keras_mp
+x = np.ones((64, 4), "float32")
+y = x[:, :1].copy()
+y[20] = np.inf  # in the second of four steps
+with scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    optimizer = keras_mp.LossScaleOptimizer(
+        keras.optimizers.SGD(0.01), initial_scale=64, diagnose=True, max_consecutive_skips=9
+    )
+    model.compile(optimizer, "mse")
+monitor = keras_mp.LossScaleMonitor(trace=True)
+history = model.fit(x, y, batch_size=16, shuffle=False, verbose=0, epochs=2, callbacks=[monitor])
+assert history.history["skipped_steps"] == [1, 1], history.history
+assert history.history["loss_scale"] == [32.0, 16.0], history.history
+assert monitor.trace.scales.tolist() == [64, 64, 32, 32, 32, 32, 16, 16], monitor.trace
+assert monitor.trace.is_skipped.tolist() == [False, True, False, False] * 2
+assert optimizer.first_overflow().step == 2
+"""
+
+
+@pytest.mark.processes
+def test_several_devices():
+    if BACKEND == "torch":
+        pytest.skip("each process has a monitor of its own")
+    done = subprocess.run(
+        [sys.executable, "-c", DEVICES[BACKEND] + MONITORED],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
