@@ -97,8 +97,9 @@ def sums_of(tensors: Sequence[Any], absolute: bool = False) -> Any:
     Returns:
         float32 (float64 if one of them is), shape (number of tensors,).
 
-    >>> sums_of([ops.array([1.0, 2.0]), None, ops.array([np.inf, -np.inf])], True).shape
-    (3,)
+    >>> sums = sums_of([ops.array([1.0, 2.0]), None, ops.array([np.inf, -np.inf])], True)
+    >>> [float(each) for each in sums]
+    [3.0, 0.0, inf]
     """
     present = [t for t in tensors if t is not None]
     doubles = any(standardize_dtype(t.dtype) in ("float64", "complex128") for t in present)
