@@ -166,6 +166,8 @@ def test_a_run_that_is_resumed_from_a_backup(run, tmp_path, monitor_first):
     assert model.history.history["skipped_steps"] == [1]
 
 
+# Keras 3.10 ends its threads in __del__, and complains of itself there.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupted_epoch(run, fit, data):
     """What was recorded until then is read when training goes on."""
 
