@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from keras_mp.atomic_writing import write_atomically
 from keras_mp.compat import checks, configs
 from keras_mp.compat.configs import Change, Converted
 from keras_mp.compat.errors import LegacyError
 from keras_mp.migration.console import dumped, put, say
 from keras_mp.migration.reading import Unreadable, read_json
-from keras_mp.migration.writing import write_atomically
 
 CONVERT: dict[str, Callable[..., Converted]] = {
     "layer": configs.convert_layer,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from keras_mp.migration.writing import sync_folder
+from keras_mp.atomic_writing import sync_file, sync_folder
 
 _START, _END, _LOCK = ".keras-mp-", ".tmp", "lock"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
@@ -67,8 +67,7 @@ def remove_stale(folder: Path) -> None:
 
 
 def _publish(beside: Path, out: Path) -> None:
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
+    sync_file(beside)
     try:
         os.link(beside, out)  # unlike a rename, it fails where something came in between
     except FileExistsError:

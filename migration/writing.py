@@ -1,32 +1,13 @@
-"""The functions that write a file: readers see the old bytes or the new, never a part."""
+"""The function that writes a file where there is none."""
 
-import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
+from keras_mp.atomic_writing import beside, sync_file, sync_folder
+
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
-
-
-def write_atomically(path: Path, data: str | bytes) -> None:
-    """Writes beside `path`, syncs, then renames; what a symbolic link points to is replaced.
-
-    The mode of a file that is there is kept. A text is written in UTF-8.
-
-    Raises:
-        OSError: Nothing was written, and `path` is as it was.
-    """
-    target = path.resolve()
-    if target.exists() and not target.is_file():
-        # A rename would replace a device or a pipe by a file.
-        raise OSError(f"{path} is not a regular file")
-    with _beside(target, data, sync=True) as beside:
-        if target.exists():
-            shutil.copymode(target, beside)
-        beside.replace(target)
-    sync_folder(target.parent)
 
 
 def write_new(path: Path, data: str | bytes, *, like: Path | None = None, sync: bool) -> None:
@@ -43,11 +24,14 @@ def write_new(path: Path, data: str | bytes, *, like: Path | None = None, sync: 
         FileExistsError: There is something by that name.
         OSError: Nothing was written.
     """
-    with _beside(path, data, sync=sync) as beside:
+    with beside(path) as new:
+        new.write_bytes(data.encode() if isinstance(data, str) else data)
+        if sync:
+            sync_file(new)
         if like is not None:
-            shutil.copymode(like, beside)
+            shutil.copymode(like, new)
         try:
-            os.link(beside, path)  # unlike a rename, it fails where something came in between
+            os.link(new, path)  # unlike a rename, it fails where something came in between
         except FileExistsError:
             raise
         except OSError as error:
@@ -55,32 +39,6 @@ def write_new(path: Path, data: str | bytes, *, like: Path | None = None, sync: 
                 raise
             if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, "File exists", str(path)) from None
-            beside.rename(path)
+            new.rename(path)
     if sync:
         sync_folder(path.parent)
-
-
-@contextlib.contextmanager
-def _beside(target: Path, data: str | bytes, *, sync: bool) -> Iterator[Path]:
-    """Yields a file with the data in the folder of `target`; it is gone at the end."""
-    beside = target.with_name(f".keras-mp-{os.urandom(6).hex()}.tmp")
-    try:
-        with beside.open("xb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
-        yield beside
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder reach the disk."""
-    # Windows cannot open a folder, and needs no such step.
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.monitor import drawing, svg, writing
+from keras_mp.atomic_writing import write_atomically
+from keras_mp.monitor import drawing, svg
 from keras_mp.monitor.page_style import CSS
 from keras_mp.monitor.run_folder import RunFolder, as_json
 from keras_mp.monitor.svg import escaped
@@ -93,7 +94,7 @@ def html_report(run: RunFolder) -> str:
 
 def write_html_report(run: RunFolder, path: str | Path) -> None:
     """Writes the page, whole or, on an OSError, not at all."""
-    writing.write_text(path, html_report(run))
+    write_atomically(path, html_report(run))
 
 
 def _when(run: Mapping[str, Any]) -> str:

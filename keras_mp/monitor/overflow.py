@@ -23,7 +23,7 @@ from keras_mp.monitor.overflow_record import (
     kind_of,
 )
 from keras_mp.monitor.overflow_report import LIMITS, OverflowReport, Place
-from keras_mp.monitor.trial import Outcome, Trial
+from keras_mp.monitor.trial import ForwardPass, Trial
 
 _SCALING = "loss scale"
 
@@ -120,7 +120,9 @@ def _causes(recorder: Recorder, x: Any) -> frozenset[int]:
     return frozenset().union(*(value.causes for value in recorder.values()))
 
 
-def _forward(recorder: Recorder, harmful: set[int], scale: float, out: Outcome) -> Iterator[Place]:
+def _forward(
+    recorder: Recorder, harmful: set[int], scale: float, out: ForwardPass
+) -> Iterator[Place]:
     """Yields causes where they are, and after each layer that it returned a bad value."""
     affected: dict[int, list[tuple[taps.Place, Value]]] = {}
     for until, place, value in recorder.affected:
@@ -148,7 +150,7 @@ def _forward(recorder: Recorder, harmful: set[int], scale: float, out: Outcome) 
             yield _as_place(recorder.records[index], index not in harmful, scale, out)
 
 
-def _as_place(record: Record, harmless: bool, scale: float, out: Outcome) -> Place:
+def _as_place(record: Record, harmless: bool, scale: float, out: ForwardPass) -> Place:
     value = record.bad[0]
     dtype = dtype_of(value.tensor)
     note = ""

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.monitor import drawing, writing
+from keras_mp.atomic_writing import replacing
+from keras_mp.monitor import drawing
 from keras_mp.monitor.drawing import Colours
 from keras_mp.monitor.run_folder import check_ranges
 from keras_mp.monitor.trace import INF, NAN, Trace
@@ -412,7 +413,7 @@ def _save(figure: Any, path: str | Path | None) -> None:
         return
     kind = Path(path).suffix.removeprefix(".").lower() or "png"
     metadata = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else {}
-    with writing.replacing(path) as beside:
+    with replacing(path) as beside:
         figure.savefig(
             beside, format=kind, dpi=figure.dpi, metadata=metadata, facecolor=figure.get_facecolor()
         )

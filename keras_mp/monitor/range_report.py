@@ -12,7 +12,8 @@ from typing import Any
 
 import keras
 
-from keras_mp.monitor import run_folder, writing
+from keras_mp.atomic_writing import write_atomically
+from keras_mp.monitor import run_folder
 from keras_mp.monitor.batches import for_each
 from keras_mp.monitor.measuring import EXPONENTS, Measurement
 from keras_mp.monitor.range_advice import advise
@@ -100,7 +101,7 @@ class RangeReport:
         """
         target = Path(path)
         target = target / run_folder.RANGES if target.is_dir() else target
-        writing.write_text(target, json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
+        write_atomically(target, json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "RangeReport":
@@ -112,18 +113,19 @@ class RangeReport:
         """
         return cls(run_folder.read_ranges(path))
 
-    def plot(self, path: str | Path | None = None) -> Any:
-        """Draws the histograms as a heat map; needs matplotlib.
+    def plot(self, path: str | Path | None = None, *, dark: bool = False) -> Any:
+        """Returns a `matplotlib.figure.Figure` of the histograms, a heat map.
 
         Args:
-            path: Where to write it: PNG, SVG or PDF by its suffix.
+            path: A .png, .svg or .pdf to write, too.
+            dark: For a dark page.
 
-        Returns:
-            A `matplotlib.figure.Figure`.
+        Raises:
+            ImportError: matplotlib is not there: pip install 'keras-mp[plot]'.
         """
         from keras_mp.monitor import plotting  # late: most need no picture
 
-        return plotting.plot_ranges(self.as_json(), path)
+        return plotting.plot_ranges(self.as_json(), path, dark=dark)
 
     def __repr__(self) -> str:
         return (

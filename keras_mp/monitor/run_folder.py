@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_mp.monitor import writing
+from keras_mp.atomic_writing import write_atomically
 from keras_mp.monitor.trace import FILE as TRACE, Trace
 
 RUN, RANGES = "run.json", "ranges.json"
@@ -134,7 +134,7 @@ def _inside(path: str | Path, name: str) -> Path:
 def _write(path: Path, form: str, value: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     whole = as_json({"format": form, "version": VERSION, **value})
-    writing.write_text(path, json.dumps(whole, indent=1, allow_nan=False, default=_plain) + "\n")
+    write_atomically(path, json.dumps(whole, indent=1, allow_nan=False, default=_plain) + "\n")
 
 
 def _plain(value: Any) -> object:

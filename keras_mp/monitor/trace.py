@@ -24,7 +24,7 @@ from typing import Any, Literal, TextIO
 
 import numpy as np
 
-from keras_mp.monitor import writing
+from keras_mp.atomic_writing import replacing
 
 COLUMNS = ("step", "epoch", "loss_scale", "kind", "variable")
 KINDS = ("finite", "inf", "nan")
@@ -130,7 +130,7 @@ class Trace:
     def write_csv(self, path: str | Path) -> None:
         """Writes all of it, or, on an OSError, nothing."""
         with (
-            writing.replacing(path) as beside,
+            replacing(path) as beside,
             beside.open("w", encoding="utf-8", newline="") as file,
         ):
             # Left to itself, csv does not quote a carriage return.
@@ -143,7 +143,7 @@ class Trace:
     def write_jsonl(self, path: str | Path) -> None:
         """Writes all of it, or, on an OSError, nothing."""
         with (
-            writing.replacing(path) as beside,
+            replacing(path) as beside,
             beside.open("w", encoding="utf-8", newline="") as file,
         ):
             append_jsonl(file, self.rows())

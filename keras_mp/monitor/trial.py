@@ -19,8 +19,8 @@ from keras_mp.monitor import taps
 
 
 @dataclass(eq=False)
-class Outcome:
-    """What a trial ended with; None for what was not run.
+class ForwardPass:
+    """What a trial computed before any gradient; None for what was not run.
 
     Attributes:
         outputs: What the model returned.
@@ -69,7 +69,7 @@ class Trial:
         self.training = training
         self.loss_scale = checked_scale(model, loss_scale)
 
-    def run(self, metrics: bool = False) -> Outcome:
+    def run(self, metrics: bool = False) -> ForwardPass:
         """Computes everything but gradients."""
         with isolated(self.model):
             return self._run(metrics)
@@ -81,12 +81,12 @@ class Trial:
             variables: Of the model, and `extra`.
             extra: Variables that are not the model's, and that a watcher reads.
         """
-        outcomes: list[Outcome] = []
+        passes: list[ForwardPass] = []
 
         def loss() -> Any:
             with isolated(self.model, extra):
-                outcomes[:] = [self._run(False)]
-            return outcomes[0].scaled
+                passes[:] = [self._run(False)]
+            return passes[0].scaled
 
         native = backends.current()
         found = native.gradients(loss, list(variables))
@@ -95,10 +95,10 @@ class Trial:
             for gradient, variable in zip(found, variables, strict=True)
         ]
 
-    def _run(self, metrics: bool) -> Outcome:
+    def _run(self, metrics: bool) -> ForwardPass:
         model, y, weight = self.model, self.y, self.sample_weight
         kwargs = {"training": self.training} if getattr(model, "_call_has_training_arg", 1) else {}
-        out = Outcome(model(self.x, **kwargs))
+        out = ForwardPass(model(self.x, **kwargs))
         if y is None and not (model.compiled and model.loss is None and model.losses):
             return out
         with (

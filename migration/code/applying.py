@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from keras_mp.atomic_writing import write_atomically
 from keras_mp.migration.code.findings import Failure, Plan
 from keras_mp.migration.publishing import Refused
-from keras_mp.migration.writing import write_atomically, write_new
+from keras_mp.migration.writing import write_new
 
 
 def write(plan: Plan) -> Failure | None:

@@ -7,15 +7,14 @@ SAVE_FREQ.
 import json
 import os
 import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
 import keras_mp
+from tests import programs
 
 BATCH, BATCHES, EPOCHS = 8, 8, 4
 BAD = 3  # the batch with a nan: a step is skipped in each epoch, so before and after the break
@@ -74,15 +73,9 @@ def backup(folder, save_freq):
 def test_killed_and_continued_is_as_never_killed(save_freq, state, tmp_path):
     """Bit for bit: weights, slots, iterations, scale, counter."""
     folder = tmp_path / "backup"
-    found = subprocess.run(
-        [sys.executable, "-m", "tests.each.test_backup_and_restore", str(folder), str(save_freq)],
-        cwd=Path(__file__).resolve().parents[2],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert found.returncode == -signal.SIGKILL, found.stderr[-3000:]
+    module = "tests.each.test_backup_and_restore"
+    done = programs.completed("-m", module, folder, save_freq, timeout=100)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
 
     resumed = compiled()
     saved = json.loads((folder / "training_metadata.json").read_text())

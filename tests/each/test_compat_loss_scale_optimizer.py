@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-import subprocess
-import sys
 import zipfile
 
 import h5py
@@ -18,6 +16,7 @@ from keras_mp.compat.loss_scale_optimizers import (
     ExperimentalLossScaleOptimizer,
     LossScaleOptimizer,
 )
+from tests import programs
 
 
 def numbers(variable):
@@ -219,8 +218,7 @@ def test_files_open_as_what_they_were(cls, arguments, data, make_model, tmp_path
         "assert type(opt).__module__.startswith('keras_mp.compat'), type(opt);"
         "assert (float(opt.loss_scale), int(opt.iterations)) == (1024.0, 8)"
     )
-    program = [sys.executable, "-W", "error", "-c", source.format(str(path))]
-    subprocess.run(program, check=True, timeout=120)
+    programs.run("-W", "error", "-c", source.format(str(path)), timeout=120)
 
 
 @pytest.mark.parametrize(("cls", "arguments"), CLASSES.values(), ids=CLASSES)

@@ -2,14 +2,13 @@
 
 import importlib
 import operator
-import subprocess
-import sys
 import warnings
 
 import pytest
 
 import keras_mp
 from keras_mp.compat import names
+from tests import programs
 
 # As people imported them, with `tf` or `tensorflow` replaced by `keras_mp.compat`.
 MODULES = {
@@ -60,7 +59,7 @@ def test_from_imports_work_as_they_were_written():
         "assert mixed_precision.experimental is mp is again\n"
         "assert issubclass(L, LossScaleOptimizer) and mp.DynamicLossScale is DynamicLossScale\n"
     )
-    subprocess.run([sys.executable, "-c", source], check=True, timeout=120)
+    programs.run("-c", source, timeout=120)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_from_imports_work_as_they_were_written():
     ],
 )
 def test_attributes_lead_there(source):
-    subprocess.run([sys.executable, "-c", source], check=True, timeout=120)
+    programs.run("-c", source, timeout=120)
 
 
 def test_a_name_that_never_was():

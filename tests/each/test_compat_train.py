@@ -6,8 +6,6 @@ and python/keras/mixed_precision/experimental/policy.py.
 
 import importlib
 import logging
-import subprocess
-import sys
 import threading
 import warnings
 
@@ -27,6 +25,7 @@ from keras_mp.compat.train.wrappers import (
     register_loss_scale_wrapper as register,
     unregister_loss_scale_wrapper as unregister,
 )
+from tests import programs
 
 TF_WRAPPED = '"opt" must not already be an instance of a LossScaleOptimizer. '
 TF_WRAPPED += "`enable_mixed_precision_graph_rewrite` will automatically wrap the optimizer with a "
@@ -370,9 +369,7 @@ def test_a_fresh_process():
         "    keras.optimizers.SGD())\n"
         "print(isinstance(opt, keras.optimizers.LossScaleOptimizer), opt.dynamic)\n"
     )
-    found = subprocess.run(
-        [sys.executable, "-W", "always", "-c", program], capture_output=True, text=True
-    )
+    found = programs.completed("-W", "always", "-c", program)
     assert (found.returncode, found.stdout.strip()) == (0, "True True"), found.stderr
     assert found.stderr.count("DeprecationWarning: keras_mp.compat.train.experimental.enable") == 1
     assert "UserWarning" not in found.stderr

@@ -2,7 +2,6 @@
 
 import importlib
 import logging
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ import keras_mp
 from keras_mp import policy
 from keras_mp.backends import devices
 from keras_mp.policy import policy_scope, set_global_policy
+from tests import programs
 
 BACKEND = keras.backend.backend()
 SLOW = "GeForce GTX 1080 has compute capability 6.1, float16 needs 7.0"
@@ -168,7 +168,7 @@ def test_setting_a_policy_initialises_no_device(first, fails):
     if first == "policy":
         first = "keras_mp.policy.set_global_policy('mixed_float16')"
     code = f"import keras, keras_mp.policy\n{first}\n{STAYS_UNINITIALISED[BACKEND]}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = programs.completed("-c", code, timeout=120)
     assert bool(done.returncode) == fails, done.stderr
 
 

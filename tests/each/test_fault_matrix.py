@@ -5,18 +5,15 @@ must exist before the framework starts.
 """
 
 import importlib
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
+from tests import programs
 from tests.faults import CASES, GROWTH, STEPS
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
-ROOT = Path(__file__).resolve().parents[2]
 OF_BACKEND = importlib.import_module(f"tests.engines.{keras.backend.backend()}")
 
 
@@ -28,15 +25,7 @@ def train(tmp_path_factory):
     def once(engine, replicas):
         if (engine, replicas) not in done:
             out = tmp_path_factory.mktemp("faults") / "found.npz"
-            found = subprocess.run(
-                [sys.executable, "-m", "tests.faults", engine, str(replicas), str(out)],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=250,
-                check=False,
-            )
-            assert found.returncode == 0, found.stderr[-3000:]
+            programs.run("-m", "tests.faults", engine, replicas, out, timeout=250)
             with np.load(out) as arrays:
                 done[engine, replicas] = dict(arrays)
         return done[engine, replicas]

@@ -1,9 +1,7 @@
 """Two processes of JAX, one killed: the other ends, too, and both continue from the last backup."""
 
+import contextlib
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests import programs
 from tests.engines import jax as engines
 from tests.faults import free_addresses
 
@@ -82,25 +81,13 @@ def together(folder, out, killed=-1):
     No process outlives this.
     """
     addresses, started, begin = free_addresses(2), [], time.monotonic()
-    arguments = map(str, (folder, out, killed, EPOCHS, BATCHES, BATCH, BAD, HEARTBEAT))
-    command = [sys.executable, "-c", PROGRAM, *arguments]
-    try:
+    command = ["-c", PROGRAM, folder, out, killed, EPOCHS, BATCHES, BATCH, BAD, HEARTBEAT]
+    with contextlib.ExitStack() as scope:
         for i in range(2):
-            with Path(f"{out}.{i}.txt").open("w") as text:
-                started.append(
-                    subprocess.Popen(
-                        command,
-                        cwd=Path(__file__).resolve().parents[2],
-                        env={**os.environ, **engines.environment(i, addresses)},
-                        stdout=text,
-                        stderr=subprocess.STDOUT,
-                    )
-                )
+            text = scope.enter_context(Path(f"{out}.{i}.txt").open("w"))
+            process = programs.started(*command, stdout=text, **engines.environment(i, addresses))
+            started.append(scope.enter_context(process))
         return [process.wait(timeout=60) for process in started], time.monotonic() - begin
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
 
 
 def ended_with(out):

@@ -1,15 +1,12 @@
 """A step under the transformations of JAX, against the rule written again in plain Python."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_mp import LossScaleOptimizer
+from tests import programs
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="about JAX")
 
@@ -266,12 +263,4 @@ for device in range(4):
 @pytest.mark.parametrize("how", ["shard_map", "pmap"])
 def test_devices_that_sum_their_gradients_agree(how):
     """In a process of its own, as devices must exist before JAX starts."""
-    found = subprocess.run(
-        [sys.executable, "-c", MAPPED, how],
-        cwd=Path(__file__).resolve().parents[2],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr[-3000:]
+    programs.run("-c", MAPPED, how, timeout=100)

@@ -3,18 +3,15 @@
 MultiWorkerMirroredStrategy, `tests/engines/tensorflow_workers.py`.
 """
 
+import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-from tests import faults
+from tests import faults, programs
 from tests.engines.tensorflow_workers import EVERY, FAULTS, STEPS
 
 pytestmark = [
@@ -29,28 +26,17 @@ DIES_AT = 12
 def train(folder, *arguments):
     """Starts the workers; returns exit code, output and what each ended with; none outlives it."""
     addresses = faults.free_addresses(WORKERS)
-    outs = [folder / f"{len(list(folder.iterdir()))}.{i}.npz" for i in range(WORKERS)]
-    started = []
-    try:
+    run, started = len(list(folder.iterdir())), []
+    outs, logs = ([folder / f"{run}.{i}.{kind}" for i in range(WORKERS)] for kind in ("npz", "log"))
+    with contextlib.ExitStack() as scope:
         for i, out in enumerate(outs):
             task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
-            command = [sys.executable, "-m", "tests.engines.tensorflow_workers", folder, out]
-            started.append(
-                subprocess.Popen(
-                    [*map(str, command), *arguments],
-                    env={**os.environ, "TF_CONFIG": json.dumps(task)},
-                    cwd=Path(__file__).resolve().parents[2],
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
-            )
-        said = [process.communicate(timeout=100)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    codes = [process.returncode for process in started]
+            command = ["-m", "tests.engines.tensorflow_workers", folder, out, *arguments]
+            log = scope.enter_context(logs[i].open("w"))
+            process = programs.started(*command, stdout=log, TF_CONFIG=json.dumps(task))
+            started.append(scope.enter_context(process))
+        codes = [process.wait(timeout=100) for process in started]
+    said = [log.read_text() for log in logs]
     return codes, said, [dict(np.load(out)) for out in outs if out.exists()]
 
 
@@ -75,7 +61,7 @@ def test_they_end_as_if_nothing_had_happened(tmp_path):
     codes, said, uninterrupted = train(whole)
     assert codes == [0, 0], said
 
-    codes, said, ended = train(cut, str(DIES_AT))
+    codes, said, ended = train(cut, DIES_AT)
     assert codes == [3, -signal.SIGKILL], said
     assert "UnavailableError" in said[0]
     assert not ended

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import shutil
-import subprocess
 import sys
 import warnings
 import zipfile
@@ -18,6 +17,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring.models import load, load_model, load_weights
 from keras_mp.compat.restoring.plan import RestoreError
+from tests import programs
 from tests.legacy_cases import FIXTURES, OWN
 
 H5 = FIXTURES / "tf26" / "nested_sgdm" / "model.h5"
@@ -441,8 +441,7 @@ def test_tensorflow_is_imported_only_where_it_is_the_backend():
         *(f"load_model({str(path)!r})" for path in (H5, ZIP, SAVED)),
         "sys.exit('tensorflow' in sys.modules)",
     ]
-    command = [sys.executable, "-W", "ignore", "-c", "\n".join(lines)]
-    done = subprocess.run(command, capture_output=True, timeout=200)
+    done = programs.completed("-W", "ignore", "-c", "\n".join(lines))
     # That of TensorFlow checks the probe: it must be able to say yes.
     expected = int(keras.backend.backend() == "tensorflow")
-    assert done.returncode == expected, done.stderr.decode()[-500:]
+    assert done.returncode == expected, done.stderr[-500:]

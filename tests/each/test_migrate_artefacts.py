@@ -22,12 +22,10 @@ from keras_mp.compat.restoring import models
 from keras_mp.migration import artefacts, building, verifying
 from keras_mp.migration.artefacts import Request
 from keras_mp.migration.cli import main
-from tests import legacy_cases
+from tests import legacy_cases, programs
 
 # One layer of some models has the policy float64, and JAX has no float64 unless asked to.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
-
-COMMAND = [sys.executable, "-m", "keras_mp.migration", "migrate"]
 
 
 def found(*names):
@@ -473,9 +471,8 @@ def test_a_folder_in_processes(tmp_path):
     shutil.copyfile(ONE, os.fsdecode(os.fsencode(source) + b"/caf\xe9.h5"))
     with h5py.File(source / "broken.h5", "w") as file:
         file.attrs["model_config"] = "{"
-    environment = {**os.environ, "KERAS_BACKEND": keras.backend.backend()}
-    command = [*COMMAND, "--json", source, "-o", tmp_path / "out", "--jobs", "2"]
-    done = subprocess.run(command, capture_output=True, check=False, env=environment)
+    command = ["-m", "keras_mp.migration", "migrate", "--json", source, "-o", tmp_path / "out"]
+    done = programs.completed(*command, "--jobs", 2)
     assert done.returncode == 2, done.stderr
     rows = json.loads(done.stdout)["results"]
     assert [row["status"] for row in rows] == ["failed", "converted"]

@@ -3,14 +3,11 @@
 In a process of its own, because logical devices must exist before TensorFlow starts.
 """
 
-import subprocess
-import sys
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 
+from tests import programs
 from tests.engines.tensorflow_replicas import cases_of
 
 pytestmark = [
@@ -51,10 +48,7 @@ for bad in (False, True):
 
 
 def run(program):
-    found = subprocess.run(
-        [sys.executable, "-c", SETUP + program], capture_output=True, text=True, timeout=200
-    )
-    assert found.returncode == 0, found.stderr[-3000:]
+    programs.run("-c", SETUP + program)
 
 
 @pytest.mark.parametrize("build", ["opt.build([variable])", "pass"], ids=["built", "unbuilt"])
@@ -121,16 +115,7 @@ def ended(tmp_path_factory):
     def once(replicas):
         if replicas not in done:
             out = tmp_path_factory.mktemp("replicas") / "found.npz"
-            program = [sys.executable, "-m", "tests.engines.tensorflow_replicas", str(replicas)]
-            found = subprocess.run(
-                [*program, str(out)],
-                cwd=Path(__file__).resolve().parents[2],
-                capture_output=True,
-                text=True,
-                timeout=250,
-                check=False,
-            )
-            assert found.returncode == 0, found.stderr[-3000:]
+            programs.run("-m", "tests.engines.tensorflow_replicas", replicas, out, timeout=250)
             with np.load(out) as arrays:
                 done[replicas] = dict(arrays)
         return done[replicas]

@@ -3,16 +3,17 @@
 import csv
 import json
 import logging
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 
 from keras_mp import LossScaleMonitor, LossScaleOptimizer
+from keras_mp.monitor import drawing
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import Trace
+from tests import programs
 
 BACKEND = keras.backend.backend()
 
@@ -200,8 +201,10 @@ def test_before_any_training():
 def test_a_plot(run, tmp_path):
     monitor = LossScaleMonitor(trace=True)
     run(monitor)
-    monitor.plot(tmp_path / "scale.png")
-    assert (tmp_path / "scale.png").read_bytes().startswith(b"\x89PNG")
+    for of_page, dark in ((drawing.LIGHT, {}), (drawing.DARK, {"dark": True})):
+        figure = monitor.plot(tmp_path / "scale.png", **dark)
+        assert figure.get_facecolor() == to_rgba(of_page.ground)
+        assert (tmp_path / "scale.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_another_optimizer_is_refused(fit, data):
@@ -351,10 +354,4 @@ assert optimizer.first_overflow().step == 2
 def test_several_devices():
     if BACKEND == "torch":
         pytest.skip("each process has a monitor of its own")
-    done = subprocess.run(
-        [sys.executable, "-c", DEVICES[BACKEND] + MONITORED],
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    programs.run("-c", DEVICES[BACKEND] + MONITORED)

@@ -1,14 +1,13 @@
 """Programs of TF 2.3 run on with other import lines, and end where TF 2.3.4 ended."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+
+from tests import programs
 
 SCRIPTS = Path(__file__).parents[1] / "data" / "scripts"
 RECORDED = json.loads((SCRIPTS / "recorded_tf23.json").read_text())
@@ -25,13 +24,7 @@ NO_TF = (
 def run(source, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(source)
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", script],
-        env={**os.environ, "KERAS_BACKEND": keras.backend.backend()},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
+    done = programs.completed("-W", "error::UserWarning", script, timeout=250)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 

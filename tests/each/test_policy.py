@@ -5,8 +5,6 @@ import copy
 import gc
 import pickle
 import re
-import subprocess
-import sys
 import threading
 import weakref
 import zipfile
@@ -17,6 +15,7 @@ import pytest
 
 from keras_mp.backends import keras_hooks
 from keras_mp.policy import Policy, PolicyScope, global_policy, policy_scope, set_global_policy
+from tests import programs
 
 NAMES = ["mixed_float16", "mixed_bfloat16", "float16", "bfloat16", "float32", "float64"]
 NOT_FLOAT = ["int8", "int32", "uint8", "bool", "string", "complex64"]
@@ -144,14 +143,8 @@ def test_a_saved_model_opens_without_keras_mp(tmp_path):
         "layer = keras.models.load_model(sys.argv[1]).layers[0]\n"
         "print(type(layer.dtype_policy).__name__, layer.dtype_policy.name, layer.compute_dtype)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "ours.keras"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["DTypePolicy", "mixed_float16", "float16"]
+    printed = programs.run("-c", code, tmp_path / "ours.keras", timeout=120)
+    assert printed.split() == ["DTypePolicy", "mixed_float16", "float16"]
 
 
 class TestGlobalPolicy:
@@ -353,14 +346,7 @@ print(hasattr(state.get_global_attribute, "__wrapped__"))
 
 class TestHook:
     def run(self, before):
-        done = subprocess.run(
-            [sys.executable, "-c", PROBE.format(before=before)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.splitlines()
+        return programs.run("-c", PROBE.format(before=before), timeout=120).splitlines()
 
     def test_is_installed_on_first_use(self):
         before = (

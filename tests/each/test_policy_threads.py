@@ -1,8 +1,6 @@
 """The global policy and scopes, seen from many threads."""
 
 import asyncio
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from keras_mp.policy import Policy, global_policy, policy_scope, set_global_policy
+from tests import programs
 
 only_tensorflow = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="about threads that TensorFlow starts"
@@ -357,13 +356,10 @@ print(replicas())
 
 @only_tensorflow
 def test_replicas_see_the_global_policy_and_the_scope():
-    done = subprocess.run(
-        [sys.executable, "-c", MIRRORED], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
+    printed = programs.run("-c", MIRRORED, timeout=120)
     outside, inside, changed = (
         "mixed_float16 float16",
         "float64 float64",
         "mixed_bfloat16 bfloat16",
     )
-    assert done.stdout.splitlines() == [outside, inside, inside, changed, outside]
+    assert printed.splitlines() == [outside, inside, inside, changed, outside]

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from keras import layers, ops
 
 from keras_mp import LossScaleOptimizer
-from keras_mp.monitor import range_report as module
+from keras_mp.monitor import drawing, range_report as module
 from keras_mp.monitor.magnitudes import FIRST, LAST, Tally, fraction_below, highest_scale
 from keras_mp.monitor.overflow import find_overflow
 from keras_mp.monitor.range_report import RangeReport, range_report
@@ -401,9 +401,14 @@ def test_the_table_has_the_worst_first():
 
 
 def test_plot(tmp_path):
-    pytest.importorskip("matplotlib")
-    range_report(net(dense(1.0, "head")), (ONES, ZEROS)).plot(tmp_path / "ranges.svg")
-    assert (tmp_path / "ranges.svg").stat().st_size > 1000
+    colors = pytest.importorskip("matplotlib.colors")
+    report = range_report(net(dense(1.0, "head")), (ONES, ZEROS))
+    for of_page, dark in ((drawing.LIGHT, {}), (drawing.DARK, {"dark": True})):
+        figure = report.plot(tmp_path / "ranges.svg", **dark)
+        assert figure.get_facecolor() == colors.to_rgba(of_page.ground)
+        svg = (tmp_path / "ranges.svg").read_text(encoding="utf-8")
+        assert len(svg) > 1000
+        assert of_page.ground in svg
 
 
 @pytest.mark.parametrize("rich", [True, False])

@@ -4,8 +4,6 @@ import copy
 import io
 import json
 import pickle
-import subprocess
-import sys
 import warnings
 import zipfile
 
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 
 from keras_mp import LossScaleOptimizer
+from tests import programs
 
 SETTINGS = {"initial_scale": 256.0, "dynamic_growth_steps": 3}
 
@@ -314,7 +313,7 @@ model = keras.saving.load_model({path!r}, compile=False)
 found = model.predict(np.load({str(tmp_path / "x.npy")!r}), verbose=0)
 sys.exit(not np.array_equal(found, np.load({str(tmp_path / "y.npy")!r})))
 """
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+    programs.run("-c", program)
 
 
 @pytest.mark.parametrize("imports", ["keras, keras_mp", "keras_mp, keras"])
@@ -327,7 +326,7 @@ import {imports}
 optimizer = keras.saving.load_model({path!r}).optimizer
 sys.exit(type(optimizer).__module__ != "keras_mp" or float(optimizer.loss_scale) != 1024.0)
 """
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+    programs.run("-c", program)
 
 
 @pytest.mark.parametrize(
@@ -516,8 +515,7 @@ loaded = keras.saving.load_model({str(tmp_path / "m.keras")!r}).optimizer
 assert type(loaded.inner_optimizer) is {name}
 assert (float(loaded.loss_scale), int(loaded.iterations)) == (64.0, 1)
 """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert found.returncode == 0, found.stderr[-2000:]
+    programs.run("-c", program)
 
 
 def test_keys_that_are_no_positions_are_refused():

@@ -1,12 +1,11 @@
 """Under ModelParallel the state lies as Keras' own does: slots as their weights, scalars whole."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import keras
 import pytest
+
+from tests import programs
 
 pytestmark = [
     pytest.mark.slow,
@@ -102,16 +101,7 @@ print(json.dumps(found))
 
 
 def run(*arguments):
-    found = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
-        cwd=Path(__file__).resolve().parents[2],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr[-3000:]
-    return json.loads(found.stdout.splitlines()[-1])
+    return json.loads(programs.run("-c", PROGRAM, *arguments, timeout=100).splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

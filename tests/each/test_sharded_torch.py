@@ -7,8 +7,6 @@ python -m tests.each.test_sharded_torch FOLDER
 """
 
 import json
-import os
-import subprocess
 import sys
 import traceback
 from datetime import timedelta
@@ -20,6 +18,7 @@ import numpy as np
 import pytest
 
 import keras_mp
+from tests import programs
 from tests.engines.torch import group
 
 pytestmark = [
@@ -437,16 +436,8 @@ def main(rank, folder):
 def found(tmp_path_factory):
     """What went wrong in each process, by the name of the check."""
     folder = tmp_path_factory.mktemp("sharded")
-    ran = subprocess.run(
-        [sys.executable, "-m", "tests.each.test_sharded_torch", str(folder)],
-        cwd=Path(__file__).resolve().parents[2],
-        env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-3000:]
+    module = "tests.each.test_sharded_torch"
+    programs.run("-m", module, folder, timeout=120, GLOO_SOCKET_IFNAME="lo")
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(REPLICAS)]
 
 

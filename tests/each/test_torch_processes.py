@@ -3,9 +3,9 @@
 The processes are programs: python -m tests.each.test_torch_processes PART RANK FOLDER
 """
 
+import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from datetime import timedelta
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import keras_mp
+from tests import programs
 from tests.engines.torch import group, in_parallel
 
 pytestmark = [
@@ -178,27 +179,17 @@ def run(part, folder):
     """Returns (exit code, what was said) of each process, and the seconds that 0 outlived 1."""
     started, ended = [], [0.0] * REPLICAS
     deadline = time.monotonic() + 90
-    try:
+    with contextlib.ExitStack() as scope:
         for rank in range(REPLICAS):
-            command = [sys.executable, "-m", "tests.each.test_torch_processes"]
-            with (folder / f"{rank}.log").open("w") as log:
-                process = subprocess.Popen(
-                    [*command, part, str(rank), str(folder)],
-                    cwd=Path(__file__).resolve().parents[2],
-                    env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
-            started.append(process)
+            command = ["-m", "tests.each.test_torch_processes", part, rank, folder]
+            log = scope.enter_context((folder / f"{rank}.log").open("w"))
+            process = programs.started(*command, stdout=log, GLOO_SOCKET_IFNAME="lo")
+            started.append(scope.enter_context(process))
         while not all(ended) and time.monotonic() < deadline:
             time.sleep(0.05)
             for rank, process in enumerate(started):
                 if not ended[rank] and process.poll() is not None:
                     ended[rank] = time.monotonic()
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
     said = [(folder / f"{rank}.log").read_text()[-3000:] for rank in range(REPLICAS)]
     assert all(ended), f"a process hangs: {said}"
     return [process.returncode for process in started], said, ended[0] - ended[1]

@@ -52,6 +52,25 @@ def devices(count):
     return [f"CPU:{i}" for i in range(count)]
 
 
+def step_of(strategy, model, optimizer):
+    """Returns a compiled step of a loop of one's own: each replica has rows x and targets y."""
+    import tensorflow as tf
+
+    @tf.function
+    def step(x, y):
+        def each(x, y):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x) - y) ** 2) / strategy.num_replicas_in_sync
+                scaled = optimizer.scale_loss(loss)
+            variables = model.trainable_variables
+            gradients = tape.gradient(scaled, [v.value for v in variables])
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+        strategy.run(each, args=(x, y))
+
+    return step
+
+
 def _workers(replicas, out):
     """MultiWorkerMirroredStrategy, a process each, a loop of its own."""
     if "TF_CONFIG" in os.environ:
@@ -72,18 +91,7 @@ def _of_worker(replicas, out):
     rank = strategy.cluster_resolver.task_id
 
     def fit(model, optimizer, x, y):
-        @tf.function
-        def step(x, y):
-            def each(x, y):
-                with tf.GradientTape() as tape:
-                    loss = tf.reduce_mean((model(x) - y) ** 2) / replicas
-                    scaled = optimizer.scale_loss(loss)
-                variables = model.trainable_variables
-                gradients = tape.gradient(scaled, [v.value for v in variables])
-                optimizer.apply_gradients(zip(gradients, variables, strict=True))
-
-            strategy.run(each, args=(x, y))
-
+        step = step_of(strategy, model, optimizer)
         size = faults.ROWS // replicas
         for begin in range(rank * size, len(x), faults.ROWS):
             here = slice(begin, begin + size)

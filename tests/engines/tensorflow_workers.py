@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.engines.tensorflow import step_of
+
 STEPS, EVERY, ROWS = 24, 5, 8
 FAULTS = (7, 15)  # steps with a nan in the rows of the last worker
 
@@ -58,18 +60,7 @@ def main():
         model.compile(optimizer, keras.losses.MeanSquaredError())
         optimizer.build(model.trainable_variables)
 
-    @tf.function
-    def train(x, y):
-        def each(x, y):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_mean((model(x) - y) ** 2) / workers
-                scaled = optimizer.scale_loss(loss)
-            variables = model.trainable_variables
-            gradients = tape.gradient(scaled, [v.value for v in variables])
-            optimizer.apply_gradients(zip(gradients, variables, strict=True))
-
-        strategy.run(each, args=(x, y))
-
+    train = step_of(strategy, model, optimizer)
     file, begin = folder / "model.weights.h5", 0
     if file.exists():
         model.load_weights(file)

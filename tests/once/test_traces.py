@@ -361,7 +361,7 @@ def test_a_sparkline_is_as_wide_as_allowed_and_shows_the_highest(values, width):
         assert bars[values.index(min(values))] == "▁"
 
 
-MODULES = "trace run_folder plotting html_report sparkline drawing svg tensorboard writing"
+MODULES = "trace run_folder plotting html_report sparkline drawing svg tensorboard"
 
 
 @pytest.mark.parametrize("module", MODULES.split())

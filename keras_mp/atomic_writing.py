@@ -1,0 +1,72 @@
+"""Files that are replaced as a whole: readers see the old bytes or the new, never a part."""
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+# What opening and syncing a folder fails with where it may not be read, or a file system cannot.
+_NO_FOLDERS = (errno.EACCES, errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOTSUP)
+
+
+def write_atomically(path: str | Path, data: str | bytes) -> None:
+    """Writes bytes, or a text in UTF-8 with line ends as they are, see `replacing`."""
+    with replacing(path) as new:
+        new.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+@contextlib.contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Yields a path beside `path` to write to; at the end, what is there becomes `path`.
+
+    It is on the disk by then. What a symbolic link points to is replaced, and the mode of a file
+    that is there is kept.
+
+    Raises:
+        OSError: Nothing was written, and `path` is as it was; or its folder alone is not synced.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        # A rename would replace a device or a pipe by a file.
+        raise OSError(f"{path} is not a regular file")
+    with beside(target) as new:
+        yield new
+        sync_file(new)
+        if target.exists():
+            shutil.copymode(target, new)
+        new.replace(target)
+    sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """Yields a new name in the folder of `path`; a file that still has it at the end is removed."""
+    new = path.with_name(f".keras-mp-{os.urandom(6).hex()}.tmp")
+    try:
+        yield new
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def sync_file(path: Path) -> None:
+    """Makes what was written to a file reach the disk."""
+    with path.open("r+b") as file:  # Windows syncs only what may be written to
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames in a folder reach the disk, where folders can be synced."""
+    # Windows cannot open a folder, and needs no such step.
+    if os.name != "posix":
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FOLDERS:
+            raise

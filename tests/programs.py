@@ -1,0 +1,74 @@
+"""Programs that tests start: in the root of the repository, and none outlives its scope.
+
+Not `subprocess.run`: where time is up, that ends the program, but not the workers it started.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@contextlib.contextmanager
+def started(*arguments, stdout, stderr=subprocess.STDOUT, **environment):
+    """A process of this Python; at the end of the scope, it and what it started are killed.
+
+    Args:
+        *arguments: As of a command line; numbers and paths become text.
+        stdout: A file that it writes to. No pipe: what it started would keep that open.
+        stderr: Another one.
+        **environment: Variables, besides those of this process.
+    """
+    program = subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
+    try:
+        yield program
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
+
+
+def completed(*arguments, timeout=200, **environment):
+    """Runs this Python with `arguments`, see `started`, to the end, whatever that is.
+
+    Returns:
+        A `subprocess.CompletedProcess`, its output as text.
+
+    Raises:
+        subprocess.TimeoutExpired: It took longer than `timeout` seconds.
+    """
+    with _text() as stdout, _text() as stderr:
+        with started(*arguments, stdout=stdout, stderr=stderr, **environment) as program:
+            program.wait(timeout)
+        stdout.seek(0)
+        stderr.seek(0)
+        said = stdout.read(), stderr.read()
+    return subprocess.CompletedProcess(program.args, program.returncode, *said)
+
+
+def run(*arguments, timeout=200, **environment):
+    """Returns what a program printed that must not fail, see `completed`.
+
+    Raises:
+        AssertionError: It failed, with the end of what it said.
+        subprocess.TimeoutExpired: It took longer than `timeout` seconds.
+    """
+    done = completed(*arguments, timeout=timeout, **environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def _text():
+    return tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
