@@ -3,6 +3,7 @@
 Imports keras only when an artefact is loaded.
 """
 
+import gc
 import json
 import os
 import traceback
@@ -213,19 +214,17 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
     )
     if out is None:
         return replace(outcome, status="would convert")
-    from keras_mp.migration.verifying import reload_and_compare
+    from keras_mp.migration.verifying import Saved, reload_and_compare
 
     with publishing.staged(out) as beside:
         step("writing", 0)
         model.save(beside)
         sources.mark(beside, os.fspath(path), sha256, options)
         step("comparing", 0)
-        verified = reload_and_compare(
-            beside,
-            model,
-            report.rows,
-            custom_objects=classes | building.classes_in(model),
-        )
+        saved, classes = Saved.of(model), classes | building.classes_in(model)
+        del model  # it need not fit into memory twice
+        gc.collect()
+        verified = reload_and_compare(beside, saved, report.rows, custom_objects=classes)
     return replace(outcome, status="converted", out=str(out), verified=verified)
 
 

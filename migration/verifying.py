@@ -1,31 +1,76 @@
-"""What was written, loaded again and compared with what was meant: bit for bit."""
+"""What was written, loaded again and compared with what was meant: bit for bit.
+
+By checksums, so that the model that was saved need not be in memory beside the one that is loaded.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from keras_mp.compat.restoring.plan import Array, Restored, digest
+from keras_mp.compat.restoring.plan import SHOWN, Restored, checksum, digest
+
+__all__ = ["Mismatch", "Restored", "Saved", "digest", "reload_and_compare"]
 
 
 class Mismatch(Exception):
     """What comes out of the written file is not what went in; its text names the first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A variable: its path, and what it was.
+
+    Attributes:
+        path: Of the variable.
+        dtype: Of its value.
+        shape: Of its value.
+        sha256: Of the bytes of its value.
+    """
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a model was when it was saved.
+
+    Attributes:
+        weights: Its weights.
+        state: The variables of its optimizer.
+        optimizer: The config of that; None without one.
+    """
+
+    weights: tuple[Array, ...]
+    state: tuple[Array, ...]
+    optimizer: object
+
+    @classmethod
+    def of(cls, model: Any) -> "Saved":
+        """Returns that of a model, which is read one variable after another."""
+        optimizer = getattr(model, "optimizer", None)  # there is none before compile()
+        state = [] if optimizer is None else optimizer.variables
+        return cls(_arrays(model.weights), _arrays(state), _config(optimizer))
+
+
 def reload_and_compare(
     path: Path,
-    model: Any,
+    saved: Any,
     rows: Iterable[Restored],
     *,
     custom_objects: Mapping[str, type],
 ) -> dict[str, int]:
-    """Loads a `.keras` file anew and compares weights and the optimizer with the model.
+    """Loads a `.keras` file anew and compares weights and the optimizer with what was saved.
 
     Args:
         path: The file.
-        model: What was saved.
+        saved: The model that was saved, or `Saved.of` it, beside which it need not live any more.
         rows: What the artefact held, by checksum; each is looked for in the file, too.
         custom_objects: For `load_model`.
 
@@ -37,29 +82,18 @@ def reload_and_compare(
     """
     import keras
 
+    before = saved if isinstance(saved, Saved) else Saved.of(saved)
     try:
         again = keras.saving.load_model(path, custom_objects=dict(custom_objects))
     except Exception as error:  # whatever Keras or a class of the user's raises
         raise Mismatch(f"what was written cannot be loaded again: {error}") from error
-    pairs = [
-        *_pairs("weight", model.weights, again.weights),
-        *_pairs("optimizer variable", *(_state(_optimizer(m)) for m in (model, again))),
-    ]
-    for path_of, before, after in pairs:
-        if not _same(before, after):
-            raise Mismatch(f"{path_of} is not as it was, when loaded again")
-    if _config(_optimizer(model)) != _config(_optimizer(again)):
+    after = Saved.of(again)
+    _compare("weight", before.weights, after.weights)
+    _compare("optimizer variable", before.state, after.state)
+    if before.optimizer != after.optimizer:
         raise Mismatch("the optimizer's config is not as it was, when loaded again")
-    _compare_with_rows(rows, pairs)
-    return {"weights": len(model.weights), "optimizer": len(_state(_optimizer(model)))}
-
-
-def _optimizer(model: Any) -> Any:
-    return getattr(model, "optimizer", None)  # there is none before compile()
-
-
-def _state(optimizer: Any) -> list[Any]:
-    return [] if optimizer is None else list(optimizer.variables)
+    _compare_with_rows(rows, before, after)
+    return {"weights": len(after.weights), "optimizer": len(after.state)}
 
 
 def _config(optimizer: Any) -> object:
@@ -68,27 +102,31 @@ def _config(optimizer: Any) -> object:
     return None if optimizer is None else keras.saving.serialize_keras_object(optimizer)
 
 
-def _pairs(what: str, ours: list[Any], theirs: list[Any]) -> list[tuple[str, Array, Array]]:
-    if len(ours) != len(theirs):
-        raise Mismatch(f"it has {len(theirs)} {what}s when loaded again, not {len(ours)}")
-    return [(a.path, _array(a), _array(b)) for a, b in zip(ours, theirs, strict=True)]
-
-
-def _array(variable: Any) -> Array:
+def _arrays(variables: Iterable[Any]) -> tuple[Array, ...]:
     import keras
 
-    return np.asarray(keras.ops.convert_to_numpy(variable))
+    def one(variable: Any) -> Array:
+        value = np.asarray(keras.ops.convert_to_numpy(variable))
+        return Array(variable.path, str(value.dtype), value.shape, checksum(value))
+
+    return tuple(map(one, variables))
 
 
-def _same(a: Array, b: Array) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+def _compare(what: str, before: tuple[Array, ...], after: tuple[Array, ...]) -> None:
+    if len(before) != len(after):
+        raise Mismatch(f"it has {len(after)} {what}s when loaded again, not {len(before)}")
+    for a, b in zip(before, after, strict=True):
+        if (a.dtype, a.shape, a.sha256) != (b.dtype, b.shape, b.sha256):
+            raise Mismatch(f"{a.path} is not as it was, when loaded again")
 
 
-def _compare_with_rows(rows: Iterable[Restored], pairs: list[tuple[str, Array, Array]]) -> None:
-    found: defaultdict[str, list[Array]] = defaultdict(list)
-    for path, _, after in pairs:
-        found[path].append(after)
+def _compare_with_rows(rows: Iterable[Restored], before: Saved, after: Saved) -> None:
+    found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for old, new in zip(
+        (*before.weights, *before.state), (*after.weights, *after.state), strict=True
+    ):
+        found[old.path, new.dtype].add(new.sha256[:SHOWN])
     for row in rows:
-        arrays = [array for array in found[row.target] if str(array.dtype) == row.dtype]
-        if arrays and row.sha256 not in map(digest, arrays):
+        digests = found.get((row.target, row.dtype))
+        if digests and row.sha256 not in digests:
             raise Mismatch(f"{row.target} is not what {row.source} was, when loaded again")

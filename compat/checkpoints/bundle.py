@@ -133,7 +133,7 @@ class Bundle(Mapping[str, Array]):
         return self._joined(key, entry) if entry.slices else self._read(key, entry)
 
     def _joined(self, key: str, entry: Entry) -> Array:
-        parts = []
+        parts: list[tuple[Slice, Entry]] = []
         for part in entry.slices:
             stored = slices.key(key, part)
             if stored not in self._entries:
@@ -142,37 +142,44 @@ class Bundle(Mapping[str, Array]):
             if one.dtype != entry.dtype or one.shape != slices.shape(part, entry.shape):
                 why = f"its part {part} is of shape {one.shape} and dtype {one.dtype}"
                 raise Unreadable(self._index_file, key, why)
+            self._file(key, one)  # before it takes memory, which a short file may claim
             parts.append((part, one))
         if sum(math.prod(one.shape) for _, one in parts) != math.prod(entry.shape):
             raise Unreadable(self._index_file, key, "its parts do not cover it")
-        arrays = [(part, self._read(key, one)) for part, one in parts]
         whole = np.empty(entry.shape, _numpy(entry.dtype))
-        for part, array in arrays:
-            whole[slices.index(part)] = array
+        for part, one in parts:
+            whole[slices.index(part)] = self._read(key, one)
         return whole
 
     def _read(self, key: str, entry: Entry) -> Array:
-        name = _shard_name(self.prefix, entry.shard, self.shards)
+        file = self._file(key, entry)
+        try:
+            return _decoded(file, entry)
+        except Malformed as error:
+            raise Unreadable(file.path, key, str(error)) from None
+
+    def _file(self, key: str, entry: Entry) -> "_File":
         if entry.shard not in self._files:
+            name = _shard_name(self.prefix, entry.shard, self.shards)
             self._files[entry.shard] = _File(name, key)
         file = self._files[entry.shard]
         try:
-            if entry.offset + entry.size > len(file.data):
-                size = len(file.data)
-                raise Malformed(f"ends after the file does, which has {size} bytes: cut off")
-            return _decoded(file, entry)
+            _check_extent(entry, len(file.data))
         except Malformed as error:
-            raise Unreadable(name, key, str(error)) from None
+            raise Unreadable(file.path, key, str(error)) from None
+        return file
 
 
 class _File:
     """A file mapped into memory.
 
     Attributes:
+        path: Where.
         data: All of it.
     """
 
     def __init__(self, path: str, key: str = "") -> None:
+        self.path = path
         self._map: mmap.mmap | None = None
         self.data = memoryview(b"")
         try:
@@ -261,14 +268,20 @@ def _shape(message: memoryview) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def _check_extent(entry: Entry, there: int) -> None:
+    if entry.offset + entry.size > there:
+        raise Malformed(f"ends after the file does, which has {there} bytes: cut off")
+    if entry.dtype == "string":
+        return
+    expected = math.prod(entry.shape) * _numpy(entry.dtype).itemsize
+    if entry.size != expected:
+        raise Malformed(f"has {entry.size} bytes, but its shape {entry.shape} takes {expected}")
+
+
 def _decoded(file: _File, entry: Entry) -> Array:
     if entry.dtype == "string":
         return _strings(file.data[entry.offset : entry.offset + entry.size], entry)
-    dtype = _numpy(entry.dtype)
-    expected = math.prod(entry.shape) * dtype.itemsize
-    if entry.size != expected:
-        raise Malformed(f"has {entry.size} bytes, but its shape {entry.shape} takes {expected}")
-    result = np.empty(entry.shape, dtype)
+    result = np.empty(entry.shape, _numpy(entry.dtype))
     filled = result.reshape(-1).view("uint8") if entry.size else np.empty(0, "uint8")
     found = 0
     for at, piece in file.pieces(entry.offset, entry.size):

@@ -16,7 +16,7 @@ from keras_mp.compat.checkpoints.optimizer_nodes import (
 )
 from keras_mp.compat.restoring import objects, orders, saver
 from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
-from keras_mp.compat.restoring.plan import Plan, Report, RestoreError, Value
+from keras_mp.compat.restoring.plan import Plan, Report, RestoreError, Value, value_of
 
 # Not state: how often it was saved, running metrics, the rate of the last step.
 _IGNORED = ("save_counter/", "keras_api/metrics/", "_CHECKPOINTABLE")
@@ -100,7 +100,7 @@ def plan_objects(
         if key is not None and key in checkpoint:
             taken.add(key)
             if not plan.planned(variable):
-                plan.assign(Value(key, checkpoint[key]), variable)
+                plan.assign(value_of(checkpoint, key), variable)
     weights = objects.weights(model)
     plan.missing += [weight.path for weight in weights if not plan.planned(weight)]
     keys = optimizer_keys(plan.file, graph, optimizer_path)
@@ -178,9 +178,9 @@ def _state(
     trained: list[Any],
 ) -> OptimizerState:
     def value(key: str | None) -> Value | None:
-        return None if key is None or key not in checkpoint else Value(key, checkpoint[key])
+        return None if key is None or key not in checkpoint else value_of(checkpoint, key)
 
-    hypers = {name.lstrip("_"): Value(key, checkpoint[key]) for name, key in keys.hypers.items()}
+    hypers = {name.lstrip("_"): value_of(checkpoint, key) for name, key in keys.hypers.items()}
     return OptimizerState(
         iterations=value(keys.iterations),
         learning_rate=hypers.pop("learning_rate", None),
@@ -215,7 +215,7 @@ def _slots(
         if variable is None:
             plan.unused.append(slot.key)  # the model has no such variable
         else:
-            yield Slot(slot.list, variable, Value(slot.key, checkpoint[slot.key]))
+            yield Slot(slot.list, variable, value_of(checkpoint, slot.key))
 
 
 def _by_full_name(name: str, variables: Mapping[str, Any]) -> Any:

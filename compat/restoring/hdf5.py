@@ -4,6 +4,7 @@ Layers and weights have names there. Groups come in alphabetical order, so only 
 tell the order in which Keras went through them.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring import orders, recurrent
 from keras_mp.compat.restoring.hdf5_reading import Folder
 from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
-from keras_mp.compat.restoring.plan import Plan, RestoreError, Value
+from keras_mp.compat.restoring.plan import Array, Plan, RestoreError, Value
 
 _OWN = "top_level_model_weights"
 NO_SCALE = (
@@ -123,10 +124,14 @@ def _weights(
     shapes = [inside.shape(name) for name in names]
     converted = recurrent.of_cudnn(layer, shapes)
     if converted is not None:
-        arrays = [Value(inside.at(name), inside.array(name)) for name in names]
-        values = converted([value.array for value in arrays])
         source = f"{inside.path} (CuDNN's layout)"
-        return [(v, Value(source, a), ()) for v, a in zip(mine, values, strict=True)]
+        whole = [inside.value(name) for name in names]
+
+        def part(i: int) -> Array:
+            return converted([value.array for value in whole])[i]
+
+        parts = [Value(source, functools.partial(part, i)) for i in range(len(names))]
+        return [(v, value, ()) for v, value in zip(mine, parts, strict=True)]
     if len(names) != len(mine):
         raise RestoreError(
             plan.file,
@@ -142,7 +147,7 @@ def _weights(
         if shape != tuple(variable.shape):
             what = f"{inside.at(name)}: {shape} in the file, {tuple(variable.shape)} in the model"
             raise RestoreError(plan.file, [what], [variable.path])
-        found.append((variable, Value(inside.at(name), inside.array(name)), (name,)))
+        found.append((variable, inside.value(name), (name,)))
     return found
 
 
@@ -181,9 +186,9 @@ def plan_state(
     for name in names:
         end = _bare(name).rpartition("/")[2]
         if _STEP.fullmatch(end) and group.shape(name) == () and state.iterations is None:
-            state.iterations = Value(group.at(name), group.array(name))
+            state.iterations = group.value(name)
         elif _PRODUCT.fullmatch(end) and group.shape(name) == ():
-            state.product = Value(group.at(name), group.array(name))
+            state.product = group.value(name)
         else:
             slots.append(name)
     trained = _trained(named, model)
@@ -194,7 +199,7 @@ def plan_state(
     else:
         pairs = _by_name(slots, named) or _by_order(group, inner, slots, named, trained)
         if state.iterations is None:
-            state.iterations = Value("not in the file", np.zeros((), "int64"))
+            state.iterations = Value.of("not in the file", np.zeros((), "int64"))
             plan.lose(NO_STEPS)
     if pairs is None or len(pairs) != len(slots):
         plan.unused += [group.at(name) for name in slots]
@@ -214,7 +219,7 @@ def _slots(
         if shape != tuple(variable.shape):
             what = f"{group.at(name)}: {shape} in the file, {tuple(variable.shape)} in the model"
             raise RestoreError(plan.file, [what], [f"slot {slot} of {variable.path}"])
-        found.append(Slot(slot, variable, Value(group.at(name), group.array(name))))
+        found.append(Slot(slot, variable, group.value(name)))
     return found
 
 
@@ -295,7 +300,7 @@ def nadam_product(plan: Plan, inner: Any, state: OptimizerState, count: int) -> 
     while product and step <= int(state.iterations.array):
         product *= np.float32((inner.beta_1 * (1.0 - 0.5 * 0.96**step)) ** count)
         step += 1
-    state.product = Value("computed from the step count", np.asarray(product, "float32"))
+    state.product = Value.of("computed from the step count", np.asarray(product, "float32"))
     plan.lose(NO_PRODUCT)
 
 

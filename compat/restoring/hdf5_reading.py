@@ -4,6 +4,7 @@ Nothing outside of the file is read, whatever its links say, and no array before
 to be the wanted one.
 """
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.restoring.plan import Array
+from keras_mp.compat.restoring.plan import Array, Value
 
 # Of h5py, on damaged files.
 FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, MemoryError)
@@ -84,6 +85,10 @@ class Folder:
             if size > (1 << 24) and dataset.id.get_storage_size() < size // 1000:
                 raise Unreadable(self.file, self.at(name), f"claims {size} bytes and has fewer")
             return np.asarray(dataset[()])
+
+    def value(self, name: str) -> Value:
+        """Returns an array to be read later, as long as the file is open."""
+        return Value(self.at(name), functools.partial(self.array, name))
 
     def text(self, name: str) -> str | None:
         """Returns an attribute that is text; None if there is no such attribute."""

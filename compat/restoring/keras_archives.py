@@ -5,12 +5,13 @@ their class and number; variables by their position in the layer.
 """
 
 import re
+import struct
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import keras
 
@@ -19,6 +20,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring import hdf5, orders
 from keras_mp.compat.restoring.hdf5_reading import Folder, opened
 from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
+from keras_mp.compat.restoring.parts import part_of
 from keras_mp.compat.restoring.plan import Plan, RestoreError, Value
 
 CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
@@ -38,6 +40,8 @@ _LISTS = ("_layer_checkpoint_dependencies", "layers")
 _NO_STATE = ("optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss")
 # Keras does not compress; who did so afterwards gains little with trained weights.
 _MOST_CONFIG, _MOST_RATIO = 1 << 28, 100
+_LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip: how long the name is, and what follows it
+_PIECE = 1 << 20
 
 
 class Archive:
@@ -69,23 +73,46 @@ class Archive:
         Raises:
             Unreadable: It is not there, damaged, or larger than it can be.
         """
+        info = self._info(name, most)
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                return archive.read(info)
+        except ZIP_FAILURES as error:
+            raise Unreadable(self.path, name, str(error)) from None
+
+    def _info(self, name: str, most: int) -> zipfile.ZipInfo:
         info = self._sizes.get(name)
         if info is None:
             raise Unreadable(self.path, name, "is not in this archive")
         if info.file_size > min(most, _MOST_RATIO * info.compress_size + (1 << 20)):
             raise Unreadable(self.path, name, f"claims {info.file_size} bytes, which is too much")
-        try:
-            with zipfile.ZipFile(self.path) as archive:
-                return archive.read(name)
-        except ZIP_FAILURES as error:
-            raise Unreadable(self.path, name, str(error)) from None
+        return info
 
     @contextmanager
     def weights(self) -> Iterator[Folder]:
-        """Opens the weights."""
-        content = self.read(WEIGHTS, most=1 << 62)
-        with opened(BytesIO(content), f"{self.path}/{WEIGHTS}") as root:
+        """Opens the weights: in their place, unless somebody compressed them."""
+        info, shown = self._info(WEIGHTS, most=1 << 62), f"{self.path}/{WEIGHTS}"
+        if info.compress_type != zipfile.ZIP_STORED:
+            with opened(BytesIO(self.read(WEIGHTS, most=1 << 62)), shown) as root:
+                yield root
+            return
+        with self._stored(info) as member, opened(member, shown) as root:
             yield root
+
+    @contextmanager
+    def _stored(self, info: zipfile.ZipInfo) -> Iterator[BinaryIO]:
+        """Opens a member that is not compressed, after its checksum was verified."""
+        try:
+            with zipfile.ZipFile(self.path) as archive, archive.open(info) as member:
+                while member.read(_PIECE):
+                    pass
+        except ZIP_FAILURES as error:
+            raise Unreadable(self.path, info.filename, str(error)) from None
+        with Path(self.path).open("rb") as file:
+            file.seek(info.header_offset)
+            name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+            start = file.tell() + name + extra
+            yield part_of(file, start, info.file_size)
 
 
 def is_v3(root: Folder) -> bool:
@@ -208,7 +235,7 @@ def _value(plan: Plan, group: Folder, name: str, shape: Any, target: str) -> Val
     if there != tuple(shape):
         what = f"{group.at(name)}: {there} in the file, {tuple(shape)} in the model"
         raise RestoreError(plan.file, [what], [target])
-    return Value(group.at(name), group.array(name))
+    return group.value(name)
 
 
 def plan_state(

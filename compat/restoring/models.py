@@ -170,7 +170,7 @@ def load_weights(
                 keras_archives.plan_state(plan, root, model, optimizer, has_config=False)
         else:
             raise Unreadable(root.file, "", NOTHING)
-    report = plan.run(strict=strict)
+        report = plan.run(strict=strict)
     hdf5.finish(model)
     return report
 

@@ -181,4 +181,4 @@ def _plan_scale(plan: Plan, wrapper: Any, state: OptimizerState) -> None:
 
 
 def _scalar(value: Value, dtype: str) -> Value:
-    return Value(value.source, value.array.astype(dtype))
+    return value.mapped(lambda array: array.astype(dtype))

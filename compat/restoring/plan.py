@@ -1,10 +1,13 @@
 """What is to be assigned where: planned as a whole, checked, and only then done.
 
-So a checkpoint that fits in part, or is damaged in its last tensor, changes nothing.
+So a checkpoint that fits in part, or is damaged in its last tensor, changes nothing. Each value is
+read twice for that, to check it and to assign it, and none is kept: a plan needs the memory of one.
 """
 
 import dataclasses
+import functools
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +16,7 @@ import numpy as np
 from keras_mp.compat.configs import Change
 
 Array = np.ndarray[Any, np.dtype[Any]]
+SHOWN = 16  # digits of a checksum that a report has
 
 
 class RestoreError(ValueError):
@@ -54,15 +58,38 @@ strict=False, what fits would be).
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a file.
+    """A value of a file, which is read whenever it is asked for, and not kept.
 
     Attributes:
         source: Its key there.
-        array: It.
+        read: Returns it.
+
+    >>> counter = Value("iter", lambda: np.asarray(3)).mapped(lambda array: array + 1)
+    >>> counter.source, int(counter.array)
+    ('iter', 4)
     """
 
     source: str
-    array: Array
+    read: Callable[[], Array]
+
+    @classmethod
+    def of(cls, source: str, array: Array) -> "Value":
+        """Returns one that is in memory already."""
+        return cls(source, lambda: array)
+
+    @property
+    def array(self) -> Array:
+        """It, read anew."""
+        return self.read()
+
+    def mapped(self, function: Callable[[Array], Array]) -> "Value":
+        """Returns what a function makes of it, computed when it is read."""
+        return Value(self.source, lambda: function(self.read()))
+
+
+def value_of(values: Mapping[str, Array], key: str) -> Value:
+    """Returns a value of a mapping that reads what it is asked for, such as a checkpoint."""
+    return Value(key, functools.partial(values.__getitem__, key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +129,18 @@ class Plan:
 
     def assign(self, value: Value, variable: Any) -> None:
         """Plans `variable.assign(value)`; a value of another shape is not used."""
-        if tuple(value.array.shape) != tuple(variable.shape):
+        array = value.array
+        if tuple(array.shape) != tuple(variable.shape):
             self.unused.append(
-                f"{value.source}: of shape {tuple(value.array.shape)}, but {_path(variable)} is of "
+                f"{value.source}: of shape {tuple(array.shape)}, but {_path(variable)} is of "
                 f"shape {tuple(variable.shape)}"
             )
             return
-        exact = value.array.astype(_dtype(variable))
-        if not np.array_equal(exact.astype(value.array.dtype), value.array, equal_nan=_nans(exact)):
+        if not _is_exact(array, _dtype(variable)):
             self.notes.append(
-                f"{value.source} is {value.array.dtype} in the file and loses digits as "
-                f"{variable.dtype}"
+                f"{value.source} is {array.dtype} in the file and loses digits as {variable.dtype}"
             )
-        self.assignments.append((Value(value.source, exact), variable))
+        self.assignments.append((value, variable))
 
     def set(self, value: Value | None, owner: Any, name: str, new: Any) -> None:
         """Plans `owner.name = new`, for what is no variable in Keras 3.
@@ -145,16 +171,17 @@ class Plan:
 
         Raises:
             RestoreError: See `strict`. Nothing is done then.
+            Unreadable: The file was changed, or its disk failed, since it was checked: the one way
+                to end in between.
         """
         if strict and (self.unused or self.missing):
             raise RestoreError(self.file, self.unused, self.missing)
-        for value, variable in self.assignments:
-            variable.assign(value.array)
+        rows = [_assigned(value, variable) for value, variable in self.assignments]
         for _, owner, name, new in self.settings:
             setattr(owner, name, new)
         return Report(
             self.file,
-            tuple(_row(value, variable) for value, variable in self.assignments)
+            tuple(rows)
             + tuple(_setting(value, name, new) for value, _, name, new in self.settings if value),
             tuple(self.unused),
             tuple(self.missing),
@@ -224,17 +251,33 @@ class Report:
         return "\n".join(lines)
 
 
+def checksum(array: Array) -> str:
+    """Returns the SHA-256 of the little-endian bytes of an array.
+
+    >>> checksum(np.zeros((), "int32"))[:16]
+    'df3f619804a92fdb'
+    """
+    little = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+    return hashlib.sha256(little.reshape(-1).view("uint8").data).hexdigest()
+
+
 def digest(array: Array) -> str:
-    """Returns what a report says of the bytes of an array."""
-    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return hashlib.sha256(np.ascontiguousarray(little).tobytes()).hexdigest()[:16]
+    """Returns what a report says of the bytes of an array: 16 digits of their checksum."""
+    return checksum(array)[:SHOWN]
 
 
-def _row(value: Value, variable: Any) -> Restored:
-    shape = tuple(value.array.shape)
-    return Restored(
-        value.source, _path(variable), shape, str(value.array.dtype), digest(value.array)
-    )
+def _assigned(value: Value, variable: Any) -> Restored:
+    array = value.array.astype(_dtype(variable), copy=False)
+    variable.assign(array)
+    shape = tuple(array.shape)
+    return Restored(value.source, _path(variable), shape, str(array.dtype), digest(array))
+
+
+def _is_exact(array: Array, dtype: np.dtype[Any]) -> bool:
+    if array.dtype == dtype:
+        return True
+    cast = array.astype(dtype)
+    return np.array_equal(cast.astype(array.dtype), array, equal_nan=dtype.kind in "fc")
 
 
 def _setting(value: Value, name: str, new: Any) -> Restored:
@@ -253,7 +296,3 @@ def _dtype(variable: Any) -> np.dtype[Any]:
 
         return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
     return np.dtype(name)
-
-
-def _nans(array: Array) -> bool:
-    return array.dtype.kind in "fc"

@@ -4,6 +4,7 @@ Source: TF 1.15, python/training/{adam,rmsprop,momentum,adagrad,adadelta,ftrl}.p
 slot_creator.py: a slot is called after its variable and its optimizer, numbered from the second on.
 """
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import keras_mp
 from keras_mp.compat.checkpoints import Checkpoint
 from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
-from keras_mp.compat.restoring.plan import Plan, Value
+from keras_mp.compat.restoring.plan import Plan, Value, value_of
 
 # Class today -> name of the slot in a Saver's file -> slot of Keras 2.
 SLOTS: dict[str, dict[str, str]] = {
@@ -65,7 +66,7 @@ def plan(
         weight = by_path.get(names.get(name, name))
         if weight is not None:
             variables[name] = weight
-            plan.assign(Value(name, checkpoint[name]), weight)
+            plan.assign(value_of(checkpoint, name), weight)
     plan.missing += [path for path, weight in by_path.items() if not plan.planned(weight)]
     taken = set(variables)
     if optimizer is not None:
@@ -89,7 +90,7 @@ def _state(
         if name not in checkpoint:
             return None
         used.add(name)
-        return Value(name, checkpoint[name])
+        return value_of(checkpoint, name)
 
     state.loss_scale, state.good_steps = value("current_loss_scale"), value("good_steps")
     if state.loss_scale is None:
@@ -125,7 +126,7 @@ def adapted(plan: Plan, optimizer: Any, state: OptimizerState) -> list[Slot]:
         name, value = _RENAMED.get(slot.name, slot.name), slot.value
         if name == "momentum" and isinstance(inner, keras.optimizers.SGD):
             rate = np.float32(_rate(inner, state))
-            value = Value(value.source, -rate * value.array)
+            value = value.mapped(functools.partial(np.multiply, -rate))
             plan.note(MOMENTUM)
         elif name == "momentum" and not getattr(inner, "momentum", None):
             plan.note(NO_MOMENTUM)
@@ -150,5 +151,5 @@ def _implied(checkpoint: Checkpoint, inner: Any) -> Value | None:
             power = float(checkpoint[name])
             if 0 < power < 1:
                 steps = round(math.log(power) / math.log(inner.beta_1) - 1)
-                return Value(name, np.asarray(steps, "int64"))
+                return Value.of(name, np.asarray(steps, "int64"))
     return None

@@ -1,0 +1,45 @@
+"""A part of a file as a file of its own, so that a member of an archive is read in its place."""
+
+import io
+from typing import Any, BinaryIO, cast
+
+
+def part_of(file: io.BufferedIOBase, start: int, size: int) -> BinaryIO:
+    """Returns a part of a file, to be read as long as the file is open.
+
+    Args:
+        file: The whole, opened for reading. Its position is no longer its own.
+        start: The first byte of the part.
+        size: How many bytes it has.
+
+    >>> part = part_of(io.BytesIO(b"[hello]"), 1, 5)
+    >>> part.read(), part.seek(-2, io.SEEK_END), part.read(9)
+    (b'hello', 3, b'lo')
+    """
+    return cast("BinaryIO", io.BufferedReader(_Part(file, start, size)))
+
+
+class _Part(io.RawIOBase):
+    def __init__(self, file: io.BufferedIOBase, start: int, size: int) -> None:
+        self._file = file
+        self._start = start
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        length = max(0, min(len(buffer), self._size - self._at))
+        self._file.seek(self._start + self._at)
+        count = self._file.readinto(memoryview(buffer)[:length])
+        self._at += count
+        return count

@@ -1,0 +1,142 @@
+"""Checkpoints as TensorFlow writes them, made by hand: for tests that have no TensorFlow.
+
+Source: tensorflow/core/util/tensor_bundle and core/protobuf/trackable_object_graph.proto, TF 2.3.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+
+DTYPES = {"float32": 1, "int64": 9, "float16": 19}
+GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+MAGIC = 0xDB4775248B80FB57
+
+
+def write_objects(prefix, root):
+    """Writes what `tf.train.Checkpoint(**root).write(prefix)` would.
+
+    Args:
+        prefix: The path without `.index`.
+        root: Name -> array, or what holds such by their names, or a list of them.
+    """
+    tensors: dict[str, np.ndarray | bytes] = {}
+    nodes: list[bytes] = []
+    _add(root, "", nodes, tensors)
+    graph = b"".join(_field(1, node) for node in nodes)
+    write(prefix, {GRAPH: graph} | tensors)
+
+
+def write(prefix, tensors: Mapping[str, np.ndarray | bytes], *, parts: int = 1):
+    """Writes a checkpoint of names.
+
+    Args:
+        prefix: The path without `.index`.
+        tensors: What it holds by its keys; bytes are a string.
+        parts: In how many each array is stored, along its first dimension.
+    """
+    from keras_mp.compat.checkpoints import slices
+
+    rows = {b"": _field(1, 1)}
+    with Path(f"{prefix}.data-00000-of-00001").open("wb") as data:
+        for key, value in tensors.items():
+            if isinstance(value, bytes):
+                rows[key.encode()] = _string(data, value)
+            elif parts == 1:
+                rows[key.encode()] = _array(data, value)
+            else:
+                rows[key.encode()] = _head(value) + b"".join(
+                    _field(7, _field(1, start + _field(2, value.shape[0] // parts)) + rest)
+                    for start, rest in _extents(value, parts)
+                )
+                for i, part in enumerate(np.split(value, parts)):
+                    whole = tuple((0, None) for _ in value.shape[1:])
+                    rows[slices.key(key, ((i * len(part), len(part)), *whole))] = _array(data, part)
+    Path(f"{prefix}.index").write_bytes(_index(dict(sorted(rows.items()))))
+
+
+def _add(value, path, nodes, tensors):
+    """Adds an object and all below it; returns its number."""
+    number = len(nodes)
+    nodes.append(b"")
+    if isinstance(value, np.ndarray):
+        key = f"{path}/.ATTRIBUTES/VARIABLE_VALUE"
+        tensors[key] = value
+        texts = (b"VARIABLE_VALUE", path.encode(), key.encode())
+        row = b"".join(_field(i, text) for i, text in enumerate(texts, 1))
+        nodes[number] = _field(2, row)
+        return number
+    if isinstance(value, Sequence):
+        value = {str(i): item for i, item in enumerate(value)}
+    for name, item in value.items():
+        child = _add(item, f"{path}/{name}" if path else name, nodes, tensors)
+        nodes[number] += _field(1, _field(1, child) + _field(2, name.encode()))
+    return number
+
+
+def _head(value):
+    sizes = b"".join(_field(2, _field(1, size)) for size in value.shape)
+    return _field(1, DTYPES[value.dtype.name]) + _field(2, sizes)
+
+
+def _extents(value, parts):
+    rest = _field(1, b"") * (value.ndim - 1)
+    return ((_field(1, i * (value.shape[0] // parts)), rest) for i in range(parts))
+
+
+def _array(data, value):
+    value = np.asarray(value, order="C")
+    crc = google_crc32c.value(value.tobytes())
+    row = _head(value) + _field(4, data.tell()) + _field(5, value.nbytes) + _fixed(6, _masked(crc))
+    data.write(value.tobytes())
+    return row
+
+
+def _string(data, value):
+    length = google_crc32c.value(struct.pack("<I", len(value)))
+    stored = _number(len(value)) + struct.pack("<I", _masked(length))
+    crc = google_crc32c.extend(google_crc32c.extend(length, stored[-4:]), value)
+    row = _field(1, 7) + _field(2, b"") + _field(4, data.tell())
+    row += _field(5, len(stored) + len(value)) + _fixed(6, _masked(crc))
+    data.write(stored + value)
+    return row
+
+
+def _index(rows):
+    first = _block(rows)
+    second = _block({b"\xff": _number(0) + _number(len(first) - 5)})
+    footer = _number(0) + _number(0) + _number(len(first)) + _number(len(second) - 5)
+    return first + second + footer.ljust(40, b"\0") + struct.pack("<Q", MAGIC)
+
+
+def _block(rows):
+    """An uncompressed block whose keys share nothing, its kind and its checksum."""
+    content = b""
+    for key, row in rows.items():
+        content += _number(0) + _number(len(key)) + _number(len(row)) + key + row
+    content += struct.pack("<II", 0, 1) + b"\0"
+    return content + struct.pack("<I", _masked(google_crc32c.value(content)))
+
+
+def _field(tag, value):
+    if isinstance(value, int):
+        return _number(tag << 3) + _number(value)
+    return _number(tag << 3 | 2) + _number(len(value)) + value
+
+
+def _fixed(tag, value):
+    return _number(tag << 3 | 5) + struct.pack("<I", value)
+
+
+def _number(value):
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def _masked(crc):
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
