@@ -8,6 +8,7 @@ from typing import Any
 
 from keras import ops
 
+LARGEST_SCALE = float.fromhex("0x1.fffffep127")  # of float32
 _LARGEST_COUNT = 2**31 - 1  # the counter is an int32 on JAX and PyTorch
 
 
@@ -39,7 +40,8 @@ def next_scale(
     Args:
         scale: float32, shape (). What the loss is multiplied by; no unit.
         counter: int32 or int64, shape (). Finite steps since `scale` last changed.
-        finite: bool, shape (). Whether every gradient of the step is finite.
+        finite: bool, shape (). Whether every gradient of the step is finite. A Python bool where
+            that is known, which leaves the other rows out.
         growth_steps: Optimizer steps between two growths, at least 1.
         growth_factor: Multiplier of a growth, greater than 1.
         backoff_factor: Multiplier after an overflow, between 0 and 1.
@@ -62,17 +64,24 @@ def next_scale(
     >>> float(s), int(n)
     (2.0, 0)
     """
-    counted = counter + 1
+    if finite is False:
+        return _shrunk(scale, backoff_factor, min_scale, hysteresis_left), ops.zeros_like(counter)
     grow = _is_due(counter, growth_steps)
     grown = scale * growth_factor
-    allowed = ops.isfinite(grown)
-    if max_scale is not None:
-        allowed = ops.logical_and(allowed, grown <= max_scale)
-    shrunk = ops.maximum(scale * backoff_factor, ops.minimum(scale, min_scale))
-    shrunk = ops.where(ops.less_equal(hysteresis_left, 1), shrunk, scale)
+    allowed = grown <= (LARGEST_SCALE if max_scale is None else max_scale)
     taken = ops.where(ops.logical_and(grow, allowed), grown, scale)
-    restart = ops.logical_or(grow, ops.logical_not(finite))
-    return ops.where(finite, taken, shrunk), ops.where(restart, ops.zeros_like(counter), counted)
+    restart = grow
+    if finite is not True:
+        taken = ops.where(finite, taken, _shrunk(scale, backoff_factor, min_scale, hysteresis_left))
+        restart = ops.logical_or(grow, ops.logical_not(finite))
+    return taken, ops.where(restart, ops.zeros_like(counter), counter + 1)
+
+
+def _shrunk(scale: Any, backoff_factor: float, min_scale: float, hysteresis_left: Any) -> Any:
+    shrunk = ops.maximum(scale * backoff_factor, ops.minimum(scale, min_scale))
+    if isinstance(hysteresis_left, int):
+        return shrunk if hysteresis_left <= 1 else scale
+    return ops.where(hysteresis_left <= 1, shrunk, scale)
 
 
 def next_hysteresis_left(
@@ -111,6 +120,10 @@ def next_hysteresis_left(
     left = ops.minimum(left, hysteresis)
     whole = ops.full_like(left, hysteresis)
     fewer = ops.maximum(left - 1, 1)
+    if finite is True:
+        return ops.where(_is_due(counter, growth_steps), whole, left)
+    if finite is False:
+        return fewer
     return ops.where(finite, ops.where(_is_due(counter, growth_steps), whole, left), fewer)
 
 

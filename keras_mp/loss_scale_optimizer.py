@@ -14,10 +14,11 @@ import keras
 from keras import ops
 
 from keras_mp import backends, hyperparameters
-from keras_mp.backends import devices
-from keras_mp.backends.numerics import tensors_of
+from keras_mp.backends import devices, reference
+from keras_mp.backends.numerics import as_skipped, tensors_of
 from keras_mp.delegation import DelegatesToInnerOptimizer
 from keras_mp.extra_state import ExtraState
+from keras_mp.fused import FusesSteps
 from keras_mp.inner_optimizer import check_inner_optimizer, serialized
 from keras_mp.loss_scaling import ScalesLosses
 from keras_mp.minimizing import MinimizesLosses, overwritten
@@ -40,6 +41,7 @@ class LossScaleOptimizer(
     ScalesLosses,
     UpdatesScale,
     TellsOutcomes,
+    FusesSteps,
     MinimizesLosses,
     keras.optimizers.LossScaleOptimizer,
 ):
@@ -114,12 +116,17 @@ class LossScaleOptimizer(
             finite: see `first_overflow` and `nonfinite_variables`.
         max_consecutive_skips: Skipped steps in a row after which `keras_mp.LossScaleMonitor` stops
             the training and says why; None for no such limit. A compiled step cannot raise.
+        fused: Whether steps are taken with the fused kernels of TensorFlow and PyTorch: one pass
+            over the state, where Keras makes many. For Adam, AdamW, SGD, Adagrad and RMSprop;
+            results differ from the default's by rounding. Where there is no kernel, as on JAX, the
+            default path is taken: see `fused_fallback`.
         name: Name of the optimizer; defaults to "loss_scale_optimizer".
 
     Raises:
         TypeError: `inner_optimizer` is not a Keras 3 optimizer, or is a LossScaleOptimizer;
             `dynamic` is not a bool; an unknown keyword.
-        ValueError: A number out of its range, or `inner_optimizer` is wrapped already.
+        ValueError: A number out of its range, `inner_optimizer` is wrapped already, or `fused` with
+            another optimizer, or one with clipping, a moving average or accumulated gradients.
 
     Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.2; the API is that of
     `tf.keras.mixed_precision.LossScaleOptimizer`, TensorFlow 2.4.
@@ -149,6 +156,7 @@ class LossScaleOptimizer(
         skip_nonfinite: bool = True,
         diagnose: bool = False,
         max_consecutive_skips: int | None = None,
+        fused: bool = False,
         name: str | None = None,
         **unknown: Any,
     ) -> None:
@@ -168,6 +176,7 @@ class LossScaleOptimizer(
             skip_nonfinite,
             diagnose,
             max_consecutive_skips,
+            fused,
         )
         if wrapper_of(inner_optimizer) is not None:
             gc.collect()  # a wrapper that nobody uses any more may still be there
@@ -181,6 +190,7 @@ class LossScaleOptimizer(
             self, learning_rate=0.0, name="loss_scale_optimizer" if name is None else name
         )
         self._settings = settings
+        self._prepare_fused(inner_optimizer)
         self._protocol = ScalingProtocol()
         self._said: set[str] = set()
         self._pending = None
@@ -381,18 +391,23 @@ class LossScaleOptimizer(
         if self._before_step is not None:
             self._before_step(variables)
         gradients = self._native.merged(tensors_of(gradients))
-
-        def unscaled(gradients: list[Any]) -> list[Any]:
-            return self._unscaled(gradients, overwritten(variables)) if scaled else gradients
-
-        inner = self.inner_optimizer
+        native, inner = self._native, self.inner_optimizer
+        scale = native.read(self.dynamic_scale) if scaled else None
+        raw = overwritten(variables)
+        plain = reference.is_taken()
+        outcome = None if plain else self._fused_step(gradients, variables, scale)
         if not self._settings.skip_nonfinite:
-            self._native.apply(inner, unscaled(gradients), variables)
+            if outcome is None:
+                ready = gradients if scale is None else native.unscale(gradients, scale, raw)
+                native.apply(inner, ready, variables)
             return
-        outcome = self._native.apply_if_finite(inner, gradients, variables, unscaled)
-        if self._settings.count_skipped_steps:
-            self._count_skip(outcome.finite)
-        before = ops.copy(self._native.read(self.dynamic_scale))
+        if outcome is None:
+            room = reference if plain and native.replicas() == 1 else native
+            outcome = room.apply_if_finite(inner, gradients, variables, scale, raw)
+            if self._settings.count_skipped_steps:
+                self._count_skip(outcome.finite)
+        watched = self._settings.diagnose or self._recorded is not None
+        before = ops.copy(native.read(self.dynamic_scale)) if watched else None
         if self.dynamic:
             self._after_step(outcome.finite)
         self._note_outcome(outcome, variables, before)
@@ -421,11 +436,13 @@ class LossScaleOptimizer(
         return variables
 
     def _count_skip(self, finite: Any) -> None:
+        if finite is True:
+            return
         inner = self.inner_optimizer
         for optimizer in (inner, *getattr(inner, "optimizers", ())):
             if optimizer.built and not optimizer.gradient_accumulation_steps:
                 counter = optimizer._iterations
-                counter.assign_add(ops.cast(ops.logical_not(finite), counter.dtype))
+                counter.assign_add(as_skipped(finite, counter))
 
     # -- serialization ---------------------------------------------------------------------------
 

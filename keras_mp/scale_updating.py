@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_mp.backends.numerics import as_skipped
 from keras_mp.extra_state import ExtraState
 from keras_mp.loss_scale import next_hysteresis_left, next_scale
 from keras_mp.scaling_protocol import ScalingProtocol
@@ -60,7 +61,7 @@ class UpdatesScale:
             self._update_scale(finite)
             return
         skipped = self._native.read(self.skipped_in_round)
-        now = ops.cast(ops.logical_not(finite), skipped.dtype)
+        now = as_skipped(finite, self.skipped_in_round)
         self.skipped_in_round.assign(ops.maximum(skipped, now))
 
     def _update_scale(self, finite: Any) -> None:

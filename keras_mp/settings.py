@@ -11,8 +11,9 @@ from typing import Any, Self
 
 INITIAL_SCALE = 2.0**15
 GROWTH_STEPS = 2000
-# Settings that say what is told of a step, not what is done: two optimizers may differ in them.
-WATCHING = ("diagnose", "max_consecutive_skips")
+# Settings that say what is told of a step, or how it is computed, not what the loss scale does: two
+# optimizers may differ in them.
+WATCHING = ("diagnose", "max_consecutive_skips", "fused")
 FLOAT32_TINY = 2.0**-126  # the smallest normal number; XLA flushes smaller ones to zero
 
 # Options of keras.optimizers.Optimizer, with their defaults, that belong to the optimizer inside.
@@ -52,6 +53,7 @@ class Settings:
     skip_nonfinite: bool
     diagnose: bool
     max_consecutive_skips: int | None
+    fused: bool
 
     @classmethod
     def checked(
@@ -68,6 +70,7 @@ class Settings:
         skip_nonfinite: Any = True,
         diagnose: Any = False,
         max_consecutive_skips: Any = None,
+        fused: Any = False,
     ) -> Self:
         """Returns the settings, defaults filled in; raises TypeError or ValueError."""
         if not _is_bool(dynamic):
@@ -81,6 +84,7 @@ class Settings:
             ("count_skipped_steps", count_skipped_steps),
             ("skip_nonfinite", skip_nonfinite),
             ("diagnose", diagnose),
+            ("fused", fused),
         ):
             if not _is_bool(flag):
                 raise TypeError(f"{name} must be True or False, but got {flag!r}.")
@@ -155,6 +159,7 @@ class Settings:
                 if max_consecutive_skips is None
                 else _count("max_consecutive_skips", max_consecutive_skips)
             ),
+            fused=bool(fused),
         )
 
     def with_growth_steps(self, value: Any) -> Self:

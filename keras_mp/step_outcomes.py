@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_mp.backends.numerics import Outcome
+from keras_mp.backends.numerics import Outcome, as_skipped
 from keras_mp.extra_state import ExtraState
 from keras_mp.settings import Settings
 
@@ -232,12 +232,12 @@ class TellsOutcomes:
         self.extra_state.forget_waiting()
         read = self._native.read
         # Operators and not keras.ops, which would copy their numbers to the device, and wait.
-        taken = isinstance(outcome.kind, int)  # torch knows it from its branch; then little changes
+        taken = outcome.finite is True  # known from a branch: then little changes
         if taken:
             kind = skipped = ops.zeros_like(read(self._nonfinite_kind))
         else:
             kind = outcome.kind
-            skipped = ops.cast(ops.logical_not(outcome.finite), self._skipped_steps.dtype)
+            skipped = as_skipped(outcome.finite, self._skipped_steps)
             self._skipped_steps.assign_add(skipped)
         self._nonfinite_kind.assign(kind)
         if self._consecutive_skips is not None and self._most_skips is not None:
@@ -275,13 +275,14 @@ class TellsOutcomes:
         counts.assign_add(ops.cast(bad, counts.dtype))
         # The last True; keras.ops.max breaks the graph of torch.compile.
         index = len(places) - 1 - ops.argmax(ops.cast(ops.flip(bad), "int32"))
+        skipped = as_skipped(outcome.finite, self._skipped_steps) > 0
         self._last_nonfinite.assign(
-            ops.where(outcome.finite, self._native.read(self._last_nonfinite), index)
+            ops.where(skipped, index, self._native.read(self._last_nonfinite))
         )
         first = self._native.read(self._first_overflow)
         after = self._native.read(self.dynamic_scale)
         row = [ops.cast(each, "float32") for each in (index, outcome.kind, before, after)]
-        is_first = ops.logical_and(first[0] < 0, ops.logical_not(outcome.finite))
+        is_first = ops.logical_and(first[0] < 0, skipped)
         self._first_overflow.assign(ops.where(is_first, ops.stack(row), first))
 
     # -- who watches -----------------------------------------------------------------------------

@@ -144,6 +144,7 @@ KNOBS: dict[str, Check] = {
     "skip_nonfinite": flag,
     "diagnose": flag,
     "max_consecutive_skips": or_none(steps),
+    "fused": flag,
 }
 
 LOSS_SCALED = ("lossscaleoptimizer", "lossscaleoptimizerv1", "lossscaleoptimizerv3")

@@ -1,6 +1,7 @@
 """JAX: a `lax.cond` around the step when traced, an `if` when values are at hand."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,11 +12,14 @@ from jax.experimental import sparse
 
 from keras_mp.backends.numerics import (
     Outcome,
+    as_checked,
+    averages,
+    bounds,
     divided_each,
     finite_each,
-    narrowed,
     nonzero_rows,
-    sums_of,
+    reciprocals,
+    root_sums,
     widened,
 )
 
@@ -58,16 +62,42 @@ class _Scope(keras.StatelessScope):
         return value
 
 
+class _Recording(_Scope):
+    """A stateless scope that remembers which variables were assigned in it."""
+
+    def __init__(self, state_mapping: Any = ()) -> None:
+        super().__init__(state_mapping)
+        self.assigned: dict[int, Any] = {}
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        self.assigned[id(update[0])] = update[0]
+        super().add_update(update)
+
+
+class _Gate(_Recording):
+    """A stateless scope in which an assignment takes place only where `finite` is true."""
+
+    def __init__(self, finite: Any) -> None:
+        super().__init__()
+        self._finite = finite
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        variable, value = update
+        super().add_update((variable, jnp.where(self._finite, value, variable.value)))
+
+
 def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
     """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are."""
-    return divided_each(gradients, raw, lambda gradient: _divided(gradient, scale))
+    factors = functools.cache(lambda dtype: reciprocals(scale, dtype))
 
+    def divided(gradient: Any) -> Any:
+        if isinstance(gradient, sparse.BCOO):
+            return sparse.BCOO((divided(gradient.data), gradient.indices), shape=gradient.shape)
+        gradient = widened(gradient)
+        first, second = factors(gradient.dtype)
+        return gradient * first * second
 
-def _divided(gradient: Any, scale: Any) -> Any:
-    if isinstance(gradient, sparse.BCOO):
-        return sparse.BCOO((_divided(gradient.data, scale), gradient.indices), shape=gradient.shape)
-    gradient = widened(gradient)
-    return gradient / scale.astype(gradient.dtype)
+    return divided_each(gradients, raw, divided)
 
 
 def all_finite(gradients: Sequence[Any]) -> Any:
@@ -95,38 +125,34 @@ def rows_held(gradient: Any, variable: Any) -> Any:
 
 
 def apply_if_finite(
-    optimizer: Any,
-    gradients: list[Any],
-    variables: list[Any],
-    unscaled: Callable[[list[Any]], list[Any]],
+    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
 ) -> Outcome:
-    """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which."""
-    ready = unscaled(gradients)
-    sums = sums_of(_leaves(list(map(narrowed, ready, variables))), absolute=True)
-    each = jnp.isfinite(sums)
+    """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
+
+    Traced, a step runs whether its gradients are finite or not, and each assignment of it keeps the
+    old value where they are not. XLA fuses that into the update, as it does the division: a step
+    reads every gradient once more than the plain optimizer does, and moves nothing else. (A
+    `lax.cond` copies the state, and a choice at the end computes the update anew for each result.)
+    """
+    ready = gradients if scale is None else unscale(gradients, scale, raw)
+    one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
+    seen, scaled = as_checked(gradients, variables, raw, one)
+    roots = root_sums(_leaves(seen))
+    each = jnp.isfinite(bounds(roots, scaled, scale))
     finite = jnp.all(each)
-    kind = jnp.where(finite, jnp.int32(0), jnp.int32(1) + jnp.any(jnp.isnan(sums)))
+    kind = jnp.where(finite, jnp.int32(0), jnp.int32(1) + jnp.any(jnp.isnan(roots)))
     outcome = Outcome(finite, each, kind)
-    if not isinstance(finite, jax.core.Tracer):
-        if finite:
+    if isinstance(finite, jax.core.Tracer):
+        # An average of weights is computed in one with the weights, but not across a choice: there
+        # the choice comes last, so that the same is rounded as without us.
+        scope = _Recording() if averages(optimizer) else _Gate(finite)
+        with scope:
             optimizer.apply(ready, variables)
-        return outcome
-    touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
-    state = list({id(variable): variable for variable in touched}.values())
-
-    def step(gradients: list[Any], values: list[Any]) -> list[Any]:
-        # Divided once more: XLA fuses that into the update, where `ready` would be written by the
-        # check and read back.
-        with _Scope(zip(state, values, strict=True)) as scope:
-            optimizer.apply(unscaled(gradients), variables)
-        return [scope.get_current_value(variable) for variable in state]
-
-    def skip(gradients: list[Any], values: list[Any]) -> list[Any]:
-        return values
-
-    values = jax.lax.cond(finite, step, skip, gradients, [v.value for v in state])
-    for variable, value in zip(state, values, strict=True):
-        variable.assign(value)
+        for variable in scope.assigned.values():
+            value = scope.get_current_value(variable)
+            variable.assign(jnp.where(finite, value, variable.value))
+    elif finite:
+        optimizer.apply(ready, variables)
     return outcome
 
 
@@ -138,18 +164,6 @@ def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
 def stateless_values(values: Sequence[Any]) -> list[Any]:
     """Returns `values`: arrays are immutable here."""
     return list(values)
-
-
-class _Recording(_Scope):
-    """A stateless scope that remembers which variables were assigned in it."""
-
-    def __init__(self, state_mapping: Any) -> None:
-        super().__init__(state_mapping)
-        self.assigned: dict[int, Any] = {}
-
-    def add_update(self, update: tuple[Any, Any]) -> None:
-        self.assigned[id(update[0])] = update[0]
-        super().add_update(update)
 
 
 def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:

@@ -8,18 +8,35 @@ from keras import ops
 from keras.backend import standardize_dtype
 
 HALVES = ("float16", "bfloat16")
+_LARGE = 2.0**64
 
 
 class Outcome(NamedTuple):
     """What the gradients of a step were.
 
-    `finite`: bool, shape (): no inf and no nan. `each`: bool, shape (number of gradients,), of each
-    one; True for None. `kind`: integer, shape (): 0 finite, 1 an inf and no nan, 2 a nan.
+    `finite`: bool, shape (): no inf and no nan; a Python bool where a branch was taken on it.
+    `each`: bool, shape (number of gradients,), of each one; True for None. `kind`: integer,
+    shape (): 0 finite, 1 an inf and no nan, 2 a nan. These two are None where `finite` is True.
     """
 
     finite: Any
     each: Any
     kind: Any
+
+
+def as_skipped(finite: Any, counter: Any) -> Any:
+    """Returns 0 for a step that is `finite`, 1 for one that is not, in the dtype of `counter`.
+
+    Made from the counter, so that no number is sent to the device.
+
+    >>> import keras
+    >>> counter = keras.Variable(7, dtype="int32", trainable=False)
+    >>> [int(as_skipped(finite, counter)) for finite in (True, False)]
+    [0, 1]
+    """
+    if isinstance(finite, bool):
+        return (ops.zeros_like if finite else ops.ones_like)(counter.value)
+    return ops.cast(ops.logical_not(finite), counter.dtype)
 
 
 def widened(tensor: Any) -> Any:
@@ -54,6 +71,45 @@ def divided_each(
     ]
 
 
+def reciprocals(scale: Any, dtype: Any) -> tuple[Any, Any]:
+    """Returns two factors whose product is 1 / `scale`, of `dtype` and shape ().
+
+    XLA keeps the result of a division, but repeats a product where it is needed; and it takes the
+    reciprocal of a scale above 2**126 for zero, which two factors stay clear of.
+
+    >>> first, second = reciprocals(ops.array(2.0**127), "float32")
+    >>> float(first) * float(second) * 2.0**127
+    1.0
+    """
+    scale = ops.cast(scale, dtype)
+    second = ops.where(scale > _LARGE, ops.array(1 / _LARGE, dtype), ops.array(1.0, dtype))
+    return 1 / (scale * second), second
+
+
+def averages(optimizer: Any) -> bool:
+    """Returns whether `optimizer` keeps averages of weights.
+
+    >>> import keras
+    >>> averages(keras.optimizers.SGD(use_ema=True))
+    True
+    """
+    return any(part.use_ema for part in (optimizer, *getattr(optimizer, "optimizers", ())))
+
+
+def narrows(gradient: Any, variable: Any) -> bool:
+    """Returns whether the optimizer casts a dense `gradient` to a dtype of smaller range.
+
+    >>> import keras
+    >>> narrows(ops.array(1e5), keras.Variable(0.0, dtype="float16"))
+    True
+    """
+    if not ops.is_tensor(gradient):
+        return False
+    given, taken = standardize_dtype(gradient.dtype), standardize_dtype(variable.dtype)
+    smaller: bool = taken == "float16" or (given == "float64" and taken != "float64")
+    return smaller and given != taken
+
+
 def narrowed(gradient: Any, variable: Any) -> Any:
     """Returns a dense `gradient` in the dtype of its variable where that has a smaller range.
 
@@ -63,11 +119,58 @@ def narrowed(gradient: Any, variable: Any) -> Any:
     >>> bool(ops.isfinite(narrowed(ops.array(1e5), keras.Variable(0.0, dtype="float16"))))
     False
     """
-    if not ops.is_tensor(gradient):
+    if not narrows(gradient, variable):
         return gradient
-    given, taken = standardize_dtype(gradient.dtype), standardize_dtype(variable.dtype)
-    smaller = taken == "float16" or (given == "float64" and taken != "float64")
-    return ops.cast(gradient, taken) if smaller and given != taken else gradient
+    return ops.cast(gradient, standardize_dtype(variable.dtype))
+
+
+def as_checked(
+    gradients: Sequence[Any],
+    variables: Sequence[Any],
+    raw: Sequence[bool],
+    unscaled: Callable[[Any], Any] | None,
+) -> tuple[list[Any], list[bool]]:
+    """Returns tensors that are finite where what is applied is, and which are still scaled.
+
+    That are the gradients as they came: a check of the divided ones would have them written out.
+    Dividing by 1 or more changes nothing of what is finite; `bounds` sees to smaller scales. Those
+    that are cast to a smaller dtype are divided and cast.
+
+    Args:
+        gradients: Of the variables; tensors, sparse ones, None.
+        variables: In the same order.
+        raw: Which ones are not divided.
+        unscaled: Returns a gradient divided by the loss scale; None if none is divided.
+    """
+    seen, scaled = [], []
+    for gradient, variable, keep in zip(gradients, variables, raw, strict=True):
+        divided = unscaled is not None and not keep
+        cast = narrows(widened(gradient) if ops.is_tensor(gradient) else gradient, variable)
+        if divided and unscaled is not None and cast:
+            gradient = unscaled(gradient)
+        seen.append(narrowed(gradient, variable))
+        scaled.append(gradient is None or (divided and not cast))
+    return seen, scaled
+
+
+def bounds(roots: Any, scaled: Sequence[bool], scale: Any) -> Any:
+    """Returns numbers that are finite where the gradients, divided by `scale`, are.
+
+    Dividing by less than 1 may overflow. The square of a sum of roots is no less than the largest
+    of the numbers: it stands for them, and errs on the side of an overflow.
+
+    Args:
+        roots: `root_sums` of what is checked: shape (number of gradients,).
+        scaled: Which ones are still to be divided.
+        scale: float32, shape (); None if nothing is.
+
+    >>> [float(each) for each in bounds(ops.array([3.0, 4.0]), [True, False], ops.array(0.5))]
+    [18.0, 4.0]
+    """
+    if scale is None or not any(scaled):
+        return roots
+    divided = ops.where(scale < 1, ops.square(roots) / ops.cast(scale, roots.dtype), roots)
+    return divided if all(scaled) else ops.where(ops.array(scaled), divided, roots)
 
 
 def nonzero_rows(gradient: Any) -> Any:
@@ -82,40 +185,30 @@ def nonzero_rows(gradient: Any) -> Any:
     return ops.any(ops.not_equal(gradient, 0), axis=tuple(range(1, gradient.ndim)), keepdims=True)
 
 
-def sums_of(tensors: Sequence[Any], absolute: bool = False) -> Any:
-    """Returns the sum of each tensor; 0 for None.
+def root_sums(tensors: Sequence[Any]) -> Any:
+    """Returns the sum of the square roots of magnitudes of each tensor; 0 for None.
 
-    Sums carry every inf and nan along and read each tensor once, where `all(isfinite(x))` writes
-    a mask. They are stacked: a predicate chained through the tensors is inlined again into every
-    update by XLA. False alarm: finite numbers whose sum exceeds 3.4e38.
+    Finite where all elements are, since roots are too small for their sum to overflow; inf where
+    one is an inf and none a nan; nan where one is a nan. Each tensor is read once, where
+    `all(isfinite(x))` writes a mask and a maximum loses nans on some devices. The sums are stacked:
+    a predicate chained through the tensors is inlined again into every update by XLA.
 
     Args:
         tensors: Of any shapes and float dtypes; those of 16 bits are summed in float32.
-        absolute: Whether to sum magnitudes. Then infs of both signs give an inf, and a nan comes
-            of a nan only. Free where a compiler fuses it.
 
     Returns:
         float32 (float64 if one of them is), shape (number of tensors,).
 
-    >>> sums = sums_of([ops.array([1.0, 2.0]), None, ops.array([np.inf, -np.inf])], True)
+    >>> sums = root_sums([ops.array([4.0, 9.0]), None, ops.array([np.inf, -np.inf])])
     >>> [float(each) for each in sums]
-    [3.0, 0.0, inf]
+    [5.0, 0.0, inf]
     """
     present = [t for t in tensors if t is not None]
     doubles = any(standardize_dtype(t.dtype) in ("float64", "complex128") for t in present)
     wide = "float64" if doubles else "float32"
-    sums = iter(
-        [
-            ops.cast(ops.sum(ops.abs(t) if absolute or _is_complex(t) else t), wide)
-            for t in map(widened, present)
-        ]
-    )
+    sums = iter([ops.cast(ops.sum(ops.sqrt(ops.abs(widened(t)))), wide) for t in present])
     zero = ops.zeros((), wide)
     return ops.stack([zero if t is None else next(sums) for t in tensors])
-
-
-def _is_complex(tensor: Any) -> bool:
-    return "complex" in standardize_dtype(tensor.dtype)
 
 
 def finite_each(tensors: Sequence[Any]) -> Any:
@@ -127,7 +220,7 @@ def finite_each(tensors: Sequence[Any]) -> Any:
     >>> [bool(each) for each in finite_each([ops.array([1.0, 2.0]), None, ops.array([np.inf])])]
     [True, True, False]
     """
-    return ops.isfinite(sums_of(tensors)) if len(tensors) else ops.ones((0,), "bool")
+    return ops.isfinite(root_sums(tensors)) if len(tensors) else ops.ones((0,), "bool")
 
 
 def nonfinite_kind(tensors: Sequence[Any]) -> Any:

@@ -1,20 +1,25 @@
 """TensorFlow: one `tf.cond` around the step, outside of the replicas where a strategy asks so."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from keras_mp.backends import strategies
+from keras_mp.backends import gating, strategies
 from keras_mp.backends.numerics import (
     Outcome,
+    as_checked,
+    bounds,
     divided_each,
     finite_each,
     narrowed,
     nonfinite_kind,
     nonzero_rows,
+    reciprocals,
     widened,
 )
 
@@ -26,16 +31,21 @@ def read(variable: Any) -> Any:
 
 def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
     """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are."""
-    return divided_each(gradients, raw, lambda gradient: _divided(gradient, scale))
+    under_xla = gating.under_xla()
+    scales = functools.cache(lambda dtype: tf.cast(scale, dtype))
+    factors = functools.cache(lambda dtype: reciprocals(scale, dtype))
 
+    def divided(gradient: Any) -> Any:
+        if isinstance(gradient, tf.IndexedSlices):
+            values = divided(gradient.values)
+            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+        gradient = widened(gradient)
+        if under_xla:
+            first, second = factors(gradient.dtype)
+            return gradient * first * second
+        return gradient / scales(gradient.dtype)
 
-def _divided(gradient: Any, scale: Any) -> Any:
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(
-            _divided(gradient.values, scale), gradient.indices, gradient.dense_shape
-        )
-    gradient = widened(gradient)
-    return gradient / tf.cast(scale, gradient.dtype)
+    return divided_each(gradients, raw, divided)
 
 
 def all_finite(gradients: Sequence[Any]) -> Any:
@@ -90,30 +100,91 @@ def rows_held(gradient: Any, variable: Any) -> Any:
 
 
 def apply_if_finite(
-    optimizer: Any,
-    gradients: list[Any],
-    variables: list[Any],
-    unscaled: Callable[[list[Any]], list[Any]],
+    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
 ) -> Outcome:
-    """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which.
+    """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
     Of several replicas it is their sum, which is what a step takes.
     """
     check_strategy()
-    gradients = unscaled(gradients)
-    already = replicas() > 1 and strategies.takes_summed(optimizer)
+    if replicas() == 1:
+        return _apply_if_finite_here(optimizer, gradients, variables, scale, raw)
+    ready = gradients if scale is None else unscale(gradients, scale, raw)
+    already = strategies.takes_summed(optimizer)
     if already:
-        gradients, each = _reduced(gradients, variables)
+        ready, each = _reduced(ready, variables)
     else:
-        each = _agreed(_each_finite(list(map(narrowed, gradients, variables))))
+        each = _agreed(_each_finite(list(map(narrowed, ready, variables))))
     finite = tf.reduce_all(each)
-    kind = tf.cond(finite, lambda: tf.constant(0), lambda: _kind(gradients, variables))
-    _apply(optimizer, gradients, variables, already, finite)
+    kind = tf.cond(finite, lambda: tf.constant(0), lambda: _kind(ready, variables))
+    _apply(optimizer, ready, variables, already, finite)
     return Outcome(finite, each, kind)
 
 
 def _kind(gradients: list[Any], variables: list[Any]) -> Any:
     return nonfinite_kind(_leaves(list(map(narrowed, gradients, variables))))
+
+
+def _apply_if_finite_here(
+    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
+) -> Outcome:
+    one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
+    seen, scaled = as_checked(gradients, variables, raw, one)
+    roots = _roots(_leaves(seen), scale)
+    each = tf.math.is_finite(bounds(roots, scaled, scale))
+    finite = tf.reduce_all(each)
+    kind = tf.where(finite, 0, 1 + tf.cast(tf.reduce_any(tf.math.is_nan(roots)), tf.int32))
+
+    def ready() -> list[Any]:
+        return gradients if scale is None else unscale(gradients, scale, raw)
+
+    if state := gating.gateable(optimizer, gradients, variables):
+        with gating.gated(state, finite):
+            optimizer.apply(ready(), variables)
+    elif tf.distribute.has_strategy():
+        _apply(optimizer, ready(), variables, False, finite)
+    else:
+        tf.cond(finite, lambda: optimizer.apply(ready(), variables), lambda: None)
+    return Outcome(finite, each, kind)
+
+
+def _roots(tensors: list[Any], scale: Any) -> Any:
+    """Returns `root_sums`; zeros where plain sums, which are cheaper, show that all is finite."""
+    axes = functools.cache(tf.range)  # one constant, not one a tensor
+
+    def sum_of(tensor: Any) -> Any:
+        tensor = widened(tensor)
+        if tensor.dtype.is_complex:
+            tensor = tf.abs(tensor)
+        if tensor.shape.rank is None:
+            return tf.reduce_sum(tensor)
+        return tf.raw_ops.Sum(input=tensor, axis=axes(tensor.shape.rank))
+
+    sums = [tf.constant(0.0) if tensor is None else sum_of(tensor) for tensor in tensors]
+    wide = tf.float64 if any(each.dtype == tf.float64 for each in sums) else tf.float32
+    total = tf.stack([each if each.dtype == wide else tf.cast(each, wide) for each in sums])
+    fine = tf.reduce_all(tf.math.is_finite(total))
+    if scale is not None:
+        fine = tf.logical_and(fine, scale >= 1)
+    return tf.cond(fine, lambda: tf.zeros_like(total), lambda: _roots_by_shape(tensors, wide))
+
+
+def _roots_by_shape(tensors: list[Any], wide: Any) -> Any:
+    """Returns `root_sums`; tensors of one shape are stacked, which keeps the graph small."""
+    groups: dict[Any, list[int]] = {}
+    for i, tensor in enumerate(tensors):
+        known = tensor is not None and tensor.shape.is_fully_defined()
+        groups.setdefault((tensor.dtype, *tensor.shape) if known else i, []).append(i)
+    parts, places = [], []
+    for members in groups.values():
+        places += members
+        if tensors[members[0]] is None:
+            parts.append(tf.zeros((1,), wide))
+            continue
+        roots = tf.sqrt(tf.abs(widened(tf.stack([tensors[i] for i in members]))))
+        sums = tf.reduce_sum(tf.reshape(roots, [len(members), -1]), axis=1)
+        parts.append(tf.cast(sums, wide))
+    return tf.gather(tf.concat(parts, 0), np.argsort(places))
 
 
 def _agreed(each: Any) -> Any:

@@ -1,6 +1,8 @@
 """PyTorch: foreach kernels; an `if` (one host sync) when eager, gated state when compiled."""
 
 import contextlib
+import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +22,8 @@ from keras_mp.backends.numerics import (
 
 def read(variable: Any) -> Any:
     """Returns the value of `variable` as a tensor, sharing memory with it."""
-    return variable.value.detach()
+    value = variable.value
+    return value.detach() if value.requires_grad else value
 
 
 def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
@@ -85,12 +88,9 @@ def rows_held(gradient: Any, variable: Any) -> Any:
 
 
 def apply_if_finite(
-    optimizer: Any,
-    gradients: list[Any],
-    variables: list[Any],
-    unscaled: Callable[[list[Any]], list[Any]],
+    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
 ) -> Outcome:
-    """Applies `unscaled(gradients)` if they are finite, else changes nothing; returns which.
+    """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
     Under `torch.compile` an `if` on a tensor would break the graph, so the step runs on and the
     old values are chosen afterwards; the copies fuse away there.
@@ -98,23 +98,87 @@ def apply_if_finite(
     if any(map(_is_distributed, gradients)):
         gradients = list(map(_reduced, gradients, variables))
         _cut_slots(optimizer)
-    gradients = unscaled(gradients)
-    checked = list(map(narrowed, gradients, variables))
-    each = _each_finite(checked)
+    if is_compiling():
+        return _apply_gated(optimizer, gradients, variables, scale, raw)
+    with torch.no_grad():
+        if scale is not None and _of_trainer(gradients, variables, raw):
+            torch._foreach_div_([g for g in gradients if g is not None], scale)
+        elif scale is not None:
+            gradients = unscale(gradients, scale, raw)
+        applied = list(map(narrowed, gradients, variables))
+        present = [gradient for gradient in applied if gradient is not None]
+        if scale is not None and not any(raw) and _takes_amp(present):
+            finite = not _any_bad(present)
+        else:
+            finite = bool(torch.all(_each_finite(applied)))
+        if finite:
+            optimizer.apply(gradients, variables)
+            return Outcome(True, None, None)
+        return Outcome(False, _each_finite(applied), _kind(applied))
+
+
+def _apply_gated(
+    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
+) -> Outcome:
+    ready = gradients if scale is None else unscale(gradients, scale, raw)
+    applied = list(map(narrowed, ready, variables))
+    each = _each_finite(applied)
     finite = torch.all(each)
     with torch.no_grad():
-        if not is_compiling():
-            if finite:
-                optimizer.apply(gradients, variables)
-                return Outcome(finite, each, 0)
-            return Outcome(finite, each, _kind(checked))
         touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
         state = {id(variable): variable for variable in touched}
         before = [(variable, variable.value.clone()) for variable in state.values()]
-        optimizer.apply(gradients, variables)
+        optimizer.apply(ready, variables)
         for variable, value in before:
             variable.value.copy_(torch.where(finite, variable.value, value))
-    return Outcome(finite, each, torch.where(finite, 0, _kind(checked)))
+    return Outcome(finite, each, torch.where(finite, 0, _kind(applied)))
+
+
+def _of_trainer(gradients: list[Any], variables: list[Any], raw: Sequence[bool]) -> bool:
+    """Returns whether these are the `.grad`s of a step that Keras' own trainer takes.
+
+    Nobody else holds them, and the next step clears them: they may be unscaled in place. Those of
+    any other caller may not.
+    """
+    step = _train_step().__code__
+    frame = sys._getframe()
+    while frame is not None and frame.f_globals["__name__"].startswith("keras_mp."):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None or frame.f_code is not step:
+        return False
+    pairs = zip(gradients, variables, strict=True)
+    return (
+        not any(raw)
+        and all(gradient is variable.value.grad for gradient, variable in pairs)
+        and _takes_amp([gradient for gradient in gradients if gradient is not None])
+    )
+
+
+@functools.cache
+def _train_step() -> Any:
+    return next(vars(cls)["train_step"] for cls in keras.Model.__mro__ if "train_step" in vars(cls))
+
+
+def _takes_amp(gradients: list[Any]) -> bool:
+    """Returns whether `_any_bad` may look at `gradients`, once they are tensors of our own."""
+    return len({gradient.device for gradient in gradients}) == 1 and all(
+        gradient.dtype == torch.float32
+        and gradient.device.type in ("cpu", "cuda")
+        and not gradient.is_sparse
+        and not _is_distributed(gradient)
+        for gradient in gradients
+    )
+
+
+def _any_bad(gradients: list[Any]) -> Any:
+    """Returns whether an element of tensors of our own is not finite: float32, shape (), 0 or 1.
+
+    One call, which writes each element back, times 1.
+    """
+    device = gradients[0].device
+    bad = torch.zeros((), device=device)
+    torch._amp_foreach_non_finite_check_and_unscale_(gradients, bad, torch.ones((), device=device))
+    return bad
 
 
 def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:

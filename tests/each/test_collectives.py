@@ -1,12 +1,12 @@
 """What loss scaling adds to the traffic between devices, in the compiled step on JAX."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
+import re
 
 import keras
 import pytest
+
+from tests import programs
 
 pytestmark = [
     pytest.mark.slow,
@@ -65,16 +65,7 @@ def of_steps():
 
     def once(engine, optimizer):
         if engine not in done:
-            found = subprocess.run(
-                [sys.executable, "-c", PROGRAM, engine],
-                cwd=Path(__file__).resolve().parents[2],
-                capture_output=True,
-                text=True,
-                timeout=200,
-                check=False,
-            )
-            assert found.returncode == 0, found.stderr[-3000:]
-            done[engine] = json.loads(found.stdout.splitlines()[-1])
+            done[engine] = json.loads(programs.run("-c", PROGRAM, engine).splitlines()[-1])
         return done[engine][optimizer]
 
     return once
@@ -88,14 +79,15 @@ def test_data_parallel_adds_none(of_steps, optimizer):
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_model_parallel_adds_one_of_scalars(of_steps, optimizer):
+def test_model_parallel_adds_one_of_scalars_at_most(of_steps, optimizer):
+    """None where norms are reduced anyway: XLA sends the sums of the check along."""
     plain, ours = of_steps("model parallel", optimizer)
     assert all(kind == "all-reduce" for _, kind in plain + ours)
-    assert len(ours) == len(plain) + 1
-    assert len(scalars(ours)) == len(scalars(plain)) + 1
+    assert len(ours) <= len(plain) + 1
+    assert len(ours) - len(scalars(ours)) == len(plain) - len(scalars(plain))
 
 
 def scalars(collectives):
     """Returns the shapes of those that hold numbers only, no array."""
     shapes = [shape for shape, _ in collectives]
-    return [shape for shape in shapes if set(shape.strip("()").split(", ")) == {"f32[]"}]
+    return [shape for shape in shapes if set(re.findall(r"\w+\[.*?\]", shape)) == {"f32[]"}]

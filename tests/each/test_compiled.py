@@ -166,22 +166,6 @@ def test_apply_under_jit_in_a_stateless_scope():
     assert float(values[0][0]) == 0.5
 
 
-@on_jax
-def test_the_branch_of_a_traced_step_is_a_cond():
-    """Not a select over every result, which is several times slower."""
-    import jax
-
-    variable, opt = keras.Variable(np.ones((4, 4), "float32")), lso()
-    opt.build([variable])
-    opt.scale_loss(1.0)
-    text = str(
-        jax.make_jaxpr(opt.stateless_apply)(
-            [v.value for v in opt.variables], [variable.value], [variable.value]
-        )
-    )
-    assert text.count("cond[") == 1
-
-
 def syncs(function):
     """How many values `function` fetches from the device, each a wait for a GPU."""
     import torch

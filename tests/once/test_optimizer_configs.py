@@ -109,6 +109,7 @@ DEFAULTS: Json = {
     "skip_nonfinite": True,
     "diagnose": False,
     "max_consecutive_skips": None,
+    "fused": False,
 }
 
 

@@ -21,6 +21,7 @@ DEFAULTS = {
     "skip_nonfinite": True,
     "diagnose": False,
     "max_consecutive_skips": None,
+    "fused": False,
 }
 
 

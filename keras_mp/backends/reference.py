@@ -1,0 +1,81 @@
+"""A step in plain keras.ops: what the fast paths of the backends are held against, bit for bit.
+
+`KERAS_MP_FAST_PATHS=0` in the environment takes it in their place, to find out whether one of them
+is to blame; so do tests. It divides, checks with `all(isfinite(x))`, applies, and puts the old
+values back. Not for several replicas of `tf.distribute`, nor for tensors cut over processes.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+from keras import ops
+
+from keras_mp import backends
+from keras_mp.backends.numerics import Outcome, narrowed, widened
+
+_taken = [os.environ.get("KERAS_MP_FAST_PATHS", "1") == "0"]
+
+
+@contextlib.contextmanager
+def taken(wanted: bool = True) -> Iterator[None]:
+    """Has steps that are taken or traced in this scope go the plain way, or not."""
+    _taken.append(wanted)
+    try:
+        yield
+    finally:
+        _taken.pop()
+
+
+def is_taken() -> bool:
+    """Returns whether steps go the plain way.
+
+    >>> with taken():
+    ...     is_taken()
+    True
+    """
+    return _taken[-1]
+
+
+def apply_if_finite(
+    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
+) -> Outcome:
+    """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
+
+    Args:
+        optimizer: The inner optimizer.
+        gradients: Of the variables; tensors, sparse ones, None.
+        variables: In the same order.
+        scale: float32, shape (); None if the gradients are not scaled.
+        raw: Which ones are not divided.
+    """
+    native = backends.current()
+    ready = [
+        gradient if gradient is None or scale is None or keep else _divided(native, gradient, scale)
+        for gradient, keep in zip(gradients, raw, strict=True)
+    ]
+    applied = [
+        None if g is None else widened(ops.abs(narrowed(native.densified(g, v), v)))
+        for g, v in zip(ready, variables, strict=True)
+    ]
+    true, false = ops.ones((), "bool"), ops.zeros((), "bool")
+    each = ops.stack([true if g is None else ops.all(ops.isfinite(g)) for g in applied])
+    nans = ops.stack([false if g is None else ops.any(ops.isnan(g)) for g in applied])
+    finite = ops.all(each)
+    touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
+    state = list({id(variable): variable for variable in touched}.values())
+    before = [ops.copy(native.read(variable)) for variable in state]
+    optimizer.apply(ready, variables)
+    for variable, value in zip(state, before, strict=True):
+        variable.assign(ops.where(finite, native.read(variable), value))
+    kind = ops.where(finite, 0, ops.where(ops.any(nans), 2, 1))
+    return Outcome(finite, each, ops.cast(kind, "int32"))
+
+
+def _divided(native: ModuleType, gradient: Any, scale: Any) -> Any:
+    if not ops.is_tensor(gradient) or getattr(gradient, "is_sparse", False):
+        return native.unscale([gradient], scale, [False])[0]
+    gradient = widened(gradient)
+    return ops.divide(gradient, ops.cast(scale, gradient.dtype))
