@@ -5,7 +5,7 @@ PIP = python -m pip install -q --disable-pip-version-check -c tests/constraints.
 ENV = TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0 CUDA_VISIBLE_DEVICES=
 PYTEST = -m pytest -q
 
-.PHONY: demo test test-once test-jax test-tensorflow test-torch lint oldest clean
+.PHONY: demo test test-once test-jax test-tensorflow test-torch lint oldest bench clean
 
 .venv/.demo: pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv .venv
@@ -47,6 +47,14 @@ lint: .venv/.dev
 
 oldest: .venv-oldest/.done
 	env -u KERAS_MP_FIXTURES $(ENV) KERAS_BACKEND=jax .venv-oldest/bin/python $(PYTEST) -m 'not slow' tests/each
+
+# Ratios side by side; counts of the same are held to bounds by tests. What is installed of optax,
+# flax, jmp and tf_keras is compared, too: `.venv/bin/pip install optax flax jmp tf_keras` before.
+bench: .venv/.test
+	$(ENV) .venv/bin/python benchmarks/step.py
+	$(ENV) .venv/bin/python benchmarks/train_step.py
+	$(ENV) .venv/bin/python benchmarks/start.py
+	$(ENV) .venv/bin/python benchmarks/conversion.py
 
 clean:
 	rm -rf .venv .venv-oldest build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -5,9 +5,9 @@ Each module has the same functions, which `LossScaleOptimizer` calls:
 - `read(variable)`: its value now, as a tensor;
 - `unscale(gradients, scale, raw)`: the gradients divided by the scale, None and sparse kept;
 - `all_finite(gradients)`: bool, shape (): no inf and no nan in any of them, on any replica;
-- `apply_if_finite(optimizer, gradients, variables, unscaled)`: one step of `optimizer` with
-  `unscaled(gradients)`, or none; returns whether these are finite. (Not of the scaled ones:
-  dividing keeps every inf and nan, and dividing by less than 1 adds some.)
+- `apply_if_finite(optimizer, gradients, variables, scale, raw)`: one step of `optimizer` with
+  `unscale(gradients, scale, raw)`, or with `gradients` if the scale is None, if these are finite;
+  returns an `Outcome`. (Dividing keeps every inf and nan; dividing by less than 1 adds some.)
 - `apply(optimizer, gradients, variables)`: one step of `optimizer`, whatever is in the gradients;
 - `merged(gradients)`: the gradients, rows that a sparse one names twice summed;
 - `densified(gradient, variable)`: a sparse gradient as a tensor of the variable's shape, rows that

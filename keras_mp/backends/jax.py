@@ -1,4 +1,4 @@
-"""JAX: a `lax.cond` around the step when traced, an `if` when values are at hand."""
+"""JAX: assignments that keep the old value when traced, an `if` when values are at hand."""
 
 import contextlib
 import functools
@@ -145,12 +145,13 @@ def apply_if_finite(
     if isinstance(finite, jax.core.Tracer):
         # An average of weights is computed in one with the weights, but not across a choice: there
         # the choice comes last, so that the same is rounded as without us.
-        scope = _Recording() if averages(optimizer) else _Gate(finite)
+        last = averages(optimizer)
+        scope = _Recording() if last else _Gate(finite)
         with scope:
             optimizer.apply(ready, variables)
         for variable in scope.assigned.values():
             value = scope.get_current_value(variable)
-            variable.assign(jnp.where(finite, value, variable.value))
+            variable.assign(jnp.where(finite, value, variable.value) if last else value)
     elif finite:
         optimizer.apply(ready, variables)
     return outcome

@@ -1,4 +1,4 @@
-"""TensorFlow: one `tf.cond` around the step, outside of the replicas where a strategy asks so."""
+"""TensorFlow: a `tf.cond` around the step, outside of replicas; choices at assignments for XLA."""
 
 import contextlib
 import functools

@@ -64,6 +64,7 @@ def test_there_are_blocks():
         "keras-3-faults.md",
         "migrate-sources.md",
         "monitoring.md",
+        "performance.md",
     }
     assert len(BLOCKS) >= 8
 

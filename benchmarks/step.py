@@ -1,0 +1,254 @@
+"""What a step of the optimizer costs: keras_mp's LossScaleOptimizer against everybody else's.
+
+python benchmarks/step.py [--backends BACKEND ...] [--profiles PROFILE ...] [--repeat N]
+    [--json FILE]
+
+Per backend, in a process of its own, and per way of running (jit or graph or eager): a step of Adam
+for `many` (400 tensors, 5 million numbers), `few` (40 tensors, 50 million) and `tiny` (400 tensors
+of 4 numbers). Measured in turn, in another order each time: Keras' plain Adam; Keras' own
+LossScaleOptimizer; ours, in its variants; and what is installed of tf_keras, torch.amp.GradScaler,
+flax's DynamicScale, jmp, optax.apply_if_finite. Printed are milliseconds and ratios, the median of
+the repetitions and in parentheses their quartiles: to Keras' Adam, and where that is another one
+also to the same optimizer without loss scaling ("to own"). "above" marks a median that is above our
+aim, which is for a ratio to Keras' Adam; "in fit", to Keras' Adam in fit.
+
+Before it is measured, each variant passes a check of its work: three steps end where an Adam in
+NumPy and float64 does; an inf, a -inf and a nan in the last gradient change no bit of the weights
+and slots; the next step moves them. A variant that fails is not measured, and said so.
+
+Also printed are counts that need no quiet machine (see benchmarks/step_counts.py): of plain Adam,
+Keras' own class and ours, for 400 variables.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from benchmarks import step_variants
+from benchmarks.monitor import quartiles
+
+BACKENDS = ("jax", "tensorflow", "torch")
+PROFILES = {"many": (400, 12_500), "few": (40, 1_250_000), "tiny": (400, 4)}
+MODES = {"jax": ("jit",), "tensorflow": ("graph", "xla"), "torch": ("eager", "compile")}
+# Ratios to Keras' Adam that we aim at: (variant, mode) -> many, few.
+AIMS = {
+    ("ours", "jit"): (1.40, 1.25),
+    ("ours", "xla"): (1.50, 1.35),
+    ("ours", "graph"): (1.28, 1.20),
+    ("ours", "eager"): (1.25, 1.50),
+    ("ours, in fit", "eager"): (1.12, 1.10),
+    ("ours", "compile"): (1.15, 1.15),
+    ("ours, fused", "eager"): (0.35, 0.15),
+    ("ours, fused", "graph"): (0.72, 0.55),
+}
+RATE, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-7
+
+
+def adam(weights: list[Any], gradients: list[list[Any]]) -> list[Any]:
+    """Returns `weights` after a step for each list of `gradients`: Adam of Keras in float64."""
+    weights = [np.asarray(w, "float64") for w in weights]
+    first, second = ([np.zeros_like(w) for w in weights] for _ in BETAS)
+    for step, given in enumerate(gradients, 1):
+        alpha = RATE * np.sqrt(1 - BETAS[1] ** step) / (1 - BETAS[0] ** step)
+        for i, gradient in enumerate(given):
+            gradient = np.asarray(gradient, "float64")
+            first[i] += (gradient - first[i]) * (1 - BETAS[0])
+            second[i] += (gradient**2 - second[i]) * (1 - BETAS[1])
+            weights[i] = weights[i] - alpha * first[i] / (np.sqrt(second[i]) + EPSILON)
+    return weights
+
+
+def check(make: Any) -> None:
+    """Raises AssertionError unless a variant does the work; see above."""
+    random = np.random.default_rng(0)
+    shapes = [(3, 5), (7,), (2,)]
+    weights = [random.standard_normal(shape, "float32") for shape in shapes]
+    case = make(weights)
+    steps = [[random.standard_normal(s, "float32") for s in shapes] for _ in range(3)]
+    for gradients in steps:
+        case.step(case.given(gradients, case.scale()))
+    for found, expected in zip(case.weights(), adam(weights, steps), strict=True):
+        # Peers with another epsilon, or one in another place, are as near as that.
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    if case.guarded:
+        for bad in (np.inf, -np.inf, np.nan):
+            before = [array.tobytes() for array in (*case.weights(), *case.slots())]
+            gradients = [gradient.copy() for gradient in steps[0]]
+            gradients[-1].flat[-1] = bad
+            case.step(case.given(gradients, case.scale()))
+            after = [array.tobytes() for array in (*case.weights(), *case.slots())]
+            assert before == after, f"a step with {bad} was taken"
+    before = [array.copy() for array in case.weights()]
+    case.step(case.given(steps[0], case.scale()))
+    for old, new in zip(before, case.weights(), strict=True):
+        assert (old != new).any(), "the next step does not move"
+
+
+def measure(mode: str, profile: str, repeat: int) -> dict[str, Any]:
+    """Returns the times of all variants of this backend."""
+    count, size = PROFILES[profile]
+    cases: dict[str, tuple[Any, Any]] = {}
+    found: dict[str, Any] = {"mode": mode, "profile": profile, "variants": {}, "failed": {}}
+    random = np.random.default_rng(0)
+    weights = [random.standard_normal(size, "float32") for _ in range(count)]
+    gradients = [random.standard_normal(size, "float32") for _ in range(count)]
+    for name, make in step_variants.of_backend(mode).items():
+        if profile != "few" and name in step_variants.SLOW_TO_COMPILE:
+            found["failed"][name] = "compiles for minutes at 400 tensors"
+            continue
+        try:
+            check(make)
+            case = make(weights)
+        except Exception as error:  # noqa: BLE001 - whatever a peer raises
+            found["failed"][name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            continue
+        given = case.given(gradients, case.scale())
+        start = time.perf_counter()
+        case.step(given)
+        case.wait()
+        cases[name] = case, given
+        found["variants"][name] = {"first": time.perf_counter() - start}
+        case.step(case.again(given))
+        case.wait()
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    order = list(cases)
+    for repetition in range(repeat):
+        turn = repetition % len(order)
+        for name in (order[turn:] + order[:turn])[:: 1 if repetition % 2 else -1]:
+            case, given = cases[name]
+            given = case.again(given)
+            start = time.perf_counter()
+            case.step(given)
+            case.wait()
+            times[name].append(time.perf_counter() - start)
+    for name, taken in times.items():
+        own = times[step_variants.OWN.get(name, "plain")]
+        found["variants"][name] |= {
+            "milliseconds": 1e3 * statistics.median(taken),
+            "ratio": quartiles([a / b for a, b in zip(taken, times["plain"], strict=True)]),
+            "to own": quartiles([a / b for a, b in zip(taken, own, strict=True)]),
+        }
+    return found
+
+
+def counted(backend: str) -> dict[str, Any]:
+    import keras
+
+    import keras_mp
+    from benchmarks import step_counts
+
+    makers = {
+        "plain": lambda: keras.optimizers.Adam(RATE),
+        "Keras' own": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(RATE)),
+        "ours": lambda: keras_mp.LossScaleOptimizer(keras.optimizers.Adam(RATE)),
+        "ours, fused": lambda: keras_mp.LossScaleOptimizer(keras.optimizers.Adam(RATE), fused=True),
+    }
+    if backend == "jax":
+        del makers["ours, fused"]
+    size = PROFILES["many"][1] if backend == "jax" else 4
+    return {name: step_counts.of(make(), 400, size) for name, make in makers.items()}
+
+
+def inside(options: argparse.Namespace) -> dict[str, Any]:
+    """Measures on the backend that this process was started with."""
+    import keras
+
+    import keras_mp
+
+    backend = keras.backend.backend()
+    return {
+        "backend": backend,
+        "versions": {
+            "python": platform.python_version(),
+            "keras": keras.__version__,
+            "keras_mp": keras_mp.__version__,
+            **step_variants.versions(backend),
+        },
+        "counts": counted(backend),
+        "times": [
+            measure(mode, profile, options.repeat)
+            for mode in MODES[backend]
+            for profile in options.profiles
+            if (mode, profile) != ("compile", "tiny")
+        ],
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    print(f"\n{found['backend']}: {versions}\n\n  counts of a step, 400 variables")
+    for name, counts in found["counts"].items():
+        print(f"  {name:24}" + ", ".join(f"{what} {n:g}" for what, n in counts.items()))
+    for times in found["times"]:
+        count, size = PROFILES[times["profile"]]
+        print(
+            f"\n  {times['mode']}, {times['profile']}: {count} tensors of {size}\n"
+            f"  {'':24}{'ms':>9}  {'to plain Adam':24}{'to own':24}first step, s"
+        )
+        for name, each in times["variants"].items():
+            ratio, own = (
+                f"{middle:6.3f} ({low:.3f} to {high:.3f})"
+                for low, middle, high in (each["ratio"], each["to own"])
+            )
+            aims = AIMS.get((name, times["mode"])) if times["profile"] != "tiny" else None
+            aim = aims[times["profile"] == "few"] if aims else None
+            base = "to own" if name in step_variants.OWN else "ratio"
+            over = aim is not None and each[base][1] > aim
+            print(
+                f"  {name:24}{each['milliseconds']:9.3f}  {ratio:24}"
+                f"{own if name in step_variants.OWN else '':24}{each['first']:8.2f}"
+                f"{f'  aim {aim}' if aim else ''}{', above' if over else ''}"
+            )
+        for name, why in times["failed"].items():
+            print(f"  {name:24}not measured: {why}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
+    parser.add_argument("--profiles", nargs="+", choices=PROFILES, default=list(PROFILES))
+    parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--json", type=Path, help="write what was measured to this file, too")
+    parser.add_argument("--inside", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        print(json.dumps(inside(argparse.Namespace(**options.inside))))
+        return 0
+    given = {"profiles": list(options.profiles), "repeat": options.repeat}
+    load = f", load {os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else ""
+    print(
+        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores{load}; "
+        f"{options.repeat} repetitions"
+    )
+    results = []
+    for backend in options.backends:
+        done = subprocess.run(
+            [sys.executable, __file__, "--inside", json.dumps(given)],
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "KERAS_BACKEND": backend},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        results.append(json.loads(done.stdout.splitlines()[-1]))
+        show(results[-1])
+        sys.stdout.flush()
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
