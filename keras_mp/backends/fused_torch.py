@@ -134,11 +134,12 @@ def apply(
         each: Whether to tell of each gradient whether it is finite; else None is told.
     """
     with torch.no_grad():
-        ours = scale is not None and not is_compiling()
-        owned = ours and _of_trainer(gradients, variables, [False] * len(gradients))
         dense, taken = optimizer._filter_empty_gradients(gradients, variables)
         values = [variable.value for variable in taken]
         momentum = fused.rule_of(optimizer) == "SGD" and bool(optimizer.momentum)
+        # A kernel writes what it divided back: with momentum that is no gradient any more.
+        ours = scale is not None and not is_compiling() and not momentum
+        owned = ours and _of_trainer(gradients, variables, [False] * len(gradients))
         if not owned and (scale is not None or momentum or skip):
             dense = _copies(dense, taken, scale)
             scale = None

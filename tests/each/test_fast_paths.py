@@ -201,3 +201,44 @@ def test_the_switch(monkeypatch):
         assert len(seen) == 1
     overflowing([1.0])
     assert len(seen) == 1
+
+
+on_torch = pytest.mark.skipif(BACKEND != "torch", reason="the gradients that PyTorch keeps")
+
+
+def kept_gradients(make_model, data, optimizer, own_step):
+    """Returns the `.grad`s after one batch of `fit`."""
+    x, y = data
+    model = make_model()
+
+    class Own(type(model)):
+        def train_step(self, batch):
+            """As a caller writes it."""
+            x, y = batch
+            self.zero_grad()
+            loss = self.optimizer.scale_loss(keras.losses.mean_squared_error(y, self(x)).mean())
+            loss.backward()
+            gradients = [v.value.grad for v in self.trainable_weights]
+            with nothing_recorded():
+                self.optimizer.apply(gradients, self.trainable_weights)
+            return {"loss": loss}
+
+    if own_step:
+        model.__class__ = Own
+    model.compile(optimizer, "mse", jit_compile=False)
+    model.fit(x[:8], y[:8], batch_size=8, verbose=0)
+    return [ops.convert_to_numpy(v.value.grad) for v in model.trainable_variables]
+
+
+@on_torch
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("inner", [optimizers.Adam, lambda: optimizers.SGD(momentum=0.9)])
+@pytest.mark.parametrize("own_step", [False, True])
+def test_gradients_of_a_caller_are_left_alone(make_model, data, own_step, inner, fused):
+    """Those of Keras' own trainer are divided in place, if at all: they stay gradients."""
+    plain = kept_gradients(make_model, data, inner(), own_step)
+    optimizer = LossScaleOptimizer(inner(), initial_scale=8.0, fused=fused)
+    found = kept_gradients(make_model, data, optimizer, own_step)
+    scale = 8 if own_step or (fused and inner is not optimizers.Adam) else 1
+    for a, b in zip(found, plain, strict=True):
+        np.testing.assert_array_equal(a, scale * b)
