@@ -116,7 +116,9 @@ def _jax(mode: str) -> dict[str, Any]:
 
         def __init__(self, make: Any, weights: list[Any]) -> None:
             super().__init__(make, weights)
-            self.compiled = jax.jit(self.optimizer.stateless_apply, donate_argnums=(0, 2))
+            self.compiled = self.optimizer.stateless_apply
+            if mode == "jit":
+                self.compiled = jax.jit(self.compiled, donate_argnums=(0, 2))
             self.state = [v.value for v in self.optimizer.variables]
             self.trained = [v.value for v in self.variables]
 
@@ -144,7 +146,7 @@ def _jax(mode: str) -> dict[str, Any]:
     makers = _optimizers()
     del makers["ours, fused"]  # the same as ours: there is no kernel
     found = {name: lambda w, m=make: Compiled(m, w) for name, make in makers.items()}
-    if importlib.util.find_spec("optax"):
+    if mode == "jit" and importlib.util.find_spec("optax"):
         found |= _optax()
     return found
 
