@@ -55,7 +55,7 @@ def steps_of(found, name):
 @pytest.mark.slow
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="torch and JAX only")
 def test_variants_for_a_device_take_their_steps(monkeypatch):
-    monkeypatch.setattr(cuda, "KEPT", 1000)  # so that some states are made anew
+    monkeypatch.setattr(cuda_variants, "KEPT", 1000)  # so that some states are made anew
     native = {"torch": cuda.Torch, "jax": cuda.Jax}[BACKEND](quick=False)
     peers = ["torch Adam", "GradScaler"] if BACKEND == "torch" else []
     updates = native.updates(cuda.QUICK["quick"])
