@@ -49,8 +49,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 from benchmarks.cuda_variants import QUICK, SIZES, Jax, Size, Torch, Variants
-from benchmarks.monitor import quartiles
-from benchmarks.train_step import in_turn, of_process
+from benchmarks.running import in_turn, of_process, quartiles
 
 BACKENDS = ("torch", "jax")
 POLICIES = ("mixed_float16", "mixed_bfloat16", "float32")

@@ -26,12 +26,7 @@ what is looked for. The loss scale is there all the same.
 
 import argparse
 import functools
-import importlib
-import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -39,7 +34,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import numpy as np
+
+from benchmarks.running import command, in_turn, quartiles, versions
 
 # Settings of the optimizer, and of the callback, if there is one.
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
@@ -50,7 +49,6 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
     "diagnose, trace": ({"diagnose": True}, {"trace": True}),
 }
 AIMS = {"monitor": 1.02, "trace": 1.02, "diagnose": 1.05, "diagnose, trace": 1.05}
-BACKENDS = ("jax", "tensorflow", "torch")
 # `jit_compile`, as Keras would choose it unless told: True on TensorFlow.
 MODES = {
     "jax": {"jit": True},
@@ -233,11 +231,8 @@ def measure(name: str, mode: str, options: argparse.Namespace) -> dict[str, Any]
         for run in runs.values():
             run.fit()
     times: dict[str, list[tuple[float, float]]] = {variant: [] for variant in VARIANTS}
-    order = list(VARIANTS)
-    for repetition in range(options.repeat):
-        turn = repetition % len(order)
-        for variant in (order[turn:] + order[:turn])[:: 1 if repetition % 2 else -1]:
-            times[variant].append(runs[variant].fit())
+    for variant in in_turn(list(VARIANTS), options.repeat):
+        times[variant].append(runs[variant].fit())
     steps = options.steps if name == "transformer" else options.bare_steps
     found: dict[str, Any] = {"model": name, "mode": mode, "steps": steps, "variants": {}}
     for variant, taken in times.items():
@@ -255,13 +250,6 @@ def measure(name: str, mode: str, options: argparse.Namespace) -> dict[str, Any]
     return found
 
 
-def quartiles(numbers: list[float]) -> list[float]:
-    """Returns lower quartile, median and upper quartile."""
-    if len(numbers) < 2:
-        return numbers * 3
-    return statistics.quantiles(numbers, n=4, method="inclusive")
-
-
 # -- the command -----------------------------------------------------------------------------------
 
 
@@ -269,18 +257,11 @@ def inside(options: argparse.Namespace) -> dict[str, Any]:
     """Measures on the backend that this process was started with."""
     import keras
 
-    import keras_mp
-
     keras.config.set_dtype_policy(options.policy)
     backend = keras.backend.backend()
     return {
         "backend": backend,
-        "versions": {
-            "python": platform.python_version(),
-            "keras": keras.__version__,
-            "keras_mp": keras_mp.__version__,
-            backend: importlib.import_module(backend).__version__,
-        },
+        "versions": versions(backend, f"{backend}-cpu"),
         "counts": counts(backend),
         "times": [measure(name, mode, options) for mode in MODES[backend] for name in MODELS],
     }
@@ -312,11 +293,17 @@ def show(found: dict[str, Any]) -> None:
             )
 
 
+def settings(options: argparse.Namespace) -> str:
+    return (
+        f"{options.policy}, width {options.width}, sequences of {options.sequence}, batches of "
+        f"{options.batch}, {options.repeat} repetitions"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--policy", default="float32")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--sequence", type=int, default=64)
@@ -324,34 +311,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20, help="an epoch, of the transformer")
     parser.add_argument("--bare-steps", type=int, default=300, help="an epoch, of one layer")
     parser.add_argument("--repeat", type=int, default=15)
-    parser.add_argument("--json", type=Path, help="write what was measured to this file, too")
-    parser.add_argument("--inside", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.inside:
-        print(json.dumps(inside(argparse.Namespace(**options.inside))))
-        return 0
-    given = {k: v for k, v in vars(options).items() if k not in ("inside", "json", "backends")}
-    load = f", load {os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else ""
-    print(
-        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores{load}; "
-        f"{options.policy}, width {options.width}, sequences of {options.sequence}, batches of "
-        f"{options.batch}, {options.repeat} repetitions"
-    )
-    results = []
-    for backend in options.backends:
-        done = subprocess.run(
-            [sys.executable, __file__, "--inside", json.dumps(given)],
-            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "KERAS_BACKEND": backend},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        results.append(json.loads(done.stdout.splitlines()[-1]))
-        show(results[-1])
-        sys.stdout.flush()
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return command(__file__, parser, inside, show, settings)
 
 
 if __name__ == "__main__":

@@ -21,11 +21,7 @@ Keras' own class and ours, for 400 variables.
 """
 
 import argparse
-import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -36,9 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from benchmarks import step_variants
-from benchmarks.monitor import quartiles
+from benchmarks.running import command, in_turn, quartiles, versions
 
-BACKENDS = ("jax", "tensorflow", "torch")
 PROFILES = {"many": (400, 12_500), "few": (40, 1_250_000), "tiny": (400, 4)}
 MODES = {"jax": ("jit", "eager"), "tensorflow": ("graph", "xla"), "torch": ("eager", "compile")}
 # Ratios to Keras' Adam that we aim at: (backend, mode, variant) -> many, few.
@@ -122,16 +117,13 @@ def measure(mode: str, profile: str, repeat: int) -> dict[str, Any]:
         case.step(case.again(given))
         case.wait()
     times: dict[str, list[float]] = {name: [] for name in cases}
-    order = list(cases)
-    for repetition in range(repeat):
-        turn = repetition % len(order)
-        for name in (order[turn:] + order[:turn])[:: 1 if repetition % 2 else -1]:
-            case, given = cases[name]
-            given = case.again(given)
-            start = time.perf_counter()
-            case.step(given)
-            case.wait()
-            times[name].append(time.perf_counter() - start)
+    for name in in_turn(list(cases), repeat):
+        case, given = cases[name]
+        given = case.again(given)
+        start = time.perf_counter()
+        case.step(given)
+        case.wait()
+        times[name].append(time.perf_counter() - start)
     for name, taken in times.items():
         own = times[step_variants.OWN.get(name, "plain")]
         found["variants"][name] |= {
@@ -164,17 +156,10 @@ def inside(options: argparse.Namespace) -> dict[str, Any]:
     """Measures on the backend that this process was started with."""
     import keras
 
-    import keras_mp
-
     backend = keras.backend.backend()
     return {
         "backend": backend,
-        "versions": {
-            "python": platform.python_version(),
-            "keras": keras.__version__,
-            "keras_mp": keras_mp.__version__,
-            **step_variants.versions(backend),
-        },
+        "versions": versions(*step_variants.PACKAGES[backend]),
         "counts": counted(backend),
         "times": [
             measure(mode, profile, options.repeat)
@@ -219,36 +204,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--profiles", nargs="+", choices=PROFILES, default=list(PROFILES))
     parser.add_argument("--repeat", type=int, default=9)
-    parser.add_argument("--json", type=Path, help="write what was measured to this file, too")
-    parser.add_argument("--inside", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.inside:
-        print(json.dumps(inside(argparse.Namespace(**options.inside))))
-        return 0
-    given = {"profiles": list(options.profiles), "repeat": options.repeat}
-    load = f", load {os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else ""
-    print(
-        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores{load}; "
-        f"{options.repeat} repetitions"
-    )
-    results = []
-    for backend in options.backends:
-        done = subprocess.run(
-            [sys.executable, __file__, "--inside", json.dumps(given)],
-            env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "KERAS_BACKEND": backend},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        results.append(json.loads(done.stdout.splitlines()[-1]))
-        show(results[-1])
-        sys.stdout.flush()
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
-    return 0
+    return command(__file__, parser, inside, show, lambda options: f"{options.repeat} repetitions")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Who takes the step in `benchmarks/step.py`: ours, Keras', and the peers that are installed."""
 
-import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -21,20 +20,11 @@ OWN = {
 }
 # They take XLA minutes to compile at 400 tensors: measured for few tensors only.
 SLOW_TO_COMPILE = ("flax DynamicScale", "jmp")
-_PACKAGES = {
+PACKAGES = {
     "jax": ("jax", "optax", "flax", "jmp"),
-    "tensorflow": ("tensorflow", "tf_keras"),
+    "tensorflow": ("tensorflow-cpu", "tensorflow", "tf_keras"),
     "torch": ("torch",),
 }
-
-
-def versions(backend: str) -> dict[str, str]:
-    """Returns the versions of what is compared on `backend`."""
-    return {
-        name: importlib.metadata.version(name)
-        for name in _PACKAGES[backend]
-        if importlib.util.find_spec(name)
-    }
 
 
 def of_backend(mode: str) -> dict[str, Callable[[list[Any]], Any]]:

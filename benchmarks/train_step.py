@@ -26,17 +26,11 @@ trained for two epochs, after which the loss must be a finite number, and below 
 
 import argparse
 import functools
-import importlib
-import inspect
-import json
 import math
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +39,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from benchmarks import monitor
-from benchmarks.monitor import quartiles
+from benchmarks.running import command, in_turn, quartiles, versions
 
-BACKENDS = ("jax", "tensorflow", "torch")
 AIMS = {"ours": 1.03, "ours, fused": 1.03}
 CLASSES = 10
 
@@ -73,21 +66,9 @@ def makers(rate: float = 1e-3, scale: float = 2.0**15) -> dict[str, Callable[[],
         return keras_mp.LossScaleOptimizer(plain(), initial_scale=scale, **settings)
 
     found: dict[str, Callable[[], Any]] = {"plain": plain, "Keras' own": own, "ours": ours}
-    has_fused = "fused" in inspect.signature(keras_mp.LossScaleOptimizer).parameters
-    if has_fused and keras.backend.backend() != "jax":
+    if keras.backend.backend() != "jax":
         found["ours, fused"] = functools.partial(ours, fused=True)
     return found
-
-
-def in_turn(names: Sequence[str], repeat: int) -> Iterator[str]:
-    """Yields each name `repeat` times, in another order each time.
-
-    >>> " ".join(in_turn("abc", 2))
-    'a b c a c b'
-    """
-    for repetition in range(repeat):
-        turn = repetition % len(names)
-        yield from [*names[turn:], *names[:turn]][:: 1 if repetition % 2 == 0 else -1]
 
 
 # -- what is trained -------------------------------------------------------------------------------
@@ -211,18 +192,11 @@ def inside(options: argparse.Namespace) -> dict[str, Any]:
     """Measures on the backend that this process was started with."""
     import keras
 
-    import keras_mp
-
     keras.config.set_dtype_policy(options.policy)
     backend = keras.backend.backend()
     return {
         "backend": backend,
-        "versions": {
-            "python": platform.python_version(),
-            "keras": keras.__version__,
-            "keras_mp": keras_mp.__version__,
-            backend: importlib.import_module(backend).__version__,
-        },
+        "versions": versions(backend, f"{backend}-cpu"),
         "times": [
             measure(name, mode, options)
             for mode in monitor.MODES[backend]
@@ -251,23 +225,12 @@ def show(found: dict[str, Any]) -> None:
             print(f"  {variant:14}{each['wall']['milliseconds']:9.3f}  {ratios}{'; '.join(notes)}")
 
 
-def of_process(script: str, backend: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Returns what `script` measures in a process of its own, as JSON in its last line."""
-    done = subprocess.run(
-        [sys.executable, script, "--inside", json.dumps(options)],
-        env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "KERAS_BACKEND": backend},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
+def settings(options: argparse.Namespace) -> str:
+    return (
+        f"{options.policy}, batches of {options.batch}, {options.steps} steps an epoch, "
+        f"{options.repeat} repetitions; transformer of width {options.width}, sequences of "
+        f"{options.sequence}"
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def machine() -> str:
-    """Returns a line on where and when this is."""
-    load = f", load {os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else ""
-    return f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores{load}"
 
 
 def main() -> int:
@@ -275,7 +238,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     whole = functools.partial(parser.add_argument, type=int)
-    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--policy", default="float32")
     whole("--steps", default=20, help="of an epoch, which is what is timed")
@@ -283,26 +245,7 @@ def main() -> int:
     whole("--width", default=128, help="of the transformer")
     whole("--sequence", default=64, help="of the transformer")
     whole("--repeat", default=15)
-    parser.add_argument("--json", type=Path, help="write what was measured to this file, too")
-    parser.add_argument("--inside", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.inside:
-        print(json.dumps(inside(argparse.Namespace(**options.inside))))
-        return 0
-    given = {k: v for k, v in vars(options).items() if k not in ("inside", "json", "backends")}
-    print(
-        f"{machine()}; {options.policy}, batches of {options.batch}, {options.steps} steps an "
-        f"epoch, {options.repeat} repetitions; transformer of width {options.width}, sequences of "
-        f"{options.sequence}"
-    )
-    results = []
-    for backend in options.backends:
-        results.append(of_process(__file__, backend, given))
-        show(results[-1])
-        sys.stdout.flush()
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    return 0
+    return command(__file__, parser, inside, show, settings)
 
 
 if __name__ == "__main__":

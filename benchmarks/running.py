@@ -1,0 +1,102 @@
+"""What the benchmarks have in common: taking turns, quartiles, and a process for each backend."""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+BACKENDS = ("jax", "tensorflow", "torch")
+
+
+def quartiles(numbers: list[float]) -> list[float]:
+    """Returns lower quartile, median and upper quartile."""
+    if len(numbers) < 2:
+        return numbers * 3
+    return statistics.quantiles(numbers, n=4, method="inclusive")
+
+
+def in_turn(names: Sequence[str], repeat: int) -> Iterator[str]:
+    """Yields each name `repeat` times, all of them in turn, in another order each time.
+
+    >>> " ".join(in_turn("abc", 2))
+    'a b c a c b'
+    """
+    for repetition in range(repeat):
+        turn = repetition % len(names)
+        yield from [*names[turn:], *names[:turn]][:: -1 if repetition % 2 else 1]
+
+
+def machine() -> str:
+    """Returns a line on where and when this is."""
+    load = f", load {os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else ""
+    return f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores{load}"
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Returns the versions of Python, Keras, keras_mp, and those of `packages` that are there."""
+    found = {"python": platform.python_version()}
+    for name in ("keras", "keras-mp", *packages):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def of_process(script: str, backend: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Returns what `script` measures in a process of its own, as JSON in its last line."""
+    done = subprocess.run(
+        [sys.executable, script, "--inside", json.dumps(options)],
+        env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "KERAS_BACKEND": backend},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def command(
+    script: str,
+    parser: argparse.ArgumentParser,
+    inside: Callable[[argparse.Namespace], dict[str, Any]],
+    show: Callable[[dict[str, Any]], None],
+    settings: Callable[[argparse.Namespace], str],
+) -> int:
+    """Parses the command line, measures in a process for each backend, shows it as it comes.
+
+    Args:
+        script: The file of the benchmark.
+        parser: With its options; added are `--backends`, `--json` and the one for the processes.
+        inside: Measures, on the backend of this process.
+        show: Prints what it returned.
+        settings: Returns words on the options, for the first line.
+
+    Returns:
+        The exit status.
+    """
+    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
+    parser.add_argument("--json", type=Path, help="write what was measured to this file, too")
+    parser.add_argument("--inside", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        print(json.dumps(inside(argparse.Namespace(**options.inside))))
+        return 0
+    given = {k: v for k, v in vars(options).items() if k not in ("inside", "json", "backends")}
+    print(f"{machine()}; {settings(options)}")
+    results = []
+    for backend in options.backends:
+        results.append(of_process(script, backend, given))
+        show(results[-1])
+        sys.stdout.flush()
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return 0
