@@ -21,6 +21,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import running
+from benchmarks.running import ratios
+
 BLOCK = 0.2  # seconds that one measurement takes at least
 
 
@@ -82,11 +87,10 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     for repetition in range(options.repeat):
         for name in list(steps)[:: 1 if repetition % 2 else -1]:
             times[name].append(seconds(name, count))
-    ratios = [b / a for a, b in zip(times["plain"], times["scaled"], strict=True)]
     return {
         "replicas": jax.device_count(),
         "milliseconds": {name: round(1e3 * statistics.median(t), 3) for name, t in times.items()},
-        "ratio": [round(r, 3) for r in statistics.quantiles(ratios, n=4, method="inclusive")],
+        "ratio": [round(r, 3) for r in ratios(times["scaled"], times["plain"])],
         "collectives": collectives,
     }
 
@@ -105,14 +109,11 @@ def of_process(replicas: int, arguments: list[str]) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = running.parser(__doc__, backends=())
     parser.add_argument("--replicas", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--rows", type=int, default=64, help="of a batch, for each replica")
     parser.add_argument("--repeat", type=int, default=20)
-    parser.add_argument("--json", type=Path, help="write what was measured to this file, too")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
@@ -136,8 +137,7 @@ def main() -> int:
             flush=True,
         )
         results.append(found)
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    running.keep(results, options.json)
     return 0
 
 

@@ -23,7 +23,6 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,7 +32,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import numpy as np
+
+from benchmarks import running
+from benchmarks.running import in_turn, quartiles, ratios, spread
 
 MB = 1 << 20
 TENSOR = 64 * MB  # the largest
@@ -318,34 +322,21 @@ def fresh(path: Path) -> Path:
 
 
 def interleaved(runs: dict[str, Callable[[], object]], repeat: int) -> dict[str, list[float]]:
-    """Returns the seconds of each run, in turns that begin with another one each time."""
-    names = list(runs)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(repeat):
-        at = turn % len(names)
-        for name in names[at:] + names[:at]:
-            start = time.perf_counter()
-            runs[name]()
-            times[name].append(time.perf_counter() - start)
+    """Returns the seconds of each run, all of them in turn."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for name in in_turn(list(runs), repeat):
+        start = time.perf_counter()
+        runs[name]()
+        times[name].append(time.perf_counter() - start)
     return times
 
 
 def against(times: dict[str, list[float]], ours: str) -> dict[str, dict[str, Quartiles]]:
     """Returns quartiles of the seconds of each, and of the ratio of ours to it in the same turn."""
     return {
-        name: {
-            "seconds": quartiles(taken),
-            "ratio": quartiles([a / b for a, b in zip(times[ours], taken, strict=True)]),
-        }
+        name: {"seconds": quartiles(taken), "ratio": ratios(times[ours], taken)}
         for name, taken in times.items()
     }
-
-
-def quartiles(numbers: list[float]) -> Quartiles:
-    """Returns lower quartile, median and upper quartile."""
-    if len(numbers) < 2:
-        return numbers * 3
-    return statistics.quantiles(numbers, n=4, method="inclusive")
 
 
 def in_a_process(program: str, *arguments: object) -> dict[str, int]:
@@ -366,11 +357,9 @@ def in_a_process(program: str, *arguments: object) -> dict[str, int]:
 
 def show_times(times: dict[str, dict[str, Quartiles]], ours: str, size: int = 0) -> None:
     for name, each in times.items():
-        low, middle, high = each["seconds"]
-        speed = f"{size / middle / 1e9:6.1f} GB/s" if size else ""
-        ratio = "{1:.2f} ({0:.2f} to {2:.2f})".format(*each["ratio"])
-        note = "" if name == ours else f"  {ours} takes {ratio} of it"
-        print(f"  {name:26}{middle:7.2f} s ({low:.2f} to {high:.2f}){speed}{note}")
+        speed = f"{size / each['seconds'][1] / 1e9:6.1f} GB/s" if size else ""
+        note = "" if name == ours else f"  {ours} takes {spread(each['ratio'], 2)} of it"
+        print(f"  {name:26}{spread(each['seconds'], 2)} s{speed}{note}")
 
 
 def show(part: str, found: dict[str, Any]) -> None:
@@ -399,21 +388,17 @@ def show(part: str, found: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = running.parser(__doc__, backends=())
     parser.add_argument("parts", nargs="*", metavar="PART", default=list(PARTS))
     parser.add_argument("--megabytes", type=int, default=1024, metavar="N", help="of a file")
     parser.add_argument("--files", type=int, default=1000, metavar="N", help="of source code")
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="write what was measured to this file, too")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no such PART: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    load = f", load {os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else ""
     print(
-        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores{load}; Python "
-        f"{platform.python_version()}, {os.environ.get('KERAS_BACKEND') or 'the default backend'}, "
+        f"{running.machine()}; Python {platform.python_version()}, "
+        f"{os.environ.get('KERAS_BACKEND') or 'the default backend'}, "
         f"{options.repeat} repetitions"
     )
     results = {}
@@ -422,8 +407,7 @@ def main() -> int:
             results[part] = PARTS[part](Path(folder), options)
         show(part, results[part])
         sys.stdout.flush()
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    running.keep(results, options.json)
     return 0
 
 

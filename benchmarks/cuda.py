@@ -47,9 +47,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-
+from benchmarks import running
 from benchmarks.cuda_variants import QUICK, SIZES, Jax, Size, Torch, Variants
-from benchmarks.running import in_turn, of_process, quartiles
+from benchmarks.running import in_turn, of_process, quartiles, ratios, spread
 
 BACKENDS = ("torch", "jax")
 POLICIES = ("mixed_float16", "mixed_bfloat16", "float32")
@@ -101,8 +101,7 @@ def measure(
         if "failed" not in found[name]:
             found[name]["milliseconds"] = quartiles(taken[1:])
         if "failed" not in found[name] and "failed" not in found["plain"]:
-            pairs = zip(taken[1:], times["plain"][1:], strict=True)
-            found[name]["ratio"] = quartiles([a / b for a, b in pairs])
+            found[name]["ratio"] = ratios(taken[1:], times["plain"][1:])
     return found
 
 
@@ -201,20 +200,15 @@ def markdown(results: list[dict[str, Any]], date: str, options: argparse.Namespa
                     lines.append(f"{begin} {name} | {each['failed']} | | |")
                     continue
                 part = fraction(table, name, found["copy"])
-                ratio = spread(each["ratio"], 3) if "ratio" in each else "-"
+                ratio = spread(each["ratio"]) if "ratio" in each else "-"
                 mark = " (skipped)" if each["skipped"] else ""
                 mark += f" (not fused: {each['fallback']})" if each["fallback"] else ""
                 lines.append(
-                    f"{begin} {name}{mark} | {spread(each['milliseconds'], 3)} | {ratio} | "
+                    f"{begin} {name}{mark} | {spread(each['milliseconds'])} | {ratio} | "
                     f"{'-' if part is None else f'{part:.2f}'} |"
                 )
         lines.append("")
     return "\n".join(lines)
-
-
-def spread(three: list[float], digits: int) -> str:
-    low, middle, high = (f"{number:.{digits}f}" for number in three)
-    return f"{middle} ({low} to {high})"
 
 
 def replaced(text: str, section: str) -> str:
@@ -234,18 +228,13 @@ def replaced(text: str, section: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
+    parser = running.parser(__doc__, BACKENDS)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--policies", nargs="*", choices=POLICIES, default=list(POLICIES))
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--block", type=float, default=0.3, help="seconds that are timed at once")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, also on a CPU")
-    parser.add_argument("--json", type=Path, help="write what was measured to this file, too")
     parser.add_argument("--write", type=Path, help="put the table into this file, too")
-    parser.add_argument("--inside", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
         print(json.dumps(inside(argparse.Namespace(**options.inside))))
@@ -276,8 +265,7 @@ def main() -> int:
         print(NO_DEVICE.format(" or ".join(missing)), file=sys.stderr)
     if not results:
         return 2
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    running.keep(results, options.json)
     if options.write:
         text = options.write.read_text(encoding="utf-8")
         section = markdown(results, time.strftime("%Y-%m-%d"), options)

@@ -26,7 +26,6 @@ what is looked for. The loss scale is there all the same.
 
 import argparse
 import functools
-import statistics
 import sys
 import time
 from collections import Counter
@@ -38,7 +37,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from benchmarks.running import command, in_turn, quartiles, versions
+from benchmarks import running
+from benchmarks.running import CLOCKS, by_clock, in_turn, quartiles, spread, versions
 
 # Settings of the optimizer, and of the callback, if there is one.
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {
@@ -236,16 +236,11 @@ def measure(name: str, mode: str, options: argparse.Namespace) -> dict[str, Any]
     steps = options.steps if name == "transformer" else options.bare_steps
     found: dict[str, Any] = {"model": name, "mode": mode, "steps": steps, "variants": {}}
     for variant, taken in times.items():
-        each: dict[str, Any] = {}
-        for i, clock in enumerate(("wall", "processor")):
-            mine = [t[i] for t in taken]
-            base = [t[i] for t in times["without"]]
-            pairs = list(zip(mine, base, strict=True))
-            each[clock] = {
-                "milliseconds": 1e3 * statistics.median(mine) / steps,
-                "ratio": quartiles([a / b for a, b in pairs]),
-                "added microseconds": quartiles([1e6 * (a - b) / steps for a, b in pairs]),
-            }
+        each = by_clock(taken, times["without"], steps)
+        for i, clock in enumerate(CLOCKS):
+            pairs = zip(taken, times["without"], strict=True)
+            added = quartiles([1e6 * (a[i] - b[i]) / steps for a, b in pairs])
+            each[clock]["added microseconds"] = added
         found["variants"][variant] = each
     return found
 
@@ -280,13 +275,10 @@ def show(found: dict[str, Any]) -> None:
             f"  {'':17}{'ms':>8}  {'time':24}{'processor time':24}microseconds added (processor)"
         )
         for variant, each in times["variants"].items():
-            ratios = "".join(
-                f"{middle:6.3f} ({low:.3f} to {high:.3f}) "
-                for low, middle, high in (each[c]["ratio"] for c in ("wall", "processor"))
-            )
-            more, spent = (each[c]["added microseconds"][1] for c in ("wall", "processor"))
+            ratios = "".join(f"{spread(each[clock]['ratio']):24}" for clock in CLOCKS)
+            more, spent = (each[clock]["added microseconds"][1] for clock in CLOCKS)
             over = times["model"] == "transformer" and variant in AIMS
-            over = over and all(each[c]["ratio"][1] > AIMS[variant] for c in ("wall", "processor"))
+            over = over and all(each[clock]["ratio"][1] > AIMS[variant] for clock in CLOCKS)
             print(
                 f"  {variant:17}{each['wall']['milliseconds']:8.3f}  {ratios}"
                 f"{more:8.0f} ({spent:.0f}){f'  above {AIMS[variant]}' if over else ''}"
@@ -301,9 +293,7 @@ def settings(options: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = running.parser(__doc__)
     parser.add_argument("--policy", default="float32")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--sequence", type=int, default=64)
@@ -311,7 +301,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20, help="an epoch, of the transformer")
     parser.add_argument("--bare-steps", type=int, default=300, help="an epoch, of one layer")
     parser.add_argument("--repeat", type=int, default=15)
-    return command(__file__, parser, inside, show, settings)
+    return running.command(__file__, parser, inside, show, settings)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks have in common: taking turns, quartiles, and a process for each backend."""
+"""What the benchmarks have in common: options, turns, quartiles, a process for each backend."""
 
 import argparse
 import importlib.metadata
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 BACKENDS = ("jax", "tensorflow", "torch")
+CLOCKS = ("wall", "processor")
 
 
 def quartiles(numbers: list[float]) -> list[float]:
@@ -21,6 +22,33 @@ def quartiles(numbers: list[float]) -> list[float]:
     if len(numbers) < 2:
         return numbers * 3
     return statistics.quantiles(numbers, n=4, method="inclusive")
+
+
+def ratios(numbers: Sequence[float], base: Sequence[float]) -> list[float]:
+    """Returns quartiles of the ratio of `numbers` to `base`, which were measured in turn."""
+    return quartiles([a / b for a, b in zip(numbers, base, strict=True)])
+
+
+def spread(three: Sequence[float], digits: int = 3) -> str:
+    """Returns quartiles as text.
+
+    >>> spread([1.0, 1.25, 2.0], 2)
+    '1.25 (1.00 to 2.00)'
+    """
+    low, middle, high = (f"{number:.{digits}f}" for number in three)
+    return f"{middle} ({low} to {high})"
+
+
+def by_clock(
+    taken: Sequence[tuple[float, float]], base: Sequence[tuple[float, float]], steps: int
+) -> dict[str, dict[str, Any]]:
+    """Returns milliseconds a step, and their ratios to those of `base`, by each of two clocks."""
+    found = {}
+    for i, clock in enumerate(CLOCKS):
+        mine, theirs = ([each[i] for each in times] for times in (taken, base))
+        middle = 1e3 * statistics.median(mine) / steps
+        found[clock] = {"milliseconds": middle, "ratio": ratios(mine, theirs)}
+    return found
 
 
 def in_turn(names: Sequence[str], repeat: int) -> Iterator[str]:
@@ -51,6 +79,24 @@ def versions(*packages: str) -> dict[str, str]:
     return found
 
 
+def parser(doc: str | None, backends: Sequence[str] = BACKENDS) -> argparse.ArgumentParser:
+    """Returns a parser with what benchmarks share: `--json`, and for some backends `--backends`."""
+    made = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--json", type=Path, help="write what was measured to this file, too")
+    if backends:
+        made.add_argument("--backends", nargs="+", choices=backends, default=backends)
+        made.add_argument("--inside", type=json.loads, help=argparse.SUPPRESS)
+    return made
+
+
+def keep(results: Any, path: Path | None) -> None:
+    """Writes what was measured to a file, if there is to be one."""
+    if path:
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
 def of_process(script: str, backend: str, options: dict[str, Any]) -> dict[str, Any]:
     """Returns what `script` measures in a process of its own, as JSON in its last line."""
     done = subprocess.run(
@@ -75,7 +121,7 @@ def command(
 
     Args:
         script: The file of the benchmark.
-        parser: With its options; added are `--backends`, `--json` and the one for the processes.
+        parser: Of `parser`, with options of its own.
         inside: Measures, on the backend of this process.
         show: Prints what it returned.
         settings: Returns words on the options, for the first line.
@@ -83,9 +129,6 @@ def command(
     Returns:
         The exit status.
     """
-    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
-    parser.add_argument("--json", type=Path, help="write what was measured to this file, too")
-    parser.add_argument("--inside", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
         print(json.dumps(inside(argparse.Namespace(**options.inside))))
@@ -97,6 +140,5 @@ def command(
         results.append(of_process(script, backend, given))
         show(results[-1])
         sys.stdout.flush()
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    keep(results, options.json)
     return 0

@@ -11,11 +11,8 @@ With `--slowest` the modules follow that take longest by themselves, as `python 
 (which is slow itself, so its milliseconds are too many).
 """
 
-import argparse
-import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,7 +20,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import keras_mp
+from benchmarks import running
+from benchmarks.running import in_turn, quartiles
 
 PACKAGE = Path(keras_mp.__file__).parent
 CONFIG = str(PACKAGE / "migration" / "example_tf23.json")
@@ -51,10 +52,8 @@ def measure(repeat: int, environment: dict[str, str]) -> dict[str, dict[str, Any
     times: dict[str, list[float]] = {name: [] for name in names}
     for name in names:  # writes and reads what the first start has to
         milliseconds(STARTS[name][0], environment)
-    for turn in range(repeat):
-        at = turn % len(names)
-        for name in names[at:] + names[:at]:
-            times[name].append(milliseconds(STARTS[name][0], environment))
+    for name in in_turn(names, repeat):
+        times[name].append(milliseconds(STARTS[name][0], environment))
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         added = [mine - bare for mine, bare in zip(times[name], times[BARE], strict=True)]
@@ -62,13 +61,6 @@ def measure(repeat: int, environment: dict[str, str]) -> dict[str, dict[str, Any
         found[name] = {"milliseconds": quartiles(times[name]), "added": quartiles(added)}
         found[name] |= {"aim": aim, "met": None if aim is None else found[name]["added"][1] <= aim}
     return found
-
-
-def quartiles(numbers: list[float]) -> list[float]:
-    """Returns lower quartile, median and upper quartile."""
-    if len(numbers) < 2:
-        return numbers * 3
-    return statistics.quantiles(numbers, n=4, method="inclusive")
 
 
 def slowest(arguments: tuple[str, ...], count: int, environment: dict[str, str]) -> list[str]:
@@ -84,17 +76,12 @@ def slowest(arguments: tuple[str, ...], count: int, environment: dict[str, str])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = running.parser(__doc__, backends=())
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--slowest", type=int, default=0, metavar="N")
-    parser.add_argument("--json", type=Path, help="write what was measured to this file, too")
     options = parser.parse_args()
-    load = f", load {os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else ""
     print(
-        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} cores{load}; Python "
-        f"{platform.python_version()}, {options.repeat} repetitions\n\n"
+        f"{running.machine()}; Python {platform.python_version()}, {options.repeat} repetitions\n\n"
         f"{'':30}{'ms':>6}{'':18}{'added':>6}{'':18}{'aim':>6}"
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -113,8 +100,7 @@ def main() -> int:
         for name, (arguments, aim) in STARTS.items() if options.slowest else ():
             if aim is not None:
                 print(f"\n{name}", *slowest(arguments, options.slowest, environment), sep="\n")
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    running.keep(found, options.json)
     return 0
 
 

@@ -27,7 +27,6 @@ trained for two epochs, after which the loss must be a finite number, and below 
 import argparse
 import functools
 import math
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -38,8 +37,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from benchmarks import monitor
-from benchmarks.running import command, in_turn, quartiles, versions
+from benchmarks import monitor, running
+from benchmarks.running import CLOCKS, by_clock, in_turn, spread, versions
 
 AIMS = {"ours": 1.03, "ours, fused": 1.03}
 CLASSES = 10
@@ -173,15 +172,11 @@ def measure(name: str, mode: str, options: argparse.Namespace) -> dict[str, Any]
         times[variant].append(runs[variant].fit())
     found: dict[str, Any] = {"model": name, "mode": mode, "variants": {}}
     for variant, taken in times.items():
-        each: dict[str, Any] = {"loss": runs[variant].losses[-1]}
-        each["fallback"] = runs[variant].fallback
-        for i, clock in enumerate(("wall", "processor")):
-            pairs = [(a[i], b[i]) for a, b in zip(taken, times["plain"], strict=True)]
-            each[clock] = {
-                "milliseconds": 1e3 * statistics.median(a for a, _ in pairs) / options.steps,
-                "ratio": quartiles([a / b for a, b in pairs]),
-            }
-        found["variants"][variant] = each
+        found["variants"][variant] = {
+            "loss": runs[variant].losses[-1],
+            "fallback": runs[variant].fallback,
+            **by_clock(taken, times["plain"], options.steps),
+        }
     return found
 
 
@@ -214,12 +209,9 @@ def show(found: dict[str, Any]) -> None:
             f"  {'':14}{'ms':>9}  {'time to plain':24}processor time to plain"
         )
         for variant, each in times["variants"].items():
-            ratios = "".join(
-                f"{f'{middle:6.3f} ({low:.3f} to {high:.3f})':24}"
-                for low, middle, high in (each[c]["ratio"] for c in ("wall", "processor"))
-            )
+            ratios = "".join(f"{spread(each[clock]['ratio']):24}" for clock in CLOCKS)
             aim = AIMS.get(variant, math.inf)
-            over = all(each[c]["ratio"][1] > aim for c in ("wall", "processor"))
+            over = all(each[clock]["ratio"][1] > aim for clock in CLOCKS)
             notes = [f"aim {aim}{', above' if over else ''}"] if variant in AIMS else []
             notes += [f"not fused: {each['fallback']}"] if each["fallback"] else []
             print(f"  {variant:14}{each['wall']['milliseconds']:9.3f}  {ratios}{'; '.join(notes)}")
@@ -234,9 +226,7 @@ def settings(options: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = running.parser(__doc__)
     whole = functools.partial(parser.add_argument, type=int)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--policy", default="float32")
@@ -245,7 +235,7 @@ def main() -> int:
     whole("--width", default=128, help="of the transformer")
     whole("--sequence", default=64, help="of the transformer")
     whole("--repeat", default=15)
-    return command(__file__, parser, inside, show, settings)
+    return running.command(__file__, parser, inside, show, settings)
 
 
 if __name__ == "__main__":

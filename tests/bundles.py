@@ -25,7 +25,7 @@ def write_objects(prefix, root):
     tensors: dict[str, np.ndarray | bytes] = {}
     nodes: list[bytes] = []
     _add(root, "", nodes, tensors)
-    graph = b"".join(_field(1, node) for node in nodes)
+    graph = b"".join(field(1, node) for node in nodes)
     write(prefix, {GRAPH: graph} | tensors)
 
 
@@ -39,7 +39,7 @@ def write(prefix, tensors: Mapping[str, np.ndarray | bytes], *, parts: int = 1):
     """
     from keras_mp.compat.checkpoints import slices
 
-    rows = {b"": _field(1, 1)}
+    rows = {b"": HEADER}
     with Path(f"{prefix}.data-00000-of-00001").open("wb") as data:
         for key, value in tensors.items():
             if isinstance(value, bytes):
@@ -48,13 +48,13 @@ def write(prefix, tensors: Mapping[str, np.ndarray | bytes], *, parts: int = 1):
                 rows[key.encode()] = _array(data, value)
             else:
                 rows[key.encode()] = _head(value) + b"".join(
-                    _field(7, _field(1, start + _field(2, value.shape[0] // parts)) + rest)
+                    field(7, field(1, start + field(2, value.shape[0] // parts)) + rest)
                     for start, rest in _extents(value, parts)
                 )
                 for i, part in enumerate(np.split(value, parts)):
                     whole = tuple((0, None) for _ in value.shape[1:])
                     rows[slices.key(key, ((i * len(part), len(part)), *whole))] = _array(data, part)
-    Path(f"{prefix}.index").write_bytes(_index(dict(sorted(rows.items()))))
+    Path(f"{prefix}.index").write_bytes(index_file(rows))
 
 
 def _add(value, path, nodes, tensors):
@@ -65,72 +65,73 @@ def _add(value, path, nodes, tensors):
         key = f"{path}/.ATTRIBUTES/VARIABLE_VALUE"
         tensors[key] = value
         texts = (b"VARIABLE_VALUE", path.encode(), key.encode())
-        row = b"".join(_field(i, text) for i, text in enumerate(texts, 1))
-        nodes[number] = _field(2, row)
+        row = b"".join(field(i, text) for i, text in enumerate(texts, 1))
+        nodes[number] = field(2, row)
         return number
     if isinstance(value, Sequence):
         value = {str(i): item for i, item in enumerate(value)}
     for name, item in value.items():
         child = _add(item, f"{path}/{name}" if path else name, nodes, tensors)
-        nodes[number] += _field(1, _field(1, child) + _field(2, name.encode()))
+        nodes[number] += field(1, field(1, child) + field(2, name.encode()))
     return number
 
 
 def _head(value):
-    sizes = b"".join(_field(2, _field(1, size)) for size in value.shape)
-    return _field(1, DTYPES[value.dtype.name]) + _field(2, sizes)
+    sizes = b"".join(field(2, field(1, size)) for size in value.shape)
+    return field(1, DTYPES[value.dtype.name]) + field(2, sizes)
 
 
 def _extents(value, parts):
-    rest = _field(1, b"") * (value.ndim - 1)
-    return ((_field(1, i * (value.shape[0] // parts)), rest) for i in range(parts))
+    rest = field(1, b"") * (value.ndim - 1)
+    return ((field(1, i * (value.shape[0] // parts)), rest) for i in range(parts))
 
 
 def _array(data, value):
     value = np.asarray(value, order="C")
     crc = google_crc32c.value(value.tobytes())
-    row = _head(value) + _field(4, data.tell()) + _field(5, value.nbytes) + _fixed(6, _masked(crc))
+    row = _head(value) + field(4, data.tell()) + field(5, value.nbytes) + fixed32(6, masked(crc))
     data.write(value.tobytes())
     return row
 
 
 def _string(data, value):
     length = google_crc32c.value(struct.pack("<I", len(value)))
-    stored = _number(len(value)) + struct.pack("<I", _masked(length))
+    stored = number(len(value)) + struct.pack("<I", masked(length))
     crc = google_crc32c.extend(google_crc32c.extend(length, stored[-4:]), value)
-    row = _field(1, 7) + _field(2, b"") + _field(4, data.tell())
-    row += _field(5, len(stored) + len(value)) + _fixed(6, _masked(crc))
+    row = field(1, 7) + field(2, b"") + field(4, data.tell())
+    row += field(5, len(stored) + len(value)) + fixed32(6, masked(crc))
     data.write(stored + value)
     return row
 
 
-def _index(rows):
-    first = _block(rows)
-    second = _block({b"\xff": _number(0) + _number(len(first) - 5)})
-    footer = _number(0) + _number(0) + _number(len(first)) + _number(len(second) - 5)
+def index_file(rows, kind=0):
+    """An index with a row for each key."""
+    first = block(dict(sorted(rows.items())), kind)
+    second = block({b"\xff": number(0) + number(len(first) - 5)})
+    footer = number(0) + number(0) + number(len(first)) + number(len(second) - 5)
     return first + second + footer.ljust(40, b"\0") + struct.pack("<Q", MAGIC)
 
 
-def _block(rows):
-    """An uncompressed block whose keys share nothing, its kind and its checksum."""
+def block(rows, kind=0):
+    """An uncompressed block whose keys share nothing; `kind` says of what compression it is."""
     content = b""
     for key, row in rows.items():
-        content += _number(0) + _number(len(key)) + _number(len(row)) + key + row
-    content += struct.pack("<II", 0, 1) + b"\0"
-    return content + struct.pack("<I", _masked(google_crc32c.value(content)))
+        content += number(0) + number(len(key)) + number(len(row)) + key + row
+    content += struct.pack("<II", 0, 1) + bytes([kind])
+    return content + struct.pack("<I", masked(google_crc32c.value(content)))
 
 
-def _field(tag, value):
+def field(tag, value):
     if isinstance(value, int):
-        return _number(tag << 3) + _number(value)
-    return _number(tag << 3 | 2) + _number(len(value)) + value
+        return number(tag << 3) + number(value)
+    return number(tag << 3 | 2) + number(len(value)) + value
 
 
-def _fixed(tag, value):
-    return _number(tag << 3 | 5) + struct.pack("<I", value)
+def fixed32(tag, value):
+    return number(tag << 3 | 5) + struct.pack("<I", value)
 
 
-def _number(value):
+def number(value):
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -138,5 +139,8 @@ def _number(value):
     return bytes([*out, value])
 
 
-def _masked(crc):
+def masked(crc):
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+HEADER = field(1, 1)  # of a checkpoint in one data file

@@ -19,6 +19,7 @@ from keras_mp.compat.checkpoints import Checkpoint, Unreadable, bundle, crc, sli
 from keras_mp.compat.checkpoints.bundle import Bundle
 from keras_mp.compat.checkpoints.errors import Malformed
 from keras_mp.compat.checkpoints.object_graph import ObjectGraph
+from tests.bundles import HEADER, block, field, fixed32, index_file, number
 
 HERE = Path(__file__).parent
 FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or HERE.parent / "data" / "legacy")
@@ -146,44 +147,6 @@ def test_damage_is_found_where_tensorflow_finds_it(name):
 
 
 # -- what TensorFlow does not write, made by hand ------------------------------------------------
-
-
-def number(value):
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def block(rows, kind=0):
-    """An uncompressed block without shared keys; rows is a dict of bytes."""
-    content = b"".join(number(0) + number(len(k)) + number(len(v)) + k + v for k, v in rows.items())
-    content += struct.pack("<II", 0, 1)
-    return (
-        content + bytes([kind]) + struct.pack("<I", crc.masked(crc.crc32c(content + bytes([kind]))))
-    )
-
-
-def index_file(rows, kind=0):
-    first = block(dict(sorted(rows.items())), kind)
-    handle = number(0) + number(len(first) - 5)
-    second = block({b"\xff": handle})
-    footer = number(0) + number(0) + number(len(first)) + number(len(second) - 5)
-    return first + second + footer.ljust(40, b"\0") + struct.pack("<Q", table.MAGIC)
-
-
-def field(tag, value):
-    if isinstance(value, int):
-        return number(tag << 3) + number(value)
-    return number(tag << 3 | 2) + number(len(value)) + value
-
-
-def fixed32(tag, value):
-    return number(tag << 3 | 5) + struct.pack("<I", value)
-
-
-HEADER = field(1, 1)
 
 
 def shape_of(*sizes):
