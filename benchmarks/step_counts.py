@@ -2,11 +2,12 @@
 
 - JAX: bytes that the compiled step reads and writes, and instructions of its HLO;
 - TensorFlow: nodes of the traced graph; with XLA the instructions of the optimized HLO;
-- torch: calls of aten, and times that Python waits for the device.
+- torch: calls of aten, and times that Python waits for the device, as if the CPU were one.
 
 Used by `benchmarks/step.py`, and by tests that hold the counts to bounds.
 """
 
+import unittest.mock
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,10 @@ def of(optimizer: Any, variables: int, elements: int, **modes: Any) -> dict[str,
             return _of_xla(optimizer, gradients, trained)
         case "tensorflow":
             return dict(monitor._of_tensorflow(optimizer, gradients, trained))
-    return dict(monitor._of_torch(optimizer, gradients, trained))
+    from keras_mp.backends import fused_torch
+
+    with unittest.mock.patch.object(fused_torch, "_is_host", return_value=False):
+        return dict(monitor._of_torch(optimizer, gradients, trained))
 
 
 def _of_jax(optimizer: Any, gradients: list[Any], variables: list[Any]) -> dict[str, float]:

@@ -268,6 +268,8 @@ def _tensorflow(mode: str) -> dict[str, Any]:
                 )
                 self.inner = adam
                 adam.build(self.variables)
+                if scaled:
+                    self.optimizer.get_scaled_loss(tf.constant(0.0))  # or it warns
 
                 def step(gradients: list[Any]) -> None:
                     if scaled:

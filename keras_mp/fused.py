@@ -18,9 +18,20 @@ TensorFlow's Adam computes 1 - beta_2 in float32, and thereby another beta_2: ad
 | RMSprop with momentum            | fused      | default  | default |
 | RMSprop otherwise                | default    | default  | default |
 
+TensorFlow's are taken in graphs and eagerly; under XLA, which `fit` chooses by itself unless told
+`jit_compile=False`, it is the default path that is fused.
+
 "default" is the path without `fused`, with the same results as ever; so are steps whose gradients a
 kernel does not take (sparse ones, say). `LossScaleOptimizer.fused_fallback` says when and why. All
 other optimizers and options are errors, the same on every backend.
+
+The kernels are in `backends/fused_tensorflow.py` and `backends/fused_torch.py`, which have the same
+functions:
+
+- `fallback(optimizer, gradients, variables)`: why a step with these is not fused, or None;
+- `apply(optimizer, gradients, variables, scale, settings)`: takes a step with `gradients / scale`
+  (float32, shape (), or None for 1) on the built optimizer's Keras variables, and returns an
+  `Outcome`; its `each` is told with `settings.diagnose` only.
 """
 
 import importlib
@@ -60,6 +71,7 @@ METHODS = (
     "_parallel_update_step",
     "_use_weight_decay",
 )
+XLA = "XLA fuses the default path by itself"
 _REMEDY = "use fused=False"
 # Kernels divide by sqrt(accumulator) + epsilon, Keras by sqrt(accumulator + epsilon).
 ADAGRAD_EPSILON = 2e-6
@@ -213,7 +225,7 @@ class FusesSteps:
     def _fallback(self, gradients: Sequence[Any], variables: Sequence[Any]) -> str | None:
         kernels = self.__dict__["_kernels"]
         if kernels is None:
-            return "JAX has no fused kernels; XLA fuses the default path by itself"
+            return XLA
         reason: str | None = kernels.fallback(self.inner_optimizer, gradients, variables)
         return reason
 
@@ -245,8 +257,6 @@ class FusesSteps:
             gradients,
             variables,
             scale,
-            skip=self._settings.skip_nonfinite,
-            count=self._settings.count_skipped_steps,
-            each=self._settings.diagnose,
+            self._settings,
         )
         return outcome

@@ -128,4 +128,4 @@ def next_hysteresis_left(
 
 
 def _is_due(counter: Any, growth_steps: int) -> Any:
-    return counter + 1 >= min(growth_steps, _LARGEST_COUNT)
+    return counter >= min(growth_steps, _LARGEST_COUNT) - 1

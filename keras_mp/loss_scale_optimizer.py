@@ -118,8 +118,8 @@ class LossScaleOptimizer(
             the training and says why; None for no such limit. A compiled step cannot raise.
         fused: Whether steps are taken with the fused kernels of TensorFlow and PyTorch: one pass
             over the state, where Keras makes many. For Adam, AdamW, SGD, Adagrad and RMSprop;
-            results differ from the default's by rounding. Where there is no kernel, as on JAX, the
-            default path is taken: see `fused_fallback`.
+            results differ from the default's by rounding. Where there is no kernel, as on JAX and
+            under XLA, the default path is taken: see `fused_fallback`.
         name: Name of the optimizer; defaults to "loss_scale_optimizer".
 
     Raises:

@@ -1,13 +1,16 @@
 """TensorFlow's fused kernels, whose rules are those of Keras, in one `tf.cond` a step."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from keras_mp import fused
-from keras_mp.backends.numerics import Outcome, narrowed, root_sums
-from keras_mp.backends.tensorflow import unscale
+from keras_mp.backends import gating
+from keras_mp.backends.numerics import Outcome, narrowed
+from keras_mp.backends.tensorflow import looked_at, unscale
+from keras_mp.settings import Settings
 
 
 @tf.autograph.experimental.do_not_convert
@@ -16,7 +19,9 @@ def fallback(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any])
     if (reason := fused.option_fallback(optimizer)) is not None:
         return reason
     if getattr(optimizer, "amsgrad", False):
-        return "XLA has no kernel of amsgrad"
+        return "TensorFlow has no fused kernel of amsgrad"
+    if gating.under_xla():
+        return fused.XLA
     if tf.distribute.has_strategy():
         return f"under {type(tf.distribute.get_strategy()).__name__} Keras updates the replicas"
     for gradient, variable in zip(gradients, variables, strict=True):
@@ -51,117 +56,78 @@ def _path(variable: Any) -> str:
 
 @tf.autograph.experimental.do_not_convert
 def apply(
-    optimizer: Any,
-    gradients: list[Any],
-    variables: list[Any],
-    scale: Any,
-    *,
-    skip: bool,
-    count: bool,
-    each: bool,
+    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, settings: Settings
 ) -> Outcome:
-    """One step with `gradients / scale`, for which `fallback` gave no reason.
-
-    Args:
-        optimizer: A built Keras optimizer.
-        gradients: One a variable, or None.
-        variables: The Keras variables.
-        scale: float32, shape (); None for 1.
-        skip: Whether a step with gradients that are not finite changes nothing.
-        count: Whether a skipped step counts in `iterations`.
-        each: Whether to tell of each gradient whether it is finite; else None is told.
-    """
-    if scale is not None:
-        gradients = unscale(gradients, scale, [False] * len(gradients))
-    gradients = list(map(narrowed, gradients, variables))
-    given, taken = optimizer._filter_empty_gradients(gradients, variables)
-    dense = [tf.cast(gradient, tf.float32) for gradient in given]
+    """Takes a step with `gradients / scale`, for which `fallback` gave no reason."""
+    always = settings.skip_nonfinite and settings.count_skipped_steps
+    raw = [False] * len(gradients)
 
     def step() -> None:
-        _step(optimizer, dense, taken)
-        if not (skip and count):
+        ready = gradients if scale is None else unscale(gradients, scale, raw)
+        ready = list(map(narrowed, ready, variables))
+        _step(optimizer, *optimizer._filter_empty_gradients(ready, variables))
+        if not always:
             optimizer._iterations.assign_add(1)
 
-    if not skip:
+    if not settings.skip_nonfinite:
         step()
         return Outcome(True, None, None)
-    sums = root_sums(gradients if each else dense)
-    flags = tf.math.is_finite(sums)
-    finite = tf.reduce_all(flags)
-    kind = tf.cast(~finite, tf.int32) + tf.cast(tf.reduce_any(tf.math.is_nan(sums)), tf.int32)
-    tf.cond(finite, step, lambda: None)
-    if count:
+    outcome = looked_at(gradients, variables, scale, raw)
+    tf.cond(outcome.finite, step, lambda: None)
+    if always:
         optimizer._iterations.assign_add(1)
-    return Outcome(finite, flags if each else None, kind)
+    return outcome
 
 
 def _step(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
     rate = tf.cast(tf.convert_to_tensor(optimizer._get_current_learning_rate()), tf.float32)
     if optimizer.weight_decay is not None:
+        decay = rate * optimizer.weight_decay
         for variable in variables:
             value = _value(variable)
-            decay = rate * optimizer.weight_decay
             tf.raw_ops.ResourceApplyGradientDescent(var=value.handle, alpha=decay, delta=value)
-    update = _update(optimizer, rate)
+    kernel, slots = _kernel(optimizer, rate)
     for gradient, variable in zip(gradients, variables, strict=True):
-        update(_value(variable).handle, gradient, optimizer._get_variable_index(variable))
+        i = optimizer._get_variable_index(variable)
+        handles = {name: of_all[i].value.handle for name, of_all in slots.items()}
+        kernel(var=_value(variable).handle, grad=tf.cast(gradient, tf.float32), **handles)
     for variable in variables:
         if variable.constraint is not None:
             variable.assign(variable.constraint(variable))
 
 
-def _update(optimizer: Any, rate: Any) -> Callable[[Any, Any, int], Any]:
-    """Returns a function of the handle of a variable, its gradient and its number."""
-    ops = tf.raw_ops
+def _kernel(optimizer: Any, rate: Any) -> tuple[Callable[..., Any], dict[str, list[Any]]]:
+    """Returns the kernel, and the slots of all variables by the names of its arguments."""
+    ops, partial = tf.raw_ops, functools.partial
     match fused.rule_of(optimizer):
         case "Adam" | "AdamW":
-            beta_1, beta_2 = tf.constant(optimizer.beta_1), tf.constant(optimizer.beta_2)
+            betas = {"beta1": tf.constant(optimizer.beta_1), "beta2": tf.constant(optimizer.beta_2)}
             number = tf.cast(optimizer._iterations.value + 1, tf.float32)
-            powers = {"beta1_power": beta_1**number, "beta2_power": beta_2**number}
+            powers = {f"{name}_power": beta**number for name, beta in betas.items()}
             epsilon = tf.constant(optimizer.epsilon)
-            return lambda handle, gradient, i: ops.ResourceApplyAdam(
-                var=handle,
-                m=optimizer._momentums[i].value.handle,
-                v=optimizer._velocities[i].value.handle,
-                lr=rate,
-                beta1=beta_1,
-                beta2=beta_2,
-                epsilon=epsilon,
-                grad=gradient,
-                **powers,
-            )
+            kernel = partial(ops.ResourceApplyAdam, lr=rate, epsilon=epsilon, **betas, **powers)
+            return kernel, {"m": optimizer._momentums, "v": optimizer._velocities}
         case "SGD" if optimizer.momentum:
-            momentum = tf.constant(optimizer.momentum)
-            return lambda handle, gradient, i: ops.ResourceApplyKerasMomentum(
-                var=handle,
-                accum=optimizer.momentums[i].value.handle,
+            kernel = partial(
+                ops.ResourceApplyKerasMomentum,
                 lr=rate,
-                grad=gradient,
-                momentum=momentum,
+                momentum=tf.constant(optimizer.momentum),
                 use_nesterov=optimizer.nesterov,
             )
+            return kernel, {"accum": optimizer.momentums}
         case "SGD":
-            return lambda handle, gradient, i: ops.ResourceApplyGradientDescent(
-                var=handle, alpha=rate, delta=gradient
-            )
+            return lambda var, grad: ops.ResourceApplyGradientDescent(
+                var=var, alpha=rate, delta=grad
+            ), {}
         case "Adagrad":
             epsilon = tf.constant(fused.adagrad_epsilon(optimizer))
-            return lambda handle, gradient, i: ops.ResourceApplyAdagradV2(
-                var=handle,
-                accum=optimizer._accumulators[i].value.handle,
-                lr=rate,
-                epsilon=epsilon,
-                grad=gradient,
-            )
-    rho, momentum = tf.constant(optimizer.rho), tf.constant(optimizer.momentum)
-    epsilon = tf.constant(optimizer.epsilon)
-    return lambda handle, gradient, i: ops.ResourceApplyRMSProp(
-        var=handle,
-        ms=optimizer._velocities[i].value.handle,
-        mom=optimizer._momentums[i].value.handle,
+            kernel = partial(ops.ResourceApplyAdagradV2, lr=rate, epsilon=epsilon)
+            return kernel, {"accum": optimizer._accumulators}
+    kernel = partial(
+        ops.ResourceApplyRMSProp,
         lr=rate,
-        rho=rho,
-        momentum=momentum,
-        epsilon=epsilon,
-        grad=gradient,
+        rho=tf.constant(optimizer.rho),
+        momentum=tf.constant(optimizer.momentum),
+        epsilon=tf.constant(optimizer.epsilon),
     )
+    return kernel, {"ms": optimizer._velocities, "mom": optimizer._momentums}

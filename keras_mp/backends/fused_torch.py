@@ -12,7 +12,8 @@ Python waits for nothing, and no graph breaks.
 """
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -20,7 +21,13 @@ import torch
 
 from keras_mp import fused
 from keras_mp.backends.numerics import Outcome, narrowed, widened
-from keras_mp.backends.torch import _of_trainer, is_compiling
+from keras_mp.backends.torch import is_compiling
+from keras_mp.settings import Settings
+
+_BATCH = 2**20  # elements
+_SMALL = 2.0**-80  # squares of float32 times this, 2**30 of them, have a sum
+_LARGEST = torch.finfo(torch.float32).max * _SMALL
+_ENDLESS = 2.0**100  # above any norm of finite numbers
 
 _KERNELS = {
     "Adam": "_fused_adam_",
@@ -111,92 +118,88 @@ def _of_gradient(gradient: Any, device: Any) -> str | None:
     return None
 
 
-def apply(
-    optimizer: Any,
-    gradients: list[Any],
-    variables: list[Any],
-    scale: Any,
-    *,
-    skip: bool,
-    count: bool,
-    each: bool,
-) -> Outcome:
-    """One step with `gradients / scale`, for which `fallback` gave no reason.
+def _values(variables: Sequence[Any]) -> list[Any]:
+    """Returns the tensors of Keras variables."""
+    return [variable.value for variable in variables]
 
-    Args:
-        optimizer: A built Keras optimizer.
-        gradients: One a variable, or None. They are left as they are, unless they are those of
-            Keras' own trainer, which nobody else holds.
-        variables: The Keras variables.
-        scale: float32, shape (); None for 1.
-        skip: Whether a step with gradients that are not finite changes nothing.
-        count: Whether a skipped step counts in `iterations`.
-        each: Whether to tell of each gradient whether it is finite; else None is told.
-    """
+
+def apply(
+    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, settings: Settings
+) -> Outcome:
+    """Takes a step with `gradients / scale`, for which `fallback` gave no reason."""
     with torch.no_grad():
         dense, taken = optimizer._filter_empty_gradients(gradients, variables)
-        values = [variable.value for variable in taken]
-        momentum = fused.rule_of(optimizer) == "SGD" and bool(optimizer.momentum)
-        # A kernel writes what it divided back: with momentum that is no gradient any more.
-        ours = scale is not None and not is_compiling() and not momentum
-        owned = ours and _of_trainer(gradients, variables, [False] * len(gradients))
-        if not owned and (scale is not None or momentum or skip):
-            dense = _copies(dense, taken, scale)
-            scale = None
-        else:
-            dense = _laid_out(list(map(narrowed, dense, taken)), values)
+        values = _values(taken)
+        if any(gradient.dtype != torch.float32 for gradient in dense):
+            dense, scale = _divided(dense, taken, scale), None
         outcome, bad = Outcome(True, None, None), None
-        if skip:
-            outcome, bad, scale = _checked(dense, gradients, scale, each)
+        if settings.skip_nonfinite:
+            present = [gradient is not None for gradient in gradients]
+            outcome, bad = _looked_at(dense, scale, present if settings.diagnose else None)
         _decay(optimizer, values, outcome.finite)
         _update(optimizer, taken, values, dense, scale, bad)
         _constrain(taken, outcome.finite)
-        optimizer._iterations.value.add_(1 if count else outcome.finite)
+        always = not settings.skip_nonfinite or settings.count_skipped_steps
+        optimizer._iterations.value.add_(1 if always else outcome.finite)
         return outcome
 
 
-def _copies(gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> list[Any]:
-    """Returns `gradients / scale`, in the dtype and layout of the variables, as new tensors."""
+def _divided(gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> list[Any]:
+    """Returns `gradients / scale` in float32, to which they are cast after the division."""
     wide = list(map(widened, gradients))
-    new = torch._foreach_mul(wide, 1.0) if scale is None else torch._foreach_div(wide, scale)
-    values = [variable.value for variable in variables]
-    return _laid_out(list(map(narrowed, new, variables)), values)
+    new = wide if scale is None else torch._foreach_div(wide, scale)
+    return list(map(narrowed, new, variables))
 
 
-def _laid_out(gradients: list[Any], values: list[Any]) -> list[Any]:
-    # Kernels walk through all memory side by side.
-    return [
-        g if g.dtype == v.dtype and g.is_contiguous() else g.to(v.dtype).contiguous()
-        for g, v in zip(gradients, values, strict=True)
-    ]
+def _batches(tensors: Sequence[Any]) -> Iterator[list[int]]:
+    """Yields the places of `tensors` in batches whose copies stay in a cache, and are soon free."""
+    places: list[int] = []
+    left = _BATCH
+    for i, tensor in enumerate(tensors):
+        if places and tensor.numel() > left:
+            yield places
+            places, left = [], _BATCH
+        places.append(i)
+        left -= tensor.numel()
+    if places:
+        yield places
 
 
-def _checked(dense: list[Any], given: list[Any], scale: Any, each: bool) -> tuple[Any, Any, Any]:
-    """Returns what `dense / scale` are, the same for kernels, and by what to divide `dense` still.
+def _looked_at(
+    gradients: Sequence[Any], scale: Any, present: Sequence[bool] | None
+) -> tuple[Outcome, Any]:
+    """Returns what `gradients / scale` are, and the same for kernels: 1 if one is not finite.
 
-    `dense` are tensors of our own, of which a part of the scale may be taken here. Kernels take
-    float32, shape (): 1 if one of them is not finite, else 0.
+    Args:
+        gradients: float32.
+        scale: float32, shape (); None for 1.
+        present: Of which of all gradients to tell whether they are finite: `gradients` are those.
     """
-    one = _constant(1.0, dense[0].device)
-    bad, factor, rest = torch.zeros_like(one), one, None
+    if _is_host(gradients[0].device) and not is_compiling():
+        # Reading a number waits for nothing there; squares that overflow are looked at below.
+        worst = torch.amax(torch.stack(torch._foreach_norm(gradients, 2)))
+        if math.isfinite(worst) and (scale is None or scale >= 1):
+            return Outcome(True, None, None), None
+    small: list[Any] = []
+    for places in _batches(gradients):
+        small += torch._foreach_norm(torch._foreach_mul([gradients[i] for i in places], _SMALL), 2)
+    whole = torch.stack(small)  # inf where an element is, nan where one is, else finite
+    worst = torch.amax(whole)
+    limit = _constant(_ENDLESS, worst.device)
     if scale is not None:
-        # No element becomes inf by a divisor of at least 1: that is left to the kernel. And a
-        # reciprocal of it could be too small a number.
-        factor, rest = (one / scale).clamp(min=1.0), scale.clamp(min=1.0)
-    torch._amp_foreach_non_finite_check_and_unscale_(dense, bad, factor)
-    # The fastest norm, and exact about nans: a sum of squares is one where an element is.
-    norms = torch.stack(torch._foreach_norm(dense, 2))
-    kind = (bad + torch.isnan(torch.sum(norms))).int()
-    return Outcome(bad == 0, _flags(dense, norms, given) if each else None, kind), bad, rest
+        # Dividing by less than 1 may overflow: no element is larger than a norm.
+        limit = torch.where(scale < 1, scale * _LARGEST, limit)
+    finite = worst <= limit
+    bad = torch.where(finite, *(_constant(x, worst.device) for x in (0.0, 1.0)))
+    each = None
+    if present is not None:
+        rows, true = iter((whole <= limit).unbind()), torch.ones_like(finite)
+        each = torch.stack([next(rows) if there else true for there in present])
+    return Outcome(finite, each, (bad + torch.isnan(worst)).int()), bad
 
 
-def _flags(dense: list[Any], norms: Any, given: list[Any]) -> Any:
-    greatest = torch.stack(torch._foreach_max(dense))
-    least = torch.stack(torch._foreach_max(torch._foreach_neg(dense)))
-    flags = torch.isfinite(greatest) & torch.isfinite(least) & ~torch.isnan(norms)
-    rows = iter(flags.unbind())
-    true = torch.ones_like(flags[0])
-    return torch.stack([true if gradient is None else next(rows) for gradient in given])
+def _is_host(device: Any) -> bool:
+    return bool(device.type == "cpu")
 
 
 def _decay(optimizer: Any, values: list[Any], finite: Any) -> None:
@@ -204,6 +207,50 @@ def _decay(optimizer: Any, values: list[Any], finite: Any) -> None:
         return
     factor = 1 - optimizer.weight_decay * _learning_rate(optimizer, values[0])
     torch._foreach_mul_(values, _where(finite, factor, _constant(1.0, factor.device)))
+
+
+def _kernel(
+    optimizer: Any, scale: Any, like: Any
+) -> tuple[Callable[..., Any], list[list[Any]], Any, dict[str, Any]]:
+    """Returns a kernel and what it is given: rows of a tensor a variable, a divisor, numbers.
+
+    The rows follow on the gradients, which are to be divided.
+    """
+
+    rate = _learning_rate(optimizer, like)
+    count = len(optimizer._trainable_variables)
+    numbers: dict[str, Any] = {"lr": rate, "weight_decay": 0.0, "maximize": False}
+    match fused.rule_of(optimizer):
+        case "Adam" | "AdamW":
+            step = optimizer._iterations.value + 1
+            root = torch.sqrt(1 - torch.pow(float(optimizer.beta_2), step))
+            numbers |= {
+                "lr": rate * root / (1 - torch.pow(float(optimizer.beta_1), step)),
+                "beta1": float(optimizer.beta_1),
+                "beta2": float(optimizer.beta_2),
+                "eps": float(optimizer.epsilon),
+                "amsgrad": bool(optimizer.amsgrad),
+            }
+            hats = optimizer._velocity_hats if optimizer.amsgrad else []
+            rows = [*map(_values, (optimizer._momentums, optimizer._velocities, hats))]
+            rows.append([_constant(torch.inf, rate.device)] * count)
+            return _overload("_fused_adam_"), rows, scale, numbers
+        case "SGD":
+            momentum = float(optimizer.momentum)
+            if momentum:
+                scale = (-1.0 if scale is None else -scale) / rate
+                numbers["lr"] = _constant(-1.0, rate.device)
+            numbers |= {
+                "momentum": momentum,
+                "dampening": 0.0,
+                "nesterov": bool(momentum and optimizer.nesterov),
+                "is_first_step": False,
+            }
+            rows = [_values(optimizer.momentums if momentum else [])]
+            return _overload("_fused_sgd_"), rows, scale, numbers
+    numbers |= {"lr_decay": 0.0, "eps": fused.adagrad_epsilon(optimizer)}
+    rows = [_values(optimizer._accumulators), [_constant(1.0, rate.device)] * count]
+    return _overload("_fused_adagrad_"), rows, scale, numbers
 
 
 def _update(
@@ -214,63 +261,22 @@ def _update(
     scale: Any,
     bad: Any,
 ) -> None:
-    def slots(of_all: list[Any]) -> list[Any]:
-        return [of_all[optimizer._get_variable_index(variable)].value for variable in variables]
-
-    rate = _learning_rate(optimizer, values[0])
-    always: dict[str, Any] = {"weight_decay": 0.0, "maximize": False, "found_inf": bad}
-    match fused.rule_of(optimizer):
-        case "Adam" | "AdamW":
-            step = optimizer._iterations.value + 1
-            root = torch.sqrt(1 - torch.pow(float(optimizer.beta_2), step))
-            alpha = rate * root / (1 - torch.pow(float(optimizer.beta_1), step))
-            _kernel("_fused_adam_")(
-                values,
-                gradients,
-                slots(optimizer._momentums),
-                slots(optimizer._velocities),
-                slots(optimizer._velocity_hats) if optimizer.amsgrad else [],
-                [_constant(torch.inf, rate.device)] * len(values),
-                lr=alpha,
-                beta1=float(optimizer.beta_1),
-                beta2=float(optimizer.beta_2),
-                eps=float(optimizer.epsilon),
-                amsgrad=bool(optimizer.amsgrad),
-                grad_scale=scale,
-                **always,
-            )
-        case "SGD":
-            momentum = float(optimizer.momentum)
-            if momentum:
-                scale = (-1.0 if scale is None else -scale) / rate
-                rate = _constant(-1.0, rate.device)
-            _kernel("_fused_sgd_")(
-                values,
-                gradients,
-                slots(optimizer.momentums) if momentum else [],
-                momentum=momentum,
-                lr=rate,
-                dampening=0.0,
-                nesterov=bool(momentum and optimizer.nesterov),
-                is_first_step=False,
-                grad_scale=scale,
-                **always,
-            )
-        case "Adagrad":
-            _kernel("_fused_adagrad_")(
-                values,
-                gradients,
-                slots(optimizer._accumulators),
-                [_constant(1.0, rate.device)] * len(values),
-                lr=rate,
-                lr_decay=0.0,
-                eps=fused.adagrad_epsilon(optimizer),
-                grad_scale=scale,
-                **always,
-            )
+    kernel, rows, divisor, numbers = _kernel(optimizer, scale, gradients[0])
+    for places in _batches(gradients):
+        given = [gradients[i] for i in places]
+        if divisor is not None:
+            given = torch._foreach_div(given, divisor)
+        indices = [optimizer._get_variable_index(variables[i]) for i in places]
+        kernel(
+            [values[i] for i in places],
+            [gradient.contiguous() for gradient in given],  # kernels walk through all side by side
+            *([row[i] for i in indices] if row else [] for row in rows),
+            found_inf=bad,
+            **numbers,
+        )
 
 
-def _kernel(name: str) -> Any:
+def _overload(name: str) -> Any:
     return _TRACEABLE[name] if is_compiling() else _OVERLOADS[name]
 
 

@@ -17,6 +17,7 @@ from keras_mp.backends.numerics import (
     bounds,
     divided_each,
     finite_each,
+    nonfinite_kind,
     nonzero_rows,
     reciprocals,
     root_sums,
@@ -140,8 +141,7 @@ def apply_if_finite(
     roots = root_sums(_leaves(seen))
     each = jnp.isfinite(bounds(roots, scaled, scale))
     finite = jnp.all(each)
-    kind = jnp.where(finite, jnp.int32(0), jnp.int32(1) + jnp.any(jnp.isnan(roots)))
-    outcome = Outcome(finite, each, kind)
+    outcome = Outcome(finite, each, jnp.where(finite, 0, nonfinite_kind(roots)))
     if isinstance(finite, jax.core.Tracer):
         # An average of weights is computed in one with the weights, but not across a choice: there
         # the choice comes last, so that the same is rounded as without us.

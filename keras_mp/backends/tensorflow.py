@@ -20,6 +20,7 @@ from keras_mp.backends.numerics import (
     nonfinite_kind,
     nonzero_rows,
     reciprocals,
+    root_sums,
     widened,
 )
 
@@ -122,18 +123,14 @@ def apply_if_finite(
 
 
 def _kind(gradients: list[Any], variables: list[Any]) -> Any:
-    return nonfinite_kind(_leaves(list(map(narrowed, gradients, variables))))
+    return nonfinite_kind(root_sums(_leaves(list(map(narrowed, gradients, variables)))))
 
 
 def _apply_if_finite_here(
     optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
 ) -> Outcome:
-    one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
-    seen, scaled = as_checked(gradients, variables, raw, one)
-    roots = _roots(_leaves(seen), scale)
-    each = tf.math.is_finite(bounds(roots, scaled, scale))
-    finite = tf.reduce_all(each)
-    kind = tf.where(finite, 0, 1 + tf.cast(tf.reduce_any(tf.math.is_nan(roots)), tf.int32))
+    outcome = looked_at(gradients, variables, scale, raw)
+    finite = outcome.finite
 
     def ready() -> list[Any]:
         return gradients if scale is None else unscale(gradients, scale, raw)
@@ -145,7 +142,19 @@ def _apply_if_finite_here(
         _apply(optimizer, ready(), variables, False, finite)
     else:
         tf.cond(finite, lambda: optimizer.apply(ready(), variables), lambda: None)
-    return Outcome(finite, each, kind)
+    return outcome
+
+
+def looked_at(
+    gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
+) -> Outcome:
+    """Returns what `gradients` divided by `scale` are, of the only replica."""
+    one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
+    seen, scaled = as_checked(gradients, variables, raw, one)
+    roots = _roots(_leaves(seen), scale)
+    each = tf.math.is_finite(bounds(roots, scaled, scale))
+    finite = tf.reduce_all(each)
+    return Outcome(finite, each, tf.where(finite, 0, nonfinite_kind(roots)))
 
 
 def _roots(tensors: list[Any], scale: Any) -> Any:

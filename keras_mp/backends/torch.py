@@ -16,8 +16,11 @@ from keras_mp.backends.numerics import (
     narrowed,
     nonfinite_kind,
     nonzero_rows,
+    root_sums,
     widened,
 )
+
+_HALVES = (torch.float16, torch.bfloat16)
 
 
 def read(variable: Any) -> Any:
@@ -38,7 +41,9 @@ def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[A
     ]
     out = divided_each(gradients, raw, lambda g: widened(g) / scale if g.is_sparse else g)
     if dense:
-        wide = [widened(gradients[i]) for i in dense]
+        wide = [gradients[i] for i in dense]
+        if any(gradient.dtype in _HALVES for gradient in wide):
+            wide = list(map(widened, wide))
         divided = torch._foreach_div([_local(gradient) for gradient in wide], scale)
         for i, gradient, local in zip(dense, wide, divided, strict=True):
             out[i] = _rebuilt(gradient, local)
@@ -51,16 +56,17 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     Of gradients that are cut (DTensors) each process looks at its parts; one all-reduce of a
     scalar a dimension of the mesh makes one answer of it.
     """
-    return torch.all(_each_finite(gradients))
-
-
-def _each_finite(gradients: Sequence[Any]) -> Any:
     reduced = [None if gradient is None else _reduced(gradient) for gradient in gradients]
-    return _agreed(finite_each(_leaves(reduced)), "min", reduced)
+    return torch.all(_agreed(finite_each(_leaves(reduced)), "min", reduced))
 
 
-def _kind(gradients: Sequence[Any]) -> Any:
-    return _agreed(nonfinite_kind(_leaves(gradients)), "max", gradients)
+def _outcome(gradients: Sequence[Any]) -> Outcome:
+    """Returns what `gradients` are, each of which is whole or cut, but no term of a sum."""
+    roots = root_sums(_leaves(gradients))
+    each = _agreed(torch.isfinite(roots), "min", gradients)
+    finite = torch.all(each)
+    kind = _agreed(nonfinite_kind(roots), "max", gradients)
+    return Outcome(finite, each, torch.where(finite, 0, kind))
 
 
 def _leaves(gradients: Sequence[Any]) -> list[Any]:
@@ -105,33 +111,39 @@ def apply_if_finite(
             torch._foreach_div_([g for g in gradients if g is not None], scale)
         elif scale is not None:
             gradients = unscale(gradients, scale, raw)
-        applied = list(map(narrowed, gradients, variables))
+        applied = _as_applied(gradients, variables)
         present = [gradient for gradient in applied if gradient is not None]
-        if scale is not None and not any(raw) and _takes_amp(present):
-            finite = not _any_bad(present)
-        else:
-            finite = bool(torch.all(_each_finite(applied)))
+        amp = scale is not None and not any(raw) and _takes_amp(present)
+        outcome = None if amp else _outcome(applied)
+        finite = not _any_bad(present) if outcome is None else bool(outcome.finite)
         if finite:
             optimizer.apply(gradients, variables)
             return Outcome(True, None, None)
-        return Outcome(False, _each_finite(applied), _kind(applied))
+        return (outcome or _outcome(applied))._replace(finite=False)
 
 
 def _apply_gated(
     optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
 ) -> Outcome:
     ready = gradients if scale is None else unscale(gradients, scale, raw)
-    applied = list(map(narrowed, ready, variables))
-    each = _each_finite(applied)
-    finite = torch.all(each)
+    applied = _as_applied(ready, variables)
+    outcome = _outcome(applied)
     with torch.no_grad():
         touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
         state = {id(variable): variable for variable in touched}
         before = [(variable, variable.value.clone()) for variable in state.values()]
         optimizer.apply(ready, variables)
         for variable, value in before:
-            variable.value.copy_(torch.where(finite, variable.value, value))
-    return Outcome(finite, each, torch.where(finite, 0, _kind(applied)))
+            variable.value.copy_(torch.where(outcome.finite, variable.value, value))
+    return outcome
+
+
+def _as_applied(gradients: list[Any], variables: list[Any]) -> list[Any]:
+    """Returns `narrowed` ones: for 400 at a time, of which most often none is."""
+    single = all(gradient is None or gradient.dtype == torch.float32 for gradient in gradients)
+    if single and not any(variable.dtype == "float16" for variable in variables):
+        return gradients
+    return list(map(narrowed, gradients, variables))
 
 
 def _of_trainer(gradients: list[Any], variables: list[Any], raw: Sequence[bool]) -> bool:

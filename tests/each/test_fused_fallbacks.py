@@ -212,12 +212,16 @@ def test_nothing_is_said_of_the_default_path():
 @pytest.mark.parametrize(
     ("name", "most"), [("Adam", 45), ("AdamW", 50), ("SGD", 45), ("momentum", 45), ("Adagrad", 45)]
 )
-def test_calls_of_torch(name, most, skipped):
+@pytest.mark.parametrize("host", [True, False], ids=["host", "device"])
+def test_calls_of_torch(name, most, skipped, host, monkeypatch):
+    from keras_mp.backends import fused_torch
+
+    monkeypatch.setattr(fused_torch, "_is_host", lambda device: host)
     optimizer, variables = many(CASES[name][0](), 400, fused=True)
     gradient = np.full(4, INF if skipped else 1.0, "float32")
     found = benchmark._of_torch(optimizer, [ops.array(gradient) for _ in variables], variables)
-    assert found["waits"] == 0
-    assert 0 < found["calls"] <= most
+    assert (found.get("waits", 0) > 0) == host  # where it is none: the numbers are there
+    assert 0 < found["calls"] <= most + 5 * (host and skipped)  # then it is looked at twice
 
 
 @on_tensorflow
