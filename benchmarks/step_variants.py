@@ -250,9 +250,10 @@ def _tensorflow(mode: str) -> dict[str, Any]:
                 autograph=False,
             )
 
-    found: dict[str, Any] = {
-        name: lambda w, m=make: Traced(m, w) for name, make in _optimizers().items()
-    }
+    makers = _optimizers()
+    if mode == "xla":
+        del makers["ours, fused"]  # the same as ours: XLA would copy the state around a kernel
+    found: dict[str, Any] = {name: lambda w, m=make: Traced(m, w) for name, make in makers.items()}
     if importlib.util.find_spec("tf_keras"):
         import tf_keras
 

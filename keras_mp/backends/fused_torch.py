@@ -216,7 +216,6 @@ def _kernel(
 
     The rows follow on the gradients, which are to be divided.
     """
-
     rate = _learning_rate(optimizer, like)
     count = len(optimizer._trainable_variables)
     numbers: dict[str, Any] = {"lr": rate, "weight_decay": 0.0, "maximize": False}

@@ -1,6 +1,7 @@
 """Small models and data, and a way to fit them twice: once by us, once by an oracle."""
 
 import functools
+import gc
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -23,6 +24,14 @@ def _same_start():
     keras.utils.set_random_seed(0)
     yield
     keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_stays_is_not_looked_at_again():
+    """Compiled steps pile up to gigabytes, through which each collection of garbage would go."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -58,6 +58,7 @@ def test_recipes_are_those_that_are_tested():
 def test_there_are_blocks():
     assert {page.name for page in PAGES} == {
         "README.md",
+        "compatibility.md",
         "distribution.md",
         "from-tf-keras.md",
         "graph-rewrite.md",
