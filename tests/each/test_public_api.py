@@ -1,0 +1,16 @@
+"""What users may rely on is written down: tests/data/api.txt."""
+
+from tests import public_api
+
+
+def test_it_is_as_written_down():
+    """A line that goes or changes breaks users: docs/compatibility.md says how it may."""
+    expected = public_api.FILE.read_text(encoding="utf-8").splitlines()
+    assert list(public_api.lines()) == expected, "run python tests/public_api.py and read the diff"
+
+
+def test_internal_names_exist():
+    import keras_mp
+
+    for path in public_api.INTERNAL:
+        assert hasattr(keras_mp.LossScaleOptimizer, path.rpartition(".")[2])
