@@ -6,6 +6,22 @@ import sys
 import pytest
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
+LOOPBACK = (None, "", "localhost", "127.0.0.1", "::1", b"localhost", b"127.0.0.1", b"::1")
+
+
+def _no_network(event, arguments):
+    """Nothing in the project goes over a network; workers on this machine may talk."""
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        host = arguments[1][0]
+    elif event == "socket.getaddrinfo":
+        host = arguments[0]
+    else:
+        return
+    if host not in LOOPBACK:
+        raise PermissionError(f"a test wants to reach {host} over a network")
+
+
+sys.addaudithook(_no_network)
 
 # The first re-exports: the examples are run where they are written. The other is recordings.
 collect_ignore = ["keras_mp/__init__.py", "tests/data"]
