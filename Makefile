@@ -3,7 +3,7 @@ PYTHON ?= python3
 BACKENDS ?= jax tensorflow torch
 PIP = python -m pip install -q --disable-pip-version-check -c tests/constraints.txt
 ENV = TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0 CUDA_VISIBLE_DEVICES=
-PYTEST = -m pytest -q
+PYTEST = -m pytest -q --durations=30
 
 .PHONY: demo test test-once test-jax test-tensorflow test-torch lint oldest bench clean
 
@@ -39,14 +39,15 @@ lint: .venv/.dev
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 
-# The lower bound of what pyproject.toml promises; with the fixtures of the repository only.
+# The lower bound of what pyproject.toml promises; with the fixtures of the repository only, and
+# without what takes longest.
 .venv-oldest/.done: pyproject.toml tests/constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install -q --disable-pip-version-check -c tests/constraints-oldest.txt -e '.[jax,test]'
 	touch $@
 
 oldest: .venv-oldest/.done
-	env -u KERAS_MP_FIXTURES $(ENV) KERAS_BACKEND=jax .venv-oldest/bin/python $(PYTEST) -m 'not slow' tests/each
+	env -u KERAS_MP_FIXTURES $(ENV) KERAS_BACKEND=jax .venv-oldest/bin/python $(PYTEST) -m 'not slow and not processes' tests/each
 
 # Ratios side by side; counts of the same are held to bounds by tests. What is installed of optax,
 # flax, jmp and tf_keras is compared, too: `.venv/bin/pip install optax flax jmp tf_keras` before.
