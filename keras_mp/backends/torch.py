@@ -60,13 +60,17 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     return torch.all(_agreed(finite_each(_leaves(reduced)), "min", reduced))
 
 
-def _outcome(gradients: Sequence[Any]) -> Outcome:
-    """Returns what `gradients` are, each of which is whole or cut, but no term of a sum."""
+def _seen(gradients: Sequence[Any]) -> tuple[Any, Any]:
+    """Returns `root_sums`, of the parts in this process, and of each gradient whether it is finite.
+
+    Each gradient is whole or cut, but no term of a sum.
+    """
     roots = root_sums(_leaves(gradients))
-    each = _agreed(torch.isfinite(roots), "min", gradients)
-    finite = torch.all(each)
-    kind = _agreed(nonfinite_kind(roots), "max", gradients)
-    return Outcome(finite, each, torch.where(finite, 0, kind))
+    return roots, _agreed(torch.isfinite(roots), "min", gradients)
+
+
+def _kind(roots: Any, gradients: Sequence[Any]) -> Any:
+    return _agreed(nonfinite_kind(roots), "max", gradients)
 
 
 def _leaves(gradients: Sequence[Any]) -> list[Any]:
@@ -114,12 +118,13 @@ def apply_if_finite(
         applied = _as_applied(gradients, variables)
         present = [gradient for gradient in applied if gradient is not None]
         amp = scale is not None and not any(raw) and _takes_amp(present)
-        outcome = None if amp else _outcome(applied)
-        finite = not _any_bad(present) if outcome is None else bool(outcome.finite)
+        seen = None if amp else _seen(applied)
+        finite = not _any_bad(present) if seen is None else bool(torch.all(seen[1]))
         if finite:
             optimizer.apply(gradients, variables)
             return Outcome(True, None, None)
-        return (outcome or _outcome(applied))._replace(finite=False)
+        roots, each = _seen(applied) if seen is None else seen
+        return Outcome(False, each, _kind(roots, applied))
 
 
 def _apply_gated(
@@ -127,15 +132,16 @@ def _apply_gated(
 ) -> Outcome:
     ready = gradients if scale is None else unscale(gradients, scale, raw)
     applied = _as_applied(ready, variables)
-    outcome = _outcome(applied)
+    roots, each = _seen(applied)
+    finite = torch.all(each)
     with torch.no_grad():
         touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
         state = {id(variable): variable for variable in touched}
         before = [(variable, variable.value.clone()) for variable in state.values()]
         optimizer.apply(ready, variables)
         for variable, value in before:
-            variable.value.copy_(torch.where(outcome.finite, variable.value, value))
-    return outcome
+            variable.value.copy_(torch.where(finite, variable.value, value))
+    return Outcome(finite, each, torch.where(finite, 0, _kind(roots, applied)))
 
 
 def _as_applied(gradients: list[Any], variables: list[Any]) -> list[Any]:
