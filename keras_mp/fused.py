@@ -1,8 +1,8 @@
 """`LossScaleOptimizer(optimizer, fused=True)`: which optimizers and options a fused kernel takes.
 
-One kernel of the framework unscales, skips and updates, in one pass over the state, where Keras
-makes a dozen of passes. The state stays in the variables of the optimizer, so files, checkpoints
-and `fused=False` read it as ever.
+One kernel of the framework updates, in one pass over the state, where Keras makes a dozen of
+passes. The state stays in the variables of the optimizer, so files, checkpoints and `fused=False`
+read it as ever.
 
 Kernels round elsewhere than Keras, so this is a choice. After 200 steps a weight is apart from that
 of the default path by less than 2**-20 of |weight| + the length of its way (measured: half of it).

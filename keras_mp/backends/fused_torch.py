@@ -7,8 +7,8 @@
   that of past gradients, and multiplies it by the learning rate. It is given `-lr * g`, and -1.
 - Adagrad: see `keras_mp.fused.adagrad_epsilon`.
 
-Whether the gradients are finite stays on the device (`found_inf`), in eager and compiled steps:
-Python waits for nothing, and no graph breaks.
+Whether the gradients are finite stays on a device (`found_inf`), in eager and compiled steps:
+Python waits for nothing, and no graph breaks. In the memory of the host it is read, without a wait.
 """
 
 import functools

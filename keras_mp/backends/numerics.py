@@ -16,7 +16,8 @@ class Outcome(NamedTuple):
 
     `finite`: bool, shape (): no inf and no nan; a Python bool where a branch was taken on it.
     `each`: bool, shape (number of gradients,), of each one; True for None. `kind`: integer,
-    shape (): 0 finite, 1 an inf and no nan, 2 a nan. These two are None where `finite` is True.
+    shape (): 0 finite, 1 an inf and no nan, 2 a nan. These two are None where `finite` is True, and
+    `each` where nobody asked fused kernels for it.
     """
 
     finite: Any
