@@ -160,7 +160,7 @@ def _of_trainer(gradients: list[Any], variables: list[Any], raw: Sequence[bool])
     """
     step = _train_step().__code__
     frame = sys._getframe()
-    while frame is not None and frame.f_globals["__name__"].startswith("keras_mp."):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("keras_mp."):
         frame = frame.f_back  # type: ignore[assignment]
     if frame is None or frame.f_code is not step:
         return False
