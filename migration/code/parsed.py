@@ -16,6 +16,7 @@ from libcst.metadata import (
     ScopeProvider,
 )
 
+from keras_mp.migration.code.depth import is_too_deep
 from keras_mp.migration.code.edits import Lines
 from keras_mp.migration.code.names import Old, old
 from keras_mp.migration.code.syntax import syntax_error
@@ -27,6 +28,9 @@ _ASKS = re.compile(
 )
 _PLAIN_IMPORT = re.compile(r"\bimport\s+(tensorflow|keras|tf_keras)(\.compat\.v[12])?\b(?!\.)")
 _IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError")
+
+
+TOO_DEEP = "it is nested too deeply"
 
 
 class Unparsable(ValueError):
@@ -73,6 +77,8 @@ class Program:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        if is_too_deep(text):
+            raise Unparsable(1, 1, TOO_DEEP)
         try:
             parsed = cst.parse_module(text)
         except cst.ParserSyntaxError as error:
@@ -86,7 +92,7 @@ class Program:
         try:
             found = wrapper.resolve_many([PositionProvider, ScopeProvider, ParentNodeProvider])
         except RecursionError:
-            raise Unparsable(1, 1, "it is nested too deeply") from None
+            raise Unparsable(1, 1, TOO_DEEP) from None
         except NotImplementedError as error:
             raise Unparsable(1, 1, f"its names cannot be resolved: {_first(str(error))}") from None
         self._positions: Any = found[PositionProvider]
