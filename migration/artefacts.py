@@ -36,6 +36,7 @@ WITHOUT = "--model-only writes the model without its optimizer"
 CLASSES = "here: --model script.py, whose classes are found by their names"
 # What the artefacts need besides Keras; a module that the user's script misses is another matter.
 _OURS = ("google_crc32c", "h5py", "numpy")
+_MOST_METADATA = 1 << 20
 
 Step = Callable[[str, int], object]
 
@@ -283,6 +284,8 @@ def _of_today(path: Path) -> str | None:
     """Returns the version of Keras 3 that wrote a `.keras` file, or None."""
     try:
         with zipfile.ZipFile(path) as archive:
+            if archive.getinfo("metadata.json").file_size > _MOST_METADATA:
+                return None
             metadata = archive.read("metadata.json")
     except (OSError, KeyError, zipfile.BadZipFile):
         return None

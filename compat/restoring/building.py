@@ -19,6 +19,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.configs import Change
 from keras_mp.compat.errors import LegacyError
+from keras_mp.compat.restoring.limits import limited
 
 Json = dict[str, Any]
 Custom = Mapping[str, Any]
@@ -98,7 +99,7 @@ def model(
     """
     config = _resolved(copy.deepcopy(config), "$", custom_objects)
     scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
-    with scope, telling(file, "the model's config"):
+    with scope, limited(file), telling(file, "the model's config"):
         made = keras.saving.deserialize_keras_object(
             config, custom_objects=dict(custom_objects), safe_mode=safe_mode
         )
@@ -122,7 +123,7 @@ def call(file: str, made: Any, arguments: tuple[Any, ...] | None, policy: object
         )
         raise Unreadable(file, "", why)
     scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
-    with scope, telling(file, f"a call of {type(made).__name__}"):
+    with scope, limited(file), telling(file, f"a call of {type(made).__name__}"):
         made(*arguments)
 
 
