@@ -4,6 +4,9 @@ import os
 import sys
 
 import pytest
+from hypothesis import settings
+
+from tests.fuzzing import examples
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 LOOPBACK = (None, "", "localhost", "127.0.0.1", "::1", b"localhost", b"127.0.0.1", b"::1")
@@ -22,6 +25,9 @@ def _no_network(event, arguments):
 
 
 sys.addaudithook(_no_network)
+
+settings.register_profile("keras_mp", max_examples=examples(100))
+settings.load_profile("keras_mp")
 
 # The first re-exports: the examples are run where they are written. The other is recordings.
 collect_ignore = ["keras_mp/__init__.py", "tests/data"]

@@ -11,6 +11,7 @@ from keras import ops
 
 from keras_mp import LossScaleOptimizer
 from keras_mp.loss_scale import next_hysteresis_left, next_scale
+from tests.fuzzing import examples
 
 
 def megatron(steps, scale, growth, hysteresis):
@@ -59,7 +60,7 @@ def run(steps, scale, growth, hysteresis):
     return seen
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.booleans(), max_size=30), st.integers(1, 4), st.integers(1, 4))
 def test_agrees_with_megatron_and_deepspeed(steps, growth, hysteresis):
     found = run(steps, 256.0, growth, hysteresis)

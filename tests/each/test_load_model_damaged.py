@@ -18,6 +18,7 @@ from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring.models import load, load_model, load_weights
 from keras_mp.compat.restoring.plan import RestoreError
 from tests import programs
+from tests.fuzzing import TIMES, examples
 from tests.legacy_cases import FIXTURES, OWN
 
 H5 = FIXTURES / "tf26" / "nested_sgdm" / "model.h5"
@@ -342,9 +343,9 @@ def test_weights_of_keras_3_are_left_to_keras(tmp_path):
 # What is to come of junk, and nothing else.
 REFUSALS = (Unreadable, LegacyError, RestoreError)
 FUZZ = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
-    derandomize=True,
+    derandomize=TIMES == 1,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 json_values = st.recursive(

@@ -6,6 +6,7 @@ from hypothesis import given, settings, strategies as st
 from keras import ops
 
 from keras_mp.loss_scale import next_scale
+from tests.fuzzing import examples
 
 FLOAT32_MAX = float(np.finfo("float32").max)
 
@@ -25,7 +26,7 @@ def run(steps, scale, counter=0, **rule):
     return float(scale), int(counter)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.booleans(), max_size=25),
     st.integers(-4, 127),
@@ -42,7 +43,7 @@ def test_agrees_with_the_rule_by_hand(steps, exponent, counter, growth_steps, fl
     assert found == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.booleans(), max_size=25), st.sampled_from([(4.0, 0.25), (1.5, 0.75)]))
 def test_other_factors(steps, factors):
     up, down = factors

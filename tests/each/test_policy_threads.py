@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from keras_mp.policy import Policy, global_policy, policy_scope, set_global_policy
 from tests import programs
+from tests.fuzzing import examples
 
 only_tensorflow = pytest.mark.skipif(
     keras.backend.backend() != "tensorflow", reason="about threads that TensorFlow starts"
@@ -272,7 +273,7 @@ class ByHand:
         return "float32"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(STEPS, max_size=20))
 def test_agrees_with_the_rule_by_hand(steps):
     set_global_policy(None)

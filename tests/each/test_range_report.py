@@ -16,6 +16,7 @@ from keras_mp.monitor import drawing, range_report as module
 from keras_mp.monitor.magnitudes import FIRST, LAST, Tally, fraction_below, highest_scale
 from keras_mp.monitor.overflow import find_overflow
 from keras_mp.monitor.range_report import RangeReport, range_report
+from tests.fuzzing import examples
 
 pytestmark = pytest.mark.slow  # on JAX, where each operation is compiled by itself
 ONES, ZEROS = np.ones((8, 4), "float32"), np.zeros((8, 1), "float32")
@@ -68,7 +69,7 @@ NUMBERS = st.lists(
 
 
 @given(NUMBERS)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_fractions_agree_with_casts(numbers):
     with np.errstate(all="ignore"):
         values = np.array(numbers, np.float32)
@@ -92,7 +93,7 @@ def test_fractions_agree_with_casts(numbers):
 
 
 @given(NUMBERS, st.integers(-8, 20))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_the_histogram_agrees_with_a_loop(numbers, exponent):
     values = np.array(numbers, np.float32)
     tally = Tally()

@@ -8,6 +8,7 @@ from keras import ops
 
 import keras_mp
 from keras_mp import LossScaleOptimizer, SharedLossScale
+from tests.fuzzing import examples
 
 GOOD, BAD = 1.0, float("inf")
 
@@ -61,7 +62,7 @@ def by_hand(rounds, hysteresis):
     return scale, counter
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=12), st.integers(1, 2))
 def test_one_decision_a_round(rounds, hysteresis):
     pair = Pair(hysteresis=hysteresis)

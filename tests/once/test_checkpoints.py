@@ -20,6 +20,7 @@ from keras_mp.compat.checkpoints.bundle import Bundle
 from keras_mp.compat.checkpoints.errors import Malformed
 from keras_mp.compat.checkpoints.object_graph import ObjectGraph
 from tests.bundles import HEADER, block, field, fixed32, index_file, number
+from tests.fuzzing import examples
 
 HERE = Path(__file__).parent
 FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or HERE.parent / "data" / "legacy")
@@ -425,7 +426,7 @@ def read_all(prefix):
     return len(found), found.slots
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_flipped_and_cut_files_are_refused_in_one_way(tmp_path_factory, data):
     """Any bytes changed or cut: read as it was, or Unreadable, and no more memory than it takes."""
@@ -459,7 +460,7 @@ def test_flipped_and_cut_files_are_refused_in_one_way(tmp_path_factory, data):
     assert peak < 2 * total + 2**20
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=200))
 def test_junk_with_right_checksums(tmp_path_factory, junk):
     """The checksums protect from accidents only; here an entry and the graph are anything."""
@@ -476,7 +477,7 @@ def test_junk_with_right_checksums(tmp_path_factory, junk):
         read_all(folder / "made")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=400))
 def test_junk_as_an_index(junk):
     whole = junk + struct.pack("<Q", table.MAGIC)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from hypothesis import given, settings, strategies as st
 
 from keras_mp.graph_rewrite.painter import PaintGraph, Vertex, paint
+from tests.fuzzing import examples
 from tests.painter_rules import colours, truths, violations
 
 VARIANTS = ("tf1.15", "tf2", "tf2.21")
@@ -40,14 +41,14 @@ def graphs(draw, variants=VARIANTS, bound=True, back_edges=True):
     return replace(graph, groups=groups, loop_edges=loops, predenied=sorted(before))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(graphs())
 def test_equals_the_equations(graph):
     painting = paint(graph)
     assert (painting.low, painting.deny) == colours(graph)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(graphs())
 def test_keeps_its_promises(graph):
     # A loop may leave a group or a denied vertex behind in another colour, as TensorFlow's does.

@@ -14,6 +14,7 @@ from keras_mp.monitor.html_report import html_report, write_html_report
 from keras_mp.monitor.run_folder import RunFolder, write_run
 from keras_mp.monitor.trace import Trace
 from tests import browser, runs
+from tests.fuzzing import examples
 
 VOID = ("meta", "link", "wbr", "br", "img", "input", "hr")
 
@@ -213,7 +214,7 @@ def test_ids_are_of_one_element_only(page):
     assert sorted(seen) == sorted(set(seen))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.text(min_size=1))
 @example("\0\ud800\r\x1b[1m]]></style>--><!--")
 def test_any_name_is_shown_as_text(tmp_path_factory, name):

@@ -18,6 +18,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.inspecting import inspect, state_of_optimizers
 from keras_mp.migration.cli import main
+from tests.fuzzing import examples
 
 HERE = Path(__file__).parent
 FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or HERE.parent / "data" / "legacy")
@@ -328,7 +329,7 @@ SMALL = artefacts("model.h5", "model.keras", "saved_model")[:3] + artefacts("ckp
 
 
 @pytest.mark.parametrize("source", SMALL)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_any_flipped_byte_is_found_or_harmless(
     source: Path, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

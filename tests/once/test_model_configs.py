@@ -16,6 +16,7 @@ from keras_mp.compat.configs.kinds import KINDS, convert, kind_of
 from keras_mp.compat.configs.models import LOST_POLICY, SHARED, convert_model
 from keras_mp.compat.configs.report import Converted
 from keras_mp.compat.errors import LegacyError
+from tests.fuzzing import examples
 
 Json = dict[str, Any]
 
@@ -435,7 +436,7 @@ def check(config: Any) -> Converted | None:
     return done
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_any_mutation_is_converted_or_refused(data: st.DataObject) -> None:
     number = data.draw(st.integers(0, len(SEEDS) - 1))
@@ -445,7 +446,7 @@ def test_any_mutation_is_converted_or_refused(data: st.DataObject) -> None:
     check(mutate(config, path, kind, data.draw(JUNK)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(JUNK)
 def test_junk_is_refused(junk: Any) -> None:
     assert check(junk) is None

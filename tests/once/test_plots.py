@@ -17,6 +17,7 @@ from keras_mp.monitor import drawing
 from keras_mp.monitor.plotting import plot_ranges, plot_trace
 from keras_mp.monitor.trace import Trace
 from tests import runs
+from tests.fuzzing import examples
 
 
 def constant(steps=300, scale=1.0, kind=0):
@@ -272,7 +273,7 @@ def test_contrast_is_as_wcag_asks(colours):
             assert contrast(colour, colours.ground) >= 3, f"{name}, a line or a mark"
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(traces())
 def test_any_trace_can_be_drawn(trace):
     plot_trace(trace).canvas.draw()

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring import saved_models
+from tests.fuzzing import examples
 
 HERE = Path(__file__).parent
 FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or HERE.parent / "data" / "legacy")
@@ -70,7 +71,7 @@ def described(value):
 
 
 @settings(
-    max_examples=300,
+    max_examples=examples(300),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

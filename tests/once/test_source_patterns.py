@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from keras_mp.migration.code.rewriting import Unparsable, may_concern, rewrite
 from keras_mp.migration.rules import RULES
+from tests.fuzzing import examples
 
 PATTERNS = Path(__file__).parents[1] / "data" / "source_patterns"
 NAMES = sorted(
@@ -212,7 +213,7 @@ def comments(text):
     return sorted(line.split("#")[1].strip() for line in text.splitlines() if "#" in line)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.sampled_from(sorted(CALLS)), st.data())
 def test_a_call_means_the_same_however_it_is_laid_out(inside, data):
     pieces = (
@@ -230,7 +231,7 @@ def test_a_call_means_the_same_however_it_is_laid_out(inside, data):
     assert rewrite(after).text == after
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     st.lists(
         st.sampled_from(["layers", "mixed_precision", "mixed_precision as mp", "backend as K"]),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from keras_mp.migration.code.rewriting import may_concern, rewrite
+from tests.fuzzing import examples
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))
 pytestmark = pytest.mark.slow
@@ -70,7 +71,7 @@ def test_there_are_enough_of_them():
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(path=st.sampled_from(FILES))
 def test_without_the_names_nothing_changes(newline, path):
     text = source(path)
@@ -85,7 +86,7 @@ def test_without_the_names_nothing_changes(newline, path):
     assert [finding.verdict for finding in result.findings] == ["kept"]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), path=st.sampled_from(FILES), newline=st.sampled_from(["\n", "\r\n"]))
 def test_with_them_only_their_lines_change(data, path, newline):
     text = source(path)

@@ -1,0 +1,35 @@
+"""Property tests that `make fuzz` runs longer, and bytes that something happened to."""
+
+import os
+
+from hypothesis import strategies as st
+
+TIMES = int(os.environ.get("KERAS_MP_FUZZ", "1"))
+
+
+def examples(number):
+    """Returns how many examples a test takes that takes `number` in `make test`."""
+    return number * TIMES
+
+
+@st.composite
+def damaged(draw, contents, words=(b"",)):
+    """Bytes of one of the `contents`, cut, flipped, repeated, or with one of the `words` put in."""
+    content = draw(st.sampled_from(contents))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(content)))
+        end = min(len(content), start + draw(st.integers(0, 40)))
+        match draw(st.sampled_from(["cut", "cut off", "flip", "repeat", "put in"])):
+            case "cut":
+                content = content[:start] + content[end:]
+            case "cut off":
+                content = content[:start]
+            case "flip" if start < len(content):
+                changed = bytes([content[start] ^ draw(st.integers(1, 255))])
+                content = content[:start] + changed + content[start + 1 :]
+            case "repeat":
+                content = content[:end] + content[start:end] * draw(st.integers(1, 3))
+            case "put in":
+                new = draw(st.sampled_from(words) | st.binary(max_size=8))
+                content = content[:start] + new + content[start:]
+    return content
