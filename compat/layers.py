@@ -213,11 +213,8 @@ class TimeDistributed(keras.layers.TimeDistributed):
     activity_regularizer inside is not added to the loss.
 
     tf.keras called a layer that was not its own a step at a time where the batch size was static;
-    here that is so for `stateful` layers only.
-
-    Args:
-        layer: The layer to apply.
-        **options: Those of `keras.layers.TimeDistributed`.
+    here that is so for `stateful` layers only. Arguments are those of
+    `keras.layers.TimeDistributed`.
 
     Source: TF 2.3.4, python/keras/layers/wrappers.py.
 

@@ -11,13 +11,23 @@ import keras_mp
 from keras_mp import policy
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RULES = ROOT / "migration" / "README.md"  # its blocks are run by the tests of the rules
+PAGES = [ROOT / "README.md", RULES, *sorted((ROOT / "docs").glob("*.md"))]
+# The blocks of these are one program, from the first to the last.
+PROGRAMS = ("custom-loops.md", "quickstart.md")
+# Its commands and programs are run by test_transcripts.py.
+TRANSCRIPTS = ("walkthrough-tf23.md",)
+
+
+def blocks_of(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
 BLOCKS = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
-    for number, block in enumerate(
-        re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    )
+    if page != RULES and page.name not in (*PROGRAMS, *TRANSCRIPTS)
+    for number, block in enumerate(blocks_of(page))
 ]
 
 
@@ -40,6 +50,17 @@ def test_code(block, names):
     exec(block, names)
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name):
+    names = {}
+    others = {"jax", "tensorflow", "torch"} - {keras.backend.backend()}
+    for block in blocks_of(ROOT / "docs" / name):
+        if not any(f"import {other}" in block for other in others):
+            exec(block, names)
+    keras_mp.set_global_policy(None)
+    assert float(names["optimizer"].loss_scale) > 0
+
+
 def test_recipes_are_those_that_are_tested():
     """What needs several processes is run by the engines of the fault matrix, line by line."""
     page = (ROOT / "docs" / "distribution.md").read_text(encoding="utf-8")
@@ -56,21 +77,17 @@ def test_recipes_are_those_that_are_tested():
 
 
 def test_there_are_blocks():
-    assert {page.name for page in PAGES} == {
-        "README.md",
-        "compatibility.md",
-        "distribution.md",
-        "from-tf-keras.md",
-        "graph-rewrite.md",
-        "keras-3-faults.md",
-        "migrate-sources.md",
-        "monitoring.md",
-        "performance.md",
-    }
     assert len(BLOCKS) >= 8
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_page_is_linked():
+    """Whoever reads the README finds all of them."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for page in PAGES[1:]:
+        assert f"({page.relative_to(ROOT).as_posix()}" in readme, page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links(page):
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
     assert links
@@ -78,7 +95,7 @@ def test_links(page):
         assert link.startswith("https://") or (page.parent / link).exists(), link
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_named_tests_exist(page):
     """Where a page names a test function, the file that it links has it."""
     for path, name in re.findall(
@@ -86,3 +103,10 @@ def test_named_tests_exist(page):
     ):
         text = (page.parent / path).read_text(encoding="utf-8")
         assert f"def {name}(" in text, (path, name)
+
+
+def test_the_tests_that_the_readme_names_exist():
+    named = re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", (ROOT / "README.md").read_text("utf-8"))
+    assert len(named) > 8
+    for name, path in named:
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), (path, name)

@@ -1,0 +1,76 @@
+"""Pages with transcripts: what stands after `$ ` is run, and what follows is what it printed.
+
+    KERAS_BACKEND=jax python -m tests.transcripts docs/walkthrough-tf23.md    # writes it anew
+
+A ```python block after a line that ends with a name and a colon, "`resume.py`:", is that file.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests import programs
+
+DATA = programs.ROOT / "tests" / "data" / "walkthrough"
+_PARTS = re.compile(
+    r"`(?P<name>[\w.]+)`:\n\n```python\n(?P<program>.*?)^```\n|"
+    r"^```console\n(?P<console>.*?)^```\n",
+    re.DOTALL | re.MULTILINE,
+)
+# Where TensorFlow is installed Keras imports it, whatever it runs on, and it logs.
+_OF_TENSORFLOW = re.compile(r"WARNING: All log messages before absl|[IWE]\d{4} ")
+
+
+def replayed(page, folder):
+    """Returns a page with what its commands print now.
+
+    Args:
+        page: Its text.
+        folder: Where they are run, one after another.
+    """
+
+    def part(match):
+        if match["console"] is None:
+            (folder / match["name"]).write_text(match["program"], encoding="utf-8")
+            return match[0]
+        commands = re.findall(r"^\$ (.*)$", match["console"], re.MULTILINE)
+        return "```console\n" + "\n".join(_shown(each, folder) for each in commands) + "```\n"
+
+    return _PARTS.sub(part, page)
+
+
+def _shown(command, folder):
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["/bin/bash", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "NO_COLOR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=250,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines(keepends=True)
+    said = "".join(line for line in lines if not _OF_TENSORFLOW.match(line))
+    return f"$ {command}\n{said}"
+
+
+def main():
+    page = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        start(Path(folder))
+        page.write_text(replayed(page.read_text(encoding="utf-8"), Path(folder)), encoding="utf-8")
+
+
+def start(folder):
+    """Puts into a folder what is there before the first command."""
+    for name in ("train.py", "saved_model"):
+        subprocess.run(["cp", "-r", DATA / name, folder / name], check=True)
+
+
+if __name__ == "__main__":
+    main()
