@@ -5,7 +5,8 @@ PIP = python -m pip install -q --disable-pip-version-check -c tests/constraints.
 ENV = TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0 CUDA_VISIBLE_DEVICES=
 PYTEST = -m pytest -q --durations=30
 
-.PHONY: demo test test-once test-jax test-tensorflow test-torch lint oldest bench clean
+.PHONY: demo test test-once test-jax test-tensorflow test-torch lint docs fuzz oldest matrix dist
+.PHONY: clean-environments licences audit bench clean
 
 .venv/.demo: pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv .venv
@@ -39,6 +40,44 @@ lint: .venv/.dev
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
 
+# As a site, in build/site; a warning, or a link that leads nowhere, is an error.
+docs: .venv/.dev
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
+
+# The property tests again, with FUZZ times as many examples, and others each time.
+FUZZ ?= 5
+fuzz: .venv/.test
+	$(ENV) KERAS_MP_FUZZ=$(FUZZ) KERAS_BACKEND=jax .venv/bin/python -m pytest -q -m hypothesis \
+		--hypothesis-seed=random --timeout=1200 tests/once tests/each/test_load_model_damaged.py
+
+# What is published.
+dist: .venv/.dev
+	rm -rf dist build/lib build/bdist*
+	.venv/bin/python -m build --outdir dist . > /dev/null
+	.venv/bin/twine check --strict dist/*
+
+# The README's commands in new environments of one backend each, compared with the page in docs/.
+clean-environments: dist
+	.venv/bin/python tests/clean_environments.py dist
+
+# Some minutes of tests on other Pythons, where there are some; `.venv/bin/tox` runs all on all.
+MATRIX ?= py312-latest-jax py313-latest-jax
+OTHERS = $(shell ls -d "$$(pyenv root 2>/dev/null)"/versions/*/bin 2>/dev/null | paste -sd:)
+matrix: .venv/.dev
+	@export PATH="$(OTHERS):$(PATH)"; for each in $(MATRIX); do \
+		python=$$(echo $$each | sed 's/py\(3\)\([0-9]*\).*/python\1.\2/'); \
+		if $$python -c ''; then .venv/bin/tox -q -e $$each -- $(QUICK) || exit 1; \
+		else echo "$$each: there is no $$python here"; fi; done
+QUICK = tests/each/test_apply.py tests/each/test_loss.py tests/each/test_saving.py
+
+# docs/dependencies.md: what is installed for users, under which licence; fails on one that is not known.
+licences: .venv/.dev
+	.venv/bin/python tests/licences.py
+
+# Where its service cannot be reached nothing is known, and that is said.
+audit: .venv/.dev
+	.venv/bin/python tests/audit.py
+
 # The lower bound of what pyproject.toml promises; with the fixtures of the repository only, and
 # without what takes longest.
 .venv-oldest/.done: pyproject.toml tests/constraints-oldest.txt
@@ -58,4 +97,4 @@ bench: .venv/.test
 	$(ENV) .venv/bin/python benchmarks/conversion.py
 
 clean:
-	rm -rf .venv .venv-oldest build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-oldest .tox build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -39,7 +39,7 @@ def dumped(value: object) -> str:
 
 def missing(error: ImportError) -> str:
     """Returns what is not installed, and what to do about it, on one line."""
-    return " ".join([f"{error}.", *getattr(error, "__notes__", ())])
+    return " ".join([str(error).removesuffix(".") + ".", *getattr(error, "__notes__", ())])
 
 
 def drop_output() -> None:

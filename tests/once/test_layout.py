@@ -47,7 +47,9 @@ def built(tmp_path_factory):
     """(sdist, wheel made from that sdist)."""
     work = tmp_path_factory.mktemp("build")
     tree = work / "tree"
-    kept = shutil.ignore_patterns(".venv*", ".git", "*cache*", "build", "dist", "*.egg-info")
+    kept = shutil.ignore_patterns(
+        ".venv*", ".tox", ".git", "*cache*", "build", "dist", "*.egg-info"
+    )
     shutil.copytree(ROOT, tree, symlinks=True, ignore=kept)
 
     def build(kind, folder):

@@ -1,0 +1,189 @@
+"""docs/clean-environments.md: the README's commands, as someone types them who has nothing yet.
+
+    python tests/clean_environments.py dist            # compares: 1 where something is otherwise
+    python tests/clean_environments.py dist --write    # writes the page
+
+For each backend: a new virtual environment, an empty home, no variables but those pip needs, and
+what `python -m build` put into the folder. Numbers and lists of packages may differ in the
+comparison; which commands work, and what is said, may not.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "clean-environments.md"
+# What is installed, from which of the two files, and who is not there.
+BACKENDS = {
+    "jax": ("keras-mp[jax]", "*.whl", "torch"),
+    "torch": ("keras-mp[torch]", "*.tar.gz", "tensorflow"),
+    "tensorflow": ("keras-mp tensorflow-cpu", "*.whl", "jax"),
+}
+EVERYTHING = "keras-mp[demo,migrate,plot,tensorboard]"
+HEAD = """# In clean environments
+
+What happens to somebody who has nothing yet: a new virtual environment with one backend and
+nothing else, an empty home, commands typed one by one. `make clean-environments` does it again and
+compares; numbers may differ.
+
+"""
+# It logs, whatever it is told.
+OF_TENSORFLOW = re.compile(r"WARNING: All log messages before absl|[IWE]\d{4} ")
+COMMANDS = (
+    "pip list | grep -iE '^(jax|tensorflow|tensorflow_cpu|torch|keras|keras-mp) '",
+    "keras-mp --version",
+    "python first.py",
+    "keras-mp migrate old.json -o new.json",
+    "keras-mp migrate --diff train.py",
+    "keras-mp migrate model.h5 -o model.keras",
+    "keras-mp demo",
+    "keras-mp plot log.csv -o scale.png",
+    "KERAS_BACKEND={other} python -c 'import keras_mp; keras_mp.explain' 2>&1 | tail -n 2",
+    "pip install '{everything}'",
+    "keras-mp migrate --diff train.py",
+    "keras-mp inspect model.keras | head -n 10",
+    "keras-mp demo --epochs 5 --output kept",
+    "keras-mp plot kept/run -o scale.png",
+    "keras-mp report kept/run -o report.html",
+)
+
+
+def first_program() -> str:
+    """Returns the program of the README's first screen, with data."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert found is not None
+    return f"""{found[1]}
+import numpy
+
+x = numpy.random.default_rng(0).normal(size=(64, 64)).astype("float32")
+model.fit(x, x[:, :10], verbose=0)
+print(keras.backend.backend(), float(model.optimizer.loss_scale))
+"""
+
+
+class Environment:
+    """A virtual environment in a folder, and a home beside it."""
+
+    def __init__(self, folder: Path, backend: str, packages: Path) -> None:
+        self.folder, self.backend = folder, backend
+        self.home = folder / "home"
+        self.home.mkdir()
+        pip = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
+        quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": ""}
+        self.environment = {
+            **pip,
+            **quiet,
+            "HOME": str(self.home),
+            "PATH": f"{folder}/venv/bin:/usr/bin:/bin",
+            "KERAS_BACKEND": backend,
+            "PIP_CONSTRAINT": str(ROOT / "tests" / "constraints.txt"),
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "NO_COLOR": "1",
+        }
+        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+        (self.built,) = packages.glob(BACKENDS[backend][1])
+
+    def install(self, command: str) -> str:
+        """Runs a `pip install` that is shown by the name, of the package that was built."""
+        shown = re.sub(r"keras-mp(\[[^]]*\])?", lambda m: f"{self.built}{m[1] or ''}", command)
+        return self.run(f"PIP_QUIET=1 {shown}")
+
+    def run(self, command: str) -> str:
+        """Returns what a command prints, and its status where that is not 0."""
+        done = subprocess.run(
+            ["/bin/bash", "-o", "pipefail", "-c", command],
+            cwd=self.home,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=900,
+            text=True,
+            check=False,
+        )
+        lines = done.stdout.replace(str(self.folder), "~").splitlines()
+        lines = [line.rstrip() for line in lines if not OF_TENSORFLOW.match(line)]
+        return "\n".join([*lines, *[f"[exit status {done.returncode}]"] * bool(done.returncode)])
+
+
+def transcript(backend: str, packages: Path, folder: Path) -> str:
+    """Returns what all commands print, in a new environment."""
+    what, _, other = BACKENDS[backend]
+    environment = Environment(folder, backend, packages)
+    data = ROOT / "tests" / "data"
+    copies = {
+        "first.py": first_program(),
+        "log.csv": "epoch,loss_scale\n0,32768.0\n1,65536.0\n",
+        "old.json": (ROOT / "migration" / "example_tf23.json").read_text(encoding="utf-8"),
+        "train.py": (data / "walkthrough" / "train.py").read_text(encoding="utf-8"),
+    }
+    for name, content in copies.items():
+        (environment.home / name).write_text(content, encoding="utf-8")
+    model = data / "legacy" / "tf23" / "embed_adam" / "model.h5"
+    (environment.home / "model.h5").write_bytes(model.read_bytes())
+    shown = []
+    quoted = f"'{what}'" if "[" in what else what
+    for command in (f"pip install {quoted}", *COMMANDS):
+        command = command.format(other=other, everything=EVERYTHING)
+        is_install = command.startswith("pip install")
+        said = environment.install(command) if is_install else environment.run(command)
+        print(f"{backend}: {command}", file=sys.stderr, flush=True)
+        shown.append(f"$ {command}\n{said}".rstrip() + "\n")
+    return "\n".join(shown)
+
+
+def page(found: dict[str, str]) -> str:
+    """Returns the page of all transcripts."""
+    parts = [f"## {backend}\n\n```console\n{text}```\n" for backend, text in found.items()]
+    return HEAD + "\n".join(parts)
+
+
+def masked(text: str) -> list[str]:
+    """Returns the lines without what may differ: numbers, and pictures made of them."""
+    text = re.sub(r"[▁▂▃▄▅▆▇█]+", "▁", text)
+    lines = re.sub(r"[0-9][0-9.,e+-]*", "0", text).splitlines()
+    return [re.sub(r"\s+", " ", line).strip() for line in lines]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("packages", type=Path, help="where the wheel and the sdist are")
+    parser.add_argument("--write", action="store_true", help="write the page")
+    parser.add_argument("--jobs", type=int, default=1, help="how many environments at a time")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.jobs) as pool:
+        places = {backend: Path(folder, backend) for backend in BACKENDS}
+        for place in places.values():
+            place.mkdir()
+        found = page(
+            dict(
+                zip(
+                    places,
+                    pool.map(
+                        lambda backend: transcript(
+                            backend, arguments.packages.resolve(), places[backend]
+                        ),
+                        places,
+                    ),
+                    strict=True,
+                )
+            )
+        )
+    if arguments.write:
+        PAGE.write_text(found, encoding="utf-8")
+        return 0
+    there, now = masked(PAGE.read_text(encoding="utf-8")), masked(found)
+    differences = [(a, b) for a, b in zip(there, now, strict=False) if a != b]
+    for a, b in differences[:20]:
+        print(f"- {a}\n+ {b}")
+    return int(bool(differences) or len(there) != len(now))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""docs/dependencies.md: what keras_mp brings along, and under which licences.
+
+    python tests/licences.py            # exits with 1 where a licence is not known
+    python tests/licences.py --write    # writes the page, too
+
+A licence that is not among the ones below, or none, is an error: somebody has to look at it. What
+packages need in turn changes with their versions, so a page that is older is none.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "dependencies.md"
+EXTRAS = ("", "jax", "tensorflow", "torch", "migrate", "plot", "tensorboard", "demo")
+KNOWN = (
+    *("0BSD", "Apache", "BSD", "CC0", "HPND", "ISC", "MIT", "MPL", "Mozilla", "PSF", "Python"),
+    *("Unlicense", "Zlib"),
+)
+HEAD = """# Dependencies and their licences
+
+What `pip install 'keras-mp[...]'` brings along, with the versions of
+[constraints.txt](../tests/constraints.txt), as the packages say of themselves. keras_mp itself is
+under Apache-2.0. `make licences` looks at what is installed, and fails where a licence is missing
+or not permissive.
+
+| package | licence | for |
+|---|---|---|
+"""
+# The wheel for computers without a GPU stands for the package that needs it.
+SAME = {"tensorflow": "tensorflow-cpu"}
+# What a package does not say, but its repository does.
+LOOKED_UP = {"namex": "Apache License 2.0"}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def needed(extra: str) -> set[str]:
+    """Returns the names of all packages that `keras-mp[extra]` needs, on this machine."""
+    found: set[str] = set()
+    waiting = [("keras-mp", extra)]
+    while waiting:
+        name, wanted = waiting.pop()
+        for text in distribution(SAME.get(name, name)).requires or ():
+            requirement = Requirement(text)
+            if requirement.marker and not requirement.marker.evaluate({"extra": wanted}):
+                continue
+            other = normal(requirement.name)
+            if other not in found:
+                found.add(other)
+                waiting += [(other, each) for each in ("", *requirement.extras)]
+    return found
+
+
+def licences() -> dict[str, str]:
+    """Returns the licence of each installed package."""
+    command = [
+        sys.executable,
+        "-m",
+        "piplicenses",
+        "--from=mixed",
+        "--format=json",
+        "--with-system",
+    ]
+    rows = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {normal(row["Name"]): row["License"].partition("\n")[0] for row in rows}
+
+
+def main() -> int:
+    of, rows, unknown = licences(), [], []
+    by_package: dict[str, list[str]] = {}
+    for extra in EXTRAS:
+        for name in needed(extra):
+            by_package.setdefault(name, []).append(extra)
+    for name, extras in sorted(by_package.items()):
+        if name == "keras-mp":
+            continue
+        licence = LOOKED_UP.get(name) or of.get(normal(SAME.get(name, name)), "UNKNOWN")
+        rows.append(f"| {name} | {licence} | {'all' if '' in extras else ', '.join(extras)} |\n")
+        if not any(word in licence for word in KNOWN):
+            unknown.append(f"{name}: {licence}")
+    text = HEAD + "".join(rows)
+    if "--write" in sys.argv[1:]:
+        PAGE.write_text(text, encoding="utf-8")
+    for line in unknown:
+        print(f"not a licence that is known to be permissive: {line}")
+    return int(bool(unknown))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

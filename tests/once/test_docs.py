@@ -1,0 +1,22 @@
+"""The reference has every public name, and the site every page."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+API = (ROOT / "tests" / "data" / "api.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_reference_has_every_public_name():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    there = set(re.findall(r"^::: (\S+)$", page, re.MULTILINE))
+    public = {re.split(r"[( ]", line)[0] for line in API if line.startswith("keras_mp.")}
+    assert there <= public
+    for name in public - there:
+        assert name.rpartition(".")[0] in there, f"{name} is not in docs/api.md"
+
+
+def test_the_site_has_every_page():
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"- {page.name}\n" in nav
