@@ -39,6 +39,7 @@ lint: .venv/.dev
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports --no-cache
+	! .venv/bin/vulture keras_mp compat migration tests benchmarks docs conftest.py | grep -E '^(keras_mp|compat|migration)/'
 
 # As a site, in build/site; a warning, or a link that leads nowhere, is an error.
 docs: .venv/.dev
