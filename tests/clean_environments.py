@@ -29,8 +29,8 @@ EVERYTHING = "keras-mp[demo,migrate,plot,tensorboard]"
 HEAD = """# In clean environments
 
 What happens to somebody who has nothing yet: a new virtual environment with one backend and
-nothing else, an empty home, commands typed one by one. `make clean-environments` does it again and
-compares; numbers may differ.
+nothing else, an empty home, commands typed one by one. `make clean-environments` does
+[it](../tests/clean_environments.py) again and compares; numbers may differ.
 
 """
 # It logs, whatever it is told.
