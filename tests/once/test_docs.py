@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from tests.public_api import INTERNAL
+
 ROOT = Path(__file__).resolve().parents[2]
 API = (ROOT / "tests" / "data" / "api.txt").read_text(encoding="utf-8").splitlines()
 
@@ -20,3 +22,9 @@ def test_the_site_has_every_page():
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in (ROOT / "docs").glob("*.md"):
         assert f"- {page.name}\n" in nav
+
+
+def test_the_reference_leaves_out_what_is_not_public():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    left_out = "|".join(re.findall(r"!\^\((.*)\)\$", page)).split("|")
+    assert {f"keras_mp.LossScaleOptimizer.{name}" for name in left_out} == INTERNAL
