@@ -1,7 +1,8 @@
 """Whether a program is nested so deeply that libcst's parser would end the process.
 
 The parser is native code, and knows no limit: from some 1,500 brackets or 6,000 terms of a sum on,
-the stack overflows, which no `except` sees.
+the stack overflows, which no `except` sees. And where such a text does not parse, it takes half a
+minute to say so.
 """
 
 import ast
@@ -11,6 +12,7 @@ import sys
 import warnings
 
 _SAFE = 500
+_SECONDS = 10
 _NESTS = re.compile(r"[-+*/%@&|^~<>=.,:(\[{]|\b(?:and|or|not|lambda|if|else|elif|await)\b")
 # With half the stack of a main thread, for what is on the stack there already.
 _TRIAL = """
@@ -44,12 +46,16 @@ def is_too_deep(text: str) -> bool:
     tree = _tree(text)
     if tree is not None and _depth(tree) < _SAFE:
         return False
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", _TRIAL],
-        input=text.encode("utf-8", "surrogatepass"),
-        stderr=subprocess.DEVNULL,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _TRIAL],
+            input=text.encode("utf-8", "surrogatepass"),
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return True
     return done.returncode != 0
 
 
