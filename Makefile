@@ -59,7 +59,7 @@ dist: .venv/.dev
 
 # The README's commands in new environments of one backend each, compared with the page in docs/.
 clean-environments: dist
-	.venv/bin/python tests/clean_environments.py dist
+	.venv/bin/python -m tests.clean_environments dist
 
 # Some minutes of tests on other Pythons, where there are some; `.venv/bin/tox` runs all on all.
 MATRIX ?= py312-latest-jax py313-latest-jax

@@ -6,7 +6,7 @@ import sys
 import pytest
 from hypothesis import settings
 
-from tests.fuzzing import examples
+from tests.fuzzing import FUZZING, examples
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 LOOPBACK = (None, "", "localhost", "127.0.0.1", "::1", b"localhost", b"127.0.0.1", b"::1")
@@ -28,6 +28,9 @@ sys.addaudithook(_no_network)
 
 settings.register_profile("keras_mp", max_examples=examples(100))
 settings.load_profile("keras_mp")
+if FUZZING:
+    settings.register_profile("fuzz", settings.get_profile("keras_mp"), derandomize=False)
+    settings.load_profile("fuzz")
 
 # The first re-exports: the examples are run where they are written. The other is recordings.
 collect_ignore = ["keras_mp/__init__.py", "tests/data"]

@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,30 +22,28 @@ YES, NO, BY_HAND = "✓", "no", "by hand"
 LARGE = 2.0**127
 
 
-class Peer:
-    """A loss scaler, with an optimizer of one weight.
-
-    `start(scale, growth, fixed)` makes both, and may refuse by any error; `step(gradient)` takes
-    one step with the gradient of the loss, which the peer scales and unscales itself.
-    """
+class Peer(ABC):
+    """A loss scaler, with an optimizer of one weight."""
 
     package = ""
     skips = YES
 
+    @abstractmethod
     def start(self, scale: float, growth: int, fixed: bool = False) -> None:
-        raise NotImplementedError
+        """Makes both; where there is no fixed scale, the peer raises."""
 
+    @abstractmethod
     def step(self, gradient: float) -> None:
-        raise NotImplementedError
+        """Takes a step with a gradient of the loss, which the peer scales and unscales itself."""
 
-    def scale(self) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def scale(self) -> float: ...
 
-    def weight(self) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def weight(self) -> float: ...
 
     def slots(self) -> list[float]:
-        raise NotImplementedError
+        return []
 
 
 class OfKeras(Peer):
@@ -154,11 +153,12 @@ class OfTorch(Peer):
     def start(self, scale: float, growth: int, fixed: bool = False) -> None:
         import torch
 
-        if fixed:
-            raise TypeError("GradScaler has no fixed scale: growth_factor must be above 1")
         self.parameter = torch.nn.Parameter(torch.tensor([1.0]))
         self.optimizer = torch.optim.Adam([self.parameter], 0.01)
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=growth)
+        factors = {"growth_factor": 1.0, "backoff_factor": 1.0} if fixed else {}
+        self.scaler = torch.amp.GradScaler(
+            "cpu", init_scale=scale, growth_interval=growth, **factors
+        )
 
     def step(self, gradient: float) -> None:
         self.optimizer.zero_grad()
@@ -183,9 +183,8 @@ class OfFlax(Peer):
     def start(self, scale: float, growth: int, fixed: bool = False) -> None:
         from flax.training import dynamic_scale
 
-        if fixed:
-            raise TypeError("DynamicScale has no fixed scale")
-        self.scaler = dynamic_scale.DynamicScale(growth_interval=growth, scale=scale)
+        factors = {"growth_factor": 1.0, "backoff_factor": 1.0} if fixed else {}
+        self.scaler = dynamic_scale.DynamicScale(growth_interval=growth, scale=scale, **factors)
         self.value = np.float32(1)
 
     def step(self, gradient: float) -> None:
@@ -281,7 +280,7 @@ def is_fixed(peer: Peer) -> str:
     try:
         peer.start(128.0, 2000, fixed=True)
         peer.step(np.inf)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, AssertionError):
         return NO
     held = peer.scale() == 128 and peer.weight() == 1
     return (YES if peer.skips == YES else peer.skips) if held else NO

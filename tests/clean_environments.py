@@ -1,7 +1,7 @@
 """docs/clean-environments.md: the README's commands, as someone types them who has nothing yet.
 
-    python tests/clean_environments.py dist            # compares: 1 where something is otherwise
-    python tests/clean_environments.py dist --write    # writes the page
+    python -m tests.clean_environments dist            # compares: 1 where something is otherwise
+    python -m tests.clean_environments dist --write    # writes the page
 
 For each backend: a new virtual environment, an empty home, no variables but those pip needs, and
 what `python -m build` put into the folder. Numbers and lists of packages may differ in the
@@ -16,6 +16,8 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from tests.transcripts import OF_TENSORFLOW
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "clean-environments.md"
@@ -33,8 +35,6 @@ nothing else, an empty home, commands typed one by one. `make clean-environments
 [it](../tests/clean_environments.py) again and compares; numbers may differ.
 
 """
-# It logs, whatever it is told.
-OF_TENSORFLOW = re.compile(r"WARNING: All log messages before absl|[IWE]\d{4} ")
 COMMANDS = (
     "pip list | grep -iE '^(jax|tensorflow|tensorflow_cpu|torch|keras|keras-mp) '",
     "keras-mp --version",

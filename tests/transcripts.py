@@ -21,7 +21,7 @@ _PARTS = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 # Where TensorFlow is installed Keras imports it, whatever it runs on, and it logs.
-_OF_TENSORFLOW = re.compile(r"WARNING: All log messages before absl|[IWE]\d{4} ")
+OF_TENSORFLOW = re.compile(r"WARNING: All log messages before absl|[IWE]\d{4} ")
 
 
 def replayed(page, folder):
@@ -55,7 +55,7 @@ def _shown(command, folder):
         check=False,
     )
     lines = done.stdout.splitlines(keepends=True)
-    said = "".join(line for line in lines if not _OF_TENSORFLOW.match(line))
+    said = "".join(line for line in lines if not OF_TENSORFLOW.match(line))
     return f"$ {command}\n{said}"
 
 

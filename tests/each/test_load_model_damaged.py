@@ -18,7 +18,7 @@ from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring.models import load, load_model, load_weights
 from keras_mp.compat.restoring.plan import RestoreError
 from tests import programs
-from tests.fuzzing import TIMES, examples
+from tests.fuzzing import FUZZING, examples
 from tests.legacy_cases import FIXTURES, OWN
 
 H5 = FIXTURES / "tf26" / "nested_sgdm" / "model.h5"
@@ -345,7 +345,7 @@ REFUSALS = (Unreadable, LegacyError, RestoreError)
 FUZZ = settings(
     max_examples=examples(60),
     deadline=None,
-    derandomize=TIMES == 1,
+    derandomize=not FUZZING,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 json_values = st.recursive(
