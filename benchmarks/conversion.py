@@ -11,8 +11,9 @@ median of the repetitions, in parentheses their quartiles:
   200 MB.
 - migrating: `keras-mp migrate` of a checkpoint with the state of Adam and of an HDF5 file to
   `.keras`, a process each, on the backend that KERAS_BACKEND says, against copying the file to the
-  disk. Beside it what Keras alone does of that: it is imported, builds the model, saves it and
-  loads it again. Memory is the most that the process had, written what it gave to the disk.
+  disk. Needs TensorFlow, too. Beside it what Keras alone does of that: it is imported, builds the
+  model, saves it and loads it again. Memory is the most that the process had, written what it gave
+  to the disk.
 - sources: a folder of programs (see migrate_sources.py) with one process and with two.
 
 Files are in memory of the system when they are read: the disk is no part of reading.
@@ -170,7 +171,7 @@ def conversions(
 
 
 def sources(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    import migrate_sources
+    from benchmarks import migrate_sources
 
     migrate_sources.make(folder, options.files, max(1, options.files // 33), 300)
     command = [sys.executable, "-m", "keras_mp.migration", "migrate", "--json", str(folder)]

@@ -46,14 +46,17 @@ opt = mixed_precision.LossScaleOptimizer(tf.keras.optimizers.Adam(), loss_scale=
 def source(lines: int, *, concerned: bool) -> str:
     """Returns a module of that many lines; a tenth of one that is concerned is about it."""
     text, i = OLD_HEAD if concerned else HEAD, 0
-    while text.count("\n") < lines:
-        text += (CONCERNED if concerned and i % 10 == 0 else PLAIN).format(i=i)
+    while True:
+        more = (CONCERNED if concerned and i % 10 == 0 else PLAIN).format(i=i)
+        left = lines - text.count("\n")
+        if more.count("\n") > left:
+            return text + left * "#\n"
+        text += more
         i += 1
-    return "".join(text.splitlines(keepends=True)[:lines])
 
 
 def make(folder: Path, files: int, concerned: int, lines: int) -> None:
-    plain, old = source(lines, concerned=False), source(lines, concerned=True)
+    plain, old = source(lines - 1, concerned=False), source(lines - 1, concerned=True)
     every = max(1, files // concerned) if concerned else files + 1
     left = concerned
     for i in range(files):
@@ -73,7 +76,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make(folder, options.files, options.concerned, options.lines - 1)
+        make(folder, options.files, options.concerned, options.lines)
         command = [sys.executable, "-m", "keras_mp.migration", "migrate", "--check"]
         for jobs in sorted({1, options.jobs}):
             start = time.perf_counter()

@@ -3,8 +3,9 @@
     python benchmarks/peers.py            # a table in Markdown, with the versions that were asked
 
 One weight of 1.0, stochastic gradient descent or Adam, and a list of gradients that a script hands
-in. Those who leave the skipping to their caller ("by hand") are asked about the scale only. Peers
-that are not installed are left out: `pip install torch flax jmp tf_keras` beside keras_mp[jax].
+in. Those who leave the skipping to their caller ("by hand") are asked with a caller who skips.
+Peers that are not installed are left out: `pip install torch flax jmp tf_keras` beside
+keras_mp[jax].
 """
 
 import argparse

@@ -126,11 +126,9 @@ def measure(mode: str, profile: str, repeat: int) -> dict[str, Any]:
         case.wait()
         times[name].append(time.perf_counter() - start)
     for name, taken in times.items():
-        own = times[step_variants.OWN.get(name, "plain")]
-        found["variants"][name] |= {
-            "milliseconds": 1e3 * statistics.median(taken),
-            "ratio": ratios(taken, times["plain"]),
-            "to own": ratios(taken, own),
+        bases = {"ratio": "plain", "to own": step_variants.OWN.get(name, "plain")}
+        found["variants"][name] |= {"milliseconds": 1e3 * statistics.median(taken)} | {
+            key: ratios(taken, times[base]) for key, base in bases.items() if base in times
         }
     return found
 
@@ -184,12 +182,12 @@ def show(found: dict[str, Any]) -> None:
             f"  {'':24}{'ms':>9}  {'to plain Adam':24}{'to own':24}first step, s"
         )
         for name, each in times["variants"].items():
-            ratio, own = spread(each["ratio"]), spread(each["to own"])
+            ratio, own = (spread(each[key]) if key in each else "" for key in ("ratio", "to own"))
             aims = AIMS.get((found["backend"], times["mode"], name))
             place = {"many": 0, "few": 1}.get(times["profile"])
             aim = None if aims is None or place is None else aims[place]
             base = "to own" if name in step_variants.OWN else "ratio"
-            over = aim is not None and each[base][1] > aim
+            over = aim is not None and base in each and each[base][1] > aim
             print(
                 f"  {name:24}{each['milliseconds']:9.3f}  {ratio:24}"
                 f"{own if name in step_variants.OWN else '':24}{each['first']:8.2f}"

@@ -336,8 +336,6 @@ def _torch(mode: str) -> dict[str, Any]:
         found[f"{name}, in fit"] = lambda w, m=makers[name]: InFit(m, w)
 
     class Torch:
-        guarded = True
-
         def __init__(self, weights: list[Any], scaled: bool, **kind: bool) -> None:
             self.parameters = [torch.nn.Parameter(torch.tensor(w)) for w in weights]
             self.optimizer = torch.optim.Adam(self.parameters, RATE, eps=1e-7, **kind)

@@ -14,7 +14,7 @@ SCALE = 1024.0
 EPSILON = 2.0**-24  # half the distance of float32 numbers, relatively
 
 # -- the rules of Keras, in float64 ----------------------------------------------------------------
-# state and gradient are given and returned; what Keras computes in float32 for all variables
+# state is changed in place, the weight returned; what Keras computes in float32 for all variables
 # together is in float32 here, too.
 
 

@@ -249,7 +249,7 @@ def losses(y):
 
 
 def trained(make, rewrite, **compile):
-    """Returns a model after an epoch, what fit and evaluate said, and what it predicts."""
+    """Returns a model after two epochs, what fit and evaluate said, and what it predicts."""
     keras.utils.set_random_seed(0)
     model, x = make()
     symbols = keras.tree.map_structure(lambda x: keras.KerasTensor(x.shape, x.dtype.name), x)

@@ -77,7 +77,7 @@ def cases_of(replicas):
 
 
 def train(strategy, make, steps=4, bad=(), skip=True, rows=False):
-    """Returns what each replica holds after so many steps, of which the last one's are bad."""
+    """Returns what each replica holds after the steps, of which those in `bad` are bad on one."""
     import tensorflow as tf
 
     random = np.random.RandomState(0)
