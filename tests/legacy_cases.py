@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 from pathlib import Path
 
 import h5py
@@ -14,10 +13,6 @@ import keras_mp
 from keras_mp.compat.configs import convert_model, convert_optimizer
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.slots import SLOTS
-
-DATA = Path(__file__).parent / "data" / "legacy"
-FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or DATA)
-HAS_ALL = "KERAS_MP_FIXTURES" in os.environ
 
 
 class Block(keras.layers.Layer):

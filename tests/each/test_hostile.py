@@ -14,7 +14,7 @@ import h5py
 import pytest
 
 from tests import bundles, programs
-from tests.legacy_cases import FIXTURES
+from tests.fixtures import FIXTURES
 
 H5 = FIXTURES / "tf26" / "nested_sgdm" / "model.h5"
 ZIP = FIXTURES / "tf213" / "nested_sgdm" / "model.keras"

@@ -11,7 +11,8 @@ import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring.models import load, load_weights
-from tests.legacy_cases import FIXTURES, OWN, Case
+from tests.fixtures import FIXTURES
+from tests.legacy_cases import OWN, Case
 
 # One layer of some models has the policy float64, and JAX has no float64 unless asked to.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")

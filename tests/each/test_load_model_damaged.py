@@ -18,8 +18,9 @@ from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring.models import load, load_model, load_weights
 from keras_mp.compat.restoring.plan import RestoreError
 from tests import programs
+from tests.fixtures import FIXTURES
 from tests.fuzzing import FUZZING, examples
-from tests.legacy_cases import FIXTURES, OWN
+from tests.legacy_cases import OWN
 
 H5 = FIXTURES / "tf26" / "nested_sgdm" / "model.h5"
 ZIP = FIXTURES / "tf213" / "nested_sgdm" / "model.keras"

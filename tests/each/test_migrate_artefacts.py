@@ -23,13 +23,14 @@ from keras_mp.migration import artefacts, building, verifying
 from keras_mp.migration.artefacts import Request
 from keras_mp.migration.cli import main
 from tests import legacy_cases, programs
+from tests.fixtures import FIXTURES
 
 # One layer of some models has the policy float64, and JAX has no float64 unless asked to.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
 
 
 def found(*names):
-    folders = sorted(path.parent for path in legacy_cases.FIXTURES.glob("tf*/*/oracle.json"))
+    folders = sorted(path.parent for path in FIXTURES.glob("tf*/*/oracle.json"))
     for folder in folders:
         for name in names:
             if (folder / name).exists():
@@ -102,7 +103,7 @@ def test_an_optimizer_without_counterpart_is_refused_or_left_out(path, tmp_path,
 
 
 def checkpoints():
-    for oracle in sorted(legacy_cases.FIXTURES.glob("tf2*/*/oracle.json")):
+    for oracle in sorted(FIXTURES.glob("tf2*/*/oracle.json")):
         folder = oracle.parent
         for name in ("ckpt", "weights_tf", "manager", "weights.h5", "model.weights.h5"):
             if (folder / f"{name}.index").exists() or (folder / name).exists():
@@ -512,7 +513,7 @@ def test_needs_no_tensorflow_and_chooses_what_is_there(tmp_path):
 
 
 def test_exact_training_takes_the_layers_of_then(tmp_path):
-    source = legacy_cases.FIXTURES / "tf22/cnn_adam_2048_500/model.h5"
+    source = FIXTURES / "tf22/cnn_adam_2048_500/model.h5"
     out = tmp_path / "model.keras"
     assert main(["migrate", "--exact-training", str(source), "-o", str(out)]) == 0
     layers = keras.saving.load_model(out).layers

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -20,13 +19,11 @@ from keras_mp.compat import activations
 from keras_mp.compat.configs.models import convert_layer, convert_model
 from keras_mp.compat.configs.training import convert_training
 from keras_mp.compat.errors import LegacyError
+from tests.fixtures import DATA, FIXTURES, HAS_ALL, oracles
 from tests.legacy_cases import OWN, Net
 
 Json = dict[str, Any]
 
-DATA = Path(__file__).parents[1] / "data" / "legacy"
-FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or DATA)
-HAS_ALL = bool(os.environ.get("KERAS_MP_FIXTURES"))
 
 # One layer of some models has the policy float64, and JAX has no float64 unless asked to.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
@@ -55,10 +52,9 @@ def in_files() -> Iterator[tuple[str, Json]]:
         for record in read(path)["configs"]:
             if "json" in record:
                 yield f"{path.stem[14:]}/{record['id']}", record["json"]
-    for path in sorted(FIXTURES.glob("tf*/*/oracle.json")):
-        model = read(path).get("model_json")
-        if isinstance(model, dict):
-            yield f"{path.parent.parent.name}/{path.parent.name}/json", model
+    for folder, oracle in oracles():
+        if isinstance(oracle.get("model_json"), dict):
+            yield f"{folder}/json", oracle["model_json"]
     for path in sorted([*FIXTURES.glob("tf*/*/model.h5"), *FIXTURES.glob("tf*/*/model.keras")]):
         name = "/".join(path.parts[-3:])
         if is_zip(path):

@@ -3,7 +3,6 @@
 import copy
 import json
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,25 +12,21 @@ import pytest
 
 import keras_mp
 from keras_mp.compat.configs import convert_loss_scale_config, convert_optimizer
+from tests.fixtures import oracles, recorded_configs
 
 Json = dict[str, Any]
 
 HERE = Path(__file__).parent
-FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or HERE.parent / "data" / "legacy")
 
 
 def serialized() -> Iterator[tuple[str, str, Json]]:
     """Yields (name, TF version, config), without those with a loss scale that is refused."""
     seen = set()
-    for path in sorted(FIXTURES.glob("configs/optimizer_configs_tf*.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
-        for record in document["configs"]:
-            seen.add((record["id"], document["tf_version"], json.dumps(record.get("serialized"))))
-    for path in sorted(FIXTURES.glob("tf*/*/oracle.json")):
-        oracle = json.loads(path.read_text(encoding="utf-8"))
-        seen.add(
-            (path.parent.name, oracle["tf_version"], json.dumps(oracle.get("optimizer_config")))
-        )
+    for version, name, config in recorded_configs():
+        seen.add((name, version, json.dumps(config)))
+    for folder, oracle in oracles():
+        name = folder.partition("/")[2]
+        seen.add((name, oracle["tf_version"], json.dumps(oracle.get("optimizer_config"))))
     for name, version, text in sorted(seen):
         refused = "TriangleLossScale" in text or '"multiplier": 4.0' in text
         if "class_name" in text and not refused:

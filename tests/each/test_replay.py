@@ -7,7 +7,6 @@ map below, and must arrive at the recorded weights.
 
 import copy
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from keras import ops
 from keras_mp import LossScaleOptimizer
 from keras_mp.compat.configs import convert_optimizer, parse_version
 from keras_mp.compat.errors import LegacyError
+from tests.fixtures import FIXTURES
 
 Json = dict[str, Any]
 
 HERE = Path(__file__).parent
-FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or HERE.parent / "data" / "legacy")
 
 # Slot in TF -> attribute of the Keras 3 class that has one such list.
 ATTRIBUTES: dict[str, tuple[str, ...]] = {

@@ -7,7 +7,8 @@ from keras import ops
 
 import keras_mp
 from keras_mp.compat.restoring.checkpoints import restore
-from tests.legacy_cases import FIXTURES, Case, read
+from tests.fixtures import FIXTURES
+from tests.legacy_cases import Case, read
 
 FLAVOURS = ("ckpt", "weights_tf", "manager", "saved_model", "ckpt_net")
 

@@ -12,7 +12,8 @@ import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring.checkpoints import restore
 from keras_mp.compat.restoring.plan import RestoreError
-from tests.legacy_cases import FIXTURES, Case
+from tests.fixtures import FIXTURES
+from tests.legacy_cases import Case
 
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
 

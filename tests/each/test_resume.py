@@ -11,7 +11,8 @@ from keras import ops
 
 import keras_mp
 from keras_mp.compat.restoring.checkpoints import restore
-from tests.legacy_cases import FIXTURES, Case
+from tests.fixtures import FIXTURES
+from tests.legacy_cases import Case
 
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
 

@@ -215,12 +215,11 @@ def test_dot_of_a_small_graph():
 
 
 @given(graphs())
-def test_dot_of_any_graph_is_whole_and_always_the_same(report):
+def test_dot_of_any_graph_is_whole(report):
     nodes, edges, _ = parsed(report.to_dot())
     assert len(edges) == len(report.edges)
     assert {end for a, b, _ in edges for end in (a, b)} <= set(nodes)
     assert {f"op{each.index}" for each in report.rows} <= set(nodes)
-    assert report.to_dot() == report.to_dot()
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.inspecting import inspect, state_of_optimizers
 from keras_mp.migration.cli import main
+from tests.fixtures import FIXTURES
 from tests.fuzzing import examples
 
 HERE = Path(__file__).parent
-FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or HERE.parent / "data" / "legacy")
 EDGE = FIXTURES / "edge"
 
 Capture = pytest.CaptureFixture[str]
@@ -186,11 +186,9 @@ def test_what_is_no_state_of_an_optimizer_is_the_model(path: Path) -> None:
 
 # -- damage ---------------------------------------------------------------------------------------
 
-needs_edge = pytest.mark.skipif(not EDGE.exists(), reason="the damaged files are not there")
-DAMAGED = json.loads((EDGE / "damage.json").read_text())["bundles"] if EDGE.exists() else {}
+DAMAGED = json.loads((EDGE / "damage.json").read_text())["bundles"]
 
 
-@needs_edge
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damaged_checkpoints(name: str, capsys: Capture) -> None:
     expected = DAMAGED[name]["what_tf_says"]
@@ -210,7 +208,6 @@ def test_damaged_checkpoints(name: str, capsys: Capture) -> None:
     assert f"{len(keys)} keys" in out
 
 
-@needs_edge
 @pytest.mark.parametrize(
     "name", ["dtypes", "dtypes_objects", "many", "namebased", "sharded", "single", "sliced"]
 )
@@ -312,11 +309,9 @@ def test_archives_that_lack_something(
 
 
 def test_a_saved_model_without_its_variables(tmp_path: Path) -> None:
-    sources = artefacts("saved_model")
-    if not sources:
-        pytest.skip("there is no SavedModel among the fixtures")
+    (source,) = artefacts("saved_model")[0].values
     copy = tmp_path / "saved_model"
-    shutil.copytree(sources[0].values[0], copy, copy_function=shutil.copyfile)
+    shutil.copytree(source, copy, copy_function=shutil.copyfile)
     copy.chmod(0o755)
     (copy / "variables").chmod(0o755)
     (copy / "variables" / "variables.index").unlink()
@@ -325,13 +320,13 @@ def test_a_saved_model_without_its_variables(tmp_path: Path) -> None:
     assert found.model is not None
 
 
-SMALL = artefacts("model.h5", "model.keras", "saved_model")[:3] + artefacts("ckpt.index")[:1]
+SMALL = [artefacts(name)[0] for name in ("model.h5", "model.keras", "saved_model", "ckpt.index")]
 
 
 @pytest.mark.parametrize("source", SMALL)
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
-def test_any_flipped_byte_is_found_or_harmless(
+def test_what_a_flipped_byte_did_is_said_in_one_line(
     source: Path, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("flipped")
@@ -461,11 +456,11 @@ import sys
 from keras_mp.migration.cli import main
 code = main(["inspect", sys.argv[1]])
 heavy = {"keras", "jax", "torch", "tensorflow", sys.argv[2]}
-sys.exit(code or bool(heavy & sys.modules.keys()))
+sys.exit(code or 3 * bool(heavy & sys.modules.keys()))
 """
 
 
-@pytest.mark.parametrize(("name", "loaded"), [("rich", 0), ("numpy", 1)])
+@pytest.mark.parametrize(("name", "loaded"), [("rich", 0), ("numpy", 3)])
 @pytest.mark.parametrize(
     "path",
     [s[0] for s in map(artefacts, ("ckpt.index", "model.h5", "model.keras", "saved_model")) if s],

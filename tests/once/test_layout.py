@@ -48,7 +48,8 @@ def built(tmp_path_factory):
     work = tmp_path_factory.mktemp("build")
     tree = work / "tree"
     kept = shutil.ignore_patterns(
-        ".venv*", ".tox", ".git", "*cache*", "build", "dist", "*.egg-info"
+        *(".venv*", ".tox", ".git", "*cache*", "build", "dist", "*.egg-info"),
+        *(".hypothesis", ".coverage*"),
     )
     shutil.copytree(ROOT, tree, symlinks=True, ignore=kept)
 

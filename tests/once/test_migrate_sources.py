@@ -351,10 +351,8 @@ def test_an_interrupted_write_leaves_the_file(
     assert migrate("--write", tree) == 2
     after = content(tree)
     assert before.keys() == after.keys()
-    assert [name for name in before if before[name] != after[name]] == [
-        "pkg/book.ipynb",
-        "pkg/deep/old.py",
-    ] or [name for name in before if before[name] != after[name]] == ["old.py", "pkg/deep/old.py"]
+    changed = [name for name in before if before[name] != after[name]]
+    assert changed == ["pkg/book.ipynb", "pkg/deep/old.py"]
     assert "error: cannot be written: No space left on device" in capsys.readouterr().err
     assert migrate("--write", tree) == 0
     assert (tree / "old.py").read_text() == NEW
@@ -779,13 +777,13 @@ import sys
 from keras_mp.migration.cli import main
 code = main(sys.argv[2:])
 assert code == 0, code
-sys.exit(sys.argv[1] in sys.modules)
+sys.exit(3 * (sys.argv[1] in sys.modules))
 """
 
 
 @pytest.mark.parametrize(
     ("name", "help_loads", "migrate_loads"),
-    [("keras", 0, 0), ("rich", 0, 0), ("libcst", 0, 1)],
+    [("keras", 0, 0), ("rich", 0, 0), ("libcst", 0, 3)],
 )
 def test_what_is_loaded(name: str, help_loads: int, migrate_loads: int, tree: Path) -> None:
     for arguments, loaded in (

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -16,12 +15,10 @@ from keras_mp.compat.configs.kinds import KINDS, convert, kind_of
 from keras_mp.compat.configs.models import LOST_POLICY, SHARED, convert_model
 from keras_mp.compat.configs.report import Converted
 from keras_mp.compat.errors import LegacyError
+from tests.fixtures import DATA
 from tests.fuzzing import examples
 
 Json = dict[str, Any]
-
-DATA = Path(__file__).parents[1] / "data" / "legacy"
-FIXTURES = Path(os.environ.get("KERAS_MP_FIXTURES") or DATA)
 
 
 def read(path: Path) -> Json:

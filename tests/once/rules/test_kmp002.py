@@ -10,8 +10,10 @@ NEW = "keras_mp.LossScaleOptimizer"
 
 REWRITES = {
     "default": (f"{OLD}(o)", f"{NEW}(o)"),
-    "keywords": (f"{OLD}(o, dynamic=False, initial_scale=s)",) * 1
-    + (f"{NEW}(o, dynamic=False, initial_scale=s)",),
+    "keywords": (
+        f"{OLD}(o, dynamic=False, initial_scale=s)",
+        f"{NEW}(o, dynamic=False, initial_scale=s)",
+    ),
     "positions": (
         f"{OLD}(o, True, 8, 50)",
         f"{NEW}(o, dynamic=True, initial_scale=8, dynamic_growth_steps=50)",

@@ -140,16 +140,16 @@ def test_is_left_alone_and_reported(source):
 
 
 HEADS = {
-    "docstring and future": ('"""Doc."""\n# c\nfrom __future__ import annotations\n\n', ""),
-    "what the environment must say first": ("import os\n\nos.environ['A'] = '1'\n", ""),
-    "a guard": ("import os\nif os.name:\n    pass\n", ""),
+    "docstring and future": '"""Doc."""\n# c\nfrom __future__ import annotations\n\n',
+    "what the environment must say first": "import os\n\nos.environ['A'] = '1'\n",
+    "a guard": "import os\nif os.name:\n    pass\n",
 }
 
 
-@pytest.mark.parametrize(("above", "below"), HEADS.values(), ids=HEADS)
-def test_our_import_comes_right_before_that_of_tensorflow(above, below):
-    source = f"{above}import tensorflow as tf\n{below}tf.keras.mixed_precision.global_policy()\n"
-    expected = f"{above}import keras_mp\nimport tensorflow as tf\n{below}{NEW}"
+@pytest.mark.parametrize("above", HEADS.values(), ids=HEADS)
+def test_our_import_comes_right_before_that_of_tensorflow(above):
+    source = f"{above}import tensorflow as tf\ntf.keras.mixed_precision.global_policy()\n"
+    expected = f"{above}import keras_mp\nimport tensorflow as tf\n{NEW}"
     assert rewrite(source).text == expected
 
 
