@@ -4,6 +4,7 @@ Exits with 1 where there are some; where nobody answers, it says that nothing is
 """
 
 import json
+import re
 import subprocess
 import sys
 
@@ -11,19 +12,26 @@ import sys
 def main() -> int:
     command = [sys.executable, "-m", "pip_audit", "--local", "--progress-spinner=off"]
     command += ["--skip-editable", "--timeout=10", "--format=json"]
-    said = ""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        said = done.stderr.strip().rpartition("\n")[2]
-        found = json.loads(done.stdout)["dependencies"]
-    except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
-        print(f"not audited, no answer from the service: {said or type(error).__name__}")
+    except subprocess.TimeoutExpired:
+        print("not audited: no answer from the service within two minutes")
         return 0
-    bad = [package for package in found if package.get("vulns")]
+    if not done.stdout:
+        said = done.stderr.strip().rpartition("\n")[2]
+        print(f"not audited: {said}")
+        return 0 if re.search(r"[Cc]onnect|[Tt]imed? ?out|[Ss]ervice|HTTP", done.stderr) else 2
+    packages = json.loads(done.stdout)["dependencies"]
+    found = [each for each in packages if "vulns" in each]
+    if not found:
+        print(f"not audited: {packages[0]['skip_reason'] if packages else 'nothing is installed'}")
+        return 0
+    bad = [package for package in found if package["vulns"]]
     for package in bad:
         ids = ", ".join(vulnerability["id"] for vulnerability in package["vulns"])
         print(f"{package['name']} {package.get('version')}: {ids}")
-    print(f"{len(found)} packages audited, {len(bad)} with known vulnerabilities")
+    skipped = len(packages) - len(found)
+    print(f"{len(found)} audited, {len(bad)} with known vulnerabilities, {skipped} not known there")
     return int(bool(bad))
 
 

@@ -3,12 +3,13 @@
     python -m tests.clean_environments dist            # compares: 1 where something is otherwise
     python -m tests.clean_environments dist --write    # writes the page
 
-For each backend: a new virtual environment, an empty home, no variables but those pip needs, and
-what `python -m build` put into the folder. Numbers and lists of packages may differ in the
-comparison; which commands work, and what is said, may not.
+For each backend: a new virtual environment, an empty home, no variables but those pip needs, the
+backend, those that keep frameworks quiet, and what `python -m build` put into the folder. Numbers
+may differ in the comparison; which commands work, and what is said, may not.
 """
 
 import argparse
+import difflib
 import os
 import re
 import subprocess
@@ -179,10 +180,9 @@ def main() -> int:
         PAGE.write_text(found, encoding="utf-8")
         return 0
     there, now = masked(PAGE.read_text(encoding="utf-8")), masked(found)
-    differences = [(a, b) for a, b in zip(there, now, strict=False) if a != b]
-    for a, b in differences[:20]:
-        print(f"- {a}\n+ {b}")
-    return int(bool(differences) or len(there) != len(now))
+    differences = list(difflib.unified_diff(there, now, PAGE.name, "now", n=0, lineterm=""))
+    print("\n".join(differences[:40]))
+    return int(bool(differences))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     python tests/licences.py --write    # writes the page, too
 
 A licence that is not among the ones below, or none, is an error: somebody has to look at it. What
-packages need in turn changes with their versions, so a page that is older is none.
+packages need in turn changes with their versions, so a page that is older is no error.
 """
 
 import json
@@ -19,8 +19,8 @@ from packaging.requirements import Requirement
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "dependencies.md"
 EXTRAS = ("", "jax", "tensorflow", "torch", "migrate", "plot", "tensorboard", "demo")
 KNOWN = (
-    *("0BSD", "Apache", "BSD", "CC0", "HPND", "ISC", "MIT", "MPL", "Mozilla", "PSF", "Python"),
-    *("Unlicense", "Zlib"),
+    *("0BSD", "Apache", "BSD", "BSL-1.0", "CC0", "HPND", "ISC", "MIT", "MPL", "Mozilla", "PSF"),
+    *("Python", "Unlicense", "Zlib"),
 )
 HEAD = """# Dependencies and their licences
 
@@ -59,6 +59,18 @@ def needed(extra: str) -> set[str]:
     return found
 
 
+def is_known(licence: str) -> bool:
+    """Returns whether each licence that applies, of some that may be chosen from, is known.
+
+    >>> is_known("Apache-2.0 AND MIT"), is_known("GPL-3.0-only AND MIT"), is_known("GPL OR MIT")
+    (True, False, True)
+    """
+    return all(
+        any(re.search(rf"\b{word}", part) for word in KNOWN)
+        for part in re.split(r"[;,]|\bAND\b|\band\b", licence)
+    )
+
+
 def licences() -> dict[str, str]:
     """Returns the licence of each installed package."""
     command = [
@@ -84,7 +96,7 @@ def main() -> int:
             continue
         licence = LOOKED_UP.get(name) or of.get(normal(SAME.get(name, name)), "UNKNOWN")
         rows.append(f"| {name} | {licence} | {'all' if '' in extras else ', '.join(extras)} |\n")
-        if not any(word in licence for word in KNOWN):
+        if not is_known(licence):
             unknown.append(f"{name}: {licence}")
     text = HEAD + "".join(rows)
     if "--write" in sys.argv[1:]:

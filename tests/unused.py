@@ -1,0 +1,22 @@
+"""What of the product nothing uses, not even a test or a benchmark: 1 where there is some."""
+
+import subprocess
+import sys
+
+PRODUCT = ("keras_mp/", "compat/", "migration/")
+USERS = ("tests", "benchmarks", "docs", "conftest.py")
+DEAD, CLEAN = 3, 0  # vulture's exit codes; others are of errors of its own
+
+
+def main() -> int:
+    command = [sys.executable, "-m", "vulture", *PRODUCT, *USERS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in (DEAD, CLEAN):
+        sys.exit(f"vulture failed: {done.stderr or done.stdout}")
+    dead = [line for line in done.stdout.splitlines() if line.startswith(PRODUCT)]
+    sys.stdout.writelines(f"{line}\n" for line in dead)
+    return int(bool(dead))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
