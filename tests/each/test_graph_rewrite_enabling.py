@@ -454,6 +454,8 @@ def test_sparse_inputs_stay_float32(backend):
 def test_a_function_that_a_layer_jits_is_not_rewritten_for_ever():
     import jax
 
+    if not hasattr(jax, "make_user_context"):
+        pytest.skip("this JAX caches what it jits by the arguments only")
     product = jax.jit(lambda x: ops.matmul(x, x))
 
     class Squared(keras.layers.Layer):
