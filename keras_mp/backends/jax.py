@@ -66,8 +66,8 @@ class _Scope(keras.StatelessScope):
 class _Recording(_Scope):
     """A stateless scope that remembers which variables were assigned in it."""
 
-    def __init__(self, state_mapping: Any = ()) -> None:
-        super().__init__(state_mapping)
+    def __init__(self, state_mapping: Any = (), collect_losses: bool = False) -> None:
+        super().__init__(state_mapping, collect_losses)
         self.assigned: dict[int, Any] = {}
 
     def add_update(self, update: tuple[Any, Any]) -> None:
@@ -175,7 +175,8 @@ def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
     assigned: list[Any] = []
 
     def total(values: list[Any]) -> tuple[Any, list[Any]]:
-        with _Recording(zip(variables, values, strict=True)) as scope:
+        # Without collect_losses Layer.add_loss adds nothing.
+        with _Recording(zip(variables, values, strict=True), collect_losses=True) as scope:
             result = keras.ops.sum(loss())
         assigned[:] = scope.assigned.values()
         return result, [scope.get_current_value(variable) for variable in assigned]

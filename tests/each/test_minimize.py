@@ -104,6 +104,51 @@ def test_a_layer_with_batch_statistics(make_model, data):
     assert int(opt.iterations) == 3
 
 
+class Penalised(keras.layers.Layer):
+    """One weight w of 2, and the loss 3 * w beside what it returns, w * x."""
+
+    def build(self, shape):
+        self.w = self.add_weight(name="w", shape=(), initializer=lambda shape, dtype: 2.0)
+
+    def call(self, x):
+        self.add_loss(3.0 * ops.convert_to_tensor(self.w))
+        return x * self.w
+
+
+@pytest.mark.parametrize(
+    ("layer", "expected"),
+    [
+        pytest.param(Penalised, 4.0, id="add_loss"),
+        pytest.param(
+            lambda: keras.layers.Dense(
+                1, use_bias=False, kernel_initializer="ones", activity_regularizer="l2"
+            ),
+            1.02,
+            id="activity regularizer",
+        ),
+        pytest.param(
+            lambda: keras.layers.Dense(
+                1, use_bias=False, kernel_initializer="ones", kernel_regularizer="l2"
+            ),
+            1.02,
+            id="weight regularizer",
+        ),
+    ],
+)
+def test_losses_of_layers_count(layer, expected):
+    """Those of the call that is differentiated, and of it alone."""
+    layer, x = layer(), np.ones((1, 1), "float32")
+    layer(x)
+    for _ in range(2):
+        [gradient] = lso().get_gradients(
+            lambda: ops.sum(layer(x)) + sum(layer.losses), layer.trainable_variables
+        )
+        assert ops.convert_to_numpy(gradient).item() == pytest.approx(expected)
+        assert np.isfinite([ops.convert_to_numpy(loss) for loss in layer.losses]).all()
+    layer(x)
+    assert len(layer.losses) == 1
+
+
 def test_a_tensor_needs_its_tape(backend):
     opt, var = lso(), keras.Variable(1.0)
     with pytest.raises(TypeError, match="loss must be a callable"):
