@@ -99,19 +99,21 @@ def _step(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
 def _kernel(optimizer: Any, rate: Any) -> tuple[Callable[..., Any], dict[str, list[Any]]]:
     """Returns the kernel, and the slots of all variables by the names of its arguments."""
     ops, partial = tf.raw_ops, functools.partial
+    # An integer (the beta_1=0 of GANs) or a NumPy number would be a tensor of its own dtype.
+    constant = partial(tf.constant, dtype=tf.float32)
     match fused.rule_of(optimizer):
         case "Adam" | "AdamW":
-            betas = {"beta1": tf.constant(optimizer.beta_1), "beta2": tf.constant(optimizer.beta_2)}
+            betas = {"beta1": constant(optimizer.beta_1), "beta2": constant(optimizer.beta_2)}
             number = tf.cast(optimizer._iterations.value + 1, tf.float32)
             powers = {f"{name}_power": beta**number for name, beta in betas.items()}
-            epsilon = tf.constant(optimizer.epsilon)
+            epsilon = constant(optimizer.epsilon)
             kernel = partial(ops.ResourceApplyAdam, lr=rate, epsilon=epsilon, **betas, **powers)
             return kernel, {"m": optimizer._momentums, "v": optimizer._velocities}
         case "SGD" if optimizer.momentum:
             kernel = partial(
                 ops.ResourceApplyKerasMomentum,
                 lr=rate,
-                momentum=tf.constant(optimizer.momentum),
+                momentum=constant(optimizer.momentum),
                 use_nesterov=optimizer.nesterov,
             )
             return kernel, {"accum": optimizer.momentums}
@@ -120,14 +122,14 @@ def _kernel(optimizer: Any, rate: Any) -> tuple[Callable[..., Any], dict[str, li
                 var=var, alpha=rate, delta=grad
             ), {}
         case "Adagrad":
-            epsilon = tf.constant(fused.adagrad_epsilon(optimizer))
+            epsilon = constant(fused.adagrad_epsilon(optimizer))
             kernel = partial(ops.ResourceApplyAdagradV2, lr=rate, epsilon=epsilon)
             return kernel, {"accum": optimizer._accumulators}
     kernel = partial(
         ops.ResourceApplyRMSProp,
         lr=rate,
-        rho=tf.constant(optimizer.rho),
-        momentum=tf.constant(optimizer.momentum),
-        epsilon=tf.constant(optimizer.epsilon),
+        rho=constant(optimizer.rho),
+        momentum=constant(optimizer.momentum),
+        epsilon=constant(optimizer.epsilon),
     )
     return kernel, {"ms": optimizer._velocities, "mom": optimizer._momentums}

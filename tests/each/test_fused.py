@@ -58,6 +58,25 @@ def test_agrees_with_the_rule_and_with_the_default(name):
         ]
 
 
+@pytest.mark.parametrize(
+    "inner",
+    [
+        pytest.param(lambda: o.Adam(0.01, beta_1=0), id="beta_1 of GANs"),
+        pytest.param(lambda: o.AdamW(0.01, *np.array([0.1, 0.5, 0.99, 1e-3])), id="AdamW"),
+        pytest.param(lambda: o.SGD(0.01, np.float64(0.9)), id="SGD"),
+        pytest.param(lambda: o.RMSprop(0.01, *np.array([0.8, 0.9, 1e-7])), id="RMSprop"),
+    ],
+)
+def test_numbers_of_any_type(inner):
+    """Integers and those of NumPy."""
+    (fused, weights), (plain, others) = make(inner(), fused=True), make(inner())
+    for step in range(3):
+        apply(fused, weights, unscaled(step))
+        apply(plain, others, unscaled(step))
+    for weight, other in zip(numpy(weights), numpy(others), strict=True):
+        np.testing.assert_allclose(weight, other, rtol=1e-5, atol=1e-6)
+
+
 def test_learning_rate_set_meanwhile():
     (fused, weights), (plain, others) = make(o.SGD(0.5), fused=True), make(o.SGD(0.5))
     for step, value in enumerate([0.5, 0.25, 0.0, 1e-3]):
