@@ -65,13 +65,22 @@ def serialized(optimizer: Any) -> dict[str, Any]:
     >>> serialized(keras.optimizers.SGD())["module"]
     'keras.optimizers'
     """
-    config: dict[str, Any] = keras.saving.serialize_keras_object(optimizer)
-    public = getattr(keras.optimizers, config["class_name"], None)
-    if (
-        isinstance(public, type)
-        and isinstance(optimizer, public)
-        and type(optimizer).__module__.startswith("keras.src.")
-    ):
+    config: dict[str, Any] = _by_public_names(keras.saving.serialize_keras_object(optimizer))
+    return config
+
+
+def _by_public_names(config: Any) -> Any:
+    """Returns `config` with the public names of the optimizers of Keras in it, as deep as any is.
+
+    Those of a MultiOptimizer are three levels down.
+    """
+    if isinstance(config, list):
+        return [_by_public_names(each) for each in config]
+    if not isinstance(config, dict):
+        return config
+    config = {key: _by_public_names(value) for key, value in config.items()}
+    private = str(config.get("module")).startswith("keras.src.")
+    if private and _is_keras_class(getattr(keras.optimizers, str(config.get("class_name")), None)):
         return {**config, "module": "keras.optimizers", "registered_name": None}
     return config
 

@@ -1,6 +1,7 @@
 """Unusual inner optimizers and models: the plain optimizer is the oracle."""
 
 import functools
+import json
 
 import keras
 import numpy as np
@@ -50,6 +51,17 @@ def test_multi_optimizer_counts_skipped_steps_in_each_part(fit, with_nan):
     inner = model.optimizer.inner_optimizer
     assert int(model.optimizer.iterations) == 8
     assert [int(o.iterations) for o in inner.optimizers] == [8, 8]
+
+
+def test_a_config_names_the_parts_of_a_multi_optimizer_by_public_names():
+    """A config written on torch would make torch's optimizers on JAX otherwise."""
+    multi()
+    parts = keras.optimizers.OptimizerMap(keras.optimizers.Adam(), {"a": keras.optimizers.SGD()})
+    config = lso(keras.optimizers.MultiOptimizer(parts)).get_config()
+    text = json.dumps(config)
+    assert "keras.src" not in text
+    inner = LossScaleOptimizer.from_config(json.loads(text)).inner_optimizer
+    assert {type(part).__name__ for part in inner.optimizers} == {"Adam", "SGD"}
 
 
 def embedding(optimizer, tokens, y, **compile):
