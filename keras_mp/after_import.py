@@ -33,8 +33,12 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._name:
             return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
+        # Those before this one had their turn; another like it would come back to this one.
+        others = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else []
+        for finder in others:
+            if not hasattr(finder, "find_spec"):
+                continue  # as Python does
+            spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:
                     self._follow(spec.loader)

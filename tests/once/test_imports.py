@@ -79,6 +79,25 @@ assert not left, "the finder has done its work"
     assert found.returncode == 0, found.stderr
 
 
+def test_a_module_that_is_reloaded_before_keras_comes():
+    """Two wait for keras then, here before a finder of old, which has no find_spec."""
+    program = """
+import importlib, importlib.util, sys, keras_mp
+importlib.reload(keras_mp)
+class Old:
+    def find_module(self, name, path=None):
+        return None
+sys.meta_path.insert(4, Old())
+assert importlib.util.find_spec("keras") is not None
+import keras
+assert keras.saving.get_registered_object("keras_mp>LossScaleOptimizer") is not None
+left = [f for f in sys.meta_path if type(f).__module__ == "keras_mp.after_import"]
+assert not left, "the finders have done their work"
+"""
+    found = run(program)
+    assert found.returncode == 0, found.stderr
+
+
 def test_keras_that_fails_to_import_may_come_again():
     program = """
 import os, sys
