@@ -22,13 +22,17 @@ class ExtraState(keras.losses.Loss):
         super().__init__(name="extra_state")
         self._variables: dict[str, Any] = {}
         self._pending: dict[str, Any] = {}
+        self._groups: list[frozenset[str]] = []
         self._restored: Callable[[], None] | None = None
 
-    def add(self, name: str, variable: Any) -> None:
-        """Adds a variable; it takes the value that was restored before there was a place for it."""
-        self._variables[name] = variable
-        if name in self._pending:
-            self._restore({name: self._pending.pop(name)})
+    def add(self, **variables: Any) -> None:
+        """Adds variables by name, which are restored together or, where one does not fit, not.
+
+        They take the values that were restored before there was a place for them.
+        """
+        self._variables |= variables
+        self._groups.append(frozenset(variables))
+        self._restore({k: self._pending.pop(k) for k in variables if k in self._pending})
 
     def call_when_restored(self, function: Callable[[], None]) -> None:
         """Has `function` called whenever values were restored."""
@@ -59,22 +63,29 @@ class ExtraState(keras.losses.Loss):
         self._restore({k: v for k, v in saved.items() if k in self._variables})
 
     def _restore(self, saved: dict[str, Any]) -> None:
-        others = []
-        for name, value in saved.items():
-            variable = self._variables[name]
-            wanted = np.dtype(keras.backend.standardize_dtype(variable.dtype))
-            if value.shape == tuple(variable.shape) and value.dtype.kind == wanted.kind:
-                variable.assign(value)
-            else:
-                others.append(
-                    f"{name} ({value.dtype} of shape {value.shape}, not {wanted} of shape "
-                    f"{tuple(variable.shape)})"
-                )
+        others = {name: found for name in saved if (found := self._misfit(name, saved[name]))}
+        for group in self._groups:
+            if group & set(others):
+                others |= {name: name for name in saved if name in group and name not in others}
+        for name in saved:
+            if name not in others:
+                self._variables[name].assign(saved[name])
         if others:
             warnings.warn(
                 "Extra state of the optimizer does not fit, and stays as it is: "
-                f"{', '.join(others)}.",
+                f"{', '.join(others.values())}.",
                 stacklevel=3,
             )
         if saved and self._restored is not None:
             self._restored()
+
+    def _misfit(self, name: str, value: Any) -> str | None:
+        """Returns in what `value` differs from the variable that it is for; None if it fits."""
+        variable = self._variables[name]
+        wanted = np.dtype(keras.backend.standardize_dtype(variable.dtype))
+        if value.shape == tuple(variable.shape) and value.dtype.kind == wanted.kind:
+            return None
+        return (
+            f"{name} ({value.dtype} of shape {value.shape}, not {wanted} of shape "
+            f"{tuple(variable.shape)})"
+        )

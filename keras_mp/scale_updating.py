@@ -53,7 +53,7 @@ class UpdatesScale:
     ) -> Any:
         """Adds a variable that Keras' own class does not have."""
         variable = self._add_own(name, initial, dtype, shape)
-        self.extra_state.add(name, variable)
+        self.extra_state.add(**{name: variable})
         return variable
 
     def _after_step(self, finite: Any) -> None:

@@ -70,15 +70,22 @@ class TellsOutcomes:
             self._most_skips = self._add_own("most_skips", 0)
         if self._settings.diagnose:
             self._steps = self._add_extra("steps")
-            self._last_nonfinite = self._add_extra("last_nonfinite", -1)
-            self._first_overflow = self._add_extra("first_overflow", -1, "float32", (4,))
+            self._last_nonfinite = self._add_own("last_nonfinite", -1)
+            self._first_overflow = self._add_own("first_overflow", -1, "float32", (4,))
 
     def _add_diagnosis_variables(self) -> None:
         """Adds what `diagnose` needs for each variable of the model."""
         if self._settings.diagnose:
             count = (len(self._trainable_variables),)
-            self._nonfinite_counts = self._add_extra("nonfinite_counts", shape=count)
-            self._nonfinite_first_steps = self._add_extra("nonfinite_first_steps", shape=count)
+            self._nonfinite_counts = self._add_own("nonfinite_counts", 0, shape=count)
+            self._nonfinite_first_steps = self._add_own("nonfinite_first_steps", 0, shape=count)
+            # Places among the variables of another model mean nothing in this one.
+            self.extra_state.add(
+                last_nonfinite=self._last_nonfinite,
+                first_overflow=self._first_overflow,
+                nonfinite_counts=self._nonfinite_counts,
+                nonfinite_first_steps=self._nonfinite_first_steps,
+            )
 
     # -- what users read -------------------------------------------------------------------------
 

@@ -157,24 +157,35 @@ def test_rows_of_steps_taken_elsewhere_are_not_made_up():
     assert opt.recorded(0) == (13, [(13, 64.0, 0, -1)])
 
 
-def test_another_number_of_variables(make_model, data, tmp_path):
-    """Frozen layers: the scale comes, the counts cannot."""
+@pytest.mark.parametrize("built", [True, False])
+def test_another_number_of_variables(make_model, data, tmp_path, built):
+    """Frozen layers: the scale comes, the counts cannot, nor places among the variables."""
 
     def made(freeze):
         model = make_model()
         model.layers[1].trainable = not freeze
         model.compile(lso(diagnose=True), "mse")
-        model.optimizer.build(model.trainable_variables)
+        if built:
+            model.optimizer.build(model.trainable_variables)
         return model
 
     model = made(False)
     model.train_on_batch(data[0][:8], data[1][:8] * np.inf)
     model.save_weights(tmp_path / "model.weights.h5")
     frozen = made(True)
-    with pytest.warns(UserWarning, match=r"does not fit.*nonfinite_counts \(int.. of shape \(4,\)"):
+    opt = frozen.optimizer
+
+    def load():
         frozen.load_weights(tmp_path / "model.weights.h5")
-    assert float(frozen.optimizer.loss_scale) == 32.0
-    assert frozen.optimizer.nonfinite_variables() == []
+        opt.build(frozen.trainable_variables)
+
+    with pytest.warns(UserWarning, match=r"does not fit.*nonfinite_counts \(int.. of shape \(4,\)"):
+        load()
+    assert float(opt.loss_scale) == 32.0
+    assert (opt.nonfinite_variables(), opt.first_overflow()) == ([], None)
+    assert opt.last_nonfinite_variable() is None
+    frozen.train_on_batch(data[0][:8], data[1][:8] * np.inf)
+    assert str(opt.first_overflow()).startswith("first overflow: step 2, out/bias (")
 
 
 def test_state_that_waits_for_build():
