@@ -307,7 +307,7 @@ class LossScaleOptimizer(
 
     def check_finite(self, grads: Sequence[Any]) -> Any:
         """Returns a bool of shape (): no inf and no nan in `grads`; None is passed over."""
-        return self._native.all_finite(list(grads))
+        return self._native.all_finite(tensors_of(list(grads)))
 
     def apply(self, grads: Iterable[Any], trainable_variables: Any = None) -> None:
         """Unscales `grads` and takes a step with them, unless one is not finite.

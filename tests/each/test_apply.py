@@ -309,6 +309,7 @@ def test_check_finite():
     assert bool(opt.check_finite([ops.array([1.0]), None]))
     assert not bool(opt.check_finite(iter([ops.array([1.0]), ops.array([1.0, NAN])])))
     assert not bool(opt.check_finite([ops.array([INF, -INF])]))
+    assert not bool(opt.check_finite([np.array([1.0, INF], "float32")]))
 
 
 def test_check_finite_of_nothing():
