@@ -3,6 +3,8 @@
 import warnings
 from typing import Any
 
+from keras_mp.backends.optimizers import averages
+
 
 class _Delegated:
     """An option of the Keras base class, which the base sets on the wrapper while it is made."""
@@ -105,7 +107,7 @@ class DelegatesToInnerOptimizer:
         """Lets the inner optimizer put final values (its moving averages) into the variables."""
         inner = self.inner_optimizer
         inner.finalize_variable_values(var_list)
-        if any(part.use_ema for part in (inner, *getattr(inner, "optimizers", ()))):
+        if averages(inner):
             self._native.unshare(var_list)
 
     def __getattr__(self, name: str) -> Any:

@@ -16,12 +16,13 @@ from keras import ops
 from keras_mp import backends, hyperparameters
 from keras_mp.backends import devices, reference
 from keras_mp.backends.numerics import as_skipped, tensors_of
+from keras_mp.backends.optimizers import overwritten, parts, path
 from keras_mp.delegation import DelegatesToInnerOptimizer
 from keras_mp.extra_state import ExtraState
 from keras_mp.fused import FusesSteps
 from keras_mp.inner_optimizer import check_inner_optimizer, serialized
 from keras_mp.loss_scaling import ScalesLosses
-from keras_mp.minimizing import MinimizesLosses, overwritten
+from keras_mp.minimizing import MinimizesLosses
 from keras_mp.optimizer_state import KeepsState
 from keras_mp.scale_updating import UpdatesScale
 from keras_mp.scaling_protocol import ScalingProtocol
@@ -393,7 +394,7 @@ class LossScaleOptimizer(
         gradients = self._native.merged(tensors_of(gradients))
         native, inner = self._native, self.inner_optimizer
         scale = native.read(self.dynamic_scale) if scaled else None
-        raw = overwritten(variables)
+        raw = list(map(overwritten, variables))
         plain = reference.is_taken()
         outcome = None if plain else self._fused_step(gradients, variables, scale)
         if not self._settings.skip_nonfinite:
@@ -431,15 +432,14 @@ class LossScaleOptimizer(
             self.build(inner._trainable_variables if inner.built else variables)
         self._check_variables_are_known(variables)
         if all(gradient is None for gradient in gradients):
-            paths = ", ".join(getattr(v, "path", v.name) for v in variables)
+            paths = ", ".join(map(path, variables))
             raise ValueError(f"No gradients provided for any variable: {paths}.")
         return variables
 
     def _count_skip(self, finite: Any) -> None:
         if finite is True:
             return
-        inner = self.inner_optimizer
-        for optimizer in (inner, *getattr(inner, "optimizers", ())):
+        for optimizer in parts(self.inner_optimizer):
             if optimizer.built and not optimizer.gradient_accumulation_steps:
                 counter = optimizer._iterations
                 counter.assign_add(as_skipped(finite, counter))

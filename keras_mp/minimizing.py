@@ -6,6 +6,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_mp.backends.optimizers import overwritten
 from keras_mp.scaling_protocol import ScalingProtocol
 
 
@@ -93,17 +94,12 @@ class MinimizesLosses:
                 f"{type(loss).__name__}. On TensorFlow a tensor is possible together with the "
                 "tape=tf.GradientTape() that recorded it."
             )
-        unscaled = self._unscaled(gradients, overwritten(variables))
+        unscaled = self._unscaled(gradients, list(map(overwritten, variables)))
         return list(zip(unscaled, variables, strict=True))
 
     def get_gradients(self, loss: Callable[[], Any], params: Sequence[Any]) -> list[Any]:
         """Returns the unscaled gradients of the callable `loss` with respect to `params`."""
         return [gradient for gradient, _ in self.compute_gradients(loss, list(params))]
-
-
-def overwritten(variables: Sequence[Any]) -> list[bool]:
-    """Returns which variables take their gradient as new value (float8's scales), never scaled."""
-    return [bool(getattr(v, "overwrite_with_gradient", False)) for v in variables]
 
 
 def _listed(var_list: Any) -> list[Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_mp.backends.numerics import Outcome, as_skipped
+from keras_mp.backends.optimizers import path
 from keras_mp.extra_state import ExtraState
 from keras_mp.settings import Settings
 
@@ -321,5 +322,4 @@ class TellsOutcomes:
             )
 
     def _path(self, index: int) -> str:
-        variable = self._trainable_variables[index]
-        return str(getattr(variable, "path", variable.name))
+        return path(self._trainable_variables[index])

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras_mp import fused
 from keras_mp.backends import gating
 from keras_mp.backends.numerics import Outcome, narrowed
+from keras_mp.backends.optimizers import overwritten, path
 from keras_mp.backends.tensorflow import looked_at, unscale
 from keras_mp.settings import Settings
 
@@ -26,11 +27,11 @@ def fallback(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any])
         return f"under {type(tf.distribute.get_strategy()).__name__} Keras updates the replicas"
     for gradient, variable in zip(gradients, variables, strict=True):
         if (reason := _of_variable(variable)) is not None:
-            return f"{_path(variable)} {reason}"
+            return f"{path(variable)} {reason}"
         if isinstance(gradient, tf.IndexedSlices):
-            return f"the gradient of {_path(variable)} is sparse"
+            return f"the gradient of {path(variable)} is sparse"
         if gradient is not None and not gradient.dtype.is_floating:
-            return f"the gradient of {_path(variable)} is of {gradient.dtype.name}"
+            return f"the gradient of {path(variable)} is of {gradient.dtype.name}"
     return None
 
 
@@ -41,17 +42,13 @@ def _of_variable(variable: Any) -> str | None:
         return f"is a {type(value).__name__}, which kernels do not take"
     if value.dtype != tf.float32:
         return f"is of {value.dtype.name}, not float32"
-    if getattr(variable, "overwrite_with_gradient", False):
+    if overwritten(variable):
         return "takes its gradient as new value (float8)"
     return None
 
 
 def _value(variable: Any) -> Any:
     return getattr(variable, "value", variable)
-
-
-def _path(variable: Any) -> str:
-    return str(getattr(variable, "path", variable.name))
 
 
 @tf.autograph.experimental.do_not_convert

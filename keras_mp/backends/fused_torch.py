@@ -21,6 +21,7 @@ import torch
 
 from keras_mp import fused
 from keras_mp.backends.numerics import Outcome, narrowed, widened
+from keras_mp.backends.optimizers import overwritten
 from keras_mp.backends.torch import is_compiling
 from keras_mp.settings import Settings
 
@@ -101,7 +102,7 @@ def _of_variable(variable: Any, value: Any, device: Any) -> str | None:
         return f"is on {value.device}, and another variable on {device}"
     if not value.is_contiguous() or not value.numel():
         return "has no elements, or not in the order of its shape"
-    if getattr(variable, "overwrite_with_gradient", False):
+    if overwritten(variable):
         return "takes its gradient as new value (float8)"
     return None
 

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_mp.backends.numerics import averages
+from keras_mp.backends.optimizers import averages, written
 
 
 def under_xla() -> bool:
@@ -42,9 +42,8 @@ def gateable(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any])
         return []
     if any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
         return []
-    touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
-    state = {id(v): v for v in map(_native, touched)}
-    return list(state.values())
+    state = map(_native, written(optimizer, variables))
+    return list({id(v): v for v in state}.values())
 
 
 def _native(variable: Any) -> Any:

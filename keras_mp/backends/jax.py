@@ -13,7 +13,6 @@ from jax.experimental import sparse
 from keras_mp.backends.numerics import (
     Outcome,
     as_checked,
-    averages,
     bounds,
     divided_each,
     finite_each,
@@ -23,6 +22,7 @@ from keras_mp.backends.numerics import (
     root_sums,
     widened,
 )
+from keras_mp.backends.optimizers import averages
 
 
 def read(variable: Any) -> Any:

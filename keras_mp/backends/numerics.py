@@ -87,16 +87,6 @@ def reciprocals(scale: Any, dtype: Any) -> tuple[Any, Any]:
     return 1 / (scale * second), second
 
 
-def averages(optimizer: Any) -> bool:
-    """Returns whether `optimizer` keeps averages of weights.
-
-    >>> import keras
-    >>> averages(keras.optimizers.SGD(use_ema=True))
-    True
-    """
-    return any(part.use_ema for part in (optimizer, *getattr(optimizer, "optimizers", ())))
-
-
 def narrows(gradient: Any, variable: Any) -> bool:
     """Returns whether the optimizer casts a dense `gradient` to a dtype of smaller range.
 

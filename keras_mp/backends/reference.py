@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.backends.numerics import Outcome, narrowed, widened
+from keras_mp.backends.optimizers import written
 
 _taken = [os.environ.get("KERAS_MP_FAST_PATHS", "1") == "0"]
 
@@ -64,8 +65,7 @@ def apply_if_finite(
     each = ops.stack([true if g is None else ops.all(ops.isfinite(g)) for g in applied])
     nans = ops.stack([false if g is None else ops.any(ops.isnan(g)) for g in applied])
     finite = ops.all(each)
-    touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
-    state = list({id(variable): variable for variable in touched}.values())
+    state = written(optimizer, variables)
     before = [ops.copy(native.read(variable)) for variable in state]
     optimizer.apply(ready, variables)
     for variable, value in zip(state, before, strict=True):

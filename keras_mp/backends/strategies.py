@@ -16,6 +16,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_mp.backends.optimizers import parts
+
 _SUMS = "_all_reduce_sum_gradients"
 
 _TPU = (
@@ -99,7 +101,7 @@ def takes_summed(optimizer: Any) -> bool:
 
     It cannot if it sums in a way of its own; then it sums after clipping, as it does without us.
     """
-    for part in (optimizer, *getattr(optimizer, "optimizers", ())):
+    for part in parts(optimizer):
         home = next((each for each in type(part).__mro__ if _SUMS in vars(each)), None)
         if home not in keras.optimizers.Optimizer.__mro__ or _SUMS in vars(part):
             return False
@@ -183,13 +185,12 @@ def apply_across(
 
 def _window(optimizer: Any, already: bool) -> int:
     """Returns over how many steps `optimizer` accumulates here, or 0."""
-    parts = getattr(optimizer, "optimizers", ())
     steps = optimizer.gradient_accumulation_steps or 0
-    if not steps and not any(part.gradient_accumulation_steps for part in parts):
+    if not any(part.gradient_accumulation_steps for part in parts(optimizer)):
         return 0
     strategy = tf.distribute.get_strategy()
     reasons = {
-        "in a part of a MultiOptimizer": bool(parts),
+        "in a part of a MultiOptimizer": len(parts(optimizer)) > 1,
         "together with ema_overwrite_frequency": bool(
             optimizer.use_ema and optimizer.ema_overwrite_frequency
         ),
@@ -208,8 +209,3 @@ def _window(optimizer: Any, already: bool) -> int:
                 "together. Leave it out, and use larger batches."
             )
     return int(steps)
-
-
-def overwritten(variable: Any) -> bool:
-    """Returns whether `variable` takes its gradient as new value (float8's scales)."""
-    return bool(getattr(variable, "overwrite_with_gradient", False))

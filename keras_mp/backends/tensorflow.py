@@ -23,6 +23,7 @@ from keras_mp.backends.numerics import (
     root_sums,
     widened,
 )
+from keras_mp.backends.optimizers import overwritten
 
 
 def read(variable: Any) -> Any:
@@ -219,7 +220,7 @@ def _reduced(gradients: list[Any], variables: list[Any]) -> tuple[list[Any], Any
     Gradients that are values (float8) stay those of the replica, where they are assigned; in the
     same batch the replicas say whether theirs are finite.
     """
-    values = {i for i, variable in enumerate(variables) if strategies.overwritten(variable)}
+    values = {i for i, variable in enumerate(variables) if overwritten(variable)}
     places = [i for i, gradient in enumerate(gradients) if gradient is not None and i not in values]
     bad = _is_bad(_each_finite([gradients[i] for i in values]))
     sums = strategies.summed([gradients[i] for i in places] + [bad] * bool(values))

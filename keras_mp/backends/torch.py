@@ -19,6 +19,7 @@ from keras_mp.backends.numerics import (
     root_sums,
     widened,
 )
+from keras_mp.backends.optimizers import parts, written
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -135,9 +136,8 @@ def _apply_gated(
     roots, each = _seen(applied)
     finite = torch.all(each)
     with torch.no_grad():
-        touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
-        state = {id(variable): variable for variable in touched}
-        before = [(variable, variable.value.clone()) for variable in state.values()]
+        state = written(optimizer, variables)
+        before = [(variable, variable.value.clone()) for variable in state]
         optimizer.apply(ready, variables)
         for variable, value in before:
             variable.value.copy_(torch.where(finite, variable.value, value))
@@ -309,7 +309,7 @@ def _agreed(values: Any, how: str, tensors: Sequence[Any]) -> Any:
 
 def _cut_slots(optimizer: Any) -> None:
     """Lays out what `optimizer` keeps for a variable as the variable is: Keras makes it whole."""
-    for each in (optimizer, *getattr(optimizer, "optimizers", ())):
+    for each in parts(optimizer):
         variables = each._trainable_variables
         for name, kept in vars(each).items():
             if name in ("_variables", "_trainable_variables") or not isinstance(kept, list):
