@@ -3,7 +3,7 @@
 import warnings
 from typing import Any
 
-from keras_mp.backends.optimizers import averages
+from keras_mp.backends.optimizers import averages, parts
 
 
 class _Delegated:
@@ -57,8 +57,8 @@ class DelegatesToInnerOptimizer:
     @iterations.setter
     def iterations(self, value: int) -> None:
         # What is counted there are gradients, `gradient_accumulation_steps` for an iteration.
-        counted = value * (self.gradient_accumulation_steps or 1)
-        self.inner_optimizer._iterations.assign(counted)
+        for part in parts(self.inner_optimizer):
+            part._iterations.assign(value * (part.gradient_accumulation_steps or 1))
 
     @property
     def learning_rate(self) -> Any:

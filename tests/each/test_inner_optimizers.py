@@ -53,6 +53,15 @@ def test_multi_optimizer_counts_skipped_steps_in_each_part(fit, with_nan):
     assert [int(o.iterations) for o in inner.optimizers] == [8, 8]
 
 
+def test_setting_iterations_reaches_each_part():
+    """Schedules and bias corrections go by theirs."""
+    opt = lso(multi())
+    opt.build([keras.Variable([1.0], name=name) for name in ("kernel", "bias")])
+    opt.iterations = 7
+    assert int(opt.iterations) == 7
+    assert [int(o.iterations) for o in opt.inner_optimizer.optimizers] == [7, 7]
+
+
 def test_a_config_names_the_parts_of_a_multi_optimizer_by_public_names():
     """A config written on torch would make torch's optimizers on JAX otherwise."""
     multi()
