@@ -43,13 +43,16 @@ def protect_state(model: Any, *optimizers: Any) -> Any:
         The model.
 
     Raises:
-        TypeError: When the model is trained with another optimizer.
+        TypeError: An optimizer is no LossScaleOptimizer; of the one that the model is compiled
+            with this is said when it is trained.
         ValueError: An optimizer checks nothing (`skip_nonfinite=False`); optimizers on JAX.
 
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.BatchNormalization()])
     >>> protect_state(model) is model
     True
     """
+    for optimizer in optimizers:
+        _check(optimizer)
     if keras.backend.backend() != "jax":
         step = functools.partial(_step, model, optimizers, model.train_step)
     elif optimizers:
@@ -92,6 +95,8 @@ def protection_scope(model: Any, *optimizers: Any) -> Iterator[None]:
     >>> float(norm.moving_mean.numpy()[0])
     0.0
     """
+    for optimizer in optimizers:  # the model's own may be wrapped in here
+        _check(optimizer)
     written = _written(model)
     variables = [v for v in model.non_trainable_variables if id(v) in written]
     before = [ops.copy(v.value) for v in variables]
@@ -132,13 +137,13 @@ def _stateless_step(model: Any, train_step: Any, state: Any, data: Any) -> Any:
 def _check(optimizer: Any) -> LossScaleOptimizer:
     if not isinstance(optimizer, LossScaleOptimizer):
         raise TypeError(
-            "protect_state needs a keras_mp.LossScaleOptimizer (it tells which steps are "
-            f"skipped), but the optimizer is {type(optimizer).__name__}."
+            "protect_state and protection_scope need a keras_mp.LossScaleOptimizer (it tells which "
+            f"steps are skipped), but the optimizer is {type(optimizer).__name__}."
         )
     if not optimizer.skip_nonfinite:
         raise ValueError(
-            "protect_state needs an optimizer that skips steps, but this one was made with "
-            "skip_nonfinite=False."
+            "protect_state and protection_scope need an optimizer that skips steps, but this one "
+            "was made with skip_nonfinite=False."
         )
     return optimizer
 

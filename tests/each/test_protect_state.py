@@ -63,7 +63,7 @@ def test_a_skip_is_bit_identical_and_a_good_step_is_not(make_model, data, state)
 def test_another_optimizer_is_refused(make_model, data):
     model = keras_mp.protect_state(make_model())
     model.compile("sgd", "mse", run_eagerly=True)
-    with pytest.raises(TypeError, match=r"needs a keras_mp.LossScaleOptimizer.*is SGD"):
+    with pytest.raises(TypeError, match=r"need a keras_mp.LossScaleOptimizer.*is SGD"):
         model.train_on_batch(*data)
 
 
@@ -300,6 +300,26 @@ def test_nothing_to_go_by_is_refused(make_model, data):
     model.compile(fixed, "mse", run_eagerly=True)
     with pytest.raises(ValueError, match="skip_nonfinite=False"):
         model.train_on_batch(*data)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (keras.optimizers.SGD, TypeError, "is SGD"),
+        (
+            lambda: LossScaleOptimizer(keras.optimizers.SGD(), False, 8.0, skip_nonfinite=False),
+            ValueError,
+            "skip_nonfinite=False",
+        ),
+    ],
+)
+def test_an_optimizer_that_is_handed_over_is_refused_at_once(make_model, make, error, message):
+    model, stepped = make_model(), []
+    with pytest.raises(error, match=message):
+        keras_mp.protect_state(model, make())
+    with pytest.raises(error, match=message), keras_mp.protection_scope(model, make()):
+        stepped.append(True)
+    assert not stepped
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself
