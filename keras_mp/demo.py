@@ -45,17 +45,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"keras-mp demo: {missing}", file=sys.stderr)
         return 2
     if arguments.output:
-        arguments.output.mkdir(parents=True, exist_ok=True)
+        try:
+            arguments.output.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            print(
+                f"keras-mp demo: {arguments.output} cannot be a folder: {error.strerror}",
+                file=sys.stderr,
+            )
+            return 2
         return _run(arguments.epochs, arguments.output)
     with tempfile.TemporaryDirectory() as folder:
         return _run(arguments.epochs, Path(folder))
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, but got {number}")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, but got {text}")
+    return int(text)
 
 
 def _choose_backend(wanted: str | None) -> str | None:

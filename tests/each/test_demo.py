@@ -73,10 +73,27 @@ def test_too_little_training_is_a_failure():
     assert "the accuracy is below 97%" in found.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--epochs", "0"], ["--backend", "nonsense"], ["--what"]])
-def test_wrong_arguments(arguments, capsys):
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--epochs", "0"], "must be an integer of at least 1, but got 0"),
+        (["--epochs", "x"], "must be an integer of at least 1, but got x"),
+        (["--backend", "nonsense"], "invalid choice"),
+        (["--what"], "unrecognized arguments"),
+    ],
+)
+def test_wrong_arguments(arguments, words, capsys):
     assert demo.main(arguments) == 2
-    assert "usage:" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "usage:" in told
+    assert words in told
+
+
+def test_an_output_that_is_a_file(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    assert demo.main(["--output", str(file)]) == 2
+    assert capsys.readouterr().err == f"keras-mp demo: {file} cannot be a folder: File exists\n"
 
 
 def test_another_backend_needs_another_process(capsys):
