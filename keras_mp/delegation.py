@@ -22,10 +22,12 @@ class _Delegated:
         inner = instance.__dict__.get("inner_optimizer")
         if inner is None:
             return
-        if inner.built and value and self._name in ("use_ema", "gradient_accumulation_steps"):
+        before_build = self._name in ("use_ema", "gradient_accumulation_steps")
+        if before_build and inner.built and value and value != getattr(inner, self._name):
             raise ValueError(
-                f"{self._name} must be set before the optimizer is built (it needs variables of "
-                f"its own), but got {value!r} on a built {type(inner).__name__}."
+                f"{self._name} must be set before the optimizer is built (it decides which "
+                f"variables there are, and what they count), but got {value!r} on a built "
+                f"{type(inner).__name__}."
             )
         setattr(inner, self._name, value)
 

@@ -97,6 +97,15 @@ def test_options_that_need_variables_are_refused_after_build(key):
         setattr(opt, key, 2)
 
 
+def test_a_running_window_is_not_changed_but_may_be_set_to_what_it_is():
+    opt = LossScaleOptimizer(keras.optimizers.SGD(use_ema=True, gradient_accumulation_steps=2))
+    opt.build([keras.Variable([1.0])])
+    opt.use_ema, opt.gradient_accumulation_steps = True, 2
+    assert (opt.use_ema, opt.gradient_accumulation_steps) == (True, 2)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps must be set before"):
+        opt.gradient_accumulation_steps = 4
+
+
 def test_epsilon_is_no_hyperparameter():
     opt = LossScaleOptimizer(keras.optimizers.Adam(epsilon=1e-3))
     with pytest.raises(AttributeError, match=r"optimizer\.inner_optimizer\.epsilon"):
