@@ -120,11 +120,14 @@ class Settings:
             )
         growth = _number("growth_factor", growth_factor)
         if not 1 < float32(growth) < math.inf:
-            raise ValueError(f"growth_factor must be greater than 1, but got {growth_factor!r}.")
+            raise ValueError(
+                "growth_factor must be greater than 1 and finite, in float32, but got "
+                f"{growth_factor!r}."
+            )
         backoff = _number("backoff_factor", backoff_factor)
         if not 0 < float32(backoff) < 1:
             raise ValueError(
-                f"backoff_factor must lie between 0 and 1, but got {backoff_factor!r}."
+                f"backoff_factor must lie between 0 and 1 in float32, but got {backoff_factor!r}."
             )
         overflows = _count("hysteresis", hysteresis)
         if not dynamic and overflows != 1:
