@@ -55,8 +55,8 @@ _summed = _Summed()
 def check() -> None:
     """Raises ValueError under a `tf.distribute` strategy that loss scaling does not work with.
 
-    Supported is what one process or several step through together. `tf.keras` refuses
-    CentralStorageStrategy, too.
+    Supported is what one process or several step through together, CentralStorageStrategy too,
+    which `tf.keras` refuses.
 
     Source: TensorFlow 2.4, keras/mixed_precision/loss_scale_optimizer.py,
     `_raise_if_strategy_unsupported`.
@@ -65,7 +65,9 @@ def check() -> None:
         return
     strategy = tf.distribute.get_strategy()
     name = type(strategy).__name__
-    supported = "MirroredStrategy, MultiWorkerMirroredStrategy, OneDeviceStrategy"
+    supported = (
+        "MirroredStrategy, MultiWorkerMirroredStrategy, CentralStorageStrategy, OneDeviceStrategy"
+    )
     if isinstance(strategy, _TPU):
         raise ValueError(
             f"LossScaleOptimizer is not possible under {name}: TPUs compute in bfloat16, which has "
@@ -90,8 +92,8 @@ def replicas() -> int:
     context = tf.distribute.get_replica_context()
     if context is None:
         raise ValueError(
-            "LossScaleOptimizer.apply must be called in a replica context: inside the function "
-            "that is handed to strategy.run()."
+            "LossScaleOptimizer takes steps and checks gradients in a replica context only: call "
+            "it inside the function that is handed to strategy.run()."
         )
     return int(context.num_replicas_in_sync)
 

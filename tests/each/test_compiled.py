@@ -104,7 +104,7 @@ def test_plain_tf_variables():
 
 
 @on_tensorflow
-def test_apply_in_cross_replica_context():
+def test_cross_replica_context():
     import tensorflow as tf
 
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
@@ -113,6 +113,8 @@ def test_apply_in_cross_replica_context():
         opt.build([variable])
         with pytest.raises(ValueError, match=r"replica context.*strategy\.run"):
             opt.apply_gradients([(tf.constant([8.0]), variable)], gradients_scaled=True)
+        with pytest.raises(ValueError, match="checks gradients in a replica context only"):
+            opt.check_finite([tf.constant([8.0])])
 
 
 @on_jax

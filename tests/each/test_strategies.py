@@ -32,7 +32,10 @@ class OfOthers(tf.distribute.Strategy):
 REFUSED = {
     "TPU": ((tf.distribute.TPUStrategy,), "TPUs compute in bfloat16"),
     "TPU, older": ((tf.distribute.experimental.TPUStrategy,), "TPUs compute in bfloat16"),
-    "parameter server": ((tf.distribute.ParameterServerStrategy,), "without waiting for each"),
+    "parameter server": (
+        (tf.distribute.ParameterServerStrategy,),
+        "without waiting for each.* CentralStorageStrategy, OneDeviceStrategy",
+    ),
     "unknown": ((OfOthers,), "does not know the strategy StandIn"),
 }
 
