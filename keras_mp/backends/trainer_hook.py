@@ -1,8 +1,8 @@
-"""Hooks into `compile` and the build of every Keras model, installed and removed as one.
+"""Hooks into `compile`, the build and the runs of every Keras model, installed and removed as one.
 
-Reaches Keras' trainer class through `keras.Model`, so no private module is imported. The hooked
-methods are the class's own (`_symbolic_build`, `_compute_loss`): Keras decides there, after
-`compile`, that layers and optimizer are built, and offers no public place for it.
+Reaches Keras' trainer class through `keras.Model`, so no private module is imported. Of its methods
+`_symbolic_build` and `_compute_loss` are private: Keras decides there, after `compile`, that layers
+and optimizer are built, and offers no public place for it.
 """
 
 import functools
@@ -36,15 +36,14 @@ def install(
             function that does; None if nobody needs it.
 
     Raises:
-        RuntimeError: This Keras has no such methods.
+        RuntimeError: This Keras lacks a private method that `after_build` needs.
     """
     trainer = trainer_class()
     for name in ("_symbolic_build", "_compute_loss"):
-        if not hasattr(trainer, name):
+        if after_build is not None and not hasattr(trainer, name):
             raise RuntimeError(
-                f"keras_mp.auto_wrap() hooks {trainer.__name__}.{name}, which Keras "
-                f"{keras.__version__} does not have. Pass keras_mp.LossScaleOptimizer(...) to "
-                "compile instead."
+                f"keras_mp hooks {trainer.__name__}.{name}, which Keras {keras.__version__} does "
+                "not have. Pass keras_mp.LossScaleOptimizer(...) to compile instead."
             )
     signature = inspect.signature(trainer.compile)
 
