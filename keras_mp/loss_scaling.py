@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_mp.backends.numerics import tensors_of
@@ -29,7 +30,7 @@ class ScalesLosses:
                 that the product cannot overflow.
 
         Returns:
-            float32 (float64 for a float64 loss), same shape.
+            float32 (float64 for a float64 loss where the backend has that), same shape.
 
         >>> from keras_mp import LossScaleOptimizer
         >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=2.0**20)
@@ -49,8 +50,8 @@ class ScalesLosses:
             loss: Number, tensor, or a callable that takes nothing and returns one.
 
         Returns:
-            Same shape and dtype as the loss (float32 for a number), or a callable if a callable
-            was given.
+            Same shape and dtype as the loss (float32 for a number, and where the backend lacks
+            float64), or a callable if a callable was given.
 
         >>> from keras_mp import LossScaleOptimizer
         >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8)
@@ -60,8 +61,7 @@ class ScalesLosses:
         if callable(loss):
             return lambda: self.get_scaled_loss(loss())
         self._protocol.call("get_scaled_loss")
-        if not hasattr(loss, "dtype"):
-            return self._scaled(loss)
+        loss = _as_tensor(loss)
         dtype = keras.backend.standardize_dtype(loss.dtype)
         if dtype == "float16":
             self._warn_once(
@@ -71,8 +71,7 @@ class ScalesLosses:
         return ops.cast(self._scaled(loss), dtype)
 
     def _scaled(self, loss: Any) -> Any:
-        if not hasattr(loss, "dtype"):
-            loss = ops.convert_to_tensor(loss, "float32")
+        loss = _as_tensor(loss)
         wide = "float64" if keras.backend.standardize_dtype(loss.dtype) == "float64" else "float32"
         scale = self._native.read(self.dynamic_scale)
         if self._native.is_baked_in(scale):
@@ -118,3 +117,10 @@ class ScalesLosses:
             return
         self._said.add(message)
         warnings.warn(message, stacklevel=stacklevel)
+
+
+def _as_tensor(loss: Any) -> Any:
+    """Returns a number, also one of NumPy, as a tensor; a tensor as it is."""
+    if not hasattr(loss, "dtype"):
+        return ops.convert_to_tensor(loss, "float32")
+    return ops.convert_to_tensor(loss) if isinstance(loss, np.ndarray | np.generic) else loss

@@ -36,10 +36,16 @@ def test_scale_loss_keeps_float64(backend):
     assert dtype(lso().scale_loss(ops.cast(ops.array(4.0), "float64"))) == "float64"
 
 
-@pytest.mark.parametrize("loss", [3, 3.0, np.float32(3.0), np.array(3.0, "float32")])
+@pytest.mark.parametrize(
+    "loss", [3, 3.0, np.float32(3.0), np.float64(3.0), np.array(3.0, "float32"), np.array(3.0)]
+)
 def test_numbers_are_losses(loss):
+    """Those of 64 bits too, on a JAX that has none, and warns where it is asked for some."""
     opt = lso(initial_scale=8.0)
-    assert float(opt.scale_loss(loss)) == float(opt.get_scaled_loss(loss)) == 24.0
+    scaled = [opt.scale_loss(loss), opt.get_scaled_loss(loss)]
+    assert [float(each) for each in scaled] == [24.0, 24.0]
+    kept = dtype(ops.convert_to_tensor(loss)) if hasattr(loss, "dtype") else "float32"
+    assert [dtype(each) for each in scaled] == [kept, kept]
 
 
 def test_vector_losses():
