@@ -141,20 +141,21 @@ def apply_if_finite(
     roots = root_sums(_leaves(seen))
     each = jnp.isfinite(bounds(roots, scaled, scale))
     finite = jnp.all(each)
-    outcome = Outcome(finite, each, jnp.where(finite, 0, nonfinite_kind(roots)))
-    if isinstance(finite, jax.core.Tracer):
-        # An average of weights is computed in one with the weights, but not across a choice: there
-        # the choice comes last, so that the same is rounded as without us.
-        last = averages(optimizer)
-        scope = _Recording() if last else _Gate(finite)
-        with scope:
-            optimizer.apply(ready, variables)
-        for variable in scope.assigned.values():
-            value = scope.get_current_value(variable)
-            variable.assign(jnp.where(finite, value, variable.value) if last else value)
-    elif finite:
+    if not isinstance(finite, jax.core.Tracer):
+        if not finite:
+            return Outcome(False, each, nonfinite_kind(roots))
         optimizer.apply(ready, variables)
-    return outcome
+        return Outcome(True, None, None)
+    # An average of weights is computed in one with the weights, but not across a choice: there
+    # the choice comes last, so that the same is rounded as without us.
+    last = averages(optimizer)
+    scope = _Recording() if last else _Gate(finite)
+    with scope:
+        optimizer.apply(ready, variables)
+    for variable in scope.assigned.values():
+        value = scope.get_current_value(variable)
+        variable.assign(jnp.where(finite, value, variable.value) if last else value)
+    return Outcome(finite, each, jnp.where(finite, 0, nonfinite_kind(roots)))
 
 
 def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
