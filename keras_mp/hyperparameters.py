@@ -12,8 +12,9 @@ from keras_mp.settings import BASE_OPTIONS
 _ALWAYS = ("learning_rate", *(name for name in BASE_OPTIONS if name != "loss_scale_factor"))
 
 # What each optimizer of TensorFlow 2.4 (python/keras/optimizer_v2) made a hyperparameter with
-# `_set_hyper`. learning_rate is in every one; `decay` ended with Keras 3. MultiOptimizer is of
-# Keras 3; it is here because its get_config() serializes what it holds, and it has none.
+# `_set_hyper`. learning_rate is in every one; `decay` ended with Keras 3. AdamW, of TensorFlow
+# 2.11, has those of Adam. MultiOptimizer is of Keras 3; it is here because its get_config()
+# serializes what it holds, and it has none.
 KERAS_2: dict[str, tuple[str, ...]] = {
     "SGD": ("momentum",),
     "Adam": ("beta_1", "beta_2"),

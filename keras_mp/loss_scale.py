@@ -39,7 +39,8 @@ def next_scale(
 
     Args:
         scale: float32, shape (). What the loss is multiplied by; no unit.
-        counter: int32 or int64, shape (). Finite steps since `scale` last changed.
+        counter: int32 or int64, shape (). Finite steps in a row: since the last overflow, or since
+            growth was last due.
         finite: bool, shape (). Whether every gradient of the step is finite. A Python bool where
             that is known, which leaves the other rows out.
         growth_steps: Optimizer steps between two growths, at least 1.
@@ -100,7 +101,7 @@ def next_hysteresis_left(
 
     Args:
         left: Integer, shape (), as this function returned it; `hysteresis` at the start.
-        counter: Integer, shape (). Finite steps since the scale last changed, before this step.
+        counter: Integer, shape (). As for `next_scale`, before this step.
         finite: bool, shape (). Whether every gradient of the step is finite.
         growth_steps: Optimizer steps between two growths, at least 1.
         hysteresis: Overflows it takes to shrink the scale, at least 1.

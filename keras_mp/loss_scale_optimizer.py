@@ -240,9 +240,9 @@ class LossScaleOptimizer(
 
     @property
     def dynamic_counter(self) -> Any:
-        """Finite steps since the loss scale last changed, an integer tensor of shape ().
+        """Finite steps since the last overflow, or since growth was last due.
 
-        None with a fixed scale.
+        An integer tensor of shape (); None with a fixed scale.
         """
         return ops.copy(self._native.read(self.step_counter)) if self.dynamic else None
 

@@ -1,6 +1,6 @@
-"""The only room that names tensorflow, jax or torch.
+"""The room that imports tensorflow, jax and torch; beside it only `graph_rewrite/hooks.py` may.
 
-Each module has the same functions, which `LossScaleOptimizer` calls:
+`tensorflow.py`, `jax.py` and `torch.py` have the same functions, which `LossScaleOptimizer` calls:
 
 - `read(variable)`: its value now, as a tensor;
 - `unscale(gradients, scale, raw)`: the gradients divided by the scale, None and sparse kept;
@@ -21,6 +21,10 @@ Each module has the same functions, which `LossScaleOptimizer` calls:
 - `lifted()`: a scope in which variables may be created, even while a function is traced;
 - `replicas()`: how many replicas the current step runs on;
 - `check_strategy()`: raises where devices are used in a way that loss scaling does not work with.
+
+TensorFlow's has one more:
+
+- `tape_gradients(tape, loss, scale, variables)`: of `scale(loss)`, for a `loss` that was recorded.
 """
 
 import importlib

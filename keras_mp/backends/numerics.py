@@ -14,10 +14,10 @@ _LARGE = 2.0**64
 class Outcome(NamedTuple):
     """What the gradients of a step were.
 
-    `finite`: bool, shape (): no inf and no nan; a Python bool where a branch was taken on it.
-    `each`: bool, shape (number of gradients,), of each one; True for None. `kind`: integer,
-    shape (): 0 finite, 1 an inf and no nan, 2 a nan. These two are None where `finite` is True, and
-    `each` where nobody asked fused kernels for it.
+    `finite`: bool, shape (): no inf and no nan; a Python bool where Python branched on it, or where
+    nothing was checked. `each`: bool, shape (number of gradients,), of each one; True for None.
+    `kind`: integer, shape (): 0 finite, 1 an inf and no nan, 2 a nan. These two are None where
+    `finite` is the Python True, and `each` where nobody asked fused kernels for it.
     """
 
     finite: Any
@@ -88,7 +88,7 @@ def reciprocals(scale: Any, dtype: Any) -> tuple[Any, Any]:
 
 
 def narrows(gradient: Any, variable: Any) -> bool:
-    """Returns whether the optimizer casts a dense `gradient` to a dtype of smaller range.
+    """Returns whether the optimizer casts a dense or sparse `gradient` to a smaller range.
 
     >>> import keras
     >>> narrows(ops.array(1e5), keras.Variable(0.0, dtype="float16"))
@@ -102,7 +102,7 @@ def narrows(gradient: Any, variable: Any) -> bool:
 
 
 def narrowed(gradient: Any, variable: Any) -> Any:
-    """Returns a dense `gradient` in the dtype of its variable where that has a smaller range.
+    """Returns a dense or sparse `gradient` in its variable's dtype if that has a smaller range.
 
     The optimizer casts it so, after the finite check: 1e5 becomes inf in float16 then.
 
@@ -123,7 +123,7 @@ def as_checked(
 ) -> tuple[list[Any], list[bool]]:
     """Returns tensors that are finite where what is applied is, and which are still scaled.
 
-    That are the gradients as they came: a check of the divided ones would have them written out.
+    These are the gradients as they came: a check of the divided ones would have them written out.
     Dividing by 1 or more changes nothing of what is finite; `bounds` sees to smaller scales. Those
     that are cast to a smaller dtype are divided and cast.
 
