@@ -249,7 +249,7 @@ def _options_of(optimizer: Any) -> rewritten.Options | None:
 
 def _before_run(model: Any) -> None:
     # model.compile(enable(optimizer)): Python had looked compile up before it was hooked.
-    options = _options_of(model.optimizer)
+    options = _options_of(getattr(model, "optimizer", None))
     if options is not None and rewritten.state_of(model) is None:
         rewritten.rewrite(model, options, by_compile=True)
 

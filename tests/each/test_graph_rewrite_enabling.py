@@ -235,6 +235,14 @@ def test_only_models_that_are_compiled_with_it(make_model, data):
     assert rewritten.state_of(model) is None
 
 
+def test_another_model_that_was_never_compiled_predicts(make_model, data):
+    """`compile` and what follows it is hooked in all models."""
+    x, model = data[0][:8], make_model()
+    graph_rewrite.enable(sgd())
+    assert np.array_equal(model.predict(x, verbose=0), ops.convert_to_numpy(model(x)))
+    assert rewritten.state_of(model) is None
+
+
 def test_disable_gives_back_every_bit(make_model, data):
     x, y = data
     model, plain = make_model(), make_model()
