@@ -9,6 +9,9 @@ The only module of this room that names a framework or `keras.src`. From keras.s
 - `backend.compute_output_spec`: runs a function without computing anything, on every backend.
 - `backend.common.name_scope.current_path` and the stack behind it: which layer is being called.
 - `backend.SymbolicScope`, `.in_symbolic_scope`, `.get_stateless_scope`: what such a run stands in.
+- `backend.get_keras_mask`, `.set_keras_mask`: a mask decides which ops run, and JAX's tracers take
+  no attribute.
+- `backend.core.remat`: what is computed again for a gradient must be computed as it was.
 
 torch's FakeTensorMode has no public name either.
 
@@ -17,6 +20,7 @@ torch's FakeTensorMode has no public name either.
 
 import functools
 import inspect
+import operator
 import random
 import sys
 import threading
@@ -41,6 +45,23 @@ _FROM_OPS = {
 }
 # They run functions of the user, or say something about a tensor without computing.
 _NOT_OPS = frozenset({"vectorize", "jvp", "ndim", "size", "shape", "wrap_flash_attention", "view"})
+# Of keras.src; ops that a version does not have are left out.
+_NAMES = (
+    *(f"backend.{module}" for module in _MODULES),
+    "backend.random",
+    "backend.core.remat",
+    "backend.compute_output_spec",
+    "backend.SymbolicScope",
+    "backend.in_symbolic_scope",
+    "backend.get_stateless_scope",
+    "backend.in_stateless_scope",
+    "backend.get_keras_mask",
+    "backend.set_keras_mask",
+    "backend.common.name_scope.current_path",
+    "backend.common.global_state.get_global_attribute",
+    "backend.common.global_state.set_global_attribute",
+    "ops.nn",
+)
 # What must be found, or no matrix product would run in float16.
 _REQUIRED = ("matmul", "einsum", "tensordot", "dot", "conv", "conv_transpose", "depthwise_conv")
 
@@ -61,7 +82,7 @@ _OPERATORS = {
     "__abs__": "abs",
     "__getitem__": "get_item",
 }
-_LIBRARIES = ("jax", "tensorflow", "torch", "keras.src.backend", "optree", "numpy")
+_LIBRARIES = ("jax.", "jaxlib.", "tensorflow.", "torch.", "keras.src.backend.", "optree.", "numpy.")
 
 _jax_context: Callable[[Any], AbstractContextManager[Any]] = nullcontext
 _lock = threading.Lock()
@@ -102,18 +123,20 @@ def install() -> None:
     """Hooks every op; does nothing where that is done.
 
     Raises:
-        RuntimeError: This Keras has no such op, or does not call it through the hook.
+        RuntimeError: This Keras has no such name or op, or does not call it through the hook.
     """
     with _lock:
         if _undo:
             return
+        for name in _unresolved():
+            raise RuntimeError(_missing(name))
         _prepare_jax()
         try:
             for module, name in _functions():
                 _undo.append(_hook(module, name, _FROM_OPS.get(name, name)))
             for module, name in _recurrent():
                 _undo.append(_refuse(module, name))
-            _undo.append(_hook_remat(keras.src.backend.core))
+            _undo.append(_hook_remat())
             for cls in _tensor_classes():
                 for method, name in _OPERATORS.items():
                     if hasattr(cls, method):
@@ -230,40 +253,50 @@ def _refuse(module: Any, name: str) -> Callable[[], None]:
     return _put(module, name, hooked)
 
 
-def _hook_remat(module: Any) -> Callable[[], None]:
-    original = module.remat
+def _hook_remat() -> Callable[[], None]:
+    module, name = keras.src.backend.core, "remat"
+    if keras.backend.backend() == "torch":
+        import torch.utils.checkpoint
+
+        # What Keras' remat looks up at each call: it may have been called long before.
+        module, name = torch.utils.checkpoint, "checkpoint"
+    original = getattr(module, name)
 
     @functools.wraps(original)
-    def hooked(function: Callable[..., Any]) -> Any:
-        dispatch = _active.dispatch
-        if dispatch is None or not hasattr(dispatch, "resumed"):
-            return original(function)
-        again = dispatch.resumed()
-        state = keras.src.backend.common.global_state
-        scopes = list(state.get_global_attribute("name_scope_stack", default=[]))
+    def hooked(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return original(_going_on(function), *args, **kwargs)
 
-        @functools.wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            # What is computed again for the gradient is computed as it was.
-            if _active.dispatch is not None:
+    return _put(module, name, hooked)
+
+
+def _going_on(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `function`, of which a later call, for the gradient, computes as one now does."""
+    dispatch = _active.dispatch
+    if dispatch is None or not hasattr(dispatch, "resumed"):
+        return function
+    again = dispatch.resumed()
+    state = keras.src.backend.common.global_state
+    scopes = list(state.get_global_attribute("name_scope_stack", default=[]))
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if _active.dispatch is not None:
+            return function(*args, **kwargs)
+        before = state.get_global_attribute("name_scope_stack")
+        state.set_global_attribute("name_scope_stack", list(scopes))
+        try:
+            with dispatching(again()):
                 return function(*args, **kwargs)
-            before = state.get_global_attribute("name_scope_stack")
-            state.set_global_attribute("name_scope_stack", list(scopes))
-            try:
-                with dispatching(again()):
-                    return function(*args, **kwargs)
-            finally:
-                state.set_global_attribute("name_scope_stack", before)
+        finally:
+            state.set_global_attribute("name_scope_stack", before)
 
-        return original(run)
-
-    return _put(module, "remat", hooked)
+    return run
 
 
 def _called_by_library() -> bool:
     # JAX keeps what it traced inside its own jitted functions: a cast there would outlive us.
     caller = sys._getframe(2).f_globals.get("__name__", "")
-    return bool(caller.startswith(_LIBRARIES))
+    return f"{caller}.".startswith(_LIBRARIES)
 
 
 def _tensor_classes() -> Sequence[type]:
@@ -292,6 +325,26 @@ def _prepare_jax() -> None:
             _jax_context = jax.make_user_context(None)
 
 
+def _unresolved() -> Iterator[str]:
+    for name in _NAMES:
+        try:
+            operator.attrgetter(name)(keras.src)
+        except AttributeError:
+            yield f"the name keras.src.{name}"
+    if keras.backend.backend() == "torch":
+        from torch._subclasses import fake_tensor
+
+        if not hasattr(fake_tensor, "FakeTensorMode"):
+            yield "the name torch._subclasses.fake_tensor.FakeTensorMode"
+
+
+def _missing(what: str) -> str:
+    return (
+        f"The graph rewrite cannot see {what} of keras {keras.__version__}: nothing would run in "
+        "float16. Use keras_mp.set_global_policy('mixed_float16'), or a newer keras_mp."
+    )
+
+
 def _check() -> None:
     seen: list[str] = []
 
@@ -304,16 +357,28 @@ def _check() -> None:
     with dispatching(note):
         keras.ops.matmul(keras.ops.ones((1, 1)), keras.ops.ones((1, 1)))
     if missing or "matmul" not in seen:
-        raise RuntimeError(
-            f"The graph rewrite cannot see the op {(missing or ['matmul'])[0]!r} of keras "
-            f"{keras.__version__}: nothing would run in float16. Use "
-            "keras_mp.set_global_policy('mixed_float16'), or a newer keras_mp."
-        )
+        raise RuntimeError(_missing(f"the op {(missing or ['matmul'])[0]!r}"))
 
 
 def layer_path() -> str:
     """Returns the path of the layer that is being called in this thread."""
     return str(keras.src.backend.common.name_scope.current_path())
+
+
+def path_of(model: Any) -> str:
+    """Returns the path of `model` while it is called: below that in which it was first built."""
+    parent = getattr(model, "_parent_path", None)
+    return f"{parent}/{model.name}" if parent else str(model.name)
+
+
+def mask_of(x: Any) -> Any:
+    """Returns the mask that Keras has put on a tensor, or None."""
+    return keras.src.backend.get_keras_mask(x)
+
+
+def set_mask(x: Any, mask: Any) -> None:
+    """Puts a mask on a tensor, as Keras does."""
+    keras.src.backend.set_keras_mask(x, mask)
 
 
 def in_symbolic_call() -> bool:

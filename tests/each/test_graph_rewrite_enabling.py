@@ -283,6 +283,14 @@ def test_a_keras_whose_ops_cannot_be_hooked(monkeypatch):
     assert not graph_rewrite.is_enabled()
 
 
+@pytest.mark.parametrize("name", ["linalg", "core.remat", "in_symbolic_scope", "set_keras_mask"])
+def test_a_keras_that_has_not_what_is_needed(name, monkeypatch):
+    monkeypatch.delattr(f"keras.src.backend.{name}")
+    with pytest.raises(RuntimeError, match=rf"cannot see the name keras\.src\.backend\.{name} of"):
+        hooks.install()
+    assert not hooks.is_installed()
+
+
 def test_other_threads_compute_as_ever(make_model, data):
     """What one thread does inside a rewritten call says nothing about the others."""
     x, _ = data
