@@ -124,11 +124,7 @@ def apply(model: Any, dtype: str = "float16", lists: str = "tf1.15", **changes: 
     >>> disable()
     """
     options = _options(dtype, lists, changes)
-    if not isinstance(model, keras.layers.Layer):
-        raise TypeError(
-            f"model must be a Keras model or layer, but got {model!r} of type "
-            f"{type(model).__name__}."
-        )
+    rewritten.check_model(model)
     rewritten.rewrite(model, options)
 
 

@@ -29,14 +29,20 @@ def record(
     """
     recorder = _Recorder(model)
 
-    def run(*args: Any, **kwargs: Any) -> None:
-        recorder.restart(keras.tree.flatten((args, kwargs)))
-        with hooks.dispatching(recorder, traced_as=recorder):
+    def run(masks: list[Any], *args: Any, **kwargs: Any) -> None:
+        inputs = keras.tree.flatten((args, kwargs))
+        for x, mask in zip(inputs, masks, strict=True):
+            if mask is not None:
+                hooks.set_mask(x, mask)
+        recorder.restart([*inputs, *masks])
+        # Not the recorder: JAX keeps what it files traces under, and with it all variables.
+        with hooks.dispatching(recorder, traced_as=object()):
             outputs = call(*args, **kwargs)
         recorder.finish(outputs, hooks.assigned_values(), hooks.added_losses())
 
+    masks = [_spec(hooks.mask_of(x)) for x in keras.tree.flatten((tuple(args), dict(kwargs)))]
     args, kwargs = keras.tree.map_structure(_spec, (tuple(args), dict(kwargs)))
-    hooks.run_abstractly(run, *args, **kwargs)
+    hooks.run_abstractly(run, masks, *args, **kwargs)
     return recorder.graph
 
 
@@ -54,7 +60,7 @@ def _spec(x: Any) -> Any:
 
 class _Recorder:
     def __init__(self, model: Any) -> None:
-        self._name = str(model.name)
+        self._path = hooks.path_of(model)
         self._trainable = {id(variable) for variable in model.trainable_variables}
         self._by_value = {
             id(value): variable
@@ -88,7 +94,7 @@ class _Recorder:
         index = len(self.graph.ops)
         # An op that hands back what it was given makes nothing.
         made = [x for x in tensors((result,), {}) if id(x) not in self._known]
-        layer = layer_of(self._name)
+        layer = layer_of(self._path)
         occurrence = self.graph.calls[layer, name]
         self.graph.calls[layer, name] += 1
         if not made:
@@ -146,10 +152,10 @@ class _Recorder:
         return len(self.graph.values) - 1
 
 
-def layer_of(model_name: str) -> str:
+def layer_of(model_path: str) -> str:
     """Returns the path of the layer that is being called, below the model."""
     path = hooks.layer_path()
-    return "" if path == model_name else path.removeprefix(f"{model_name}/")
+    return "" if path == model_path else path.removeprefix(f"{model_path}/")
 
 
 def _arguments(

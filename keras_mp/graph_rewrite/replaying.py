@@ -44,6 +44,7 @@ class Plan:
     Attributes:
         graph: What was recorded.
         decisions: One for each op of it.
+        path: Of the model, while it is called.
         low: For each (layer, op), whether each occurrence computes in the 16-bit dtype.
         allow: Names of keras ops of the allow list: low also where the plan has no such op.
         missed: Ops that ran and were not in the plan.
@@ -52,27 +53,27 @@ class Plan:
 
     graph: Graph
     decisions: list[Decision]
+    path: str
     low: dict[tuple[str, str], list[bool]]
     allow: frozenset[str]
     missed: Counter[tuple[str, str]] = field(default_factory=Counter)
     token: object = field(default_factory=object)
 
 
-def plan(graph: Graph, decisions: Sequence[Decision]) -> Plan:
+def plan(graph: Graph, decisions: Sequence[Decision], path: str) -> Plan:
     """Files decisions under what replaying sees of an op."""
     low = {key: [False] * count for key, count in graph.calls.items()}
     for op, decision in zip(graph.ops, decisions, strict=True):
         low[op.key][op.occurrence] = decision.low
     allow = {op.name for op, d in zip(graph.ops, decisions, strict=True) if d.list == "allow"}
-    return Plan(graph, list(decisions), low, frozenset(allow))
+    return Plan(graph, list(decisions), path, low, frozenset(allow))
 
 
 class Replay:
     """One call of a model; what `hooks.dispatching` sends ops to."""
 
-    def __init__(self, plan: Plan, model_name: str, dtype: str) -> None:
+    def __init__(self, plan: Plan, dtype: str) -> None:
         self._plan = plan
-        self._model = model_name
         self._dtype = dtype
         self._seen: dict[tuple[str, str], int] = {}
         self._twins = Twins()
@@ -84,7 +85,7 @@ class Replay:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        key = layer_of(self._model), name
+        key = layer_of(self._plan.path), name
         occurrence = self._seen.get(key, 0)
         self._seen[key] = occurrence + 1
         with hooks.dispatching(None):
@@ -99,7 +100,7 @@ class Replay:
         seen = dict(self._seen)
 
         def make() -> Replay:
-            replay = Replay(self._plan, self._model, self._dtype)
+            replay = Replay(self._plan, self._dtype)
             replay._seen = dict(seen)
             return replay
 

@@ -45,6 +45,7 @@ def report(
             "tf1.15".
 
     Raises:
+        TypeError: `model` is no Keras layer.
         ValueError: A layer has a mixed policy, there is nothing that tells the inputs, or an
             argument has a value that is not known.
 
@@ -61,6 +62,7 @@ def report(
     >>> found.summary
     '5 ops: 3 float16, 2 float32; 98.0 % of the floating point operations in float16'
     """
+    rewritten.check_model(model)
     rewritten.check_policies(model)
     state = rewritten.state_of(model)
     options = _options(state, dtype, lists)
@@ -131,11 +133,10 @@ def _record(model: Any, inputs: Any, training: bool) -> Graph:
 
 
 def _last_call(model: Any, state: rewritten.Rewritten | None, training: bool) -> tuple[bool, Graph]:
-    plans = [] if state is None else list(state.plans.items())
-    for signature, plan in reversed(plans):
-        if signature[0] == training:
-            return training, plan.graph
-    if plans:
+    latest = {} if state is None else state.latest
+    if training in latest:
+        return training, latest[training].graph
+    if latest:
         raise ValueError(
             f"Model {model.name!r} was called for {'inference' if training else 'training'} only "
             f"since it was rewritten: pass inputs=, or training={not training}."

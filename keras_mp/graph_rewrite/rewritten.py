@@ -4,15 +4,14 @@ import functools
 import inspect
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 
-from keras_mp.graph_rewrite import hooks, replaying
+from keras_mp.graph_rewrite import hooks, replaying, switch
 from keras_mp.graph_rewrite.decisions import decide
-from keras_mp.graph_rewrite.graph import Graph
 from keras_mp.graph_rewrite.lists import OpLists
 from keras_mp.graph_rewrite.recording import record
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
@@ -40,13 +39,19 @@ class Rewritten:
     Attributes:
         options: How it is painted.
         by_compile: Whether `compile` rewrote it, so that another `compile` may undo that.
+        active: Whether it holds still: somebody may have kept the `call` of before.
+        hook: The `call` that the model was given.
         plans: By the signature of a call.
+        latest: The plan of the last call for training (True) and for inference (False).
         warned: Whether it was said that there is no allow op.
     """
 
     options: Options
     by_compile: bool = False
+    active: bool = True
+    hook: Callable[[], Any] = lambda: None
     plans: dict[Any, replaying.Plan] = field(default_factory=dict)
+    latest: dict[bool, replaying.Plan] = field(default_factory=dict)
     warned: bool = False
 
 
@@ -83,27 +88,29 @@ def rewrite(model: Any, options: Options, by_compile: bool = False) -> None:
     restore(model)
     hooks.install()
     state = Rewritten(options, by_compile)
-    original = model.call
-    held, name = weakref.ref(model), str(model.name)
+    original, before = model.call, vars(model).get("call")
+    held = weakref.ref(model)
 
     def plan_now(outline: Any, *leaves: Any) -> replaying.Plan:
         args, kwargs = _filled(outline, iter(leaves))
-        return _plan_for(held(), original, args, kwargs)
+        return _plan_for(state, held(), original, args, kwargs)
 
     plan_of_trace = hooks.at_compile_time(plan_now)
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if hooks.is_dispatching() or hooks.in_symbolic_call():
+        if not state.active or hooks.is_dispatching() or hooks.in_symbolic_call():
             return original(*args, **kwargs)
         if hooks.is_compiling():
             leaves: list[Any] = []
             plan = plan_of_trace(_outline((args, kwargs), leaves), *leaves)
         else:
-            plan = _plan_for(held(), original, args, kwargs)
-        with hooks.dispatching(replaying.Replay(plan, name, options.dtype), traced_as=plan.token):
+            plan = _plan_for(state, held(), original, args, kwargs)
+        with hooks.dispatching(replaying.Replay(plan, options.dtype), traced_as=plan.token):
             return original(*args, **kwargs)
 
+    vars(call)["before"] = before
+    state.hook = weakref.ref(call)
     _models[model] = state
     object.__setattr__(model, "call", call)
     _forget_compiled(model)
@@ -111,9 +118,17 @@ def rewrite(model: Any, options: Options, by_compile: bool = False) -> None:
 
 def restore(model: Any) -> None:
     """Makes `model` compute in float32 again, to the bit; does nothing if it does already."""
-    if _models.pop(model, None) is not None:
-        object.__delattr__(model, "call")
-        _forget_compiled(model)
+    state = _models.pop(model, None)
+    if state is None:
+        return
+    state.active = False
+    call = vars(model).get("call")
+    if call is state.hook():
+        if vars(call)["before"] is None:
+            object.__delattr__(model, "call")
+        else:
+            object.__setattr__(model, "call", vars(call)["before"])
+    _forget_compiled(model)
 
 
 def _forget_compiled(model: Any) -> None:
@@ -122,11 +137,32 @@ def _forget_compiled(model: Any) -> None:
             setattr(model, name, None)
 
 
+def check_model(model: Any) -> None:
+    """Raises TypeError for what is no model or layer."""
+    if not isinstance(model, keras.layers.Layer):
+        raise TypeError(
+            f"model must be a Keras model or layer, but got {model!r} of type "
+            f"{type(model).__name__}."
+        )
+
+
+def check_not_rewritten(model: Any) -> None:
+    """Raises ValueError if `model` or a layer of it is rewritten: who watches ops ends that."""
+    for layer in model._flatten_layers():
+        if layer in _models:
+            raise ValueError(
+                f"{layer.name!r} is rewritten by keras_mp.graph_rewrite, and its ops can be "
+                "watched in float32 only, where they do not overflow. "
+                "keras_mp.range_report(model, data) measures what its layers return as it is; to "
+                "look at the float32 ops, call keras_mp.graph_rewrite.disable() first."
+            )
+
+
 def check_policies(model: Any) -> None:
     """Raises ValueError if a layer computes in another dtype than that of its variables."""
     for layer in model._flatten_layers():
         policy = layer.dtype_policy
-        if policy.compute_dtype != policy.variable_dtype:
+        if switch.is_mixed(policy):
             raise ValueError(
                 f"The layer {layer.path or layer.name!r} has the mixed policy {policy.name!r}, and "
                 "the graph rewrite is for float32 models: one of the two decides what computes in "
@@ -136,16 +172,16 @@ def check_policies(model: Any) -> None:
 
 
 def _plan_for(
-    model: Any, original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    state: Rewritten, model: Any, original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> replaying.Plan:
-    state = _models[model]
     training = is_training(original, args, kwargs)
-    signature = (training, *_signature(args), *_signature(kwargs))
+    signature = (training, _signature((tuple(args), dict(kwargs))))
     plan = state.plans.get(signature)
     if plan is None:
         check_policies(model)
         graph = record(original, args, kwargs, model)
-        plan = make_plan(graph, state.options, training)
+        decisions = decide(graph, state.options.lists, training, state.options.dtype)
+        plan = replaying.plan(graph, decisions, hooks.path_of(model))
         while len(state.plans) >= _PLANS:
             state.plans.pop(next(iter(state.plans)))
         state.plans[signature] = plan
@@ -157,12 +193,8 @@ def _plan_for(
                 "of jax.numpy, tensorflow or torch.",
                 stacklevel=3,
             )
+    state.latest[training] = plan
     return plan
-
-
-def make_plan(graph: Graph, options: Options, training: bool) -> replaying.Plan:
-    """Returns the plan for a recorded graph."""
-    return replaying.plan(graph, decide(graph, options.lists, training, options.dtype))
 
 
 def is_training(original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -179,17 +211,18 @@ def is_training(original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         return bool(kwargs.get("training"))
 
 
-def _signature(arguments: Any) -> list[Any]:
-    found: list[Any] = []
-    for x in keras.tree.flatten(arguments):
-        if keras.ops.is_tensor(x) or hasattr(x, "__array_interface__"):
-            shape = shape_of(x)
-            # The batch decides nothing, and the last one of an epoch is smaller.
-            found.append((shape[1:] if len(shape) > 1 else shape, len(shape), dtype_of(x)))
-            found.append(getattr(x, "_keras_mask", None) is not None)
-        else:
-            found.append(x if isinstance(x, (bool, int, float, str, type(None))) else type(x))
-    return found
+def _signature(x: Any) -> Any:
+    """Returns what a plan of a call is filed under: `x`, its tensors by their shape and dtype."""
+    if isinstance(x, dict):
+        return ("dict", *[(key, _signature(value)) for key, value in x.items()])
+    if isinstance(x, (list, tuple)):
+        return (type(x).__name__, *map(_signature, x))
+    if keras.ops.is_tensor(x) or hasattr(x, "__array_interface__"):
+        shape = shape_of(x)
+        # The batch decides nothing, and the last one of an epoch is smaller.
+        known = shape[1:] if len(shape) > 1 else shape
+        return known, len(shape), dtype_of(x), hooks.mask_of(x) is not None
+    return x if isinstance(x, (bool, int, float, str, type(None))) else type(x)
 
 
 def _outline(x: Any, leaves: list[Any]) -> Any:

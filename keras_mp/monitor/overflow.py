@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.tensors import dtype_of
 from keras_mp.monitor import taps
 from keras_mp.monitor.overflow_gradients import Gradients, differentiate, rerun
@@ -66,7 +67,8 @@ def find_overflow(
 
     Raises:
         TypeError: `model` is no `keras.Model`.
-        ValueError: The model is not built, or not compiled; the arrays have different lengths.
+        ValueError: The model is not built, or not compiled; the graph rewrite holds for it; the
+            arrays have different lengths.
 
     >>> from keras import layers
     >>> planted = layers.Dense(2, kernel_initializer="ones", dtype="mixed_float16", name="planted")
@@ -78,6 +80,7 @@ def find_overflow(
     True
     """
     trial = Trial(model, x, y, sample_weight, loss_scale=loss_scale, training=training)
+    check_not_rewritten(model)
     given = {"x": trial.x, "y": trial.y, "sample_weight": trial.sample_weight}
     with np.errstate(all="ignore"):
         return _found(trial, {name: part for name, part in given.items() if part is not None})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from keras_mp import LossScaleOptimizer
+from keras_mp import LossScaleOptimizer, graph_rewrite, range_report
 from keras_mp.monitor.overflow import find_overflow
 
 MIXED = {"dtype": "mixed_float16"}
@@ -570,6 +570,23 @@ def test_errors():
         find_overflow(model, ONES[:0], ZEROS[:0])
     with pytest.raises(ValueError, match="loss_scale must be a positive"):
         find_overflow(model, ONES, ZEROS, loss_scale=0)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_rewritten_model_is_refused(inside):
+    """Watched, it would compute in float32, and say that nothing overflows."""
+    inner = net(dense(30000.0, dtype="float32"), head())
+    model = net(inner) if inside else inner
+    graph_rewrite.apply(inner)
+    try:
+        assert not np.isfinite(ops.convert_to_numpy(model(ONES))).any()
+        with pytest.raises(ValueError, match=r"'net' is rewritten .*graph_rewrite\.disable\(\)"):
+            find_overflow(model, ONES, ZEROS)
+        rows = range_report(model, (ONES, ZEROS)).rows
+        assert next(row["infs"] for row in rows if row["path"].endswith("planted")) == 6
+    finally:
+        graph_rewrite.disable()
+    assert find_overflow(model, ONES, ZEROS).first is None
 
 
 def test_in_a_callback_of_fit():

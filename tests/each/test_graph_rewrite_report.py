@@ -145,7 +145,7 @@ def ran(call, monkeypatch):
 
     class Watched(replaying.Replay):
         def __call__(self, name, original, args, kwargs):
-            key = layer_of(self._model), name
+            key = layer_of(self._plan.path), name
             occurrence = self._seen.get(key, 0)
             dtypes = set()
 
