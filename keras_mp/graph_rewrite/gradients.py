@@ -195,17 +195,25 @@ def _matmul(call: _Call) -> list[int | None]:
 
 
 def _conv(call: _Call) -> list[int | None]:
+    _, by_input, by_filter = _conv_names(call)
     return [
-        _of(call, "Conv2DBackpropInput", call.dy, *call.x[1:2]),
-        _of(call, "Conv2DBackpropFilter", call.x[0], call.dy),
+        _of(call, by_input, call.dy, *call.x[1:2]),
+        _of(call, by_filter, call.x[0], call.dy),
     ]
 
 
 def _conv_transpose(call: _Call) -> list[int | None]:
+    conv, _, by_filter = _conv_names(call)
     return [
-        _of(call, "Conv2D", call.dy, *call.x[1:2]),
-        _of(call, "Conv2DBackpropFilter", call.dy, call.x[0]),
+        _of(call, conv, call.dy, *call.x[1:2]),
+        _of(call, by_filter, call.dy, call.x[0]),
     ]
+
+
+def _conv_names(call: _Call) -> tuple[str, str, str]:
+    if len(call.shapes[0]) == 5:
+        return "Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"
+    return "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"
 
 
 def _depthwise(call: _Call) -> list[int | None]:

@@ -417,6 +417,21 @@ def test_ops_that_missed_the_plan_are_counted():
     assert not report(model, dtype="bfloat16").missed, "that is another plan"
 
 
+@pytest.mark.parametrize("lists", ["tf1.15", "tf2.3"])
+@pytest.mark.parametrize("layer", [layers.Conv3D, layers.Conv3DTranspose])
+def test_convolutions_in_three_dimensions(layer, lists):
+    """TF 1.15 has them in no list, nor their gradients: nothing before one is painted for it."""
+    model = keras.Sequential(
+        [keras.Input((8,)), layers.Dense(8), layers.Reshape((2, 2, 2, 1)), layer(1, 2, name="conv")]
+    )
+    rows = report(model, lists=lists).rows
+    dtypes = {(row.layer, row.op): row.dtype for row in rows}
+    low = {"tf1.15": "float32", "tf2.3": "float16"}[lists]
+    (conv,) = (dtypes[key] for key in dtypes if key[0] == "conv" and key[1].startswith("conv"))
+    assert (dtypes[model.layers[0].name, "add"], conv) == (low, low)
+    assert dtypes[model.layers[0].name, "matmul"] == "float16"
+
+
 def test_lists_and_dtype_of_what_would_happen():
     model = convnet()
     rewritten.rewrite(model, rewritten.Options(op_lists(), "bfloat16"))
