@@ -16,8 +16,8 @@ import keras
 
 from keras_mp import policy as policies
 from keras_mp.backends import trainer_hook
-from keras_mp.graph_rewrite import hooks, rewritten, switch
-from keras_mp.graph_rewrite.lists import op_lists
+from keras_mp.graph_rewrite import hooks, keras_ops, rewritten, switch
+from keras_mp.graph_rewrite.lists import LISTS, op_lists
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 
 _DTYPES = ("float16", "bfloat16")
@@ -62,7 +62,8 @@ def enable(
     Raises:
         TypeError: `opt` is no Keras optimizer, or another argument is of another kind.
         ValueError: The global policy is mixed; `opt` scales the loss already; an op would be in two
-            lists; a name or number is not among those above.
+            lists, or is to be taken out of one that it is not in; a name or number is not among
+            those above.
         RuntimeError: This Keras cannot be hooked.
 
     Source: TF 1.15, `tf.train.experimental.enable_mixed_precision_graph_rewrite`.
@@ -161,7 +162,13 @@ def is_enabled() -> bool:
 def _options(dtype: Any, lists: Any, changes: dict[str, Any]) -> rewritten.Options:
     if dtype not in _DTYPES:
         raise ValueError(f"dtype must be 'float16' or 'bfloat16', but got {dtype!r}.")
-    return rewritten.Options(op_lists(lists, **changes), dtype)
+    known = [f"{key}_{what}" for key in LISTS for what in ("add", "remove")]
+    for name in changes:
+        if name not in known:
+            raise TypeError(f"There is no argument {name!r}; lists are changed by {known}.")
+    found = op_lists(lists, **changes)
+    keras_ops.check_removed(found)
+    return rewritten.Options(found, dtype)
 
 
 def _scale(loss_scale: Any) -> dict[str, Any]:

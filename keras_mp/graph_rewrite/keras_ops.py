@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from keras_mp.graph_rewrite.graph import Shape
-from keras_mp.graph_rewrite.lists import OpLists
+from keras_mp.graph_rewrite.lists import OpLists, op_lists
 from keras_mp.graph_rewrite.painter import ListName
 
 # Ops that combine their tensors with numbers, element by element.
@@ -211,11 +211,38 @@ def list_of(name: str, names: Sequence[str], lists: OpLists) -> ListName | None:
         lists: An `OpLists`.
     """
     own = lists.list_of(name)
+    if lists.force_all and name not in lists.allow and None in map(lists.list_of, names):
+        return None  # what is never forced is not by another name either
     if own is None:
         own = _least_safe([lists.list_of(each) for each in names])
         if (own, name) in lists.removed:
             return None
     return own
+
+
+# What decides beside the name, with each of its outcomes.
+_FORMS: Sequence[Mapping[str, Any]] = (
+    {},
+    {"shapes": [(1,) * 5, (1,) * 5]},
+    {"of_variable": True},
+    {"arguments": {"approximate": False, "interpolation": "nearest"}},
+)
+
+
+def check_removed(lists: OpLists) -> None:
+    """Raises ValueError where a Keras op was to be taken out of a list in which it never is."""
+    as_shipped = op_lists(lists.name, environ={})
+    for key, name in sorted(lists.removed):
+        forms = [stands_for(name, **form) for form in _FORMS]
+        found = {list_of(name, names, as_shipped) for names in forms}
+        # The environment may have put there what it stands for.
+        if key in found | {_least_safe([lists.list_of(op) for op in names]) for names in forms}:
+            continue
+        others = " or ".join(sorted(filter(None, found)))
+        why = f"not in the {key} list but in {others}" if others else f"in no list of {lists.name}"
+        raise ValueError(
+            f"{key}_remove names the Keras op {name}, which is {why}: check how it is spelled."
+        )
 
 
 def _least_safe(kinds: Sequence[ListName | None]) -> ListName | None:

@@ -123,9 +123,11 @@ def op_lists(
         environ: The environment; None is os.environ.
 
     Raises:
-        TypeError: If an argument is one string or holds something that is no string.
+        TypeError: If `name` is no string, or an argument is one string or holds something that is
+            none.
         ValueError: If `name`, the level or an op name is not known as one, if an op to remove
-            is not in that list, or if an op ends up in two lists.
+            is not in that list, or if an op ends up in two lists. Names in lower case may be of
+            Keras ops: `keras_ops.check_removed` looks at those that are to be removed.
 
     >>> lists = op_lists(infer_add=["Softmax"], deny_remove=["Softmax"], environ={})
     >>> lists.list_of("Softmax"), lists.list_of("MatMul"), lists.list_of("Cast")
@@ -135,6 +137,11 @@ def op_lists(
     ValueError: Op Softmax is in both allow and deny: take it out with deny_remove=('Softmax',).
     """
     shipped = _shipped()
+    if not isinstance(name, str):
+        raise TypeError(
+            f"lists must be a name, one of {', '.join(shipped)}, but got {name!r} of type "
+            f"{type(name).__name__}."
+        )
     if name not in shipped:
         raise ValueError(f"lists must be one of {', '.join(shipped)}, but got {name!r}.")
     base = shipped[name]

@@ -45,7 +45,7 @@ def report(
             "tf1.15".
 
     Raises:
-        TypeError: `model` is no Keras layer.
+        TypeError: `model` is no Keras layer, or `lists` no name.
         ValueError: A layer has a mixed policy, there is nothing that tells the inputs, or an
             argument has a value that is not known.
 

@@ -167,9 +167,24 @@ def test_a_loss_scale_of_another_kind(loss_scale):
         graph_rewrite.enable(sgd(), loss_scale)
 
 
-def test_an_argument_that_there_is_not():
-    with pytest.raises(TypeError, match="allow_ad"):
-        graph_rewrite.enable(sgd(), allow_ad=("tanh",))
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"allow_ad": ("tanh",)}, r"no argument 'allow_ad'; .*'allow_add', 'allow_remove'"),
+        ({"allow": ["Exp"]}, "no argument 'allow'"),
+        ({"environ": {}}, "no argument 'environ'"),
+        ({"lists": ["tf1.15"]}, r"lists must be a name, one of tf1.15, .*got \['tf1.15'\] of type"),
+    ],
+)
+def test_an_argument_that_there_is_not(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        graph_rewrite.enable(sgd(), **arguments)
+    assert not graph_rewrite.is_enabled()
+
+
+def test_a_keras_op_that_is_in_no_list():
+    with pytest.raises(ValueError, match="deny_remove names the Keras op expp"):
+        graph_rewrite.enable(sgd(), deny_remove=["expp"])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from keras_mp.graph_rewrite.keras_ops import check_removed, list_of, stands_for
 from keras_mp.graph_rewrite.lists import LEVELS, LISTS, PREFIX, op_lists
 
 DATA = Path(__file__).parents[1] / "data" / "graph_rewrite" / "painter_cases"
@@ -133,6 +134,38 @@ def test_a_keras_op_that_is_removed_is_kept_for_later():
     lists = plain(deny_remove=["softmax"], clear_remove=["relu"])
     assert lists.removed == {("deny", "softmax"), ("clear", "relu")}
     assert as_sets(lists) == as_sets(plain())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"deny_remove": ["expp"]}, "deny_remove names the Keras op expp, which is in no list of"),
+        ({"deny_remove": ["exp", "sin"]}, "names the Keras op sin, which is in no list of tf1.15"),
+        ({"allow_remove": ["exp"]}, "which is not in the allow list but in deny: check how"),
+        ({"clear_remove": ["gelu"]}, "which is not in the clear list but in deny or infer"),
+    ],
+)
+def test_a_keras_op_that_is_not_in_the_list(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        check_removed(plain(**arguments))
+
+
+@pytest.mark.parametrize("level", ["", *LEVELS])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"deny_remove": ["exp"], "allow_remove": ["matmul", "conv"], "clear_remove": ["take"]},
+        {"infer_remove": ["gelu", "average_pool"], "clear_remove": ["max_pool", "resize"]},
+    ],
+)
+def test_keras_ops_that_are(arguments, level):
+    check_removed(switched(arguments=arguments, LEVEL=level))
+
+
+def test_a_keras_op_of_what_the_environment_has_moved():
+    check_removed(
+        switched(arguments={"infer_remove": ["exp"]}, DENYLIST_REMOVE="Exp", INFERLIST_ADD="Exp")
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,6 +321,10 @@ def test_unsafe_force_all():
         assert lists.list_of(op) == "allow"
     for op in ("Const", "SoftmaxCrossEntropyWithLogits"):
         assert lists.list_of(op) is None
+    for op, forced in (("categorical_crossentropy", None), ("exp", "allow"), ("clip", "allow")):
+        assert list_of(op, stands_for(op), lists) == forced
+        added = switched(arguments={"allow_add": [op]}, LEVEL="UNSAFE_FORCE_ALL")
+        assert list_of(op, stands_for(op), added) == "allow"
     forced = {"allow_add": ["Const"]}
     assert switched(arguments=forced, LEVEL="UNSAFE_FORCE_ALL").list_of("Const") == "allow"
 
