@@ -47,7 +47,7 @@ class Plan:
         path: Of the model, while it is called.
         low: For each (layer, op), whether each occurrence computes in the 16-bit dtype.
         allow: Names of keras ops of the allow list: low also where the plan has no such op.
-        missed: Ops that ran and were not in the plan.
+        missed: Ops that ran and were not in the plan. What goes on as a loop is in it.
         token: Stands for this plan where JAX caches traces.
     """
 

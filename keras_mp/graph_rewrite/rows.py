@@ -83,8 +83,8 @@ class Report:
         edges: The tensors between them.
         missed: For a model that is rewritten: how many ops have run so far that no row tells of, by
             (layer, op): a branch that was not taken when the plan was made, a loop that runs its
-            body more often than was recorded. Those of the allow list computed in the 16-bit
-            dtype, others in float32.
+            body more often than was recorded, where the recorded rounds are not alike. Those of
+            the allow list computed in the 16-bit dtype, others in float32.
 
     `str` is a table for a terminal, with one line for ops that are alike; `plot` and `to_dot` draw
     the graph.
