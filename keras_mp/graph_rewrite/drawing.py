@@ -49,6 +49,11 @@ def ends(edge: "Edge") -> tuple[Node, Node]:
     return source, ("output", edge.tensor) if edge.target is None else ("op", edge.target)
 
 
+def edges_of_nodes(report: "Report") -> dict[Node, "Edge"]:
+    """Returns the first edge of each node."""
+    return {node: edge for edge in reversed(report.edges) for node in ends(edge)}
+
+
 def to_dot(report: "Report") -> str:
     """Returns the graph of a report in the DOT language; the same report gives the same text."""
     lines = [
@@ -60,9 +65,9 @@ def to_dot(report: "Report") -> str:
     ]
     lines += _clusters(report)
     nodes = dict.fromkeys(node for edge in report.edges for node in ends(edge) if node[0] != "op")
-    edges = {node: edge for edge in reversed(report.edges) for node in ends(edge)}
+    edges = edges_of_nodes(report)
     for node in nodes:
-        text = f"{node[0]}\n{edges[node].dtype} {_shape(edges[node].shape)}"
+        text = f"{node[0]}\n{edges[node].dtype} {shape_text(edges[node].shape)}"
         style = "shape=point" if node[0] == "unseen" else 'shape=plaintext, style=""'
         lines.append(f"  {_id(node)} [{style}, label={quoted(text)}];")
     for edge in report.edges:
@@ -89,7 +94,8 @@ def _id(node: Node) -> str:
     return f"{node[0]}{node[1]}"
 
 
-def _shape(shape: Sequence[int | None]) -> str:
+def shape_text(shape: Sequence[int | None]) -> str:
+    """Returns a shape as it is drawn: "(?, 8)"."""
     return f"({', '.join('?' if side is None else str(side) for side in shape)})"
 
 

@@ -1,11 +1,11 @@
 """The painted graph as a picture, by matplotlib: no display, no state of pyplot."""
 
-import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_mp.atomic_writing import replacing
 from keras_mp.graph_rewrite import drawing
 
 if TYPE_CHECKING:
@@ -64,15 +64,13 @@ def _draw_nodes(axes: Any, report: "Report", places: Any) -> None:
         _box(axes, x, y, _WIDTH, _HEIGHT, *drawing.colours(row, report.dtype), _style(row))
         _text(axes, x, y + 0.08, row.op, 7.5, weight="bold", room=30)
         _text(axes, x, y - 0.08, _below(row), 6.5)
-    edges = {node: edge for edge in reversed(report.edges) for node in drawing.ends(edge)}
-    for node, edge in edges.items():
+    for node, edge in drawing.edges_of_nodes(report).items():
         x, y = places[node]
         if node[0] == "unseen":
             axes.plot([x], [y], "o", markersize=3, color=drawing.LINE)
         elif node[0] != "op":
             _text(axes, x, y + 0.08, node[0], 7.5, style="italic")
-            sides = ", ".join("?" if side is None else str(side) for side in edge.shape)
-            _text(axes, x, y - 0.08, f"{edge.dtype} ({sides})", 6.5)
+            _text(axes, x, y - 0.08, f"{edge.dtype} {drawing.shape_text(edge.shape)}", 6.5)
 
 
 def _below(row: "Row") -> str:
@@ -204,7 +202,5 @@ def _draw_head(axes: Any, report: "Report", width: float, height: float) -> None
 def _save(figure: Any, path: Path) -> None:
     kind = path.suffix.removeprefix(".").lower() or "png"
     metadata = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else {}
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        complete = Path(folder) / path.name
-        figure.savefig(complete, format=kind, dpi=figure.dpi, metadata=metadata)
-        complete.replace(path)
+    with replacing(path) as beside:
+        figure.savefig(beside, format=kind, dpi=figure.dpi, metadata=metadata)

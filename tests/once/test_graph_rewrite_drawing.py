@@ -313,6 +313,17 @@ def test_saved_pictures(tmp_path, ending):
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
+def test_a_picture_goes_where_a_link_points(tmp_path):
+    file, link = tmp_path / "graph.png", tmp_path / "link.png"
+    file.write_bytes(b"old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    small().plot(link)
+    assert link.is_symlink()
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
 def test_an_unknown_ending_leaves_the_old_file(tmp_path):
     path = tmp_path / "graph.nonsense"
     path.write_text("old")
