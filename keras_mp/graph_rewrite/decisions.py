@@ -39,9 +39,9 @@ class Decision:
 def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16") -> list[Decision]:
     """Returns a decision for each op of `graph`.
 
-    Two rules are not TensorFlow's, and both only make more ops float32: an op that computes with
-    weights only is in no list, and one with a constant that `dtype` cannot hold, 1e-7 or -1e9 in
-    float16, is denied, and so is what follows it through ops in no list.
+    Two rules are not TensorFlow's: an infer or clear op that computes with weights only is in no
+    list, and an op with a constant that `dtype` cannot hold, 1e-7 or -1e9 in float16, is denied,
+    and so is what follows it through ops in no list.
 
     Args:
         graph: The ops of one call of a model.
@@ -51,7 +51,7 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
         dtype: "float16" or "bfloat16".
     """
     kinds = [keras_ops.list_of(op.name, op.stands_for, lists) for op in graph.ops]
-    weights = {i for i in graph.weights_only() if kinds[i] != "allow"}
+    weights = {i for i in graph.weights_only() if kinds[i] not in ("allow", "deny")}
     for i in weights:
         kinds[i] = None
     constants = _constants(graph, kinds, dtype)

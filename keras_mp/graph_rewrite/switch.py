@@ -1,18 +1,14 @@
 """Whether the graph rewrite is enabled, for those that must not be mixed with it."""
 
-import threading
 from typing import Any
 
-_lock = threading.Lock()
 _enabled = False
 
 
-def set_enabled(value: bool) -> bool:
-    """Switches; returns what it was before."""
+def set_enabled(value: bool) -> None:
+    """Switches it."""
     global _enabled
-    with _lock:
-        before, _enabled = _enabled, value
-    return before
+    _enabled = value
 
 
 def is_enabled() -> bool:

@@ -417,6 +417,22 @@ def test_ops_that_missed_the_plan_are_counted():
     assert not report(model, dtype="bfloat16").missed, "that is another plan"
 
 
+def test_what_follows_a_deny_op_of_weights():
+    class Scaled(layers.Layer):
+        def build(self, shape):
+            self.scale = self.add_weight(shape=(8,))
+
+        def call(self, x):
+            return x * ops.exp(self.scale)
+
+    parts = [layers.Dense(8), Scaled(name="scaled"), layers.Dense(2)]
+    rows = report(keras.Sequential([keras.Input((8,)), *parts])).rows
+    assert [(row.list, row.colour) for row in rows if row.layer == "scaled"] == [
+        ("deny", "deny"),
+        ("infer", "deny"),
+    ]
+
+
 @pytest.mark.parametrize("lists", ["tf1.15", "tf2.3"])
 @pytest.mark.parametrize("layer", [layers.Conv3D, layers.Conv3DTranspose])
 def test_convolutions_in_three_dimensions(layer, lists):
