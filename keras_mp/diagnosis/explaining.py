@@ -4,6 +4,7 @@ Reads a model and its optimizer and changes nothing. The rules are in `optimizer
 `layer_findings.py`.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,6 +67,8 @@ def explain(model: Any, optimizer: Any = None) -> Explanation:
     if optimizer is not None:
         check_optimizer("optimizer", optimizer)
     compiled = getattr(model, "optimizer", None)
+    chosen = compiled if optimizer is None else optimizer
+    low = _rewritten(model, chosen)
     placed = tuple(_placed(model, "", True, set()))
     rows = tuple(_row(one) for one in placed)
     facts = Facts(
@@ -73,9 +76,10 @@ def explain(model: Any, optimizer: Any = None) -> Explanation:
         layers=placed,
         rows=rows,
         outputs=tuple(_outputs(model)),
-        optimizer=compiled if optimizer is None else optimizer,
+        optimizer=chosen,
         is_compiled_in=optimizer is None or optimizer is compiled,
-        loss_scale=_loss_scale(compiled if optimizer is None else optimizer, placed, rows),
+        loss_scale=_loss_scale(chosen, placed, rows, low),
+        rewritten=low,
     )
     found = Explanation(model.name, rows, facts.loss_scale, _findings(facts))
     print(found)  # noqa: T201 - what it is for
@@ -184,8 +188,18 @@ def _row(placed: Placed) -> Row:
     )
 
 
-def _loss_scale(optimizer: Any, placed: tuple[Placed, ...], rows: tuple[Row, ...]) -> LossScale:
-    needed: bool | None = any(
+def _rewritten(model: Any, optimizer: Any) -> frozenset[str]:
+    if "keras_mp.graph_rewrite.enabling" not in sys.modules:
+        return frozenset()
+    from keras_mp.graph_rewrite import enabling  # late: most have nothing rewritten
+
+    return frozenset(enabling.low_dtypes(model, optimizer))
+
+
+def _loss_scale(
+    optimizer: Any, placed: tuple[Placed, ...], rows: tuple[Row, ...], rewritten: frozenset[str]
+) -> LossScale:
+    needed: bool | None = "float16" in rewritten or any(
         "float16" in (row.variable_dtype or "").split(", ")
         or (row.compute_dtype == "float16" and not one.is_graph)
         for one, row in zip(placed, rows, strict=True)

@@ -4,6 +4,7 @@ Knows neither keras nor a model: `explaining.py` gathers and has rules judge.
 """
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -51,8 +52,9 @@ class LossScale:
     """Whether the loss is to be scaled, and how it is.
 
     Attributes:
-        needed: Whether some layer computes in float16 or has float16 variables; None if no layer
-            does so far, and some are not built that may make others.
+        needed: Whether some layer computes in float16 or has float16 variables, or the graph
+            rewrite has ops compute in it; None if no layer does so far, and some are not built that
+            may make others.
         kind: "keras_mp.LossScaleOptimizer", "keras.optimizers.LossScaleOptimizer", the name of
             another class of its kind, "loss_scale_factor", "none", "no optimizer", or "unknown"
             where the model has an optimizer that is not one of Keras.
@@ -69,7 +71,7 @@ class LossScale:
 
     @property
     def present(self) -> bool:
-        """Whether the loss is scaled."""
+        """Whether the loss is scaled, or may be: kind "unknown"."""
         return self.kind not in ("none", "no optimizer")
 
 
@@ -114,7 +116,8 @@ class Explanation:
         """Returns all of it as plain JSON."""
         listed = asdict(self)
         for row in listed["rows"]:
-            row["input_dtypes"] = row["input_dtypes"] and list(row["input_dtypes"])
+            if row["input_dtypes"] is not None:
+                row["input_dtypes"] = list(row["input_dtypes"])
         return {**listed, "rows": list(listed["rows"]), "findings": list(listed["findings"])}
 
     def __repr__(self) -> str:
@@ -133,13 +136,8 @@ class Explanation:
         return "\n".join(parts)
 
     def _counted(self) -> str:
-        levels = [finding.level for finding, _ in _grouped(self.findings)]
-        counts = [
-            _plural(levels.count(level), level)
-            for level in dict.fromkeys(levels)
-            if level in levels
-        ]
-        return ", ".join(counts) or "nothing found"
+        counts = Counter(finding.level for finding, _ in _grouped(self.findings))
+        return ", ".join(_plural(n, level) for level, n in counts.items()) or "nothing found"
 
 
 def _table(rows: Iterable[Row]) -> Iterator[str]:

@@ -51,6 +51,7 @@ class Facts:
         optimizer: The optimizer, or None.
         is_compiled_in: Whether that is what `compile` made of it.
         loss_scale: What scales the loss.
+        rewritten: The 16-bit dtypes in which the graph rewrite has ops compute.
     """
 
     model: Any
@@ -60,6 +61,7 @@ class Facts:
     optimizer: Any
     is_compiled_in: bool
     loss_scale: LossScale
+    rewritten: frozenset[str]
 
     def path_of(self, layer: Any, name: str) -> str:
         """Returns the path of a layer, or `name` for what is none of the model's."""

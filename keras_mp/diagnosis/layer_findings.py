@@ -105,19 +105,20 @@ def float16_output(facts: Facts) -> Iterator[Finding]:
 def float16_loss(facts: Facts) -> Iterator[Finding]:
     """A loss that is computed in float16."""
     losses = [one for one in keras.tree.flatten(getattr(facts.model, "loss", None)) if one]
-    own = [one for one in losses if getattr(one, "dtype", None) == "float16"]
-    if own:
-        what, remedy = (
-            f"{_name(own[0])} computes in float16",
-            "leave out dtype='float16' of the loss",
-        )
-    elif losses and keras.config.floatx() == "float16":
+    floatx = keras.config.floatx()
+    low = [one for one in losses if getattr(one, "dtype", floatx) == "float16"]
+    if not low:
+        return
+    if floatx == "float16":
         what, remedy = (
             "keras.config.floatx() is float16, and so are losses",
             "keras.config.set_floatx('float32') and policy mixed_float16",
         )
     else:
-        return
+        what, remedy = (
+            f"{_name(low[0])} computes in float16",
+            "leave out dtype='float16' of the loss",
+        )
     yield Finding(
         "float16_loss",
         "error",
@@ -229,7 +230,8 @@ def _sum_in_float16(layer: Any) -> tuple[Level, str, str] | None:
             f"where their mean exceeds {65504 / window:.3g}, the result is inf; global pooling "
             "layers do not have this",
         )
-    if isinstance(layer, layers.Attention) and layer.score_mode == "dot":
+    product = isinstance(layer, layers.Attention) and layer.score_mode == "dot"
+    if product and not isinstance(layer, layers.AdditiveAttention):
         return (
             "note",
             "Attention takes plain products q·k in float16",
@@ -243,6 +245,19 @@ def _sum_in_float16(layer: Any) -> tuple[Level, str, str] | None:
             "inputs above 256 give 0; Keras 3.11 computes it in float32",
         )
     return None
+
+
+def rewritten(facts: Facts) -> Iterator[Finding]:
+    """Ops that the graph rewrite has computed in 16 bits, which no policy tells."""
+    for dtype in sorted(facts.rewritten):
+        yield Finding(
+            "graph_rewrite",
+            "note",
+            facts.model.name,
+            f"the graph rewrite computes in {dtype}, op by op",
+            "layers and variables are float32, and so are the numbers that layers hand on",
+            "keras_mp.graph_rewrite.report(model) says which ops; there is nothing to do",
+        )
 
 
 # -- what is not known -------------------------------------------------------------------------
@@ -299,6 +314,7 @@ RULES = (
     float16_metrics,
     float16_regularizers,
     float16_sums,
+    rewritten,
     unbuilt,
     quantized,
 )

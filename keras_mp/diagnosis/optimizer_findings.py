@@ -29,6 +29,9 @@ def no_loss_scale(facts: Facts) -> Iterator[Finding]:
         )
         return
     name = facts.model.dtype_policy.name
+    remedy = "keras_mp.LossScaleOptimizer(optimizer), or keras_mp.auto_wrap() before compile"
+    if facts.rewritten:
+        remedy = "keras_mp.graph_rewrite.enable(optimizer), or keras_mp.LossScaleOptimizer"
     if auto_wrapping.is_active() and not facts.is_compiled_in:
         compiling = "compile() would wrap it, as keras_mp.auto_wrap() is in force"
     elif name == "mixed_float16" and not facts.is_compiled_in:
@@ -48,7 +51,7 @@ def no_loss_scale(facts: Facts) -> Iterator[Finding]:
         "optimizer",
         "float16 is computed in, and nothing scales the loss",
         f"gradients below 6e-8 are 0 in float16, and those below 6e-5 lose bits. {compiling}",
-        "keras_mp.LossScaleOptimizer(optimizer), or keras_mp.auto_wrap() before compile",
+        remedy,
     )
 
 
@@ -56,6 +59,8 @@ def unneeded_loss_scale(facts: Facts) -> Iterator[Finding]:
     """A loss scale without float16."""
     scale = facts.loss_scale
     if scale.needed is not False or not scale.present or scale.kind == "unknown":
+        return
+    if facts.rewritten:  # by the optimizer that scales
         return
     yield Finding(
         "unneeded_loss_scale",

@@ -159,6 +159,13 @@ def is_enabled() -> bool:
     return switch.is_enabled()
 
 
+def low_dtypes(model: Any, optimizer: Any) -> set[str]:
+    """Returns the 16-bit dtypes of what is rewritten in `model`, or will be for `optimizer`."""
+    states = [rewritten.state_of(layer) for layer in model._flatten_layers()]
+    found = [_options_of(optimizer), *(state.options for state in states if state is not None)]
+    return {options.dtype for options in found if options is not None}
+
+
 def _options(dtype: Any, lists: Any, changes: dict[str, Any]) -> rewritten.Options:
     if dtype not in _DTYPES:
         raise ValueError(f"dtype must be 'float16' or 'bfloat16', but got {dtype!r}.")

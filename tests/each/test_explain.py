@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from keras_mp import LossScaleOptimizer
+from keras_mp import LossScaleOptimizer, graph_rewrite
 from keras_mp.diagnosis.explaining import explain
 from tests.explained import codes, hidden, ours, out, sequential
 
@@ -281,6 +281,34 @@ def test_a_loss_scale_that_nothing_needs(policy):
     assert [(finding.code, finding.level) for finding in found] == [("unneeded_loss_scale", "note")]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("way", ["given", "compiled", "applied", "inside"])
+def test_the_graph_rewrite(way, dtype):
+    """No layer is of float16, and still its loss scale is needed."""
+    model = sequential(hidden, out(), policy="float32")
+    optimizer = graph_rewrite.enable(keras.optimizers.SGD(), dtype=dtype)
+    try:
+        if way == "compiled":
+            model.compile(optimizer, "mse")
+        elif way == "given":
+            graph_rewrite.apply(model, dtype=dtype)
+        elif way in ("applied", "inside"):
+            graph_rewrite.disable()
+            graph_rewrite.apply(model, dtype=dtype)
+            optimizer = keras.optimizers.SGD()
+        outer = keras.Sequential([model]) if way == "inside" else model
+        found = explain(outer, None if way == "compiled" else optimizer)
+        assert found.loss_scale.needed == (dtype == "float16")
+        expected = {"graph_rewrite"}
+        if way in ("applied", "inside") and dtype == "float16":
+            expected.add("no_loss_scale")
+            assert "graph_rewrite.enable(optimizer)" in found.findings[0].remedy
+        assert {finding.code for finding in found.findings} == expected
+    finally:
+        graph_rewrite.disable()
+    assert "graph_rewrite" not in {code for code, _ in codes(model, keras.optimizers.SGD())}
+
+
 def test_fixed_scales_without_a_guard():
     unguarded = ours(dynamic=False, initial_scale=8, skip_nonfinite=False)
     model = sequential(hidden, out())
@@ -442,6 +470,8 @@ def test_losses():
     keras.config.set_floatx("float16")
     try:
         assert codes(model) == {("float16_loss", "loss")}
+        model.compile(ours(), keras.losses.MeanSquaredError(dtype="float32"))
+        assert codes(model) == set()
     finally:
         keras.config.set_floatx("float32")
 
@@ -499,6 +529,7 @@ def test_sums(backend):
     x = layers.UnitNormalization(name="unit")(flat)
     x = layers.Dot(1, normalize=True, name="cosine")([x, x])
     y = layers.Attention(name="attention")([layers.Reshape((16, 1))(small)] * 2)
+    y = layers.AdditiveAttention(name="additive")([y, y])
     model = keras.Model(inputs, layers.Dense(1, dtype="float32")(layers.Flatten()(y) + x))
     expected = {("float16_sum", "unit"), ("float16_sum", "cosine"), ("float16_sum", "attention")}
     if backend != "torch":
@@ -664,6 +695,9 @@ def test_as_dict_is_json():
     assert set(read) == {"model", "rows", "loss_scale", "findings"}
     assert set(read["findings"][0]) == {"code", "level", "path", "what", "why", "remedy"}
     assert read["rows"][0]["input_dtypes"] == ["float32"]
+    words = explain(keras.Sequential([keras.Input((3,), dtype="int32"), layers.Embedding(4, 2)]))
+    assert words.rows[0].input_dtypes == ()
+    assert words.as_dict()["rows"][0]["input_dtypes"] == []
 
 
 def test_every_finding_says_what_to_do():

@@ -426,9 +426,10 @@ def test_steps_after_it_was_disabled():
     loop.step()
 
 
-def test_what_is_no_model():
-    with pytest.raises(TypeError, match="model must be a Keras model or layer, but got"):
-        graph_rewrite.apply(lambda x: x)
+@pytest.mark.parametrize("function", [graph_rewrite.apply, graph_rewrite.report])
+def test_what_is_no_model(function):
+    with pytest.raises(TypeError, match="model must be a Keras model or layer, but got 'x' of"):
+        function("x")
 
 
 # -- tensors of other kinds ------------------------------------------------------------------------
