@@ -23,7 +23,7 @@ from keras_mp.monitor.overflow_record import (
     is_finite,
     kind_of,
 )
-from keras_mp.monitor.overflow_report import LIMITS, OverflowReport, Place
+from keras_mp.monitor.overflow_report import LIMITS, Finding, OverflowReport
 from keras_mp.monitor.trial import ForwardPass, Trial
 
 _SCALING = "loss scale"
@@ -55,7 +55,8 @@ def find_overflow(
     Args:
         model: A built `keras.Model`. Compiled, where `y` is given.
         x: One batch of inputs, as `model(x)` takes it: an array, a tensor, or nested ones.
-        y: Its targets; None for the forward pass only (and losses that layers add themselves).
+        y: Its targets; None for the forward pass only, and, where the model is compiled without a
+            loss, the losses that layers add.
         sample_weight: Its weights.
         loss_scale: What the loss is multiplied by. None: the loss scale that the model's optimizer
             has now, or 1 where it has none.
@@ -91,7 +92,7 @@ def _found(trial: Trial, given: Any) -> OverflowReport:
     recorder = Recorder(model.variables, given)
     with taps.watching(recorder, model):
         out = trial.run(metrics=True)
-    backward: list[Place] = []
+    backward: list[Finding] = []
     blamed: set[int] = set()
     if out.scaled is not None and model.trainable_variables:
         backward, blamed = _backward(recorder, Gradients(trial, recorder))
@@ -125,7 +126,7 @@ def _causes(recorder: Recorder, x: Any) -> frozenset[int]:
 
 def _forward(
     recorder: Recorder, harmful: set[int], scale: float, out: ForwardPass
-) -> Iterator[Place]:
+) -> Iterator[Finding]:
     """Yields causes where they are, and after each layer that it returned a bad value."""
     affected: dict[int, list[tuple[taps.Place, Value]]] = {}
     for until, place, value in recorder.affected:
@@ -137,7 +138,7 @@ def _forward(
             own = made is not None and made.is_cause and made.path == place.path
             if id(value) not in told and not own:
                 told.add(id(value))
-                yield Place(
+                yield Finding(
                     "forward",
                     place.path,
                     place.kind,
@@ -153,19 +154,19 @@ def _forward(
             yield _as_place(recorder.records[index], index not in harmful, scale, out)
 
 
-def _as_place(record: Record, harmless: bool, scale: float, out: ForwardPass) -> Place:
+def _as_place(record: Record, harmless: bool, scale: float, out: ForwardPass) -> Finding:
     value = record.bad[0]
     dtype = dtype_of(value.tensor)
     note = ""
     if record.where in ("input", "weights"):
         numbers = as_numpy(value.tensor)
         bad = int((~np.isfinite(numbers)).sum())
-        return Place(
+        return Finding(
             record.where, record.path, "", None, "output", dtype, value.kind, None,
             harmless=harmless, note=f"{bad} of {numbers.size} values",
         )  # fmt: skip
     if record.path == _SCALING and out.loss is not None:
-        largest: float | None = abs(float(as_numpy(out.loss)) * scale)
+        largest = _largest(as_numpy(out.loss) * scale)
         note = f"the loss times {scale:.10g}"
     elif record.op == CAST:
         largest = _largest(as_numpy(record.sources[0].tensor))
@@ -176,7 +177,7 @@ def _as_place(record: Record, harmless: bool, scale: float, out: ForwardPass) ->
         constants = _constants_beyond(record, dtype)
         if constants:
             note = f"the constant {constants[0]:g} is {np.sign(constants[0]) * np.inf} in {dtype}"
-    return Place(
+    return Finding(
         record.where, record.path, record.layer_class, record.op, "output", dtype, value.kind,
         largest, harmless=harmless, note=note,
     )  # fmt: skip
@@ -196,9 +197,9 @@ def _constants_beyond(record: Record, dtype: str) -> list[float]:
     return [x for x in numbers if np.isfinite(x) and abs(x) > limit]
 
 
-def _backward(recorder: Recorder, gradients: Gradients) -> tuple[list[Place], set[int]]:
+def _backward(recorder: Recorder, gradients: Gradients) -> tuple[list[Finding], set[int]]:
     """Returns the places of the backward pass in its order, and which causes before it did that."""
-    found: list[Place] = []
+    found: list[Finding] = []
     blamed: set[int] = set()
     explained: set[int] = set()
     told: set[int] = set()
@@ -242,7 +243,7 @@ def _causes_around(*records: Record) -> set[int]:
 
 def _handed_on(
     record: Record, upstream: Sequence[Any], gradients: Gradients
-) -> Iterator[tuple[Place, Value | None]]:
+) -> Iterator[tuple[Finding, Value | None]]:
     """Yields what the backward pass of one op made of finite gradients."""
     suspects = [
         (i, value, *gradients.by(record, value))
@@ -264,7 +265,7 @@ def _handed_on(
         dtype = dtype_of(value.tensor)
         largest = _largest(*(as_numpy(g) for g in upstream if g is not None))
         op = CAST if made is not None else at.op
-        yield Place(
+        yield Finding(
             "backward", at.path, at.layer_class, op, tensor, dtype, kind_of(gradient), largest,
             note=f"cast from {dtype_of(record.outputs[0].tensor)}" if made is not None else "",
         ), value  # fmt: skip
@@ -279,7 +280,7 @@ def _handed_on(
             and largest <= LIMITS.get(dtype_of(value.tensor), np.inf)
         ):
             continue  # another op's part is what is too large
-        yield Place(
+        yield Finding(
             "backward", record.path, record.layer_class, record.op, "gradient of its input",
             dtype_of(value.tensor), kind_of(gradient), largest,
         ), value  # fmt: skip
@@ -287,26 +288,26 @@ def _handed_on(
         gradient = gradients.of_variable[id(variable)]
         largest = None if array is None else _largest(array)
         dtype = dtype_of(record.outputs[0].tensor) if record.outputs else dtype_of(gradient)
-        yield Place(
+        yield Finding(
             "backward", record.path, record.layer_class, record.op,
             f"gradient of {variable.path}", dtype, kind_of(gradient), largest,
         ), None  # fmt: skip
 
 
-def _of_output(record: Record, value: Value, gradient: Any, gradients: Gradients) -> Place:
+def _of_output(record: Record, value: Value, gradient: Any, gradients: Gradients) -> Finding:
     """Returns the place of a gradient that no op by itself has made so."""
     parts = [gradients.by(user, value) for user in value.users]
     summed = [as_numpy(part) for part, alone in parts if alone and part is not None]
     largest = _largest(sum(summed)) if len(summed) == len(parts) > 1 else None
     note = f"sum of {len(value.users)} gradients" if len(value.users) > 1 else ""
-    return Place(
+    return Finding(
         "backward", record.path, record.layer_class, record.op, "gradient of its output",
         dtype_of(value.tensor), kind_of(gradient), largest, note=note,
     )  # fmt: skip
 
 
 def _tell(
-    variable: Any, record: Record, gradients: Gradients, found: list[Place], told: set[int]
+    variable: Any, record: Record, gradients: Gradients, found: list[Finding], told: set[int]
 ) -> None:
     """Adds that the gradient of a variable is bad, once, where that is a consequence."""
     gradient = gradients.of_variable.get(id(variable))
@@ -318,7 +319,7 @@ def _tell(
         return
     kind, dtype = kind_of(gradient), dtype_of(gradient)
     found.append(
-        Place("backward", record.path, record.layer_class, None, name, dtype, kind, None, False)
+        Finding("backward", record.path, record.layer_class, None, name, dtype, kind, None, False)
     )
 
 

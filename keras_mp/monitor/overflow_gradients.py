@@ -95,12 +95,11 @@ class Gradients:
     def __init__(self, trial: Trial, recorder: Recorder) -> None:
         spots: dict[Spot, tuple[Value, Record | None]] = {}
         for record in recorder.records:
-            if record.op != CAST:
-                for i, value in enumerate(record.outputs):
-                    if value.depends and value.record is record:
-                        spots[record.key, "made", i] = (value, None)
             if record.op == CAST:
                 continue
+            for i, value in enumerate(record.outputs):
+                if value.depends and value.record is record:
+                    spots[record.key, "made", i] = (value, None)
             for i, value in enumerate(record.sources):
                 unseen = value.record is None or value.record.op == CAST
                 if value.depends and unseen and not isinstance(value.tensor, keras.Variable):

@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 from keras_mp.monitor import taps
+from keras_mp.monitor.overflow_report import Where
 from keras_mp.monitor.taps import Place, floats
 
 CAST = "cast"
@@ -65,12 +66,12 @@ class Record:
         variables: The trainable variables that it takes.
         outputs: The float tensors that it made.
         is_cause: Whether it made an inf or a nan of finite values.
-        first: Index of the first record inside a layer as a whole; of others, its own.
+        first: Index of the first record inside a layer as a whole; of others -1.
     """
 
     index: int
     key: Key
-    where: taps.Where
+    where: Where
     path: str
     layer_class: str
     owner: Any
@@ -175,7 +176,7 @@ class Recorder(taps.Watcher):
                     self.affected.append((len(self.records), place, value))
         return result
 
-    def _begin_with(self, x: Any, where: taps.Where, path: str) -> None:
+    def _begin_with(self, x: Any, where: Where, path: str) -> None:
         if not keras.backend.is_float_dtype(dtype_of(x)):
             return
         finite = is_finite(x) is not False
@@ -220,10 +221,11 @@ class Recorder(taps.Watcher):
         return Value(variable, None, False, frozenset(causes))
 
     def _cast(self, place: Place, raw: Any, cast: Any) -> Value:
+        source = self._source(place, raw)  # first, as it may add records
         key = next_key(self._keys, place, CAST)
         record = Record(
             len(self.records), key, place.where, place.path, place.kind, place.owner,
-            CAST, _same, (raw,), {}, [self._source(place, raw)], [],
+            CAST, _same, (raw,), {}, [source], [],
         )  # fmt: skip
         self._add(record, [cast])
         return record.outputs[0]
@@ -298,11 +300,16 @@ def casts(place: Place, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
 
 def is_finite(x: Any) -> bool | None:
     """Returns whether a tensor holds no inf and no nan; None where it has no values yet."""
+    numbers = numbers_of(x)
+    return None if numbers is None else bool(np.isfinite(numbers).all())
+
+
+def numbers_of(x: Any) -> Any:
+    """Returns a tensor as an array; None inside a loop or function that the framework traces."""
     try:
-        numbers = ops.convert_to_numpy(x)
+        return ops.convert_to_numpy(x)
     except (TypeError, AttributeError, NotImplementedError):
-        return None  # inside a loop or a function that the framework traces
-    return bool(np.isfinite(numbers).all())
+        return None
 
 
 def kind_of(x: Any) -> Literal["inf", "nan"]:

@@ -30,7 +30,7 @@ _IN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Finding:
     """One place where an inf or a nan is.
 
     Attributes:
@@ -84,20 +84,20 @@ class OverflowReport:
     """What `find_overflow` returns.
 
     Attributes:
-        findings: All places, in order of execution: consequences come after causes.
+        findings: All of them, in order of execution: consequences come after causes.
         loss: The loss, not scaled; None where there is none.
         loss_scale: What it was multiplied by.
         loss_finite_at_scale_1: Whether the loss is finite unscaled; where it is not, no scale can
             help. None where there is no loss.
     """
 
-    findings: tuple[Place, ...]
+    findings: tuple[Finding, ...]
     loss: float | None
     loss_scale: float
     loss_finite_at_scale_1: bool | None
 
     @property
-    def first(self) -> Place | None:
+    def first(self) -> Finding | None:
         """The first cause that did harm, or None."""
         return next((f for f in self.findings if f.cause and not f.harmless), None)
 
@@ -144,6 +144,10 @@ class OverflowReport:
         first = self.first
         if first is not None:
             return str(first)
-        return "no overflow: everything is finite" + (
-            "" if self.loss is None else f" at a loss scale of {self.loss_scale:.10g}"
-        )
+        at = "" if self.loss is None else f" at a loss scale of {self.loss_scale:.10g}"
+        harm = self.loss_finite_at_scale_1 is False or not all(f.harmless for f in self.findings)
+        if harm:
+            return f"not everything is finite{at}, but what made it so was not seen"
+        if self.findings:
+            return f"no overflow that does harm{at}"
+        return f"no overflow: everything is finite{at}"

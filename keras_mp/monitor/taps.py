@@ -10,14 +10,13 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import keras
 
 from keras_mp.graph_rewrite import hooks
 from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, tensors
-
-Where = Literal["input", "weights", "forward", "regularizer", "loss", "metric", "backward"]
+from keras_mp.monitor.overflow_report import Where
 
 
 @dataclass(eq=False)

@@ -5,7 +5,6 @@ metric or optimizer is changed. A `train_step` of the model's own is not run.
 """
 
 import contextlib
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +14,9 @@ import numpy as np
 from keras import ops
 
 from keras_mp import backends
+from keras_mp.backends.generators import unchanged_generators
 from keras_mp.monitor import taps
+from keras_mp.monitor.overflow_report import Where
 
 
 @dataclass(eq=False)
@@ -99,12 +100,12 @@ class Trial:
         model, y, weight = self.model, self.y, self.sample_weight
         kwargs = {"training": self.training} if getattr(model, "_call_has_training_arg", 1) else {}
         out = ForwardPass(model(self.x, **kwargs))
-        if y is None and not (model.compiled and model.loss is None and model.losses):
+        if y is None and not (model.compiled and model.loss is None and _adds_losses(model)):
             return out
         with (
             _regularizers_placed(model),
             taps.at("loss", "loss", "compute_loss"),
-            _added_losses_in_one_dtype(model),
+            _added_losses_once(model),
         ):
             out.loss = model._compute_loss(
                 x=self.x, y=y, y_pred=out.outputs, sample_weight=weight, training=self.training
@@ -180,9 +181,14 @@ def checked_scale(model: Any, loss_scale: float | None) -> float:
         if loss_scale is None
         else float(loss_scale)
     )
-    if not 0 < value < float("inf"):
-        raise ValueError(f"loss_scale must be a positive number, but is {value}.")
-    return value
+    if 0 < value < float("inf"):
+        return value
+    if loss_scale is None:
+        raise ValueError(
+            f"The loss scale of the model's optimizer is {value}: pass loss_scale=, a positive "
+            "number."
+        )
+    raise ValueError(f"loss_scale must be a positive number, but is {value}.")
 
 
 def current_scale(optimizer: Any) -> float:
@@ -218,12 +224,14 @@ def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
     # Modules of torch that a layer wraps keep statistics where Keras does not look.
     buffers = list(model.buffers()) if hasattr(model, "buffers") else []
     kept = [ops.copy(buffer) for buffer in buffers]
-    generators = random.getstate(), np.random.get_state()
     known = {id(v): v for v in (*model.variables, *extra)}
     mapping = [(variable, variable.value) for variable in known.values()]
     unbuilt = _replaced_unbuilt(model)
     try:
-        with keras.StatelessScope(mapping, collect_losses=True):
+        with (
+            unchanged_generators(),
+            keras.StatelessScope(mapping, collect_losses=True),
+        ):
             yield
     finally:
         for name, value in unbuilt.items():
@@ -234,8 +242,6 @@ def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
             layer._loss_ids.update(ids)
         for buffer, value in zip(buffers, kept, strict=True):
             buffer.data = value
-        random.setstate(generators[0])
-        np.random.set_state(generators[1])
 
 
 def _replaced_unbuilt(model: Any) -> dict[str, Any]:
@@ -272,16 +278,26 @@ def _copied(metrics: Any) -> Any:
     return keras.tree.map_structure(copy, metrics)
 
 
+def _adds_losses(model: Any) -> bool:
+    with taps.unwatched():  # regularizers run at each look, and are to be seen once
+        return bool(model.losses)
+
+
 @contextlib.contextmanager
-def _added_losses_in_one_dtype(model: Any) -> Iterator[None]:
-    """Widens losses that layers add: TensorFlow sums no list of several dtypes eagerly."""
-    added = list(model.losses)
+def _added_losses_once(model: Any) -> Iterator[None]:
+    """Computes the losses that layers add, which else run at each look, of one dtype.
+
+    TensorFlow sums no list of several dtypes eagerly.
+    """
     wide = keras.config.floatx()
-    if all(keras.backend.standardize_dtype(loss.dtype) == wide for loss in added):
-        yield
-        return
+    added = [
+        loss
+        if keras.backend.standardize_dtype(loss.dtype) == wide
+        else ops.cast(ops.sum(loss), wide)
+        for loss in model.losses
+    ]
     before = model._losses_override
-    model._losses_override = [ops.cast(ops.sum(loss), wide) for loss in added]
+    model._losses_override = added
     try:
         yield
     finally:
@@ -329,7 +345,7 @@ def _metrics_placed(model: Any, y: Any, outputs: Any) -> Iterator[None]:
 
 
 def _placed(
-    function: Callable[..., Any], where: taps.Where, path: str, owner: Any
+    function: Callable[..., Any], where: Where, path: str, owner: Any
 ) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         with taps.at(where, path, type(owner).__name__, owner):

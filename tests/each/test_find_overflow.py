@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ from keras import layers, ops
 
 from keras_mp import LossScaleOptimizer, graph_rewrite, range_report
 from keras_mp.monitor.overflow import find_overflow
+from keras_mp.monitor.overflow_report import Finding, OverflowReport
 
 MIXED = {"dtype": "mixed_float16"}
 constant = keras.initializers.Constant
@@ -42,6 +44,7 @@ def dense(value, name="planted", units=3, **kwargs):
 
 
 ONES, ZEROS = np.ones((2, 4), "float32"), np.zeros((2, 1), "float32")
+ZEROS_4 = np.zeros((2, 4), "float32")
 
 
 class Ops(layers.Layer):
@@ -104,6 +107,32 @@ def test_nothing_is_found_where_nothing_overflows():
     assert found.findings == ()
     assert found.loss_finite_at_scale_1 is True
     assert str(found).startswith("no overflow")
+
+
+def test_what_is_not_finite_is_never_said_to_be():
+    harmless = Finding(
+        "forward", "mask", "Ops", "where", "output", "float16", "inf", None, harmless=True
+    )
+    assert str(OverflowReport((harmless,), 1.0, 8.0, True)).splitlines()[0] == (
+        "no overflow that does harm at a loss scale of 8"
+    )
+    for report in (
+        OverflowReport((replace(harmless, harmless=False, cause=False),), None, 1.0, None),
+        OverflowReport((), float("nan"), 1.0, False),
+    ):
+        assert str(report).startswith("not everything is finite")
+
+
+def test_a_loss_that_nobody_saw_being_computed():
+    class Unseen(keras.Sequential):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return keras.tree.map_structure(_framework_nan, y_pred)
+
+    model = Unseen([keras.Input((4,)), layers.Dense(1)])
+    model.compile("sgd")
+    found = find_overflow(model, ONES, ZEROS)
+    assert (found.first.where, found.first.kind, found.first.largest) == ("loss", "nan", None)
+    assert found.loss_finite_at_scale_1 is False
 
 
 def test_forward_only_needs_no_compile():
@@ -215,6 +244,26 @@ def test_average_pooling_sums_in_float16():
         assert (found.first.layer, found.first.op) == ("planted", "average_pool")
 
 
+def test_a_cast_of_a_cast_that_nobody_showed():
+    """The call casts to bfloat16, which holds it, and Keras to float16, which does not."""
+
+    class Narrows(keras.Model):
+        def __init__(self):
+            super().__init__(name="net")
+            self.before = layers.Dense(2, kernel_initializer="ones", name="before")
+            self.planted = dense(1e-6)
+
+        def call(self, x):
+            return self.planted(ops.cast(self.before(x), "bfloat16"))
+
+    model = Narrows()
+    model(ONES)
+    first = find_overflow(model, ONES * 65536).first
+    assert (first.layer, first.op, first.dtype, first.largest) == (
+        "planted", "cast", "float16", 4 * 65536.0,
+    )  # fmt: skip
+
+
 def test_the_constant_of_a_mask_is_named():
     model, x = masked_softmax()
     first = find_overflow(model, x, ZEROS).first
@@ -253,6 +302,21 @@ def test_what_is_computed_past_keras_is_found_as_the_layer():
     model = net(dense(300.0, "before"), Ops(past, **MIXED), head())
     first = find_overflow(model, ONES, ZEROS).first
     assert (first.where, first.layer, first.op) == ("forward", "planted", None)
+
+
+def _framework_nan(x):
+    match keras.backend.backend():
+        case "jax":
+            import jax
+
+            return jax.numpy.log(jax.numpy.sum(x) * 0 - 1)
+        case "tensorflow":
+            import tensorflow as tf
+
+            return tf.math.log(tf.reduce_sum(x) * 0 - 1)
+    import torch
+
+    return torch.log(torch.sum(x) * 0 - 1)
 
 
 def _framework_square(x):
@@ -377,6 +441,16 @@ def test_a_weight_regularizer_in_float16():
     found = find_overflow(net(planted, head()), ONES, ZEROS)
     assert found.first.where == "regularizer"
     assert found.first.layer == "planted/kernel"
+
+
+@pytest.mark.parametrize("loss", ["mse", None])
+def test_a_regularizer_is_told_once(loss):
+    planted = layers.Dense(
+        1, kernel_initializer=constant(1e25), kernel_regularizer="l2", name="planted"
+    )
+    found = find_overflow(net(planted, loss=loss), ZEROS_4, None if loss is None else ZEROS)
+    causes = [(place.where, place.layer, place.harmless) for place in found.findings if place.cause]
+    assert causes == [("regularizer", "planted/kernel", False)]
 
 
 def test_add_loss_in_float16():
@@ -546,6 +620,23 @@ def test_training_goes_on_as_it_would_have():
         np.testing.assert_array_equal(old, new)
 
 
+def framework_state():
+    """Where the framework's own random numbers are; those of Keras are among the variables."""
+    if keras.backend.backend() != "torch":
+        return None
+    import torch
+
+    return torch.random.get_rng_state().tolist()
+
+
+def test_layers_without_a_seed_draw_the_same_numbers_after_it():
+    model = net(layers.Dropout(0.5), dense(20000.0), head(dtype="float32"))
+    before = framework_state()
+    seen = find_overflow(model, ONES, ZEROS).findings
+    assert framework_state() == before
+    assert find_overflow(model, ONES, ZEROS).findings == seen
+
+
 def test_dropout_is_the_mask_that_the_next_step_has():
     model = net(layers.Dropout(0.5, seed=3), dense(20000.0), head(dtype="float32"))
     seen = find_overflow(model, ONES, ZEROS).findings
@@ -570,6 +661,12 @@ def test_errors():
         find_overflow(model, ONES[:0], ZEROS[:0])
     with pytest.raises(ValueError, match="loss_scale must be a positive"):
         find_overflow(model, ONES, ZEROS, loss_scale=0)
+    zero = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
+    model = net(head(), optimizer=zero)
+    zero.build(model.trainable_variables)
+    zero.dynamic_scale.assign(0.0)
+    with pytest.raises(ValueError, match=r"model's optimizer is 0\.0: pass loss_scale="):
+        find_overflow(model, ONES, ZEROS)
 
 
 @pytest.mark.parametrize("inside", [False, True])

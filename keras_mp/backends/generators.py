@@ -1,0 +1,39 @@
+"""Random numbers that no variable of Keras counts: those of Python, of NumPy, and of torch.
+
+Keras' own seeds are variables. On torch, though, `dropout` draws from torch's generator.
+"""
+
+import contextlib
+import random
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+
+
+@contextlib.contextmanager
+def unchanged_generators() -> Iterator[None]:
+    """A scope after which the next random numbers are those that came next before it.
+
+    >>> before = random.getstate()
+    >>> with unchanged_generators():
+    ...     _ = random.random()
+    >>> random.getstate() == before
+    True
+    """
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with _unchanged_in_torch():
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+def _unchanged_in_torch() -> contextlib.AbstractContextManager[None]:
+    if keras.backend.backend() != "torch":
+        return contextlib.nullcontext()
+    import torch
+
+    devices = range(torch.cuda.device_count())  # named, as fork_rng warns of several otherwise
+    return torch.random.fork_rng(devices)  # type: ignore[no-any-return]
