@@ -12,7 +12,7 @@ from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 from keras_mp.monitor import taps
 from keras_mp.monitor.magnitudes import FIRST, FORMATS, LAST, Tally
 from keras_mp.monitor.overflow_gradients import Spot, Tapper, zeros_like
-from keras_mp.monitor.overflow_record import Key, as_numpy, is_finite, next_key
+from keras_mp.monitor.overflow_record import Key, as_numpy, is_finite, next_key, numbers_of
 from keras_mp.monitor.taps import Place, floats
 from keras_mp.monitor.trial import Trial
 
@@ -50,12 +50,12 @@ class _Outputs(taps.Watcher):
     """Shows each output of a layer once: that of a model is that of its last layer.
 
     Attributes:
-        overflowing: Paths of the layers that made an inf or a nan of finite numbers, where none of
-            the layers inside did.
+        overflowing: Of layers that made an inf or a nan of finite numbers, where none of the
+            layers inside did: by their path the dtype that they compute in.
     """
 
     def __init__(self, take: Callable[[Place, Key, int, Any], None]) -> None:
-        self.overflowing: list[str] = []
+        self.overflowing: dict[str, str] = {}
         self._take = take
         self._keys: Counter[tuple[str, str]] = Counter()
         self._seen: dict[int, tuple[Any, bool]] = {}  # the tensor, and whether it is finite
@@ -78,7 +78,7 @@ class _Outputs(taps.Watcher):
                     self._take(place, key, i, x)
             made = [self._is_finite(x) for x in floats(result)]
         if all(given) and not all(made) and len(self.overflowing) == before:
-            self.overflowing.append(place.path)
+            self.overflowing[place.path] = place.owner.compute_dtype
         return result
 
     def _is_finite(self, x: Any) -> bool:
@@ -100,24 +100,34 @@ class Measurement:
             there is no scale at which all are.
         largest_loss: Magnitude, unscaled.
         loss_finite: Whether every loss was.
-        overflowing: Paths of layers that made an inf or a nan of finite numbers.
-        owners: (path, layer) by the path of each variable.
+        overflowing: Of layers that made an inf or a nan of finite numbers: by their path the dtype
+            that they compute in.
+        owners: (path, layer) by the name of each variable: its path, or, where several have that,
+            the path of its layer and its own name.
     """
 
     def __init__(self, model: Any, loss_scale: float) -> None:
         self.model, self.loss_scale = model, loss_scale
         self.steps, self.largest_loss, self.loss_finite = 0, 0.0, True
-        self.overflowing: dict[str, None] = {}
-        self.owners = {
-            v.path: (path, layer) for path, layer in taps.layers_of(model) for v in layer.variables
+        self.overflowing: dict[str, str] = {}
+        owners = {
+            id(v): (v, path, layer)
+            for path, layer in taps.layers_of(model)
+            for v in layer.variables
         }
+        alike = Counter(v.path for v, _, _ in owners.values())
+        self._names = {
+            key: v.path if alike[v.path] == 1 else f"{path}/{v.name}"
+            for key, (v, path, _) in owners.items()
+        }
+        self.owners = {self._names[key]: (path, layer) for key, (_, path, layer) in owners.items()}
         self._rows: dict[tuple[str, str], _Row] = {}
         self._zeros: dict[Spot, Any] = {}
         self._peaks = {"float16": 0.0, "other": 0.0}
         self._safe = loss_scale
         for variable in model.weights:
             if keras.backend.is_float_dtype(dtype_of(variable)):
-                row = self._row(variable.path, "weight", dtype_of(variable))
+                row = self._row(self._names[id(variable)], "weight", dtype_of(variable))
                 row.tally.add(keras.ops.convert_to_numpy(variable))
 
     @property
@@ -144,12 +154,11 @@ class Measurement:
             outputs = _Outputs(take)
             with taps.watching(outputs, self.model, ops=False):
                 out = trial.run()
-            self.overflowing.update(dict.fromkeys(outputs.overflowing))
+            self.overflowing |= outputs.overflowing
             for spot, (place, value) in list(spots.items()):
-                try:
-                    numbers = keras.ops.convert_to_numpy(value)
-                except (TypeError, AttributeError, NotImplementedError):
-                    del spots[spot]  # inside a loop that the framework traces
+                numbers = numbers_of(value)
+                if numbers is None:
+                    del spots[spot]
                     continue
                 row = self._row(place.path, "activation", dtype_of(value), place.kind)
                 row.tally.add(numbers)
@@ -174,12 +183,14 @@ class Measurement:
             rows.append((place.path, "activation gradient", dtype, place.kind))
         weights = list(self.model.trainable_variables)
         for variable in weights:
-            _, layer = self.owners[variable.path]
+            name = self._names[id(variable)]
+            _, layer = self.owners[name]
             dtype = layer.compute_dtype or variable.dtype
-            rows.append((variable.path, "weight gradient", dtype, type(layer).__name__))
+            rows.append((name, "weight gradient", dtype, type(layer).__name__))
+        zeros = {spot: self._zeros[spot] for spot in spots}
         spots.clear()  # the values are not needed any more
         scale = self.loss_scale
-        found = self._gradients(trial, weights)
+        found = self._gradients(trial, zeros, weights)
         peaks = self._peaks_of(rows, found, scale)
         for row, array in zip(rows, found, strict=True):
             if array is not None:
@@ -187,13 +198,13 @@ class Measurement:
         while float("inf") in peaks.values() and self.loss_finite and scale > _LOWEST:
             scale = min(scale * _BACK, self._safe)
             trial.loss_scale = self._safe = scale
-            peaks = self._peaks_of(rows, self._gradients(trial, weights), scale)
+            peaks = self._peaks_of(rows, self._gradients(trial, zeros, weights), scale)
         self._peaks = {name: max(peak, peaks[name]) for name, peak in self._peaks.items()}
 
-    def _gradients(self, trial: Trial, weights: list[Any]) -> list[Any]:
-        zeros = list(self._zeros.values())
-        with taps.watching(Tapper(self._zeros), self.model, ops=False):
-            found = trial.gradients([*zeros, *weights], zeros)
+    def _gradients(self, trial: Trial, zeros: dict[Spot, Any], weights: list[Any]) -> list[Any]:
+        added = list(zeros.values())
+        with taps.watching(Tapper(zeros), self.model, ops=False):
+            found = trial.gradients([*added, *weights], added)
         return [None if g is None else keras.ops.convert_to_numpy(g) for g in found]
 
     def _peaks_of(self, rows: list[Any], found: list[Any], scale: float) -> dict[str, float]:

@@ -3,23 +3,23 @@
 Knows rows of numbers, not models.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from keras_mp.monitor.magnitudes import BFLOAT16, FLOAT16, fraction_below, highest_scale
+from keras_mp.monitor.overflow_report import LIMITS
 
 MARGIN = 2  # doublings that are to be left
 LOST = 0.05  # of the gradients of a layer: more that become zero, and it is to compute in float32
 _MANY = 0.25  # of the layers: more that are to compute in float32, and bfloat16 is the better dtype
 _ZERO = -25  # below 2**_ZERO float16 is zero
 _LISTED = 5
-_FLOAT32_MAX = 3.4028234663852886e38
 
 
 def advise(
     rows: Sequence[Mapping[str, Any]],
     owners: Mapping[str, str],
-    overflowing: Iterable[str],
+    overflowing: Mapping[str, str],
     largest_gradient: float,
     largest_loss: float,
     loss_finite: bool,
@@ -29,7 +29,8 @@ def advise(
     Args:
         rows: Those of `ranges.json`.
         owners: Path of the layer, by the path of each of its variables.
-        overflowing: Paths of layers that made an inf or a nan of finite numbers.
+        overflowing: Of layers that made an inf or a nan of finite numbers: by their path the dtype
+            that they compute in.
         largest_gradient: Largest finite magnitude of a gradient, unscaled, at a scale that is low
             enough for all to be finite; inf where there is no such scale.
         largest_loss: Largest magnitude of an unscaled loss.
@@ -39,28 +40,34 @@ def advise(
         initial_scale: The largest power of two at which no gradient overflows in float16 though it
             be doubled `MARGIN` times, nor the loss in float32; None without gradients.
         dtype: "float16" or "bfloat16".
-        float32_layers: Layers with activations that float16 does not hold, or with more than `LOST`
-            of their gradients zero at that scale. What comes after an overflow cannot be judged:
-            measure again with these in float32.
+        float32_layers: Layers with activations that float16 does not hold, that made an inf or a
+            nan in float16, or with more than `LOST` of their gradients zero at that scale. What
+            comes after an overflow cannot be judged: measure again with these in float32.
         text: Sentences.
     """
     exponent = None
     if largest_gradient < float("inf"):
         exponent = highest_scale(largest_gradient, MARGIN)
-        by_loss = highest_scale(largest_loss, MARGIN, _FLOAT32_MAX)
+        by_loss = highest_scale(largest_loss, MARGIN, LIMITS["float32"])
         if exponent is not None and by_loss is not None:
             exponent = min(exponent, by_loss)
         exponent = None if exponent is None else max(min(exponent, 127), -126)
     scale = None if exponent is None else 2.0**exponent
+    overflowed = [path for path, dtype in overflowing.items() if dtype == "float16"]
+    failed = [path for path in overflowing if path not in overflowed]
     beyond = [row["path"] for row in rows if row["kind"] == "activation" and _is_beyond(row)]
-    too_large = list(dict.fromkeys([*overflowing, *beyond]))
     lost = _lost(rows, owners, exponent)
-    layers = list(dict.fromkeys([*too_large, *lost]))
+    layers = list(dict.fromkeys([*overflowed, *beyond, *lost]))
     known = {row["path"] for row in rows if row["kind"] == "activation"}
-    fits = not any((row["largest"] or 0.0) >= BFLOAT16.to_infinity for row in rows)
+    fits = not failed and not any((row["largest"] or 0.0) >= BFLOAT16.to_infinity for row in rows)
     many = len(layers) > _MANY * len(known) or largest_gradient == float("inf")
     dtype = "bfloat16" if layers and many and fits else "float16"
-    text = _sentences(scale, largest_gradient, loss_finite, too_large, lost, dtype)
+    is_whole = loss_finite and largest_gradient < float("inf") and not overflowing
+    text = [
+        *_on_scale(scale, largest_gradient, loss_finite),
+        *_on_layers(overflowed, failed, beyond, lost),
+        *_on_dtype(dtype, bool(layers), is_whole, any("gradient" in row["kind"] for row in rows)),
+    ]
     return {"initial_scale": scale, "dtype": dtype, "float32_layers": layers, "text": text}
 
 
@@ -84,43 +91,65 @@ def _lost(
     return found
 
 
-def _sentences(
-    scale: float | None,
-    largest: float,
-    loss_finite: bool,
-    too_large: Sequence[str],
-    lost: Mapping[str, float],
-    dtype: str,
-) -> list[str]:
-    text = []
+def _on_scale(scale: float | None, largest: float, loss_finite: bool) -> Iterator[str]:
     if not loss_finite:
-        text.append("The loss is not finite unscaled: no loss scale can cure that.")
+        yield "The loss is not finite unscaled: no loss scale can cure that."
     elif largest == float("inf"):
-        text.append("Some gradients are not finite at any loss scale: see find_overflow.")
-    if scale is not None:
-        text.append(
-            f"Begin with a loss scale of {scale:.10g}: the largest gradient is {largest:.2g}, and "
-            f"{MARGIN} doublings stay within float16."
+        yield "Some gradients are not finite at any loss scale: see find_overflow."
+    if scale is None:
+        return
+    yield (
+        f"Begin with a loss scale of {scale:.10g}: the largest gradient is {largest:.2g}, and "
+        f"{MARGIN} doublings stay within float16."
+    )
+    if scale < 1:
+        yield "That is below 1: set min_scale too."
+
+
+def _on_layers(
+    overflowed: Sequence[str],
+    failed: Sequence[str],
+    beyond: Sequence[str],
+    lost: Mapping[str, float],
+) -> Iterator[str]:
+    if overflowed:
+        yield f"Layers that made an inf or a nan in float16: {_list(overflowed)}."
+    if failed:
+        yield (
+            "Layers that made an inf or a nan, though they do not compute in float16: "
+            f"{_list(failed)}. See find_overflow."
         )
-        if scale < 1:
-            text.append("That is below 1: set min_scale too.")
-    if too_large:
-        text.append(
-            f"Activations beyond 65504, for which float16 is too small: {_list(too_large)}."
-        )
+    if beyond:
+        yield f"Activations beyond 65504, for which float16 is too small: {_list(beyond)}."
     if lost:
         worst = max(lost.values())
-        text.append(
+        yield (
             f"Gradients that are too small for float16 at that scale (up to {worst:.0%} of them "
             f"become zero): {_list(list(lost))}."
         )
+
+
+def _on_dtype(dtype: str, is_told: bool, is_whole: bool, has_gradients: bool) -> Iterator[str]:
+    """Yields which dtype would do, as far as what was measured says so.
+
+    Args:
+        dtype: That is advised.
+        is_told: Whether layers are to compute in float32.
+        is_whole: Whether nothing was behind an inf or a nan, where it could not be seen.
+        has_gradients: Whether there were any.
+    """
     if dtype == BFLOAT16.name:
-        text.append("bfloat16 holds all of it, without a loss scale, with 8 bits instead of 11.")
-    elif too_large or lost:
-        text.append("Let these layers compute in float32: policy_map() says so.")
-    else:
-        text.append("float16 holds activations and gradients; bfloat16 would only cost precision.")
-    return text
+        yield (
+            "bfloat16 holds all of it, without a loss scale, with 8 bits instead of 11."
+            if is_whole
+            else "bfloat16 has the range of float32, needs no loss scale, and has 8 bits instead "
+            "of 11: measure again with it, as what is behind an inf or a nan cannot be judged."
+        )
+    elif is_told:
+        yield "Let these layers compute in float32: policy_map() says so."
+    elif is_whole:
+        what = "activations and gradients" if has_gradients else "activations"
+        yield f"float16 holds {what}; bfloat16 would only cost precision."
 
 
 def _list(paths: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 from keras_mp.atomic_writing import write_atomically
+from keras_mp.backends.generators import unchanged_generators
 from keras_mp.monitor import run_folder
 from keras_mp.monitor.batches import for_each
 from keras_mp.monitor.measuring import EXPONENTS, Measurement
@@ -224,7 +225,8 @@ def range_report(
     check_model(model, compiled=True)
     scale = checked_scale(model, loss_scale)
     measurement = Measurement(model, scale)
-    with _progress(steps) as advance:
+    # What feeds the batches may draw random numbers, too.
+    with unchanged_generators(), _progress(steps) as advance:
 
         def take(x: Any, y: Any, sample_weight: Any) -> None:
             measurement.add(x, y, sample_weight)
@@ -261,10 +263,12 @@ def _keras_paths(model: Any, chosen: list[str]) -> Iterator[str]:
     """Yields what Keras looks policies up by, for layers and those that they are made of."""
     found = dict(layers_of(model))
     # A model is a container: that ops of its own overflow says nothing of its layers.
-    whole = [path for path in chosen if not isinstance(found[path], keras.Model)]
+    whole = [path for path in chosen if not isinstance(found.get(path), keras.Model)]
     for path, layer in found.items():
         if path in chosen or any(path.startswith(f"{one}/") for one in whole):
             yield layer.path or layer.name
+    # One that the model makes in its call is not among its layers, and has Keras' path already.
+    yield from (path for path in chosen if path not in found)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import sys
 
 import keras
@@ -15,6 +16,7 @@ from keras_mp import LossScaleOptimizer
 from keras_mp.monitor import drawing, range_report as module
 from keras_mp.monitor.magnitudes import FIRST, LAST, Tally, fraction_below, highest_scale
 from keras_mp.monitor.overflow import find_overflow
+from keras_mp.monitor.range_advice import advise
 from keras_mp.monitor.range_report import RangeReport, range_report
 from tests.fuzzing import examples
 
@@ -186,6 +188,51 @@ def test_several_batches_are_counted_and_shared_layers_too():
     assert row(report, kernel(model, "shared"), "weight")["count"] == 16
 
 
+class Chooses(keras.Model):
+    """Calls another layer where its input says so."""
+
+    def __init__(self):
+        super().__init__(name="net")
+        self.a, self.b = dense(1.0, "a", 2), dense(2.0, "b", 2)
+        self.head = dense(1.0, "head")
+        for layer, width in ((self.a, 4), (self.b, 4), (self.head, 2)):
+            layer.build((None, width))
+
+    def call(self, x):
+        chosen = self.b if float(ops.max(x)) > 5 else self.a
+        return self.head(chosen(x))
+
+
+def test_layers_that_not_every_batch_calls():
+    model = Chooses()
+    x = np.concatenate([ONES * 9, ONES, ONES * 9])
+    model(x[:8])
+    model.compile("sgd", "mse")
+    report = range_report(model, (x, np.zeros((24, 1))), batch_size=8)
+    for layer, batches in (("a", 1), ("b", 2), ("head", 3)):
+        count = batches * 8 * (1 if layer == "head" else 2)
+        for kind in ("activation", "activation gradient"):
+            assert row(report, layer, kind)["count"] == count
+
+
+def test_two_variables_of_one_path():
+    parts = []
+    for i, policy in enumerate(("float32", "mixed_float16")):
+        x = keras.Input((4,))
+        parts.append(keras.Model(x, dense(0.1, "d", 4, dtype=policy)(x), name=f"part{i}"))
+    x = keras.Input((4,))
+    model = keras.Model(x, dense(1.0, "head")(parts[1](parts[0](x))), name="net")
+    model.compile("sgd", "mse")
+    report = range_report(model, (ONES, ZEROS))
+    kernels = [model.get_layer(part.name).get_layer("d").kernel.path for part in parts]
+    twice = kernels[0] == kernels[1]
+    names = ["part0/d/kernel", "part1/d/kernel"] if twice else kernels
+    for name, dtype in zip(names, ("float32", "float16"), strict=True):
+        assert row(report, name, "weight")["count"] == 16
+        found = row(report, name, "weight gradient")
+        assert (found["count"], found["dtype"]) == (16, dtype)
+
+
 # -- the advice ------------------------------------------------------------------------------------
 
 
@@ -302,6 +349,74 @@ def test_a_loss_that_is_not_finite_has_no_scale():
     report = range_report(net(dense(1.0, "head")), (ONES, ZEROS + np.nan))
     assert report.initial_scale is None
     assert "no loss scale can cure" in str(report)
+    assert "holds" not in str(report)
+
+
+def test_a_layer_of_the_models_call():
+    class Made(keras.Sequential):
+        def call(self, x, training=None, mask=None):
+            return super().call(layers.Rescaling(1e6, name="big")(x))
+
+    model = Made([keras.Input((4,)), dense(1.0, "head")], name="net")
+    model.compile("sgd", "mse")
+    [chosen] = range_report(model, (ONES, ZEROS)).advice["float32_layers"][:1]
+    assert chosen.endswith("big")
+
+
+def advised(*, kind="activation", overflowing=(), gradient=1.0, loss_finite=True, **change):
+    histogram = [0] * (LAST - FIRST + 1)
+    histogram[1 - FIRST] = 5
+    values = {"path": "dense", "kind": kind, "dtype": "float32", "largest": 3.0, "infs": 0}
+    one = {**values, "nans": 0, "histogram": histogram, **change}
+    return advise([one], {}, dict(overflowing), gradient, 1.0, loss_finite)
+
+
+NO_VERDICT = ("float16 holds", "bfloat16 holds", "policy_map")
+
+
+@pytest.mark.parametrize(
+    ("how", "dtype", "told", "untold"),
+    [
+        pytest.param(
+            {"loss_finite": False, "gradient": math.inf}, "float16", "no loss scale", NO_VERDICT,
+            id="the loss is not finite",
+        ),
+        pytest.param(
+            {"overflowing": {"dense": "float32"}, "gradient": math.inf, "nans": 4}, "float16",
+            "inf or a nan, though they do not compute in float16: dense",
+            ("beyond 65504", *NO_VERDICT), id="a float32 layer made nans",
+        ),
+        pytest.param(
+            {"overflowing": {"dense": "float16"}, "dtype": "float16", "loss_finite": False,
+             "gradient": math.inf},
+            "bfloat16", "inf or a nan in float16: dense", ("beyond 65504", "bfloat16 holds"),
+            id="a float16 layer made an inf",
+        ),
+        pytest.param(
+            {"gradient": 0.0}, "float16", "float16 holds activations;", ("gradients",),
+            id="no gradients",
+        ),
+        pytest.param(
+            {"gradient": 1.0, "kind": "weight gradient"}, "float16",
+            "float16 holds activations and gradients", (), id="gradients",
+        ),
+        pytest.param(
+            {"largest": 1e6}, "bfloat16", "bfloat16 holds all of it", ("inf or a nan",),
+            id="beyond float16",
+        ),
+    ],
+)  # fmt: skip
+def test_the_advice_says_what_was_measured(how, dtype, told, untold):
+    advice = advised(**how)
+    text = " ".join(advice["text"])
+    assert advice["dtype"] == dtype
+    assert told in text
+    assert not [each for each in untold if each in text]
+
+
+def test_what_float32_does_not_cure_is_not_advised():
+    assert advised(overflowing={"dense": "float32"})["float32_layers"] == []
+    assert advised(overflowing={"dense": "float16"})["float32_layers"] == ["dense"]
 
 
 # -- data ------------------------------------------------------------------------------------------
@@ -432,6 +547,16 @@ OPTIMIZERS = {
 }
 
 
+def random_state():
+    """What Python, NumPy and, on torch, the framework draw from."""
+    states = [random.getstate(), np.random.get_state()[1].tolist()]
+    if keras.backend.backend() == "torch":
+        import torch
+
+        states.append(torch.random.get_rng_state().tolist())
+    return states
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_nothing_changes(optimizer):
     model = net(
@@ -444,7 +569,9 @@ def test_nothing_changes(optimizer):
     model.fit(ONES, ZEROS, verbose=0)
     kept = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
     before = [np.array(variable.numpy()) for variable in kept]
+    drawn = random_state()
     report = range_report(model, (ONES, ZEROS))
+    assert random_state() == drawn
     assert report.as_json()["loss_scale"] == (1.0 if optimizer == "plain" else 2.0**10)
     for old, variable in zip(before, kept, strict=True):
         np.testing.assert_array_equal(old, variable.numpy())
