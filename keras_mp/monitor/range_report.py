@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import json
 import re
 import sys
 import time
@@ -12,10 +11,10 @@ from typing import Any
 
 import keras
 
-from keras_mp.atomic_writing import write_atomically
 from keras_mp.backends.generators import unchanged_generators
 from keras_mp.monitor import run_folder
 from keras_mp.monitor.batches import for_each
+from keras_mp.monitor.drawing import counted
 from keras_mp.monitor.measuring import EXPONENTS, Measurement
 from keras_mp.monitor.range_advice import advise
 from keras_mp.monitor.taps import layers_of
@@ -37,6 +36,7 @@ class RangeReport:
 
     def __init__(self, ranges: Mapping[str, Any]) -> None:
         run_folder.check_ranges(ranges)
+        run_folder.check_measured(ranges)
         self._ranges = copy.deepcopy(dict(ranges))
 
     @property
@@ -95,14 +95,16 @@ class RangeReport:
         return plain
 
     def save(self, path: str | Path) -> None:
-        """Writes it to a file, whole or not at all; into a folder as `ranges.json`.
+        """Writes it, whole or not at all.
+
+        Args:
+            path: A file that ends in .json; or a folder, which is made if it is not there, in which
+                it is `ranges.json`.
 
         Raises:
             OSError: It cannot be written; what was there is as it was.
         """
-        target = Path(path)
-        target = target / run_folder.RANGES if target.is_dir() else target
-        write_atomically(target, json.dumps(self.as_json(), indent=1, allow_nan=False) + "\n")
+        run_folder.write_ranges(path, self._ranges)
 
     @classmethod
     def load(cls, path: str | Path) -> "RangeReport":
@@ -112,7 +114,9 @@ class RangeReport:
             ValueError: The file is none, or of a later version; names it.
             OSError: It cannot be read.
         """
-        return cls(run_folder.read_ranges(path))
+        ranges = run_folder.read_ranges(path)
+        run_folder.check_measured(ranges, str(path))
+        return cls(ranges)
 
     def plot(self, path: str | Path | None = None, *, dark: bool = False) -> Any:
         """Returns a `matplotlib.figure.Figure` of the histograms, a heat map.
@@ -136,9 +140,9 @@ class RangeReport:
 
     def __str__(self) -> str:
         ranges = self._ranges
-        steps, scale = ranges.get("steps"), ranges.get("loss_scale")
-        counted = f"{steps} step" if steps == 1 else f"{steps} steps"
-        lines = [f"{ranges.get('model')}: {counted} at a loss scale of {scale:.10g}", ""]
+        steps = counted(ranges.get("steps") or 0, "step")
+        scale = f"{ranges['loss_scale']:.10g}"
+        lines = [f"{ranges.get('model')}: {steps} at a loss scale of {scale}", ""]
         rows = sorted(self.rows, key=_badness, reverse=True)
         cells: list[tuple[str, ...]] = [
             (
@@ -153,7 +157,7 @@ class RangeReport:
                 "inf, nan",
             )
         ]
-        cells += [_cells(row) for row in rows[:_SHOWN]]
+        cells += [_cells(row, ranges["exponents"][0]) for row in rows[:_SHOWN]]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines += [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -169,9 +173,9 @@ def _badness(row: Mapping[str, Any]) -> tuple[float, ...]:
     return row["nans"] + row["infs"], half["overflow"], half["zero"], half["subnormal"]
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: Mapping[str, Any], first: int) -> tuple[str, ...]:
     counts, half = row["histogram"], row["float16"]
-    filled = [EXPONENTS[0] + i for i, count in enumerate(counts) if count]
+    filled = [first + i for i, count in enumerate(counts) if count]
     span = f"{filled[0]} to {filled[-1]}" if filled else "-"
     zeros = row["zeros"] / row["count"] if row["count"] else 0.0
     bad = (row["infs"] + row["nans"]) / row["count"] if row["count"] else 0.0

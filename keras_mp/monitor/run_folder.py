@@ -13,6 +13,7 @@ from keras_mp.monitor.trace import FILE as TRACE, Trace
 RUN, RANGES = "run.json", "ranges.json"
 RUN_FORMAT, RANGES_FORMAT = "keras_mp.run", "keras_mp.ranges"
 VERSION = 1
+FRACTIONS = ("zero", "subnormal", "overflow")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,7 @@ def read_run(path: str | Path) -> dict[str, Any]:
     file = _inside(path, RUN)
     found = _read(file, RUN_FORMAT)
     _check_rows(file, found, "layers", {"path": _is_text})
-    _check_rows(file, found, "overflows", {"count": _is_whole})
+    _check_rows(file, found, "overflows", {"count": _is_whole, "first_step": _is_whole_or_null})
     if not isinstance(found.get("optimizer", {}), dict):
         raise _wrong(file, "optimizer", found["optimizer"], "an object")
     return found
@@ -99,16 +100,37 @@ def check_ranges(ranges: Mapping[str, Any], name: str = "ranges") -> None:
 
     if "rows" not in ranges:
         raise _wrong(name, "rows", None, "a list")
-    _check_rows(name, ranges, "rows", {"path": _is_text, "kind": _is_text})
+    beside = dict.fromkeys(("infs", "nans"), _is_whole_or_null)
+    _check_rows(name, ranges, "rows", {"path": _is_text, "kind": _is_text, **beside})
     for i, row in enumerate(ranges["rows"]):
         if not is_histogram(row.get("histogram")):
             wanted = f"a list of {bins} counts, as of the exponents {list(ends)}"
             raise _wrong(name, f"rows[{i}].histogram", row.get("histogram"), wanted)
 
 
-def write_ranges(folder: str | Path, ranges: Mapping[str, Any]) -> None:
-    """Writes `ranges.json` into a folder, as `write_run` does."""
-    _write(Path(folder) / RANGES, RANGES_FORMAT, ranges)
+def check_measured(ranges: Mapping[str, Any], name: str = "ranges") -> None:
+    """Checks what the table relies on, beyond `check_ranges`.
+
+    Raises:
+        ValueError: It is otherwise; says where, and what was found.
+    """
+    counts = dict.fromkeys(("count", "zeros", "infs", "nans"), _is_whole)
+    _check_rows(name, ranges, "rows", {"dtype": _is_text, **counts})
+    for i, row in enumerate(ranges["rows"]):
+        half = row.get("float16")
+        parts = [half.get(key) for key in FRACTIONS] if isinstance(half, dict) else [None]
+        if not all(isinstance(part, int | float) for part in parts):
+            wanted = f"the fractions {', '.join(FRACTIONS)}"
+            raise _wrong(name, f"rows[{i}].float16", half, wanted)
+    if not isinstance(ranges.get("loss_scale"), int | float):
+        raise _wrong(name, "loss_scale", ranges.get("loss_scale"), "a number")
+    if not isinstance(ranges.get("advice", {}), dict):
+        raise _wrong(name, "advice", ranges["advice"], "an object")
+
+
+def write_ranges(path: str | Path, ranges: Mapping[str, Any]) -> None:
+    """Writes a `ranges.json`, given it or its folder, as `write_run` does."""
+    _write(_inside(path, RANGES), RANGES_FORMAT, ranges)
 
 
 def as_json(value: object) -> object:
@@ -146,7 +168,7 @@ def _plain(value: Any) -> object:
 
 def _read(path: Path, form: str) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(path.read_bytes(), parse_int=_number)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON: {error}") from None
     if not isinstance(found, dict):
@@ -168,8 +190,7 @@ def _check_rows(
     for i, row in enumerate(rows):
         for inner, is_right in checks.items():
             if not is_right(row.get(inner)):
-                wanted = "a text" if is_right is _is_text else "a whole number"
-                raise _wrong(name, f"{key}[{i}].{inner}", row.get(inner), wanted)
+                raise _wrong(name, f"{key}[{i}].{inner}", row.get(inner), _WANTED[is_right])
 
 
 def _is_text(value: object) -> bool:
@@ -178,6 +199,22 @@ def _is_text(value: object) -> bool:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_whole_or_null(value: object) -> bool:
+    return value is None or _is_whole(value)
+
+
+_WANTED: dict[Callable[[object], bool], str] = {
+    _is_text: "a text",
+    _is_whole: "a whole number",
+    _is_whole_or_null: "a whole number, or null",
+}
+
+
+def _number(text: str) -> int | float:
+    # Pictures calculate in floats, which end at 309 digits.
+    return int(text) if len(text) < 300 else float(text)
 
 
 def _wrong(name: object, where: str, value: object, wanted: str) -> ValueError:

@@ -17,6 +17,7 @@ The table that Keras' CSVLogger writes is a trace, too, one row an epoch, where 
 import csv
 import json
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +129,20 @@ class Trace:
         return zip(*(column.tolist() for column in columns), strict=True)
 
     def write_csv(self, path: str | Path) -> None:
-        """Writes all of it, or, on an OSError, nothing."""
+        """Writes all of it, or, on an OSError, nothing.
+
+        What was not recorded has no column: of a trace by epoch, "step" and "kind".
+        """
+        by_step = self.unit == "step"
+        columns = {
+            "step": self.steps if by_step else None,
+            "epoch": self.epochs,
+            "loss_scale": self.scales,
+            "kind": self.kinds if self.has_kinds else None,
+            "variable": self.variables if by_step or self.has_kinds else None,
+            "skipped_steps": self.skips,
+        }
+        recorded = {name: each.tolist() for name, each in columns.items() if each is not None}
         with (
             replacing(path) as beside,
             beside.open("w", encoding="utf-8", newline="") as file,
@@ -137,11 +151,19 @@ class Trace:
             returns = any("\r" in variable for variable in {*self.variables} if variable)
             dialect = "unix" if returns else "excel"  # the first quotes everything
             table = csv.writer(file, dialect, lineterminator="\n")
-            table.writerow(COLUMNS)
-            table.writerows(self.rows())
+            table.writerow(recorded)
+            table.writerows(zip(*recorded.values(), strict=True))
 
     def write_jsonl(self, path: str | Path) -> None:
-        """Writes all of it, or, on an OSError, nothing."""
+        """Writes all of it, or, on an OSError, nothing.
+
+        Raises:
+            ValueError: It is a trace by epoch, or without kinds, which JSON lines have no form for.
+        """
+        if self.unit != "step" or not self.has_kinds:
+            raise ValueError(
+                "JSON lines hold steps and their kinds, which were not recorded: use write_csv"
+            )
         with (
             replacing(path) as beside,
             beside.open("w", encoding="utf-8", newline="") as file,
@@ -268,7 +290,7 @@ class _Columns:
         steps, epochs, scales, kinds, variables = self.values
         self._check(0, {int}, _is_count, "a whole number of 0 or more")
         self._check(1, {int}, _is_count, "a whole number of 0 or more")
-        self._check(2, {float, int}, lambda value: not value < 0, "a number of 0 or more")
+        self._check(2, {float, int}, _is_scale, "a number of 0 or more that a float holds")
         self._check(3, {int}, lambda value: 0 <= value < len(KINDS), "0, 1 or 2")
         self._check(4, {str, type(None)}, lambda _: True, "a path, or null")
         columns: Any = (steps, epochs, scales, kinds, variables)
@@ -286,6 +308,10 @@ class _Columns:
 
 def _is_count(value: int) -> bool:
     return 0 <= value < 2**63
+
+
+def _is_scale(value: float) -> bool:
+    return not value < 0 and (isinstance(value, float) or value <= sys.float_info.max)
 
 
 def _bad(path: Path, line: int, found: str, expected: str) -> ValueError:

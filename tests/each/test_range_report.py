@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from keras import layers, ops
 
 from keras_mp import LossScaleOptimizer
-from keras_mp.monitor import drawing, range_report as module
+from keras_mp.monitor import drawing, range_report as module, run_folder
 from keras_mp.monitor.magnitudes import FIRST, LAST, Tally, fraction_below, highest_scale
 from keras_mp.monitor.overflow import find_overflow
 from keras_mp.monitor.range_advice import advise
@@ -488,6 +488,8 @@ def test_save_and_load(tmp_path):
     assert len(again.policy_map("float16")) == len(report.policy_map("float16"))
     report.save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here.json", "ranges.json"]
+    report.save(tmp_path / "runs" / "first")
+    assert RangeReport.load(tmp_path / "runs" / "first").as_json() == report.as_json()
     whole = json.loads((tmp_path / "ranges.json").read_text())
     assert (whole["format"], whole["version"]) == ("keras_mp.ranges", 1)
     assert whole["backend"] == keras.backend.backend()
@@ -507,6 +509,48 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="full"):
         report.save(tmp_path)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+WHOLE = {
+    "path": "a",
+    "kind": "activation",
+    "dtype": "float32",
+    "histogram": [1, 0],
+    "largest": 1.0,
+    **dict.fromkeys(("count", "zeros", "infs", "nans"), 1),
+    "float16": {"zero": 0, "subnormal": 0, "overflow": 0},
+}
+
+
+def test_ranges_made_by_hand(tmp_path):
+    given = {"exponents": [4, 5], "rows": [WHOLE], "loss_scale": 1.0, "steps": 2000, "model": "m"}
+    report = RangeReport(given)
+    lines = str(report).splitlines()
+    assert lines[0] == "m: 2,000 steps at a loss scale of 1"
+    assert "4 to 4" in lines[3]
+    report.save(tmp_path)
+    assert str(RangeReport.load(tmp_path)) == str(report)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"loss_scale": None}, "loss_scale is null: expected a number"),
+        ({"advice": None}, "advice is null: expected an object"),
+        *(
+            ({"rows": [{k: v for k, v in WHOLE.items() if k != key}]}, rf"rows\[0\].{key} is null")
+            for key in ("dtype", "count", "zeros", "infs", "nans", "float16")
+        ),
+        ({"rows": [{**WHOLE, "float16": {"zero": 0}}]}, r"rows\[0\].float16 is"),
+    ],
+)
+def test_ranges_that_are_not_whole_are_named(tmp_path, change, told):
+    given = {"exponents": [4, 5], "rows": [WHOLE], "loss_scale": 1.0, **change}
+    with pytest.raises(ValueError, match=rf"^ranges: {told}"):
+        RangeReport(given)
+    run_folder.write_ranges(tmp_path, given)
+    with pytest.raises(ValueError, match=rf"ranges\.json: {told}"):
+        RangeReport.load(tmp_path / "ranges.json")
 
 
 def test_the_table_has_the_worst_first():

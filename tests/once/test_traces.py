@@ -53,6 +53,27 @@ def test_json_lines_come_back(tmp_path_factory, given_rows):
         assert list(row) == ["step", "epoch", "loss_scale", "kind", "variable"]
 
 
+@pytest.mark.parametrize(
+    ("how", "names"),
+    [
+        ({"unit": "epoch", "has_kinds": False, "skips": [3, 4]}, "epoch,loss_scale,skipped_steps"),
+        ({"unit": "epoch", "has_kinds": False}, "epoch,loss_scale"),
+        ({"has_kinds": False}, "step,epoch,loss_scale,variable"),
+    ],
+    ids=["epochs", "epochs without skips", "steps without kinds"],
+)
+def test_what_was_not_recorded_is_not_written(tmp_path, how, names):
+    trace = Trace([1, 2], [0, 1], [4.0, 2.0], [0, 0], [None, None], **how)
+    trace.write_csv(tmp_path / "trace.csv")
+    assert (tmp_path / "trace.csv").read_text().splitlines()[0] == names
+    found = Trace.read(tmp_path / "trace.csv")
+    assert list(found.rows()) == list(trace.rows())
+    assert found.summary() == trace.summary()
+    with pytest.raises(ValueError, match="write_csv"):
+        trace.write_jsonl(tmp_path / "trace.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
+
+
 @settings(deadline=None)
 @given(rows())
 @example([(1, 0, 1.0, 1, "a\rb"), (2, 0, 1.0, 0, None)])
@@ -158,6 +179,7 @@ def test_a_resumed_run_goes_on_after_half_a_line(tmp_path):
         (GOOD.replace("1,", "true,", 1), '"step" is true: expected a whole number'),
         (GOOD.replace("1,", f"{2**70},", 1), f'"step" is {2**70}: expected a whole number'),
         (GOOD.replace("4.0", "-4.0"), '"loss_scale" is -4.0: expected a number of 0 or more'),
+        (GOOD.replace("4.0", "1" + "0" * 400), '"loss_scale" is 10+.*: expected a number of 0'),
         (GOOD.replace("4.0", '"many"'), '"loss_scale" is "many": expected a number'),
         (GOOD.replace('"kind": 1', '"kind": 3'), '"kind" is 3: expected 0, 1 or 2'),
         (GOOD.replace('"a/b"', "7"), '"variable" is 7: expected a path, or null'),
@@ -312,6 +334,10 @@ def test_what_json_lacks_is_written_as_text(tmp_path):
         ({"layers": {}}, "layers is {}: expected a list of objects"),
         ({"layers": [{"path": 3}]}, r"layers\[0\].path is 3: expected a text"),
         ({"overflows": [{"count": "x"}]}, r'overflows\[0\].count is "x": expected a whole number'),
+        (
+            {"overflows": [{"count": 1, "first_step": "9"}]},
+            r'overflows\[0\].first_step is "9": expected a whole number, or null',
+        ),
         ({"optimizer": "Adam"}, 'optimizer is "Adam": expected an object'),
     ],
 )
@@ -328,6 +354,10 @@ def test_a_run_that_is_otherwise_is_named(tmp_path, change, told):
     [
         ({"exponents": [1]}, r"exponents is \[1\]: expected two whole numbers"),
         ({"rows": None}, "rows is null: expected a list"),
+        (
+            {"rows": [{"path": "a", "kind": "weight", "nans": []}]},
+            r"rows\[0\].nans is \[\]: expected a whole number, or null",
+        ),
         ({"rows": [{"path": "a"}]}, r"rows\[0\].kind is null: expected a text"),
         (
             {"rows": [{"path": "a", "kind": "weight", "histogram": [1, 2]}]},
