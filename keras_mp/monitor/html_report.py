@@ -114,7 +114,11 @@ def _facts(run: RunFolder) -> Iterator[str]:
     facts = [
         ("steps", "steps", known["steps"]),
         ("skipped", "skipped steps", known["skipped"]),
-        ("longest-skips", "skipped in a row, at most", found["longest_skips"]),
+        (
+            "longest-skips",
+            "skipped in a row, at most",
+            found["longest_skips"] if len(run.trace) else None,
+        ),
         ("lowest-scale", "lowest loss scale", found["lowest_scale"]),
         ("highest-scale", "highest loss scale", found["highest_scale"]),
         ("loss-scale", "loss scale at the end", run.run.get("loss_scale", found["last_scale"])),
@@ -171,7 +175,9 @@ def _skipped(trace: Trace) -> Iterator[str]:
 def _overflows(run: RunFolder) -> Iterator[str]:
     found = run.run.get("overflows") or run.trace.overflows()
     if not found:
-        yield "<p>Nothing: every gradient was finite.</p>"
+        is_known = len(run.trace) and run.trace.has_kinds
+        text = "Nothing: every gradient was finite." if is_known else "Not recorded."
+        yield f"<p>{text}</p>"
         return
     yield "<p>The variables whose gradients were not finite, and in how many steps.</p>"
     kinds = dict(zip(run.trace.steps.tolist(), run.trace.kinds.tolist(), strict=True))
@@ -223,23 +229,24 @@ def _ranges(ranges: Mapping[str, Any]) -> Iterator[str]:
         '<p class="note">The darker (in dark mode: the lighter), the more of the values have that '
         "magnitude. Lines: the smallest subnormal number (dotted), the smallest normal one "
         "(dashed) and the largest (solid). Gradients are shown unscaled; the limits of float16 "
-        f"are moved by the loss scale{at} instead. The fractions are what a cast to the dtype "
-        "makes of the values.</p>"
+        f"are moved by the loss scale{at} instead, those of bfloat16 are not. The fractions are "
+        "what a cast to the dtype makes of the values, of gradients times the loss scale.</p>"
     )
+    shown = drawing.shown_exponents(ranges)
     for kind, rows in drawing.by_kind(ranges["rows"]).items():
-        yield from _ranges_of(ranges, kind, rows)
+        yield from _ranges_of(ranges, kind, rows, shown)
     yield "</section>"
 
 
 def _ranges_of(
-    ranges: Mapping[str, Any], kind: str, rows: Sequence[Mapping[str, Any]]
+    ranges: Mapping[str, Any], kind: str, rows: Sequence[Mapping[str, Any]], shown: tuple[int, int]
 ) -> Iterator[str]:
     yield '<div class="scroll">'
     yield f'<table class="ranges" data-kind="{escaped(kind)}">'
     yield f"<caption><h3>{escaped(kind.capitalize())}</h3></caption>"
     yield "<thead><tr>"
     for i, (head, kind_of_cell) in enumerate(_COLUMNS_OF_RANGES):
-        below = svg.ruler(ranges, kind) if i == 2 else ""
+        below = svg.ruler(ranges, kind, shown) if i == 2 else ""
         yield f'<th scope="col" class="{kind_of_cell}">{head}{below}</th>'
     yield "</tr></thead>"
     yield "<tbody>"
@@ -253,7 +260,7 @@ def _ranges_of(
         cells = [
             f'<th scope="row" class="path" title="{escaped(title)}">{svg.path(row["path"])}</th>',
             f"<td>{escaped(row.get('dtype') or '')}</td>",
-            f"<td>{svg.strip(ranges, row)}</td>",
+            f"<td>{svg.strip(ranges, row, shown)}</td>",
             f'<td class="besides">{escaped(drawing.besides(row))}</td>',
             f'<td class="number">{escaped(_short(row.get("largest")))}</td>',
         ]

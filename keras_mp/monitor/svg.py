@@ -3,6 +3,7 @@
 Every text that comes from a run goes through `escaped`.
 """
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
@@ -27,7 +28,11 @@ def escaped(text: object) -> str:
     >>> escaped("<b> & '\\x00'")
     '&lt;b&gt; &amp; &#x27;\\ufffd&#x27;'
     """
-    return escape("".join(c if c.isprintable() or c in "\t\n" else "\ufffd" for c in str(text)))
+    return escape("".join(c if _is_allowed(c) else "\ufffd" for c in str(text)))
+
+
+def _is_allowed(character: str) -> bool:
+    return character in "\t\n" or unicodedata.category(character) not in ("Cc", "Cs")
 
 
 def path(text: object) -> str:
@@ -118,9 +123,9 @@ def _skipped(trace: Trace, x: Any, wide: float) -> Iterable[str]:
         yield "</g>"
 
 
-def ruler(ranges: Mapping[str, Any], kind: str) -> str:
+def ruler(ranges: Mapping[str, Any], kind: str, ends: tuple[int, int]) -> str:
     """Returns how far float16 and bfloat16 reach, on the axis of `strip`, as an `<svg>`."""
-    first, last = drawing.shown_exponents(ranges)
+    first, last = ends
     float16 = drawing.float16_limits(ranges, kind)
     scaled = drawing.loss_scale_exponent(ranges) and kind.endswith("gradient")
     name = "float16, at that loss scale" if scaled else "float16, 2⁻¹⁴ to 65504"
@@ -150,9 +155,15 @@ def ruler(ranges: Mapping[str, Any], kind: str) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def strip(ranges: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    """Returns the magnitudes of one row as an `<svg>`: the darker, the more values."""
-    first, last = drawing.shown_exponents(ranges)
+def strip(ranges: Mapping[str, Any], row: Mapping[str, Any], ends: tuple[int, int]) -> str:
+    """Returns the magnitudes of one row as an `<svg>`: the darker, the more values.
+
+    Args:
+        ranges: As `ranges.json` holds them.
+        row: Of them.
+        ends: `drawing.shown_exponents(ranges)`, which looks at all rows.
+    """
+    first, last = ends
     start = ranges["exponents"][0]
     title = _strip_title(row, start)
     parts = [

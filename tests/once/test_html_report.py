@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from keras_mp.monitor import drawing
+from keras_mp.monitor import drawing, svg
 from keras_mp.monitor.html_report import html_report, write_html_report
 from keras_mp.monitor.run_folder import RunFolder, write_run
 from keras_mp.monitor.trace import Trace
@@ -284,6 +284,36 @@ def test_a_run_without_a_step(tmp_path):
         "4",
     ]
     assert "No step was recorded." in root.text
+    assert "every gradient was finite" not in root.text
+    assert root.one("dd", id="longest-skips").text == "unknown"
+
+
+def test_a_number_that_no_float_holds(tmp_path):
+    write_run(tmp_path, {"loss_scale": 10**400})
+    assert Page(html_report(RunFolder.read(tmp_path))).root.one("dd", id="loss-scale").text == "inf"
+
+
+def test_the_work_grows_with_the_rows_of_ranges(tmp_path, monkeypatch):
+    """What all rows have in common is looked for once, or many layers take minutes."""
+    original, calls = drawing.shown_exponents, []
+    monkeypatch.setattr(drawing, "shown_exponents", lambda of: calls.append(0) or original(of))
+    rows = [runs.row(f"layer_{i}", "weight", [1.0]) for i in range(9)]
+    run = RunFolder(tmp_path, {}, Trace.from_rows(()), {"exponents": [-60, 40], "rows": rows})
+    html_report(run)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\u00a0b\u3000c\u200dd", "a\u00a0b\u3000c\u200dd"),
+        ("tab\tnewline\n", "tab\tnewline\n"),
+        ("\0\x1b\r\x85\ud800", "\ufffd" * 5),
+    ],
+    ids=["spaces and joiners", "tab and newline", "what no document may hold"],
+)
+def test_only_what_no_document_may_hold_is_replaced(text, shown):
+    assert svg.escaped(text) == shown
 
 
 def test_a_long_run_makes_a_small_page(run):
