@@ -24,6 +24,8 @@ class LastBatch:
     def follow(self, model: Any) -> None:
         """Begins; once the train function of `model` is made, before it is called."""
         self.end()
+        # One that an interrupted fit has left would hold its batch for ever.
+        getattr(model.train_function, "last_batch", self).end()
         before = model.train_function
         match keras.backend.backend():
             case "jax":
@@ -39,6 +41,7 @@ class LastBatch:
 
             case _:
                 return
+        following.last_batch = self  # type: ignore[attr-defined]
         model.train_function = following
 
         def end() -> None:

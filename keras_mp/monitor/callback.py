@@ -3,7 +3,7 @@
 import datetime
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import keras_mp
 from keras_mp.backends.batches import LastBatch
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.monitor import run_folder
-from keras_mp.monitor.trace import FILE, Trace, append_jsonl, open_jsonl
+from keras_mp.monitor.drawing import counted
+from keras_mp.monitor.trace import FILE, Row, Trace, append_jsonl, open_jsonl
 
 _NO_CURE = "which no loss scale can cure"
 
@@ -25,7 +26,8 @@ class LossScaleMonitor(keras.callbacks.Callback):
 
     `logs["loss_scale"]`, at the end of an epoch, and `logs["skipped_steps"]`, of the epoch, are in
     `History`, and in what callbacks after this one make of logs (CSVLogger, TensorBoard, W&B): put
-    it first. It reads from the device once an epoch, and every `rows` steps if they are traced.
+    it first. It reads from the device once an epoch, every `rows` steps if they are traced, and
+    every N steps with `max_consecutive_skips=N` of the optimizer.
 
     ```python
     monitor = keras_mp.LossScaleMonitor("runs/first")
@@ -48,7 +50,8 @@ class LossScaleMonitor(keras.callbacks.Callback):
             `trace.jsonl`. A run that is resumed there is continued. None for nowhere.
         trace: Whether to keep the loss scale of each step, as `monitor.trace`; with a folder it is.
         rows: Steps between two reads of the device. A step writes a row of three numbers into a
-            table of this length among the optimizer's variables.
+            table of this length among the optimizer's variables; the first monitor of an optimizer
+            decides.
 
     Raises:
         TypeError: At the start of `fit`, if the model has another optimizer.
@@ -80,13 +83,14 @@ class LossScaleMonitor(keras.callbacks.Callback):
         self._is_traced = trace or folder is not None
         self._rows = rows
         self._batch = LastBatch()
-        self._kept: list[tuple[int, int, float, int, str | None]] = []
+        self._kept: list[Row] = []
         self._started = ""
         self._has_begun = False
         self._watched: Any = None
         self._limit: int | None = None
         self._steps_a_call = self._table_rows = 0
-        self._epoch = self._skipped = self._steps = self._since_read = self._since_check = 0
+        self._epoch = self._skipped = self._since_read = self._since_check = 0
+        self._began = self._steps = 0
 
     @property
     def trace(self) -> Trace:
@@ -145,22 +149,22 @@ class LossScaleMonitor(keras.callbacks.Callback):
             steps, _ = optimizer.recorded(self._steps)
             if optimizer is self._watched and steps >= self._steps:
                 self._read_rows()  # a training that was interrupted left some
+            else:
+                self._began = steps
             self._steps = steps
         self._watched = optimizer
 
     # The end of a batch would do as well, but Keras then waits for the logs of each batch. And no
     # self.model at each batch: on JAX, Keras assigns the state to all variables when it is read.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._since_read += self._steps_a_call
-        self._since_check += self._steps_a_call
-        if self._is_traced and self._since_read > self._table_rows:
+        if self._is_traced and self._since_read + self._steps_a_call > self._table_rows:
             self._sync()
             self._read_rows()
-            self._since_read = self._steps_a_call
-        if self._limit is not None and self._since_check > self._limit:
+        if self._limit is not None and self._since_check + self._steps_a_call > self._limit:
             self._sync()
-            self._check_skips(self._limit, self.model.get_metrics_result())
-            self._since_check = self._steps_a_call
+            self._check_skips(self._limit, self.model.get_metrics_result)
+        self._since_read += self._steps_a_call
+        self._since_check += self._steps_a_call
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._sync()
@@ -170,13 +174,12 @@ class LossScaleMonitor(keras.callbacks.Callback):
             logs["loss_scale"] = float(optimizer.loss_scale)
             logs["skipped_steps"] = max(0, skipped - self._skipped)  # a callback may restore state
         self._skipped = skipped
-        self._since_read = self._since_check = 0
         if self._is_traced:
             self._read_rows()
         if self._folder is not None:
             self._write_run()
         if optimizer.max_consecutive_skips is not None:
-            self._check_skips(optimizer.max_consecutive_skips, logs)
+            self._check_skips(optimizer.max_consecutive_skips, lambda: logs)
 
     def on_train_end(self, logs: Any = None) -> None:
         self._batch.end()
@@ -188,7 +191,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
             return "LossScaleMonitor, not used in fit yet"
         optimizer = self._optimizer
         lines = [f"loss scale {float(optimizer.loss_scale):g}"]
-        lines.append(f"{int(optimizer.skipped_steps)} steps skipped")
+        lines.append(f"{counted(int(optimizer.skipped_steps), 'step')} skipped")
         if optimizer.diagnose:
             first = optimizer.first_overflow()
             lines.append("no overflow" if first is None else str(first))
@@ -222,24 +225,49 @@ class LossScaleMonitor(keras.callbacks.Callback):
     def _read_rows(self) -> None:
         optimizer = self._optimizer
         steps, found = optimizer.recorded(self._steps)
-        if steps < self._steps:  # restored meanwhile; what was taken back is replaced in the trace
-            steps, found = optimizer.recorded(max(0, steps - self._since_read))
-        elif (lost := steps - self._steps - len(found)) > 0:
-            _logger.warning(
-                "keras_mp: %d steps are missing in the trace: more than %d were taken between two "
-                "reads. LossScaleMonitor(rows=...) sets their number",
-                lost,
-                optimizer.recorded_rows,
-            )
-        rows = [
-            (step, self._epoch, scale, kind, optimizer.path_of(index))
-            for step, scale, kind, index in found
-        ]
+        if steps < self._steps + self._since_read:
+            rows = self._read_again(steps)
+        else:
+            rows = self._as_rows(found)
+            if (lost := steps - self._steps - len(found)) > 0:
+                _logger.warning(
+                    "keras_mp: %d steps are missing in the trace: more than %d were taken between "
+                    "two reads. LossScaleMonitor(rows=...) of a newly made optimizer sets their "
+                    "number",
+                    lost,
+                    optimizer.recorded_rows,
+                )
         self._steps = steps
+        self._since_read = 0
         self._kept += rows
         if self._folder is not None and rows:
             with open_jsonl(self._folder / FILE) as file:
                 append_jsonl(file, rows)
+
+    def _read_again(self, steps: int) -> list[Row]:
+        """Returns the rows to add where there were fewer steps than batches.
+
+        Either a callback restored state meanwhile: what was taken back is replaced in the trace, by
+        rows that go back. Or batches made no step each, as in a `train_step` that trains two models
+        in turn: then the rows are those that are held.
+        """
+        went_back = steps < self._steps
+        since = max(0 if went_back else self._began, steps - max(self._since_read, 1))
+        newest = self._kept[-(max(self._steps, steps) - since) :]
+        held = {(step, *values): epoch for step, epoch, *values in newest}
+        rows = self._as_rows(self._optimizer.recorded(since)[1])
+        known = [held.get((step, *values)) for step, _, *values in rows]
+        if not went_back:
+            first = next((i for i, epoch in enumerate(known) if epoch is None), len(rows))
+            rows, known = rows[first:], known[first:]
+        return [
+            row if epoch is None else (row[0], epoch, *row[2:])
+            for row, epoch in zip(rows, known, strict=True)
+        ]
+
+    def _as_rows(self, found: Iterable[tuple[int, float, int, int]]) -> list[Row]:
+        path_of = self._optimizer.path_of
+        return [(step, self._epoch, scale, kind, path_of(i)) for step, scale, kind, i in found]
 
     def _write_run(self) -> None:
         assert self._folder is not None
@@ -280,12 +308,13 @@ class LossScaleMonitor(keras.callbacks.Callback):
         }
         run_folder.write_run(self._folder, run)
 
-    def _check_skips(self, limit: int, logs: Any) -> None:
+    def _check_skips(self, limit: int, logs: Callable[[], Any]) -> None:
+        self._since_check = 0
         run = self._optimizer.take_most_skips()
         if run < limit or self.stopped is not None:
             return
         self.model.stop_training = True
-        self.stopped = f"{self._reason(run)} {self._cause(logs or {})}"
+        self.stopped = f"{self._reason(run)} {self._cause(logs() or {})}"
         _logger.error("keras_mp: training stops: %s", self.stopped)
 
     def _reason(self, run: int) -> str:
@@ -308,7 +337,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
             found = find_overflow(self.model, x, y, weight, loss_scale=1.0)
         except Exception as error:  # noqa: BLE001 - a train_step may take batches of any form
             return f"{_by_logs(logs)} (The batch could not be run again: {error})"
-        where = found.first or "everything in it is finite there"
+        where = str(found).partition("\n")[0]
         match found.loss_finite_at_scale_1:
             case False:
                 return f"The loss of the last batch is not finite at scale 1, {_NO_CURE}: {where}."
@@ -324,6 +353,6 @@ def _by_logs(logs: Mapping[str, Any]) -> str:
     if math.isfinite(float(logs["loss"])):
         return "The loss of this epoch is finite, so it is gradients that overflow."
     return (
-        f"The loss of this epoch is not finite, {_NO_CURE}: look at the data, the learning rate, "
-        "and keras_mp.find_overflow(model, x, y)."
+        f"The loss of at least one step of this epoch is not finite, {_NO_CURE}: look at the data, "
+        "the learning rate, and keras_mp.find_overflow(model, x, y)."
     )

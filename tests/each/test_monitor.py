@@ -135,7 +135,7 @@ def test_a_text(run):
     monitor = LossScaleMonitor()
     run(monitor, optimizer=lso(diagnose=True))
     lines = str(monitor).splitlines()
-    assert lines[:2] == ["loss scale 512", "1 steps skipped"]
+    assert lines[:2] == ["loss scale 512", "1 step skipped"]
     assert lines[2].startswith("first overflow: step 4, out/")
     assert lines[2].endswith("(nan), scale 512 -> 256")
 
@@ -165,6 +165,55 @@ def test_a_run_that_is_resumed_from_a_backup(run, tmp_path, monitor_first):
     assert trace.steps.tolist() == list(range(1, 25))
     assert list(zip(trace.scales.tolist(), trace.kinds.tolist(), strict=True)) == expected
     assert model.history.history["skipped_steps"] == [1]
+
+
+class Restores(keras.callbacks.Callback):
+    """Goes back to step 5, and to a scale of 8, after a batch of the second epoch."""
+
+    def __init__(self, batch):
+        super().__init__()
+        self.batch, self.epoch = batch, 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) == (1, self.batch):
+            if hasattr(self.model, "jax_state_sync"):
+                self.model.jax_state_sync()
+            self.model.optimizer._steps.assign(5)
+            self.model.optimizer.dynamic_scale.assign(8.0)
+
+
+@pytest.mark.parametrize("rows", [3, 1024])
+@pytest.mark.parametrize("batch", [1, 6], ids=["caught up since", "fewer steps than before"])
+def test_a_restore_within_an_epoch(run, tmp_path, batch, rows):
+    monitor = LossScaleMonitor(tmp_path / "run", rows=rows)
+    optimizer = lso(dynamic_growth_steps=99)
+    run([monitor, Restores(batch)], (), optimizer=optimizer, epochs=2)
+    steps = 5 + 7 - batch
+    assert int(optimizer.skipped_steps) == 0
+    for trace in (monitor.trace, Trace.read(tmp_path / "run")):
+        assert trace.steps.tolist() == list(range(1, steps + 1))
+        assert trace.scales.tolist() == [256.0] * 5 + [8.0] * (steps - 5)
+        assert trace.epochs.tolist() == [0] * 5 + [1] * (steps - 5)
+
+
+@pytest.mark.parametrize("rows", [3, 1024])
+def test_batches_that_make_no_step(run, tmp_path, rows):
+    """As in a train_step that trains two models in turn: nothing is read twice."""
+
+    class Between(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            monitor.on_train_batch_begin(batch)
+
+    monitor = LossScaleMonitor(tmp_path, rows=rows)
+    run([monitor, Between()], (3,), epochs=2)
+    expected, _ = by_hand(16, (3,))
+    trace = monitor.trace
+    assert list(zip(trace.scales.tolist(), trace.kinds.tolist(), strict=True)) == expected
+    assert trace.epochs.tolist() == [0] * 8 + [1] * 8
+    assert len((tmp_path / "trace.jsonl").read_text().splitlines()) == 16
 
 
 # Keras 3.10 ends its threads in __del__, and complains of itself there.
@@ -311,6 +360,41 @@ def test_the_model_is_left_as_it_was_found(run):
     model = run(LossScaleMonitor(), optimizer=lso(max_consecutive_skips=3))
     model.fit(np.ones((8, 4)), np.ones((8, 1)), verbose=0)
     assert "follow" not in getattr(model.train_function, "__qualname__", "")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_trainings_that_were_interrupted_leave_no_batch_behind(run, fit, data):
+    if BACKEND == "tensorflow":
+        pytest.skip("a batch cannot be had there")
+
+    class Dies(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            raise KeyboardInterrupt
+
+    first, second = LossScaleMonitor(), LossScaleMonitor()
+    with pytest.raises(KeyboardInterrupt):
+        run([first, Dies()], optimizer=lso(max_consecutive_skips=3))
+    model = first.model
+    assert first._batch.get() is not None
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*data, verbose=0, callbacks=[second, Dies()])
+    assert first._batch.get() is None
+    second._batch.end()
+    assert "follow" not in model.train_function.__qualname__
+
+
+def test_metrics_are_asked_for_where_a_training_stops_only(run, monkeypatch):
+    asked = []
+    original = keras.Model.get_metrics_result
+    monkeypatch.setattr(
+        keras.Model, "get_metrics_result", lambda self: asked.append(0) or original(self)
+    )
+    run(LossScaleMonitor(), (), optimizer=lso(max_consecutive_skips=9))
+    expected = len(asked)
+    run(LossScaleMonitor(), (), optimizer=lso(max_consecutive_skips=1))
+    assert len(asked) == 2 * expected
 
 
 DEVICES = {
