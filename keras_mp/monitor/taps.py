@@ -2,7 +2,7 @@
 
 Knows how to look, not what for: `Watcher`s decide. Layers are seen through `__call__` of
 `keras.layers.Layer` and `keras.Operation`, losses through that of `keras.losses.Loss`; ops through
-the hooks of the graph rewrite. All are put back where the last watcher ends.
+the hooks of the graph rewrite. All are put back where the last watcher of any thread ends.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-from keras_mp.graph_rewrite import hooks
+from keras_mp.graph_rewrite import hooks, rewritten
 from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, tensors
 from keras_mp.monitor.overflow_report import Where
 
@@ -74,7 +74,8 @@ class _Active(threading.local):
 
 _active = _Active()
 _lock = threading.Lock()
-_open = 0
+_open = _with_ops = 0  # watchers, and those of them that are shown ops
+_hooked = False  # whether the hooks of the ops are there for watchers only
 _undo: list[Callable[[], None]] = []
 
 
@@ -87,12 +88,7 @@ def watching(watcher: Watcher, model: Any, ops: bool = True) -> Iterator[None]:
         model: For the paths of its layers.
         ops: Whether to show ops too; without, layers only.
     """
-    _install()
-    hooked = False
-    if ops and not hooks.is_installed():
-        with contextlib.suppress(RuntimeError):  # a Keras whose ops cannot be seen: layers only
-            hooks.install()
-            hooked = True
+    _install(ops)
     before = vars(_active).copy()
     _active.watcher, _active.places = watcher, []
     _active.paths = {id(layer): path for path, layer in layers_of(model)}
@@ -109,9 +105,7 @@ def watching(watcher: Watcher, model: Any, ops: bool = True) -> Iterator[None]:
     finally:
         vars(_active).clear()
         vars(_active).update(before)
-        if hooked:
-            hooks.uninstall()
-        _uninstall()
+        _uninstall(ops)
 
 
 @contextlib.contextmanager
@@ -186,21 +180,31 @@ def variables_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     return [x for x in tensors(args, kwargs) if isinstance(x, keras.Variable) and x.trainable]
 
 
-def _install() -> None:
-    global _open
+def _install(ops: bool) -> None:
+    global _open, _with_ops, _hooked
     with _lock:
+        if _open == 0:
+            _undo.append(_replace(keras.layers.Layer, _around_layer))
+            _undo.append(_replace(keras.Operation, _around_call))
+            _undo.append(_replace(keras.losses.Loss, _around_loss))
+        if ops and not hooks.is_installed():
+            with contextlib.suppress(RuntimeError):  # a Keras whose ops cannot be seen: layers only
+                hooks.install()
+                _hooked = True
         _open += 1
-        if _open > 1:
-            return
-        _undo.append(_replace(keras.layers.Layer, _around_layer))
-        _undo.append(_replace(keras.Operation, _around_call))
-        _undo.append(_replace(keras.losses.Loss, _around_loss))
+        _with_ops += ops
 
 
-def _uninstall() -> None:
-    global _open
+def _uninstall(ops: bool) -> None:
+    global _open, _with_ops, _hooked
     with _lock:
         _open -= 1
+        _with_ops -= ops
+        if _hooked and _with_ops == 0:
+            _hooked = False
+            # Models that the graph rewrite has changed since compute through the same hooks.
+            if not rewritten.all_models():
+                hooks.uninstall()
         while _open == 0 and _undo:
             _undo.pop()()
 

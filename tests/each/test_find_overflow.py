@@ -1,7 +1,9 @@
 """`find_overflow` names what was planted, and changes nothing."""
 
+import contextlib
 import json
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import keras
@@ -10,6 +12,8 @@ import pytest
 from keras import layers, ops
 
 from keras_mp import LossScaleOptimizer, graph_rewrite, range_report
+from keras_mp.graph_rewrite import hooks, rewritten
+from keras_mp.monitor import taps
 from keras_mp.monitor.overflow import find_overflow
 from keras_mp.monitor.overflow_report import Finding, OverflowReport
 
@@ -618,6 +622,25 @@ def test_training_goes_on_as_it_would_have():
     assert logs == logs_after
     for old, new in zip(weights, weights_after, strict=True):
         np.testing.assert_array_equal(old, new)
+
+
+@pytest.mark.parametrize("rewritten_meanwhile", [False, True])
+def test_who_ends_first_leaves_the_hooks_to_the_others(monkeypatch, rewritten_meanwhile):
+    """To watchers in other threads, and to models that the graph rewrite has changed meanwhile."""
+    model = net(head())
+    assert not hooks.is_installed()
+    with contextlib.ExitStack() as others:
+        with taps.watching(taps.Watcher(), model):
+            thread = ThreadPoolExecutor(1)
+            others.enter_context(thread)
+            other = taps.watching(taps.Watcher(), model)
+            thread.submit(other.__enter__).result()
+        assert hooks.is_installed()
+        if rewritten_meanwhile:
+            monkeypatch.setattr(rewritten, "all_models", lambda: [model])
+        thread.submit(other.__exit__, None, None, None).result()
+    assert hooks.is_installed() == rewritten_meanwhile
+    hooks.uninstall()
 
 
 def framework_state():
