@@ -17,20 +17,18 @@ class Limits:
     """Where a dtype ends, as log2 of magnitudes.
 
     Args:
-        zero: What is not above it is rounded to zero.
         subnormal: The smallest subnormal number.
         normal: The smallest normal number; below it, bits are lost.
         largest: The largest finite number.
     """
 
-    zero: float
     subnormal: float
     normal: float
     largest: float
 
 
-FLOAT16 = Limits(-25.0, -24.0, -14.0, math.log2(65504.0))
-BFLOAT16 = Limits(-134.0, -133.0, -126.0, 128.0 + math.log2(1 - 2.0**-8))
+FLOAT16 = Limits(-24.0, -14.0, math.log2(65504.0))
+BFLOAT16 = Limits(-133.0, -126.0, 128.0 + math.log2(1 - 2.0**-8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,8 @@ DARK = Colours(
     bfloat16="#3ddbab",
 )
 
+# The fraction of values above which what a dtype makes of them is set in bold.
+MUCH = {"zero": 0.01, "subnormal": 0.1, "overflow": 0.0}
 KINDS_OF_RANGES = ("activation", "activation gradient", "weight", "weight gradient")
 _ABOVE = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -283,11 +283,20 @@ def float16_limits(ranges: Mapping[str, Any], kind: str) -> Limits:
     """Returns the limits of float16 for rows of a kind: those of gradients lie below, scaled."""
     shift = loss_scale_exponent(ranges) if kind.endswith("gradient") else 0.0
     return Limits(
-        FLOAT16.zero - shift,
         FLOAT16.subnormal - shift,
         FLOAT16.normal - shift,
         FLOAT16.largest - shift,
     )
+
+
+def rulers(ranges: Mapping[str, Any], kind: str) -> list[tuple[str, Limits, str]]:
+    """Returns name, limits and label of the dtypes whose reach is shown above rows of a kind."""
+    scaled = loss_scale_exponent(ranges) and kind.endswith("gradient")
+    label = "float16, at that loss scale" if scaled else "float16, 2⁻¹⁴ to 65504"
+    return [
+        ("float16", float16_limits(ranges, kind), label),
+        ("bfloat16", BFLOAT16, "bfloat16, 2⁻¹²⁶ to 3.4e38"),
+    ]
 
 
 def _has_gradients(ranges: Mapping[str, Any]) -> bool:

@@ -44,11 +44,11 @@ _COLUMNS_OF_RANGES = (
     ("bfloat16: to inf", "number"),
 )
 _FRACTIONS = (
-    ("float16", "zero", 0.01),
-    ("float16", "subnormal", 0.1),
-    ("float16", "overflow", 0.0),
-    ("bfloat16", "zero", 0.01),
-    ("bfloat16", "overflow", 0.0),
+    ("float16", "zero"),
+    ("float16", "subnormal"),
+    ("float16", "overflow"),
+    ("bfloat16", "zero"),
+    ("bfloat16", "overflow"),
 )
 
 
@@ -252,7 +252,7 @@ def _ranges_of(
     yield "<tbody>"
     for row in rows:
         fractions = {
-            f"{dtype}_{key}": drawing.fraction_of(row, dtype, key) for dtype, key, _ in _FRACTIONS
+            f"{dtype}_{key}": drawing.fraction_of(row, dtype, key) for dtype, key in _FRACTIONS
         }
         numbers = {key: row.get(key) for key in ("count", "zeros", "infs", "nans")}
         ends = {key: row.get(key) for key in ("smallest", "largest")}
@@ -264,8 +264,8 @@ def _ranges_of(
             f'<td class="besides">{escaped(drawing.besides(row))}</td>',
             f'<td class="number">{escaped(_short(row.get("largest")))}</td>',
         ]
-        for (_, _, much), fraction in zip(_FRACTIONS, fractions.values(), strict=True):
-            style = "number much" if (fraction or 0) > much else "number"
+        for (_, key), fraction in zip(_FRACTIONS, fractions.values(), strict=True):
+            style = "number much" if (fraction or 0) > drawing.MUCH[key] else "number"
             cells.append(f'<td class="{style}">{escaped(drawing.percent(fraction))}</td>')
         yield f"<tr {_data(path=row['path'], **numbers, **ends, **fractions)}>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"

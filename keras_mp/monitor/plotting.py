@@ -19,8 +19,7 @@ _ROW, _ABOVE, _BELOW = 0.2, 0.68, 0.3
 _LABELS, _NUMBERS = 2.95, 2.85
 _HEAD, _FOOT = 0.65, 0.75
 _RULER = 0.17
-# Key, head, and the fraction above which it is set in bold.
-_COLUMNS = (("zero", "to zero", 0.01), ("subnormal", "subnormal", 0.1), ("overflow", "to inf", 0.0))
+_COLUMNS = (("zero", "to zero"), ("subnormal", "subnormal"), ("overflow", "to inf"))
 _DPI = 130
 _LARGEST = 30000  # pixels a side; viewers and encoders stop somewhere above
 _FEW = 200  # skipped steps that are marked on the line, too
@@ -302,16 +301,9 @@ def _draw_rulers(
 
     outline = withStroke(linewidth=2.6, foreground=colours.ground)
     left, right = axes.get_xlim()
-    limits = drawing.float16_limits(ranges, kind)
-    scaled = drawing.loss_scale_exponent(ranges) and kind.endswith("gradient")
-    float16 = "float16, at that loss scale" if scaled else "float16, 2⁻¹⁴ to 65504"
     height = _RULER / _ROW
-    for row, (dtype, text, color) in enumerate(
-        (
-            (limits, float16, colours.float16),
-            (drawing.BFLOAT16, "bfloat16, 2⁻¹²⁶ to 3.4e38", colours.bfloat16),
-        )
-    ):
+    for row, (name, dtype, text) in enumerate(drawing.rulers(ranges, kind)):
+        color = getattr(colours, name)
         top = -height * (2.15 - row)
         for start, end, opacity in (
             (dtype.subnormal, dtype.normal, 0.35),
@@ -358,7 +350,7 @@ def _draw_numbers(axes: Any, kind: str, rows: list[Mapping[str, Any]], colours: 
     height = _RULER / _ROW
     how = {"transform": across, "fontsize": 7, "color": colours.text, "ha": "right"}
     axes.text(places[-1], -1.65 * height, "in float16", va="center_baseline", **how)
-    for at, (key, head, much) in zip(places, _COLUMNS, strict=True):
+    for at, (key, head) in zip(places, _COLUMNS, strict=True):
         axes.text(at, -0.65 * height, head, va="center_baseline", **how)
         for i, row in enumerate(rows):
             fraction = drawing.fraction_of(row, "float16", key)
@@ -367,7 +359,10 @@ def _draw_numbers(axes: Any, kind: str, rows: list[Mapping[str, Any]], colours: 
                 i + 0.5,
                 drawing.percent(fraction),
                 va="center_baseline",
-                **{**how, "fontweight": "bold" if (fraction or 0) > much else "normal"},
+                **{
+                    **how,
+                    "fontweight": "bold" if (fraction or 0) > drawing.MUCH[key] else "normal",
+                },
             )
     for i, row in enumerate(rows):
         beside = {**how, "color": colours.inf, "ha": "left"}

@@ -126,14 +126,9 @@ def _skipped(trace: Trace, x: Any, wide: float) -> Iterable[str]:
 def ruler(ranges: Mapping[str, Any], kind: str, ends: tuple[int, int]) -> str:
     """Returns how far float16 and bfloat16 reach, on the axis of `strip`, as an `<svg>`."""
     first, last = ends
-    float16 = drawing.float16_limits(ranges, kind)
-    scaled = drawing.loss_scale_exponent(ranges) and kind.endswith("gradient")
-    name = "float16, at that loss scale" if scaled else "float16, 2⁻¹⁴ to 65504"
     parts = [f'<svg class="ruler" viewBox="0 0 {STRIP} {RULER_HEIGHT}" aria-hidden="true">']
-    for dtype, limits, label, top in (
-        ("float16", float16, name, 0),
-        ("bfloat16", drawing.BFLOAT16, "bfloat16, 2⁻¹²⁶ to 3.4e38", 15),
-    ):
+    for row, (dtype, limits, label) in enumerate(drawing.rulers(ranges, kind)):
+        top = 15 * row
         for start, end, part, text in (
             (limits.subnormal, limits.normal, "subnormal", "subnormal"),
             (limits.normal, limits.largest, "normal", label),
