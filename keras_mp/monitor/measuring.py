@@ -50,12 +50,12 @@ class _Outputs(taps.Watcher):
     """Shows each output of a layer once: that of a model is that of its last layer.
 
     Attributes:
-        overflowing: Of layers that made an inf or a nan of finite numbers, where none of the
-            layers inside did: by their path the dtype that they compute in.
+        overflowing: (path, dtype that it computes in) of each call of a layer that made an inf or a
+            nan of finite numbers, where none of the layers inside did.
     """
 
     def __init__(self, take: Callable[[Place, Key, int, Any], None]) -> None:
-        self.overflowing: dict[str, str] = {}
+        self.overflowing: list[tuple[str, str]] = []
         self._take = take
         self._keys: Counter[tuple[str, str]] = Counter()
         self._seen: dict[int, tuple[Any, bool]] = {}  # the tensor, and whether it is finite
@@ -78,7 +78,7 @@ class _Outputs(taps.Watcher):
                     self._take(place, key, i, x)
             made = [self._is_finite(x) for x in floats(result)]
         if all(given) and not all(made) and len(self.overflowing) == before:
-            self.overflowing[place.path] = place.owner.compute_dtype
+            self.overflowing.append((place.path, place.owner.compute_dtype))
         return result
 
     def _is_finite(self, x: Any) -> bool:
@@ -154,7 +154,7 @@ class Measurement:
             outputs = _Outputs(take)
             with taps.watching(outputs, self.model, ops=False):
                 out = trial.run()
-            self.overflowing |= outputs.overflowing
+            self.overflowing.update(outputs.overflowing)
             for spot, (place, value) in list(spots.items()):
                 numbers = numbers_of(value)
                 if numbers is None:

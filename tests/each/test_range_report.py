@@ -414,6 +414,15 @@ def test_the_advice_says_what_was_measured(how, dtype, told, untold):
     assert not [each for each in untold if each in text]
 
 
+def test_a_container_is_not_blamed_for_a_layer_that_it_calls_again():
+    x, y = keras.Input((4,)), keras.Input((4,))
+    inner = keras.Model(x, dense(60000.0, "big", 4, dtype="mixed_float16")(x), name="inner")
+    model = keras.Model([x, y], layers.Add(name="sum")([inner(x), inner(y)]), name="net")
+    model.compile("sgd", "mse")
+    report = range_report(model, ([ONES, ONES], ONES))
+    assert report.advice["float32_layers"] == ["inner/big"]
+
+
 def test_what_float32_does_not_cure_is_not_advised():
     assert advised(overflowing={"dense": "float32"})["float32_layers"] == []
     assert advised(overflowing={"dense": "float16"})["float32_layers"] == ["dense"]
