@@ -35,5 +35,6 @@ def _unchanged_in_torch() -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
     import torch
 
-    devices = range(torch.cuda.device_count())  # named, as fork_rng warns of several otherwise
+    # Not all devices, as by default: a process that has one of them would begin on the others.
+    devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     return torch.random.fork_rng(devices)  # type: ignore[no-any-return]
