@@ -102,7 +102,8 @@ class Trace:
     def read(cls, path: str | Path) -> "Trace":
         """Returns the trace in a file, JSON lines or CSV by its content, or in a run's folder.
 
-        Half a last line, as a killed run may leave, is dropped.
+        Half a last line, as a killed run may leave, is dropped; in CSV, a last number that lacks
+        digits cannot be told from a whole one.
 
         Raises:
             ValueError: It is no trace; names the file, the line and what was found there.
