@@ -15,16 +15,13 @@ from keras_mp.compat.configs.models import convert_layer, convert_model
 from keras_mp.compat.configs.optimizers import convert_optimizer
 from keras_mp.compat.configs.policies import convert_policy
 from keras_mp.compat.configs.report import Converted
+from keras_mp.compat.configs.serialized import Config
 from keras_mp.compat.configs.training import convert_loss, convert_metric, convert_training
 from keras_mp.compat.errors import LegacyError
 
-Config = Mapping[str, object]
-
 KINDS = ("model", "layer", "optimizer", "policy", "training", "loss", "metric")
-_OPTIMIZERS = {
-    *optimizer_tables.LOSS_SCALED,
-    *map(str.lower, (*optimizer_tables.OPTIMIZERS, *optimizer_tables.V1)),
-    *map(str.lower, (*addons.CLASSES, *addons.REFUSED)),
+_OPTIMIZERS = models.OPTIMIZERS | {
+    *map(str.lower, (*optimizer_tables.V1, *addons.CLASSES, *addons.REFUSED))
 }
 _UNKNOWN = (
     "neither a model, a layer, an optimizer, a policy, a loss nor a metric of tf.keras; convert "

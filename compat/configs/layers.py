@@ -10,9 +10,9 @@ from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.configs import layer_tables as tables, policies
 from keras_mp.compat.configs.report import Report
+from keras_mp.compat.configs.serialized import Config, of_keras, of_ours, unpacked
 from keras_mp.compat.errors import LegacyError
 
-Config = Mapping[str, object]
 Json = dict[str, object]
 Nested = Callable[[object, str, Report], Json]
 
@@ -108,7 +108,7 @@ def layer(
             report.add(path, "rewritten", what, matters=True)
         if today == "BatchNormalization":
             config["tf_version"] = exact
-        return of_ours(today, config) | _identity(given)
+        return of_ours("keras_mp.compat.layers", today, config) | _identity(given)
     if differs and _says_so(today, config) and all(change.what != differs for change in report):
         keys = {BATCH_NORM: ".config.axis", DROPOUT: ".config.dropout"}
         report.add(f"{path}{keys.get(differs, '')}", "differs", differs, matters=True)
@@ -183,28 +183,6 @@ def is_of_keras(given: Config, name: str, package: str) -> bool:
     return registered in (None, name, f"Experimental>{name}")
 
 
-def unpacked(given: Config, path: str) -> tuple[str, Config]:
-    """Returns the class name and the config of a serialized object."""
-    checks.require(given, path, "class_name")
-    name = given["class_name"]
-    if not isinstance(name, str) or not name:
-        raise LegacyError(f"{path}.class_name", found(name), "expected the name of a class")
-    if "config" not in given:
-        raise LegacyError(f"{path}.config", "is missing", "every TF wrote it")
-    return name, checks.mapping(given["config"], f"{path}.config")
-
-
-def of_keras(module: str, name: str, config: Json) -> Json:
-    """Returns what Keras 3 writes for an object of its own."""
-    return {"module": module, "class_name": name, "config": config, "registered_name": None}
-
-
-def of_ours(name: str, config: Json) -> Json:
-    """Returns what Keras 3 writes for a layer of `keras_mp.compat.layers`."""
-    module, registered = "keras_mp.compat.layers", f"keras_mp>{name}"
-    return {"module": module, "class_name": name, "config": config, "registered_name": registered}
-
-
 def own(given: Config, config: object) -> Json:
     """Returns what Keras 3 writes for an object of a class that it does not know."""
     name = str(given["class_name"])
@@ -266,8 +244,6 @@ def _config(name: str, given: Config, path: str, report: Report, nested: Nested)
         elif (name, key) in tables.LEFT_OUT:
             _leave_out(value, where, *tables.LEFT_OUT[name, key], report)
             continue
-        if today in result:
-            raise LegacyError(where, "is there", f"so is {today}; keep one of them")
         result[today] = _member(name, key, value, where, report, nested)
     if name in ("GRU", "GRUCell") and "reset_after" not in given:
         why = "False: before Keras 2.1.3 there was no other"

@@ -2,14 +2,16 @@
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.configs import graph, layers, optimizer_tables, policies, training
-from keras_mp.compat.configs.layers import Config, Json
+from keras_mp.compat.configs.layers import Json
+from keras_mp.compat.configs.optimizers import parsed_version
 from keras_mp.compat.configs.plain import copied
 from keras_mp.compat.configs.report import Converted, Report
+from keras_mp.compat.configs.serialized import Config, of_keras, unpacked
 from keras_mp.compat.errors import LegacyError
 
 MODELS = ("Model", "Functional", "Sequential")
@@ -19,7 +21,7 @@ _OF_MODEL = (
     *("inbound_nodes", "keras_version", "backend", "build_config", "compile_config"),
 )
 
-_OPTIMIZERS = {*map(str.lower, optimizer_tables.OPTIMIZERS), *optimizer_tables.LOSS_SCALED}
+OPTIMIZERS = {*map(str.lower, optimizer_tables.OPTIMIZERS), *optimizer_tables.LOSS_SCALED}
 INPUT_SHAPE = "batch_input_shape"
 
 LOST_POLICY = (
@@ -92,7 +94,7 @@ def _exact(given: object, tf_version: str | None) -> str:
     written = given.get("keras_version") if isinstance(given, Mapping) else None
     if tf_version is None and isinstance(written, str) and re.match(r"2\.[0-9]+\.", written):
         tf_version = written  # the same from 2.5 on, and near enough before
-    version = training.parsed(tf_version)
+    version = parsed_version(tf_version)
     return layers.TF_VERSION if version is None else ".".join(map(str, version))
 
 
@@ -115,17 +117,17 @@ def _model(
     if given.get("class_name") == "Sequential" and isinstance(given["config"], list):
         # Standalone Keras before 2.2.3, where a Sequential had no name in its config.
         given = {**given, "config": {"name": "sequential", "layers": given["config"]}}
-    name, inside = layers.unpacked(given, path)
+    name, inside = unpacked(given, path)
     if _is_todays(given, inside):
         return dict(given)
     is_ours = name in MODELS
-    if name.rpartition(">")[2].lower() in _OPTIMIZERS:
+    if name.rpartition(">")[2].lower() in OPTIMIZERS:
         raise LegacyError(f"{path}.class_name", found(name), "an optimizer, not a model")
     for key in given:
         if key not in _OF_MODEL and is_ours:
             raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
     if given.get("keras_version") == "2.2.4-tf" and not _has_policy(inside):
-        version = training.parsed(tf_version)
+        version = parsed_version(tf_version)
         if version is None or version < (2, 1):
             report.add(f"{path}.keras_version", "differs", LOST_POLICY, matters=True)
     for key in ("keras_version", "backend"):
@@ -133,10 +135,10 @@ def _model(
             report.add(at(path, key), "dropped", "no part of a config today")
     if name == "Sequential":
         config = _sequential(inside, f"{path}.config", report, exact)
-        result = layers.of_keras("keras", name, config)
+        result = of_keras("keras", name, config)
     elif all(key in inside for key in FUNCTIONAL):
         config = _functional(inside, f"{path}.config", report, exact, is_ours=is_ours)
-        result = layers.of_keras("keras", "Model", config) if is_ours else layers.own(given, config)
+        result = of_keras("keras", "Model", config) if is_ours else layers.own(given, config)
     elif is_ours:
         why = f"a {name} without {', '.join(FUNCTIONAL)} is a class of your own"
         raise LegacyError(f"{path}.config", "is not the config of a functional model", why)
@@ -156,7 +158,7 @@ def _model(
             f"{path}.compile_config",
             report,
             tf_version,
-            is_scaled=_computes_float16(result) if name in MODELS else None,
+            is_scaled=_is_scaled(name, inside, result),
         )
     return result
 
@@ -216,7 +218,7 @@ def _input_of(layer: object, path: str, report: Report) -> Json | None:
         "sparse": False,
         "name": f"{layers.without_slash(inside.get('name', 'layer'), f'{path}.config.name')}_input",
     }
-    return layers.of_keras("keras.layers", "InputLayer", config)
+    return of_keras("keras.layers", "InputLayer", config)
 
 
 def _functional(
@@ -275,14 +277,23 @@ def _identities(value: object) -> Iterator[str]:
         yield from _identities(item)
 
 
+def _is_scaled(name: str, given: Config, today: Json) -> bool | None:
+    """Whether compile() of then scaled the loss of a model; None where that does not show."""
+    if _some(given, policies.is_todays):
+        return False  # Keras 3 wrote it, and compiles it as it did
+    if name not in MODELS:
+        return None
+    return _some(
+        today, lambda one: policies.is_todays(one) and policies.name_of(one) == "mixed_float16"
+    )
+
+
 def _has_policy(value: object) -> bool:
-    if isinstance(value, Mapping):
-        return value.get("class_name") in policies.LEGACY or any(map(_has_policy, value.values()))
-    return isinstance(value, list) and any(map(_has_policy, value))
+    return _some(value, lambda one: one.get("class_name") in policies.LEGACY)
 
 
-def _computes_float16(value: object) -> bool:
+def _some(value: object, holds: Callable[[Config], bool]) -> bool:
+    """Whether something holds of any of the objects in a config."""
     if isinstance(value, Mapping):
-        named = policies.is_todays(value) and policies.name_of(value) == "mixed_float16"
-        return named or any(map(_computes_float16, value.values()))
-    return isinstance(value, list) and any(map(_computes_float16, value))
+        return holds(value) or any(_some(item, holds) for item in value.values())
+    return isinstance(value, list) and any(_some(item, holds) for item in value)

@@ -69,7 +69,7 @@ def convert_optimizer(
     >>> done.config["registered_name"], done.config["config"]["initial_scale"]
     ('keras_mp>LossScaleOptimizer', 123.0)
     """
-    version = _version(tf_version)
+    version = parsed_version(tf_version)
     report = Report()
     config = checks.mapping(config, "$")
     patterns = (sparse_variables,) if isinstance(sparse_variables, str) else tuple(sparse_variables)
@@ -98,7 +98,7 @@ def convert_loss_scale_config(config: Config, *, tf_version: str | None = None) 
     (True, 32768.0, 2000)
     """
     report = Report()
-    arguments = _wrapper(checks.mapping(config, "$"), "$", _version(tf_version), report, ())
+    arguments = _wrapper(checks.mapping(config, "$"), "$", parsed_version(tf_version), report, ())
     return Converted(arguments, tuple(report), changed=True)
 
 
@@ -130,7 +130,8 @@ def parse_version(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _version(text: str | None) -> Version:
+def parsed_version(text: str | None) -> Version:
+    """Returns the first two numbers of a TensorFlow version, where there is one."""
     return None if text is None else parse_version(text)
 
 

@@ -7,10 +7,9 @@ from keras_mp.compat.checks import found
 from keras_mp.compat.configs.optimizers import convert_optimizer
 from keras_mp.compat.configs.plain import copied
 from keras_mp.compat.configs.report import Converted, Report
+from keras_mp.compat.configs.serialized import Config
 from keras_mp.compat.errors import LegacyError
 from keras_mp.settings import Settings
-
-Config = Mapping[str, object]
 
 LEGACY = ("Policy", "PolicyV1")
 POLICY_KEYS = ("class_name", "config", "module", "registered_name", "shared_object_id")

@@ -5,20 +5,14 @@ from collections.abc import Callable, Mapping
 from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.configs import training_tables as tables
-from keras_mp.compat.configs.layers import (
-    OWN_CLASS,
-    Config,
-    Json,
-    function,
-    is_of_keras,
-    of_keras,
-    own,
-    unpacked,
-)
-from keras_mp.compat.configs.optimizers import convert_optimizer, parse_version
+from keras_mp.compat.configs.layers import OWN_CLASS, Json, function, is_of_keras, own
+from keras_mp.compat.configs.optimizer_tables import OPTIMIZERS
+from keras_mp.compat.configs.optimizers import convert_optimizer
 from keras_mp.compat.configs.plain import copied
 from keras_mp.compat.configs.report import Change, Converted, Report
+from keras_mp.compat.configs.serialized import Config, of_keras, of_ours, unpacked
 from keras_mp.compat.errors import LegacyError
+from keras_mp.settings import Settings
 
 AUTO = (
     'reduction "auto" became "sum_over_batch_size", which it meant in fit() without a distribution '
@@ -90,11 +84,6 @@ def _converted(convert: One, config: Config) -> Converted:
     return Converted(dict(today), tuple(report) if changed else (), changed=changed)
 
 
-def parsed(tf_version: str | None) -> tuple[int, int] | None:
-    """Returns the first two numbers of a TensorFlow version."""
-    return None if tf_version is None else parse_version(tf_version)
-
-
 def compile_config(
     given: Config, path: str, report: Report, tf_version: str | None, *, is_scaled: bool | None
 ) -> Json:
@@ -139,8 +128,10 @@ def compile_config(
 def _optimizer(
     value: object, path: str, report: Report, tf_version: str | None, is_scaled: bool | None
 ) -> object:
-    if isinstance(value, str) or value is None:
-        return value
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _named_optimizer(value, path, report, is_scaled)
     given = checks.mapping(value, path)
     done = _at(path, given, tf_version)
     is_plain = done.changed and done.config.get("registered_name") != _WRAPPER
@@ -157,6 +148,20 @@ def _optimizer(
 
 
 _WRAPPER = "keras_mp>LossScaleOptimizer"
+_BY_LOWER_CASE = {name.lower(): name for name in OPTIMIZERS}
+
+
+def _named_optimizer(given: str, path: str, report: Report, is_scaled: bool | None) -> object:
+    """What was given to compile() by name is written so, before compile() wraps it."""
+    if is_scaled is False:
+        return given
+    name = _BY_LOWER_CASE.get(given.lower())
+    if name is None or is_scaled is None:
+        report.add(path, "differs", UNSURE, matters=True)
+        return given
+    report.add(path, "defaulted", SCALED, matters=True)
+    inner = {"inner_optimizer": of_keras("keras.optimizers", name, {})}
+    return of_ours("keras_mp", "LossScaleOptimizer", inner | Settings.checked().as_config())
 
 
 def _at(path: str, given: Config, tf_version: str | None) -> Converted:

@@ -133,6 +133,22 @@ def assert_config(case, flavour, optimizer):
 TOLERANCES = {"float32": 1e-6, "mixed_float16": 2e-3, "mixed_bfloat16": 2.0**-7}
 
 
+def test_compile_by_name_was_scaled(tmp_path):
+    """Such a file names the optimizer as compile() was given it, before it was wrapped."""
+    case = Case(FIXTURES / "tf213" / "lstm_adam")
+    path = tmp_path / "model.keras"
+    with zipfile.ZipFile(case.folder / "model.keras") as old, zipfile.ZipFile(path, "w") as new:
+        config = json.loads(old.read("config.json"))
+        config["compile_config"]["optimizer"] = "adam"
+        for name in old.namelist():
+            is_config = name == "config.json"
+            new.writestr(name, json.dumps(config) if is_config else old.read(name))
+    model, report = load(path).model, load(path).report
+    assert isinstance(model.optimizer, keras_mp.LossScaleOptimizer)
+    case.assert_optimizer(model, model.optimizer, scale=False)
+    assert "compile() did so" in str(report.changes)
+
+
 @pytest.mark.parametrize(("folder", "flavour"), list(artefacts(MODELS)))
 def test_every_model_predicts_as_it_did(folder, flavour):
     case = Case(folder)

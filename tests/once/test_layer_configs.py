@@ -354,8 +354,10 @@ def test_notes_tell_what_matters_once() -> None:
         pytest.param(
             layer("Hashing", num_bins=2, salt=[1, 2]), "$.config.mask_value", "in code", id="early"
         ),
-        pytest.param({"class_name": "Dense"}, "$.config", "every TF wrote it", id="no config"),
-        pytest.param({"config": {}}, "$.class_name", "every TF wrote it", id="no class"),
+        pytest.param(
+            {"class_name": "Dense"}, "$.config", "what tf.keras serializes", id="no config"
+        ),
+        pytest.param({"config": {}}, "$.class_name", "tf.keras serializes", id="no class"),
         pytest.param({"class_name": 3, "config": {}}, "$.class_name", "a class", id="3"),
     ],
 )
