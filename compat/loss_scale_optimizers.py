@@ -48,14 +48,23 @@ class LossScaleOptimizer(keras_mp.LossScaleOptimizer):
 
     @property
     def weights(self) -> list[Any]:
-        """Step count and slots of the inner optimizer, in the order of Keras 2.
+        """Step count and slots of the inner optimizer, in the order of Keras 2 before TF 2.11.
 
-        First `iterations`, then all of the first slot, then all of the second, and so on.
+        First `iterations`; with Nadam the product of its momenta; then all of the first slot, all
+        of the second, and so on (with Ftrl both of the first variable, both of the second); last
+        those of `add_slot`.
         """
+        inner = self.inner_optimizer
         if not self.built:
-            return [self.inner_optimizer.iterations]
-        slot_variables = [one for each in self._slots().values() for one in each]
-        return [self.inner_optimizer.iterations, *slot_variables]
+            return [inner.iterations]
+        found = slots.of(inner)
+        order = slots.in_order(inner, found, range(len(inner._trainable_variables)))
+        return [
+            inner.iterations,
+            *([inner._u_product] if hasattr(inner, "_u_product") else []),
+            *(found[name][i] for name, i in order),
+            *(slot for each in self._added_slots.values() for slot in each.values()),
+        ]
 
     def get_slot_names(self) -> list[str]:
         """Returns the names of the slots that the inner optimizer has, as Keras 2 called them.

@@ -3,10 +3,12 @@
 A slot is a variable of the optimizer for each variable of the model, of the same shape.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
-# Class -> {slot name of Keras 2: attribute of Keras 3's optimizer, a list}, in the order in which
-# Keras 2 made and saved them. Source: python/keras/optimizer_v2 of TF 2.3, `_create_slots`.
+# Class -> {slot name of Keras 2: attribute of Keras 3's optimizer, a list}. Keras 2 made and saved
+# them in this order, as `in_order` says. Source: python/keras/optimizer_v2 of TF 2.3,
+# `_create_slots`.
 SLOTS: dict[str, dict[str, str]] = {
     "SGD": {"momentum": "momentums"},
     "Adam": {"m": "_momentums", "v": "_velocities", "vhat": "_velocity_hats"},
@@ -48,3 +50,25 @@ def of(optimizer: Any) -> dict[str, list[Any]]:
         }
     found = {name: getattr(optimizer, attribute, None) for name, attribute in names.items()}
     return {name: list(variables) for name, variables in found.items() if variables}
+
+
+def in_order(
+    optimizer: Any, names: Iterable[str], variables: Iterable[Any]
+) -> list[tuple[str, Any]]:
+    """Returns (slot, variable of the model) of each slot, as optimizers before TF 2.11 listed them.
+
+    All of the first slot, then all of the second, and so on; those of Ftrl variable by variable.
+
+    Args:
+        optimizer: Of Keras 3.
+        names: Its slots by their names in Keras 2, in the order of `SLOTS`.
+        variables: What was trained, or anything that stands for it, in Keras 2's order.
+
+    >>> import keras
+    >>> in_order(keras.optimizers.Ftrl(), ["accumulator", "linear"], [0, 1])
+    [('accumulator', 0), ('linear', 0), ('accumulator', 1), ('linear', 1)]
+    """
+    names, variables = list(names), list(variables)
+    if any(cls.__name__ == "Ftrl" for cls in type(optimizer).__mro__):
+        return [(name, variable) for variable in variables for name in names]
+    return [(name, variable) for name in names for variable in variables]

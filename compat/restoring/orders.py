@@ -122,9 +122,7 @@ def old_slots(inner: Any, variables: list[Any], count: int) -> list[tuple[str, A
         there = [name for name in names if has[name]]
         if len(there) * len(variables) != count:
             return None
-    if any(cls.__name__ == "Ftrl" for cls in type(inner).__mro__):
-        return [(name, variable) for variable in variables for name in there]
-    return [(name, variable) for name in there for variable in variables]
+    return slots.in_order(inner, there, variables)
 
 
 def _of_class(inner: Any, table: dict[str, Any]) -> Any:

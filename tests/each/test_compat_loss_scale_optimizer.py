@@ -23,18 +23,21 @@ def numbers(variable):
     return ops.convert_to_numpy(variable)
 
 
-# Optimizer -> slots as Keras 2 made them, in its order.
+# Optimizer -> its `weights` after the step count as Keras 2 made them for two variables, in order.
 MADE = {
-    "SGD": ({"momentum": 0.9}, ["momentum"]),
-    "Adam": ({"amsgrad": True}, ["m", "v", "vhat"]),
-    "AdamW": ({}, ["m", "v"]),
-    "Adamax": ({}, ["m", "v"]),
-    "Nadam": ({}, ["m", "v"]),
-    "RMSprop": ({"momentum": 0.5, "centered": True}, ["rms", "momentum", "mg"]),
-    "Adagrad": ({}, ["accumulator"]),
-    "Adadelta": ({}, ["accum_grad", "accum_var"]),
-    "Ftrl": ({}, ["accumulator", "linear"]),
-    "Lion": ({}, ["m"]),
+    "SGD": ({"momentum": 0.9}, "momentum:0 momentum:1"),
+    "Adam": ({"amsgrad": True}, "m:0 m:1 v:0 v:1 vhat:0 vhat:1"),
+    "AdamW": ({}, "m:0 m:1 v:0 v:1"),
+    "Adamax": ({}, "m:0 m:1 v:0 v:1"),
+    "Nadam": ({}, "momentum_cache m:0 m:1 v:0 v:1"),
+    "RMSprop": (
+        {"momentum": 0.5, "centered": True},
+        "rms:0 rms:1 momentum:0 momentum:1 mg:0 mg:1",
+    ),
+    "Adagrad": ({}, "accumulator:0 accumulator:1"),
+    "Adadelta": ({}, "accum_grad:0 accum_grad:1 accum_var:0 accum_var:1"),
+    "Ftrl": ({}, "accumulator:0 linear:0 accumulator:1 linear:1"),
+    "Lion": ({}, "m:0 m:1"),
 }
 
 
@@ -44,18 +47,24 @@ def two():
 
 
 @pytest.mark.parametrize(("name", "arguments", "expected"), [(k, *v) for k, v in MADE.items()])
-def test_slots_have_their_old_names_and_order(name, arguments, expected, two):
+def test_weights_have_their_old_names_and_order(name, arguments, expected, two):
+    """A different number goes into each by its place, and is looked for by its name."""
     opt = LossScaleOptimizer(getattr(keras.optimizers, name)(0.1, **arguments))
     assert opt.get_slot_names() == []
     opt._create_all_weights(two)
-    assert opt.get_slot_names() == expected
-    for slot in expected:
-        for variable in two:
-            assert tuple(opt.get_slot(variable, slot).shape) == tuple(variable.shape)
+    found = {"momentum_cache": getattr(opt.inner_optimizer, "_u_product", None)}
+    made = [one.partition(":") for one in expected.split() if one not in found]
+    assert opt.get_slot_names() == list(dict.fromkeys(slot for slot, _, _ in made))
+    for slot, _, i in made:
+        found[f"{slot}:{i}"] = opt.get_slot(two[int(i)], slot)
+        assert tuple(found[f"{slot}:{i}"].shape) == tuple(two[int(i)].shape)
+    names = expected.split()
+    values = [np.full(found[one].shape, 2 + i, "float32") for i, one in enumerate(names)]
+    opt.set_weights([np.int64(1), *values])
     assert opt.weights[0] is opt.iterations
-    of_slots = [opt.get_slot(variable, slot) for slot in expected for variable in two]
-    assert len(opt.weights) == 1 + len(of_slots)
-    assert all(a is b for a, b in zip(opt.weights[1:], of_slots, strict=True))
+    assert int(opt.iterations) == 1
+    assert [float(numbers(found[one]).max()) for one in names] == [2 + i for i in range(len(names))]
+    assert len(opt.weights) == 1 + len(names)
 
 
 def test_slots_hold_the_state():
