@@ -63,7 +63,7 @@ class LossScaleOptimizer(keras_mp.LossScaleOptimizer):
             inner.iterations,
             *([inner._u_product] if hasattr(inner, "_u_product") else []),
             *(found[name][i] for name, i in order),
-            *(slot for each in self._added_slots.values() for slot in each.values()),
+            *(slot for each in self._added_slots.values() for _, slot in each.values()),
         ]
 
     def get_slot_names(self) -> list[str]:
@@ -88,9 +88,9 @@ class LossScaleOptimizer(keras_mp.LossScaleOptimizer):
             KeyError: There is no such slot, or the optimizer is not built.
             ValueError: `var` is not trained by it.
         """
-        added: dict[Any, Any] = self._added_slots.get(slot_name, {})
+        added = self._added_slots.get(slot_name, {})
         if (key := _key(var)) in added:
-            return added[key]
+            return added[key][1]
         found = self._slots()
         if slot_name not in found:
             hint = ", ".join(found) or "none: it is not built, or has no slots"
@@ -111,13 +111,15 @@ class LossScaleOptimizer(keras_mp.LossScaleOptimizer):
             slot_name: What `get_slot` finds it by.
             initializer: A Keras initializer or its name.
         """
-        slot = self._added_slots.setdefault(slot_name, {})
-        if (key := _key(var)) not in slot:
+        added = self._added_slots.setdefault(slot_name, {})
+        if (key := _key(var)) not in added:
             with self._native.lifted():
-                slot[key] = self.inner_optimizer.add_variable_from_reference(
+                slot = self.inner_optimizer.add_variable_from_reference(
                     var, name=slot_name, initializer=initializer
                 )
-        return slot[key]
+            # With the variable, whose id another one would get if it went.
+            added[key] = (var, slot)
+        return added[key][1]
 
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Sets `variables`, or, from a list of tf.keras, `weights`.
@@ -159,15 +161,17 @@ class LossScaleOptimizer(keras_mp.LossScaleOptimizer):
             self.build(list(var_list))
 
     @property
-    def _added_slots(self) -> dict[str, dict[Any, Any]]:
+    def _added_slots(self) -> dict[str, dict[Any, tuple[Any, Any]]]:
         if "_keras_2_slots" not in self.__dict__:
             object.__setattr__(self, "_keras_2_slots", {})  # past Keras' tracking
-        found: dict[str, dict[Any, Any]] = self.__dict__["_keras_2_slots"]
+        found: dict[str, dict[Any, tuple[Any, Any]]] = self.__dict__["_keras_2_slots"]
         return found
 
     def _slots(self) -> dict[str, list[Any]]:
         found = slots.of(self.inner_optimizer) if self.inner_optimizer.built else {}
-        added = {name: list(each.values()) for name, each in self._added_slots.items()}
+        added = {
+            name: [slot for _, slot in each.values()] for name, each in self._added_slots.items()
+        }
         return {**found, **{name: found.get(name, []) + added[name] for name in added}}
 
 

@@ -1,7 +1,9 @@
 """What old programs call on a LossScaleOptimizer of tf.keras, beside what the core has."""
 
 import copy
+import gc
 import pickle
+import weakref
 import zipfile
 
 import h5py
@@ -119,6 +121,17 @@ def test_add_slot(two, built):
     before = len(opt.variables)
     opt.apply_gradients([(ops.ones(3), two[0])], gradients_scaled=False)
     assert len(opt.variables) == before
+
+
+def test_an_added_slot_keeps_its_variable():
+    """Another variable could have its id otherwise, and would get its slot."""
+    opt = LossScaleOptimizer(keras.optimizers.Adam(0.1))
+    variable = keras.Variable(np.ones(3, "float32"))
+    opt.add_slot(variable, "drift")
+    alive = weakref.ref(variable)
+    del variable
+    gc.collect()
+    assert alive() is not None
 
 
 def test_a_slot_added_under_a_name_that_there_is(two):
