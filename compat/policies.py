@@ -143,8 +143,10 @@ def set_experimental_policy(policy: str | keras.DTypePolicy | None) -> None:
     _set(_as(ExperimentalPolicy, policy))
 
 
-def global_experimental_policy() -> ExperimentalPolicy:
+def global_experimental_policy() -> ExperimentalPolicy | keras.DTypePolicy:
     """Returns the global policy, with the loss scale it stands for.
+
+    One that TensorFlow did not have, such as a quantized one, comes as it is, without.
 
     >>> global_experimental_policy()
     <Policy "float32", loss_scale=None>
@@ -152,8 +154,10 @@ def global_experimental_policy() -> ExperimentalPolicy:
     return _with_loss_scale(keras_mp.global_policy())
 
 
-def get_layer_policy(layer: Any) -> ExperimentalPolicy:
+def get_layer_policy(layer: Any) -> ExperimentalPolicy | keras.DTypePolicy:
     """Returns the policy of a layer, with the loss scale it stands for.
+
+    One that TensorFlow did not have, such as a quantized one, comes as it is, without.
 
     Raises:
         ValueError: It is not a layer.
@@ -189,15 +193,23 @@ def _set(policy: Any) -> None:
 
 
 def _as(cls: type[Policy], policy: Any) -> Any:
-    """Returns a name, or a float policy that knows no loss scale, as a policy of `cls`."""
+    """Returns a name, or a float policy that knows no loss scale, as a policy of `cls`.
+
+    One that TensorFlow did not have, quantized or of one's own, is that of Keras.
+    """
     if isinstance(policy, str):
-        return policy if "_from_" in policy else cls(policy)
+        return keras.dtype_policies.get(policy) if "_from_" in policy else cls(policy)
     is_plain = type(policy) in (keras.DTypePolicy, keras_mp.Policy)
     return cls(policy.name) if is_plain else policy
 
 
-def _with_loss_scale(policy: Any) -> ExperimentalPolicy:
-    return policy if isinstance(policy, ExperimentalPolicy) else ExperimentalPolicy(policy.name)
+def _with_loss_scale(policy: Any) -> Any:
+    if isinstance(policy, ExperimentalPolicy):
+        return policy
+    try:
+        return ExperimentalPolicy(policy.name)
+    except ValueError:  # quantized, a map, of whole numbers: as Keras has it
+        return policy
 
 
 def _as_it_is(optimizer: Any) -> Any:

@@ -148,6 +148,35 @@ def test_global_and_layer_policies_know_their_loss_scale():
         policies.get_layer_policy(3)
 
 
+QUANTIZED = "int8_from_mixed_bfloat16"
+
+
+@pytest.mark.parametrize("setter", [policies.set_global_policy, policies.set_experimental_policy])
+def test_quantized_policies_have_no_loss_scale(setter):
+    setter(QUANTIZED)
+    assert keras.config.dtype_policy() == keras.dtype_policies.get(QUANTIZED)
+    assert policies.global_experimental_policy() == keras.dtype_policies.get(QUANTIZED)
+    layer = keras.layers.Dense(1)
+    assert policies.get_layer_policy(layer) is layer.dtype_policy
+    assert layer.dtype_policy.name == QUANTIZED
+
+
+@pytest.mark.parametrize(
+    "policy", [keras.dtype_policies.DTypePolicyMap(), keras.DTypePolicy("int32")], ids=str
+)
+def test_policies_that_tf_did_not_have_come_as_they_are(policy):
+    assert policies.get_layer_policy(keras.layers.Identity(dtype=policy)) is policy
+
+
+def test_the_graph_rewrite_refuses_a_quantized_policy_by_its_name():
+    keras_mp.graph_rewrite.enable(keras.optimizers.SGD())
+    try:
+        with pytest.raises(ValueError, match=f'"{QUANTIZED}"'):
+            policies.set_global_policy(QUANTIZED)
+    finally:
+        keras_mp.graph_rewrite.disable()
+
+
 class Own(LossScale):
     def __call__(self):
         return 1.0
