@@ -4,16 +4,17 @@ Knows what others call their numbers, and where their rules differ from `keras_m
 Imports none of them: an object is known by its class, a dict by its keys.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras_mp
 from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.errors import LegacyError
-from keras_mp.settings import FLOAT32_TINY, WATCHING, Settings
+from keras_mp.settings import FLOAT32_TINY, WATCHING, Settings, float32
 
 _FLOAT16_MAX = 65504.0
 _HOW = "hand over the whole object, or add it"
@@ -25,7 +26,10 @@ class ScaleState:
 
     Attributes:
         arguments: What `keras_mp.LossScaleOptimizer(inner, **arguments)` takes to go on by the same
-            rule from the same scale. The counter is no argument: `apply` sets it.
+            rule. Its `initial_scale` is the scale, or the bound next to it where a dynamic one is
+            below `min_scale` or above `max_scale`; `apply` sets the scale itself, and the counter,
+            which is no argument. With `hysteresis`, the overflows that are left until the scale
+            falls are not carried: they start anew.
         scale: The current loss scale.
         counter: Finite steps since it changed; 0 if it is fixed.
 
@@ -41,6 +45,7 @@ class ScaleState:
     arguments: dict[str, Any]
     scale: float
     counter: int
+    _warning: str = field(default="", repr=False, compare=False)
 
     def apply(self, optimizer: Any) -> None:
         """Sets the scale and the counter of `optimizer`.
@@ -65,7 +70,7 @@ class ScaleState:
             for name, value in theirs.items()
             if ours[name] != value
             and name not in WATCHING
-            and not (name == "initial_scale" and theirs["dynamic"])
+            and not (name == "initial_scale" and (theirs["dynamic"] or _same(ours[name], value)))
         ]
         if differ:
             raise ValueError(
@@ -163,12 +168,19 @@ def scale_state(obj: Any) -> ScaleState:
     ...              "min_loss_scale": 1.0}).arguments["dynamic_growth_steps"]
     9
     """
+    state = _reader(obj)(obj)
+    if state._warning:
+        warnings.warn(state._warning, stacklevel=2)
+    return state
+
+
+def _reader(obj: Any) -> Callable[[Any], ScaleState]:
     if isinstance(obj, Mapping):
-        return _of_mapping(obj)
+        return _of_mapping
     for base in type(obj).__mro__:
         read = _CLASSES.get((base.__module__.partition(".")[0], base.__name__))
         if read is not None:
-            return read(obj)
+            return read
     raise TypeError(
         "Expected a torch GradScaler or its state_dict(), a flax DynamicScale, a loss scale of jmp "
         f"or a LossScaleOptimizer, but got a {type(obj).__module__}.{type(obj).__qualname__}."
@@ -279,9 +291,15 @@ def _tf_keras(optimizer: Any) -> ScaleState:
 def _ours(optimizer: Any) -> ScaleState:
     settings = optimizer._settings.as_config()
     scale = float(optimizer.loss_scale)
-    counter = int(optimizer.dynamic_counter) if settings["dynamic"] else 0
-    low = min(settings["min_scale"], scale)
-    return ScaleState(settings | {"initial_scale": scale, "min_scale": low}, scale, counter)
+    if not settings["dynamic"]:
+        return ScaleState(settings | {"initial_scale": scale}, scale, 0)
+    low, high = settings["min_scale"], settings["max_scale"] or math.inf
+    start = min(max(scale, low), high)
+    return ScaleState(settings | {"initial_scale": start}, scale, int(optimizer.dynamic_counter))
+
+
+def _same(one: float, other: float) -> bool:
+    return float32(one) == float32(other)
 
 
 def _dynamic(
@@ -308,11 +326,11 @@ def _dynamic(
             f"it is below {low_name}={floor}, to which the next overflow would raise it",
         )
     counted = checks.count(counter, f"$.{counter_name}")
+    warning = ""
     if warns and counted >= steps:
-        warnings.warn(
+        warning = (
             f"$.{counter_name} is {counted}, past the step that grows: the scale would have waited "
-            "for an overflow; here it grows at the next finite step.",
-            stacklevel=5,
+            "for an overflow; here it grows at the next finite step."
         )
     backoff = checks.number(backoff, "$.backoff_factor")
     if not 0 < backoff < 1:
@@ -328,7 +346,7 @@ def _dynamic(
     }
     if high is not None:
         arguments["max_scale"] = high
-    return ScaleState(arguments, checked, counted)
+    return ScaleState(arguments, checked, counted, warning)
 
 
 def _factor(value: Any, path: str) -> float:

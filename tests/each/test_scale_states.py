@@ -225,6 +225,29 @@ def test_ours_comes_back_as_it_was() -> None:
     assert float(continued(scale_state(fixed)).loss_scale) == 64.0
 
 
+@pytest.mark.parametrize(
+    ("options", "scale"),
+    [
+        pytest.param({"dynamic": False, "initial_scale": 0.5}, 0.5, id="fixed below 1"),
+        pytest.param({"dynamic": False, "initial_scale": 1000.1}, None, id="not in float32"),
+        pytest.param({"max_scale": 2.0**15}, 2.0**20, id="above the cap"),
+        pytest.param({}, 0.25, id="below the floor"),
+        pytest.param({"initial_scale": 0.7, "min_scale": 0.7}, None, id="a floor not in float32"),
+    ],
+)
+def test_ours_takes_its_own_scale_again(options: dict[str, Any], scale: float | None) -> None:
+    first = keras_mp.LossScaleOptimizer(keras.optimizers.SGD(0.1), **options)
+    if scale is not None:
+        first.dynamic_scale.assign(scale)  # as a file that was loaded does
+    state = scale_state(first)
+    state.apply(first)
+    other = continued(state)
+    assert float(other.loss_scale) == float(first.loss_scale) == state.scale
+    assert other.get_config()["min_scale"] == first.get_config()["min_scale"]
+    finite = [True, False, False, True]
+    assert course(other, finite) == course(first, finite)
+
+
 @pytest.mark.parametrize("name", ["LossScaleOptimizer", "LossScaleOptimizerV3"])
 def test_tf_keras(name: str) -> None:
     # What both classes of tf_keras 2.21 have.
@@ -293,9 +316,14 @@ def test_malformed_states(state: dict[str, Any], message: str) -> None:
 
 
 def test_a_counter_past_its_step() -> None:
-    with pytest.warns(UserWarning, match=r"\$\._growth_tracker is 5, past the step that grows"):
+    with pytest.warns(UserWarning, match=r"\$\._growth_tracker is 5, past the step") as of_dict:
         state = scale_state(TORCH | {"_growth_tracker": 5})
     assert course(continued(state), [True]) == [[2048.0, 0]]
+    record = RECORDED["cases"]["flax_under_way"]
+    late = stand_in(record | {"fields": record["fields"] | {"fin_steps": 5000}})
+    with pytest.warns(UserWarning, match=r"\$\.fin_steps is 5000, past the step") as of_object:
+        scale_state(late)
+    assert of_dict[0].filename == of_object[0].filename == __file__
 
 
 @pytest.mark.parametrize("obj", [None, 3.0, "dynamic", object()])
