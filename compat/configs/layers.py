@@ -207,6 +207,14 @@ def without_slash(name: object, path: str) -> str:
     return name.replace("/", "_")
 
 
+def renamed(name: object, path: str, report: Report) -> str:
+    """Returns a name that Keras 3 takes, and notes where it is another."""
+    today = without_slash(name, path)
+    if today != name:
+        report.add(path, "renamed", f"{today}: Keras 3 allows no '/' in a name", matters=True)
+    return today
+
+
 def own_layer(given: Config, path: str, report: Report) -> Json:
     """Returns today's form of a class that is not Keras's.
 
@@ -268,10 +276,7 @@ def _member(
 ) -> object:
     kind = key.rpartition("_")[2]
     if key == "name":
-        today = without_slash(value, path)
-        if today != value:
-            report.add(path, "renamed", f"{today}: Keras 3 allows no '/' in a name", matters=True)
-        return today
+        return renamed(value, path, report)
     if key == "dtype":
         if name == "InputLayer":
             return _input_dtype(value, path)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.configs import training_tables as tables
-from keras_mp.compat.configs.layers import OWN_CLASS, Json, function, is_of_keras, own
+from keras_mp.compat.configs.layers import OWN_CLASS, Json, function, is_of_keras, own, renamed
 from keras_mp.compat.configs.optimizer_tables import OPTIMIZERS
 from keras_mp.compat.configs.optimizers import convert_optimizer
 from keras_mp.compat.configs.plain import copied
@@ -109,7 +109,7 @@ def compile_config(
             case "metrics" | "weighted_metrics":
                 result[key] = _nested(metric, _of_one_output(value), where, report)
             case "loss_weights":
-                result[key] = value
+                result[key] = _nested(lambda one, _path, _report: one, value, where, report)
             case "sample_weight_mode":
                 _check_mode(value, where)
                 report.add(where, "dropped", "Keras 3 has no such mode")
@@ -176,7 +176,10 @@ def _nested(convert: One, value: object, path: str, report: Report) -> object:
     if isinstance(value, list):
         return [_nested(convert, item, f"{path}[{i}]", report) for i, item in enumerate(value)]
     if isinstance(value, Mapping) and "class_name" not in value:
-        return {key: _nested(convert, item, at(path, key), report) for key, item in value.items()}
+        return {
+            renamed(key, at(path, key), report): _nested(convert, item, at(path, key), report)
+            for key, item in value.items()
+        }
     return convert(value, path, report)
 
 

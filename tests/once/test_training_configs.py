@@ -59,6 +59,10 @@ CASES: dict[str, tuple[Json, Json]] = {
         {"loss": {"a": "logcosh", "b": old("Huber", delta=2.0, reduction="auto", name="h")}},
         {"loss": {"a": "log_cosh", "b": HUBER}},
     ),
+    "names with a slash": (
+        {"loss": {"a/b": "mse"}, "metrics": {"a/b": ["mae"]}, "loss_weights": {"a/b": 2.0}},
+        {"loss": {"a_b": "mse"}, "metrics": {"a_b": ["mae"]}, "loss_weights": {"a_b": 2.0}},
+    ),
     "losses by position": (
         {"loss": ["cosine_proximity", None]},
         {"loss": ["cosine_similarity", None]},
@@ -161,6 +165,12 @@ def test_what_is_refused(given: Json, path: str, why: str) -> None:
         convert_training(given)
     assert caught.value.path == path
     assert why in caught.value.why
+
+
+def test_an_output_of_another_name_is_told() -> None:
+    done = convert_training({"loss": {"a/b": "mse"}, "loss_weights": {"a/b": 2.0}})
+    assert [change.path for change in done.changes] == ['$.loss["a/b"]', '$.loss_weights["a/b"]']
+    assert [note[:4] for note in done.notes] == ["a_b:"]
 
 
 def test_auto_and_steps_are_told() -> None:
