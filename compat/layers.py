@@ -68,7 +68,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
     def __init__(self, axis: int = -1, *, tf_version: str = "2.5", **options: Any) -> None:
         for name in ("renorm", "synchronized"):
             if options.get(name):
-                raise ValueError(f"{name}=True: use keras.layers.BatchNormalization, which has it.")
+                raise ValueError(
+                    f"{name}=True: use keras.layers.BatchNormalization, if your Keras has it there."
+                )
         super().__init__(axis, **options)
         self.tf_version = tf_version
         version = parse_version(tf_version)

@@ -210,7 +210,10 @@ _BATCH_NORMS = tuple(name for name in LAYERS if "renorm" in LAYERS[name])
 # there are others, why those cannot be kept.
 AllowedValues = tuple[Value, ...] | Literal["any"]
 Left = tuple[AllowedValues, str]
-_NO_RENORM = "Keras 3 has no batch renormalization; train on with an ordinary BatchNormalization"
+_NO_RENORM = (
+    "batch renormalization is not converted: Keras 3.10 has none; train on with an ordinary "
+    "BatchNormalization, or build the model in code where your Keras has renorm"
+)
 LEFT_OUT: dict[tuple[str, str], Left] = {
     **{
         (name, "time_major"): (
