@@ -14,7 +14,9 @@ import keras
 from keras import ops
 
 from keras_mp import backends
+from keras_mp.compat import checks
 from keras_mp.loss_scale import next_scale
+from keras_mp.settings import float32
 
 CHOICES = (
     "expected 'dynamic', a number of at least 1, a FixedLossScale or a DynamicLossScale, but got "
@@ -77,7 +79,14 @@ class LossScale(abc.ABC):
         return self()
 
     def __eq__(self, other: object) -> Any:
-        return self is other or (isinstance(other, numbers.Real) and float(self) == other)
+        if self is other or isinstance(other, LossScale):
+            return self is other
+        if isinstance(other, numbers.Real):
+            return float(self) == other
+        return self() == other if ops.is_tensor(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return self() != other if ops.is_tensor(other) else super().__ne__(other)
 
     def __lt__(self, other: float) -> bool:
         return float(self) < other
@@ -130,7 +139,7 @@ class FixedLossScale(LossScale):
         loss_scale_value: At least 1.
 
     Raises:
-        ValueError: It is less, or not finite.
+        ValueError: It is less, or not finite in float32.
         TypeError: It is not a number.
 
     Source: TF 2.3, python/training/experimental/loss_scale.py.
@@ -199,8 +208,11 @@ class DynamicLossScale(LossScale):
     ) -> None:
         self._initial = _number("initial_loss_scale", initial_loss_scale)
         steps = _number("increment_period", increment_period)
-        if steps < 1 or steps != int(steps):
-            raise ValueError(f"increment_period must be at least 1, but got {increment_period}.")
+        if not 1 <= steps <= checks.INT32_MAX or steps != int(steps):
+            raise ValueError(
+                f"increment_period must be a whole number from 1 to {checks.INT32_MAX}, but got "
+                f"{increment_period}."
+            )
         self._period = int(steps)
         factor = _number("multiplier", multiplier)
         if factor != 2:
@@ -379,9 +391,10 @@ def _taken_today(scale: float, arguments: str) -> str:
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, but got {value!r} of type {_type(value)}.")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, but got {value}.")
-    return float(value)
+    number = float(value)
+    if not math.isfinite(float32(number)):
+        raise ValueError(f"{name} must be finite in float32, but got {value}.")
+    return number
 
 
 def _type(value: Any) -> str:

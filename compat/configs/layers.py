@@ -201,7 +201,7 @@ def _identity(given: Config) -> Json:
 
 
 def without_slash(name: object, path: str) -> str:
-    """Returns a name that Keras 3 takes; `name_changes` says when it is another."""
+    """Returns a name that Keras 3 takes."""
     if not isinstance(name, str):
         raise LegacyError(path, found(name), "expected a name")
     return name.replace("/", "_")

@@ -75,6 +75,7 @@ REFUSED = {
     "a number as a string": ("123", ValueError, "expected 'dynamic', a number"),
     "below one": (0.5, ValueError, "must be at least 1"),
     "nan": (float("nan"), ValueError, "must be finite"),
+    "more than float32": (1e300, ValueError, "must be finite in float32"),
     "a bool": (True, TypeError, "expected 'dynamic', a number"),
     "a list": ([8], TypeError, "of type list"),
     "a class of one's own": (Triangle(), TypeError, "Triangle, a class of your own"),
@@ -103,18 +104,20 @@ def test_another_multiplier_names_the_call_that_does_the_same():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("arguments", "error", "text"),
     [
-        ({"initial_loss_scale": 0.5}, ValueError),
-        ({"increment_period": 0}, ValueError),
-        ({"increment_period": 2.5}, ValueError),
-        ({"increment_period": "2"}, TypeError),
-        ({"multiplier": 1}, ValueError),
-        ({"multiplier": True}, TypeError),
+        ({"initial_loss_scale": 0.5}, ValueError, "at least 1"),
+        ({"initial_loss_scale": 1e39}, ValueError, "finite in float32"),
+        ({"increment_period": 0}, ValueError, "whole number from 1"),
+        ({"increment_period": 2.5}, ValueError, "whole number from 1"),
+        ({"increment_period": 2**31}, ValueError, "whole number from 1 to 2147483647"),
+        ({"increment_period": "2"}, TypeError, "must be a number"),
+        ({"multiplier": 1}, ValueError, "must be 2"),
+        ({"multiplier": True}, TypeError, "must be a number"),
     ],
 )
-def test_a_dynamic_scale_checks_its_numbers(arguments, error):
-    with pytest.raises(error, match=next(iter(arguments))):
+def test_a_dynamic_scale_checks_its_numbers(arguments, error, text):
+    with pytest.raises(error, match=f"^{next(iter(arguments))} .*{text}"):
         DynamicLossScale(**arguments)
 
 
@@ -210,6 +213,25 @@ def test_counts_as_a_number():
     assert float(scale - 1) == -float(1 - scale) == 7
     assert scale.dtype == "float32"
     assert len({scale, scale}) == 1
+
+
+@pytest.mark.parametrize("make", [np.array, ops.array, keras.Variable])
+def test_is_compared_element_by_element(make):
+    scale = FixedLossScale(8)
+    values = make([8.0, 9.0])
+    for found, expected in (
+        (scale == values, [True, False]),
+        (values == scale, [True, False]),
+        (scale != values, [False, True]),
+        (values != scale, [False, True]),
+    ):
+        assert ops.convert_to_numpy(found).tolist() == expected
+
+
+@pytest.mark.parametrize("other", ["8", None, FixedLossScale(8), [8]], ids=str)
+def test_is_no_other_object(other):
+    assert FixedLossScale(8) != other
+    assert (FixedLossScale(8) == other) is False
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.function")
