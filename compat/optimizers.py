@@ -78,8 +78,8 @@ class LAMB(LegacyOptions, keras.optimizers.Lamb):
     Args:
         *args: As of `keras.optimizers.Lamb`.
         weight_decay_rate: See `update_rules.lamb`. Keras' `weight_decay` is another thing.
-        epsilon: 1e-6 by default, as in Addons; 1e-7 in Keras.
-        **kwargs: As of `keras.optimizers.Lamb` and `LegacyOptions`.
+        **kwargs: As of `keras.optimizers.Lamb` and `LegacyOptions`. `epsilon` is 1e-6 by default,
+            as in Addons; 1e-7 in Keras.
 
     Source: TensorFlow Addons 0.11.2, optimizers/lamb.py.
 
@@ -87,10 +87,10 @@ class LAMB(LegacyOptions, keras.optimizers.Lamb):
     0.01
     """
 
-    def __init__(
-        self, *args: Any, weight_decay_rate: float = 0.0, epsilon: float = 1e-6, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, epsilon=epsilon, **kwargs)
+    def __init__(self, *args: Any, weight_decay_rate: float = 0.0, **kwargs: Any) -> None:
+        if len(args) < 4 and kwargs.get("epsilon") is None:  # it is the fourth
+            kwargs["epsilon"] = 1e-6
+        super().__init__(*args, **kwargs)
         self.weight_decay_rate = weight_decay_rate
 
     def dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:

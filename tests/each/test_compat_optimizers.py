@@ -380,6 +380,21 @@ def test_embeddings_in_fit(make: Any, scaled: bool) -> None:
     assert np.abs(left - right).min() > 1e-4
 
 
+@pytest.mark.parametrize(
+    ("args", "options", "epsilon"),
+    [
+        ((), {}, 1e-6),
+        ((0.1,), {"epsilon": None}, 1e-6),
+        ((), {"lr": 0.1, "epsilon": 1e-3}, 1e-3),
+        ((0.1, 0.9, 0.999, 1e-4), {}, 1e-4),
+    ],
+)
+def test_epsilon_of_lamb(args: Any, options: Any, epsilon: float) -> None:
+    optimizer = optimizers.LAMB(*args, **options)
+    assert optimizer.epsilon == epsilon
+    assert optimizers.LAMB.from_config(optimizer.get_config()).epsilon == epsilon
+
+
 def test_says_which_pattern_is_nowhere() -> None:
     optimizer = optimizers.SGD(0.1, sparse_variables=["tabel"])
     with pytest.raises(ValueError, match=r"sparse_variables has 'tabel', but .*: table, dense\."):
