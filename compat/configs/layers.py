@@ -5,6 +5,7 @@ Knows one layer; layers inside it are handed to a function that the caller gives
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
@@ -58,9 +59,20 @@ RENAMED = {
 }
 
 
-def layer(
-    value: object, path: str, report: Report, nested: Nested, exact: str | None = None
-) -> Json:
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What is known of the TensorFlow that wrote a config, and what is wanted of its layers.
+
+    Attributes:
+        tf_version: As it was told, such as "1.15"; None if it was not.
+        exact: The TensorFlow whose layers are kept where Keras 3 trains otherwise; None for none.
+    """
+
+    tf_version: str | None = None
+    exact: str | None = None
+
+
+def layer(value: object, path: str, report: Report, nested: Nested, origin: Origin) -> Json:
     """Returns today's form of a serialized layer that is no model.
 
     Args:
@@ -68,7 +80,7 @@ def layer(
         path: Where it is.
         report: Takes the changes.
         nested: Converts the layers inside: cells, and what wrappers wrap.
-        exact: The TensorFlow whose layers are kept where Keras 3 trains otherwise; None for none.
+        origin: Where it is from.
 
     Raises:
         LegacyError: Something in it has no faithful counterpart today.
@@ -99,15 +111,15 @@ def layer(
     config = _config(bare, inside, f"{path}.config", report, nested) | added
     if bare == "TextVectorization" and config.get("max_tokens") is None:
         config["pad_to_max_tokens"] = False  # TF 2.3 wrote true, which padded nothing then
-    differs = _trains_otherwise(bare, config, exact)
-    if differs and exact:
+    differs = _trains_otherwise(bare, config, origin.exact or origin.tf_version)
+    if differs and origin.exact:
         what = (
             f"keras_mp.compat.layers.{today}, which trains as then: loading needs import keras_mp"
         )
         if all(change.what != what for change in report):
             report.add(path, "rewritten", what, matters=True)
         if today == "BatchNormalization":
-            config["tf_version"] = exact
+            config["tf_version"] = origin.exact
         return of_ours("keras_mp.compat.layers", today, config) | _identity(given)
     if differs and _says_so(today, config) and all(change.what != differs for change in report):
         keys = {BATCH_NORM: ".config.axis", DROPOUT: ".config.dropout"}

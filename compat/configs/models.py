@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.configs import graph, layers, optimizer_tables, policies, training
-from keras_mp.compat.configs.layers import Json
+from keras_mp.compat.configs.layers import Json, Origin
 from keras_mp.compat.configs.optimizers import parsed_version
 from keras_mp.compat.configs.plain import copied
 from keras_mp.compat.configs.report import Converted, Report
@@ -48,6 +48,7 @@ def convert_model(
 
     Raises:
         LegacyError: Something in it has no faithful counterpart today.
+        ValueError: `tf_version` is no version.
 
     >>> layer = {"class_name": "Dense", "config": {"units": 2, "batch_input_shape": [None, 3]}}
     >>> old = {"class_name": "Sequential", "config": {"name": "net", "layers": [layer]}}
@@ -56,8 +57,8 @@ def convert_model(
     """
     report = Report()
     given = copied(config, "$")
-    exact = _exact(given, tf_version) if exact_training else None
-    today = _model(checks.mapping(given, "$"), "$", report, tf_version, exact)
+    origin = _origin(given, tf_version, exact_training=exact_training)
+    today = _model(checks.mapping(given, "$"), "$", report, origin)
     identities = list(_identities(given))
     if len(identities) != len(set(identities)):
         report.add("$", "differs", SHARED, matters=True)
@@ -77,8 +78,8 @@ def convert_layer(
     """
     report = Report()
     given = checks.mapping(copied(config, "$"), "$")
-    exact = _exact(given, tf_version) if exact_training else None
-    today = _any_layer(given, "$", report, exact)
+    origin = _origin(given, tf_version, exact_training=exact_training)
+    today = _any_layer(given, "$", report, origin)
     if "build_config" in given:  # inside a model, layers are built when they are called
         today["build_config"] = given["build_config"]
     return _converted(today, given, report)
@@ -89,29 +90,29 @@ def _converted(today: Json, given: object, report: Report) -> Converted:
     return Converted(today, tuple(report) if changed else (), changed=changed)
 
 
-def _exact(given: object, tf_version: str | None) -> str:
-    """Returns the TensorFlow whose layers are to be kept: as told, as written, or an early one."""
-    written = given.get("keras_version") if isinstance(given, Mapping) else None
-    if tf_version is None and isinstance(written, str) and re.match(r"2\.[0-9]+\.", written):
-        tf_version = written  # the same from 2.5 on, and near enough before
+def _origin(given: object, tf_version: str | None, *, exact_training: bool) -> Origin:
+    """Layers are kept as of the TensorFlow that was told, or was written, or of an early one."""
     version = parsed_version(tf_version)
-    return layers.TF_VERSION if version is None else ".".join(map(str, version))
+    if not exact_training:
+        return Origin(tf_version)
+    written = given.get("keras_version") if isinstance(given, Mapping) else None
+    if version is None and isinstance(written, str) and re.match(r"2\.[0-9]{1,4}\.", written):
+        version = parsed_version(written)  # the same from 2.5 on, and near enough before
+    return Origin(tf_version, layers.TF_VERSION if version is None else ".".join(map(str, version)))
 
 
-def _any_layer(value: object, path: str, report: Report, exact: str | None) -> Json:
+def _any_layer(value: object, path: str, report: Report, origin: Origin) -> Json:
     given = checks.mapping(value, path)
     name, inside = given.get("class_name"), given.get("config")
     if name in MODELS and layers.is_of_keras(given, str(name), "models|.*engine"):
-        return _model(given, path, report, None, exact)
+        return _model(given, path, report, origin)
     if isinstance(inside, Mapping) and all(key in inside for key in FUNCTIONAL):
-        return _model(given, path, report, None, exact)
-    nested = functools.partial(_any_layer, exact=exact)
-    return layers.layer(given, path, report, nested, exact)
+        return _model(given, path, report, origin)
+    nested = functools.partial(_any_layer, origin=origin)
+    return layers.layer(given, path, report, nested, origin)
 
 
-def _model(
-    given: Config, path: str, report: Report, tf_version: str | None, exact: str | None
-) -> Json:
+def _model(given: Config, path: str, report: Report, origin: Origin) -> Json:
     if "config" not in given:
         given = {**given, "config": {}}  # of a subclassed model, in a SavedModel
     if given.get("class_name") == "Sequential" and isinstance(given["config"], list):
@@ -127,17 +128,17 @@ def _model(
         if key not in _OF_MODEL and is_ours:
             raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
     if given.get("keras_version") == "2.2.4-tf" and not _has_policy(inside):
-        version = parsed_version(tf_version)
+        version = parsed_version(origin.tf_version)
         if version is None or version < (2, 1):
             report.add(f"{path}.keras_version", "differs", LOST_POLICY, matters=True)
     for key in ("keras_version", "backend"):
         if key in given:
             report.add(at(path, key), "dropped", "no part of a config today")
     if name == "Sequential":
-        config = _sequential(inside, f"{path}.config", report, exact)
+        config = _sequential(inside, f"{path}.config", report, origin)
         result = of_keras("keras", name, config)
     elif all(key in inside for key in FUNCTIONAL):
-        config = _functional(inside, f"{path}.config", report, exact, is_ours=is_ours)
+        config = _functional(inside, f"{path}.config", report, origin, is_ours=is_ours)
         result = of_keras("keras", "Model", config) if is_ours else layers.own(given, config)
     elif is_ours:
         why = f"a {name} without {', '.join(FUNCTIONAL)} is a class of your own"
@@ -157,7 +158,7 @@ def _model(
             checks.mapping(given["compile_config"], f"{path}.compile_config"),
             f"{path}.compile_config",
             report,
-            tf_version,
+            origin.tf_version,
             is_scaled=_is_scaled(name, inside, result),
         )
     return result
@@ -174,7 +175,7 @@ def _is_todays(given: Config, inside: Config) -> bool:
     )
 
 
-def _sequential(given: Config, path: str, report: Report, exact: str | None) -> Json:
+def _sequential(given: Config, path: str, report: Report, origin: Origin) -> Json:
     for key in given:
         if key not in ("name", "layers", "build_input_shape", "trainable", "dtype", INPUT_SHAPE):
             raise LegacyError(at(path, key), "is not known", "no Sequential of tf.keras wrote it")
@@ -194,7 +195,7 @@ def _sequential(given: Config, path: str, report: Report, exact: str | None) -> 
             result[key] = value
     first = [_input_of(given_layers[0], f"{path}.layers[0]", report)] if given_layers else []
     result["layers"] = [item for item in first if item] + [
-        _any_layer(item, f"{path}.layers[{i}]", report, exact)
+        _any_layer(item, f"{path}.layers[{i}]", report, origin)
         for i, item in enumerate(given_layers)
     ]
     return result
@@ -210,7 +211,7 @@ def _input_of(layer: object, path: str, report: Report) -> Json | None:
     if not isinstance(shape, list):
         return None
     report.add(f"{path}.config.{INPUT_SHAPE}", "rewritten", "an InputLayer before the layer")
-    dtype = policies.name_of(policies.policy(inside.get("dtype"), f"{path}.dtype", Report()))
+    dtype = policies.name_of(policies.policy(inside.get("dtype"), f"{path}.config.dtype", Report()))
     config: Json = {
         "batch_shape": shape,
         # The layer's variables had this dtype, and so had its input.
@@ -221,9 +222,7 @@ def _input_of(layer: object, path: str, report: Report) -> Json | None:
     return of_keras("keras.layers", "InputLayer", config)
 
 
-def _functional(
-    given: Config, path: str, report: Report, exact: str | None, *, is_ours: bool
-) -> Json:
+def _functional(given: Config, path: str, report: Report, origin: Origin, *, is_ours: bool) -> Json:
     inner = given["layers"]
     if not isinstance(inner, list):
         raise LegacyError(f"{path}.layers", found(inner), "expected a list of layers")
@@ -238,7 +237,7 @@ def _functional(
             result[key] = policies.policy(value, f"{path}.dtype", report)
         elif key == "layers":
             result[key] = [
-                _connected(item, calls, f"{where}[{i}]", report, exact)
+                _connected(item, calls, f"{where}[{i}]", report, origin)
                 for i, item in enumerate(mappings)
             ]
         elif key in FUNCTIONAL:
@@ -254,9 +253,9 @@ def _functional(
 
 
 def _connected(
-    given: Config, calls: graph.Graph, path: str, report: Report, exact: str | None
+    given: Config, calls: graph.Graph, path: str, report: Report, origin: Origin
 ) -> Json:
-    today = _any_layer(given, path, report, exact)
+    today = _any_layer(given, path, report, origin)
     name = str(given["name"])
     inside = today["config"]
     own_name = inside.get("name") if isinstance(inside, Mapping) else None

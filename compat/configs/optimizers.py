@@ -59,6 +59,7 @@ def convert_optimizer(
 
     Raises:
         LegacyError: Something in it has no faithful counterpart today.
+        ValueError: `tf_version` is no version.
 
     >>> sgd = {"class_name": "SGD", "config": {"learning_rate": 0.05, "decay": 0.0}}
     >>> convert_optimizer(sgd).config["config"]

@@ -386,6 +386,18 @@ def test_tf_1_dropped_the_same_at_each_step() -> None:
     assert done.config["module"] == "keras.layers"
 
 
+@pytest.mark.parametrize(("told", "noted"), [("1.15", False), ("2.3", True), (None, True)])
+def test_dropout_is_noted_where_it_differs(told: str | None, noted: bool) -> None:
+    start = {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 4, 3], "name": "i"}}
+    inside = {"class_name": "Sequential", "config": {"name": "in", "layers": [start, of_lstm()]}}
+    old = {"class_name": "Sequential", "config": {"name": "net", "layers": [inside]}}
+    for done in (
+        convert_layer(of_lstm(), tf_version=told),
+        convert_model(old, tf_version=told),
+    ):
+        assert (DROPOUT in done.notes) == noted
+
+
 @pytest.mark.parametrize(
     ("told", "written", "expected"),
     [
@@ -393,6 +405,7 @@ def test_tf_1_dropped_the_same_at_each_step() -> None:
         (None, "2.11.0", "2.11"),
         (None, "2.3.0-tf", "2.3"),
         (None, 3, "2.5"),
+        (None, "2.12345.0", "2.5"),
     ],
 )
 def test_a_converted_model_trains_on(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from keras_mp.compat.configs.kinds import KINDS, convert, kind_of
-from keras_mp.compat.configs.models import LOST_POLICY, SHARED, convert_model
+from keras_mp.compat.configs.models import LOST_POLICY, SHARED, convert_layer, convert_model
 from keras_mp.compat.configs.report import Converted
 from keras_mp.compat.errors import LegacyError
 from tests.fixtures import DATA
@@ -320,6 +320,17 @@ BROKEN = {
         "$.config.layers",
         "expected a list",
     ),
+    "policy of a first layer": (
+        {
+            "class_name": "Sequential",
+            "config": {
+                "name": "s",
+                "layers": [layer("Dense", "d", batch_input_shape=[None, 2], dtype="int7")],
+            },
+        },
+        "$.config.layers[0].config.dtype",
+        "a dtype that Keras 3 has",
+    ),
     "time_major inside": (
         functional(entrance(), layer("LSTM", "d", [["in", 0, 0, {}]], time_major=True)),
         "$.config.layers[1].config.time_major",
@@ -339,6 +350,12 @@ def test_what_is_refused(case: str) -> None:
     assert caught.value.path == path
     assert why in caught.value.why
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@pytest.mark.parametrize("convert_it", [convert_model, convert_layer, convert])
+def test_a_version_that_is_none_is_refused(convert_it: Any) -> None:
+    with pytest.raises(ValueError, match="'new' is not a TensorFlow version such as"):
+        convert_it(functional(entrance(), DENSE), tf_version="new")
 
 
 def test_deep_nesting_is_refused() -> None:
