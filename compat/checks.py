@@ -55,18 +55,17 @@ def number_list(value: object, path: str) -> list[int | float]:
 
 
 def steps(value: object, path: str) -> int:
-    """Returns a number of steps that an int32 counter can reach."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise LegacyError(path, found(value), "expected a whole number of steps")
-    if not 1 <= int(value) <= INT32_MAX:
-        raise LegacyError(path, found(value), f"expected 1 to {INT32_MAX}, which is never")
-    return int(value)
+    """Returns a count of one or more, such as of steps, that an int32 can reach."""
+    whole = 0 if isinstance(value, bool) or not isinstance(value, numbers.Integral) else int(value)
+    if not 1 <= whole <= INT32_MAX:
+        raise LegacyError(path, found(value), f"expected a whole number from 1 to {INT32_MAX}")
+    return whole
 
 
 def count(value: object, path: str) -> int:
     """Returns a whole number, zero or more."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
-        raise LegacyError(path, found(value), "expected a whole number")
+        raise LegacyError(path, found(value), "expected a whole number, zero or more")
     return int(value)
 
 

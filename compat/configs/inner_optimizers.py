@@ -101,7 +101,7 @@ def inner_optimizer(
             report.add(f"{path}.config.decay", "dropped", "0.0 is no decay")
         report.add(path, "rewritten", f"spelled as Keras 3 does: keras.optimizers.{name}")
         return of_keras("keras.optimizers", name, given)
-    return _ours(own_name, given, decay, sparse, reasons, path, report)
+    return _ours(name, own_name, given, decay, sparse, reasons, path, report)
 
 
 def _entries(
@@ -177,10 +177,12 @@ def _of_addons(
             report.add(f"{path_inside}.{key}", "dropped", f"{key} was empty")
     decay = _decay(given, path_inside)
     sparse, reasons = list(sparse_variables), [addons.REASONS[bare]]
-    return _ours(own_name, given, decay, sparse, reasons, path, report)
+    old_name = f"{addons.PREFIX}{bare}"
+    return _ours(old_name, own_name, given, decay, sparse, reasons, path, report)
 
 
 def _ours(
+    old_name: str,
     name: str,
     given: dict[str, object],
     decay: float | None,
@@ -190,7 +192,7 @@ def _ours(
     report: Report,
 ) -> dict[str, object]:
     what = (
-        f"{name} became {OWN_OPTIMIZERS}.{name}, which a program must import keras_mp to open: "
+        f"{old_name} became {OWN_OPTIMIZERS}.{name}, which a program must import keras_mp to open: "
         f"{'; '.join(reasons)}"
     )
     report.add(path, "rewritten", what, matters=True)

@@ -211,7 +211,8 @@ def _wrapper_2_4(
         scale = _or_default(scale, INITIAL_SCALE, f"{path}.initial_scale", report)
         steps = _or_default(steps, GROWTH_STEPS, f"{path}.dynamic_growth_steps", report)
     elif scale is None:
-        raise LegacyError(f"{path}.initial_scale", "is missing", "a fixed loss scale needs one")
+        state = "is null" if "initial_scale" in given else "is missing"
+        raise LegacyError(f"{path}.initial_scale", state, "a fixed loss scale needs one")
     elif steps is not None:
         why = "a fixed loss scale never grows; expected null"
         raise LegacyError(f"{path}.dynamic_growth_steps", found(steps), why)

@@ -291,9 +291,15 @@ def test_apply_names_every_setting_that_differs() -> None:
             TORCH | {"backoff_factor": 0.0},
             r"^\$\.backoff_factor is 0\.0: expected a number between",
         ),
-        (TORCH | {"growth_interval": 0}, r"^\$\.growth_interval is 0: expected 1 to"),
+        (
+            TORCH | {"growth_interval": 0},
+            r"^\$\.growth_interval is 0: expected a whole number from",
+        ),
         (TORCH | {"growth_interval": 2.5}, r"^\$\.growth_interval is 2\.5: expected a whole"),
-        (TORCH | {"_growth_tracker": -1}, r"^\$\._growth_tracker is -1: expected a whole number"),
+        (
+            TORCH | {"_growth_tracker": -1},
+            r"^\$\._growth_tracker is -1: expected a whole number, zero or more",
+        ),
         (TORCH | {"more": 1}, r"^\$\.more is not known: no GradScaler has it"),
         ({"scale": 1.0}, r"^\$\.growth_factor is missing: every GradScaler has it"),
         (
