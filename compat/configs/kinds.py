@@ -92,7 +92,8 @@ def kind_of(config: Config) -> str:
         return "model"
     for kind in ("optimizer", "loss", "metric"):
         plural = "losses" if kind == "loss" else f"{kind}s"
-        if isinstance(module, str) and f".{plural}" in module:
+        # A layer of one's own may stand beside losses; every layer wrote "trainable".
+        if isinstance(module, str) and f".{plural}" in module and "trainable" not in config:
             return kind
     if bare.lower() in _OPTIMIZERS:
         return "optimizer"

@@ -479,6 +479,7 @@ KIND_OF = {
         {"class_name": "Block", "config": {"name": "b", "trainable": True}},
         {"class_name": "Lambda", "config": {}},
         {"class_name": "Hashing", "module": "keras.layers", "config": {}},
+        {"class_name": "Gate", "module": "proj.losses", "config": {"trainable": True}},
     ],
     "optimizer": [
         {"class_name": "adam", "config": {}},
@@ -491,6 +492,7 @@ KIND_OF = {
     "loss": [
         {"class_name": "MeanSquaredError", "config": {"reduction": "auto"}},
         {"class_name": "Own", "module": "keras.losses", "config": {}},
+        {"class_name": "Own", "module": "proj.losses", "config": {"reduction": "sum"}},
     ],
     "metric": [
         {"class_name": "MeanSquaredError", "config": {"dtype": "float32"}},
