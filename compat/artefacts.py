@@ -1,4 +1,7 @@
-"""What kind of artefact a path is, by what is in it and never by its name."""
+"""What kind of artefact a path is: by its first bytes, or by TensorFlow's own names of files.
+
+`saved_model.pb`, `checkpoint` and `.index` are such names; any other says nothing.
+"""
 
 from pathlib import Path
 from typing import Literal

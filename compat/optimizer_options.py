@@ -1,7 +1,8 @@
 """`decay`, `sparse_variables` and Addons' weight decay, for any Keras 3 optimizer.
 
-A mixin, because neither can be had around an optimizer from outside: the learning rate that a
-callback sets must stay the one before the decay, and untouched rows must stay within the step.
+A mixin, because none of them can be had around an optimizer from outside: the learning rate that a
+callback sets must stay the one before the decay, and within a step untouched rows must stay and
+weights shrink.
 """
 
 import re

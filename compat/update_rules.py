@@ -2,7 +2,8 @@
 
 All tensors of a call have one dtype and, but for scalars, one shape. Nothing is read in Python,
 so everything traces. Sources: TF 2.3.4, python/keras/optimizer_v2/*.py, `_resource_apply_dense`,
-unchanged up to `keras.optimizers.legacy` of 2.15.
+unchanged up to `keras.optimizers.legacy` of 2.15; but for `rmsprop_2_10` and `lamb`, which say
+theirs.
 """
 
 from typing import Any

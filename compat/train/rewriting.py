@@ -73,11 +73,6 @@ def disable_mixed_precision_graph_rewrite() -> None:
     graph_rewrite.disable()
 
 
-def is_mixed_precision_graph_rewrite_enabled() -> bool:
-    """Returns whether it is enabled."""
-    return switch.is_enabled()
-
-
 def check_policy(policy: Any) -> None:
     """Raises ValueError for a mixed policy that is to be set globally while the rewrite is enabled.
 

@@ -25,6 +25,7 @@ from keras_mp.compat.train.wrappers import (
     register_loss_scale_wrapper as register,
     unregister_loss_scale_wrapper as unregister,
 )
+from keras_mp.graph_rewrite import switch
 from tests import programs
 
 TF_WRAPPED = '"opt" must not already be an instance of a LossScaleOptimizer. '
@@ -187,7 +188,7 @@ def test_a_wrapper_that_returns_something_else():
     register(Family, lambda optimizer, loss_scale: None, Wrapping)
     with pytest.raises(TypeError, match=r"must return a Wrapping.*returned None of type NoneType"):
         enable(Family())
-    assert not rewriting.is_mixed_precision_graph_rewrite_enabled()
+    assert not switch.is_enabled()
 
 
 def test_registering_from_many_threads():
@@ -243,7 +244,7 @@ def test_other_loss_scales(loss_scale, error):
     inner = sgd()
     with pytest.raises(error, match="loss_scale"):
         enable(inner, loss_scale)
-    assert not rewriting.is_mixed_precision_graph_rewrite_enabled()
+    assert not switch.is_enabled()
     assert enable(inner).inner_optimizer is inner, "it is free still"
 
 
@@ -269,11 +270,11 @@ def test_what_is_no_optimizer(opt):
         enable(opt)
     assert str(error.value).startswith(TF_OTHER)
     assert f"of type {type(opt).__name__}" in str(error.value)
-    assert not rewriting.is_mixed_precision_graph_rewrite_enabled()
+    assert not switch.is_enabled()
 
 
 def test_enabling_twice_and_disabling(caplog):
-    enabled = rewriting.is_mixed_precision_graph_rewrite_enabled
+    enabled = switch.is_enabled
     assert not enabled()
     first, second = enable(sgd()), enable(sgd())
     assert first is not second
@@ -302,7 +303,7 @@ def test_under_a_mixed_policy(name):
         enable(sgd())
     assert str(error.value).startswith(TF_POLICY)
     assert "(You called this first)" in str(error.value)
-    assert not rewriting.is_mixed_precision_graph_rewrite_enabled()
+    assert not switch.is_enabled()
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
