@@ -47,6 +47,9 @@ OPTIMIZERS: dict[str, dict[str, Check]] = {
     },
 }
 
+# What compile("lion") meant in Keras 2.13 to 2.15, where Keras 3 means something else.
+OTHER_DEFAULTS: dict[str, dict[str, object]] = {"Lion": {"learning_rate": 0.0001}}
+
 # Keys of every optimizer beside "learning_rate", which a number or a schedule may be.
 CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
 SHARED: dict[str, Check] = {

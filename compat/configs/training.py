@@ -6,7 +6,7 @@ from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.configs import training_tables as tables
 from keras_mp.compat.configs.layers import OWN_CLASS, Json, function, is_of_keras, own, renamed
-from keras_mp.compat.configs.optimizer_tables import OPTIMIZERS
+from keras_mp.compat.configs.optimizer_tables import OPTIMIZERS, OTHER_DEFAULTS
 from keras_mp.compat.configs.optimizers import convert_optimizer
 from keras_mp.compat.configs.plain import copied
 from keras_mp.compat.configs.report import Change, Converted, Report
@@ -153,15 +153,20 @@ _BY_LOWER_CASE = {name.lower(): name for name in OPTIMIZERS}
 
 def _named_optimizer(given: str, path: str, report: Report, is_scaled: bool | None) -> object:
     """What was given to compile() by name is written so, before compile() wraps it."""
-    if is_scaled is False:
-        return given
     name = _BY_LOWER_CASE.get(given.lower())
-    if name is None or is_scaled is None:
+    if is_scaled is None or (name is None and is_scaled):
         report.add(path, "differs", UNSURE, matters=True)
+    if name is None:
         return given
-    report.add(path, "defaulted", SCALED, matters=True)
-    inner = {"inner_optimizer": of_keras("keras.optimizers", name, {})}
-    return of_ours("keras_mp", "LossScaleOptimizer", inner | Settings.checked().as_config())
+    defaults = OTHER_DEFAULTS.get(name, {})
+    for key, value in defaults.items():
+        report.add(path, "rewritten", f"{name} with {key}={value}, its default then")
+    inner = of_keras("keras.optimizers", name, dict(defaults))
+    if is_scaled:
+        report.add(path, "defaulted", SCALED, matters=True)
+        arguments = {"inner_optimizer": inner} | Settings.checked().as_config()
+        return of_ours("keras_mp", "LossScaleOptimizer", arguments)
+    return inner if defaults else given
 
 
 def _at(path: str, given: Config, tf_version: str | None) -> Converted:

@@ -114,6 +114,10 @@ CASES: dict[str, tuple[Json, Json]] = {
     ),
     "optimizer_config": ({"optimizer_config": SGD}, {"optimizer": TODAY}),
     "a name of an optimizer": ({"optimizer": "rmsprop"}, {"optimizer": "rmsprop"}),
+    "a name whose defaults were others": (
+        {"optimizer": "lion"},
+        {"optimizer": of("optimizers", "Lion", learning_rate=0.0001)},
+    ),
 }
 
 
@@ -213,14 +217,21 @@ def test_a_keras_file_does_not_say_that_compile_scaled(
     assert not convert_model(done.config).changed
 
 
-def test_the_name_of_an_optimizer_is_wrapped_as_its_config_is() -> None:
+@pytest.mark.parametrize(
+    ("name", "inner"),
+    [
+        ("Sgd", of("optimizers", "SGD")),
+        ("lion", of("optimizers", "Lion", learning_rate=0.0001)),
+    ],
+)
+def test_the_name_of_an_optimizer_is_wrapped_as_its_config_is(name: str, inner: Json) -> None:
     from keras_mp.compat.configs.models import convert_model
 
-    done: Any = convert_model(model("mixed_float16", {"optimizer": "Sgd"})).config
+    done: Any = convert_model(model("mixed_float16", {"optimizer": name})).config
     named = done["compile_config"]["optimizer"]
     done = convert_model(model("mixed_float16", {"optimizer": SGD})).config
     configured = done["compile_config"]["optimizer"]
-    assert named["config"].pop("inner_optimizer") == of("optimizers", "SGD")
+    assert named["config"].pop("inner_optimizer") == inner
     assert configured["config"].pop("inner_optimizer") == TODAY
     assert named == configured
 
