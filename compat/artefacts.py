@@ -3,6 +3,7 @@
 `saved_model.pb`, `checkpoint` and `.index` are such names; any other says nothing.
 """
 
+import zlib
 from pathlib import Path
 from typing import Literal
 from zipfile import BadZipFile
@@ -10,8 +11,16 @@ from zipfile import BadZipFile
 from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.checkpoints.errors import Unreadable
 
+try:
+    from lzma import LZMAError
+except ImportError:  # Python can be built without
+    LZMAError = BadZipFile  # type: ignore[assignment, misc]
+
 # Of zipfile on damaged files; NotImplementedError is its word for a compression it does not know.
-ZIP_FAILURES = (BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError, EOFError)
+ZIP_FAILURES = (
+    *(BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError, EOFError),
+    *(zlib.error, LZMAError),
+)
 
 Kind = Literal["checkpoint", "saved_model", "h5", "keras", "json"]
 
@@ -33,14 +42,14 @@ def kind_of(path: str | Path) -> Kind:
     'h5'
     """
     path = Path(path)
-    if path.is_dir():
-        if (path / "saved_model.pb").exists():
+    if locating.known(path.is_dir):
+        if locating.known((path / "saved_model.pb").is_file):
             return "saved_model"
         locating.prefix_of(path)
         return "checkpoint"
-    if path.is_file() and path.suffix != ".index" and path.name != locating.STATE_FILE:
-        with path.open("rb") as file:
-            start = file.read(64)
+    is_part = path.suffix == ".index" or path.name == locating.STATE_FILE
+    if not is_part and locating.known(path.is_file):
+        start = _start_of(path)
         if start.startswith(b"\x89HDF\r\n\x1a\n"):
             return "h5"
         if start.startswith(b"PK\x03\x04"):
@@ -49,7 +58,20 @@ def kind_of(path: str | Path) -> Kind:
             return "json"
         if path.name == "saved_model.pb":
             return "saved_model"
-    if not path.exists() and not Path(f"{path}.index").exists():
+    if not locating.known(path.exists) and not locating.known(Path(f"{path}.index").is_file):
         raise Unreadable(str(path), "", "there is no such file")
     locating.prefix_of(path)
     return "checkpoint"
+
+
+def _start_of(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(64)
+    except OSError as error:
+        raise Unreadable(str(path), "", f"cannot be opened: {error.strerror}") from None
+
+
+def zip_reason(error: Exception) -> str:
+    """Returns what one of `ZIP_FAILURES` says; of a member that is cut off it says nothing."""
+    return str(error) or "ends too early"

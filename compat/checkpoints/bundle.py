@@ -42,7 +42,8 @@ DTYPES: dict[int, str] = {
     22: "uint32",
     23: "uint64",
 }
-_MOST_DIMENSIONS = 254  # of a TensorFlow shape
+# Of a NumPy array, which does not count the sizes that are 0.
+_MOST_DIMENSIONS, _MOST_NUMBERS = 32, 1 << 58
 _MOST_SHARDS = 1 << 20
 _PIECE = 1 << 20
 
@@ -119,6 +120,13 @@ class Bundle(Mapping[str, Array]):
             raise KeyError(key)
         return self._entry(key.encode(), key)
 
+    def file_of(self, key: str) -> str:
+        """Returns the path of the data file that a tensor is in; raises what `entry` does."""
+        return self._data_file(self.entry(key))
+
+    def _data_file(self, entry: Entry) -> str:
+        return f"{self.prefix}.data-{entry.shard:05d}-of-{self.shards:05d}"
+
     def _entry(self, stored: bytes, key: str) -> Entry:
         try:
             entry = _parsed(self._entries[stored])
@@ -134,6 +142,7 @@ class Bundle(Mapping[str, Array]):
 
     def _joined(self, key: str, entry: Entry) -> Array:
         parts: list[tuple[Slice, Entry]] = []
+        left: dict[int, int] = {}
         for part in entry.slices:
             stored = slices.key(key, part)
             if stored not in self._entries:
@@ -142,10 +151,14 @@ class Bundle(Mapping[str, Array]):
             if one.dtype != entry.dtype or one.shape != slices.shape(part, entry.shape):
                 why = f"its part {part} is of shape {one.shape} and dtype {one.dtype}"
                 raise Unreadable(self._index_file, key, why)
-            self._file(key, one)  # before it takes memory, which a short file may claim
+            # Before it takes memory, which a short file may claim, with the same bytes for all.
+            file = self._file(key, one)
+            left[one.shard] = left.get(one.shard, len(file.data)) - one.size
+            if left[one.shard] < 0:
+                raise Unreadable(file.path, key, "its parts take more bytes than there are")
             parts.append((part, one))
-        if sum(math.prod(one.shape) for _, one in parts) != math.prod(entry.shape):
-            raise Unreadable(self._index_file, key, "its parts do not cover it")
+        if not slices.cover(entry.slices, entry.shape):
+            raise Unreadable(self._index_file, key, "its parts do not cover it, each place once")
         whole = np.empty(entry.shape, _numpy(entry.dtype))
         for part, one in parts:
             whole[slices.index(part)] = self._read(key, one)
@@ -160,8 +173,7 @@ class Bundle(Mapping[str, Array]):
 
     def _file(self, key: str, entry: Entry) -> "_File":
         if entry.shard not in self._files:
-            name = _shard_name(self.prefix, entry.shard, self.shards)
-            self._files[entry.shard] = _File(name, key)
+            self._files[entry.shard] = _File(self._data_file(entry), key)
         file = self._files[entry.shard]
         try:
             _check_extent(entry, len(file.data))
@@ -202,10 +214,6 @@ class _File:
             page = at - at % mmap.PAGESIZE
             length = min(_PIECE, len(self.data) - page)
             self._map.madvise(mmap.MADV_DONTNEED, page, length)
-
-
-def _shard_name(prefix: str, shard: int, shards: int) -> str:
-    return f"{prefix}.data-{shard:05d}-of-{shards:05d}"
 
 
 def _name(key: bytes) -> str | None:
@@ -249,6 +257,8 @@ def _parsed(message: memoryview) -> Entry:
         raise Malformed("is a partitioned tensor of strings, which is not read here")
     for part in parts:
         slices.check(part, shape)
+    if len(set(parts)) < len(parts):
+        raise Malformed("names a part of it twice")
     return Entry(dtype, shape, numbers[3], numbers[4], numbers[5], numbers[6], tuple(parts))
 
 
@@ -263,7 +273,8 @@ def _shape(message: memoryview) -> tuple[int, ...]:
             sizes.append(size)
         elif number == 3 and wire.integer(value):
             raise Malformed("has no known shape")
-    if len(sizes) > _MOST_DIMENSIONS or any(size < 0 for size in sizes):
+    numbers = math.prod(size for size in sizes if size)
+    if len(sizes) > _MOST_DIMENSIONS or min(sizes, default=0) < 0 or numbers > _MOST_NUMBERS:
         raise Malformed("has a shape that is none")
     return tuple(sizes)
 

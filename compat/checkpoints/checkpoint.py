@@ -43,7 +43,8 @@ class Checkpoint(Mapping[str, Array]):
                 raise Malformed("is not one string")
             return ObjectGraph.parsed(stored.item())
         except Malformed as error:
-            raise Unreadable(f"{self.prefix}.index", object_graph.KEY, str(error)) from None
+            file = self._bundle.file_of(object_graph.KEY)
+            raise Unreadable(file, object_graph.KEY, str(error)) from None
 
     def __getitem__(self, key: str) -> Array:
         return self._bundle[key]

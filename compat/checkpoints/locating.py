@@ -1,6 +1,7 @@
 """From what a user names to the files of one checkpoint: folder, prefix, `.index`, state file."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from keras_mp.compat.checkpoints import table
@@ -24,24 +25,38 @@ def prefix_of(path: str | Path) -> str:
             wrote, too. The text says what is there instead.
     """
     path = Path(path)
-    if path.is_dir():
+    if known(path.is_dir):
         return _in_folder(path)
-    if path.name == STATE_FILE and not Path(f"{path}.index").exists():
+    if path.name == STATE_FILE and not known(Path(f"{path}.index").is_file):
         return _latest(path)
     text = str(path)
     if match := _PART.fullmatch(text):
         text = match[1]
-    if Path(f"{text}.index").exists():
+    if known(Path(f"{text}.index").is_file):
         return text
-    if path.is_file():
+    if known(path.is_file):
         raise Unreadable(text, "", _what_else(path))
     raise Unreadable(f"{text}.index", "", "there is no such file")
 
 
+def known(question: Callable[[], bool]) -> bool:
+    """Returns what a Path answers, and False where the system does not tell.
+
+    A `checkpoint` file may name what nobody may look at, or what no file can be called.
+
+    >>> known(Path("a" * 5000).is_file)
+    False
+    """
+    try:
+        return question()
+    except OSError:
+        return False
+
+
 def _in_folder(folder: Path) -> str:
-    if (folder / STATE_FILE).exists():
+    if known((folder / STATE_FILE).is_file):
         return _latest(folder / STATE_FILE)
-    if (folder / "saved_model.pb").exists():
+    if known((folder / "saved_model.pb").is_file):
         return str(folder / "variables" / "variables")
     found = sorted(folder.glob("*.index"))
     if len(found) == 1:
@@ -71,18 +86,21 @@ def _latest(state: Path) -> str:
         raise Unreadable(str(state), "", "names no checkpoint: its path is empty")
     # The second is for an absolute path of before the folder was moved.
     for named in (state.parent / name, state.parent / Path(name).name):
-        if Path(f"{named}.index").exists():
+        if known(Path(f"{named}.index").is_file):
             return str(named)
-        if named.is_file():
+        if known(named.is_file):
             raise Unreadable(str(named), "", _what_else(named))
     raise Unreadable(str(state), "", f"names {name}, which is not there")
 
 
 def _what_else(path: Path) -> str:
-    with path.open("rb") as file:
-        first = file.read(8)
-        file.seek(max(0, file.seek(0, 2) - 48))
-        last = file.read()
+    try:
+        with path.open("rb") as file:
+            first = file.read(8)
+            file.seek(max(0, file.seek(0, 2) - 48))
+            last = file.read()
+    except OSError as error:
+        return f"cannot be opened: {error.strerror}"
     if table.has_magic(memoryview(last)):
         return (
             "is a checkpoint of the format V1, one file, which is not read here. Read it with "

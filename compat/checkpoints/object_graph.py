@@ -3,6 +3,8 @@
 Source: tensorflow/core/protobuf/trackable_object_graph.proto, TF 2.3.
 """
 
+import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +12,8 @@ from keras_mp.compat.checkpoints import wire
 from keras_mp.compat.checkpoints.errors import Malformed
 
 KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# A name is stored once, so a small graph can ask for paths without end.
+_PATHS_PER_BYTE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ class ObjectGraph:
         """Returns the graph from a TrackableObjectGraph.
 
         Raises:
-            Malformed: It is not one, or names an object that is not there.
+            Malformed: It is not one, names an object that is not there, or nests them beyond all
+                measure.
         """
         nodes = tuple(
             _node(wire.content(value))
@@ -86,6 +91,7 @@ class ObjectGraph:
                     raise Malformed(f"names the object {other}, of {len(nodes)}")
         if not nodes:
             raise Malformed("holds no object")
+        _check_paths(nodes, _PATHS_PER_BYTE * len(message))
         return cls(nodes)
 
     def find(self, path: str, start: int = 0) -> int | None:
@@ -114,6 +120,28 @@ class ObjectGraph:
                         seen.add(child)
                         after.append((f"{path}/{name}" if path else name, child))
             level = after
+
+
+def place_of(name: str) -> int | None:
+    """Returns the position of a child in a list, which TensorFlow calls by it; None for others.
+
+    >>> place_of("12"), place_of("kernel"), place_of("\u00b2")
+    (12, None, None)
+    """
+    return int(name) if re.fullmatch(r"[0-9]{1,9}", name) else None
+
+
+def _check_paths(nodes: tuple[Node, ...], most: int) -> None:
+    seen, waiting = {0}, deque([(0, 0)])
+    while waiting:
+        number, length = waiting.popleft()
+        most -= length
+        if most < 0:
+            raise Malformed("its objects are nested too deeply")
+        for name, child in nodes[number].children.items():
+            if child not in seen:
+                seen.add(child)
+                waiting.append((child, length + len(name) + 1))
 
 
 def _node(message: memoryview) -> Node:

@@ -15,7 +15,7 @@ The last has no step count: `global_step` is an object of its own.
 from dataclasses import dataclass
 from typing import Literal
 
-from keras_mp.compat.checkpoints.object_graph import Node, ObjectGraph
+from keras_mp.compat.checkpoints.object_graph import Node, ObjectGraph, place_of
 
 Layout = Literal["base_optimizer", "flat", "new", "v1"]
 
@@ -100,6 +100,22 @@ class OptimizerKeys:
     good_steps: str | None
     no_state: tuple[str, ...]
 
+    def all(self) -> set[str]:
+        """Returns the keys of everything that the optimizer has in the checkpoint."""
+        single = {self.iterations, self.loss_scale, self.good_steps, *self.no_state}
+        several = (*self.hypers.values(), *self.extras.values(), *(s.key for s in self.slots))
+        return {key for key in single if key is not None} | set(several)
+
+
+def optimizers(graph: ObjectGraph) -> list[tuple[str, int]]:
+    """Returns (shortest path, number) of each optimizer, without those inside a loss scaler."""
+    inner = {node.children.get("base_optimizer") for node in graph.nodes}
+    return [
+        (path, number)
+        for path, number in graph.paths()
+        if number not in inner and is_optimizer(graph.nodes[number], graph)
+    ]
+
 
 def is_optimizer(node: Node, graph: ObjectGraph) -> bool:
     """Returns whether an object is an optimizer, or a loss scaler around one."""
@@ -179,7 +195,8 @@ def _listed(graph: ObjectGraph, optimizer: Node) -> list[SlotKey]:
         if name not in optimizer.children:
             continue
         items = graph.nodes[optimizer.children[name]].children
-        for position, number in sorted((int(k), n) for k, n in items.items() if k.isdigit()):
+        places = ((place_of(name), number) for name, number in items.items())
+        for position, number in sorted((p, n) for p, n in places if p is not None):
             key = graph.key(number)
             if key is not None:
                 found.append(SlotKey(name, None, position, _name(graph, number), key))

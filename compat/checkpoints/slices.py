@@ -4,6 +4,10 @@ Source: tensorflow/core/util/saved_tensor_slice_util.cc (EncodeTensorNameSlice) 
 core/lib/strings/ordered_code.cc, TF 2.3.
 """
 
+import math
+
+import numpy as np
+
 from keras_mp.compat.checkpoints import wire
 from keras_mp.compat.checkpoints.errors import Malformed
 
@@ -30,11 +34,40 @@ def parsed(message: memoryview) -> Slice:
 def check(part: Slice, whole: tuple[int, ...]) -> None:
     """Raises Malformed unless `part` lies within a tensor of the shape `whole`."""
     inside = len(part) == len(whole) and all(
-        start >= 0 and (length is None or 0 < length <= size - start)
+        start == 0 if length is None else start >= 0 and 0 < length <= size - start
         for (start, length), size in zip(part, whole, strict=False)
     )
     if not inside:
         raise Malformed(f"its part {part} lies outside of its shape {whole}")
+
+
+def cover(parts: tuple[Slice, ...], whole: tuple[int, ...]) -> bool:
+    """Returns whether parts that lie within a tensor cover it, and no place of it twice.
+
+    >>> cover((((0, 2),), ((2, 1),)), (3,)), cover((((0, 2),), ((1, 1),)), (3,))
+    (True, False)
+    """
+    if sum(math.prod(shape(part, whole)) for part in parts) != math.prod(whole):
+        return False
+    extents = [
+        [(start, start + n) for (start, _), n in zip(part, shape(part, whole), strict=True)]
+        for part in parts
+    ]
+    # On the grid of all edges, which has as many cells as there are parts where these are rows.
+    edges = [{0, size} for size in whole]
+    for extent in extents:
+        for axis, ends in enumerate(extent):
+            edges[axis].update(ends)
+    places = [{edge: i for i, edge in enumerate(sorted(axis))} for axis in edges]
+    taken = np.zeros([len(axis) - 1 for axis in edges], bool)
+    for extent in extents:
+        cells = tuple(
+            slice(p[start], p[end]) for p, (start, end) in zip(places, extent, strict=True)
+        )
+        if taken[cells].any():
+            return False
+        taken[cells] = True
+    return True
 
 
 def shape(part: Slice, whole: tuple[int, ...]) -> tuple[int, ...]:

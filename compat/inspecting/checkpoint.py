@@ -8,7 +8,7 @@ from pathlib import Path
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable
 from keras_mp.compat.checkpoints.bundle import Array, Bundle, Entry
 from keras_mp.compat.checkpoints.object_graph import KEY, ObjectGraph
-from keras_mp.compat.checkpoints.optimizer_nodes import OptimizerKeys, is_optimizer, keys_of
+from keras_mp.compat.checkpoints.optimizer_nodes import OptimizerKeys, keys_of, optimizers
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer, Tensor
 
 _NO_SCALE = "there is no dynamic loss scale; a checkpoint does not hold a fixed one"
@@ -33,10 +33,13 @@ def read(found: Inspection, prefix: str) -> None:
     bundle = Bundle(prefix)
     small = _checked(found, bundle)
     try:
-        checkpoint = Checkpoint(prefix)
-    except Unreadable:
+        checkpoint = Checkpoint(f"{prefix}.index")
+    except Unreadable as error:
         found.layout = found.layout or "objects"
         found.notes.append(_DAMAGED)
+        damage = Damage(error.file, error.where, error.why)
+        if damage not in found.damage:
+            found.damage.append(damage)
         return
     graph = checkpoint.graph
     if graph is None:
@@ -47,14 +50,13 @@ def read(found: Inspection, prefix: str) -> None:
         return
     found.layout = found.layout or "objects"
     found.save_counter = _whole(small.get("save_counter/.ATTRIBUTES/VARIABLE_VALUE"))
+    there = optimizers(graph)
     found.optimizers = [
-        _optimizer(path, keys_of(graph, number), graph, small)
-        for path, number in _optimizers(graph)
+        _optimizer(path, keys_of(graph, number), graph, small) for path, number in there
     ]
     if found.written_by == "unknown":
-        guesses = [_version(number, graph) for _, number in _optimizers(graph)]
-        if guesses:
-            found.written_by, found.why = guesses[0]
+        if there:
+            found.written_by, found.why = _version(there[0][1], graph)
         else:
             found.written_by, found.why = "TensorFlow 1.15 to 2.15", "it has objects, no optimizer"
 
@@ -72,11 +74,8 @@ def state_of_optimizers(path: str | Path) -> set[str]:
         powers = {key for key in keys if key.split("/")[-1] in ("beta1_power", "beta2_power")}
         return (own & keys) | powers | {key for key in keys if _is_v1_slot(key, keys)}
     found: set[str] = set()
-    for _, number in _optimizers(graph):
-        one = keys_of(graph, number)
-        single = (one.iterations, one.loss_scale, one.good_steps, *one.no_state)
-        found |= {key for key in single if key is not None}
-        found |= {*one.hypers.values(), *one.extras.values(), *(slot.key for slot in one.slots)}
+    for _, number in optimizers(graph):
+        found |= keys_of(graph, number).all()
         for node in _below(graph, graph.nodes[number].children.get("loss_scale")):
             found |= {attribute.key for attribute in graph.nodes[node].attributes}
     return found
@@ -125,19 +124,8 @@ def _tensor(key: str, entry: Entry) -> Tensor:
 
 
 def _bytes(tensor: Tensor) -> int:
-    widths = {"bfloat16": 16, "bool": 8}
-    digits = re.search(r"\d+$", tensor.dtype)
-    width = widths.get(tensor.dtype, int(digits[0]) if digits else 8)
-    return math.prod(tensor.shape) * width // 8
-
-
-def _optimizers(graph: ObjectGraph) -> list[tuple[str, int]]:
-    inner = {node.children.get("base_optimizer") for node in graph.nodes}
-    return [
-        (path, number)
-        for path, number in graph.paths()
-        if is_optimizer(graph.nodes[number], graph) and number not in inner
-    ]
+    bits = 8 if tensor.dtype == "bool" else int(re.sub(r"\D", "", tensor.dtype))
+    return math.prod(tensor.shape) * bits // 8
 
 
 def _optimizer(
@@ -224,7 +212,7 @@ def _read_names(found: Inspection, small: dict[str, Array]) -> None:
 
 
 def _number(array: Array | None) -> float | None:
-    return None if array is None or array.dtype == object else float(array)
+    return None if array is None or array.dtype.kind in "Oc" else float(array)
 
 
 def _whole(array: Array | None) -> int | None:

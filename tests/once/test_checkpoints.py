@@ -177,7 +177,12 @@ FOUR = np.float32(4).tobytes()
 REFUSED = {
     "a dtype that is not read": (entry(FOUR, dtype=20), "a: is of dtype 20"),
     "another size than the shape": (entry(FOUR, shape=(2,)), "takes 8"),
-    "a shape without end": (entry(FOUR, shape=(1 << 62, 1 << 62)), "takes 8507059"),
+    "a shape without end": (entry(FOUR, shape=(1 << 62, 1 << 62)), "a shape that is none"),
+    "a shape without end of nothing": (
+        entry(b"", shape=(1 << 62, 1 << 62, 0)),
+        "a shape that is none",
+    ),
+    "more dimensions than NumPy has": (entry(FOUR, shape=(1,) * 33), "a shape that is none"),
     "a negative shape": (entry(FOUR, shape=((1 << 64) - 1,)), "a shape that is none"),
     "too many dimensions": (entry(FOUR, shape=(1,) * 300), "a shape that is none"),
     "an unknown shape": (
@@ -198,6 +203,10 @@ REFUSED = {
     "bools of 64": (entry(FOUR[3:], dtype=10, offset=3), "neither 0 nor 1"),
     "a part outside": (
         field(1, 1) + shape_of(4) + field(7, field(1, field(1, 3) + field(2, 9))),
+        "lies outside of its shape",
+    ),
+    "a part that begins within, and has all": (
+        field(1, 1) + shape_of(4) + field(7, field(1, field(1, 3))),
         "lies outside of its shape",
     ),
     "a part that is missing": (
@@ -276,6 +285,35 @@ def test_parts_are_found_and_joined(tmp_path):
     half = rows | {b"w": field(1, 1) + shape_of(2, 5) + extents[0]}
     with pytest.raises(Unreadable, match="do not cover it"):
         _ = written(tmp_path, half, data)["w"]
+    twice = rows | {b"w": field(1, 1) + shape_of(2, 5) + extents[0] * 100_000}
+    with pytest.raises(Unreadable, match="names a part of it twice"):
+        _ = written(tmp_path, twice, data)["w"]
+
+
+def rows_of(*parts, size=4, offsets=None):
+    """Returns what stores a vector in (start, length), each part after the one before it."""
+    rows, at = {b"w": field(1, 1) + shape_of(size)}, 0
+    for number_, (start, length) in enumerate(parts):
+        rows[b"w"] += field(7, field(1, field(1, start) + field(2, length)))
+        raw = bytes(4 * length)
+        where = at if offsets is None else offsets[number_]
+        rows[slices.key("w", ((start, length),))] = entry(raw, shape=(length,), offset=where)
+        at += len(raw)
+    return rows
+
+
+def test_parts_that_overlap_leave_a_gap(tmp_path):
+    data = bytes(16)
+    assert written(tmp_path, rows_of((0, 2), (2, 2)), data)["w"].tolist() == [0, 0, 0, 0]
+    with pytest.raises(Unreadable, match="do not cover it, each place once"):
+        _ = written(tmp_path, rows_of((0, 2), (1, 2)), data)["w"]
+
+
+def test_parts_do_not_share_their_bytes(tmp_path):
+    """A short file would claim any memory that way."""
+    rows = rows_of((0, 2), (2, 2), offsets=(0, 0))
+    with pytest.raises(Unreadable, match="its parts take more bytes than there are"):
+        _ = written(tmp_path, rows, bytes(8))["w"]
 
 
 ORDERED = {  # core/lib/strings/ordered_code_test.cc and format by hand
@@ -331,6 +369,15 @@ def test_a_graph_that_names_what_is_not_there():
         ObjectGraph.parsed(node)
 
 
+def test_objects_nested_without_end():
+    """Each names the next, so that all their paths are as long as the square of the file."""
+    name = b"a" * 20
+    nodes = [field(1, field(1, field(1, i + 1) + field(2, name))) for i in range(10_000)]
+    with pytest.raises(Malformed, match="its objects are nested too deeply"):
+        ObjectGraph.parsed(b"".join(nodes) + field(1, b""))
+    assert len(list(ObjectGraph.parsed(b"".join(nodes[:99]) + field(1, b"")).paths())) == 100
+
+
 @pytest.fixture
 def folder(tmp_path):
     for name in ("ckpt-9", "ckpt-12"):
@@ -351,6 +398,13 @@ def test_a_folder_says_its_latest(folder, state, name):
     shutil.copy(EDGE / "state" / state, folder / "checkpoint")
     assert Checkpoint(folder).prefix == str(folder / name)
     assert Checkpoint(folder / "checkpoint").prefix == str(folder / name)
+
+
+@pytest.mark.parametrize("gone", ["/" + "a" * 300, "/proc/1/root"])
+def test_a_state_file_of_another_machine(folder, gone):
+    """Its folder has a name that no file can have here, or is closed to most."""
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "{gone}/ckpt-12"')
+    assert Checkpoint(folder).prefix == str(folder / "ckpt-12")
 
 
 def test_escapes_in_a_state_file(folder):

@@ -18,6 +18,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.inspecting import inspect, state_of_optimizers
 from keras_mp.migration.cli import main
+from tests import bundles
 from tests.fixtures import FIXTURES
 from tests.fuzzing import examples
 
@@ -206,6 +207,16 @@ def test_damaged_checkpoints(name: str, capsys: Capture) -> None:
     assert len(lines) == len(keys)
     assert all(f"{EDGE / name}.data-" in line for line in lines)
     assert f"{len(keys)} keys" in out
+
+
+def test_a_damaged_graph_is_damage(tmp_path: Path, capsys: Capture) -> None:
+    """Also where a folder has the name of the checkpoint: that is not what was asked for."""
+    bundles.write(tmp_path / "both", {bundles.GRAPH: b"\xff", "a": np.ones(2, "float32")})
+    (tmp_path / "both").mkdir()
+    assert main(["inspect", str(tmp_path / "both.index")]) == 2
+    out, err = capsys.readouterr()
+    assert "both.data-00000-of-00001: _CHECKPOINTABLE_OBJECT_GRAPH: ends within a number\n" in err
+    assert "which tensor is what cannot be told" in out
 
 
 @pytest.mark.parametrize(
