@@ -1,25 +1,31 @@
 """`restore`: a checkpoint of TF 1.15 to 2.15 into a Keras 3 model and its optimizer."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
 from keras_mp.compat.checkpoints import Checkpoint
-from keras_mp.compat.checkpoints.object_graph import KEY, ObjectGraph
+from keras_mp.compat.checkpoints.object_graph import ObjectGraph
 from keras_mp.compat.checkpoints.optimizer_nodes import (
     OptimizerKeys,
     SlotKey,
     is_optimizer,
     keys_of,
+    optimizers,
 )
 from keras_mp.compat.restoring import objects, orders, saver
-from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
+from keras_mp.compat.restoring.optimizer_state import (
+    OptimizerState,
+    Slot,
+    number,
+    plan_optimizer,
+)
 from keras_mp.compat.restoring.plan import Plan, Report, RestoreError, Value, value_of
 
-# Not state: how often it was saved, running metrics, the rate of the last step.
-_IGNORED = ("save_counter/", "keras_api/metrics/", "_CHECKPOINTABLE")
+# Not state: how often it was saved, running metrics.
+_IGNORED = ("save_counter/", "keras_api/metrics/")
 
 
 def restore(
@@ -94,20 +100,20 @@ def plan_objects(
     """
     start = _model_node(plan.file, graph, model, model_path)
     found = objects.match(graph, start, model)
-    taken = {KEY}
-    for number, variable in found.items():
-        key = graph.key(number)
+    taken = set()
+    for node, variable in found.items():
+        key = graph.key(node)
         if key is not None and key in checkpoint:
             taken.add(key)
             if not plan.planned(variable):
                 plan.assign(value_of(checkpoint, key), variable)
     weights = objects.weights(model)
     plan.missing += [weight.path for weight in weights if not plan.planned(weight)]
-    keys = optimizer_keys(plan.file, graph, optimizer_path)
+    keys = None if optimizer is None else optimizer_keys(plan.file, graph, optimizer_path)
     if optimizer is not None and keys is None:
         plan.missing.append(f"the state of {optimizer.name}: the file holds no optimizer")
-    if optimizer is not None and keys is not None:
-        taken |= all_keys(keys)
+    if keys is not None:
+        taken |= keys.all()
         trained = [weight for weight in weights if weight.trainable]
         if isinstance(model, keras.layers.Layer):
             trained = orders.trainable(model)
@@ -120,53 +126,52 @@ def plan_objects(
 
 def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> int:
     if path is not None:
-        number = graph.find(path)
-        if number is None:
+        node = graph.find(path)
+        if node is None:
             raise ValueError(f"{file} has nothing called {path!r}; it has {_names(graph)}.")
-        return number
-    # The root, where save_weights and SavedModel have the model, or what stood in Checkpoint(...).
-    if len(objects.match(graph, 0, model)) > 0:
+        return node
+    # The root, where save_weights and SavedModel have the model, or what stood in Checkpoint(...),
+    # whose names may be those of single weights of the model.
+    at_root = len(objects.match(graph, 0, model))
+    if at_root == len(objects.weights(model)):
         return 0
-    counts = {n: len(objects.match(graph, n, model)) for n in graph.nodes[0].children.values()}
+    counts = {node: _matches(graph, node, model) for node in graph.nodes[0].children.values()}
     best = max(counts.values(), default=0)
-    winners = [number for number in counts if counts[number] == best]
-    if best and len(winners) > 1:
+    winners = [node for node in counts if counts[node] == best]
+    if best <= at_root:
+        return 0
+    if len(winners) > 1:
         raise ValueError(
             f"{file} holds several models that fit; say model_path=, one of {_names(graph)}."
         )
-    return winners[0] if best else 0
+    return winners[0]
+
+
+def _matches(graph: ObjectGraph, start: int, model: Any) -> int:
+    try:
+        return len(objects.match(graph, start, model))
+    except ValueError:  # it is not the model, which alone has to fit
+        return 0
 
 
 def optimizer_keys(file: str, graph: ObjectGraph, path: str | None) -> OptimizerKeys | None:
     """Returns where the state of the optimizer at `path`, or of the only one, is; None without."""
     if path is not None:
-        number = graph.find(path)
-        if number is None or not is_optimizer(graph.nodes[number], graph):
+        node = graph.find(path)
+        if node is None or not is_optimizer(graph.nodes[node], graph):
             raise ValueError(f"{file} has no optimizer called {path!r}; it has {_names(graph)}.")
-        return keys_of(graph, number)
-    paths = dict(graph.paths())
-    inner = {node.children.get("base_optimizer") for node in graph.nodes}
-    found = {
-        name: number
-        for name, number in paths.items()
-        if is_optimizer(graph.nodes[number], graph) and number not in inner
-    }
+        return keys_of(graph, node)
+    found = optimizers(graph)
     if len(found) > 1:
         raise ValueError(
-            f"{file} holds several optimizers; say optimizer_path=, one of {', '.join(found)}."
+            f"{file} holds several optimizers; say optimizer_path= to keras_mp.compat.restore, one "
+            f"of {', '.join(name for name, _ in found)}."
         )
-    return keys_of(graph, next(iter(found.values()))) if found else None
+    return keys_of(graph, found[0][1]) if found else None
 
 
 def _names(graph: ObjectGraph) -> str:
     return ", ".join(graph.nodes[0].children) or "only its root"
-
-
-def all_keys(keys: OptimizerKeys) -> set[str]:
-    """Returns the keys of everything that an optimizer has in a checkpoint."""
-    single = {keys.iterations, keys.loss_scale, keys.good_steps, *keys.no_state}
-    several = (*keys.hypers.values(), *keys.extras.values(), *(slot.key for slot in keys.slots))
-    return {key for key in single if key is not None} | set(several)
 
 
 def _state(
@@ -174,21 +179,22 @@ def _state(
     checkpoint: Checkpoint,
     graph: ObjectGraph,
     keys: OptimizerKeys,
-    found: dict[int, Any],
+    variables: dict[int, Any],
     trained: list[Any],
 ) -> OptimizerState:
     def value(key: str | None) -> Value | None:
         return None if key is None or key not in checkpoint else value_of(checkpoint, key)
 
-    hypers = {name.lstrip("_"): value_of(checkpoint, key) for name, key in keys.hypers.items()}
+    found = {name.lstrip("_"): number(plan, value(key)) for name, key in keys.hypers.items()}
+    hypers = {name: one for name, one in found.items() if one is not None}
     return OptimizerState(
-        iterations=value(keys.iterations),
+        iterations=number(plan, value(keys.iterations)),
         learning_rate=hypers.pop("learning_rate", None),
         hypers=hypers,
         product=next((value(key) for key in keys.extras.values()), None),
-        slots=list(_slots(plan, checkpoint, graph, keys.slots, found, trained)),
+        slots=list(_slots(plan, checkpoint, graph, keys.slots, variables, trained)),
         loss_scale=value(keys.loss_scale),
-        good_steps=value(keys.good_steps),
+        good_steps=number(plan, value(keys.good_steps)),
         counts_skipped_steps=keys.counts_skipped_steps,
     )
 
@@ -197,22 +203,24 @@ def _slots(
     plan: Plan,
     checkpoint: Checkpoint,
     graph: ObjectGraph,
-    keys: Iterable[SlotKey],
-    found: dict[int, Any],
+    keys: Sequence[SlotKey],
+    variables: dict[int, Any],
     trained: list[Any],
 ) -> Iterable[Slot]:
     by_name = {}
-    for number, variable in found.items():
-        full_name = next((a.full_name for a in graph.nodes[number].attributes), "")
+    for node, variable in variables.items():
+        full_name = next((a.full_name for a in graph.nodes[node].attributes), "")
         by_name[full_name] = None if full_name in by_name else variable
+    listed = {slot.list: slot.position + 1 for slot in keys if slot.position is not None}
     for slot in keys:
         if slot.variable is not None:
-            variable = found.get(slot.variable)
+            variable = variables.get(slot.variable)
         else:
             variable = _by_full_name(slot.full_name, by_name)
-            if variable is None and slot.position is not None:
-                variable = trained[slot.position] if slot.position < len(trained) else None
-        if variable is None:
+            # Where another number of variables was trained then, the places are others, too.
+            if variable is None and slot.position is not None and listed[slot.list] == len(trained):
+                variable = trained[slot.position]
+        if variable is None or slot.key not in checkpoint:
             plan.unused.append(slot.key)  # the model has no such variable
         else:
             yield Slot(slot.list, variable, value_of(checkpoint, slot.key))
@@ -220,6 +228,8 @@ def _slots(
 
 def _by_full_name(name: str, variables: Mapping[str, Any]) -> Any:
     """Returns the variable "dense/kernel" for a slot "Adam/m/dense/kernel", if just one is it."""
+    if not name:
+        return None
     parts = name.removesuffix(":0").split("/")
     for start in range(len(parts)):
         variable = variables.get("/".join(parts[start:]))

@@ -14,7 +14,7 @@ import keras
 
 from keras_mp.compat import configs
 from keras_mp.compat.artefacts import Kind, kind_of
-from keras_mp.compat.checkpoints import Checkpoint, Unreadable
+from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
 from keras_mp.compat.configs import Change
 from keras_mp.compat.restoring import (
     building,
@@ -33,6 +33,10 @@ NO_STATE = (
 )
 WEIGHTS_ONLY = "holds weights only: build the model, and call keras_mp.compat.load_weights"
 NOTHING = "holds no model of Keras, nor weights (a save that failed leaves such a file)"
+SEVERAL = (
+    "holds several optimizers: load it with compile=False, compile the model, and say which to "
+    "keras_mp.compat.restore(..., optimizer_path=)"
+)
 NOT_COMPILED = "the file holds no training config: the model is not compiled"
 
 
@@ -150,6 +154,7 @@ def load_weights(
     """
     kind = kind_of(path)
     if kind in ("checkpoint", "saved_model"):
+        path = saved_models.variables_of(path) if kind == "saved_model" else path
         report = checkpoints.restore(path, model, optimizer, strict=strict)
         hdf5.finish(model)
         return report
@@ -261,7 +266,8 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
     made = _Made(saved.where, options, version if isinstance(version, str) else None, training)
     made.tf_version = options.tf_version or saved.version or made.tf_version
     policy = metadata.get("dtype")
-    is_own = "layers" not in (config.get("config") or {})
+    inside = config.get("config")
+    is_own = not (isinstance(inside, dict) and "layers" in inside)
     if policy is not None and is_own:
         made.policy = configs.convert_policy(policy).config["config"]["name"]  # type: ignore[index]
     made.build(config)
@@ -269,7 +275,7 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
         arguments = saved_models.arguments(metadata, saved.inputs)
         building.call(saved.where, made.model, arguments, made.policy)
     made.compile()
-    checkpoint = Checkpoint(path)
+    checkpoint = Checkpoint(saved.variables)
     plan = Plan(checkpoint.prefix)
     if checkpoint.graph is None:
         raise Unreadable(checkpoint.prefix, "", "has no object graph, so it is none of a model")
@@ -280,13 +286,15 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
 def _plan_saved_model(plan: Plan, checkpoint: Checkpoint, made: "_Made") -> None:
     graph = checkpoint.graph
     assert graph is not None
-    keys = checkpoints.optimizer_keys(plan.file, graph, None)
-    optimizer = made.optimizer if keys is not None else None
+    there = [number for _, number in optimizer_nodes.optimizers(graph)]
+    if made.optimizer is not None and len(there) > 1:
+        raise Unreadable(plan.file, "", SEVERAL)
+    optimizer = made.optimizer if there else None
     checkpoints.plan_objects(plan, checkpoint, graph, made.model, optimizer, None, None)
-    if keys is not None and optimizer is None:
-        unwanted = checkpoints.all_keys(keys)
+    if optimizer is None:
+        unwanted = {key for node in there for key in optimizer_nodes.keys_of(graph, node).all()}
         plan.unused[:] = [key for key in plan.unused if key not in unwanted]
-    if made.optimizer is not None and keys is None:
+    if made.optimizer is not None and not there:
         plan.lose(NO_STATE)
 
 

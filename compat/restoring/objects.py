@@ -4,11 +4,12 @@ Goes through both at once: from an object to its children by the names that Tens
 and on our side to what has that name today.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 
-from keras_mp.compat.checkpoints.object_graph import ObjectGraph
+from keras_mp.compat.checkpoints.object_graph import ObjectGraph, place_of
 
 _LAYER_WITH_WEIGHTS = "layer_with_weights-"
 # Of every Keras model in a SavedModel: lists of what is reached by attributes already.
@@ -63,15 +64,13 @@ def weights(model: Any) -> list[Any]:
 
 def _child(ours: Any, name: str) -> Any:
     if isinstance(ours, list | tuple):
-        return ours[int(name)] if name.isdigit() and int(name) < len(ours) else None
+        return _at(ours, name)
     if isinstance(ours, dict):
         return ours.get(name)
     if isinstance(ours, keras.Model) and name.startswith(_LAYER_WITH_WEIGHTS):
         # "layer-3", which stands beside, counts inputs too, of which today's Sequential has none.
         layers = [layer for layer in ours.layers if layer.weights]
-        position = name.removeprefix(_LAYER_WITH_WEIGHTS)
-        known = position.isdigit() and int(position) < len(layers)
-        return layers[int(position)] if known else None
+        return _at(layers, name.removeprefix(_LAYER_WITH_WEIGHTS))
     if not isinstance(ours, keras.layers.Layer):
         return None
     value = getattr(ours, name, None)
@@ -79,3 +78,8 @@ def _child(ours: Any, name: str) -> Any:
     if not isinstance(value, kinds) and name in _RENAMED:
         value = getattr(ours, _RENAMED[name], None)
     return value if isinstance(value, kinds) else None
+
+
+def _at(items: Sequence[Any], name: str) -> Any:
+    place = place_of(name)
+    return items[place] if place is not None and place < len(items) else None

@@ -86,8 +86,12 @@ def plan_optimizer(plan: Plan, optimizer: Any, state: OptimizerState) -> None:
             plan.unused.append(state.product.source)
         else:
             plan.assign(state.product, product)
+    trained = {id(variable) for variable in inner._trainable_variables}
     for slot in state.slots:
-        _plan_slot(plan, inner, slot)
+        if id(slot.variable) in trained:
+            _plan_slot(plan, inner, slot)
+        else:
+            plan.unused.append(f"{slot.value.source}: {slot.variable.path} is not trained")
     _plan_scale(plan, wrapper, state)
     if not state.slots and state.iterations is not None and int(state.iterations.array) == 0:
         plan.note(UNTRAINED)
@@ -97,6 +101,22 @@ def plan_optimizer(plan: Plan, optimizer: Any, state: OptimizerState) -> None:
         for variable in inner.variables
         if not plan.planned(variable) and variable is not inner._learning_rate
     ]
+
+
+def number(plan: Plan, value: Value | None) -> Value | None:
+    """Returns the value of a step count, a counter or a hyperparameter, where it can be one.
+
+    Args:
+        plan: Gets it as unused, where it is not a single finite number.
+        value: Of any shape and dtype.
+    """
+    if value is None:
+        return None
+    array = value.array
+    if array.shape == () and array.dtype.kind in "iufV" and np.isfinite(array.astype("float64")):
+        return value
+    plan.unused.append(f"{value.source}: {array.dtype}{list(array.shape)} is no finite number")
+    return None
 
 
 def _plan_rate(plan: Plan, inner: Any, rate: Value | None) -> None:

@@ -126,10 +126,14 @@ class Plan:
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    _planned: set[int] = field(default_factory=set)
 
     def assign(self, value: Value, variable: Any) -> None:
         """Plans `variable.assign(value)`; a value of another shape is not used."""
         array = value.array
+        if array.dtype.kind == "O":
+            self.unused.append(f"{value.source}: is text, but {_path(variable)} is of numbers")
+            return
         if tuple(array.shape) != tuple(variable.shape):
             self.unused.append(
                 f"{value.source}: of shape {tuple(array.shape)}, but {_path(variable)} is of "
@@ -141,6 +145,7 @@ class Plan:
                 f"{value.source} is {array.dtype} in the file and loses digits as {variable.dtype}"
             )
         self.assignments.append((value, variable))
+        self._planned.add(id(variable))
 
     def set(self, value: Value | None, owner: Any, name: str, new: Any) -> None:
         """Plans `owner.name = new`, for what is no variable in Keras 3.
@@ -161,7 +166,7 @@ class Plan:
 
     def planned(self, variable: Any) -> bool:
         """Returns whether a value for `variable` is planned."""
-        return any(target is variable for _, target in self.assignments)
+        return id(variable) in self._planned
 
     def run(self, *, strict: bool) -> "Report":
         """Does all of it.

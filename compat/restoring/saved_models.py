@@ -37,12 +37,14 @@ class SavedModel:
         metadata: What Keras wrote for the root object, as JSON text.
         where: The file that this text is in.
         inputs: Name -> (shape, dtype) of the arguments of its default signature.
+        variables: The index of the checkpoint that holds its variables.
     """
 
     version: str | None
     metadata: bytes
     where: str
     inputs: dict[str, tuple[tuple[int, ...] | None, str]]
+    variables: str
 
 
 def read(folder: str | Path) -> SavedModel:
@@ -54,7 +56,7 @@ def read(folder: str | Path) -> SavedModel:
     Raises:
         Unreadable: It is damaged, or holds no Keras model.
     """
-    folder = Path(folder).parent if Path(folder).name == GRAPH else Path(folder)
+    folder = folder_of(folder)
     graph, extra = folder / GRAPH, folder / METADATA
     version, metadata, inputs = _parsed(graph, _graph)
     where = graph
@@ -63,7 +65,17 @@ def read(folder: str | Path) -> SavedModel:
         where = extra
     if not metadata:
         raise Unreadable(str(folder), "", NO_KERAS)
-    return SavedModel(version, metadata, str(where), inputs)
+    return SavedModel(version, metadata, str(where), inputs, variables_of(folder))
+
+
+def folder_of(path: str | Path) -> Path:
+    """Returns the folder of a SavedModel from that, or from its `saved_model.pb`."""
+    return Path(path).parent if Path(path).name == GRAPH else Path(path)
+
+
+def variables_of(path: str | Path) -> str:
+    """Returns the index of the checkpoint in a SavedModel, whatever else is in its folder."""
+    return str(folder_of(path) / "variables" / "variables.index")
 
 
 def _parsed(path: Path, parse: Any) -> Any:

@@ -14,7 +14,12 @@ import numpy as np
 
 import keras_mp
 from keras_mp.compat.checkpoints import Checkpoint
-from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
+from keras_mp.compat.restoring.optimizer_state import (
+    OptimizerState,
+    Slot,
+    number,
+    plan_optimizer,
+)
 from keras_mp.compat.restoring.plan import Plan, Value, value_of
 
 # Class today -> name of the slot in a Saver's file -> slot of Keras 2.
@@ -35,6 +40,7 @@ MOMENTUM = (
     "-learning_rate, which is the same rule while the learning rate stays"
 )
 NO_MOMENTUM = "slots of an RMSPropOptimizer without momentum are of no use, and not taken"
+_TINY = np.finfo("float32").tiny
 NO_RATE = "a Saver's file holds no hyperparameters: they stay those of the optimizer"
 
 
@@ -92,10 +98,11 @@ def _state(
         used.add(name)
         return value_of(checkpoint, name)
 
-    state.loss_scale, state.good_steps = value("current_loss_scale"), value("good_steps")
+    state.loss_scale = value("current_loss_scale")
+    state.good_steps = number(plan, value("good_steps"))
     if state.loss_scale is None:
         state.counts_skipped_steps = None
-    state.iterations = value("global_step") or _implied(checkpoint, inner)
+    state.iterations = number(plan, value("global_step")) or _implied(checkpoint, inner)
     # Adam's powers of beta say again how many steps were taken.
     used |= {name for name in checkpoint if name.split("/")[-1] in ("beta1_power", "beta2_power")}
     for name, variable in variables.items():
@@ -146,10 +153,12 @@ def _rate(inner: Any, state: OptimizerState) -> float:
 
 def _implied(checkpoint: Checkpoint, inner: Any) -> Value | None:
     """Returns the step count that a power of Adam's beta_1 stands for."""
-    for name in checkpoint:
+    beta = getattr(inner, "beta_1", 0)
+    for name in checkpoint if 0 < beta < 1 else ():
         if name.split("/")[-1] == "beta1_power":
-            power = float(checkpoint[name])
-            if 0 < power < 1:
-                steps = round(math.log(power) / math.log(inner.beta_1) - 1)
+            power = checkpoint[name]
+            # A subnormal one has lost the digits that tell the step.
+            if power.dtype.kind == "f" and power.shape == () and _TINY <= power < 1:
+                steps = round(math.log(power) / math.log(beta) - 1)
                 return Value.of(name, np.asarray(steps, "int64"))
     return None

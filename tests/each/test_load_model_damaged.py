@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.checkpoints import Checkpoint, Unreadable
+from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring.models import load, load_model, load_weights
 from keras_mp.compat.restoring.plan import RestoreError
-from tests import programs
+from tests import bundles, programs
 from tests.fixtures import FIXTURES
 from tests.fuzzing import FUZZING, examples
 from tests.legacy_cases import OWN
@@ -261,6 +262,50 @@ def test_a_saved_model_without_variables_is_refused(tmp_path):
     shutil.rmtree(folder / "variables")
     with pytest.raises(Unreadable, match="variables"):
         load_model(folder)
+
+
+def test_a_saved_model_has_its_own_variables(tmp_path):
+    """Whatever checkpoint lies beside it, and whichever way it is named."""
+    folder = saved_model(tmp_path, "saved_model.pb", lambda b: b)
+    (folder / "checkpoint").write_text('model_checkpoint_path: "other"\n')
+    bundles.write_objects(folder / "other", {"layer_with_weights-0": {}})
+    expected = load_model(SAVED).get_weights()
+    for path in (folder, folder / "saved_model.pb"):
+        model = load_model(path)
+        loaded = [model.get_weights()]
+        model.set_weights([np.zeros_like(weight) for weight in expected])
+        load_weights(path, model)
+        loaded.append(model.get_weights())
+        for weights in loaded:
+            assert all(np.array_equal(a, b) for a, b in zip(weights, expected, strict=True))
+
+
+def test_a_saved_model_of_several_optimizers(tmp_path):
+    folder = saved_model(tmp_path, "saved_model.pb", lambda b: b)
+    rows = Checkpoint(SAVED)
+    count = {"iter": np.asarray(3)}
+    layers = {
+        f"layer_with_weights-{i}": {n: rows[f"layer_with_weights-{i}/{n}{VALUE}"] for n in names}
+        for i, names in enumerate([("kernel", "bias")] * 3)
+    }
+    root = layers | {"optimizer": count, "other": count}
+    bundles.write_objects(folder / "variables" / "variables", root)
+    with pytest.raises(Unreadable, match=r"several optimizers: load it with compile=False"):
+        load_model(folder)
+    load_model(folder, compile=False)
+
+
+def test_a_saved_model_whose_config_is_a_number(tmp_path):
+    old = b'"model_config": {"class_name": "Model", "config": {"name": "mlp",'
+    new = b'"model_config":{"class_name":"Model","config":5,"c":{"name":"m",'.ljust(len(old))
+
+    def change(content):
+        assert old in content
+        assert len(new) == len(old)
+        return content.replace(old, new)
+
+    with pytest.raises((Unreadable, LegacyError), match=r"config"):
+        load_model(saved_model(tmp_path, "saved_model.pb", change))
 
 
 def test_a_saved_model_that_is_cut_off_is_refused(tmp_path):

@@ -12,6 +12,7 @@ import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring.checkpoints import restore
 from keras_mp.compat.restoring.plan import RestoreError
+from tests import bundles
 from tests.fixtures import FIXTURES
 from tests.legacy_cases import Case
 
@@ -227,3 +228,119 @@ def test_the_report_is_the_same_twice_and_its_checksums_are_of_numbers():
     assert any(note.startswith("count_skipped_steps is set to False") for note in reports[0].notes)
     sums = [[row.sha256 for row in report.rows] for report in reports]
     assert sums[0] == sums[1]
+
+
+def test_slots_of_a_layer_that_is_frozen_by_now(case):
+    """Fine-tuning goes on with a part of what was trained."""
+    model, optimizer = case.model(), case.optimizer()
+    model.get_layer("dense").trainable = False
+    with pytest.raises(RestoreError, match=r"rms/.*: dense/kernel is not trained") as error:
+        restore(PLAIN / "ckpt", model, optimizer)
+    assert (len(error.value.unused), error.value.missing) == (2, [])
+    restore(PLAIN / "ckpt", model, optimizer, strict=False)
+    case.assert_weights(model)
+    assert int(optimizer.iterations) == case.saved["iterations"]
+    slots = {row["var"]: case.arrays[row["npz"]] for row in case.saved["slots"]}
+    for variable in model.trainable_variables:
+        found = optimizer.inner_optimizer._velocities[optimizer._get_variable_index(variable)]
+        assert np.array_equal(ops.convert_to_numpy(found), slots[f"{variable.path}:0"])
+
+
+def test_slots_by_position_are_of_as_many_variables(tmp_path):
+    """Two kernels of one shape, and the first is frozen by now: its slot is not the second's."""
+    kernels, moments = ([np.full((3, 3), n, "float32") for n in ns] for ns in ((1, 2), (3, 4)))
+    adam = {"_iterations": np.asarray(5), "_m": {str(i): m for i, m in enumerate(moments)}}
+    bundles.write_objects(
+        tmp_path / "ckpt", {"net": {str(i): k for i, k in enumerate(kernels)}, "adam": adam}
+    )
+    ours = [keras.Variable(np.zeros((3, 3), "float32"), name=n) for n in "ab"]
+    optimizer = keras.optimizers.Adamax()
+    optimizer.build(ours[1:])
+    ours[0].trainable = False
+    report = restore(tmp_path / "ckpt", ours, optimizer, strict=False)
+    assert np.all(ops.convert_to_numpy(optimizer._m[0]) == 0)
+    assert [name.split("/.")[0] for name in report.unused] == ["adam/_m/0", "adam/_m/1"]
+
+
+def dense():
+    layer = keras.layers.Dense(2, name="out")
+    layer.build((None, 3))
+    return layer
+
+
+NET = {"kernel": np.ones((3, 2), "float32"), "bias": np.ones(2, "float32")}
+COUNT = np.asarray(7)
+
+
+def test_of_two_optimizers_none_is_wanted(tmp_path):
+    root = {"net": NET, "one": {"iter": COUNT}, "other": {"iter": COUNT}}
+    bundles.write_objects(tmp_path / "ckpt", root)
+    layer = dense()
+    report = restore(tmp_path / "ckpt", layer, strict=False)
+    assert [name.split("/.")[0] for name in report.unused] == ["one/iter", "other/iter"]
+    assert np.all(ops.convert_to_numpy(layer.kernel) == 1)
+    with pytest.raises(ValueError, match=r"to keras_mp\.compat\.restore, one of one,"):
+        restore(tmp_path / "ckpt", layer, keras.optimizers.SGD())
+
+
+class Counting(keras.layers.Layer):
+    def build(self, shape):
+        self.step = self.add_weight(shape=(), dtype="int64", trainable=False, name="step")
+        self.kernel = self.add_weight(shape=(3, 2), name="kernel")
+
+
+def test_the_model_is_where_most_of_it_is(tmp_path):
+    """And not the root, where something beside it has the name of one of its weights."""
+    net = {"step": np.asarray(3), "kernel": NET["kernel"]}
+    bundles.write_objects(tmp_path / "ckpt", {"step": COUNT, "net": net})
+    layer = Counting()
+    layer.build((None, 3))
+    report = restore(tmp_path / "ckpt", layer, strict=False)
+    assert (report.missing, [n.split("/.")[0] for n in report.unused]) == ((), ["step"])
+    assert int(ops.convert_to_numpy(layer.step)) == 3
+
+
+TWO = np.zeros(2, "float32")
+ODD = {
+    "a step count of two numbers": ({"iter": np.zeros(2, "int64")}, "iter"),
+    "no number": ({"iter": COUNT, "decay": np.asarray(np.nan, "float32")}, "decay"),
+    "a hyperparameter of two": ({"iter": COUNT, "momentum": TWO}, "momentum"),
+    "a rate of two": ({"iter": COUNT, "learning_rate": TWO}, "learning_rate"),
+    "a place that is no number": (
+        {"_iterations": COUNT, "momentums": {"\u00b2": TWO}},
+        "momentums",
+    ),
+}
+
+
+@pytest.mark.parametrize(("state", "where"), ODD.values(), ids=ODD)
+def test_state_that_is_none(tmp_path, state, where):
+    bundles.write_objects(tmp_path / "ckpt", {"net": NET, "sgd": state})
+    with pytest.raises(RestoreError, match=rf"sgd/{where}"):
+        restore(tmp_path / "ckpt", dense(), keras.optimizers.SGD())
+    restore(tmp_path / "ckpt", dense(), keras.optimizers.SGD(), strict=False)
+
+
+def test_text_where_numbers_belong(tmp_path):
+    tensors = {"out/kernel": b"no", "out/bias": NET["bias"]}
+    bundles.write(tmp_path / "ckpt", tensors)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="out")
+    names = dict(zip(tensors, (weight.path for weight in model.weights), strict=True))
+    with pytest.raises(RestoreError, match=r"out/kernel: is text, but .*kernel is of numbers"):
+        restore(tmp_path / "ckpt", model, names=names)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "power"),
+    [
+        pytest.param(keras.optimizers.SGD, 0.81, id="an optimizer without beta"),
+        pytest.param(keras.optimizers.Adam, 1e-42, id="a power that has lost its digits"),
+    ],
+)
+def test_a_power_that_tells_no_step(tmp_path, optimizer, power):
+    tensors = NET | {"beta1_power": np.asarray(power, "float32")}
+    bundles.write(tmp_path / "ckpt", tensors)
+    layer, made = dense(), optimizer()
+    names = {weight.name: weight.path for weight in layer.weights}
+    restore(tmp_path / "ckpt", layer, made, names=names, strict=False)
+    assert int(made.iterations) == 0
