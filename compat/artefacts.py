@@ -21,6 +21,8 @@ ZIP_FAILURES = (
     *(BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError, EOFError),
     *(zlib.error, LZMAError),
 )
+# Of a `.keras` archive.
+CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 
 Kind = Literal["checkpoint", "saved_model", "h5", "keras", "json"]
 

@@ -178,3 +178,18 @@ def _shown(value: object) -> str:
             text = json.dumps(value)
             return text if len(text) <= 60 else f"{text[:56]}..."
     return f"of type {type(value).__name__}"
+
+
+def is_deep(value: object, most: int = 100) -> bool:
+    """Returns whether JSON is nested beyond what any config is, and recursion could not follow it.
+
+    >>> is_deep({"layers": [{}]}), is_deep([[[]]], most=2)
+    (False, True)
+    """
+    level = [value]
+    for _ in range(most):
+        inside = [v for v in level if isinstance(v, dict | list)]
+        level = [i for v in inside for i in (v.values() if isinstance(v, dict) else v)]
+        if not level:
+            return False
+    return True

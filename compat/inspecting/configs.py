@@ -4,11 +4,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from keras_mp.compat.checks import is_deep
 from keras_mp.compat.inspecting.inspection import Model, Optimizer
 
 Config = Mapping[str, object]
-
-_DEEPEST = 100
 
 
 class Nonsense(ValueError):
@@ -27,6 +26,8 @@ def parsed(text: str | bytes) -> Config:
         raise Nonsense(f"is not JSON: {error}") from None
     if not isinstance(value, Mapping):
         raise Nonsense("is not a JSON object")
+    if is_deep(value):
+        raise Nonsense("is nested too deeply")
     return value
 
 
@@ -56,11 +57,11 @@ def policies_of(config: object) -> dict[str, int]:
     >>> policies_of({"config": {"layers": [layer, layer]}})
     {'mixed_float16': 2}
     """
-    return dict(sorted(Counter(_policies(config, 0)).items()))
+    return dict(sorted(Counter(_policies(config)).items()))
 
 
-def _policies(value: object, depth: int) -> Iterator[str]:
-    if depth > _DEEPEST or not isinstance(value, Mapping):
+def _policies(value: object) -> Iterator[str]:
+    if not isinstance(value, Mapping):
         return
     inside = value.get("config")
     if not isinstance(inside, Mapping):
@@ -69,9 +70,9 @@ def _policies(value: object, depth: int) -> Iterator[str]:
         layers = inside.get("layers")
         if not isinstance(layers, list) and "dtype" in inside:
             yield _name(inside["dtype"])
-        yield from _policies(inside.get("layer"), depth + 1)  # of Bidirectional, TimeDistributed
+        yield from _policies(inside.get("layer"))  # of Bidirectional, TimeDistributed
     for layer in layers if isinstance(layers, list) else ():
-        yield from _policies(layer, depth + 1)
+        yield from _policies(layer)
 
 
 def _name(dtype: object) -> str:

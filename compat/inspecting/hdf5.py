@@ -7,12 +7,12 @@ from typing import Any, BinaryIO
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.inspecting import configs, versions
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer, Tensor
+from keras_mp.compat.restoring.hdf5_reading import FAILURES, is_own, lies_elsewhere, reason
 
 NO_SCALE = "HDF5 files hold neither the current loss scale nor its counter"
 NO_CHECKSUMS = "HDF5 has no checksums: that every array can be read is all that was checked"
 UNNAMED = "by position"
 _PIECE = 1 << 24
-_FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # of h5py on damaged files
 
 
 def read(found: Inspection, file: str | BinaryIO, shown: str) -> None:
@@ -30,20 +30,20 @@ def read(found: Inspection, file: str | BinaryIO, shown: str) -> None:
 
     try:
         opened = h5py.File(file, "r")
-    except _FAILURES as error:
-        raise Unreadable(shown, "", f"cannot be opened: {_reason(error)}") from None
+    except FAILURES as error:
+        raise Unreadable(shown, "", f"cannot be opened: {reason(error)}") from None
     with opened as root:
         try:
             _read(found, root, shown)
-        except _FAILURES as error:
-            found.damage.append(Damage(shown, "", _reason(error)))
+        except FAILURES as error:
+            found.damage.append(Damage(shown, "", reason(error)))
     if not found.damage:
         found.notes.append(NO_CHECKSUMS)
 
 
 def _read(found: Inspection, root: Any, shown: str) -> None:
     attributes = root.attrs
-    if "model_config" in attributes or "model_weights" in root:
+    if "model_config" in attributes or is_own(root, "model_weights"):
         found.layout = "HDF5, model.save"
         _read_model(found, root, shown)
     elif "layer_names" in attributes:
@@ -61,7 +61,7 @@ def _read(found: Inspection, root: Any, shown: str) -> None:
 
 
 def _read_v3(found: Inspection, root: Any) -> None:
-    if not any("vars" in path.split("/") for path, _ in _datasets(root, "")):
+    if not any("vars" in path.split("/") for path, _ in _datasets(root)):
         found.layout = "HDF5, not of Keras"
         found.notes.append("it holds neither a model nor weights: was saving it interrupted?")
         return
@@ -97,7 +97,7 @@ def _config(found: Inspection, root: Any, name: str, shown: str) -> configs.Conf
 
 def _arrays(found: Inspection, root: Any, shown: str) -> Iterator[tuple[str, Any]]:
     """Reads every array; yields those of a single number."""
-    for path, dataset in _datasets(root, ""):
+    for path, dataset in _datasets(root):
         try:
             shape, dtype = tuple(dataset.shape), str(dataset.dtype)
             size = math.prod(shape) * dataset.dtype.itemsize
@@ -107,26 +107,34 @@ def _arrays(found: Inspection, root: Any, shown: str) -> Iterator[tuple[str, Any
             _check(dataset, shape, size)
             if shape == () and dataset.dtype.kind in "iuf":
                 yield path, dataset[()]
-        except _FAILURES as error:
-            found.damage.append(Damage(shown, path, _reason(error)))
+        except FAILURES as error:
+            found.damage.append(Damage(shown, path, reason(error)))
 
 
-def _datasets(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _datasets(root: Any) -> Iterator[tuple[str, Any]]:
+    """Yields (path, array); a group that is linked several times is gone through once."""
     import h5py
 
-    for name in group:
-        where = f"{path}/{name}" if path else str(name)
+    seen = {h5py.h5o.get_info(root.id).addr}
+    waiting = [("", root, name) for name in reversed(list(root))]
+    while waiting:
+        path, group, name = waiting.pop()
         # Links to elsewhere are not followed: the file says where, and it is not trusted.
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+        if not is_own(group, name):
             continue
-        child = group[name]
+        child, where = group[name], f"{path}{name}"
         if isinstance(child, h5py.Dataset):
             yield where, child
         elif isinstance(child, h5py.Group):
-            yield from _datasets(child, where)
+            address = h5py.h5o.get_info(child.id).addr
+            if address not in seen:
+                seen.add(address)
+                waiting += [(f"{where}/", child, inner) for inner in reversed(list(child))]
 
 
 def _check(dataset: Any, shape: tuple[int, ...], size: int) -> None:
+    if lies_elsewhere(dataset):
+        raise ValueError("lies in another file")
     stored = dataset.id.get_storage_size()
     if size > _PIECE and stored < size // 1000:
         raise ValueError(f"claims {size} bytes, of which {stored} are stored")
@@ -140,7 +148,7 @@ def _check(dataset: Any, shape: tuple[int, ...], size: int) -> None:
 
 def _read_state(found: Inspection, root: Any, small: dict[str, Any]) -> None:
     paths = [tensor.key for tensor in found.tensors]
-    if "optimizer_weights" in root:
+    if is_own(root, "optimizer_weights"):
         names = root["optimizer_weights"].attrs.get("weight_names", ())
         names = [_text(name) for name in names]
         count = _first(small, [f"optimizer_weights/{name}" for name in names])
@@ -156,7 +164,7 @@ def _read_state(found: Inspection, root: Any, small: dict[str, Any]) -> None:
     optimizer.iterations = count
     if optimizer.loss_scaler is not None or optimizer.class_name is None:
         optimizer.note = NO_SCALE
-    if found.written_by.startswith("Keras"):
+    if versions.is_keras_3(found.written_by):
         optimizer.note, slots = None, 0  # not told apart from the loss scaler's own
         _read_scale(optimizer, small)
     if count is None:
@@ -180,8 +188,3 @@ def _first(small: dict[str, Any], paths: list[str]) -> int | None:
 
 def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def _reason(error: Exception) -> str:
-    text = str(error.args[0]) if error.args else type(error).__name__
-    return " ".join(text.split())[:200]

@@ -60,7 +60,7 @@ class Optimizer:
 
     Attributes:
         path: Of the object in a checkpoint.
-        layout: "base_optimizer", "flat" or "new" of a checkpoint.
+        layout: "base_optimizer", "flat", "new" or "v1" of a checkpoint.
         class_name: Without its loss scaler; only configs have it.
         name: What it was called, which is the class as a rule.
         loss_scaler: Class of the loss scaler, or "LossScaleOptimizer" where a checkpoint has a

@@ -36,7 +36,7 @@ def of_keras_version(version: str, optimizer: object = None) -> Guess:
             return "TensorFlow 2.3", f"{why}, and the loss scaler has a loss_scale"
     if version in _OF_KERAS:
         return _OF_KERAS[version], why
-    match = re.match(r"(\d+)\.(\d+)", version)
+    match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", version)
     if match is None:
         return "unknown", why
     if int(match[1]) >= 3:
@@ -46,6 +46,15 @@ def of_keras_version(version: str, optimizer: object = None) -> Guess:
     if (int(match[1]), int(match[2])) >= (2, 5):
         return f"TensorFlow {match[1]}.{match[2]}", why
     return f"Keras {version}, without TensorFlow's", why
+
+
+def is_keras_3(written_by: str) -> bool:
+    """Returns whether a guess is Keras 3 or later, and not Keras without TensorFlow's.
+
+    >>> is_keras_3("Keras 3.4.1"), is_keras_3("Keras 2.2.4, without TensorFlow's")
+    (True, False)
+    """
+    return re.match(r"Keras (?!2\.|1\.|0\.)", written_by) is not None
 
 
 def of_layers_group(names: Mapping[str, object] | set[str]) -> Guess:

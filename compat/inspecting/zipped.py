@@ -4,12 +4,12 @@ import zipfile
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from keras_mp.compat.artefacts import ZIP_FAILURES
+from keras_mp.compat.artefacts import CONFIG, METADATA, WEIGHTS, ZIP_FAILURES, zip_reason
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.inspecting import configs, hdf5, versions
 from keras_mp.compat.inspecting.inspection import Damage, Inspection
+from keras_mp.compat.restoring.parts import stored_member
 
-CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 NO_SCALE = ".keras files of TF 2.13 to 2.15 hold neither the current loss scale nor its counter"
 UNWRAPPED = (
     "compile() scaled the loss under the policy mixed_float16, and wrote the optimizer without its "
@@ -28,7 +28,7 @@ def read(found: Inspection, path: str) -> None:
     try:
         archive = zipfile.ZipFile(Path(path))
     except ZIP_FAILURES as error:
-        raise Unreadable(path, "", f"cannot be opened: {error}") from None
+        raise Unreadable(path, "", f"cannot be opened: {zip_reason(error)}") from None
     with archive:
         names = archive.namelist()
         if CONFIG not in names:
@@ -48,11 +48,13 @@ def read(found: Inspection, path: str) -> None:
         if WEIGHTS not in names:
             found.damage.append(Damage(path, WEIGHTS, "is not in this archive"))
         elif WEIGHTS not in damaged:
-            with archive.open(WEIGHTS) as file:
+            info = archive.getinfo(WEIGHTS)
+            is_stored = info.compress_type == zipfile.ZIP_STORED
+            with stored_member(path, info) if is_stored else archive.open(info) as file:
                 _read_weights(found, cast("BinaryIO", file), path)
     if hdf5.NO_CHECKSUMS in found.notes:
         found.notes.remove(hdf5.NO_CHECKSUMS)  # the archive has some
-    if found.written_by.startswith("Keras"):
+    if versions.is_keras_3(found.written_by):
         return
     scaled = any("mixed_float16" in policy for policy in found.policies)
     for one in found.optimizers:
@@ -73,7 +75,7 @@ def _damaged(found: Inspection, archive: zipfile.ZipFile, path: str) -> set[str]
                     pass
         except ZIP_FAILURES as error:
             damaged.add(member.filename)
-            found.damage.append(Damage(path, member.filename, str(error)))
+            found.damage.append(Damage(path, member.filename, zip_reason(error)))
     return damaged
 
 

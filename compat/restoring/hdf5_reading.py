@@ -39,7 +39,15 @@ class Folder:
 
     def __contains__(self, name: str) -> bool:
         with self._reading(name):
-            return name in self._group
+            return _link(self._group, name) is not None
+
+    @property
+    def address(self) -> int:
+        """What tells a group from all others of the file, under whatever name it is reached."""
+        import h5py
+
+        with self._reading(""):
+            return int(h5py.h5o.get_info(self._group.id).addr)
 
     def names(self) -> list[str]:
         """Returns what is right inside."""
@@ -64,7 +72,9 @@ class Folder:
         import h5py
 
         with self._reading(name):
-            return self._group.get(name, getclass=True) is h5py.Group
+            return is_own(self._group, name) and (
+                self._group.get(name, getclass=True) is h5py.Group
+            )
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of an array, without reading it."""
@@ -135,7 +145,7 @@ class Folder:
         if not isinstance(found, h5py.Dataset):
             raise Unreadable(self.file, self.at(name), "is no array")
         with self._reading(name):
-            if found.is_virtual or found.external:
+            if lies_elsewhere(found):
                 raise Unreadable(self.file, self.at(name), "lies in another file")
         return found
 
@@ -145,9 +155,10 @@ class Folder:
         here = self._group
         with self._reading(name):
             for part in name.split("/"):
-                if not isinstance(here, h5py.Group) or part in ("", ".", "..") or part not in here:
+                is_name = isinstance(here, h5py.Group) and part not in ("", ".", "..")
+                if not is_name or _link(here, part) is None:
                     raise Unreadable(self.file, self.at(name), "is not there")
-                if not isinstance(here.get(part, getlink=True), h5py.HardLink):
+                if not is_own(here, part):
                     raise Unreadable(self.file, self.at(name), _ELSEWHERE)
                 here = here[part]
         return here
@@ -159,7 +170,7 @@ class Folder:
         except Unreadable:
             raise
         except FAILURES as error:
-            raise Unreadable(self.file, self.at(name), _reason(error)) from None
+            raise Unreadable(self.file, self.at(name), reason(error)) from None
 
 
 @contextmanager
@@ -178,11 +189,31 @@ def opened(file: str | Path | BinaryIO, shown: str) -> Iterator[Folder]:
     try:
         root = h5py.File(file, "r")
     except FAILURES as error:
-        raise Unreadable(shown, "", f"cannot be opened as HDF5: {_reason(error)}") from None
+        raise Unreadable(shown, "", f"cannot be opened as HDF5: {reason(error)}") from None
     with root:
         yield Folder(shown, "", root)
 
 
-def _reason(error: Exception) -> str:
+def is_own(group: Any, name: str) -> bool:
+    """Returns whether what a group has under a name is in the file: no link to elsewhere.
+
+    Anything else that h5py offers follows the link, which may wait for ever or open any file.
+    """
+    import h5py
+
+    return isinstance(_link(group, name), h5py.HardLink)
+
+
+def lies_elsewhere(dataset: Any) -> bool:
+    """Returns whether the numbers of an array are in another file."""
+    return bool(dataset.is_virtual or dataset.external)
+
+
+def _link(group: Any, name: str) -> Any:
+    return group.get(name, getlink=True)
+
+
+def reason(error: Exception) -> str:
+    """Returns what h5py says of damage, on one short line."""
     text = str(error.args[0]) if error.args else type(error).__name__
     return " ".join(text.split())[:200]

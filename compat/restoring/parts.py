@@ -1,7 +1,26 @@
 """A part of a file as a file of its own, so that a member of an archive is read in its place."""
 
 import io
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+_LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip: how long the name is, and what follows it
+
+
+@contextmanager
+def stored_member(path: str | Path, info: zipfile.ZipInfo) -> Iterator[BinaryIO]:
+    """Opens a member of an archive that is not compressed, whose checksum was verified.
+
+    To go back in a member takes zipfile from its start, once for each time.
+    """
+    with Path(path).open("rb") as file:
+        file.seek(info.header_offset)
+        name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+        yield part_of(file, file.tell() + name + extra, info.file_size)
 
 
 def part_of(file: io.BufferedIOBase, start: int, size: int) -> BinaryIO:

@@ -18,7 +18,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.inspecting import inspect, state_of_optimizers
 from keras_mp.migration.cli import main
-from tests import bundles
+from tests import bundles, programs
 from tests.fixtures import FIXTURES
 from tests.fuzzing import examples
 
@@ -269,6 +269,85 @@ def test_links_out_of_an_hdf5_file_are_not_followed(tmp_path: Path) -> None:
     assert [t.key for t in found.tensors] == ["model_weights/dense/kernel:0"]
 
 
+def in_another_file(root: h5py.File, other: Path) -> None:
+    raw = [(str(other), 0, 8)]
+    root.create_dataset("optimizer_weights/iter:0", (1,), "int64", external=raw)
+
+
+def virtual(root: h5py.File, other: Path) -> None:
+    layout = h5py.VirtualLayout((1,), "int64")
+    layout[:] = h5py.VirtualSource(str(other), "secret", (1,))
+    root.create_virtual_dataset("optimizer_weights/iter:0", layout)
+
+
+@pytest.mark.parametrize("make", [in_another_file, virtual])
+def test_arrays_in_another_file_are_not_read(make: Any, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"\x07" + bytes(7))
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
+    with h5py.File(path, "r+") as file:
+        make(file, other)
+        file["optimizer_weights"].attrs["weight_names"] = ["iter:0"]
+    found = inspect(path)
+    assert [(d.key, d.why) for d in found.damage] == [
+        ("optimizer_weights/iter:0", "lies in another file")
+    ]
+    assert found.optimizers == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no FIFOs")
+def test_no_link_is_opened_to_see_what_is_there(tmp_path: Path) -> None:
+    """Whoever opens a FIFO waits for ever."""
+    os.mkfifo(tmp_path / "fifo")
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
+    with h5py.File(path, "r+") as file:
+        file["optimizer_weights"] = h5py.ExternalLink(str(tmp_path / "fifo"), "/")
+    lines = ["import sys", "from keras_mp.compat.inspecting import inspect"]
+    lines += ["from keras_mp.compat.restoring.hdf5_reading import opened"]
+    lines += ["print(inspect(sys.argv[1]).layout)", "name = 'optimizer_weights'"]
+    lines += ["with opened(sys.argv[1], '') as root: print(name in root, root.is_folder(name))"]
+    done = programs.completed("-c", "\n".join(lines), path, timeout=60)
+    assert done.stdout == "HDF5, model.save\nTrue False\n", done.stderr
+
+
+def test_groups_that_are_linked_without_end(tmp_path: Path) -> None:
+    """Forty groups, each with two names for the next, are 2**40 paths to one array."""
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
+    with h5py.File(path, "r+") as file:
+        group = file.create_group("deep")
+        for _ in range(40):
+            inner = group.create_group("a")
+            group["b"] = inner
+            group = inner
+        group["x"] = np.float32(1)
+        group["top"] = file["/"]
+    keys = [tensor.key for tensor in inspect(path).tensors]
+    assert keys == ["deep/" + "a/" * 40 + "x", "model_weights/dense/kernel:0"]
+
+
+def test_keras_without_tensorflow_is_not_keras_3(tmp_path: Path) -> None:
+    """Whose optimizers have their slots counted otherwise."""
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL), keras_version="2.2.0")
+    with h5py.File(path, "r+") as file:
+        file["optimizer_weights/iterations:0"] = np.int64(7)
+        file["optimizer_weights/m:0"] = np.zeros(3, "float32")
+        file["optimizer_weights"].attrs["weight_names"] = ["iterations:0", "m:0"]
+    (optimizer,) = inspect(path).optimizers
+    assert (optimizer.iterations, optimizer.slots) == (7, {"by position": 1})
+
+
+def test_a_version_of_many_digits_is_none(tmp_path: Path) -> None:
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL), keras_version="9" * 5000 + ".1")
+    found = inspect(path)
+    assert (found.written_by, found.damage) == ("unknown", [])
+
+
+def test_a_deep_config_is_damage(tmp_path: Path) -> None:
+    path = an_h5(tmp_path / "m.h5", model_config='{"a":' * 800 + "1" + "}" * 800)
+    found = inspect(path)
+    assert [(d.key, d.why) for d in found.damage] == [("model_config", "is nested too deeply")]
+
+
 def test_an_array_that_claims_more_than_is_there(tmp_path: Path) -> None:
     path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
     with h5py.File(path, "r+") as file:
@@ -297,6 +376,23 @@ def test_a_flipped_bit_in_an_archive(tmp_path: Path) -> None:
     assert [d.key for d in found.damage] == ["model.weights.h5"]
     assert "Bad CRC-32" in found.damage[0].why
     assert found.model is not None
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_compressed_archive(kind: int, tmp_path: Path) -> None:
+    """Damage in it is said by the packer, in its own errors, or by none where it just ends."""
+    weights = an_h5(tmp_path / "w.h5").read_bytes()
+    path = tmp_path / "m.keras"
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr("config.json", json.dumps(MODEL), zipfile.ZIP_STORED)
+        archive.writestr("model.weights.h5", weights)
+        info = archive.getinfo("model.weights.h5")
+    assert inspect(path).damage == []
+    content = path.read_bytes()
+    start = info.header_offset + 30 + len(info.filename)
+    for at in range(start, start + info.compress_size, 7):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
+        assert all(d.key == "model.weights.h5" and d.why for d in inspect(path).damage)
 
 
 @pytest.mark.parametrize(
