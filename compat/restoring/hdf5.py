@@ -15,8 +15,13 @@ import numpy as np
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring import orders, recurrent
 from keras_mp.compat.restoring.hdf5_reading import Folder
-from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
-from keras_mp.compat.restoring.plan import Array, Plan, RestoreError, Value
+from keras_mp.compat.restoring.optimizer_state import (
+    OptimizerState,
+    Slot,
+    number,
+    plan_optimizer,
+)
+from keras_mp.compat.restoring.plan import Array, Plan, Value
 
 _OWN = "top_level_model_weights"
 NO_SCALE = (
@@ -43,6 +48,7 @@ NO_STEPS = (
     "RMSprop, Adagrad and Adadelta of Keras 2.2 and before, without TensorFlow's, did not save the "
     "step count, which stays 0; it matters where there is decay"
 )
+_STEPS_OF_NADAM = 1000  # after which 1 - 0.5 * 0.96**step is 1 in float64
 _STEP = re.compile(r"(iter|iteration|iterations)(_[0-9]+)?")
 _PRODUCT = re.compile(r"(momentum_cache|m_schedule)(_[0-9]+)?")
 # Up to Keras 2.0.8, without TensorFlow's, optimizers went through the variables by their names.
@@ -123,7 +129,7 @@ def _weights(
         names = _without_counts(plan, inside, names, layer)
     shapes = [inside.shape(name) for name in names]
     converted = recurrent.of_cudnn(layer, shapes)
-    if converted is not None:
+    if converted is not None and len(names) == len(mine):
         source = f"{inside.path} (CuDNN's layout)"
         whole = [inside.value(name) for name in names]
 
@@ -133,11 +139,9 @@ def _weights(
         parts = [Value(source, functools.partial(part, i)) for i in range(len(names))]
         return [(v, value, ()) for v, value in zip(mine, parts, strict=True)]
     if len(names) != len(mine):
-        raise RestoreError(
-            plan.file,
-            [f"{inside.path}: {len(names)} weights ({', '.join(names)})"],
-            [f"{variable.path}: one of {len(mine)}" for variable in mine],
-        )
+        what = f"{len(names)} weights ({', '.join(names)}), and {len(mine)} in the model"
+        plan.unused.append(f"{inside.path}: {what}")
+        return []
     ends = [_bare(name).rpartition("/")[2] for name in names]
     by_end = {variable.name: variable for variable in mine}
     if len(by_end) == len(mine) and set(by_end) == set(ends):
@@ -145,9 +149,9 @@ def _weights(
     found: list[tuple[Any, Value, tuple[str, ...]]] = []
     for name, shape, variable in zip(names, shapes, mine, strict=True):
         if shape != tuple(variable.shape):
-            what = f"{inside.at(name)}: {shape} in the file, {tuple(variable.shape)} in the model"
-            raise RestoreError(plan.file, [what], [variable.path])
-        found.append((variable, inside.value(name), (name,)))
+            plan.misfit(inside.at(name), shape, variable)
+        else:
+            found.append((variable, inside.value(name), (name,)))
     return found
 
 
@@ -170,6 +174,7 @@ def plan_state(
         model: Its model.
         optimizer: Made from the config of the file, built.
         named: What `plan_weights` returned.
+        has_config: As of `OptimizerState`.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if getattr(optimizer, "dynamic", False):
@@ -186,7 +191,7 @@ def plan_state(
     for name in names:
         end = _bare(name).rpartition("/")[2]
         if _STEP.fullmatch(end) and group.shape(name) == () and state.iterations is None:
-            state.iterations = group.value(name)
+            state.iterations = number(plan, group.value(name))
         elif _PRODUCT.fullmatch(end) and group.shape(name) == ():
             state.product = group.value(name)
         else:
@@ -214,12 +219,12 @@ def _slots(
     found = []
     for name, (slot, variable) in zip(names, pairs, strict=True):
         shape = group.shape(name)
-        if slot == "vhat" and not inner.amsgrad:
+        if slot == "vhat" and getattr(inner, "amsgrad", None) is False:
             continue  # a stand-in of one element, of Keras 2.1 and 2.2
         if shape != tuple(variable.shape):
-            what = f"{group.at(name)}: {shape} in the file, {tuple(variable.shape)} in the model"
-            raise RestoreError(plan.file, [what], [f"slot {slot} of {variable.path}"])
-        found.append(Slot(slot, variable, group.value(name)))
+            plan.misfit(group.at(name), shape, variable)
+        else:
+            found.append(Slot(slot, variable, group.value(name)))
     return found
 
 
@@ -296,10 +301,12 @@ def nadam_product(plan: Plan, inner: Any, state: OptimizerState, count: int) -> 
     """
     if state.iterations is None or not any(c.__name__ == "Nadam" for c in type(inner).__mro__):
         return
-    product, step = np.float32(1), 1
-    while product and step <= int(state.iterations.array):
-        product *= np.float32((inner.beta_1 * (1.0 - 0.5 * 0.96**step)) ** count)
-        step += 1
+    steps = int(state.iterations.array)
+    later = max(0, steps - _STEPS_OF_NADAM)
+    product, beta = np.float32(1), np.float64(inner.beta_1)
+    for step in range(1, steps - later + 1):
+        product *= np.float32((beta * (1.0 - 0.5 * 0.96**step)) ** count)
+    product *= np.float32(beta ** (float(count) * later))
     state.product = Value.of("computed from the step count", np.asarray(product, "float32"))
     plan.lose(NO_PRODUCT)
 

@@ -5,7 +5,6 @@ their class and number; variables by their position in the layer.
 """
 
 import re
-import struct
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,15 +14,19 @@ from typing import Any, BinaryIO
 
 import keras
 
-from keras_mp.compat.artefacts import ZIP_FAILURES
+from keras_mp.compat.artefacts import CONFIG, WEIGHTS, ZIP_FAILURES, zip_reason
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring import hdf5, orders
 from keras_mp.compat.restoring.hdf5_reading import Folder, opened
-from keras_mp.compat.restoring.optimizer_state import OptimizerState, Slot, plan_optimizer
-from keras_mp.compat.restoring.parts import part_of
-from keras_mp.compat.restoring.plan import Plan, RestoreError, Value
+from keras_mp.compat.restoring.optimizer_state import (
+    OptimizerState,
+    Slot,
+    number,
+    plan_optimizer,
+)
+from keras_mp.compat.restoring.parts import stored_member
+from keras_mp.compat.restoring.plan import Plan, Value
 
-CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 NO_SCALE = (
     ".keras and .weights.h5 files of TF 2.12 to 2.15 hold neither the current loss scale nor its "
     "counter: the scale starts anew at its initial value. A checkpoint or a SavedModel of the same "
@@ -40,7 +43,6 @@ _LISTS = ("_layer_checkpoint_dependencies", "layers")
 _NO_STATE = ("optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss")
 # Keras does not compress; who did so afterwards gains little with trained weights.
 _MOST_CONFIG, _MOST_RATIO = 1 << 28, 100
-_LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip: how long the name is, and what follows it
 _PIECE = 1 << 20
 
 
@@ -60,7 +62,7 @@ class Archive:
             with zipfile.ZipFile(path) as archive:
                 self._sizes = {info.filename: info for info in archive.infolist()}
         except ZIP_FAILURES as error:
-            raise Unreadable(self.path, "", f"cannot be opened: {error}") from None
+            raise Unreadable(self.path, "", f"cannot be opened: {zip_reason(error)}") from None
         if CONFIG not in self._sizes:
             raise Unreadable(self.path, CONFIG, "is not in this archive, so it is none of Keras")
 
@@ -78,7 +80,7 @@ class Archive:
             with zipfile.ZipFile(self.path) as archive:
                 return archive.read(info)
         except ZIP_FAILURES as error:
-            raise Unreadable(self.path, name, str(error)) from None
+            raise Unreadable(self.path, name, zip_reason(error)) from None
 
     def _info(self, name: str, most: int) -> zipfile.ZipInfo:
         info = self._sizes.get(name)
@@ -103,16 +105,13 @@ class Archive:
     def _stored(self, info: zipfile.ZipInfo) -> Iterator[BinaryIO]:
         """Opens a member that is not compressed, after its checksum was verified."""
         try:
-            with zipfile.ZipFile(self.path) as archive, archive.open(info) as member:
-                while member.read(_PIECE):
+            with zipfile.ZipFile(self.path) as archive, archive.open(info) as packed:
+                while packed.read(_PIECE):
                     pass
         except ZIP_FAILURES as error:
-            raise Unreadable(self.path, info.filename, str(error)) from None
-        with Path(self.path).open("rb") as file:
-            file.seek(info.header_offset)
-            name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-            start = file.tell() + name + extra
-            yield part_of(file, start, info.file_size)
+            raise Unreadable(self.path, info.filename, zip_reason(error)) from None
+        with stored_member(self.path, info) as member:
+            yield member
 
 
 def is_v3(root: Folder) -> bool:
@@ -131,8 +130,12 @@ def plan_weights(plan: Plan, root: Folder, model: Any) -> None:
 def _walk(plan: Plan, root: Folder, model: Any) -> Iterable[tuple[Folder, Any]]:
     """Yields each group that has variables, and the layer that they belong to."""
     waiting: list[tuple[Folder, Any]] = [(root, model)]
+    seen = set()
     while waiting:
         folder, ours = waiting.pop()
+        if folder.address in seen:
+            continue
+        seen.add(folder.address)
         names = folder.names()
         if "vars" in names and folder.folder("vars").names():
             if isinstance(ours, keras.layers.Layer):
@@ -150,15 +153,20 @@ def _walk(plan: Plan, root: Folder, model: Any) -> Iterable[tuple[Folder, Any]]:
             if theirs is not None:
                 waiting.append((inside, theirs))
             else:
-                plan.unused += _filled(inside)
+                plan.unused += _filled(inside, seen)
 
 
-def _filled(folder: Folder) -> Iterator[str]:
-    for name in folder.names():
-        if folder.is_folder(name):
-            yield from _filled(folder.folder(name))
-        else:
-            yield folder.at(name)
+def _filled(folder: Folder, seen: set[int]) -> Iterator[str]:
+    waiting = [folder]
+    while waiting:
+        folder = waiting.pop()
+        if folder.address in seen:
+            continue
+        seen.add(folder.address)
+        names = folder.names()
+        inside = {name for name in names if folder.is_folder(name)}
+        yield from (folder.at(name) for name in names if name not in inside)
+        waiting += [folder.folder(name) for name in names if name in inside]
 
 
 def _child(ours: Any, name: str) -> Any:
@@ -220,22 +228,22 @@ def _plan_own(plan: Plan, group: Folder, layer: Any, variables: list[Any]) -> No
         plan.note(hdf5.NO_COUNT)
         names.remove(max(names))
     if sorted(names) != sorted(str(i) for i in range(len(variables))):
-        raise RestoreError(
-            plan.file,
-            [f"{group.path}: {len(names)} variables"],
-            [f"{layer.path}: {', '.join(v.name for v in variables) or 'it has none'}"],
-        )
+        ours = ", ".join(v.name for v in variables) or "none"
+        plan.unused.append(f"{group.path}: {len(names)} variables; {layer.path} has {ours}")
+        return
     for i, variable in enumerate(variables):
         if not plan.planned(variable):
-            plan.assign(_value(plan, group, str(i), variable.shape, variable.path), variable)
+            value = _value(plan, group, str(i), variable)
+            if value is not None:
+                plan.assign(value, variable)
 
 
-def _value(plan: Plan, group: Folder, name: str, shape: Any, target: str) -> Value:
-    there = group.shape(name)
-    if there != tuple(shape):
-        what = f"{group.at(name)}: {there} in the file, {tuple(shape)} in the model"
-        raise RestoreError(plan.file, [what], [target])
-    return group.value(name)
+def _value(plan: Plan, group: Folder, name: str, variable: Any) -> Value | None:
+    shape = group.shape(name)
+    if shape == tuple(variable.shape):
+        return group.value(name)
+    plan.misfit(group.at(name), shape, variable)
+    return None
 
 
 def plan_state(
@@ -244,6 +252,16 @@ def plan_state(
     """Plans to give an optimizer the state in `optimizer/vars`.
 
     Under a loss scaler TensorFlow wrote it a second time, in a group inside, which is not read.
+
+    Args:
+        plan: Gets it.
+        root: The file.
+        model: Its model.
+        optimizer: Built.
+        has_config: As of `OptimizerState`.
+
+    Raises:
+        Unreadable: What is there is no list of variables.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if getattr(optimizer, "dynamic", False):
@@ -260,16 +278,17 @@ def plan_state(
         raise Unreadable(plan.file, group.path, "is no list of variables")
     trained = orders.trainable(model)
     if len(names) > 1 and group.shape("1") == () and trained and tuple(trained[0].shape) != ():
-        raise RestoreError(plan.file, [f"{group.path}: {OF_KERAS_3}"], [])
+        plan.unused.append(f"{group.path}: {OF_KERAS_3}")
+        return
     state = OptimizerState(has_config=has_config)
-    state.iterations = _value(plan, group, "0", (), "iterations")
+    state.iterations = number(plan, _value(plan, group, "0", inner._iterations))
     pairs = orders.new_slots(inner, trained)
     if pairs is None or len(pairs) != len(names) - 1:
         plan.unused += [group.at(name) for name in names[1:]]
     else:
         for name, (slot, variable) in zip(names[1:], pairs, strict=True):
-            where = f"slot {slot} of {variable.path}"
-            value = _value(plan, group, name, variable.shape, where)
-            state.slots.append(Slot(slot, variable, value))
+            value = _value(plan, group, name, variable)
+            if value is not None:
+                state.slots.append(Slot(slot, variable, value))
     hdf5.nadam_product(plan, inner, state, len(trained))
     plan_optimizer(plan, optimizer, state)

@@ -147,6 +147,11 @@ class Plan:
         self.assignments.append((value, variable))
         self._planned.add(id(variable))
 
+    def misfit(self, source: str, shape: tuple[int, ...], variable: Any) -> None:
+        """Says that a value, which was not read, is of another shape than its variable."""
+        there = f"{shape} in the file, {tuple(variable.shape)} in the model"
+        self.unused.append(f"{source}: {there}, for {_path(variable)}")
+
     def set(self, value: Value | None, owner: Any, name: str, new: Any) -> None:
         """Plans `owner.name = new`, for what is no variable in Keras 3.
 
@@ -295,9 +300,8 @@ def _path(variable: Any) -> str:
 
 
 def _dtype(variable: Any) -> np.dtype[Any]:
-    name = str(variable.dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>")
-    if name == "bfloat16":
+    if variable.dtype == "bfloat16":
         import ml_dtypes  # adds the dtype to NumPy; Keras itself requires it
 
         return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
-    return np.dtype(name)
+    return np.dtype(str(variable.dtype))

@@ -36,10 +36,11 @@ def of_cudnn(layer: Any, shapes: list[tuple[int, ...]]) -> Conversion | None:
             return None
         return lambda arrays: [*first(arrays[:3]), *second(arrays[3:])]
     gates = next((_GATES[c.__name__] for c in type(layer).__mro__ if c.__name__ in _GATES), None)
-    if gates is None or len(shapes) != 3 or len(shapes[1]) != 2:
+    if gates is None or len(shapes) != 3 or len(shapes[0]) != 2:
         return None
     units = layer.units
-    if shapes[1] != (units, gates * units) or shapes[2] != (2 * gates * units,):
+    wide = gates * units
+    if (shapes[0][1], *shapes[1:]) != (wide, (units, wide), (2 * wide,)):
         return None
     return lambda arrays: _converted(arrays, units, gates)
 

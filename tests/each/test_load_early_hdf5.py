@@ -10,6 +10,8 @@ from keras import ops
 
 from keras_mp.compat.restoring import hdf5, recurrent
 from keras_mp.compat.restoring.models import load, load_weights
+from keras_mp.compat.restoring.optimizer_state import OptimizerState
+from keras_mp.compat.restoring.plan import Plan, Value
 
 
 def layer(kind, name, **config):
@@ -110,6 +112,25 @@ def test_sgd_had_slots_without_momentum(tmp_path):
     assert "slots of SGD without momentum" in found.report.notes[0]
 
 
+def test_slots_of_adam_are_nothing_to_sgd(tmp_path):
+    """Not even those of amsgrad, of which SGD knows nothing."""
+    names = ["Adam/iterations:0", *(f"training/Adam/{n}/vhat:0" for n in IN_ORDER)]
+    path, _ = written(tmp_path, "2.2.0", ADAM, names, [(), *SHAPES.values()])
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    report = load_weights(path, model, keras.optimizers.SGD(), strict=False)
+    assert [name for name in report.unused if "vhat" in name]
+
+
+@pytest.mark.parametrize(("beta", "steps"), [(1.0, 2**62), (0.9999999, 2**62), (0.9, 3)])
+def test_the_product_of_nadam_takes_no_time(beta, steps):
+    nadam, plan = keras.optimizers.Nadam(beta_1=beta), Plan("file")
+    state = OptimizerState(iterations=Value.of("iter", np.asarray(steps)))
+    hdf5.nadam_product(plan, nadam, state, 1)
+    factors = beta * (1 - 0.5 * 0.96 ** np.arange(1, min(steps, 1000) + 1))
+    expected = np.prod(factors) * beta ** max(0, steps - 1000)
+    assert float(state.product.array) == pytest.approx(expected, rel=1e-4)
+
+
 def to_cudnn(kernel, recurrent_kernel, bias, gates):
     """Keras' own inverse: of LSTM or GRU to CuDNN's layout (hdf5_format.py, from_cudnn=False)."""
     kernel = np.hstack([k.T.reshape(k.shape, order="C") for k in np.hsplit(kernel, gates)])
@@ -133,6 +154,13 @@ def test_weights_of_cudnn_are_turned(kind, both_ways):
     convert = recurrent.of_cudnn(made, [value.shape for value in stored])
     for found, expected in zip(convert(stored), weights, strict=True):
         assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kernel", [(3, 7), (2,), (2, 13)])
+def test_a_kernel_of_another_shape_is_not_of_cudnn(kernel):
+    made = keras.layers.LSTM(3)
+    made.build((None, 5, 2))
+    assert recurrent.of_cudnn(made, [kernel, (3, 12), (24,)]) is None
 
 
 def test_layers_of_other_names_are_taken_one_after_another(tmp_path):
