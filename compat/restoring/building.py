@@ -16,7 +16,7 @@ import keras
 import keras_mp
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.checks import at, found
+from keras_mp.compat.checks import at, found, is_deep
 from keras_mp.compat.configs import Change
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring.limits import limited
@@ -29,6 +29,8 @@ _OWN_FUNCTION = (
     "a function of your own: pass custom_objects={{{name!r}: ...}}; where it is only a loss or a "
     "metric, compile=False loads the model without"
 )
+_CODE = {"__lambda__", "TorchModuleWrapper", "TFSMLayer"}
+_RUNS_CODE = "runs code that is in the file: pass safe_mode=False if you trust it"
 SPARSE = (
     "the optimizer's rule for sparse gradients, which embeddings had, is kept: sparse_variables={}"
 )
@@ -48,7 +50,26 @@ def parsed(text: str | bytes, file: str, where: str) -> Json:
         raise Unreadable(file, where, f"is no JSON: {error}") from None
     if not isinstance(value, dict):
         raise Unreadable(file, where, f"{found(value)}, not an object")
+    if is_deep(value):
+        raise Unreadable(file, where, "is nested too deeply")
     return value
+
+
+def refuse_code(file: str, where: str, config: Json) -> None:
+    """Refuses a config of Keras 3 that has code in it, which not every Keras does.
+
+    Raises:
+        Unreadable: It names the class that would run the code.
+    """
+    waiting: list[Any] = [config]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            name = str(value.get("class_name")).rpartition(".")[2]
+            if name in _CODE:
+                raise Unreadable(file, where, f"{name} {_RUNS_CODE}")
+        if isinstance(value, dict | list):
+            waiting += value.values() if isinstance(value, dict) else value
 
 
 def version_of(keras_version: str | None, optimizer: object) -> str | None:
@@ -114,8 +135,6 @@ def call(file: str, made: Any, arguments: tuple[Any, ...] | None, policy: object
     Raises:
         Unreadable: The file does not say with what, or it fails.
     """
-    if made.built and made.weights:
-        return
     if arguments is None:
         why = (
             f"does not say with what {type(made).__name__} is called: build it in code, compile "

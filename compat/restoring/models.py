@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from keras_mp.compat import configs
-from keras_mp.compat.artefacts import Kind, kind_of
+from keras_mp.compat.artefacts import CONFIG, METADATA, Kind, kind_of
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
 from keras_mp.compat.configs import Change
 from keras_mp.compat.restoring import (
@@ -74,8 +74,9 @@ def load_model(
     Args:
         path: The file, or the folder of a SavedModel.
         custom_objects: Name -> class or function, of what is not Keras's own.
-        safe_mode: As of `keras.saving.load_model`. A Lambda of then is refused in any case: its
-            code is bytecode of another Python.
+        safe_mode: Whether to refuse what runs code of the file, as `keras.saving.load_model` does;
+            here also in HDF5 files of Keras 3. A Lambda of TF 1.15 to 2.15 is refused in any case:
+            its code is bytecode of another Python.
         compile: Whether to compile the model, which is what makes an optimizer.
         strict: Whether a value that nothing takes, or a variable without a value, is an error.
         tf_version: The TensorFlow that wrote the file, such as "2.2", where it does not tell.
@@ -211,6 +212,9 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
         version = root.text("keras_version")
         text = root.text("model_config")
         if building.is_keras_3(version):
+            for where in ("model_config", "training_config") if options.safe_mode else ():
+                if (said := root.text(where)) is not None:
+                    building.refuse_code(file, where, building.parsed(said, file, where))
             return _of_keras_3(file, str(version), options)
         if text is None:
             holds = hdf5.is_classic(root) or keras_archives.is_v3(root)
@@ -232,13 +236,15 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
     archive = keras_archives.Archive(path)
     file = archive.path
     version: Any = None
-    if keras_archives.METADATA in archive:
-        text = archive.read(keras_archives.METADATA)
-        version = building.parsed(text, file, keras_archives.METADATA).get("keras_version")
+    if METADATA in archive:
+        text = archive.read(METADATA)
+        version = building.parsed(text, file, METADATA).get("keras_version")
+    text = archive.read(CONFIG)
+    config = building.parsed(text, file, CONFIG)
     if building.is_keras_3(version):
+        if options.safe_mode:
+            building.refuse_code(file, CONFIG, config)
         return _of_keras_3(file, version, options)
-    text = archive.read(keras_archives.CONFIG)
-    config = building.parsed(text, file, keras_archives.CONFIG)
     training = config.get("compile_config")
     given = training.get("optimizer") if isinstance(training, dict) else None
     made = _Made(file, options, version if isinstance(version, str) else None, None, given)

@@ -167,6 +167,28 @@ def test_what_is_left_over_is_named(tmp_path):
     assert report.unused == ("model_weights/dense_9", "model_weights/more")
 
 
+@pytest.mark.parametrize("name", ["dense_2/kernel:0", "dense_2/more:0"])
+def test_what_fits_of_an_hdf5_file_is_taken_if_that_is_enough(tmp_path, name):
+    """A weight of another shape, and a layer with one more."""
+
+    def change(file):
+        group = file["model_weights/dense_2"]
+        if name in group:
+            del group[name]
+        else:
+            group.attrs["weight_names"] = [*group.attrs["weight_names"], name]
+        group[name] = np.zeros((4, 6), "float32")
+
+    path = h5(tmp_path, change)
+    found, whole = load(path, strict=False), load_model(H5)
+    assert any("dense_2" in text for text in found.report.unused)
+    assert "dense_2/kernel" in found.report.missing
+    for ours, theirs in zip(found.model.weights, whole.weights, strict=True):
+        if ours.path not in found.report.missing:
+            assert np.array_equal(*map(keras.ops.convert_to_numpy, (ours, theirs))), ours.path
+    assert int(found.model.optimizer.iterations) == int(whole.optimizer.iterations)
+
+
 def test_names_cut_into_several_attributes(tmp_path):
     """Keras does so where a list is too long for one."""
 
@@ -237,6 +259,57 @@ def test_an_archive_of_another_order_is_refused(tmp_path):
 
         with pytest.raises((RestoreError, Unreadable), match=message):
             load_model(archive(tmp_path, change))
+
+
+def weights_changed(tmp_path, change):
+    """Returns an archive whose file of weights was changed."""
+
+    def changed(members):
+        path = tmp_path / "weights.h5"
+        path.write_bytes(members["model.weights.h5"])
+        with h5py.File(path, "r+") as file:
+            change(file)
+        members["model.weights.h5"] = path.read_bytes()
+
+    return archive(tmp_path, changed)
+
+
+LAYER = "_layer_checkpoint_dependencies/dense_2/vars"
+MISFITS = {
+    "a variable less": lambda f: f.__delitem__(f"{LAYER}/1"),
+    "another shape": lambda f: replaced(f, f"{LAYER}/1", np.zeros(9, "float32")),
+    "a slot of another shape": lambda f: replaced(f, "optimizer/vars/2", np.zeros(9, "float32")),
+    "two step counts": lambda f: replaced(f, "optimizer/vars/0", np.zeros(2, "int64")),
+    "a step count that is none": lambda f: replaced(f, "optimizer/vars/0", np.float32(np.nan)),
+}
+
+
+@pytest.mark.parametrize("change", MISFITS.values(), ids=MISFITS)
+def test_what_fits_of_an_archive_is_taken_if_that_is_enough(tmp_path, change):
+    path = weights_changed(tmp_path, change)
+    with pytest.raises(RestoreError) as error:
+        load_model(path)
+    report = load(path, strict=False).report
+    assert report.rows
+    assert report.unused == tuple(error.value.unused)
+    assert report.missing == tuple(error.value.missing)
+    assert len(report.unused) == 1
+
+
+def test_groups_that_are_linked_without_end(tmp_path):
+    """Forty groups that nothing takes, each with two names for the next."""
+
+    def change(file):
+        group = file.create_group("more")
+        for _ in range(40):
+            inner = group.create_group("a")
+            group["b"] = inner
+            group = inner
+        group["x"] = np.float32(1)
+
+    with pytest.raises(RestoreError) as error:
+        load_model(weights_changed(tmp_path, change))
+    assert len(error.value.unused) == 1
 
 
 def saved_model(tmp_path, name, change, original=SAVED):
@@ -376,6 +449,33 @@ def test_what_keras_3_wrote_is_loaded_by_keras(tmp_path):
         found = load(tmp_path / name)
         assert np.array_equal(found.model.get_weights()[0], model.get_weights()[0])
         assert found.report.notes[0].startswith(f"Keras {keras.__version__} wrote it")
+
+
+class Evil(keras.layers.Layer):
+    def get_config(self):
+        return {"class_name": "TorchModuleWrapper", "config": {}}
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.h5"])
+@pytest.mark.parametrize("layer", ["a Lambda", "another class"])
+def test_code_that_keras_3_wrote_is_run_only_if_asked_for(tmp_path, name, layer):
+    """Keras 3.10 runs that of HDF5 files whatever safe_mode is."""
+    code = Evil() if layer == "another class" else keras.layers.Lambda(lambda x: x + 1.0)
+    model = keras.Sequential([keras.Input((3,)), code])
+    with warnings.catch_warnings(action="ignore"):
+        model.save(tmp_path / name)
+    with pytest.raises(Unreadable, match="runs code that is in the file: pass safe_mode=False"):
+        load_model(tmp_path / name)
+    if layer == "a Lambda":
+        loaded = load_model(tmp_path / name, safe_mode=False)
+        assert np.array_equal(loaded(np.zeros((1, 3))), np.ones((1, 3)))
+
+
+def test_a_function_of_keras_in_a_lambda_is_no_code(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Lambda(keras.ops.relu)])
+    with warnings.catch_warnings(action="ignore"):
+        model.save(tmp_path / "model.h5")
+    load_model(tmp_path / "model.h5")
 
 
 def test_weights_of_keras_3_are_left_to_keras(tmp_path):
