@@ -27,6 +27,7 @@ _ASKS = re.compile(
     r"|hasattr\(\s*(tf|tensorflow|keras|tf_keras|[\w.]*(mixed_precision|experimental))\b"
 )
 _PLAIN_IMPORT = re.compile(r"\bimport\s+(tensorflow|keras|tf_keras)(\.compat\.v[12])?\b(?!\.)")
+_MOST_ALIASES = 50  # of aliases of aliases: each takes some of the stack
 _IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError")
 
 
@@ -99,6 +100,8 @@ class Program:
         self._scopes: Any = found[ScopeProvider]
         self._parents: Any = found[ParentNodeProvider]
         self.lines = Lines(text)
+        self._known: dict[tuple[Scope, str], tuple[list[Meaning], bool]] = {}
+        self._open: set[tuple[Scope, str]] = set()  # names that are being resolved
 
     # -- text ------------------------------------------------------------------------------------
 
@@ -215,7 +218,12 @@ class Program:
 
     def meaning(self, node: cst.CSTNode) -> Meaning | None:
         """Returns what a name or a chain of attributes means; None for the program's own."""
-        return self._meaning(node, 0)
+        parts = chain(node)
+        scope = self.scope(parts[0]) if parts is not None else None
+        if parts is None or scope is None:
+            return None
+        rest = "".join(f".{part.value}" for part in parts[1:])
+        return self._of_name(scope, parts[0].value, rest)
 
     def old(self, node: cst.CSTNode) -> Old | None:
         """Returns which old name a node is, as a whole."""
@@ -247,31 +255,12 @@ class Program:
         found: Scope | None = self._scopes.get(node)
         return found
 
-    def _meaning(self, node: cst.CSTNode, depth: int) -> Meaning | None:
-        parts = chain(node)
-        scope = self.scope(parts[0]) if parts is not None and depth <= 5 else None
-        if parts is None or scope is None:
-            return None
-        rest = "".join(f".{part.value}" for part in parts[1:])
-        return self._of_name(scope, parts[0].value, rest, depth)
-
     def bound(self, scope: Scope, name: str) -> Meaning | None:
         """Returns what a name means in a scope; None for what is the program's own."""
-        return self._of_name(scope, name, "", 0)
+        return self._of_name(scope, name, "")
 
-    def _of_name(self, scope: Scope, name: str, rest: str, depth: int) -> Meaning | None:
-        meanings: list[Meaning] = []
-        others = False
-        for assignment in scope[name]:
-            found = []
-            if isinstance(assignment, ImportAssignment):
-                found = self._of_import(assignment, name)
-                others |= not found
-            else:
-                target = getattr(assignment, "node", None)
-                found = self._of_alias(target, depth)
-                others |= not found and not self._is_nothing(target)
-            meanings += found
+    def _of_name(self, scope: Scope, name: str, rest: str) -> Meaning | None:
+        meanings, others = self._assigned(scope, name)
         if not meanings:
             return None
         spelled = {_canonical(one.full + rest) for one in meanings}
@@ -279,6 +268,29 @@ class Program:
         several = others or len(spelled) > 1 or any(one.several for one in meanings)
         known = next((one for one in meanings if old(one.full + rest)), meanings[0])
         return Meaning(known.full + rest, guarded, several)
+
+    def _assigned(self, scope: Scope, name: str) -> tuple[list[Meaning], bool]:
+        """Returns what a name is imported as or assigned, and whether anything else, too."""
+        key = (scope, name)
+        if key in self._known:
+            return self._known[key]
+        if key in self._open or len(self._open) >= _MOST_ALIASES:
+            return [], True
+        self._open.add(key)
+        meanings: list[Meaning] = []
+        others = False
+        for assignment in scope[name]:
+            if isinstance(assignment, ImportAssignment):
+                found = self._of_import(assignment, name)
+                others |= not found
+            else:
+                target = getattr(assignment, "node", None)
+                found = self._of_alias(target)
+                others |= not found and not self._is_nothing(target)
+            meanings += found
+        self._open.remove(key)
+        self._known[key] = meanings, others
+        return meanings, others
 
     def _of_import(self, assignment: ImportAssignment, name: str) -> list[Meaning]:
         names = [one.name for one in assignment.get_qualified_names_for(name)]
@@ -290,7 +302,7 @@ class Program:
             if not full.startswith(".")
         ]
 
-    def _of_alias(self, target: cst.CSTNode | None, depth: int) -> list[Meaning]:
+    def _of_alias(self, target: cst.CSTNode | None) -> list[Meaning]:
         """Returns what NAME means where there is NAME = some.module."""
         if not isinstance(target, cst.Name):
             return []
@@ -305,7 +317,7 @@ class Program:
         if isinstance(value, cst.IfExp):
             guarded |= self._asks(value.test)
             values = [value.body, value.orelse]
-        found = [one for value in values if (one := self._meaning(value, depth + 1))]
+        found = [one for value in values if (one := self.meaning(value))]
         return [Meaning(one.full, one.guarded or guarded, one.several) for one in found]
 
     def _is_nothing(self, target: cst.CSTNode | None) -> bool:
@@ -353,7 +365,7 @@ def chain(node: cst.CSTNode) -> list[cst.Name] | None:
 
 
 def root_of(node: cst.CSTNode) -> cst.CSTNode:
-    """Returns what a chain of attributes and calls begins with."""
+    """Returns what a chain of attributes begins with."""
     while isinstance(node, cst.Attribute):
         node = node.value
     return node

@@ -178,6 +178,30 @@ def test_what_is_not_concerned_stays(text):
     assert (result.text, result.findings) == (text, ())
 
 
+SELF_REFERENCES = {
+    "one name": "x = x.T\n" * 50,
+    "two names": "x = y.T\ny = x.T\n" * 50,
+    "in a loop": "for i in j:\n    x = y.T if i else x\n    y = x if i else y.T\n" * 20,
+}
+
+
+@pytest.mark.timeout(60)  # each such line once multiplied the work of the others
+@pytest.mark.parametrize("lines", SELF_REFERENCES.values(), ids=SELF_REFERENCES)
+def test_names_that_are_assigned_from_themselves_are_resolved_once(lines):
+    head = "import tensorflow as tf\nfrom data import x, y\n"
+    result = rewrite(f"{head}{lines}tf.keras.mixed_precision.global_policy()\n")
+    assert result.text == f"import keras_mp\n{head}{lines}keras_mp.global_policy()\n"
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_aliases_of_aliases_are_followed(several):
+    aliases = "".join(f"a{i + 1} = a{i}\n" for i in range(40))
+    text = f"from tensorflow.keras import mixed_precision as a0\n{aliases}a40.global_policy()\n"
+    result = rewrite(text + "a0 = other\n" * several)
+    assert ("keras_mp.global_policy()" in result.text) == (not several)
+    assert ("KMP014" in {finding.rule for finding in result.findings}) == several
+
+
 # How programs are laid out: what may stand after an opening bracket, after a comma, at the end.
 GAPS = st.sampled_from(["", " ", "\n    ", "\n\n    ", "  # why\n    ", "\n    # note\n    "])
 
