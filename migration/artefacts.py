@@ -3,9 +3,11 @@
 Imports keras only when an artefact is loaded.
 """
 
+import contextlib
 import gc
 import json
 import os
+import sys
 import traceback
 import zipfile
 from collections.abc import Callable
@@ -33,7 +35,11 @@ NEEDS_OPTIMIZER = (
     "--model-only to leave it out"
 )
 WITHOUT = "--model-only writes the model without its optimizer"
-CLASSES = "here: --model script.py, whose classes are found by their names"
+OBJECTS = "here: --model script.py, whose classes and functions are found by their names"
+ENDED = (
+    "--model: the code of {} ended the program ({!r}): put what it does beside defining things "
+    "behind if __name__ == '__main__'"
+)
 # What the artefacts need besides Keras; a module that the user's script misses is another matter.
 _OURS = ("google_crc32c", "h5py", "numpy")
 _MOST_METADATA = 1 << 20
@@ -147,7 +153,11 @@ def migrate(request: Request, step: Step = lambda _what, _more: None) -> Outcome
     outcome = Outcome(request.path, "failed")
     try:
         outcome = replace(outcome, kind=kind_of(request.path))
-        return _migrate(request, outcome, step)
+        # What the user's code prints is no result of ours.
+        with contextlib.redirect_stdout(sys.stderr):
+            return _migrate(request, outcome, step)
+    except SystemExit as end:
+        return replace(outcome, status="refused", why=ENDED.format(request.model, end.code))
     except (Refused, backends.NoBackend) as error:
         return replace(outcome, status="refused", why=str(error))
     except LegacyError as error:
@@ -155,7 +165,7 @@ def migrate(request: Request, step: Step = lambda _what, _more: None) -> Outcome
         if not request.model_only and ("optimizer" in why or "loss_scale" in why):
             why = f"{why} ({WITHOUT})"
         if "custom_objects=" in why:
-            why = f"{why} ({CLASSES})"
+            why = f"{why} ({OBJECTS})"
         return replace(outcome, status="refused", why=why, where=error.path)
     except OSError as error:
         return replace(outcome, why=_of_os(error))
@@ -202,7 +212,7 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
     chosen = backends.choose()
     notes = () if chosen is None else (f"Keras runs on {chosen}, as KERAS_BACKEND is not set",)
     step("loading", 0)
-    model, report, classes = _load(request, path)
+    model, report, objects = _load(request, path)
     outcome = replace(
         outcome,
         sha256=sha256,
@@ -222,10 +232,10 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
         model.save(beside)
         sources.mark(beside, os.fspath(path), sha256, options)
         step("comparing", 0)
-        saved, classes = Saved.of(model), classes | building.classes_in(model)
+        saved, objects = Saved.of(model), objects | building.classes_in(model)
         del model  # it need not fit into memory twice
         gc.collect()
-        verified = reload_and_compare(beside, saved, report.rows, custom_objects=classes)
+        verified = reload_and_compare(beside, saved, report.rows, custom_objects=objects)
     return replace(outcome, status="converted", out=str(out), verified=verified)
 
 
@@ -240,25 +250,25 @@ def _said(report: Any) -> tuple[str, ...]:
     )
 
 
-def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, type]]:
-    """Returns (model, report, classes of the user's script)."""
+def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, Any]]:
+    """Returns (model, report, classes and functions of the user's script)."""
     file, factory = (None, "") if request.model is None else building.split(request.model)
     script = building.run_script(file) if file is not None and factory is not None else None
-    classes = {} if script is None else building.classes_of(script)
+    objects = {} if script is None else building.objects_of(script)
     if file is not None and factory != "":
-        return *_restore(request, path, file, script, factory), classes
+        return *_restore(request, path, file, script, factory), objects
     if request.optimizer is not None:
         raise Refused(OWN_OPTIMIZER)
     from keras_mp.compat.restoring.models import load
 
     loaded = load(
         path,
-        custom_objects=classes or None,
+        custom_objects=objects or None,
         compile=not request.model_only,
         tf_version=request.tf_version,
         exact_training=request.exact_training,
     )
-    return loaded.model, loaded.report, classes
+    return loaded.model, loaded.report, objects
 
 
 def _restore(

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from keras_mp.compat import checks
@@ -65,9 +65,14 @@ def _no_bytecode() -> Iterator[None]:
         sys.dont_write_bytecode = before
 
 
-def classes_of(module: ModuleType) -> dict[str, type]:
-    """Returns the classes of a script by name, for Keras to find."""
-    return {name: value for name, value in vars(module).items() if isinstance(value, type)}
+def objects_of(module: ModuleType) -> dict[str, Any]:
+    """Returns the classes that a script has, and its own functions, by name, for Keras to find."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        or (isinstance(value, FunctionType) and value.__module__ == module.__name__)
+    }
 
 
 def classes_in(model: Any) -> dict[str, type]:

@@ -107,7 +107,8 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="FILE",
         help="for a checkpoint, which holds no model: model.json (of to_json(), then or today), or "
         "script.py:factory, a function that returns the model. The script is run, as Python would, "
-        "because you name it. For others script.py: its classes are known when they are loaded",
+        "because you name it. For others script.py: its classes and functions are known when they "
+        "are loaded",
     )
     add(
         "--optimizer",

@@ -64,7 +64,7 @@ def reload_and_compare(
     saved: Any,
     rows: Iterable[Restored],
     *,
-    custom_objects: Mapping[str, type],
+    custom_objects: Mapping[str, Any],
 ) -> dict[str, int]:
     """Loads a `.keras` file anew and compares weights and the optimizer with what was saved.
 

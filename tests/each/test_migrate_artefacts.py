@@ -47,6 +47,7 @@ def is_plain(path):
 ALL = [p for p in found("model.h5", "model.keras", "saved_model") if is_plain(p.values[0])]
 REFUSED = [p for p in ALL if re.search("multiplier|custom", p.values[0].parent.name)]
 MIGRATED = [p for p in ALL if p not in REFUSED]
+ONE = next(p.values[0] for p in MIGRATED if p.values[0].name == "model.h5")
 SUBCLASSED = [
     p for p in found("model.keras", "saved_model") if "subclassed" in p.values[0].parent.name
 ]
@@ -172,6 +173,8 @@ import keras_mp
 import numpy as np
 from nets import Block, Net
 
+print("defining")
+
 
 def make():
     model = Net()
@@ -195,6 +198,14 @@ def number():
 
 def fails():
     raise KeyError("of the user's own")
+
+
+def ends():
+    raise SystemExit("need arguments")
+
+
+def twice(x):
+    return 2 * x
 """
 
 
@@ -249,6 +260,7 @@ def test_with_the_model_of_a_script(path, script, tmp_path):
         ("missing", "has no function 'missing'"),
         ("number", "number() returned int, not a Keras model"),
         ("fails", 'KeyError: "of the user\'s own"'),
+        ("ends", "ended the program ('need arguments')"),
         ("make", "say --optimizer optimizer.json, or --model-only"),
     ],
 )
@@ -266,7 +278,7 @@ def test_factories_that_are_none(factory, why, script, tmp_path, capsys):
 def test_classes_of_a_script(path, script, tmp_path, capsys):
     out = tmp_path / "out.keras"
     assert migrate(path, "-o", out) == 2
-    assert "--model script.py, whose classes are found by their names" in capsys.readouterr().err
+    assert "--model script.py, whose classes and functions are found" in capsys.readouterr().err
     assert migrate(path, "-o", out, "--model", script) == 0
     nets = sys.modules["nets"]
     custom = {"Net": nets.Net, "Block": nets.Block}
@@ -274,9 +286,42 @@ def test_classes_of_a_script(path, script, tmp_path, capsys):
     assert_net(legacy_cases.Case(path.parent), model)
 
 
-# -- what it prints, and when it fails ------------------------------------------------------------
+def own_activation(folder):
+    """A model of then with a function of its user's as activation."""
+    path = folder / "model.h5"
+    shutil.copyfile(ONE, path)
+    with h5py.File(path, "r+") as file:
+        config = file.attrs["model_config"]
+        config = config if isinstance(config, str) else config.decode()
+        file.attrs["model_config"] = re.sub(
+            '"activation": "[a-z]+"', '"activation": "twice"', config
+        )
+    return path
 
-ONE = next(p.values[0] for p in MIGRATED if p.values[0].name == "model.h5")
+
+def test_functions_of_a_script(script, tmp_path, capsys):
+    path, out = own_activation(tmp_path), tmp_path / "out.keras"
+    assert migrate(path, "-o", out) == 2
+    error = capsys.readouterr().err
+    assert "twice" in error
+    assert artefacts.OBJECTS in error
+    assert migrate("--json", path, "-o", out, "--model", script) == 0
+    printed, said = capsys.readouterr()
+    assert json.loads(printed)["results"][0]["status"] == "converted"
+    assert "defining" in said, "not into the report"
+    assert keras.saving.load_model(out, custom_objects={"twice": lambda x: 2 * x}).weights
+
+
+@pytest.mark.parametrize("code", ["", "0", "'need arguments'"])
+def test_a_script_that_ends_the_program(code, script, tmp_path, capsys):
+    script.write_text(f"import sys\nprint('usage')\nsys.exit({code})\n")
+    assert migrate("--json", ONE, "-o", tmp_path / "out.keras", "--model", script) == 2
+    (row,) = json.loads(capsys.readouterr().out)["results"]
+    assert row["status"] == "refused"
+    assert f"ended the program ({code or None})" in row["error"]["message"]
+
+
+# -- what it prints, and when it fails ------------------------------------------------------------
 
 
 def test_the_table(tmp_path, capsys):

@@ -615,10 +615,13 @@ def test_what_is_not_installed_is_named(monkeypatch: Patch, capsys: Capture) -> 
 def test_scripts(tmp_path: Path) -> None:
     script = tmp_path / "net.py"
     (tmp_path / "beside_net.py").write_text("WIDTH = 3\n")
-    script.write_text("import beside_net\nclass Net: width = beside_net.WIDTH\n")
+    text = "import beside_net\nfrom shutil import move\nclass Net: width = beside_net.WIDTH\n"
+    script.write_text(f"{text}def loss(y, p): return 0\n")
     path = list(sys.path)
     try:
-        assert building.classes_of(building.run_script(str(script)))["Net"].width == 3  # type: ignore[attr-defined]
+        objects = building.objects_of(building.run_script(str(script)))
+        assert objects["Net"].width == 3
+        assert objects.keys() == {"Net", "loss"}, "no functions of others"
     finally:
         sys.path[:] = path
     with pytest.raises(Refused, match="there is no file"):
