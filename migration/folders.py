@@ -20,7 +20,8 @@ from keras_mp.migration.artefacts import NEEDS_MODEL, WEIGHTS_ONLY, Outcome, Req
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import Found, walk
 
-COMMAND = (sys.executable, "-m", "keras_mp.migration", "migrate", "--json")
+# -P: the folder that it runs in may have modules by the names of Python's.
+COMMAND = (sys.executable, "-P", "-m", "keras_mp.migration", "migrate", "--json")
 
 
 def migrate(request: Request, jobs: int, step: Step = lambda _what, _more: None) -> list[Outcome]:

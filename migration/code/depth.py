@@ -48,7 +48,7 @@ def is_too_deep(text: str) -> bool:
         return False
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-c", _TRIAL],
+            [sys.executable, "-P", "-c", _TRIAL],
             input=text.encode("utf-8", "surrogatepass"),
             stderr=subprocess.DEVNULL,
             timeout=_SECONDS,

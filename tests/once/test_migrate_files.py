@@ -546,6 +546,12 @@ def test_what_a_process_is_given() -> None:
     ]
 
 
+def test_a_process_takes_no_module_of_the_folder_it_runs_in(tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text("raise SystemExit(7)")
+    done = subprocess.run([*folders.COMMAND, "--help"], cwd=tmp_path, stdout=-3, check=False)
+    assert done.returncode == 0
+
+
 # -- one artefact, up to where keras is needed ----------------------------------------------------
 
 
