@@ -1,6 +1,6 @@
 """A Python file as text and back, to the byte: encoding, byte order mark, line ends.
 
-Knows bytes, not disks: `planning.py` reads, and `writing.py` writes.
+Knows bytes, not disks: `planning.py` reads, and `applying.py` writes.
 """
 
 import codecs
@@ -8,6 +8,7 @@ import io
 import re
 import tokenize
 from dataclasses import dataclass
+from itertools import islice
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)?")
 
@@ -56,7 +57,7 @@ def decode(data: bytes) -> Decoded:
     """
     mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     # Lines may end in a carriage return alone, which tokenize does not take for an end.
-    first = [line.rstrip(b"\r\n") + b"\n" for line in _LINE.findall(data[:4096])[:2]]
+    first = [line[0].rstrip(b"\r\n") + b"\n" for line in islice(_LINE.finditer(data), 2)]
     try:
         encoding = tokenize.detect_encoding(io.BytesIO(b"".join(first)).readline)[0]
     except SyntaxError as error:

@@ -1,7 +1,8 @@
 """What a cell of a notebook has besides Python: magics, commands of a shell, questions for help.
 
 As IPython does, they are looked for where a statement may begin only: a line within brackets or a
-string of several lines is Python, whatever it begins with. Imports nothing of ours but `files`.
+string of several lines is Python, whatever it begins with. Imports nothing of ours but `files` and
+`syntax`.
 """
 
 import re

@@ -202,6 +202,7 @@ BYTES: dict[str, Bytes] = {
     "cp1252, crlf": of(CP1252, "# \u2026", end="\r\n", encoding="cp1252"),
     "shift_jis": of("# coding: shift_jis\n# \u65e5\u672c\n", encoding="shift_jis"),
     "utf-8": of("# \u65e5\u672c \U0001f600\n"),
+    "a long first line": of(f"# {'é' * 2500}\n"),
     "form feeds": of("# a\x0cb\n\x0c\n", "\x0c\n# \x0b \x1c \x85 \u2028 in a line\n"),
     "mixed line ends": of("# a\n# b\r# c\r\n\n", "# d\r\n\r# e"),
     "spaces at line ends": of("# a  \n   \n", "\t\n"),
