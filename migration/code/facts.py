@@ -157,11 +157,33 @@ class _Uses(cst.CSTVisitor):
     def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
         self._assign(node.target, node.value)
 
+    def visit_For(self, node: cst.For) -> None:
+        self._assign_unknown(node.target)
+
+    def visit_CompFor(self, node: cst.CompFor) -> None:
+        self._assign_unknown(node.target)
+
+    def visit_WithItem(self, node: cst.WithItem) -> None:
+        if node.asname is not None:
+            self._assign_unknown(node.asname.name)
+
+    def _assign_unknown(self, target: cst.CSTNode) -> None:
+        """Notes that names get values that are not written out."""
+        if isinstance(target, (cst.Tuple, cst.List)):
+            for element in target.elements:
+                self._assign_unknown(element.value)
+        elif chain(target) is not None:
+            self.values[key(self.program, target)].append(target)
+
     def _assign(self, target: cst.CSTNode, value: cst.CSTNode) -> None:
-        if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
-            if len(target.elements) == len(value.elements):
-                for one, of in zip(target.elements, value.elements, strict=True):
-                    self._assign(one.value, of.value)
+        if isinstance(target, (cst.Tuple, cst.List)):
+            values = value.elements if isinstance(value, (cst.Tuple, cst.List)) else ()
+            starred = any(isinstance(e, cst.StarredElement) for e in (*target.elements, *values))
+            if len(target.elements) != len(values) or starred:
+                self._assign_unknown(target)
+                return
+            for one, of in zip(target.elements, values, strict=True):
+                self._assign(one.value, of.value)
             return
         if chain(target) is None:
             return

@@ -8,7 +8,8 @@ after:   opt.initial_scale                     opt.dynamic_growth_steps
 
 Left alone: optimizers of keras_mp.compat, which have them.
 Safe where `opt` is assigned a LossScaleOptimizer in the program, or asked to be one.
-Reported elsewhere, and rewritten with --unsafe.
+Reported elsewhere, and rewritten with --unsafe. Reported, too, where a comment or one of two
+brackets would go with what is replaced.
 """
 
 import re
@@ -91,9 +92,11 @@ def _decision(
         return Decision("kept", "the optimizers of keras_mp.compat have it")
     if site.facts.is_partly_of_compat(base):
         return Decision("person", f"of keras_mp.compat in one place and not in another: {why}")
-    if site.facts.is_wrapped(base):
+    text = site.program.source(base)
+    gone = site.program.text[edit.start : edit.end]
+    whole = "#" not in gone and gone.count("(") == gone.count(")")
+    if site.facts.is_wrapped(base) and whole:
         return Decision("rewritten", why, (edit,))
-    text = _text(site, base)
     last = base.attr.value if isinstance(base, cst.Attribute) else text
     if private and (not site.facts.is_concerned or chain(base) is None):
         return None
@@ -103,10 +106,6 @@ def _decision(
     return Decision(
         "person",
         f"if {text} is a LossScaleOptimizer, write {new}: {why}",
-        (edit,),
-        unsafe=True,
+        (edit,) if whole else (),
+        unsafe=whole,
     )
-
-
-def _text(site: Site, node: cst.CSTNode) -> str:
-    return site.program.source(node)

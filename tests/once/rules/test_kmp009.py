@@ -64,8 +64,11 @@ def test_what_was_of_the_object_is_reported(before):
 
 
 def test_of_a_call_and_of_several_names():
-    before = "a, b = LossScaleOptimizer(o, 8), None\na.loss_scale()"
-    assert rewritten(before).endswith("\na.loss_scale")
+    for names in ("a, b", "[a, b]"):
+        before = f"{names} = LossScaleOptimizer(o, 8), None\na.loss_scale()"
+        assert rewritten(before).endswith("\na.loss_scale")
+    before = WRAP + "[opt for opt in others]\nopt.loss_scale()"
+    assert rewritten(before).endswith("\nopt.loss_scale"), "it has a scope of its own"
     assert rewritten("LossScaleOptimizer(o, 'dynamic').loss_scale()") == (
         "keras_mp.LossScaleOptimizer(o).loss_scale"
     )
@@ -78,7 +81,32 @@ def test_what_compat_has_is_kept(before):
     assert said(lines, "KMP009") == [(2, "kept")]
 
 
+ASUNDER = {
+    "a comment": ("opt.loss_scale(  # now\n)", "opt.loss_scale"),
+    "brackets": ("(opt.loss_scale)()", "opt.loss_scale"),
+    "brackets around the object": ("(opt.loss_scale).increment_period", "dynamic_growth_steps"),
+}
+
+
+@pytest.mark.parametrize("unsafe", [False, True])
+@pytest.mark.parametrize(("use", "now"), ASUNDER.values(), ids=ASUNDER)
+def test_what_cannot_be_cut_out_is_reported_and_costs_nothing_else(use, now, unsafe):
+    head = "from tensorflow.keras.mixed_precision.experimental import LossScaleOptimizer\n"
+    result = rewrite(f"{head}{WRAP}{use}\nopt._optimizer\n", unsafe=unsafe)
+    assert result.text == f"import keras_mp\n{AFTER}{use}\nopt.inner_optimizer\n"
+    (finding,) = (f for f in result.findings if f.rule == "KMP009" and f.verdict == "person")
+    assert finding.line == 3
+    assert now in finding.message
+
+
 OTHERS = {
+    "of a loop": WRAP + "for opt in others:\n    opt._optimizer",
+    "of a loop, with another": WRAP + "for i, (opt, _) in others:\n    opt._optimizer",
+    "unpacked": WRAP + "opt, s = make()\nopt._optimizer",
+    "unpacked from a call that makes one": "opt, s = LossScaleOptimizer(o, 8)\nopt._optimizer",
+    "unpacked with a star": WRAP + "[opt, *s] = a, b\nopt._optimizer",
+    "of a context": WRAP + "with make() as opt:\n    opt._optimizer",
+    "of a comprehension": WRAP + "[opt._optimizer for opt in others]",
     "wrapped again": WRAP + "opt = tfa.optimizers.Lookahead(opt)\nopt._optimizer",
     "not one": "if not isinstance(x, LossScaleOptimizer):\n    x._optimizer",
     "the other branch": "if isinstance(x, LossScaleOptimizer):\n    pass\nelse:\n    x._optimizer",
