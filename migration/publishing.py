@@ -44,7 +44,7 @@ def staged(out: Path) -> Iterator[Path]:
 
     Raises:
         Refused: See `check`.
-        OSError: It could not be written. Nothing is there.
+        OSError: It could not be written: nothing is there; or its folder alone is not synced.
     """
     check(out)
     remove_stale(out.parent)

@@ -22,7 +22,7 @@ def write_new(path: Path, data: str | bytes, *, like: Path | None = None, sync: 
 
     Raises:
         FileExistsError: There is something by that name.
-        OSError: Nothing was written.
+        OSError: Nothing was written; or its folder alone is not synced.
     """
     with beside(path) as new:
         new.write_bytes(data.encode() if isinstance(data, str) else data)

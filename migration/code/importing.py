@@ -134,6 +134,7 @@ def _below_header(program: Program) -> int:
     last = 0
     for line in program.module.body:
         if not isinstance(line, cst.SimpleStatementLine) or not _is_header(line.body[0]):
-            return last + 1 if last else program.where(line)[0]
+            decorators = getattr(line, "decorators", ())
+            return last + 1 if last else program.where([*decorators, line][0])[0]
         last = program.lines_of(line)[-1]
     return last + 1

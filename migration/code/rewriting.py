@@ -223,12 +223,12 @@ class _Run:
         if edits and not self._program.has_positions:
             verdict, edits = "person", ()
             message = f"left alone, as libcst does not tell where it is: {message}"
-        edits = self._merged(edits)
-        if any(a.start < b.end and b.start < a.end for a in edits for b in self._edits):
+        edits, others = self._merged(edits)
+        if any(a.start < b.end and b.start < a.end for a in edits for b in others):
             verdict, edits = "person", ()
             message = f"inside something that is rewritten, too: {message}"
         if edits:
-            self._edits += edits
+            self._edits = [*others, *edits]
             self._ours |= any(_needs_import(edit) for edit in edits)
         if edits and name is not None:
             self._settled.add(root_of(name))
@@ -239,17 +239,17 @@ class _Run:
         for other in self._program.lines_of(node):
             self._covered.setdefault(other, (rule, verdict, message))
 
-    def _merged(self, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
-        """Returns edits, of which deletions took those that overlap them with them."""
-        result = []
+    def _merged(self, edits: tuple[Edit, ...]) -> tuple[tuple[Edit, ...], list[Edit]]:
+        """Returns edits, deletions joined with earlier ones that overlap them, and the others."""
+        result, others = [], self._edits
         for edit in edits:
-            for other in [*self._edits]:
+            for other in others:
                 overlaps = edit.start < other.end and other.start < edit.end
                 if overlaps and not edit.text and not other.text:
-                    self._edits.remove(other)
+                    others = [one for one in others if one is not other]
                     edit = Edit(min(edit.start, other.start), max(edit.end, other.end), "")
             result.append(edit)
-        return tuple(result)
+        return tuple(result), others
 
     def _find(self, line: int, column: int, rule: str, verdict: Verdict, message: str) -> None:
         source = self._program.lines.of(line).strip()

@@ -10,8 +10,9 @@ before:  LossScaleOptimizer(opt, DynamicLossScale(2 ** 10, increment_period=50))
 after:   keras_mp.LossScaleOptimizer(opt, initial_scale=2 ** 10, dynamic_growth_steps=50)
 
 Safe: a dynamic scale began at 2**15, grew every 2000 steps and halved, then as now; a multiplier
-grew and divided it, which are two arguments now. A fixed scale applied gradients that are not
-finite then; ours skips them.
+grew and divided it, which are two arguments now. A dynamic scale that begins below 1 is
+its own min_scale; TensorFlow raised it to 1 at the first overflow. A fixed scale applied gradients
+that are not finite then; ours skips them.
 Left to keras_mp.compat, and reported: a loss scale that is not written out, *args, **kwargs.
 """
 
@@ -145,6 +146,8 @@ def _dynamic(site: Site, call: cst.Call) -> list[_Piece] | None:
     for then, argument in given.by_name.items():  # in the order of the text
         if then != "multiplier":
             pieces.append((_NOW[then], _value_span(site, argument)))
+            if then == "initial_loss_scale" and is_below_floor(argument.value):
+                pieces.append(("min_scale", site.program.value(argument)))
             continue
         value = number(argument.value)
         if value is None or value <= 1:
@@ -155,6 +158,12 @@ def _dynamic(site: Site, call: cst.Call) -> list[_Piece] | None:
             divided = f"1 / {text}" if atom else f"1 / ({text})"
             pieces += [("growth_factor", text), ("backoff_factor", divided)]
     return pieces
+
+
+def is_below_floor(scale: cst.CSTNode) -> bool:
+    """Returns whether a scale is written out that keras_mp takes with a min_scale only."""
+    value = number(scale)
+    return value is not None and 0 < value < 1
 
 
 def _by_compat(site: Site, why: str) -> Decision:

@@ -7,12 +7,13 @@ before:  mixed_precision.LossScaleOptimizer(opt, 1024.0)      # the order of Ker
 after:   keras_mp.LossScaleOptimizer(opt, initial_scale=1024.0)
 
 Safe: the keywords mean the same in all of them. What is given by position becomes a keyword, since
-Keras 3 put initial_scale where dynamic was.
+Keras 3 put initial_scale where dynamic was. A dynamic scale that begins below 1 is
+its own min_scale.
 Left alone, and reported: positional arguments that are not written out where the name is one of
 Keras 2 and of Keras 3; *args, **kwargs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
@@ -52,6 +53,9 @@ def decide(site: Site) -> Decision | None:
         if argument.keyword is None and name != "inner_optimizer":
             start = site.program.span(argument)[0]
             edits.append(Edit(start, start, f"{name}="))
+    given = dict(zip(order, (a for a in arguments if a.keyword is None), strict=False))
+    given |= {a.keyword.value: a for a in arguments if a.keyword is not None}
+    edits += _floor(site, given)
     return Decision(
         "rewritten",
         "the same arguments, by keyword where Keras 3 has another order",
@@ -64,6 +68,17 @@ def _is_of_23(arguments: Sequence[cst.Arg]) -> bool:
     return any(a.keyword is not None and a.keyword.value == "loss_scale" for a in arguments) or (
         len(arguments) == 2 and string(arguments[1].value) == "dynamic"
     )
+
+
+def _floor(site: Site, given: Mapping[str, cst.Arg]) -> list[Edit]:
+    """Returns the edit that says min_scale, where a dynamic scale begins below ours."""
+    scale, dynamic = given.get("initial_scale"), given.get("dynamic")
+    if scale is None or not kmp001.is_below_floor(scale.value):
+        return []
+    if dynamic is not None and site.program.value(dynamic) == "False":
+        return []
+    end = site.program.span(scale)[1]
+    return [Edit(end, end, f", min_scale={site.program.value(scale)}")]
 
 
 def _order(site: Site, arguments: Sequence[cst.Arg]) -> tuple[str, ...] | None:

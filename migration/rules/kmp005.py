@@ -3,7 +3,7 @@
 before:  mixed_precision.global_policy().compute_dtype
 after:   keras_mp.global_policy().compute_dtype
 
-Left to keras_mp.compat: where its loss_scale is read.
+Left to keras_mp.compat: where its loss_scale or should_cast_variables is read.
 """
 
 from keras_mp.migration.code.sites import Decision, Site
@@ -17,5 +17,5 @@ def decide(site: Site) -> Decision | None:
         return None
     if site.call is not None and any(site.read_of_result(name) for name in _OF_OLD_POLICIES):
         new = "keras_mp.compat.mixed_precision.experimental.global_policy"
-        return Decision("rewritten", "its loss scale is read", (site.renamed(new),))
+        return Decision("rewritten", "read as of TF 2.3", (site.renamed(new),))
     return Decision("rewritten", "the global policy", (site.renamed("keras_mp.global_policy"),))

@@ -3,9 +3,10 @@
 before:  isinstance(opt, experimental.LossScaleOptimizer)
 after:   isinstance(opt, keras_mp.LossScaleOptimizer)
 
-Safe: every wrapped optimizer here is one, also those of keras_mp.compat.
-Reported, and left to keras_mp.compat: classes derived from it, and the class as a value, since
-somebody else calls it.
+Safe: every wrapped optimizer here is one, also those of keras_mp.compat. Another name for it,
+X = LossScaleOptimizer, becomes one of keras_mp.compat's, which takes what the old one took.
+Reported, and left to keras_mp.compat: classes derived from it, and the class as any other value,
+since somebody else calls it.
 """
 
 import libcst as cst

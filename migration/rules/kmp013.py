@@ -116,8 +116,10 @@ def _is_plain(statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias) ->
 
 
 def _is_plain_all(statement: cst.Import | cst.ImportFrom, aliases: list[cst.ImportAlias]) -> str:
-    plain = [_dotted(a.name).split(".")[0] for a in aliases if _is_plain(statement, a)]
-    return f"import {plain[0]}" if plain else ""
+    """Returns the statement that binds what imports of whole paths have bound; "" for none."""
+    roots = (_dotted(a.name).split(".")[0] for a in aliases if _is_plain(statement, a))
+    names = ", ".join(dict.fromkeys(roots))
+    return f"import {names}" if names else ""
 
 
 def _bound(alias: cst.ImportAlias) -> str:

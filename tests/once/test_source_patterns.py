@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from keras_mp.migration.code.depth import is_too_deep
 from keras_mp.migration.code.rewriting import Unparsable, may_concern, rewrite
 from keras_mp.migration.rules import RULES
 from tests.fuzzing import examples
@@ -176,6 +177,14 @@ def test_what_is_no_python_is_refused_with_its_place(text, line):
 def test_what_is_not_concerned_stays(text):
     result = rewrite(text)
     assert (result.text, result.findings) == (text, ())
+
+
+def test_where_it_is_tried_whether_a_text_is_too_deep_libcst_is_ours(tmp_path, monkeypatch):
+    text = "x = " + "(" * 100_000
+    assert is_too_deep(text)
+    (tmp_path / "libcst.py").write_text("def parse_module(text): pass\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert not is_too_deep(text)
 
 
 SELF_REFERENCES = {

@@ -26,6 +26,10 @@ REWRITES = {
         "LossScaleOptimizer(o, DynamicLossScale(8, increment_period=n, multiplier=2))",
         f"{NEW}(o, initial_scale=8, dynamic_growth_steps=n)",
     ),
+    "below the floor": (
+        "LossScaleOptimizer(o, DynamicLossScale((.5), n))",
+        f"{NEW}(o, initial_scale=(.5), min_scale=(.5), dynamic_growth_steps=n)",
+    ),
     "another multiplier": (
         "LossScaleOptimizer(o, DynamicLossScale(multiplier=4.))",
         f"{NEW}(o, growth_factor=4., backoff_factor=1 / 4.)",

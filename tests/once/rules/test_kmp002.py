@@ -20,6 +20,18 @@ REWRITES = {
     ),
     "a name": (f"{OLD}(o, is_dynamic)", f"{NEW}(o, dynamic=is_dynamic)"),
     "the order of Keras 3": (f"{OLD}(o, 1024.0)", f"{NEW}(o, initial_scale=1024.0)"),
+    "below the floor": (
+        f"{OLD}(o, True, .5)",
+        f"{NEW}(o, dynamic=True, initial_scale=.5, min_scale=.5)",
+    ),
+    "below the floor, in the order of Keras 3": (
+        f"{OLD}(o, 0.5, name='s')",
+        f"{NEW}(o, initial_scale=0.5, min_scale=0.5, name='s')",
+    ),
+    "a fixed scale has no floor": (
+        f"{OLD}(o, initial_scale=.5, dynamic=False)",
+        f"{NEW}(o, initial_scale=.5, dynamic=False)",
+    ),
     "a loss scale, as before 2.4": (f"{OLD}(o, loss_scale='dynamic')", f"{NEW}(o)"),
 }
 

@@ -48,6 +48,10 @@ IMPORTS = {
         "import tensorflow.keras.mixed_precision\ntensorflow.keras." + USE,
         "import keras_mp\nimport tensorflow\n" + NEW,
     ),
+    "two whole paths": (
+        "import tensorflow.keras.mixed_precision, keras.mixed_precision\ntensorflow.keras." + USE,
+        "import keras_mp\nimport tensorflow, keras\n" + NEW,
+    ),
     "another name": (
         "import tensorflow.keras.mixed_precision.experimental as mp\nuse(mp)\n",
         "import keras_mp.compat.mixed_precision.experimental as mp\nuse(mp)\n",
@@ -151,6 +155,14 @@ def test_our_import_comes_right_before_that_of_tensorflow(above):
     source = f"{above}import tensorflow as tf\ntf.keras.mixed_precision.global_policy()\n"
     expected = f"{above}import keras_mp\nimport tensorflow as tf\n{NEW}"
     assert rewrite(source).text == expected
+
+
+@pytest.mark.parametrize("head", ["", '"""Doc."""\n'])
+@pytest.mark.parametrize("kind", ["def f():", "class A:"])
+def test_our_import_comes_before_decorators(head, kind):
+    lines = "@a\n@b\n{}\n    class B:\n        import tensorflow as tf\n        p = {}"
+    before, after = lines.format(kind, "tf.keras." + USE), lines.format(kind, NEW)
+    assert rewrite(head + before).text == f"{head}import keras_mp\n{after}"
 
 
 def test_our_import_on_the_line_of_future():
