@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from keras_mp.atomic_writing import write_atomically
 from keras_mp.compat import checks, configs
 from keras_mp.compat.configs import Change, Converted
 from keras_mp.compat.errors import LegacyError
 from keras_mp.migration.console import dumped, put, say
 from keras_mp.migration.reading import Unreadable, read_json
+from keras_mp.migration.writing import write_new
 
 CONVERT: dict[str, Callable[..., Converted]] = {
     "layer": configs.convert_layer,
@@ -96,8 +96,14 @@ def _convert(path: str, kind: str | None, tf_version: str | None, exact_training
 def _write(result: Result, out: str) -> Result:
     if result.error:
         return result
+    data = dumped(result.config)
     try:
-        write_atomically(Path(out), dumped(result.config))
+        place = Path(out).resolve()
+        if not place.exists():
+            write_new(place, data, sync=True)
+        elif not place.is_file() or place.read_bytes() != data.encode():
+            why = "is there already, and not what would be written: name another place"
+            raise ValueError(f"it {why}, or remove it")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         message = f"cannot write {out}: {reason or error}"

@@ -34,6 +34,14 @@ def is_source(path: str) -> bool:
         return False  # a null byte: reading it says so
 
 
+def is_there(path: str) -> bool:
+    """Returns whether there is something by a PATH, as far as one can tell."""
+    try:
+        return path == STDIN or Path(path).exists()
+    except (OSError, ValueError):
+        return True  # reading it says why not
+
+
 def _is_config(path: str) -> bool:
     """Returns whether a path is to be read as JSON, so that nothing heavy need be loaded."""
     if path == STDIN:

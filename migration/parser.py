@@ -7,9 +7,10 @@ from pathlib import Path
 import keras_mp
 from keras_mp.compat.configs import parse_version
 from keras_mp.migration.configs import CONVERT
-from keras_mp.migration.kinds import KindOfPath
+from keras_mp.migration.kinds import KindOfPath, is_there
 from keras_mp.migration.reading import STDIN
 
+_OF_ARTEFACTS = ("model", "optimizer", "model_only")
 OF_SOURCES = ("write", "diff", "only", "skip", "unsafe")
 EXIT_STATUS = """\
 exit status:
@@ -189,15 +190,22 @@ def _rules(text: str) -> list[str]:
 
 
 def _jobs(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
     if not 1 <= number <= 64:
-        raise argparse.ArgumentTypeError(f"expected 1 to 64, but got {number}")
+        raise argparse.ArgumentTypeError(f"expected 1 to 64, but got {text}")
     return number
 
 
 def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -> None:
     """Ends as argparse does where options, or kinds of PATHs, do not go together."""
     paths: list[str] = arguments.paths
+    of_others = any(getattr(arguments, name) for name in (*_OF_ARTEFACTS, *OF_SOURCES))
+    for path in paths if "config" in kinds and (len(kinds) > 1 or of_others) else ():
+        if not is_there(path):
+            arguments.refuse(f"there is no file or folder {path}")
     if "config" in kinds and len(kinds) > 1:
         arguments.refuse("configs, and the others, are migrated one kind at a time")
     if len(paths) > 1 and not _is_fit_for_several(arguments, kinds):
@@ -220,7 +228,7 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
 
 def refuse_options_of_artefacts(arguments: argparse.Namespace, of: str) -> None:
     """Ends as argparse does where something else is given what only artefacts need."""
-    names = ["model", "optimizer", "model_only"]
+    names = [*_OF_ARTEFACTS]
     if of == "source code":
         names += ["tf_version", "exact_training"]
     for name in names:
@@ -236,9 +244,9 @@ def refuse_options_of_sources(arguments: argparse.Namespace, of: str) -> None:
             arguments.refuse(f"--{name} is for source code, not for {of}")
 
 
-def only_sources(arguments: argparse.Namespace) -> bool:
-    """Returns whether an option is given that artefacts do not have."""
-    return any(getattr(arguments, name) for name in OF_SOURCES)
+def only_sources(arguments: argparse.Namespace) -> list[str]:
+    """Returns the options that are given and that artefacts do not have."""
+    return [f"--{name}" for name in OF_SOURCES if getattr(arguments, name)]
 
 
 def _is_fit_for_several(arguments: argparse.Namespace, kinds: set[KindOfPath]) -> bool:

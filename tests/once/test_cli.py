@@ -77,21 +77,33 @@ def test_only_o_writes(options: list[str], old: Path, tmp_path: Path) -> None:
 
 
 def test_o_writes_and_says_nothing_on_stdout(old: Path, tmp_path: Path, capsys: Capture) -> None:
-    out = saved(tmp_path / "out.json", "what was there")
-    out.chmod(0o640)
-    assert migrate(old, "-o", out) == 0
-    assert out.read_bytes() == (json.dumps(NEW, indent=2) + "\n").encode()
-    assert out.stat().st_mode & 0o777 == 0o640
-    assert capsys.readouterr().out == ""
+    out = tmp_path / "out.json"
+    for _ in range(2):  # what is there is what would be written
+        assert migrate(old, "-o", out) == 0
+        assert out.read_bytes() == (json.dumps(NEW, indent=2) + "\n").encode()
+        assert capsys.readouterr().out == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old.json", "out.json"]
 
 
 def test_o_follows_a_link(old: Path, tmp_path: Path) -> None:
-    target, link = saved(tmp_path / "target.json", "before"), tmp_path / "link.json"
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
     link.symlink_to(target)
     assert migrate(old, "-o", link) == 0
     assert link.is_symlink()
     assert json.loads(target.read_text(encoding="utf-8")) == NEW
+
+
+@pytest.mark.parametrize("by_link", [False, True])
+def test_o_never_writes_over_another_file(
+    by_link: bool, old: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    out = target = saved(tmp_path / "out.json", "what was there")
+    if by_link:
+        out = tmp_path / "link.json"
+        out.symlink_to(target)
+    assert migrate(old, "-o", out) == 2
+    assert target.read_text(encoding="utf-8") == "what was there"
+    assert f"cannot write {out}: it is there already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", ["same", "dotted", "link", "hard link"])
@@ -116,17 +128,16 @@ def test_an_error_writes_nothing(custom: Path, tmp_path: Path, capsys: Capture) 
     assert err.startswith(f'keras-mp: {custom}: error: $.config.loss_scale.class_name is "Mine": ')
 
 
-def test_an_interrupted_write_leaves_what_was_there(
+def test_an_interrupted_write_leaves_nothing(
     old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    out = saved(tmp_path / "out.json", "what was there")
+    out = tmp_path / "out.json"
     monkeypatch.setattr("os.fsync", full)
     assert migrate(old, "-o", out) == 2
-    assert out.read_text(encoding="utf-8") == "what was there"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["old.json", "out.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["old.json"]
     assert f"error: cannot write {out}: No space left on device" in capsys.readouterr().err
 
 
@@ -134,8 +145,8 @@ def test_an_interrupted_write_leaves_what_was_there(
     ("out", "reason"),
     [
         ("missing/out.json", "No such file or directory"),
-        (".", "is not a regular file"),
-        ("pipe", "is not a regular file"),
+        (".", "is there already"),
+        ("pipe", "is there already"),
         ("a\0b", "embedded null byte"),
     ],
 )
@@ -284,8 +295,10 @@ USAGE = {
     "no path": (["migrate"], "the following arguments are required: PATH"),
     "unknown command": (["inspct", "x"], "invalid choice: 'inspct'"),
     "inspect nothing": (["inspect"], "the following arguments are required: ARTEFACT"),
-    "model and a config": (["migrate", "a", "--model", "b"], "--model is for artefacts"),
+    "model and a config": (["migrate", "-", "--model", "b"], "--model is for artefacts"),
+    "model and nothing": (["migrate", "a.h5", "--model", "b"], "there is no file or folder a.h5"),
     "no jobs": (["migrate", "a", "--jobs", "0"], "expected 1 to 64, but got 0"),
+    "jobs": (["migrate", "a", "--jobs", "abc"], "expected 1 to 64, but got abc"),
     "several": (["migrate", "a", "b"], "several PATHs need --json or --check"),
     "several and -o": (["migrate", "--json", "a", "b", "-o", "c"], "-o takes one PATH"),
     "check and -o": (["migrate", "--check", "a", "-o", "c"], "--check writes nothing"),
