@@ -26,7 +26,7 @@ def shown(total: int, *, worth: bool) -> Iterator[Step]:
     except ModuleNotFoundError:
         yield lambda _what, _more: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=total)
         yield lambda what, more: progress.update(task, description=what, advance=more)

@@ -24,7 +24,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         done = command.run(arguments)
     except (Refused, OSError) as error:
-        say(f"error: {error}")
+        if arguments.json:
+            done = command.failed(arguments.paths, str(error))
+            put(dumped({"results": done.rows, "summary": done.summary}))
+        else:
+            say(f"error: {error}")
         return 2
     rest = [path for path in arguments.paths if not is_source(path)]
     look = _untouched if only_sources(arguments) else _outcomes
@@ -58,7 +62,8 @@ def _untouched(path: str, arguments: argparse.Namespace, done: Done) -> list[Out
         found = len(walk(Path(path)).found)
     if found:
         what = "an artefact is" if found == 1 else f"{found} artefacts are"
-        say(f"{path}: {what} left as before: these options are for source code, -o migrates both")
+        options = ", ".join(only_sources(arguments))
+        say(f"{path}: {what} left as before: for source code only: {options}")
     return []
 
 
@@ -126,13 +131,14 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
         return
     if of_folder:
         _tell_folder(of_folder)
-    elif outcomes[0].ok:
-        _tell_one(outcomes[0])
+    alone = [outcome for outcome in outcomes if outcome not in of_folder and outcome.ok]
+    for outcome in alone:
+        _tell_one(outcome, f"{outcome.path}\n" if len(outcomes) > 1 else "")
 
 
-def _tell_one(outcome: Outcome) -> None:
+def _tell_one(outcome: Outcome, head: str) -> None:
     if outcome.rows:
-        put(table([_HEAD, *outcome.rows]) + "\n")
+        put(head + table([_HEAD, *outcome.rows]) + "\n")
     if outcome.status == "converted":
         weights, state = (outcome.verified[what] for what in ("weights", "optimizer"))
         what = f"{weights} weights and {state} variables of the optimizer"

@@ -1,7 +1,7 @@
 """The functions that carry plans out: in place, or as copies in another folder."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from keras_mp.atomic_writing import write_atomically
@@ -23,7 +23,7 @@ def write(plan: Plan) -> Failure | None:
     return None
 
 
-def copy(plans: Sequence[Plan], source: Path, out: Path, links: Iterable[Path] = ()) -> None:
+def copy(plans: Sequence[Plan], source: Path, out: Path, links: Iterable[Path] = ()) -> list[Path]:
     """Writes all files, rewritten or as they are, to the same places below another folder.
 
     What is there and has the same bytes already stays, so that it can be interrupted and run again.
@@ -33,6 +33,9 @@ def copy(plans: Sequence[Plan], source: Path, out: Path, links: Iterable[Path] =
         source: A file or a folder.
         out: What becomes of it.
         links: Symbolic links in the folder; those that lead to something in it are made, too.
+
+    Returns:
+        The links that lead elsewhere, and so are left out.
 
     Raises:
         Refused: A file is there, and another; then nothing was written.
@@ -53,20 +56,22 @@ def copy(plans: Sequence[Plan], source: Path, out: Path, links: Iterable[Path] =
             write_new(target, _bytes(plan), like=plan.path, sync=plan.changes)
         except FileExistsError:
             raise Refused(f"{target} is there already: it came while this was at work") from None
-    for link, target in _links(links, source, out):
-        link.symlink_to(os.path.relpath(target, link.parent))
+        except OSError as error:  # it names a file that nobody knows of
+            raise OSError(error.errno, error.strerror, os.fspath(target)) from error
+    return [link for link in links if not _linked(link, source, out)]
 
 
 def _bytes(plan: Plan) -> bytes:
     return plan.after if plan.changes else plan.path.read_bytes()
 
 
-def _links(links: Iterable[Path], source: Path, out: Path) -> Iterator[tuple[Path, Path]]:
-    """Yields those to be made, and where they lead."""
-    inside = Path(os.path.realpath(source))
-    for link in links:
-        target, made = Path(os.path.realpath(link)), out / link.relative_to(source)
-        if target.is_relative_to(inside) and not os.path.lexists(made) and made.parent.is_dir():
-            target = out / target.relative_to(inside)
-            if target.exists():
-                yield made, target
+def _linked(link: Path, source: Path, out: Path) -> bool:
+    """Makes a link to what was copied; returns whether it is there."""
+    inside, target = Path(os.path.realpath(source)), Path(os.path.realpath(link))
+    made = out / link.relative_to(source)
+    if not target.is_relative_to(inside) or not made.parent.is_dir():
+        return False
+    target = out / target.relative_to(inside)
+    if target.exists() and not os.path.lexists(made):
+        made.symlink_to(os.path.relpath(target, made.parent))
+    return target.exists()

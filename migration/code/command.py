@@ -82,11 +82,21 @@ def run(arguments: argparse.Namespace) -> Done:
     if arguments.write:
         planned = [replace(plan, failure=applying.write(plan)) for plan in planned]
     elif out is not None and (out_of := _copied(planned, inputs[0])):
-        applying.copy(out_of, inputs[0].path, out, inputs[0].links)
+        inputs[0].links = applying.copy(out_of, inputs[0].path, out, inputs[0].links)
     done.failed = any(plan.failure is not None for plan in planned)
     done.pending = any(plan.changes or plan.needs_person for plan in planned)
     _tell(planned, inputs, done, arguments)
     return done
+
+
+def failed(paths: Iterable[str], why: str) -> Done:
+    """Returns what is told where nothing was done at all."""
+    from keras_mp.migration.code import output
+
+    planned = [Plan(Path(path), failure=Failure(why)) for path in paths]
+    rows = [output.row(plan, None, written=False, with_diff=False) for plan in planned]
+    summary = {"schema": output.SCHEMA, **output.summary(planned)}
+    return Done(rows=rows, summary=summary, failed=True)
 
 
 def _inputs(paths: Sequence[str]) -> list[_Input]:
@@ -116,6 +126,8 @@ def _check(source: Path, out: Path) -> None:
         check(source, out)
     elif os.path.lexists(out) and not out.is_file():
         raise Refused(f"{out} is there already, and no file: name another")
+    elif not out.parent.is_dir():
+        raise Refused(f"{out}: there is no folder {out.parent}")
 
 
 def _distinct(inputs: Iterable[_Input]) -> list[Path]:
@@ -177,6 +189,7 @@ def _tell(
 def _tell_left(one: _Input, *, copied: bool) -> None:
     left = [f"{one.ignored} files or folders named by .gitignore"] if one.ignored else []
     if one.links:
-        left.append(f"{len(one.links)} symbolic links{' to elsewhere' if copied else ''}")
+        links = "1 symbolic link" if len(one.links) == 1 else f"{len(one.links)} symbolic links"
+        left.append(f"{links} to elsewhere" if copied else links)
     if left:
         say(f"{one.path}: left out: {', '.join(left)}")

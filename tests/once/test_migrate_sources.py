@@ -16,6 +16,8 @@ from typing import Any
 import h5py
 import pytest
 
+from keras_mp.migration import artefacts, progress
+from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.cli import main
 from keras_mp.migration.code import planning
 from keras_mp.migration.code.files import Undecodable, decode
@@ -390,6 +392,7 @@ def test_a_folder_is_written_whole(tree: Path, tmp_path: Path, capsys: Capture) 
     (tree / "link.py").symlink_to("pkg/plain.py")
     (tree / "linked").symlink_to(tree / "pkg" / "deep")
     (tree / "theirs.py").symlink_to(os.devnull)
+    (tree / "gone.py").symlink_to("nowhere.py")
     write(tree, broken_py=BROKEN)
     assert migrate(tree, "-o", out) == 2, "one file is broken, and copied as it is"
     after = content(out)
@@ -401,6 +404,10 @@ def test_a_folder_is_written_whole(tree: Path, tmp_path: Path, capsys: Capture) 
     assert (out / "linked" / "old.py").read_text() == NEW
     assert (out / "linked").resolve().is_relative_to(out.resolve())
     assert {name: tree.joinpath(name).read_bytes() for name in before} == before
+    assert "left out: 2 symbolic links to elsewhere\n" in capsys.readouterr().err
+    (tree / "gone.py").unlink()
+    assert migrate(tree, "-o", out) == 2, "what is there already is not left out"
+    assert "left out: 1 symbolic link to elsewhere\n" in capsys.readouterr().err
 
 
 def test_the_copy_runs(tmp_path: Path) -> None:
@@ -729,10 +736,11 @@ def test_with_artefacts(tree: Path, capsys: Capture) -> None:
     out, err = capsys.readouterr()
     assert "would be rewritten" in out
     assert f"{tree}/model.h5  would convert  model.keras" in out
-    assert migrate("--diff", tree, tree / "model.h5") == 0
+    assert migrate("--diff", "--skip", "KMP002", tree, tree / "model.h5") == 0
     out, err = capsys.readouterr()
     assert "model" not in out
-    assert err.count("an artefact is left as before: these options are for source code") == 2
+    said = "an artefact is left as before: for source code only: --diff, --skip"
+    assert err.count(said) == 2
     assert migrate("--check", tree) == 1
     assert migrate("--check", "--only", "KMP016", tree) == 0
 
@@ -746,6 +754,9 @@ REFUSED = {
     "model": (["a.py", "--model", "b.py"], "--model is for artefacts, not for source code"),
     "version": (["a.py", "--from", "2.3"], "--from is for artefacts, not for source code"),
     "mixed": (["--json", "a.py", "a.json"], "one kind at a time"),
+    "missing": (["--write", "missing"], "there is no file or folder missing"),
+    "missing, beside another": (["a.py", "missing"], "there is no file or folder missing"),
+    "nowhere": (["a.py", "-o", "missing/a.py"], "missing/a.py: there is no folder missing"),
     "folder": (["--diff", "empty"], "empty: error: there is no source code in this folder"),
 }
 
@@ -763,6 +774,57 @@ def test_refused(
     assert content(tmp_path) == before
 
 
+def test_several_artefacts_beside_source_code_are_all_told(
+    tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    def told(request: Request, _: object) -> Outcome:
+        rows = ((Path(request.path).name, "", "", "", ""),)
+        return Outcome(request.path, "would convert", rows=rows)
+
+    monkeypatch.setattr(artefacts, "migrate", told)
+    paths = [write(tmp_path / name, saved_model_pb="") for name in ("one", "two")]
+    assert migrate(*paths) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in out if "sha256" not in line] == [
+        *(str(paths[0]), "one", str(paths[1]), "two")
+    ]
+
+
+def test_json_is_one_report_even_where_nothing_was_done(
+    tree: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "out").write_text("a file")
+    assert migrate("--json", tree, "-o", tmp_path / "out") == 2
+    out, err = capsys.readouterr()
+    assert err == ""
+    report = json.loads(out)
+    (row,) = report["results"]
+    assert_shape(row, ROW)
+    assert (row["path"], row["status"]) == (str(tree), "failed")
+    assert row["error"]["message"] == f"{tmp_path}/out is there, and no folder"
+    assert report["summary"]["files"]["failed"] == 1
+
+
+def test_what_cannot_be_written_has_its_name(
+    tree: Path, tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert migrate(tree, "-o", tmp_path / "out") == 2
+    err = capsys.readouterr().err
+    assert err == f"keras-mp: error: [Errno 28] No space left on device: '{tmp_path}/out/old.py'\n"
+
+
+def test_names_are_no_markup(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.shown(1, worth=True) as step:
+        step("a[/b]/[old].py", 1)
+    assert "a[/b]/[old].py" in capsys.readouterr().err
+
+
 def test_what_is_not_installed_is_named(tree: Path, monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setitem(sys.modules, "libcst", None)
     assert migrate(tree) == 2
@@ -775,6 +837,8 @@ def test_what_is_not_installed_is_named(tree: Path, monkeypatch: Patch, capsys: 
 
 PROBE = """
 import sys
+from keras_mp.migration import artefacts, progress
+from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.cli import main
 code = main(sys.argv[2:])
 assert code == 0, code
