@@ -20,6 +20,7 @@ from keras_mp.migration.artefacts import NEEDS_MODEL, WEIGHTS_ONLY, Outcome, Req
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import Found, walk
 
+CLOSED = "this folder may not be read: give yourself the right, or name the others"
 # -P: the folder that it runs in may have modules by the names of Python's.
 COMMAND = (sys.executable, "-P", "-m", "keras_mp.migration", "migrate", "--json")
 
@@ -33,17 +34,19 @@ def migrate(request: Request, jobs: int, step: Step = lambda _what, _more: None)
         step: Is told what was done, and 1, after each.
 
     Returns:
-        An outcome each, in the order of their paths. "skipped" is what was made before.
+        An outcome each, in the order of their paths, then those of folders that may not be read.
+        "skipped" is what was made before.
 
     Raises:
         Refused: The output is inside the input, or no folder.
-        OSError: A folder cannot be read.
+        OSError: The folder cannot be read.
     """
     folder = Path(request.path)
     out = None if request.out is None else Path(request.out)
     if out is not None:
         check(folder, out)
-    found = walk(folder).found
+    walked = walk(folder)
+    found = walked.found
     outcomes: dict[int, Outcome] = {}
     work: list[tuple[int, Request]] = []
     for i, one in enumerate(found):
@@ -68,7 +71,8 @@ def migrate(request: Request, jobs: int, step: Step = lambda _what, _more: None)
         finally:
             made = (parent for _, of_one in work for parent in Path(of_one.out or "").parents)
             _remove_empty({parent for parent in made if out is not None and out in parent.parents})
-    return [outcomes[i] for i in sorted(outcomes)]
+    closed = [Outcome(str(path), "failed", why=CLOSED) for path in walked.closed]
+    return [*(outcomes[i] for i in sorted(outcomes)), *closed]
 
 
 def check(folder: Path, out: Path) -> None:

@@ -93,7 +93,7 @@ def _of_folder(
     request: Request, arguments: argparse.Namespace, *, has_sources: bool
 ) -> list[Outcome]:
     found = walk(Path(request.path))
-    if not found.found:
+    if not found.found and not found.closed:
         if has_sources:
             return []
         raise Refused("there is neither source code nor an artefact in this folder")
@@ -101,7 +101,7 @@ def _of_folder(
         outcomes = folders.migrate(request, arguments.jobs, step)
     if not arguments.json:
         links = f", {found.links} symbolic links not followed" if found.links else ""
-        say(f"{request.path}: {len(outcomes)} artefacts, {found.left} other files{links}")
+        say(f"{request.path}: {len(found.found)} artefacts, {found.left} other files{links}")
     return outcomes
 
 

@@ -12,7 +12,7 @@ from keras_mp.migration import progress
 from keras_mp.migration.code.findings import Failure, Plan
 from keras_mp.migration.code.tree import find
 from keras_mp.migration.console import put, put_bytes, say, table
-from keras_mp.migration.folders import check
+from keras_mp.migration.folders import CLOSED, check
 from keras_mp.migration.kinds import is_source
 from keras_mp.migration.publishing import Refused
 
@@ -34,9 +34,6 @@ class Done:
     summary: dict[str, object] | None = None
     failed: bool = False
     pending: bool = False
-
-
-_CLOSED = Failure("this folder may not be read: give yourself the right, or name the others")
 
 
 @dataclass(slots=True)
@@ -78,7 +75,7 @@ def run(arguments: argparse.Namespace) -> Done:
     files = _distinct(inputs)
     with progress.shown(len(files), worth=len(files) > 1) as step:
         planned = plans(files, options, arguments.jobs, step)
-    planned += [Plan(path, failure=_CLOSED) for one in inputs for path in one.closed]
+    planned += [Plan(path, failure=Failure(CLOSED)) for one in inputs for path in one.closed]
     if arguments.write:
         planned = [replace(plan, failure=applying.write(plan)) for plan in planned]
     elif out is not None and (out_of := _copied(planned, inputs[0])):

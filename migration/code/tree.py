@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from keras_mp.migration.code.ignoring import Ignore, above, is_ignored, read
+from keras_mp.migration.kinds import SOURCES
 
-SUFFIXES = (".py", ".ipynb")
 _NEVER = {"__pycache__", "node_modules", "site-packages"}
 
 
@@ -46,7 +46,10 @@ def find(folder: Path) -> Tree:
     return result
 
 
-def _is_environment(folder: Path) -> bool:
+def is_left_out(folder: Path) -> bool:
+    """Returns whether nothing in a folder is the user's: hidden, or of installed packages."""
+    if folder.name.startswith(".") or folder.name in _NEVER:
+        return True
     try:
         return (folder / "pyvenv.cfg").exists()
     except PermissionError:
@@ -62,11 +65,11 @@ def _walk(folder: Path, absolute: Path, outer: list[Ignore], result: Tree) -> No
     ignores = [*ignores, *(read(absolute) if ".gitignore" in names else [])]
     for entry in listed:
         path, name = folder / entry.name, entry.name
-        is_source = name.endswith(SUFFIXES)
+        is_source = name.endswith(SOURCES)
         if entry.is_symlink():
             result.links += [path] if is_source or path.is_dir() else []
         elif entry.is_dir():
-            if name.startswith(".") or name in _NEVER or _is_environment(path):
+            if is_left_out(path):
                 continue
             if is_ignored(ignores, str(absolute / name), is_folder=True):
                 result.ignored += 1

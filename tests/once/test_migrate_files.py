@@ -366,6 +366,60 @@ def test_walking(tree: Path) -> None:
     assert (found.left, found.links) == (2, 2)
 
 
+@pytest.mark.parametrize(
+    "where", ["venv", ".git", "node_modules/a", "lib/site-packages/a", "a/__pycache__"]
+)
+def test_what_is_nobodys_artefact(where: str, tmp_path: Path) -> None:
+    model_h5(tmp_path / where / "m.h5")
+    if where == "venv":
+        (tmp_path / "venv" / "pyvenv.cfg").touch()
+    assert walk(tmp_path).found == []
+    assert len(walk(tmp_path / where).found) == 1, "it is named itself"
+
+
+def test_an_index_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "faiss.index").write_bytes(b"IxF2" * 100)
+    shutil.copyfile(FIXTURES / "edge" / "single.index", tmp_path / "alone.index")
+    (tmp_path / "link.index").symlink_to("faiss.index")
+    (tmp_path / "link.data-00000-of-00001").symlink_to("faiss.index")
+    (tmp_path / "m.h5.data-00000-of-00001").touch()
+    model_h5(tmp_path / "m.h5")
+    found = walk(tmp_path)
+    assert [(one.path.name, one.kind) for one in found.found] == [
+        ("alone", "checkpoint"),
+        ("m.h5", "checkpoint"),
+        ("m.h5", "h5"),
+    ]
+    assert (found.left, found.links) == (1, 2)
+
+
+def test_what_may_not_be_read_costs_only_itself(
+    tree: Path, made: list[str], monkeypatch: Patch, capsys: Capture
+) -> None:
+    def refusing(real: Any) -> Any:
+        def call(path: Any, *arguments: Any, **options: Any) -> Any:
+            if Path(path).name in ("a.h5", "notes.txt", "b"):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *arguments, **options)
+
+        return call
+
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir))
+    monkeypatch.setattr(Path, "open", refusing(Path.open))
+    keras_zip(tree / "z" / "ok.keras")
+    assert migrate("--json", tree) == 2
+    rows = {row["path"]: row for row in json.loads(capsys.readouterr().out)["results"]}
+    errors = {
+        Path(path).name: row["error"]["message"]
+        for path, row in rows.items()
+        if row["status"] == "failed"
+    }
+    assert errors["b"].startswith("this folder may not be read")
+    assert "Permission denied" in errors["a.h5"]
+    assert errors.keys() == {"a.h5", "b"}
+    assert rows[str(tree / "z" / "ok.keras")]["status"] == "would convert"
+
+
 def test_a_folder_that_is_one_checkpoint(tree: Path) -> None:
     found = {name: is_one_checkpoint(tree / name) for name in ("manager", "alone", "b", ".")}
     assert found == {"manager": True, "alone": True, "b": False, ".": False}
