@@ -21,8 +21,9 @@ def write_atomically(path: str | Path, data: str | bytes) -> None:
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yields a path beside `path` to write to; at the end, what is there becomes `path`.
 
-    It is on the disk by then. What a symbolic link points to is replaced, and the mode of a file
-    that is there is kept.
+    It is on the disk by then. What a symbolic link points to is replaced; of a file that is there,
+    the mode is kept, and owner and group where that is allowed. Its other hard links stay as they
+    were.
 
     Raises:
         OSError: Nothing was written, and `path` is as it was; or its folder alone is not synced.
@@ -32,12 +33,23 @@ def replacing(path: str | Path) -> Iterator[Path]:
         # A rename would replace a device or a pipe by a file.
         raise OSError(f"{path} is not a regular file")
     with beside(target) as new:
+        if target.exists():
+            new.touch(0o600)  # what is private is so from the beginning
         yield new
         sync_file(new)
         if target.exists():
-            shutil.copymode(target, new)
+            _keep_rights(target, new)
         new.replace(target)
     sync_folder(target.parent)
+
+
+def _keep_rights(target: Path, new: Path) -> None:
+    if os.name == "posix":
+        there = target.stat()
+        for owner, group in ((-1, there.st_gid), (there.st_uid, -1)):
+            with contextlib.suppress(OSError):
+                os.chown(new, owner, group)
+    shutil.copymode(target, new)  # last, as a change of owner takes rights away
 
 
 @contextlib.contextmanager

@@ -30,6 +30,33 @@ def test_holds_the_data_as_they_are(tmp_path, data, written, old):
     assert names(tmp_path) == ["file"]
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_owner_and_group_are_kept_where_that_is_allowed(tmp_path, monkeypatch, allowed):
+    def chown(path, owner, group):
+        given.append((owner, group))
+        if not allowed:
+            raise PermissionError(errno.EPERM, "not yours")
+
+    given, path = [], tmp_path / "file"
+    write_atomically(path, "old")
+    there = path.stat()
+    monkeypatch.setattr(os, "chown", chown)
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert given == [(-1, there.st_gid), (there.st_uid, -1)]
+    assert path.stat().st_mode == there.st_mode
+
+
+def test_nobody_else_reads_it_before_it_has_its_mode(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(0o640)
+    with replacing(path) as new:
+        new.write_text("new")
+        assert stat.S_IMODE(new.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
 def test_what_a_link_points_to_is_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "file").write_text("old")
