@@ -5,7 +5,6 @@ way leaves that folder, which the next run removes: its lock is held as long as 
 """
 
 import contextlib
-import errno
 import os
 import shutil
 import time
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from keras_mp.atomic_writing import sync_file, sync_folder
+from keras_mp.migration.writing import link_new
 
 _START, _END, _LOCK = ".keras-mp-", ".tmp", "lock"
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 _SECONDS = 60.0
 
 
@@ -69,14 +68,9 @@ def remove_stale(folder: Path) -> None:
 def _publish(beside: Path, out: Path) -> None:
     sync_file(beside)
     try:
-        os.link(beside, out)  # unlike a rename, it fails where something came in between
+        link_new(beside, out)
     except FileExistsError:
         raise Refused(f"{out} is there already: it came while this was at work") from None
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        check(out)
-        beside.rename(out)
     sync_folder(out.parent)
 
 

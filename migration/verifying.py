@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.compat.restoring.plan import SHOWN, Restored, checksum, digest
-
-__all__ = ["Mismatch", "Restored", "Saved", "digest", "reload_and_compare"]
+from keras_mp.compat.restoring.plan import SHOWN, Restored, checksum
 
 
 class Mismatch(Exception):

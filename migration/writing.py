@@ -1,4 +1,4 @@
-"""The function that writes a file where there is none."""
+"""The functions that make a file where there is none."""
 
 import errno
 import os
@@ -30,15 +30,22 @@ def write_new(path: Path, data: str | bytes, *, like: Path | None = None, sync: 
             sync_file(new)
         if like is not None:
             shutil.copymode(like, new)
-        try:
-            os.link(new, path)  # unlike a rename, it fails where something came in between
-        except FileExistsError:
-            raise
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            if os.path.lexists(path):
-                raise FileExistsError(errno.EEXIST, "File exists", str(path)) from None
-            new.rename(path)
+        link_new(new, path)
     if sync:
         sync_folder(path.parent)
+
+
+def link_new(new: Path, path: Path) -> None:
+    """Gives a file another name, in place of its own where the disk has no links.
+
+    Raises:
+        FileExistsError: There is something by that name.
+    """
+    try:
+        os.link(new, path)  # unlike a rename, it fails where something came in between
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, "File exists", str(path)) from None
+        new.rename(path)

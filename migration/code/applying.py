@@ -11,7 +11,7 @@ from keras_mp.migration.writing import write_new
 
 
 def write(plan: Plan) -> Failure | None:
-    """Writes a file in place, if it is to change; returns why not."""
+    """Writes a file in place, if it is to change; returns what went wrong."""
     if not plan.changes or plan.failure is not None:
         return plan.failure
     try:

@@ -18,7 +18,7 @@ from keras import ops
 
 import keras_mp
 from keras_mp.compat.inspecting import inspect
-from keras_mp.compat.restoring import models
+from keras_mp.compat.restoring import models, plan
 from keras_mp.migration import artefacts, building, verifying
 from keras_mp.migration.artefacts import Request
 from keras_mp.migration.cli import main
@@ -333,7 +333,7 @@ def test_the_table(tmp_path, capsys):
     assert f"keras-mp: {out}: written, and loaded again: " in said
     model = keras.saving.load_model(out)
     for weight in model.weights:
-        digest = verifying.digest(np.asarray(ops.convert_to_numpy(weight)))
+        digest = plan.digest(np.asarray(ops.convert_to_numpy(weight)))
         assert any(row.split()[1] == weight.path and row.endswith(digest) for row in rows)
 
 
@@ -426,9 +426,7 @@ def test_rows_are_looked_for_in_what_was_written(tmp_path):
     kernel = np.ones((2, 1), "float32")
     options = {"custom_objects": {}}
     for array, fits in ((kernel, True), (kernel + 1, False)):
-        row = verifying.Restored(
-            "k", model.weights[0].path, (2, 1), "float32", verifying.digest(array)
-        )
+        row = plan.Restored("k", model.weights[0].path, (2, 1), "float32", plan.digest(array))
         if fits:
             verifying.reload_and_compare(tmp_path / "m.keras", model, [row], **options)
         else:
@@ -473,7 +471,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch, capsys):
 READY = """
 import sys
 import keras
-from keras_mp.compat.restoring import models
+from keras_mp.compat.restoring import models, plan
 from keras_mp.migration import verifying
 from keras_mp.migration.cli import main
 print("ready", flush=True)
