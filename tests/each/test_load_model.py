@@ -12,7 +12,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring.models import load, load_weights
 from tests.fixtures import FIXTURES
-from tests.legacy_cases import OWN, Case
+from tests.legacy_cases import OWN, Case, divided
 
 # One layer of some models has the policy float64, and JAX has no float64 unless asked to.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
@@ -54,7 +54,7 @@ def holds_state(case, flavour):
     return not (is_zip and "is_legacy_optimizer" not in inside)
 
 
-@pytest.mark.parametrize(("folder", "flavour"), list(artefacts(MODELS)))
+@pytest.mark.parametrize(("folder", "flavour"), divided(list(artefacts(MODELS))))
 def test_every_model_is_loaded_bit_for_bit(folder, flavour):
     case = Case(folder)
     if FAILED in case.oracle["artefacts"][flavour]:
@@ -149,7 +149,7 @@ def test_compile_by_name_was_scaled(tmp_path):
     assert "compile() did so" in str(report.changes)
 
 
-@pytest.mark.parametrize(("folder", "flavour"), list(artefacts(MODELS)))
+@pytest.mark.parametrize(("folder", "flavour"), divided(list(artefacts(MODELS))))
 def test_every_model_predicts_as_it_did(folder, flavour):
     case = Case(folder)
     if FAILED in case.oracle["artefacts"][flavour]:
@@ -162,7 +162,7 @@ def test_every_model_predicts_as_it_did(folder, flavour):
     assert np.abs(found - expected).max() <= worst * max(1.0, np.abs(expected).max())
 
 
-@pytest.mark.parametrize(("folder", "flavour"), list(artefacts(WEIGHTS)))
+@pytest.mark.parametrize(("folder", "flavour"), divided(list(artefacts(WEIGHTS))))
 def test_every_file_gives_a_model_its_weights(folder, flavour):
     case = Case(folder)
     if FAILED in case.oracle["artefacts"][flavour]:
@@ -212,7 +212,7 @@ def resumed():
             yield pytest.param(FIXTURES / folder, flavour, id=f"{folder}/{flavour}")
 
 
-@pytest.mark.parametrize(("folder", "flavour"), list(resumed()))
+@pytest.mark.parametrize(("folder", "flavour"), divided(list(resumed())))
 def test_training_goes_on_as_it_did(folder, flavour):
     """Gradients that TensorFlow recorded, through the optimizer that was loaded."""
     case = Case(folder)

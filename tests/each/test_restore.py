@@ -8,7 +8,7 @@ from keras import ops
 import keras_mp
 from keras_mp.compat.restoring.checkpoints import restore
 from tests.fixtures import FIXTURES
-from tests.legacy_cases import Case, read
+from tests.legacy_cases import Case, divided, read
 
 FLAVOURS = ("ckpt", "weights_tf", "manager", "saved_model", "ckpt_net")
 
@@ -28,7 +28,7 @@ def checkpoints():
                 yield pytest.param(folder, flavour, id=name)
 
 
-@pytest.mark.parametrize(("folder", "flavour"), list(checkpoints()))
+@pytest.mark.parametrize(("folder", "flavour"), divided(list(checkpoints())))
 def test_every_checkpoint_is_restored_bit_for_bit(folder, flavour):
     case = Case(folder)
     model, optimizer = case.model(), case.optimizer()
@@ -118,7 +118,7 @@ def of_graphs():
                     yield pytest.param(path.parent, flavour, id=f"{path.parent.name}/{flavour}")
 
 
-@pytest.mark.parametrize(("folder", "flavour"), list(of_graphs()))
+@pytest.mark.parametrize(("folder", "flavour"), divided(list(of_graphs())))
 def test_tf_1_15_goes_on(folder, flavour):
     """Restored, and the five recorded gradients give the five recorded weights."""
     oracle = read(folder / "oracle.json")

@@ -12,7 +12,7 @@ from keras import ops
 import keras_mp
 from keras_mp.compat.restoring.checkpoints import restore
 from tests.fixtures import FIXTURES
-from tests.legacy_cases import Case
+from tests.legacy_cases import Case, divided
 
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
 
@@ -48,7 +48,7 @@ def tolerance(case, model):
     return max(allowed, own) if isinstance(own, float) else allowed
 
 
-@pytest.mark.parametrize("folder", list(folders()))
+@pytest.mark.parametrize("folder", divided(list(folders())))
 def test_goes_on_as_it_would_have(folder):
     case = Case(folder)
     if "custom" in str(case.recipe["loss_scale"]):
