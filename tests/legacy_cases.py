@@ -13,6 +13,7 @@ import keras_mp
 from keras_mp.compat.configs import convert_model, convert_optimizer
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.slots import SLOTS
+from tests.fixtures import DATA, FIXTURES
 
 
 class Block(keras.layers.Layer):
