@@ -1,6 +1,7 @@
 """The backends' own ways of taking a step, against plain keras.ops: bit for bit."""
 
 import contextlib
+import functools
 
 import keras
 import numpy as np
@@ -77,6 +78,7 @@ def nothing_recorded():
     return torch.no_grad()
 
 
+@functools.cache
 def run(make, how, who, dtype="float32", scale=2.0**20, factor=1.0):
     """Returns all state of the inner optimizer after each good step, as bytes.
 
