@@ -14,8 +14,10 @@ import h5py
 import pytest
 
 from tests import bundles, programs
+from tests.backends import on_one
 from tests.fixtures import FIXTURES
 
+pytestmark = [pytest.mark.slow, on_one]
 H5 = FIXTURES / "tf26" / "nested_sgdm" / "model.h5"
 ZIP = FIXTURES / "tf213" / "nested_sgdm" / "model.keras"
 SAVED = FIXTURES / "tf22" / "mlp_sgd_dynamic" / "saved_model"
@@ -154,12 +156,6 @@ HOSTILE = {
     "a checkpoint elsewhere": lambda f: state_file(f, "../../../../etc/passwd"),
     "a checkpoint at a root": lambda f: state_file(f, "/etc/passwd"),
     "a deep JSON": lambda f: text(f, "model.json", '{"a":' * DEEP + "1" + "}" * DEEP),
-    "a deep program": lambda f: text(
-        f, "program.py", f"import tensorflow.keras.mixed_precision\nx = {'(' * DEEP}"
-    ),
-    "a long sum": lambda f: text(
-        f, "program.py", f"import tensorflow.keras.mixed_precision\nx = {'1+' * 20_000}1\ny = ("
-    ),
     "a link that goes round": lambda f: (f / "m.h5").symlink_to("m.h5") or f / "m.h5",
     "a device": lambda f: (f / "m.h5").symlink_to("/dev/zero") or f / "m.h5",
 }
