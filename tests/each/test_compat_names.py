@@ -9,6 +9,7 @@ import pytest
 import keras_mp
 from keras_mp.compat import names
 from tests import programs
+from tests.backends import on_one
 
 # As people imported them, with `tf` or `tensorflow` replaced by `keras_mp.compat`.
 MODULES = {
@@ -43,6 +44,7 @@ def test_every_old_name_is_there(old):
     assert name in dir(module)
 
 
+@on_one
 def test_from_imports_work_as_they_were_written():
     source = (
         "from keras_mp.compat import mixed_precision\n"
@@ -70,6 +72,7 @@ def test_from_imports_work_as_they_were_written():
         "import keras_mp; keras_mp.compat.mixed_precision.Policy",
     ],
 )
+@on_one
 def test_attributes_lead_there(source):
     programs.run("-c", source, timeout=120)
 

@@ -9,6 +9,7 @@ from keras_mp import demo
 from keras_mp.migration import cli
 from keras_mp.monitor.trace import Trace
 from tests import browser, programs
+from tests.backends import on_one
 
 
 def run(*arguments, **environment):
@@ -67,6 +68,8 @@ def shown(html):
     return dict(re.findall(r'id="(steps|skipped)" data-value="(\d+)"', html))
 
 
+@on_one
+@pytest.mark.slow
 def test_too_little_training_is_a_failure():
     found = run("--epochs", "1")
     assert found.returncode == 1

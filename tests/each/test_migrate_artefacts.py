@@ -23,6 +23,7 @@ from keras_mp.migration import artefacts, building, verifying
 from keras_mp.migration.artefacts import Request
 from keras_mp.migration.cli import main
 from tests import legacy_cases, programs
+from tests.backends import on_one
 from tests.fixtures import FIXTURES
 
 # One layer of some models has the policy float64, and JAX has no float64 unless asked to.
@@ -57,7 +58,7 @@ def migrate(*arguments):
     return main(["migrate", *map(str, arguments)])
 
 
-@pytest.mark.parametrize("path", MIGRATED)
+@pytest.mark.parametrize("path", legacy_cases.divided(MIGRATED))
 def test_what_is_written_holds_what_was_recorded(path, tmp_path):
     case, out = legacy_cases.Case(path.parent), tmp_path / "out.keras"
     outcome = artefacts.migrate(Request(str(path), str(out)))
@@ -88,7 +89,7 @@ def test_inspect_agrees_with_what_was_written(path, tmp_path):
         assert state[0] == state[1]
 
 
-@pytest.mark.parametrize("path", REFUSED)
+@pytest.mark.parametrize("path", legacy_cases.divided(REFUSED))
 def test_an_optimizer_without_counterpart_is_refused_or_left_out(path, tmp_path, capsys):
     out = tmp_path / "out.keras"
     assert migrate(path, "-o", out) == 2
@@ -122,7 +123,7 @@ CHECKPOINTS = list(checkpoints())
 FEW = CHECKPOINTS[:: max(1, len(CHECKPOINTS) // 40)]
 
 
-@pytest.mark.parametrize("path", FEW)
+@pytest.mark.parametrize("path", legacy_cases.divided(FEW))
 def test_with_the_config_of_the_model(path, tmp_path, capsys):
     case, out = legacy_cases.Case(path.parent), tmp_path / "out.keras"
     config = config_of(case)
@@ -274,7 +275,7 @@ def test_factories_that_are_none(factory, why, script, tmp_path, capsys):
     assert set(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize("path", SUBCLASSED)
+@pytest.mark.parametrize("path", legacy_cases.divided(SUBCLASSED))
 def test_classes_of_a_script(path, script, tmp_path, capsys):
     out = tmp_path / "out.keras"
     assert migrate(path, "-o", out) == 2
@@ -324,6 +325,7 @@ def test_a_script_that_ends_the_program(code, script, tmp_path, capsys):
 # -- what it prints, and when it fails ------------------------------------------------------------
 
 
+@on_one
 def test_the_table(tmp_path, capsys):
     out = tmp_path / "out.keras"
     assert migrate(ONE, "-o", out) == 0
@@ -337,6 +339,7 @@ def test_the_table(tmp_path, capsys):
         assert any(row.split()[1] == weight.path and row.endswith(digest) for row in rows)
 
 
+@on_one
 def test_without_o_nothing_is_written(tmp_path, capsys):
     source = tmp_path / "model.h5"
     shutil.copyfile(ONE, source)
@@ -351,6 +354,7 @@ def test_without_o_nothing_is_written(tmp_path, capsys):
             assert (out, f"{source}: would change" in err) == ("", True)
 
 
+@on_one
 def test_json_is_one_report(tmp_path, capsys):
     out = tmp_path / "out.keras"
     assert migrate("--json", ONE, "-o", out) == 0
@@ -434,6 +438,7 @@ def test_rows_are_looked_for_in_what_was_written(tmp_path):
                 verifying.reload_and_compare(tmp_path / "m.keras", model, [row], **options)
 
 
+@on_one
 def test_what_is_not_installed_is_named(tmp_path, monkeypatch, capsys):
     path = next(p.values[0] for p in CHECKPOINTS if p.values[0].name == "ckpt")
     case = legacy_cases.Case(path.parent)
@@ -446,6 +451,7 @@ def test_what_is_not_installed_is_named(tmp_path, monkeypatch, capsys):
     assert "Traceback" not in error
 
 
+@on_one
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, capsys):
     def full(_):
         raise OSError(28, "No space left on device")
@@ -456,6 +462,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+@on_one
 def test_a_folder_that_cannot_be_written_to(tmp_path, monkeypatch, capsys):
     def refuse(self, *_, **__):
         raise PermissionError(13, "Permission denied", str(self))
@@ -480,7 +487,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="writing is the same on every backend")
+@on_one
 def test_killed_at_any_moment_it_is_whole_or_not_there(tmp_path):
     chance, out = random.Random(11), tmp_path / "out.keras"
     command = [sys.executable, "-c", READY, "migrate", ONE, "-o", out]
@@ -509,6 +516,7 @@ def test_killed_at_any_moment_it_is_whole_or_not_there(tmp_path):
     assert False in seen, "nothing was killed in time"
 
 
+@on_one
 def test_a_folder_in_processes(tmp_path):
     source = tmp_path / "in"
     source.mkdir()

@@ -12,6 +12,7 @@ import pytest
 
 import keras_mp
 from keras_mp.compat.configs import convert_loss_scale_config, convert_optimizer
+from tests.backends import on_one
 from tests.fixtures import oracles, recorded_configs
 
 Json = dict[str, Any]
@@ -75,6 +76,7 @@ def assert_built(optimizer: Any, old: Json) -> None:
     "load", [keras.optimizers.deserialize, keras.saving.deserialize_keras_object]
 )
 @pytest.mark.parametrize(("version", "old"), PLAIN)
+@on_one
 def test_plain_optimizers_load(version: str, old: Json, load: Any) -> None:
     config = convert_optimizer(old, tf_version=version).config
     assert_built(load(copy.deepcopy(config)), old)
@@ -97,6 +99,7 @@ def test_plain_configs_are_what_keras_writes(version: str, old: Json) -> None:
     [keras.optimizers.deserialize, keras.saving.deserialize_keras_object],
 )
 @pytest.mark.parametrize(("version", "old"), WRAPPED)
+@on_one
 def test_loss_scaled_optimizers_load(version: str, old: Json, load: Any) -> None:
     config: Json = convert_optimizer(old, tf_version=version).config
     optimizer = load(copy.deepcopy(config))
@@ -110,6 +113,7 @@ def test_loss_scaled_optimizers_load(version: str, old: Json, load: Any) -> None
 
 
 @pytest.mark.parametrize(("version", "old"), WRAPPED)
+@on_one
 def test_loss_scaled_configs_are_what_keras_writes(version: str, old: Json) -> None:
     config: Json = convert_optimizer(old, tf_version=version).config
     loaded = keras.optimizers.deserialize(copy.deepcopy(config))
@@ -131,6 +135,7 @@ def test_keras_without_keras_mp_refuses_classes_of_ours(name: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "old"), WRAPPED)
+@on_one
 def test_from_config_takes_the_old_config_itself(version: str, old: Json) -> None:
     before = copy.deepcopy(old)
     optimizer = keras_mp.LossScaleOptimizer.from_config(old["config"])

@@ -16,6 +16,7 @@ import pytest
 from keras_mp.backends import keras_hooks
 from keras_mp.policy import Policy, PolicyScope, global_policy, policy_scope, set_global_policy
 from tests import programs
+from tests.backends import on_one
 
 NAMES = ["mixed_float16", "mixed_bfloat16", "float16", "bfloat16", "float32", "float64"]
 NOT_FLOAT = ["int8", "int32", "uint8", "bool", "string", "complex64"]
@@ -135,6 +136,7 @@ def saved_model(path, policy):
         return re.sub(rb'"shared_object_id": \d+', b"", file.read("config.json"))
 
 
+@on_one
 def test_a_saved_model_opens_without_keras_mp(tmp_path):
     plain = saved_model(tmp_path / "plain.keras", keras.DTypePolicy("mixed_float16"))
     assert saved_model(tmp_path / "ours.keras", Policy("mixed_float16")) == plain
@@ -348,6 +350,7 @@ class TestHook:
     def run(self, before):
         return programs.run("-c", PROBE.format(before=before), timeout=120).splitlines()
 
+    @on_one
     def test_is_installed_on_first_use(self):
         before = (
             "get = state.get_global_attribute\n"
@@ -367,6 +370,7 @@ class TestHook:
             ),
         ],
     )
+    @on_one
     def test_says_when_keras_has_changed(self, before):
         message, name, hooked = self.run("keras.config.dtype_policy()\n" + before)
         assert f"keras {keras.__version__} keeps its dtype policy" in message

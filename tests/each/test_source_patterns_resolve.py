@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from keras_mp.migration.code.rewriting import rewrite
+from tests.backends import on_one
+
+pytestmark = on_one  # of names; `compat` has the same on each
 
 PATTERNS = Path(__file__).parents[1] / "data" / "source_patterns"
 RESULTS = {

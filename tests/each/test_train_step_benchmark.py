@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import cuda, cuda_variants, monitor, train_step
 from keras_mp.fused import XLA
+from tests.backends import on_one
 
 BACKEND = keras.backend.backend()
 TINY = argparse.Namespace(batch=4, steps=3, width=16, sequence=4, repeat=1)
@@ -38,6 +39,8 @@ def test_all_variants_train_alike(model, mode):
     assert all(each["fallback"] is None for each in found.values())
 
 
+@pytest.mark.slow
+@on_one
 def test_what_does_not_train_is_not_timed():
     make = train_step.makers(rate=0.0)["plain"]
     run = train_step.Run("transformer", make, False, TINY)
@@ -77,6 +80,7 @@ def test_variants_for_a_device_take_their_steps(monkeypatch):
         assert steps_of(training, name) == (None if unscaled else 1024.0)
 
 
+@on_one
 def test_only_the_section_is_replaced():
     before = f"head\n{cuda.BEGIN}\nold\n{cuda.END}\ntail\n"
     after = cuda.replaced(before, "new")
@@ -87,6 +91,7 @@ def test_only_the_section_is_replaced():
             cuda.replaced(wrong, "new")
 
 
+@on_one
 def test_the_table():
     """28 bytes for each of 1e9 parameters in 28 ms are 1e12 a second, half of what a copy does."""
     each = {"milliseconds": [27.0, 28.0, 29.0], "ratio": [1.0, 1.0, 1.0]}

@@ -6,6 +6,7 @@ import pytest
 
 from keras_mp import LossScaleOptimizer
 from tests import programs
+from tests.backends import on_one
 
 LENGTH = 400  # of a message: a model's repr or a big dictionary must not be pasted into it
 
@@ -167,6 +168,7 @@ def test_real_objects_of_the_running_framework(backend):
         assert "of type ArrayImpl" in refused(jax.numpy.zeros(()))
 
 
+@on_one
 def test_no_framework_is_imported_to_say_so():
     program = (
         "import sys, keras, keras_mp\n"
