@@ -69,19 +69,19 @@ def test_each_model_has_a_scale_of_its_own():
 
 
 UNSCALED = {
-    "no loss scale": (ExperimentalPolicy("mixed_float16", loss_scale=None), "SGD"),
-    "float16 without one": (ExperimentalPolicy("float16"), "SGD"),
-    "float16 of 2.4": (Policy("float16"), "SGD"),
-    "float32": (ExperimentalPolicy("float32"), "SGD"),
-    "bfloat16": ("mixed_bfloat16", "SGD"),
+    "no loss scale": ExperimentalPolicy("mixed_float16", loss_scale=None),
+    "float16 without one": ExperimentalPolicy("float16"),
+    "float16 of 2.4": Policy("float16"),
+    "float32": ExperimentalPolicy("float32"),
+    "bfloat16": "mixed_bfloat16",
 }
 
 
-@pytest.mark.parametrize(("policy", "expected"), UNSCALED.values(), ids=UNSCALED)
-def test_compile_does_not_wrap(policy, expected, tmp_path):
+@pytest.mark.parametrize("policy", UNSCALED.values(), ids=UNSCALED)
+def test_compile_does_not_wrap(policy, tmp_path):
     model = compiled(policy)
     assert not isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
-    assert expected in type(model.optimizer).__name__
+    assert "SGD" in type(model.optimizer).__name__
     x = np.ones((8, 4), "float32")
     model.fit(x, x[:, :1], verbose=0)
     model.save(tmp_path / "model.keras")
@@ -128,7 +128,8 @@ def test_the_policy_of_the_model_counts_not_that_of_the_moment():
     assert model.optimizer.initial_scale == 32
 
 
-def test_says_nothing_of_keras_own_class(caplog):
+def test_says_nothing_of_keras_own_class(caplog, monkeypatch):
+    monkeypatch.setattr("keras_mp.policy._advised", False)
     policies.set_global_policy("mixed_float16")
     assert "auto_wrap" not in caplog.text
 

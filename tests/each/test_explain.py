@@ -1,6 +1,6 @@
 """`explain`: what it finds in which model, that it finds nothing else, and that what it says is so.
 
-The last part repeats the measurements that its texts quote.
+The measurements that its texts quote are repeated by test_explain_numbers.py.
 """
 
 import json

@@ -28,7 +28,7 @@ def iadd(x):
     return x
 
 
-def zero_an_item(x):
+def set_an_item(x):
     x[:, 0] = 3
     return x
 
@@ -98,7 +98,7 @@ def keras_view(x):
 
 DATA = "torch does not count what is changed through x.data"
 IN_PLACE = [
-    *(iadd, lambda x: x.add_(1), zero_an_item, relu_, lambda x: x.clamp_(0, 1)),
+    *(iadd, lambda x: x.add_(1), set_an_item, relu_, lambda x: x.clamp_(0, 1)),
     *(change_after_use, change_detached, transposed, chunked),
     *(lambda x: x.copy_(x * 2), lambda x: x.fill_(2.0), out),
     zero_a_view,
@@ -131,7 +131,7 @@ def test_a_tensor_that_is_changed_behind_its_back():
     test_a_tensor_that_is_changed_in_place(change_data, compiled=False)
 
 
-@pytest.mark.parametrize("change", [iadd, lambda x: x.mul_(2), zero_an_item, lambda x: x.tanh_()])
+@pytest.mark.parametrize("change", [iadd, lambda x: x.mul_(2), set_an_item, lambda x: x.tanh_()])
 def test_gradients_through_a_change_in_place(change):
     model = sequential(layers.Dense(4), Compute(change), layers.Dense(4))
     x = np.random.RandomState(0).randn(8, 4).astype("float32")

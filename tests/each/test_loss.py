@@ -63,7 +63,7 @@ def test_get_scaled_loss_keeps_the_dtype():
 
 
 def test_get_scaled_loss_multiplies_in_float32():
-    """2**15 * 2**-14 in float16; the scale itself, 2**20, is inf there."""
+    """2**-10 * 2**20 is 2**10, though the scale by itself would be inf in float16."""
     opt = lso(initial_scale=2.0**20)
     with pytest.warns(UserWarning, match="float16 loss"):
         scaled = opt.get_scaled_loss(ops.cast(ops.array(2.0**-10), "float16"))

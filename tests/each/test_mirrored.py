@@ -182,7 +182,7 @@ np.testing.assert_allclose(moved(), [0.1, 0.1], rtol=1e-6)
 
 
 def test_what_is_checked_is_the_sum():
-    """Two terms of 2e38 overflow float32; 2**120 * 2**10 does, but the unscaled sum does not."""
+    """Two terms of 2e38 overflow float32; two of 2**127 do not, once 2**10 is taken out."""
     run("""
 for scaled, skipped in ((2e38, True), (2.0**127, False)):
     with strategy.scope():

@@ -95,12 +95,19 @@ def test_links(page):
         assert link.startswith("https://") or (page.parent / link).exists(), link
 
 
+def named_tests(page):
+    pattern = r"\[`?(?:[\w./]+)`?\]\(([\w./-]+\.py)\) `(test_\w+)`"
+    return re.findall(pattern, page.read_text(encoding="utf-8"))
+
+
+def test_there_are_named_tests():
+    assert len([each for page in PAGES for each in named_tests(page)]) > 50
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_named_tests_exist(page):
     """Where a page names a test function, the file that it links has it."""
-    for path, name in re.findall(
-        r"\[`?(?:[\w./]+)`?\]\(([\w./-]+\.py)\) `(test_\w+)`", page.read_text(encoding="utf-8")
-    ):
+    for path, name in named_tests(page):
         text = (page.parent / path).read_text(encoding="utf-8")
         assert f"def {name}(" in text, (path, name)
 

@@ -242,7 +242,7 @@ def test_compiled():
     assert opt.recorded(0)[1] == [(1, 64, 0, -1), (2, 64, 1, 1), (3, 32, 2, 0)]
 
 
-def test_a_schedule_that_waits(backend):
+def test_a_schedule_that_waits():
     """A rate that is halved after a skipped step, without a read of the device."""
     variable = keras.Variable([1.0])
     held = []
