@@ -1,7 +1,6 @@
 """`enable`, `apply`, `disable`: which models are rewritten, when, and what is refused."""
 
 import threading
-import warnings
 
 import keras
 import numpy as np
@@ -35,7 +34,7 @@ def low_ops(model):
 # -- enable ----------------------------------------------------------------------------------------
 
 
-def test_a_model_that_is_compiled_with_it_is_rewritten(make_model, data, fit):
+def test_a_model_that_is_compiled_with_it_is_rewritten(data, fit):
     opt = graph_rewrite.enable(sgd())
     model = fit(opt, *data)
     assert graph_rewrite.is_enabled()
@@ -47,13 +46,13 @@ def test_a_model_that_is_compiled_with_it_is_rewritten(make_model, data, fit):
     }
 
 
-def test_the_loss_scale(make_model):
+def test_the_loss_scale():
     dynamic, fixed = graph_rewrite.enable(sgd()), graph_rewrite.enable(sgd(), 128)
     assert (dynamic.dynamic, dynamic.initial_scale) == (True, 2.0**15)
     assert (fixed.dynamic, fixed.initial_scale) == (False, 128.0)
 
 
-def test_a_skipped_step_is_not_counted(make_model, with_nan, fit):
+def test_a_skipped_step_is_not_counted(with_nan, fit):
     (x, y), _ = with_nan
     opt = graph_rewrite.enable(sgd(), 128)
     fit(opt, x, y)
@@ -213,24 +212,6 @@ def test_the_environment(monkeypatch):
 # -- from when to when -----------------------------------------------------------------------------
 
 
-def test_compiling_with_another_optimizer_ends_it(make_model, data):
-    model, opt = make_model(), graph_rewrite.enable(sgd())
-    model.compile(opt, "mse")
-    assert rewritten.state_of(model) is not None
-    model.compile(sgd(), "mse")
-    assert rewritten.state_of(model) is None
-    assert "call" not in vars(model)
-    assert graph_rewrite.is_enabled()
-
-
-def test_compiling_does_not_end_what_apply_began(make_model, data):
-    model = make_model()
-    graph_rewrite.apply(model)
-    model.compile(sgd(), "mse")
-    model.fit(*data, verbose=0)
-    assert low_ops(model) == 4
-
-
 @pytest.mark.parametrize("run", ["fit", "predict", "evaluate", "train_on_batch"])
 def test_enabling_in_the_call_of_compile(make_model, data, run):
     """Python looks `model.compile` up before it calls `enable`, which hooks it."""
@@ -256,22 +237,6 @@ def test_another_model_that_was_never_compiled_predicts(make_model, data):
     graph_rewrite.enable(sgd())
     assert np.array_equal(model.predict(x, verbose=0), ops.convert_to_numpy(model(x)))
     assert rewritten.state_of(model) is None
-
-
-def test_disable_gives_back_every_bit(make_model, data):
-    x, y = data
-    model, plain = make_model(), make_model()
-    before = model.predict(x, verbose=0)
-    assert np.array_equal(before, plain.predict(x, verbose=0))
-    model.compile(graph_rewrite.enable(sgd()), "mse")
-    assert not np.array_equal(before, model.predict(x, verbose=0)), "it is not rewritten"
-    graph_rewrite.disable()
-    assert np.array_equal(before, model.predict(x, verbose=0))
-    model.fit(x, y, batch_size=8, epochs=1, shuffle=False, verbose=0)
-    plain.compile(keras_mp.LossScaleOptimizer(sgd()), "mse")
-    plain.fit(x, y, batch_size=8, epochs=1, shuffle=False, verbose=0)
-    for one, other in zip(model.get_weights(), plain.get_weights(), strict=True):
-        assert np.array_equal(one, other)
 
 
 def test_everything_is_put_back():
@@ -337,45 +302,6 @@ def test_other_threads_compute_as_ever(make_model, data):
 
 
 # -- what it says ----------------------------------------------------------------------------------
-
-
-def test_a_model_without_an_allow_op():
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Activation("relu")], name="few")
-    graph_rewrite.apply(model)
-    with pytest.warns(UserWarning, match="no op of the allow list in model 'few'"):
-        model(np.ones((2, 4), "float32"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model(np.ones((3, 4), "float32"), training=True)
-
-
-def test_an_op_that_was_not_recorded():
-    class Moody(keras.layers.Layer):
-        def __init__(self):
-            super().__init__(name="moody")
-            self.dense = keras.layers.Dense(2, name="dense")
-            self.mood = 0
-
-        def build(self, shape):
-            self.dense.build(shape)
-
-        def call(self, x):
-            self.mood += 1
-            y = self.dense(x)
-            # Recorded at the first call, run at the second.
-            return ops.exp(y) if self.mood > 1 else ops.tanh(y)
-
-    layer = Moody()
-    layer.build((2, 4))
-    graph_rewrite.apply(layer)
-    x = np.ones((2, 4), "float32")
-    with pytest.warns(UserWarning, match="has not recorded the op 'exp' of layer"):
-        y = layer(x)
-    expected = np.exp(ops.convert_to_numpy(layer.dense(x)))
-    np.testing.assert_allclose(ops.convert_to_numpy(y), expected, rtol=1e-2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        layer(x)
 
 
 class Loop:
