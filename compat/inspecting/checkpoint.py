@@ -5,11 +5,13 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from keras_mp.compat.artefacts import kind_of
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable
 from keras_mp.compat.checkpoints.bundle import Array, Bundle, Entry
 from keras_mp.compat.checkpoints.object_graph import KEY, ObjectGraph
 from keras_mp.compat.checkpoints.optimizer_nodes import OptimizerKeys, keys_of, optimizers
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer, Tensor
+from keras_mp.compat.restoring import saved_models
 
 _NO_SCALE = "there is no dynamic loss scale; a checkpoint does not hold a fixed one"
 _DAMAGED = "its object graph is damaged: which tensor is what cannot be told"
@@ -62,12 +64,13 @@ def read(found: Inspection, prefix: str) -> None:
 
 
 def state_of_optimizers(path: str | Path) -> set[str]:
-    """Returns the keys of a checkpoint that are state of an optimizer.
+    """Returns the keys of a checkpoint, or of a SavedModel's, that are state of an optimizer.
 
     Raises:
         Unreadable: It is not there, or damaged.
     """
-    checkpoint = Checkpoint(path)
+    is_model = kind_of(path) == "saved_model"
+    checkpoint = Checkpoint(saved_models.variables_of(path) if is_model else path)
     graph, keys = checkpoint.graph, set(checkpoint)
     if graph is None:
         own = {"global_step", "current_loss_scale", "good_steps"}

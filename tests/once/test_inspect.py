@@ -427,6 +427,20 @@ def test_a_saved_model_without_its_variables(tmp_path: Path) -> None:
     assert found.model is not None
 
 
+def test_the_state_of_a_saved_model_is_its_own(tmp_path: Path) -> None:
+    """Whatever checkpoint lies beside it, and whichever way it is named."""
+    (source,) = artefacts("saved_model")[0].values
+    copy = tmp_path / "saved_model"
+    shutil.copytree(source, copy, copy_function=shutil.copyfile)
+    copy.chmod(0o755)
+    expected = state_of_optimizers(source)
+    (copy / "checkpoint").write_text('model_checkpoint_path: "other"\n')
+    bundles.write_objects(copy / "other", {"iter": np.asarray(3)})
+    assert expected
+    for path in (copy, copy / "saved_model.pb"):
+        assert state_of_optimizers(path) == expected
+
+
 SMALL = [artefacts(name)[0] for name in ("model.h5", "model.keras", "saved_model", "ckpt.index")]
 
 
