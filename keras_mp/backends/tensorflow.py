@@ -15,7 +15,6 @@ from keras_mp.backends.numerics import (
     as_checked,
     bounds,
     divided_each,
-    finite_each,
     narrowed,
     nonfinite_kind,
     nonzero_rows,
@@ -52,19 +51,15 @@ def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[A
 
 def all_finite(gradients: Sequence[Any]) -> Any:
     """Returns a bool of shape (): no inf and no nan in `gradients`, on any replica."""
-    return tf.reduce_all(_agreed(_each_finite(gradients)))
+    return tf.reduce_all(tf.math.is_finite(_on_all_replicas(_root_sums(gradients))))
 
 
-def _each_finite(gradients: Sequence[Any]) -> Any:
-    return finite_each(_leaves(gradients))
+def _root_sums(gradients: Sequence[Any]) -> Any:
+    return root_sums(_leaves(gradients)) if gradients else tf.zeros((0,))
 
 
 def _leaves(gradients: Sequence[Any]) -> list[Any]:
     return [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
-
-
-def _is_bad(finite: Any) -> Any:
-    return tf.cast(~finite, tf.float32)
 
 
 def merged(gradients: Sequence[Any]) -> list[Any]:
@@ -114,17 +109,13 @@ def apply_if_finite(
     ready = gradients if scale is None else unscale(gradients, scale, raw)
     already = strategies.takes_summed(optimizer)
     if already:
-        ready, each = _reduced(ready, variables)
+        ready, roots = _reduced(ready, variables)
     else:
-        each = _agreed(_each_finite(list(map(narrowed, ready, variables))))
+        roots = _on_all_replicas(_root_sums(list(map(narrowed, ready, variables))))
+    each = tf.math.is_finite(roots)
     finite = tf.reduce_all(each)
-    kind = tf.cond(finite, lambda: tf.constant(0), lambda: _kind(ready, variables))
     _apply(optimizer, ready, variables, already, finite)
-    return Outcome(finite, each, kind)
-
-
-def _kind(gradients: list[Any], variables: list[Any]) -> Any:
-    return nonfinite_kind(root_sums(_leaves(list(map(narrowed, gradients, variables)))))
+    return Outcome(finite, each, tf.where(finite, 0, nonfinite_kind(roots)))
 
 
 def _apply_if_finite_here(
@@ -197,12 +188,9 @@ def _roots_by_shape(tensors: list[Any], wide: Any) -> Any:
     return tf.gather(tf.concat(parts, 0), np.argsort(places))
 
 
-def _agreed(each: Any) -> Any:
-    """Returns which gradients are finite on every replica."""
-    if replicas() > 1:
-        [bad] = strategies.summed([_is_bad(each)])
-        each = tf.equal(bad, 0.0)
-    return each
+def _on_all_replicas(roots: Any) -> Any:
+    """Returns `root_sums` of the gradients of all replicas: they are not negative, so infs stay."""
+    return strategies.summed([roots])[0] if replicas() > 1 else roots
 
 
 def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
@@ -215,24 +203,24 @@ def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
 
 
 def _reduced(gradients: list[Any], variables: list[Any]) -> tuple[list[Any], Any]:
-    """Returns the sums over the replicas, and of each whether it is finite: the same everywhere.
+    """Returns the sums over the replicas, and `root_sums` of them, the same everywhere.
 
-    Gradients that are values (float8) stay those of the replica, where they are assigned; in the
-    same batch the replicas say whether theirs are finite.
+    Gradients that are values (float8) stay those of the replica, where they are assigned; the
+    `root_sums` of these are summed in the same batch.
     """
     values = {i for i, variable in enumerate(variables) if overwritten(variable)}
     places = [i for i, gradient in enumerate(gradients) if gradient is not None and i not in values]
-    bad = _is_bad(_each_finite([gradients[i] for i in values]))
-    sums = strategies.summed([gradients[i] for i in places] + [bad] * bool(values))
+    of_values = _root_sums([gradients[i] for i in values])
+    sums = strategies.summed([gradients[i] for i in places] + [of_values] * bool(values))
     out = list(gradients)
     for i, total in zip(places, merged(sums[: len(places)]), strict=True):
         out[i] = total
     applied = [None if i in values else narrowed(out[i], v) for i, v in enumerate(variables)]
-    each = _each_finite(applied)
+    roots = _root_sums(applied)
     if values:
         elsewhere = tf.scatter_nd([[i] for i in values], sums[-1], [len(variables)])
-        each = tf.logical_and(each, tf.equal(elsewhere, 0.0))
-    return out, each
+        roots += tf.cast(elsewhere, roots.dtype)
+    return out, roots
 
 
 def _apply(

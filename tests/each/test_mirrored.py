@@ -225,6 +225,38 @@ for bad, ended in ((-1, (-2.0, 3.0, 8.0)), (0, (-2.0, 3.0, 4.0)), (1, (-2.0, 3.0
 """)
 
 
+@pytest.mark.parametrize("replica", [0, 1])
+@pytest.mark.parametrize("way", ["values", "sums by itself"])
+def test_a_nan_of_one_replica_is_one_for_all(way, replica):
+    """Also where gradients are not summed before they are looked at."""
+    run(
+        """
+class Own(keras.optimizers.SGD):
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        return super()._all_reduce_sum_gradients(grads_and_vars)
+
+with strategy.scope():
+    variable = keras.Variable([0.0])
+    variable.overwrite_with_gradient = VALUES
+    opt = LossScaleOptimizer((keras.optimizers.SGD if VALUES else Own)(1.0), initial_scale=8.0)
+    opt.build([variable])
+
+@tf.function
+def step():
+    def each():
+        i = tf.distribute.get_replica_context().replica_id_in_sync_group
+        value = tf.where(tf.equal(i, REPLICA), np.nan, np.inf)
+        opt.apply([tf.reshape(value, [1])], [variable])
+        return opt.nonfinite_kind, opt.check_finite([tf.reshape(value, [1])])
+    return [strategy.experimental_local_results(each) for each in strategy.run(each)]
+
+kinds, finite = step()
+assert [int(kind) for kind in kinds] == [2, 2], kinds
+assert not any(map(bool, finite))
+""".replace("VALUES", str(way == "values")).replace("REPLICA", str(replica))
+    )
+
+
 def test_accumulation_that_cannot_be_had():
     run("""
 class Own(keras.optimizers.SGD):
