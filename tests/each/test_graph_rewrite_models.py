@@ -61,27 +61,53 @@ def test_a_call_of_the_framework_is_a_wall():
     assert raw.name not in {layer for layer, _ in low}
 
 
+LOW_WITH_NUMBERS = {
+    "x + 2": lambda x: x + 2.0,
+    "2 - x": lambda x: 2.0 - x,
+    "x / 3": lambda x: x / 3.0,
+    "3 / (x + 9)": lambda x: 3.0 / (x + 9.0),
+    "maximum": lambda x: ops.maximum(x, 0.5),
+    "minimum": lambda x: ops.minimum(0.5, x),
+    "-abs(x)": lambda x: -abs(x),
+    "where, x first": lambda x: ops.where(x > 0.5, x, 0.5),
+    "where, x second": lambda x: ops.where(x > 0.5, 0.5, x),
+    "subtract": lambda x: ops.subtract(1.0, x),
+    "multiply": lambda x: ops.multiply(2, x),
+    "clip": lambda x: ops.clip(x, 0.0, 1.0),
+    "concatenate": lambda x: ops.concatenate([x, x]),
+    "stack": lambda x: ops.stack([x, x], 1)[:, 0],
+}
+HIGH_WITH_NUMBERS = {
+    "mod": lambda x: ops.mod(x, 2.0),
+    "square": ops.square,
+    "x**2": lambda x: x**2,
+    "power of x": lambda x: ops.power(x, 2.0),
+    "power of 2": lambda x: ops.power(2.0, x),
+}
+# Python's operators that Keras has no op for.
+WALLS = {"x // 2": lambda x: x // 2.0, "x % 2": lambda x: x % 2.0}
+
+
 @pytest.mark.parametrize(
-    "function",
+    ("function", "dtypes"),
     [
-        *(lambda x: x + 2.0, lambda x: 2.0 - x, lambda x: x / 3.0, lambda x: 3.0 / (x + 9.0)),
-        *(lambda x: ops.maximum(x, 0.5), lambda x: ops.minimum(0.5, x), lambda x: -abs(x)),
-        *(lambda x: ops.where(x > 0.5, x, 0.5), lambda x: ops.where(x > 0.5, 0.5, x)),
-        *(lambda x: ops.subtract(1.0, x), lambda x: ops.multiply(2, x), lambda x: x // 2.0),
-        *(lambda x: ops.clip(x, 0.0, 1.0), lambda x: x % 2.0, lambda x: ops.mod(x, 2.0)),
-        *(lambda x: ops.concatenate([x, x]), lambda x: ops.stack([x, x], 1)[:, 0], ops.square),
-        lambda x: x**2,
-        lambda x: ops.power(x, 2.0),
-        lambda x: ops.power(2.0, x),
+        pytest.param(function, dtypes, id=name)
+        for of_these, dtypes in (
+            (LOW_WITH_NUMBERS, {"float16"}),
+            (HIGH_WITH_NUMBERS, {"float32"}),
+            (WALLS, set()),
+        )
+        for name, function in of_these.items()
     ],
 )
-def test_ops_with_numbers_are_painted_with_their_gradients(function):
+def test_ops_with_numbers_are_painted_with_their_gradients(function, dtypes):
     class Own(layers.Layer):
         def call(self, x):
             return function(x)
 
-    model = keras.Sequential([keras.Input((4,)), dense(), Own(), layers.Dense(2)])
+    model = keras.Sequential([keras.Input((4,)), dense(), Own(name="own"), layers.Dense(2)])
     found = rows(model, floats(4), training=True)
+    assert {row.dtype for row in found if row.layer == "own"} == dtypes
     assert [row.dtype for row in found if row.op == "matmul"] == ["float16"] * 2
 
 
@@ -122,7 +148,7 @@ def test_a_stateful_rnn_keeps_its_state():
     assert all(np.any(numpy(v.value)) for v in states)
 
 
-def test_attention_with_dropout_trains():
+def test_attention_drops_other_weights_at_each_call():
     keras.utils.set_random_seed(0)
     x = inputs = keras.Input((5, 4))
     x = layers.MultiHeadAttention(2, 4, dropout=0.5, flash_attention=False, seed=1)(x, x)
