@@ -1,15 +1,17 @@
 """`tf.distribute` strategies: what works on one device, and what is refused, with the reason."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 
 import keras_mp
 
-tf = pytest.importorskip("tensorflow")
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="tf.distribute is TensorFlow's"
-)
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("tf.distribute is TensorFlow's", allow_module_level=True)
+
+import tensorflow as tf
 
 
 def stand_in(*bases):
@@ -107,17 +109,22 @@ def trained(strategy, way, **arguments):
     return state
 
 
+@functools.cache
+def without_a_strategy():
+    return trained(tf.distribute.get_strategy(), "loop")
+
+
 @pytest.mark.parametrize("way", ["fit", "loop"])
 @pytest.mark.parametrize("make", TAKEN.values(), ids=TAKEN)
 def test_one_device_as_without_a_strategy(make, way):
-    expected = trained(tf.distribute.get_strategy(), "loop")
-    for found, value in zip(trained(make(), way), expected, strict=True):
+    for found, value in zip(trained(make(), way), without_a_strategy(), strict=True):
         np.testing.assert_allclose(found, value, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("arguments", [{"steps_per_execution": 2}, {"jit_compile": True}])
 def test_fit_on_one_device(arguments):
-    expected = trained(tf.distribute.get_strategy(), "loop")
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    for found, value in zip(trained(strategy, "fit", **arguments), expected, strict=True):
+    for found, value in zip(
+        trained(strategy, "fit", **arguments), without_a_strategy(), strict=True
+    ):
         np.testing.assert_allclose(found, value, rtol=0, atol=1e-6)
