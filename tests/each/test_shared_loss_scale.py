@@ -193,9 +193,9 @@ def test_in_one_group_only():
         SharedLossScale(lso(), second)
 
 
-@pytest.mark.parametrize("rounds", [[(GOOD, GOOD), (BAD, GOOD), (GOOD, GOOD)]])
-def test_compiled(rounds, backend):
+def test_compiled(backend):
     """A round as one compiled function: jax.jit, tf.function, torch.compile."""
+    rounds = [(GOOD, GOOD), (BAD, GOOD), (GOOD, GOOD)]
     pair = Pair()
     shared = SharedLossScale(*pair.optimizers)
 
