@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import tempfile
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
@@ -12,6 +13,14 @@ import pytest
 from keras import ops
 
 BATCH, BATCHES = 8, 8
+
+if keras.backend.backend() == "jax":
+    import jax
+
+    # The tests compile the same small steps again and again.
+    _compiled = tempfile.TemporaryDirectory(prefix="keras_mp_compiled")
+    jax.config.update("jax_compilation_cache_dir", _compiled.name)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def pytest_report_header():
