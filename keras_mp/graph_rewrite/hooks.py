@@ -21,7 +21,6 @@ torch's FakeTensorMode has no public name either.
 import functools
 import inspect
 import operator
-import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +28,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import keras
-import numpy as np
 
+from keras_mp.backends.generators import unchanged_generators
 from keras_mp.graph_rewrite import decomposition
 
 Dispatch = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -420,7 +419,7 @@ def run_abstractly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> N
             function(*args, **kwargs)
         return ()
 
-    with _unchanged_generators():
+    with unchanged_generators():
         _run(isolated, args, kwargs)
 
 
@@ -430,16 +429,6 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         _run_on_fake_tensors(function, args, kwargs)
     else:
         keras.src.backend.compute_output_spec(function, *args, **kwargs)
-
-
-@contextmanager
-def _unchanged_generators() -> Iterator[None]:
-    python, numpy = random.getstate(), np.random.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
 
 
 def assigned_values() -> list[Any]:

@@ -100,7 +100,8 @@ def watching(watcher: Watcher, model: Any, ops: bool = True) -> Iterator[None]:
             return watcher.op(place(), name, original, args, kwargs)
 
     try:
-        with hooks.dispatching(dispatch, traced_as=watcher) if ops else contextlib.nullcontext():
+        # Not the watcher: JAX keeps what it files traces under, and with it all that was seen.
+        with hooks.dispatching(dispatch, traced_as=object()) if ops else contextlib.nullcontext():
             yield
     finally:
         vars(_active).clear()
