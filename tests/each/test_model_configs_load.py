@@ -112,13 +112,12 @@ def test_every_model_loads(name: str) -> None:
     assert found == names if old["class_name"] != "Sequential" else set(found) <= set(names)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [n for n in MODELS if MODELS[n]["class_name"] != "Net"])
 @on_one
 def test_what_keras_writes_of_it_is_of_today(name: str) -> None:
-    if MODELS[name]["class_name"] != "Net":
-        config = {**convert_model(MODELS[name]).config, "compile_config": {}}
-        again = json.loads(load(config).to_json())
-        assert not convert_model(again).changed
+    config = {**convert_model(MODELS[name]).config, "compile_config": {}}
+    again = json.loads(load(config).to_json())
+    assert not convert_model(again).changed
 
 
 def test_a_name_in_what_keras_3_wrote_stays() -> None:
@@ -149,7 +148,9 @@ def test_layers_compute_in_the_dtype_that_they_had(version: str, record: Json) -
         assert any("TF 1.15" in note for note in convert_model(record["json"]).notes)
     assert layer.compute_dtype == record["compute_dtype"]
     assert layer.variable_dtype == record["variable_dtype"]
-    assert ops.dtype(layer.kernel.value) in (record["variable_dtype"], "float32")
+    # JAX has no float64 unless asked to.
+    had = {"float64": "float32"}.get(record["variable_dtype"], record["variable_dtype"])
+    assert ops.dtype(layer.kernel.value) == had
 
 
 def arrays_of(model: Any, prefix: str = "") -> dict[str, Any]:

@@ -46,7 +46,7 @@ def test_every_checkpoint_is_restored_bit_for_bit(folder, flavour):
         counts = tuple(map(int, case.version.split(".")[:2])) >= (2, 3)
         assert optimizer.get_config()["count_skipped_steps"] == counts
     assert len(report.rows) >= len(model.weights)
-    assert np.isfinite(len(str(report)))
+    assert all(row.target in str(report) for row in report.rows)
 
 
 # Class of tf.compat.v1.train -> Keras 3 optimizer that has its rule.
