@@ -32,7 +32,8 @@ class FirstOverflow:
 
     `variable` is the last of the model's variables, in their order, whose gradient was not finite.
     Where layers are listed in the order in which they run, that is the first in the order of
-    backpropagation: what is nearer to the loss was still finite.
+    backpropagation: what is nearer to the loss was still finite. After an overflow in the forward
+    pass every gradient is bad, and it is the last layer, whatever layer overflowed.
     """
 
     step: int

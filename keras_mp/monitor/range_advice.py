@@ -61,7 +61,8 @@ def advise(
     known = {row["path"] for row in rows if row["kind"] == "activation"}
     fits = not failed and not any((row["largest"] or 0.0) >= BFLOAT16.to_infinity for row in rows)
     many = len(layers) > _MANY * len(known) or largest_gradient == float("inf")
-    dtype = "bfloat16" if layers and many and fits else "float16"
+    too_low = scale is not None and scale < 1
+    dtype = "bfloat16" if fits and (too_low or (layers and many)) else "float16"
     is_whole = loss_finite and largest_gradient < float("inf") and not overflowing
     text = [
         *_on_scale(scale, largest_gradient, loss_finite),
@@ -103,7 +104,7 @@ def _on_scale(scale: float | None, largest: float, loss_finite: bool) -> Iterato
         f"{MARGIN} doublings stay within float16."
     )
     if scale < 1:
-        yield "That is below 1: set min_scale too."
+        yield "That is below 1: with float16, set min_scale too."
 
 
 def _on_layers(

@@ -398,6 +398,11 @@ NO_VERDICT = ("float16 holds", "bfloat16 holds", "policy_map")
             "float16 holds activations and gradients", (), id="gradients",
         ),
         pytest.param(
+            {"gradient": 1e7, "kind": "weight gradient"}, "bfloat16",
+            "below 1: with float16, set min_scale too. bfloat16 holds all", ("float16 holds act",),
+            id="a scale below 1",
+        ),
+        pytest.param(
             {"largest": 1e6}, "bfloat16", "bfloat16 holds all of it", ("inf or a nan",),
             id="beyond float16",
         ),

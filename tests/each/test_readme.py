@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 RULES = ROOT / "migration" / "README.md"  # its blocks are run by the tests of the rules
 PAGES = [ROOT / "README.md", RULES, *sorted((ROOT / "docs").glob("*.md"))]
 # The blocks of these are one program, from the first to the last.
-PROGRAMS = ("custom-loops.md", "quickstart.md")
+PROGRAMS = ("custom-loops.md", "monitoring.md", "quickstart.md")
 # Its commands and programs are run by test_transcripts.py.
 TRANSCRIPTS = ("walkthrough-tf23.md",)
 
