@@ -13,6 +13,10 @@ REWRITES = {
     "keywords": ("LossScaleOptimizer(optimizer=o, loss_scale='dynamic')", f"{NEW}(o)"),
     "other order": ("LossScaleOptimizer(loss_scale='dynamic', optimizer=o)", f"{NEW}(o)"),
     "a number": ("LossScaleOptimizer(o, 2 ** 7)", f"{NEW}(o, dynamic=False, initial_scale=2 ** 7)"),
+    "a number with a shift": (
+        "LossScaleOptimizer(o, 1 << 10)",
+        f"{NEW}(o, dynamic=False, initial_scale=1 << 10)",
+    ),
     "number first": (
         "LossScaleOptimizer(loss_scale=8, optimizer=o)",
         f"{NEW}(dynamic=False, initial_scale=8, inner_optimizer=o)",

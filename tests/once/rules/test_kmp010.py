@@ -72,6 +72,9 @@ def test_slots_of_keras_2():
 def test_disabling():
     name = "disable_mixed_precision_graph_rewrite"
     assert line(f"tf.train.experimental.{name}()") == "keras_mp.graph_rewrite.disable()"
+    assert line(f"undo = tf.train.experimental.{name}") == (
+        f"undo = keras_mp.compat.train.experimental.{name}"
+    )
 
 
 def test_the_class_of_tf_1_is_reported():

@@ -32,6 +32,11 @@ IMPORTS = {
         "from tensorflow.keras.mixed_precision import Policy\n__all__ = ['Policy']\n",
         "from keras_mp.compat.mixed_precision import Policy\n__all__ = ['Policy']\n",
     ),
+    "comments behind": (
+        "import tensorflow.keras.mixed_precision  # why\n"
+        "import tensorflow.keras.mixed_precision as mixed_precision  # why not\n" + USE,
+        "import keras_mp\nimport tensorflow  # why\n# why not\n" + NEW,
+    ),
     "in a function": (
         "def f():\n    from tensorflow.keras import mixed_precision\n    return " + USE,
         "def f():\n    import keras_mp\n    return " + NEW,

@@ -37,6 +37,11 @@ LEFT_ALONE = {
         "tf.__version__ > '2.4' and tf.keras.mixed_precision.set_global_policy(p)\n",
         {2},
     ),
+    "match": (
+        "import tensorflow as tf\nmatch tf.__version__:\n    case '2.4':\n"
+        "        tf.keras.mixed_precision.set_global_policy(p)\n",
+        {4},
+    ),
     "suppress": (
         "from contextlib import suppress\nwith suppress(ImportError):\n"
         "    from tensorflow.keras import mixed_precision\nmixed_precision.global_policy()\n",
