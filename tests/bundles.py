@@ -13,6 +13,7 @@ import numpy as np
 DTYPES = {"float32": 1, "int64": 9, "float16": 19}
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 MAGIC = 0xDB4775248B80FB57
+RESTARTS = struct.pack("<II", 0, 1)  # at the end of a block whose keys share nothing
 
 
 def write_objects(prefix, root):
@@ -106,7 +107,11 @@ def _string(data, value):
 
 def index_file(rows, kind=0):
     """An index with a row for each key."""
-    first = block(dict(sorted(rows.items())), kind)
+    return index_of(block(dict(sorted(rows.items())), kind))
+
+
+def index_of(first):
+    """An index with one block."""
     second = block({b"\xff": number(0) + number(len(first) - 5)})
     footer = number(0) + number(0) + number(len(first)) + number(len(second) - 5)
     return first + second + footer.ljust(40, b"\0") + struct.pack("<Q", MAGIC)
@@ -117,7 +122,12 @@ def block(rows, kind=0):
     content = b""
     for key, row in rows.items():
         content += number(0) + number(len(key)) + number(len(row)) + key + row
-    content += struct.pack("<II", 0, 1) + bytes([kind])
+    return sealed(content + RESTARTS, kind)
+
+
+def sealed(content, kind=0):
+    """A block with its kind and its checksum."""
+    content += bytes([kind])
     return content + struct.pack("<I", masked(google_crc32c.value(content)))
 
 

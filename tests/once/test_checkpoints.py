@@ -17,7 +17,16 @@ from keras_mp.compat.checkpoints import Checkpoint, Unreadable, bundle, crc, sli
 from keras_mp.compat.checkpoints.bundle import Bundle
 from keras_mp.compat.checkpoints.errors import Malformed
 from keras_mp.compat.checkpoints.object_graph import ObjectGraph
-from tests.bundles import HEADER, block, field, fixed32, index_file, number
+from tests.bundles import (
+    HEADER,
+    RESTARTS,
+    field,
+    fixed32,
+    index_file,
+    index_of,
+    number,
+    sealed,
+)
 from tests.fixtures import FIXTURES, HAS_ALL, oracles
 from tests.fuzzing import examples
 
@@ -209,6 +218,10 @@ REFUSED = {
         field(1, 1) + shape_of(4) + field(7, field(1, field(1, 3))),
         "lies outside of its shape",
     ),
+    "strings in parts": (
+        field(1, 7) + shape_of(4) + field(7, field(1, field(1, 0) + field(2, 4))),
+        "a partitioned tensor of strings",
+    ),
     "a part that is missing": (
         field(1, 1) + shape_of(4) + field(7, field(1, field(1, 0) + field(2, 2))),
         "is missing",
@@ -257,14 +270,53 @@ def test_a_small_file_cannot_name_huge_keys(tmp_path):
     content = number(0) + number(60000) + number(0) + b"a" * 60000
     for i in range(4000):
         content += number(60000) + number(2) + number(0) + struct.pack(">H", i)
-    content += struct.pack("<II", 0, 1)
-    first = content + b"\0" + struct.pack("<I", crc.masked(crc.crc32c(content + b"\0")))
-    second = block({b"\xff": number(0) + number(len(content))})
-    footer = number(0) + number(0) + number(len(first)) + number(len(second) - 5)
-    whole = first + second + footer.ljust(40, b"\0") + struct.pack("<Q", table.MAGIC)
+    whole = index_of(sealed(content + RESTARTS))
     with pytest.raises(Malformed, match="names more than its size allows"):
         for _ in table.entries(memoryview(whole)):
             pass
+
+
+BLOCKS = {
+    "no restarts": (b"abc", "a block is too short"),
+    "restarts beyond it": (struct.pack("<I", 9), "too short for its restarts"),
+    "more than the key before": (number(3) + number(0) * 2 + RESTARTS, "shares more than the one"),
+    "an entry that is cut": (number(0) + number(9) * 2 + RESTARTS, "ends within an entry"),
+    "a key that is too long": (
+        number(0) + number(1 << 17) + number(0) + bytes(1 << 17) + RESTARTS,
+        "a key of 131072 bytes",
+    ),
+    "keys in no order": (2 * (number(0) + number(1) + number(0) + b"k") + RESTARTS, "not in order"),
+    "a number without end": (11 * b"\xff" + RESTARTS, "more than ten bytes"),
+    "a number that is too large": (9 * b"\xff" + b"\x7f" + RESTARTS, "more than 64 bits"),
+}
+
+
+@pytest.mark.parametrize(("content", "text"), BLOCKS.values(), ids=BLOCKS)
+def test_refuses_a_block_whose_checksum_is_right(content, text):
+    with pytest.raises(Malformed, match=text):
+        list(table.entries(memoryview(index_of(sealed(content)))))
+
+
+def test_refuses_a_key_that_is_no_text(tmp_path):
+    (tmp_path / "made.index").write_bytes(index_file({b"": HEADER, b"\xff": entry(FOUR)}))
+    with pytest.raises(Unreadable, match="holds a key that is not UTF-8"):
+        Bundle(tmp_path / "made")
+
+
+def test_refuses_messages_of_other_kinds():
+    with pytest.raises(Malformed, match="bytes where a number belongs"):
+        wire.integer(memoryview(b"1"))
+    with pytest.raises(Malformed, match="a name that is not UTF-8"):
+        wire.text(memoryview(b"\xff"))
+
+
+def test_refuses_a_part_of_another_shape(tmp_path):
+    rows = {
+        b"a": field(1, 1) + shape_of(2) + field(7, field(1, field(1, 0) + field(2, 2))),
+        slices.key("a", ((0, 2),)): entry(FOUR, shape=(1,)),
+    }
+    with pytest.raises(Unreadable, match=r"its part .* is of shape \(1,\) and dtype float32"):
+        _ = written(tmp_path, rows, FOUR)["a"]
 
 
 def test_parts_are_found_and_joined(tmp_path):
@@ -534,11 +586,12 @@ def test_junk_with_right_checksums(tmp_path_factory, junk):
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(st.binary(max_size=400))
+@given(st.binary(min_size=40, max_size=400))
 def test_junk_as_an_index(junk):
-    whole = junk + struct.pack("<Q", table.MAGIC)
-    with contextlib.suppress(Malformed):
-        assert sum(1 for _ in table.entries(memoryview(whole))) < len(whole)
+    """What is inside is behind a checksum, so it is junk a second time with the right one."""
+    for whole in (junk + struct.pack("<Q", table.MAGIC), index_of(sealed(junk + RESTARTS))):
+        with contextlib.suppress(Malformed):
+            assert sum(1 for _ in table.entries(memoryview(whole))) < len(whole)
 
 
 @given(st.binary(max_size=100))
