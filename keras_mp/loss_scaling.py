@@ -123,4 +123,5 @@ def _as_tensor(loss: Any) -> Any:
     """Returns a number, also one of NumPy, as a tensor; a tensor as it is."""
     if not hasattr(loss, "dtype"):
         return ops.convert_to_tensor(loss, "float32")
-    return ops.convert_to_tensor(loss) if isinstance(loss, np.ndarray | np.generic) else loss
+    # Not a union of types, which torch.compile cannot follow.
+    return ops.convert_to_tensor(loss) if isinstance(loss, (np.ndarray, np.generic)) else loss
