@@ -14,7 +14,7 @@ PYTEST = .venv/bin/python -m pytest -q --durations=30
 	touch $@
 
 .venv/.test: .venv/.demo
-	.venv/bin/$(PIP) -e '.[test,browser]' tensorflow-cpu torch
+	.venv/bin/$(PIP) -e '.[test,browser]' tensorflow-cpu torch orbax-checkpoint
 	touch $@
 
 .venv/.dev: .venv/.test
