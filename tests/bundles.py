@@ -21,11 +21,12 @@ def write_objects(prefix, root):
 
     Args:
         prefix: The path without `.index`.
-        root: Name -> array, or what holds such by their names, or a list of them.
+        root: Name -> array, or what holds such by their names, or a list of them; or text, the path
+            of an object before it, which has this name, too.
     """
     tensors: dict[str, np.ndarray | bytes] = {}
     nodes: list[bytes] = []
-    _add(root, "", nodes, tensors)
+    _add(root, "", nodes, tensors, {})
     graph = b"".join(field(1, node) for node in nodes)
     write(prefix, {GRAPH: graph} | tensors)
 
@@ -58,9 +59,11 @@ def write(prefix, tensors: Mapping[str, np.ndarray | bytes], *, parts: int = 1):
     Path(f"{prefix}.index").write_bytes(index_file(rows))
 
 
-def _add(value, path, nodes, tensors):
+def _add(value, path, nodes, tensors, numbers):
     """Adds an object and all below it; returns its number."""
-    number = len(nodes)
+    if isinstance(value, str):
+        return numbers[value]
+    number = numbers[path] = len(nodes)
     nodes.append(b"")
     if isinstance(value, np.ndarray):
         key = f"{path}/.ATTRIBUTES/VARIABLE_VALUE"
@@ -72,7 +75,7 @@ def _add(value, path, nodes, tensors):
     if isinstance(value, Sequence):
         value = {str(i): item for i, item in enumerate(value)}
     for name, item in value.items():
-        child = _add(item, f"{path}/{name}" if path else name, nodes, tensors)
+        child = _add(item, f"{path}/{name}" if path else name, nodes, tensors, numbers)
         nodes[number] += field(1, field(1, child) + field(2, name.encode()))
     return number
 

@@ -17,6 +17,8 @@ from keras_mp.compat.checkpoints import Checkpoint, Unreadable, bundle, crc, sli
 from keras_mp.compat.checkpoints.bundle import Bundle
 from keras_mp.compat.checkpoints.errors import Malformed
 from keras_mp.compat.checkpoints.object_graph import ObjectGraph
+from keras_mp.compat.checkpoints.optimizer_nodes import keys_of
+from tests import bundles
 from tests.bundles import (
     HEADER,
     RESTARTS,
@@ -180,6 +182,19 @@ def test_the_index_writer_of_this_test_is_right(tmp_path):
     data = np.arange(6, dtype="float32").tobytes()
     found = written(tmp_path, {b"a": entry(data, shape=(2, 3))}, data)
     assert found["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_fields_of_a_later_tensorflow_are_passed_over(tmp_path):
+    """Of an entry, its shape, one of its sizes, a part and what the part has of a dimension."""
+    more, data = field(15, b"more"), np.arange(2, dtype="float32").tobytes()
+    shape = field(2, field(2, field(1, 2) + field(2, b"rows")) + field(3, 0))
+    part = field(7, more + field(1, field(1, 0) + field(2, 2) + more))
+    rows = {
+        b"": HEADER + more,
+        b"a": field(1, 1) + shape + more + part,
+        slices.key("a", ((0, 2),)): entry(data, shape=(2,)) + more,
+    }
+    assert written(tmp_path, rows, data)["a"].tolist() == [0, 1]
 
 
 FOUR = np.float32(4).tobytes()
@@ -415,6 +430,33 @@ def test_names_have_no_objects():
     assert (found.graph, found.slots, len(found)) == (None, [], 3)
 
 
+def test_a_slot_without_a_value_is_none(tmp_path):
+    """And fields of a later TensorFlow are passed over."""
+    more = field(15, b"more")
+    slot = field(1, 0) + field(2, b"m") + field(3, 1) + more
+    nodes = [field(1, field(1, 1) + field(2, b"m") + more) + field(3, slot), b""]
+    graph = b"".join(field(1, node) for node in nodes)
+    bundles.write(tmp_path / "ckpt", {bundles.GRAPH: graph})
+    found = Checkpoint(tmp_path / "ckpt")
+    assert found.slots == []
+    assert [(one.name, one.node) for one in found.graph.nodes[0].slots] == [("m", 1)]
+    assert keys_of(found.graph, 0).all() == set()
+
+
+def test_an_item_of_a_list_of_slots_without_a_value_is_none(tmp_path):
+    root = {"adam": {"_iterations": np.asarray(1), "_momentums": [{}, np.zeros(2, "float32")]}}
+    bundles.write_objects(tmp_path / "ckpt", root)
+    graph = Checkpoint(tmp_path / "ckpt").graph
+    (slot,) = keys_of(graph, graph.find("adam")).slots
+    assert slot.position == 1
+
+
+def test_an_object_graph_of_numbers_is_damage(tmp_path):
+    bundles.write(tmp_path / "ckpt", {bundles.GRAPH: np.zeros((), "float32")})
+    with pytest.raises(Unreadable, match=r"_CHECKPOINTABLE_OBJECT_GRAPH: is not one string$"):
+        Checkpoint(tmp_path / "ckpt")
+
+
 def test_a_graph_that_names_what_is_not_there():
     node = field(1, field(1, field(1, 7) + field(2, b"child")))
     with pytest.raises(Malformed, match="names the object 7, of 1"):
@@ -478,6 +520,24 @@ def test_a_state_file_that_leads_nowhere(folder, state, text):
     shutil.copy(EDGE / "state" / state, folder / "checkpoint")
     with pytest.raises(Unreadable, match=text):
         Checkpoint(folder)
+
+
+def test_a_state_file_that_names_no_text(folder):
+    (folder / "checkpoint").write_text(r'model_checkpoint_path: "\377"')
+    with pytest.raises(Unreadable, match="names a path that is not UTF-8"):
+        Checkpoint(folder)
+
+
+def test_a_state_file_that_is_not_there(tmp_path):
+    with pytest.raises(Unreadable, match=r"checkpoint: cannot be opened: No such file"):
+        Checkpoint(tmp_path / "checkpoint")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="has no file that fails to be read")
+def test_a_file_that_fails_to_be_read():
+    """Memory has nothing at its start."""
+    with pytest.raises(Unreadable, match=r"/proc/self/mem: cannot be opened: Input/output error"):
+        Checkpoint("/proc/self/mem")
 
 
 def test_every_way_to_name_it(folder):

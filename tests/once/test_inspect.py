@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -235,6 +237,23 @@ def test_odd_but_whole_checkpoints(name: str) -> None:
     assert len(found.tensors) == count + len([key for key in strings if key not in listed])
 
 
+def test_a_new_optimizer_that_has_no_slots(tmp_path: Path) -> None:
+    adam = {"_iterations": np.asarray(0), "_variables": {"0": "adam/_iterations"}}
+    bundles.write_objects(tmp_path / "ckpt", {"adam": adam})
+    found = inspect(tmp_path / "ckpt")
+    assert (found.written_by, found.why) == ("TensorFlow 2.11 to 2.15", "a new optimizer")
+
+
+def test_a_loss_scale_that_knows_itself(tmp_path: Path) -> None:
+    """All below it is state; what is reached twice is gone through once."""
+    scale = {"current_loss_scale": np.asarray(8.0, "float32"), "again": "opt/loss_scale"}
+    root = {"opt": {"iter": np.asarray(3), "loss_scale": {}}, "w": np.zeros(2, "float32")}
+    root["opt"]["loss_scale"] = scale  # type: ignore[index]
+    bundles.write_objects(tmp_path / "ckpt", root)
+    keys = {f"opt/{name}{VALUE}" for name in ("iter", "loss_scale/current_loss_scale")}
+    assert state_of_optimizers(tmp_path / "ckpt") == keys
+
+
 def an_h5(path: Path, **attributes: str) -> Path:
     with h5py.File(path, "w") as file:
         file.attrs.update(attributes)
@@ -257,6 +276,41 @@ def test_a_config_that_is_none(tmp_path: Path) -> None:
     assert [(d.key, d.why.split(":")[0]) for d in found.damage] == [("model_config", "is not JSON")]
     assert found.model is None
     assert found.written_by == "TensorFlow 2.3 or 2.4"
+
+
+def test_damage_is_said_once(tmp_path: Path) -> None:
+    """The training config tells the optimizer, and the version."""
+    path = an_h5(
+        tmp_path / "m.h5",
+        model_config=json.dumps(MODEL),
+        training_config="{",
+        keras_version="2.4.0",
+    )
+    assert [damage.key for damage in inspect(path).damage] == ["training_config"]
+
+
+def test_what_is_neither_a_group_nor_an_array(tmp_path: Path) -> None:
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
+    with h5py.File(path, "r+") as file:
+        file["model_weights/dtype"] = np.dtype("float32")
+    found = inspect(path)
+    assert [t.key for t in found.tensors] == ["model_weights/dense/kernel:0"]
+    assert found.damage == []
+
+
+def test_a_large_array_is_read_in_pieces(tmp_path: Path) -> None:
+    """Of 16 MiB, to the last, which is damaged."""
+    rows = (1 << 24) + 100
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
+    with h5py.File(path, "r+") as file:
+        large = file.create_dataset("large", (rows,), "uint8", chunks=(1 << 20,), fletcher32=True)
+        large[:] = 7
+        last = large.id.get_chunk_info(16).byte_offset
+    assert inspect(path).damage == []
+    with path.open("r+b") as raw:
+        raw.seek(last)
+        raw.write(b"x")
+    assert [damage.key for damage in inspect(path).damage] == ["large"]
 
 
 def test_links_out_of_an_hdf5_file_are_not_followed(tmp_path: Path) -> None:
@@ -396,6 +450,45 @@ def test_a_compressed_archive(kind: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("size", "where"),
+    [
+        ((1 << 31), "config.json: unpacks to more than a thousand times its size"),
+        ((1 << 28) + 1, "config.json: is larger than 256 MiB"),
+    ],
+)
+def test_a_member_that_claims_to_be_large(
+    size: int, where: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "m.keras"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("config.json", json.dumps(MODEL))
+    content = bytearray(path.read_bytes())
+    in_directory = content.index(b"PK\1\2") + 24
+    content[in_directory : in_directory + 4] = struct.pack("<I", size)
+    path.write_bytes(content)
+    assert main(["inspect", str(path)]) == 2
+    assert where in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("adam", "adam"),
+        ({"class_name": "Adam"}, "Adam"),
+        ({"class_name": "LossScaleOptimizer", "config": {"inner_optimizer": "adam"}}, "adam in a"),
+    ],
+)
+def test_an_optimizer_without_a_config(
+    given: object, said: str, tmp_path: Path, capsys: Capture
+) -> None:
+    config = MODEL | {"compile_config": {"optimizer": given}}
+    weights = an_h5(tmp_path / "w.h5").read_bytes()
+    members = {"config__json": json.dumps(config).encode(), "model__weights__h5": weights}
+    assert main(["inspect", str(a_zip(tmp_path / "m.keras", **members))]) == 0
+    assert re.search(rf"^optimizer +{said}", capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
     ("members", "where"),
     [
         ({"other__txt": b""}, "config.json: is not in this archive, so it is none of Keras"),
@@ -413,6 +506,15 @@ def test_archives_that_lack_something(
     path = a_zip(tmp_path / "m.keras", **members)
     assert main(["inspect", str(path)]) == 2
     assert where in capsys.readouterr().err
+
+
+def test_a_saved_model_of_something_else(tmp_path: Path, capsys: Capture) -> None:
+    (source,) = artefacts("saved_model")[0].values
+    content = (source / "saved_model.pb").read_bytes()
+    (tmp_path / "saved_model.pb").write_bytes(content.replace(b"_tf_keras_", b"_tf_other_"))
+    shutil.copytree(source / "variables", tmp_path / "variables", copy_function=shutil.copyfile)
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert "note: it holds no model of Keras: tf.saved_model.save of" in capsys.readouterr().out
 
 
 def test_a_saved_model_without_its_variables(tmp_path: Path) -> None:
@@ -535,6 +637,8 @@ def test_nothing_is_written(tmp_path: Path) -> None:
         ("c.json", b'{"class_name": "Foo", "config": {}}', "neither a model, a layer"),
         ("d.json", b"{", "is not JSON"),
         ("empty", b"", "is not a checkpoint"),
+        ("cut.keras", b"PK\3\4", "cannot be opened: File is not a zip file"),
+        ("large.json", b"{" + bytes(1 << 26), "is larger than 64 MiB"),
     ],
 )
 def test_what_is_no_artefact(
@@ -559,6 +663,13 @@ def test_configs(tmp_path: Path, capsys: Capture) -> None:
     assert main(["inspect", str(path)]) == 0
     out = capsys.readouterr().out
     assert "optimizer  Adam in a LossScaleOptimizer\n  config   learning_rate=0.5\n" in out
+
+
+def test_a_config_says_who_wrote_it(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(MODEL | {"keras_version": "2.16.0"}))
+    assert main(["inspect", str(path)]) == 0
+    assert "written by  tf_keras 2.16.0: keras_version is 2.16.0\n" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are text")

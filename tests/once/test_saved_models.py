@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring import saved_models
+from tests.bundles import field
 from tests.fixtures import FIXTURES
 from tests.fuzzing import FUZZING, examples
 
@@ -50,6 +51,15 @@ TENSOR = {
             {"build_input_shape": [1, 5]}, {}, [((1, 5), "float32")], id="the shape of build"
         ),
         pytest.param({}, {"x": ((-1, 5), "float16")}, [((1, 5), "float32")], id="a signature"),
+        pytest.param(
+            {"save_spec": TENSOR | {"serialized": 5}},
+            {"x": ((2,), "bool")},
+            [((2,), "bool")],
+            id="a tensor that is none, and a signature",
+        ),
+        pytest.param({"save_spec": [TENSOR, "x"]}, {}, None, id="a list of one that is none"),
+        pytest.param({"save_spec": [None, "x"]}, {}, None, id="sizes that are none"),
+        pytest.param({"build_input_shape": [-2]}, {}, None, id="a negative size"),
         pytest.param({}, {"x": (None, "float32")}, None, id="a signature of any rank"),
         pytest.param({}, {"x": ((-1,), "string")}, None, id="text"),
         pytest.param({}, {"x": ((2**40,), "float32")}, None, id="terabytes"),
@@ -67,6 +77,43 @@ def described(value):
     if isinstance(value, dict):
         return {key: described(item) for key, item in value.items()}
     return value.shape, value.dtype.name
+
+
+def a_graph(shape):
+    """The bytes of a SavedModel whose one input has a shape (TensorShapeProto)."""
+    tensor = field(1, field(1, b"x") + field(2, field(2, 1) + field(3, shape)))
+    keras_object = field(1, b"_tf_keras_model") + field(3, b"{}")
+    objects = field(1, field(4, keras_object))
+    signature = field(5, field(1, b"serving_default") + field(2, tensor))
+    return field(2, signature + field(7, objects))
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"),
+    [
+        pytest.param(field(3, 1), None, id="of any rank"),
+        pytest.param(field(3, 0) + field(2, field(1, 4)), (4,), id="of a rank"),
+        pytest.param(field(2, b"") + field(15, 9), (0,), id="without a size"),
+    ],
+)
+def test_shapes_of_signatures(shape, found, tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(a_graph(shape))
+    assert saved_models.read(tmp_path).inputs == {"x": (found, "float32")}
+
+
+@pytest.mark.parametrize("extra", [b"", field(1, field(3, b"root.layer-0") + field(5, b"[1]"))])
+def test_metadata_without_a_root_is_none(extra, tmp_path):
+    """Then that of the graph is taken."""
+    (tmp_path / "saved_model.pb").write_bytes(a_graph(b""))
+    (tmp_path / "keras_metadata.pb").write_bytes(extra or field(2, 1))
+    assert saved_models.read(tmp_path).metadata == b"{}"
+
+
+def test_metadata_that_cannot_be_opened(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(a_graph(b""))
+    (tmp_path / "keras_metadata.pb").mkdir()
+    with pytest.raises(Unreadable, match=r"keras_metadata\.pb: cannot be opened: Is a directory"):
+        saved_models.read(tmp_path)
 
 
 @settings(
