@@ -40,10 +40,6 @@ NO_PRODUCT = (
     "the file does not hold the product of Nadam's momenta; it was computed anew from the step "
     "count, as fit() came to it: less than 1e-6 after twenty steps"
 )
-NO_COUNT = (
-    "how many samples a Normalization layer had seen is not taken: Keras 3 has no such count, its "
-    "adapt() starts anew"
-)
 NO_STEPS = (
     "RMSprop, Adagrad and Adadelta of Keras 2.2 and before, without TensorFlow's, did not save the "
     "step count, which stays 0; it matters where there is decay"
@@ -81,9 +77,7 @@ def plan_weights(plan: Plan, group: Folder, model: Any) -> Named:
     named: Named = {}
     for layer, name in _layers(plan, group, model):
         inside = group.folder(name)
-        names = inside.texts("weight_names")
-        if names is None:
-            raise Unreadable(group.file, inside.path, "has no attribute weight_names")
+        names = inside.texts("weight_names") or []
         mine = orders.own(model) if layer is model else orders.weights(layer)
         for variable, value, old in _weights(plan, inside, names, layer, mine):
             plan.assign(value, variable)
@@ -125,8 +119,6 @@ def _weights(
     plan: Plan, inside: Folder, names: list[str], layer: Any, mine: list[Any]
 ) -> list[tuple[Any, Value, tuple[str, ...]]]:
     """Returns (variable, its value, names that it had)."""
-    if len(names) > len(mine):
-        names = _without_counts(plan, inside, names, layer)
     shapes = [inside.shape(name) for name in names]
     converted = recurrent.of_cudnn(layer, shapes)
     if converted is not None and len(names) == len(mine):
@@ -153,14 +145,6 @@ def _weights(
         else:
             found.append((variable, inside.value(name), (name,)))
     return found
-
-
-def _without_counts(plan: Plan, inside: Folder, names: list[str], layer: Any) -> list[str]:
-    """Returns the names of weights without the counts of Normalization layers."""
-    if not any(isinstance(each, keras.layers.Normalization) for each in layer._flatten_layers()):
-        return names
-    plan.note(NO_COUNT)
-    return [n for n in names if not (_bare(n).endswith("count") and inside.shape(n) == ())]
 
 
 def plan_state(

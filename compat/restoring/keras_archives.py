@@ -172,8 +172,6 @@ def _filled(folder: Folder, seen: set[int]) -> Iterator[str]:
 def _child(ours: Any, name: str) -> Any:
     if isinstance(ours, dict):
         return ours.get(name)
-    if not isinstance(ours, keras.layers.Layer):
-        return None
     if name in _LISTS:
         layers = ours.layers if isinstance(ours, keras.Model) else orders.children(ours)
         return _by_class(layers, twice=name == _LISTS[0])
@@ -224,9 +222,6 @@ def snake_case(name: str) -> str:
 
 def _plan_own(plan: Plan, group: Folder, layer: Any, variables: list[Any]) -> None:
     names = group.names()
-    if isinstance(layer, keras.layers.Normalization) and len(names) == len(variables) + 1:
-        plan.note(hdf5.NO_COUNT)
-        names.remove(max(names))
     if sorted(names) != sorted(str(i) for i in range(len(variables))):
         ours = ", ".join(v.name for v in variables) or "none"
         plan.unused.append(f"{group.path}: {len(names)} variables; {layer.path} has {ours}")
