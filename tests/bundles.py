@@ -10,7 +10,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-DTYPES = {"float32": 1, "int64": 9, "float16": 19}
+DTYPES = {"float32": 1, "float64": 2, "int64": 9, "float16": 19}
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 MAGIC = 0xDB4775248B80FB57
 RESTARTS = struct.pack("<II", 0, 1)  # at the end of a block whose keys share nothing

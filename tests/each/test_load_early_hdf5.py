@@ -1,6 +1,7 @@
 """HDF5 files as Keras without TensorFlow's wrote them: slots without names, CuDNN's layout."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import keras
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mp.compat.restoring import hdf5, recurrent
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.restoring import building, hdf5, limits, recurrent
 from keras_mp.compat.restoring.models import load, load_weights
 from keras_mp.compat.restoring.optimizer_state import OptimizerState
 from keras_mp.compat.restoring.plan import Plan, Value
@@ -161,6 +163,151 @@ def test_a_kernel_of_another_shape_is_not_of_cudnn(kernel):
     made = keras.layers.LSTM(3)
     made.build((None, 5, 2))
     assert recurrent.of_cudnn(made, [kernel, (3, 12), (24,)]) is None
+
+
+def of_weights(tmp_path, group, arrays):
+    """Writes weights.h5 of one layer."""
+    path = tmp_path / "weights.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["layer_names"] = [group]
+        file.create_group(group).attrs["weight_names"] = list(arrays)
+        for name, stored in arrays.items():
+            file[group][name] = stored
+    return path
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3)])
+def test_a_file_with_weights_of_cudnn(tmp_path, kind, gates):
+    model = keras.Sequential([keras.Input((5, 2)), getattr(keras.layers, kind)(3, name="r")])
+    random = np.random.default_rng(0)
+    weights = [array(random, variable.shape) for variable in model.weights]
+    names = ("kernel:0", "recurrent_kernel:0", "bias:0")
+    stored = dict(zip(names, to_cudnn(*weights, gates), strict=True))
+    report = load_weights(of_weights(tmp_path, "r", stored), model)
+    assert {row.source for row in report.rows} == {"r (CuDNN's layout)"}
+    for found, expected in zip(model.get_weights(), weights, strict=True):
+        assert np.array_equal(found, expected)
+
+
+def test_a_layer_that_goes_both_ways_as_it_is(tmp_path):
+    both = keras.layers.Bidirectional(keras.layers.LSTM(3), name="r")
+    model = keras.Sequential([keras.Input((5, 2)), both])
+    random = np.random.default_rng(0)
+    stored = {f"{i}:0": array(random, v.shape) for i, v in enumerate(model.weights)}
+    load_weights(of_weights(tmp_path, "r", stored), model)
+    for found, expected in zip(model.get_weights(), stored.values(), strict=True):
+        assert np.array_equal(found, expected)
+
+
+STATISTICS = {"mean:0": [1.0, 1.0], "variance:0": [4.0, 4.0], "count:0": 7}
+
+
+def test_statistics_are_computed_with(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Normalization(name="n")])
+    stored = {name: np.asarray(value, "float32") for name, value in STATISTICS.items()}
+    load_weights(of_weights(tmp_path, "n", stored), model)
+    assert int(ops.convert_to_numpy(model.layers[0].count)) == 7
+    np.testing.assert_allclose(ops.convert_to_numpy(model(np.full((1, 2), 5.0))), [[2, 2]])
+
+
+def test_statistics_of_a_file_without_names(tmp_path):
+    """That of TF 2.12 and later, whose layers are called by their classes."""
+    path = tmp_path / "x.weights.h5"
+    with h5py.File(path, "w") as file:
+        file.create_group("vars")
+        for i, value in enumerate(STATISTICS.values()):
+            file[f"layers/normalization/vars/{i}"] = np.asarray(value, "float32")
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Normalization()])
+    load_weights(path, model)
+    assert int(ops.convert_to_numpy(model.layers[0].count)) == 7
+    np.testing.assert_allclose(ops.convert_to_numpy(model(np.full((1, 2), 5.0))), [[2, 2]])
+
+
+class Listing(keras.Model):
+    """Has a list of layers and of something else."""
+
+    def __init__(self, first):
+        super().__init__()
+        self.parts = [first, "text", keras.layers.Dense(1)]
+
+    def call(self, x):
+        return self.parts[2](self.parts[0](x))
+
+
+def test_a_list_of_more_than_layers(tmp_path):
+    """And a layer that is frozen by now has its weights all the same."""
+    path = tmp_path / "x.weights.h5"
+    with h5py.File(path, "w") as file:
+        file.create_group("vars")
+        for i, shape in enumerate([(2, 3), (3,), (3, 1), (1,)]):
+            where = f"parts/dense{'_1' if i > 1 else ''}/vars/{i % 2}"
+            file[where] = np.full(shape, i, "float32")
+    model = Listing(keras.layers.Dense(3, trainable=False))
+    model(np.zeros((1, 2)))
+    load_weights(path, model)
+    found = [float(ops.max(w)) for layer in model.layers for w in layer.weights]
+    assert found == [0, 1, 2, 3]
+
+
+def test_a_block_that_is_frozen_by_now(tmp_path):
+    """Its weights come in the order of its layers, trainable or not."""
+    block = keras.Sequential([keras.layers.BatchNormalization(), keras.layers.Dense(1)], name="b")
+    model = keras.Sequential([keras.Input((2,)), block])
+    block.trainable = False
+    ends = [*("gamma", "beta", "moving_mean", "moving_variance"), "kernel", "bias"]
+    arrays = {f"{i}:0": np.full(v.shape, i, "float32") for i, v in enumerate(model.weights)}
+    load_weights(of_weights(tmp_path, "b", arrays), model)
+    found = {v.name: float(ops.max(v)) for v in model.weights}
+    assert found == {end: i for i, end in enumerate(ends)}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "shapes"),
+    [
+        pytest.param(keras.optimizers.Adafactor, [*SHAPES.values()] * 2, id="of no class of then"),
+        pytest.param(keras.optimizers.Adam, [*SHAPES.values()] * 4, id="more than there were"),
+        pytest.param(keras.optimizers.Adam, [(3,)], id="fewer than variables"),
+        pytest.param(keras.optimizers.Adam, [(9,)] * 8, id="of other shapes"),
+        pytest.param(keras.optimizers.RMSprop, [*SHAPES.values()] * 2, id="more than RMSprop has"),
+    ],
+)
+def test_slots_that_fit_no_optimizer_are_named(tmp_path, optimizer, shapes):
+    names = ["SGD/iterations:0", *(f"training/Variable_{i}:0" for i in range(len(shapes)))]
+    path, _ = written(tmp_path, "2.2.0", SGD, names, [(), *shapes])
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    report = load_weights(path, model, optimizer(), strict=False)
+    assert report.unused == tuple(f"optimizer_weights/{name}" for name in names[1:])
+
+
+def test_a_new_optimizer_that_is_not_known(tmp_path):
+    names = ["iteration:0", "m:0"]
+    path, _ = written(tmp_path, "2.12.0", SGD, names, [(), (3,)])
+    with h5py.File(path, "r+") as file:
+        del file["optimizer_weights/iteration:0"]
+        file["optimizer_weights/iteration:0"] = np.asarray(7)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.Adafactor()
+    report = load_weights(path, model, optimizer, strict=False)
+    assert report.unused == ("optimizer_weights/m:0",)
+    assert int(optimizer.iterations) == 7
+
+
+def test_a_loss_scaler_of_tf_2_1_is_known_by_its_version():
+    scaled = {"class_name": "LossScaleOptimizer", "config": {"optimizer": {}, "loss_scale": {}}}
+    assert building.version_of("2.2.4-tf", scaled) == "2.1"
+    assert building.version_of("2.2.4-tf", ADAM) is None
+
+
+def test_layers_of_another_thread_are_not_limited(tmp_path):
+    """And a shape that is none is left for Keras to refuse."""
+    (tmp_path / "small").write_bytes(b"")
+    large, layer = (limits.SMALL + 1,), keras.layers.Layer()
+    with limits.limited(str(tmp_path / "small")), ThreadPoolExecutor(1) as pool:
+        pool.submit(keras.layers.Layer().add_weight, large, initializer="zeros").result()
+        with pytest.raises(Unreadable, match="asks for a weight of the shape"):
+            layer.add_weight(large)
+        with pytest.raises(Exception, match="x"):
+            layer.add_weight(("x",))
 
 
 def test_layers_of_other_names_are_taken_one_after_another(tmp_path):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 import sys
 import warnings
@@ -16,7 +17,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.errors import LegacyError
-from keras_mp.compat.restoring.models import load, load_model, load_weights
+from keras_mp.compat.restoring import keras_archives
+from keras_mp.compat.restoring.models import NO_STATE, NOTHING, load, load_model, load_weights
 from keras_mp.compat.restoring.plan import RestoreError
 from tests import bundles, programs
 from tests.backends import on_one
@@ -84,6 +86,14 @@ def bomb(file):
     file.create_dataset(DENSE, (1 << 20, 1 << 20), "float32", chunks=(1024, 1024))
 
 
+def many_names(file):
+    attributes = file["model_weights"].attrs
+    del attributes["layer_names"]
+    for i in range(18):
+        attributes[f"layer_names{i}"] = np.zeros(60_000, "S1")
+
+
+SLOT = "optimizer_weights/cond_1/SGD/score/bias/momentum:0"
 BAD_H5 = {
     "external link": (
         lambda f: replaced(f, DENSE, h5py.ExternalLink("other.h5", "/x")),
@@ -130,8 +140,35 @@ BAD_H5 = {
         attributes("model_weights/dense_2/weight_names", [b"../../x", b"dense_2/bias:0"]),
         r"\.\./\.\./x: is not there$",
     ),
+    "layer an array": (
+        lambda f: replaced(f, "model_weights/dense_2", np.zeros(3)),
+        "model_weights/dense_2: is no group$",
+    ),
+    "weight a group": (
+        lambda f: (replaced(f, DENSE, np.zeros(1)), f.pop(DENSE), f.create_group(DENSE)),
+        "kernel:0: is no array$",
+    ),
+    "config not UTF-8": (
+        attributes("model_config", np.bytes_(b"\xff")),
+        "attribute model_config: is not UTF-8$",
+    ),
+    "config deep": (
+        attributes("model_config", '{"a":' * 500 + "1" + "}" * 500),
+        "model_config: is nested too deeply$",
+    ),
+    "names without end": (many_names, "attribute layer_names: has 1080000 names$"),
+    "slots of nothing": (
+        lambda f: replaced(f, SLOT, np.zeros((7, 7), "float32")),
+        r"momentum:0: \(7, 7\) in the file, \(2,\) in the model, for score/bias\n",
+    ),
+    "a slot too many": (
+        lambda f: f["optimizer_weights"].attrs.update(
+            {"weight_names": [*f["optimizer_weights"].attrs["weight_names"], SLOT[18:]]}
+        ),
+        rf"nothing takes, from the file \(11\):\n(  .*\n)*  {SLOT}\n",
+    ),
     "slot missing": (
-        lambda f: f.__delitem__("optimizer_weights/cond_1/SGD/score/bias/momentum:0"),
+        lambda f: f.__delitem__(SLOT),
         "momentum:0: is not there$",
     ),
 }
@@ -144,6 +181,38 @@ def test_bad_hdf5(tmp_path, change, message):
         load_model(path)
     assert str(caught.value).startswith(str(path))
     assert not isinstance(caught.value, Unreadable) or "\n" not in str(caught.value)
+
+
+def test_an_array_whose_bytes_are_damaged(tmp_path):
+    """HDF5 has checksums where somebody asked for them."""
+
+    def change(file):
+        value = file[DENSE][()]
+        del file[DENSE]
+        file.create_dataset(DENSE, data=value, chunks=value.shape, fletcher32=True)
+        places.append(file[DENSE].id.get_chunk_info(0).byte_offset)
+
+    places = []
+    path = h5(tmp_path, change)
+    load_model(path)
+    with path.open("r+b") as raw:
+        raw.seek(places[0])
+        raw.write(b"damage")
+    with pytest.raises(Unreadable, match=r"kernel:0: Can't .*read data"):
+        load_model(path)
+
+
+def test_an_array_that_claims_more_than_is_there(tmp_path):
+    """Of the shape of the weight."""
+    rows = (1 << 22) + 1
+    with h5py.File(tmp_path / "w.h5", "w") as file:
+        file.attrs["layer_names"] = ["out"]
+        file.create_group("out").attrs["weight_names"] = ["kernel:0"]
+        file.create_dataset("out/kernel:0", (rows, 1), "float32", chunks=(1 << 16, 1))
+    layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", name="out")
+    model = keras.Sequential([keras.Input((rows,)), layer])
+    with pytest.raises(Unreadable, match=r"out/kernel:0: claims 16777220 bytes and has fewer$"):
+        load_weights(tmp_path / "w.h5", model)
 
 
 def test_what_is_left_over_is_named(tmp_path):
@@ -219,6 +288,43 @@ BAD_ZIP = {
 }
 
 
+def flipped(name):
+    """Returns what flips a byte of a member of an archive, whose checksum then is another."""
+
+    def change(content, archive):
+        info = archive.getinfo(name)
+        at = info.header_offset + 30 + len(name) + info.file_size // 2
+        content[at] ^= 1
+        return content
+
+    return change
+
+
+DAMAGED_ZIP = {
+    "cut off": (lambda content, _: content[:200], "cannot be opened: File is not a zip file$"),
+    "config": (flipped("config.json"), r"config\.json: Bad CRC-32"),
+    "weights": (flipped("model.weights.h5"), r"model\.weights\.h5: Bad CRC-32"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), DAMAGED_ZIP.values(), ids=DAMAGED_ZIP)
+def test_a_damaged_archive(tmp_path, change, message):
+    path = archive(tmp_path, lambda members: None)
+    with zipfile.ZipFile(path) as whole:
+        content = change(bytearray(path.read_bytes()), whole)
+    path.write_bytes(content)
+    with pytest.raises(Unreadable, match=message):
+        load_model(path)
+
+
+def test_a_compressed_archive_without_metadata(tmp_path):
+    """Which Keras does not write, and others may."""
+    path = archive(tmp_path, lambda m: m.pop("metadata.json"), compression=zipfile.ZIP_DEFLATED)
+    found, whole = load_model(path), load_model(ZIP)
+    for one, other in zip(found.get_weights(), whole.get_weights(), strict=True):
+        assert np.array_equal(one, other)
+
+
 @pytest.mark.parametrize(("change", "message"), BAD_ZIP.values(), ids=BAD_ZIP)
 def test_bad_archive(tmp_path, change, message):
     path = archive(tmp_path, change)
@@ -284,12 +390,16 @@ def weights_changed(tmp_path, change):
     return archive(tmp_path, changed)
 
 
-LAYER = "_layer_checkpoint_dependencies/dense_2/vars"
+LISTS = "_layer_checkpoint_dependencies"
+LAYER = f"{LISTS}/dense_2/vars"
 MISFITS = {
     "a variable less": lambda f: f.__delitem__(f"{LAYER}/1"),
     "another shape": lambda f: replaced(f, f"{LAYER}/1", np.zeros(9, "float32")),
     "a slot of another shape": lambda f: replaced(f, "optimizer/vars/2", np.zeros(9, "float32")),
     "two step counts": lambda f: replaced(f, "optimizer/vars/0", np.zeros(2, "int64")),
+    "an array beside the layers": lambda f: f.update({"more": np.zeros(1)}),
+    "a variable of a list": lambda f: f.update({f"{LISTS}/vars/0": np.zeros(1)}),
+    "a layer that has no such part": lambda f: f.update({f"{LISTS}/dense_2/more/x": np.zeros(1)}),
     "a step count that is none": lambda f: replaced(f, "optimizer/vars/0", np.float32(np.nan)),
 }
 
@@ -304,6 +414,36 @@ def test_what_fits_of_an_archive_is_taken_if_that_is_enough(tmp_path, change):
     assert report.unused == tuple(error.value.unused)
     assert report.missing == tuple(error.value.missing)
     assert len(report.unused) == 1
+
+
+def test_one_layer_under_two_names_is_taken_once(tmp_path):
+    """Whether the group is one, or there are two that hold the same."""
+
+    def change(file):
+        layers = file.create_group("layers")
+        layers["dense"] = file[f"{LISTS}/dense"]
+        file.copy(f"{LISTS}/dense_2", "layers/dense_1")
+
+    found, whole = load_model(weights_changed(tmp_path, change)), load_model(ZIP)
+    for one, other in zip(found.get_weights(), whole.get_weights(), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_an_archive_without_slots(tmp_path):
+    """An empty list, and one that is too short."""
+
+    def emptied(file):
+        for name in list(file["optimizer/vars"]):
+            del file["optimizer/vars"][name]
+
+    def short(file):
+        variables = file["optimizer/vars"]
+        del variables[max(variables, key=int)]
+
+    found = load(weights_changed(tmp_path, emptied)).report
+    assert keras_archives.NO_OPTIMIZER in found.lost
+    with pytest.raises(RestoreError, match=r"optimizer/vars/2"):
+        load_model(weights_changed(tmp_path, short))
 
 
 def test_groups_that_are_linked_without_end(tmp_path):
@@ -378,6 +518,39 @@ def test_a_saved_model_of_several_optimizers(tmp_path):
     load_model(folder, compile=False)
 
 
+def test_a_saved_model_without_state_of_the_optimizer(tmp_path):
+    folder = saved_model(tmp_path, "saved_model.pb", lambda b: b)
+    rows = Checkpoint(SAVED)
+    layers = {
+        f"layer_with_weights-{i}": {
+            n: rows[f"layer_with_weights-{i}/{n}{VALUE}"] for n in ("kernel", "bias")
+        }
+        for i in range(3)
+    }
+    bundles.write_objects(folder / "variables" / "variables", layers)
+    assert NO_STATE in load(folder).report.lost
+    bundles.write(folder / "variables" / "variables", {"kernel": np.zeros(2, "float32")})
+    with pytest.raises(Unreadable, match="has no object graph, so it is none of a model"):
+        load_model(folder)
+
+
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
+def test_a_saved_model_that_does_not_say_with_what_it_is_called(tmp_path):
+    def change(content):
+        for name in (b"save_spec", b"build_input_shape", b"serving_default"):
+            content = content.replace(name, b"x" * len(name))
+        return content
+
+    folder = saved_model(tmp_path, "saved_model.pb", change, OWN_CLASSES)
+    with pytest.raises(Unreadable, match="does not say with what Net is called: build it in code"):
+        load_model(folder, OWN)
+
+
+def test_a_class_of_ones_own_must_be_a_model():
+    with pytest.raises(Unreadable, match=r"the model's config: is of a Layer, not a model$"):
+        load_model(OWN_CLASSES, {"Net": keras.layers.Layer})
+
+
 def test_a_saved_model_whose_config_is_a_number(tmp_path):
     old = b'"model_config": {"class_name": "Model", "config": {"name": "mlp",'
     new = b'"model_config":{"class_name":"Model","config":5,"c":{"name":"m",'.ljust(len(old))
@@ -439,13 +612,30 @@ def test_a_lambda_is_never_run(tmp_path, safe_mode):
         load_model(h5(tmp_path, change), safe_mode=safe_mode)
 
 
+def test_weights_of_other_kinds_say_what_is_wrong(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with h5py.File(tmp_path / "none.h5", "w") as file:
+        file["x"] = np.zeros(1)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    for name, message in (
+        ("config.json", "is a config without weights"),
+        ("none.h5", NOTHING),
+    ):
+        with pytest.raises(Unreadable, match=re.escape(message)):
+            load_weights(tmp_path / name, model)
+    with pytest.raises(ValueError, match="has no weights yet: build it, or call it once, before"):
+        load_weights(tmp_path / "none.h5", keras.Sequential([keras.layers.Dense(2)]))
+
+
 def test_other_kinds_say_what_to_do(tmp_path):
+    bundles.write_objects(tmp_path / "ckpt", {"a": np.zeros(1, "float32")})
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "notes.txt").write_text("hello")
     for name, message in (
         ("config.json", "is a config without weights"),
         ("nothing.h5", "there is no such file"),
         ("notes.txt", "is not a checkpoint"),
+        ("ckpt", "is a checkpoint, which has no model: build it"),
     ):
         with pytest.raises(Unreadable, match=message):
             load_model(tmp_path / name)

@@ -11,7 +11,10 @@ from keras import ops
 import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring.checkpoints import restore
+from keras_mp.compat.restoring.models import load_weights
+from keras_mp.compat.restoring.optimizer_state import UNTRAINED
 from keras_mp.compat.restoring.plan import RestoreError
+from keras_mp.compat.restoring.saver import NO_MOMENTUM
 from tests import bundles
 from tests.fixtures import FIXTURES
 from tests.legacy_cases import Case
@@ -300,6 +303,124 @@ def test_the_model_is_where_most_of_it_is(tmp_path):
     assert int(ops.convert_to_numpy(layer.step)) == 3
 
 
+def test_a_layer_that_says_nothing_of_its_weights(tmp_path):
+    """Objects without a value; and an optimizer, of which the file has none."""
+    bundles.write_objects(tmp_path / "ckpt", {"net": {"kernel": {}, "bias": NET["bias"]}})
+    with pytest.raises(RestoreError) as error:
+        restore(tmp_path / "ckpt", dense(), keras.optimizers.SGD(name="mine"), model_path="net")
+    assert error.value.missing == [
+        "out/kernel",
+        "the state of mine: the file holds no optimizer",
+    ]
+
+
+def test_what_fits_nowhere_is_taken_for_the_root(tmp_path):
+    bundles.write_objects(tmp_path / "ckpt", {"net": {"other": NET["bias"]}})
+    with pytest.raises(RestoreError) as error:
+        restore(tmp_path / "ckpt", dense())
+    assert error.value.missing == ["out/kernel", "out/bias"]
+
+
+def test_of_two_models_one_must_be_said(tmp_path):
+    bundles.write_objects(tmp_path / "ckpt", {"one": NET, "other": NET})
+    with pytest.raises(ValueError, match="several models that fit; say model_path=, one of one, o"):
+        restore(tmp_path / "ckpt", dense())
+
+
+def test_a_list_is_not_longer_than_it_was(tmp_path):
+    bundles.write_objects(tmp_path / "ckpt", {"net": [NET["bias"]]})
+    ours = [keras.Variable(np.zeros(2, "float32"), name=name) for name in "ab"]
+    with pytest.raises(RestoreError) as error:
+        restore(tmp_path / "ckpt", ours)
+    assert error.value.missing == ["b"]
+
+
+def test_one_variable_is_not_two(tmp_path):
+    """Unless what has it twice is beside the model."""
+    shared = {"kernel": NET["kernel"], "bias": "net/kernel"}
+    bundles.write_objects(tmp_path / "ckpt", {"net": shared})
+    with pytest.raises(ValueError, match="one variable of the file is two in the model: out/"):
+        restore(tmp_path / "ckpt", dense(), model_path="net")
+    shared["bias"] = "beside/kernel"
+    bundles.write_objects(tmp_path / "ckpt", {"beside": shared, "net": NET})
+    layer = dense()
+    restore(tmp_path / "ckpt", layer, strict=False)
+    assert np.all(ops.convert_to_numpy(layer.kernel) == 1)
+
+
+def test_one_variable_under_two_names_of_the_file(tmp_path):
+    """One of its values is taken; and what is one object in both is gone through once."""
+    root = {"a": NET, "b": "a", "x": NET["bias"], "y": 2 * NET["bias"]}
+    bundles.write_objects(tmp_path / "ckpt", root)
+    layer, variable = dense(), keras.Variable(np.zeros(2, "float32"), name="v")
+    ours = {"a": layer, "b": layer, "x": variable, "y": variable}
+    report = restore(tmp_path / "ckpt", ours)
+    assert sorted(row.target for row in report.rows) == ["out/bias", "out/kernel", "v"]
+    assert ops.convert_to_numpy(variable)[0] in (1, 2)
+
+
+def test_statistics_of_normalization(tmp_path):
+    """Which Keras 3 calls otherwise, and computes with after they were taken."""
+    stored = {"mean": np.ones(2, "float32"), "variance": np.full(2, 4, "float32")}
+    bundles.write_objects(tmp_path / "ckpt", {"layer_with_weights-0": stored | {"count": COUNT}})
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Normalization()])
+    load_weights(tmp_path / "ckpt", model)
+    np.testing.assert_allclose(ops.convert_to_numpy(model(np.full((1, 2), 5.0))), [[2, 2]])
+
+
+def test_a_schedule_stays(tmp_path):
+    rate = np.asarray(0.5, "float32")
+    bundles.write_objects(
+        tmp_path / "ckpt", {"net": NET, "sgd": {"iter": COUNT, "learning_rate": rate}}
+    )
+    sgd = keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5))
+    report = restore(tmp_path / "ckpt", dense(), sgd)
+    assert report.notes[0].endswith("is not taken: the optimizer has a schedule")
+    assert int(sgd.iterations) == 7
+
+
+def test_an_optimizer_that_had_taken_no_step(tmp_path):
+    bundles.write_objects(tmp_path / "ckpt", {"net": NET, "adam": {"iter": np.asarray(0)}})
+    report = restore(tmp_path / "ckpt", dense(), keras.optimizers.Adam())
+    assert UNTRAINED in report.notes
+
+
+def test_a_loss_scale_without_a_counter(tmp_path):
+    scale = {"current_loss_scale": np.asarray(8.0, "float32")}
+    bundles.write_objects(
+        tmp_path / "ckpt", {"net": NET, "sgd": {"iter": COUNT, "loss_scale": scale}}
+    )
+    optimizer = keras_mp.LossScaleOptimizer(keras.optimizers.SGD())
+    restore(tmp_path / "ckpt", dense(), optimizer)
+    assert (float(optimizer.loss_scale), int(optimizer.dynamic_counter)) == (8.0, 0)
+
+
+def test_a_hyperparameter_of_nothing_is_nothing(tmp_path):
+    """And the momenta of Nadam are none of SGD's."""
+    state = {"iter": COUNT, "rho": np.asarray(0.0, "float32")}
+    bundles.write_objects(tmp_path / "ckpt", {"net": NET, "sgd": state})
+    restore(tmp_path / "ckpt", dense(), keras.optimizers.SGD())
+    state["momentum_cache"] = np.asarray(0.5, "float32")
+    bundles.write_objects(tmp_path / "ckpt", {"net": NET, "sgd": state})
+    with pytest.raises(RestoreError) as error:
+        restore(tmp_path / "ckpt", dense(), keras.optimizers.SGD())
+    assert [key.split("/.")[0] for key in error.value.unused] == ["sgd/momentum_cache"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "digits"),
+    [("float32", "loses digits as float32"), ("bfloat16", "loses digits as bfloat16")],
+)
+def test_digits_that_a_variable_does_not_have(tmp_path, dtype, digits):
+    value = np.asarray([1 + 2**-20, 2**24 + 1], "float64" if dtype == "float32" else "float32")
+    bundles.write_objects(tmp_path / "ckpt", {"w": value})
+    variable = keras.Variable(np.zeros(2), dtype=dtype)
+    report = restore(tmp_path / "ckpt", {"w": variable})
+    assert digits in report.notes[0]
+    found = ops.convert_to_numpy(ops.cast(variable, "float32"))
+    assert found[1] == 2**24
+
+
 TWO = np.zeros(2, "float32")
 ODD = {
     "a step count of two numbers": ({"iter": np.zeros(2, "int64")}, "iter"),
@@ -328,6 +449,24 @@ def test_text_where_numbers_belong(tmp_path):
     names = dict(zip(tensors, (weight.path for weight in model.weights), strict=True))
     with pytest.raises(RestoreError, match=r"out/kernel: is text, but .*kernel is of numbers"):
         restore(tmp_path / "ckpt", model, names=names)
+
+
+def test_a_power_of_beta_tells_the_step(tmp_path):
+    power = np.asarray(0.9**4, "float32")
+    bundles.write(tmp_path / "ckpt", NET | {"beta1_power": power, "beta2_power": power})
+    layer, adam = dense(), keras.optimizers.Adam()
+    names = {weight.name: weight.path for weight in layer.weights}
+    report = restore(tmp_path / "ckpt", layer, adam, names=names, strict=False)
+    assert (int(adam.iterations), report.unused) == (3, ())
+
+
+def test_momentum_of_rmsprop_without_momentum(tmp_path):
+    slots = {f"{name}/RMSProp{n}": array for name, array in NET.items() for n in ("", "_1")}
+    bundles.write(tmp_path / "ckpt", NET | slots | {"global_step": COUNT})
+    layer = dense()
+    names = {weight.name: weight.path for weight in layer.weights}
+    report = restore(tmp_path / "ckpt", layer, keras.optimizers.RMSprop(), names=names)
+    assert NO_MOMENTUM in report.notes
 
 
 @pytest.mark.parametrize(
