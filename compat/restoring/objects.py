@@ -71,8 +71,6 @@ def _child(ours: Any, name: str) -> Any:
         # "layer-3", which stands beside, counts inputs too, of which today's Sequential has none.
         layers = [layer for layer in ours.layers if layer.weights]
         return _at(layers, name.removeprefix(_LAYER_WITH_WEIGHTS))
-    if not isinstance(ours, keras.layers.Layer):
-        return None
     value = getattr(ours, name, None)
     kinds = (keras.Variable, keras.layers.Layer, list, tuple, dict)
     if not isinstance(value, kinds) and name in _RENAMED:

@@ -199,6 +199,25 @@ def test_a_layer_that_goes_both_ways_as_it_is(tmp_path):
         assert np.array_equal(found, expected)
 
 
+class Weighing(keras.Model):
+    """Has a layer, and two weights of one name."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = keras.layers.Dense(1, use_bias=False, name="r")
+        self.own = [self.add_weight(shape=(), name="w") for _ in range(2)]
+
+    def call(self, x):
+        return self.dense(x) * self.own[0] + self.own[1]
+
+
+def test_weights_of_the_model_itself_are_lost_and_said_once(tmp_path):
+    model = Weighing()
+    model(np.zeros((1, 2)))
+    path = of_weights(tmp_path, "r", {"kernel:0": np.ones((2, 1), "float32")})
+    assert load_weights(path, model).lost == (hdf5.NO_OWN + model.own[0].path,)
+
+
 STATISTICS = {"mean:0": [1.0, 1.0], "variance:0": [4.0, 4.0], "count:0": 7}
 
 
@@ -245,7 +264,7 @@ def test_a_list_of_more_than_layers(tmp_path):
     model = Listing(keras.layers.Dense(3, trainable=False))
     model(np.zeros((1, 2)))
     load_weights(path, model)
-    found = [float(ops.max(w)) for layer in model.layers for w in layer.weights]
+    found = [w.max() for layer in model.layers for w in layer.get_weights()]
     assert found == [0, 1, 2, 3]
 
 

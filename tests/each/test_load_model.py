@@ -3,6 +3,7 @@
 import json
 import zipfile
 
+import h5py
 import numpy as np
 import pytest
 from keras import ops
@@ -147,6 +148,33 @@ def test_compile_by_name_was_scaled(tmp_path):
     assert isinstance(model.optimizer, keras_mp.LossScaleOptimizer)
     case.assert_optimizer(model, model.optimizer, scale=False)
     assert "compile() did so" in str(report.changes)
+
+
+def test_compile_of_an_embedding_was_scaled(tmp_path):
+    """Its rule for sparse gradients is that of the optimizer inside."""
+    adam = {"class_name": "Adam", "config": {"name": "Adam", "learning_rate": 0.01}}
+    policy = {"class_name": "Policy", "config": {"name": "mixed_float16"}}
+    layers = [
+        {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 3], "dtype": "int32"}},
+        {"class_name": "Embedding", "config": {"name": "e", "input_dim": 5, "output_dim": 2}},
+        {"class_name": "Flatten", "config": {"name": "f"}},
+        {"class_name": "Dense", "config": {"name": "d", "units": 1}},
+    ]
+    for layer in layers[1:]:
+        layer["config"]["dtype"] = policy
+    config = {"class_name": "Sequential", "config": {"name": "net", "layers": layers}}
+    config["compile_config"] = {"optimizer": adam, "loss": "mse"}
+    with h5py.File(tmp_path / "weights.h5", "w") as file:
+        file.create_group("vars")
+    with zipfile.ZipFile(tmp_path / "model.keras", "w") as new:
+        new.writestr("metadata.json", json.dumps({"keras_version": "2.13.1"}))
+        new.writestr("config.json", json.dumps(config))
+        new.write(tmp_path / "weights.h5", "model.weights.h5")
+    found = load(tmp_path / "model.keras", strict=False)
+    assert isinstance(found.model.optimizer, keras_mp.LossScaleOptimizer)
+    inner = found.model.optimizer.inner_optimizer.get_config()
+    assert inner["sparse_variables"] == [f"^{found.model.layers[0].embeddings.path}$"]
+    assert "sparse_variables=" in str(found.report.changes)
 
 
 @pytest.mark.parametrize(("folder", "flavour"), divided(list(artefacts(MODELS))))

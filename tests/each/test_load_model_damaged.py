@@ -24,7 +24,7 @@ from tests import bundles, programs
 from tests.backends import on_one
 from tests.fixtures import FIXTURES
 from tests.fuzzing import FUZZING, examples
-from tests.legacy_cases import OWN
+from tests.legacy_cases import OWN, Net
 
 H5 = FIXTURES / "tf26" / "nested_sgdm" / "model.h5"
 ZIP = FIXTURES / "tf213" / "nested_sgdm" / "model.keras"
@@ -544,6 +544,30 @@ def test_a_saved_model_that_does_not_say_with_what_it_is_called(tmp_path):
     folder = saved_model(tmp_path, "saved_model.pb", change, OWN_CLASSES)
     with pytest.raises(Unreadable, match="does not say with what Net is called: build it in code"):
         load_model(folder, OWN)
+
+
+def test_a_saved_model_that_is_the_config_itself(tmp_path):
+    folder = saved_model(
+        tmp_path, "saved_model.pb", lambda b: b.replace(b'"model_config"', b'"other_config"')
+    )
+    found, whole = load_model(folder), load_model(SAVED)
+    for one, other in zip(found.get_weights(), whole.get_weights(), strict=True):
+        assert np.array_equal(one, other)
+
+
+class Compiling(Net):
+    """Compiles as it likes, and builds no optimizer."""
+
+    def compile_from_config(self, config):
+        self.compile(keras.saving.deserialize_keras_object(config["optimizer"]), "mse")
+
+
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
+def test_a_class_of_ones_own_that_compiles_itself():
+    own, whole = (load_model(OWN_CLASSES, OWN | {"Net": cls}) for cls in (Compiling, Net))
+    assert int(own.optimizer.iterations) == int(whole.optimizer.iterations) > 0
+    for one, other in zip(own.optimizer.variables, whole.optimizer.variables, strict=True):
+        assert np.array_equal(*map(keras.ops.convert_to_numpy, (one, other)))
 
 
 def test_a_class_of_ones_own_must_be_a_model():
