@@ -253,6 +253,13 @@ def test_refuses_a_tensor(row, text, tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_refuses_a_string_whose_length_is_damaged(tmp_path):
+    empty = bytes(5)  # its length, and the checksum of that
+    found = written(tmp_path, {b"a": entry(empty, dtype=7)}, empty)
+    with pytest.raises(Unreadable, match="a: the checksum of its lengths does not match"):
+        _ = found["a"]
+
+
 HEADERS = {
     "big endian": (field(1, 1) + field(2, 1), "big-endian"),
     "no data files": (field(1, 0), "0 data files"),
@@ -422,6 +429,7 @@ def test_objects_and_slots():
     )
     assert (key, "rms", slot) in found.slots
     assert found.save_counter is None
+    assert (found.entry(key).dtype, found.entry(key).shape) == ("float32", (6, 8))
     assert "_CHECKPOINTABLE_OBJECT_GRAPH" not in list(found)
 
 
