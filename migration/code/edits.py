@@ -52,6 +52,9 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
 
     >>> apply("a b c", [Edit(2, 3, "B"), Edit(0, 0, "- ")])
     '- a B c'
+    >>> apply("a b c", [Edit(0, 2, ""), Edit(1, 3, "B")])
+    Traceback (most recent call last):
+    ValueError: edits overlap at 1: 'B'
 
     Raises:
         ValueError: Two of them overlap.

@@ -53,11 +53,6 @@ def _spans(program: Program, function: cst.FunctionDef, edit: Edit) -> bool:
 
 def _at(program: Program, line: int) -> Edit:
     """Returns the edit that imports it before a line, indented as that."""
-    if line > len(program.lines):
-        end = len(program.text)
-        newline = program.lines.ending(len(program.lines))
-        begun = bool(program.text) and program.text[-1] not in "\r\n"
-        return Edit(end, end, f"{newline if begun else ''}{_LINE}{newline}")
     code = program.lines.of(line)
     indent = code[: len(code) - len(code.lstrip())]
     at = program.lines.starts[line - 1]
@@ -130,11 +125,13 @@ def _is_header(statement: cst.CSTNode) -> bool:
 
 
 def _below_header(program: Program) -> int:
-    """Returns the first line behind docstring and __future__ imports."""
-    last = 0
-    for line in program.module.body:
-        if not isinstance(line, cst.SimpleStatementLine) or not _is_header(line.body[0]):
-            decorators = getattr(line, "decorators", ())
-            return last + 1 if last else program.where([*decorators, line][0])[0]
-        last = program.lines_of(line)[-1]
-    return last + 1
+    """Returns the first line behind docstring and __future__ imports: one of what is rewritten."""
+    body = program.module.body
+    count = next(
+        i
+        for i, line in enumerate(body)
+        if not isinstance(line, cst.SimpleStatementLine) or not _is_header(line.body[0])
+    )
+    if count:
+        return program.lines_of(body[count - 1])[-1] + 1
+    return program.where([*getattr(body[0], "decorators", ()), body[0]][0])[0]

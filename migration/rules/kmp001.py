@@ -103,7 +103,7 @@ def _dropped(site: Site, call: cst.Call, scale: cst.Arg) -> list[Edit]:
     at = call.args.index(scale)
     if at:
         start = site.program.span(call.args[at - 1])[1]
-    elif len(call.args) > 1:
+    else:  # the optimizer is given, too
         end = site.program.span(call.args[1])[0]
     if "#" in site.program.text[start:end]:  # a comment would go with it
         return [Edit(*site.program.span(scale), "dynamic=True")]

@@ -27,8 +27,6 @@ def decide(site: Site) -> Decision | None:
         )
     if site.old is None or site.old.name not in ("set_policy", "set_global_policy"):
         return None
-    if not site.old.known:
-        return None
     edits = [site.renamed(NEW)]
     if site.call is not None and site.call.args:
         name = string(site.call.args[0].value)

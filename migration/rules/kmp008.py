@@ -45,16 +45,14 @@ def decide(site: Site) -> Decision | None:
 def in_isinstance(site: Site) -> bool:
     """Returns whether a class is asked for, by isinstance or a test's assertion."""
     node: cst.CSTNode = site.node
-    for above in site.program.above(site.node):
-        if isinstance(above, (cst.Tuple, cst.Element, cst.Arg, cst.BinaryOperation)):
-            node = above
-            continue
-        if isinstance(above, cst.MatchClass):
-            return node is above.cls
-        return (
-            isinstance(above, cst.Call)
-            and site.program.source(above.func).split(".")[-1] in _ASKING
-            and len(above.args) > 1
-            and node is above.args[1]
-        )
-    return False
+    above = site.program.parent(node)
+    while isinstance(above, (cst.Tuple, cst.Element, cst.Arg, cst.BinaryOperation)):
+        node, above = above, site.program.parent(above)
+    if isinstance(above, cst.MatchClass):
+        return node is above.cls
+    return (
+        isinstance(above, cst.Call)
+        and site.program.source(above.func).split(".")[-1] in _ASKING
+        and len(above.args) > 1
+        and node is above.args[1]
+    )

@@ -74,7 +74,7 @@ def _is_assigned(site: Site, node: cst.CSTNode) -> bool:
 
 
 def _of_object(site: Site, base: cst.CSTNode) -> Decision | None:
-    if site.facts.is_of_compat(base):
+    if site.facts.is_of_compat(base) and not site.program.is_bound(site.node):
         return Decision("kept", "the optimizers of keras_mp.compat have it")
     if not (site.facts.is_wrapped(base) or site.facts.is_concerned):
         return None

@@ -5,7 +5,8 @@ import pytest
 from tests.source_rules import header, rewritten, said
 
 NEW = "keras_mp.LossScaleOptimizer"
-COMPAT = "keras_mp.compat.mixed_precision.experimental.LossScaleOptimizer"
+SCALES = "keras_mp.compat.mixed_precision.experimental"
+COMPAT = f"{SCALES}.LossScaleOptimizer"
 KERAS_2 = "keras_mp.compat.mixed_precision.LossScaleOptimizer"
 
 REWRITES = {
@@ -80,10 +81,27 @@ BY_COMPAT = {
     "two stars": ("LossScaleOptimizer(o, **k)", f"{COMPAT}(o, **k)"),
     "a large number": ("LossScaleOptimizer(o, 10000 ** 150)", f"{COMPAT}(o, 10000 ** 150)"),
     "no scale": ("LossScaleOptimizer(o)", f"{COMPAT}(o)"),
+    "a number above every float": (
+        f"LossScaleOptimizer(o, 1{'0' * 400})",
+        f"{COMPAT}(o, 1{'0' * 400})",
+    ),
+    "a fixed scale of stars": (
+        "LossScaleOptimizer(o, FixedLossScale(*a))",
+        f"{COMPAT}(o, {SCALES}.FixedLossScale(*a))",
+    ),
+    "a dynamic scale of stars": (
+        "LossScaleOptimizer(o, DynamicLossScale(*a))",
+        f"{COMPAT}(o, {SCALES}.DynamicLossScale(*a))",
+    ),
+    "an old name that is no scale": (
+        "LossScaleOptimizer(o, experimental.Policy('float32'))",
+        f"{COMPAT}(o, keras_mp.Policy('float32'))",
+    ),
+    "another position": ("LossScaleOptimizer(o, 'dynamic', x)", f"{COMPAT}(o, 'dynamic', x)"),
     "another keyword": ("LossScaleOptimizer(o, 'dynamic', x=1)", f"{COMPAT}(o, 'dynamic', x=1)"),
     "a multiplier that is not written out": (
         "LossScaleOptimizer(o, DynamicLossScale(multiplier=m))",
-        f"{COMPAT}(o, keras_mp.compat.mixed_precision.experimental.DynamicLossScale(multiplier=m))",
+        f"{COMPAT}(o, {SCALES}.DynamicLossScale(multiplier=m))",
     ),
 }
 

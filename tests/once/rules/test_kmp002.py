@@ -50,9 +50,16 @@ def test_what_is_not_written_out_is_reported():
     assert said(f"{OLD}(*a)", "KMP002") == [(1, "person")]
 
 
+def test_more_positions_than_there_were_are_left_alone_and_reported():
+    before = f"{OLD}(o, True, 8, 50, 2)"
+    assert rewritten(before) == before
+    assert said(before, "KMP002") == [(1, "person")]
+
+
+@pytest.mark.parametrize("arguments", ["o, scale", "*a"])
 @pytest.mark.parametrize("name", ["mixed_precision", "optimizers"])
-def test_of_keras_a_second_position_is_ambiguous(name):
-    source = f"import keras\nopt = keras.{name}.LossScaleOptimizer(o, scale)\n"
+def test_of_keras_a_second_position_is_ambiguous(name, arguments):
+    source = f"import keras\nopt = keras.{name}.LossScaleOptimizer({arguments})\n"
     result = rewrite(source)
     assert result.text == source
     assert [(f.line, f.verdict) for f in result.findings] == [(2, "person")]

@@ -25,6 +25,9 @@ REWRITES = {
     "a name": ("mixed_precision.Policy(name)", f"{STABLE}(name)"),
     "a name, then": ("experimental.Policy(name)", f"{STABLE}(name)"),
     "a name and a scale": ("experimental.Policy(name, scale)", f"{OLD}(name, scale)"),
+    "no name": ("mixed_precision.Policy()", f"{STABLE}()"),
+    "stars": ("experimental.Policy(**k)", f"{OLD}(**k)"),
+    "a name that cannot be read": ("mixed_precision.Policy(b'x')", f"{STABLE}(b'x')"),
     "its scale is read": (
         "p = experimental.Policy('mixed_float16')\nuse(p.loss_scale)",
         f"p = {OLD}('mixed_float16')\nuse(p.loss_scale)",

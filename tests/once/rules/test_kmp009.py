@@ -29,6 +29,12 @@ def test_of_a_name_that_is_assigned_one(before, after):
     assert rewritten(WRAP + before) == AFTER + after
 
 
+@pytest.mark.parametrize("assigned", ["x: object = {}", "print(x := {})"])
+def test_of_a_name_that_is_assigned_in_another_way(assigned):
+    before = assigned.format("LossScaleOptimizer(o, 'dynamic')") + "\nx._optimizer"
+    assert rewritten(before).endswith("\nx.inner_optimizer")
+
+
 def test_of_a_name_that_is_asked_to_be_one():
     before = "if isinstance(x, LossScaleOptimizer):\n    x = x._optimizer"
     assert rewritten(before).endswith("    x = x.inner_optimizer")
@@ -74,7 +80,10 @@ def test_of_a_call_and_of_several_names():
     )
 
 
-@pytest.mark.parametrize("before", ["opt.loss_scale()", "opt.loss_scale.increment_period"])
+@pytest.mark.parametrize(
+    "before",
+    ["opt.loss_scale()", "opt.loss_scale.increment_period", "opt.loss_scale.multiplier"],
+)
 def test_what_compat_has_is_kept(before):
     lines = f"opt = LossScaleOptimizer(o, scale)\n{before}"
     assert rewritten(lines).endswith(f"\n{before}")
@@ -108,6 +117,9 @@ OTHERS = {
     "of a context": WRAP + "with make() as opt:\n    opt._optimizer",
     "of a comprehension": WRAP + "[opt._optimizer for opt in others]",
     "wrapped again": WRAP + "opt = tfa.optimizers.Lookahead(opt)\nopt._optimizer",
+    "in a list": WRAP + "[opt][0]._optimizer",
+    "only declared": "opt: LossScaleOptimizer\nopt._optimizer",
+    "a loop over items": WRAP + "for x[opt] in others:\n    x[opt]._optimizer",
     "not one": "if not isinstance(x, LossScaleOptimizer):\n    x._optimizer",
     "the other branch": "if isinstance(x, LossScaleOptimizer):\n    pass\nelse:\n    x._optimizer",
     "of another class": (
@@ -135,6 +147,20 @@ def test_what_compat_makes_in_one_branch_is_reported():
 def test_the_scale_as_an_object_is_reported(use):
     assert rewritten(WRAP + use) == AFTER + use
     assert said(WRAP + use, "KMP009") == [(2, "person")]
+
+
+def test_an_item_may_be_one():
+    assert said(WRAP + "[opt][0].loss_scale.multiplier", "KMP009") == [(2, "person")]
+
+
+def test_the_scale_of_compat_cannot_be_assigned_either():
+    source = (
+        "from tensorflow.keras.mixed_precision.experimental import LossScaleOptimizer\n"
+        "opt = LossScaleOptimizer(o, scale)\nopt.loss_scale = 8\n"
+    )
+    finding = rewrite(source).findings[-1]
+    assert (finding.line, finding.verdict) == (3, "person")
+    assert "cannot be assigned" in finding.message
 
 
 def test_of_a_name_in_another_function():

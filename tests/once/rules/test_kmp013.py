@@ -37,6 +37,24 @@ IMPORTS = {
         "import tensorflow.keras.mixed_precision as mixed_precision  # why not\n" + USE,
         "import keras_mp\nimport tensorflow  # why\n# why not\n" + NEW,
     ),
+    "beside a star in a block": (
+        "if x:\n    from tensorflow.keras import mixed_precision\n    from a import *\n" + USE,
+        "import keras_mp\nif x:\n    from a import *\n" + NEW,
+    ),
+    "private, and public here": (
+        "from tensorflow.python.keras.mixed_precision.experimental.policy import policy_scope\n",
+        "from keras_mp import policy_scope\n",
+    ),
+    "in a function on one line": (
+        "def f(): import tensorflow as tf; tf.keras." + USE,
+        "import keras_mp\ndef f(): import tensorflow as tf; " + NEW,
+    ),
+    "below relative imports": (
+        "def f():\n    from . import tensorflow\n    from .keras import a\n"
+        "    from tensorflow import keras\n    keras." + USE,
+        "def f():\n    from . import tensorflow\n    from .keras import a\n"
+        "    import keras_mp\n    from tensorflow import keras\n    " + NEW,
+    ),
     "in a function": (
         "def f():\n    from tensorflow.keras import mixed_precision\n    return " + USE,
         "def f():\n    import keras_mp\n    return " + NEW,

@@ -28,6 +28,14 @@ def test_what_is_assigned_or_deleted_is_left_alone_and_reported(code):
     assert [(f.rule, f.verdict) for f in result.findings] == [("KMP015", "person")]
 
 
+@pytest.mark.parametrize("name", ["DTypePolicy", "dtype_policy", "set_dtype_policy"])
+def test_what_only_keras_3_has_is_kept(name):
+    source = f"import keras\nx = keras.mixed_precision.{name}('float32')\n"
+    result = rewrite(source)
+    assert result.text == source
+    assert [(f.rule, f.verdict) for f in result.findings] == [("KMP015", "kept")]
+
+
 def test_other_names_of_the_same_module_are_not_ours():
     source = "import tensorflow as tf\nstate = tf.train.experimental.PythonState  # loss_scale\n"
     assert [f.verdict for f in rewrite(source).findings] == ["kept"]

@@ -15,6 +15,14 @@ KEPT = {
         "not a name of TensorFlow's",
     ),
     "torch": ("scaler.loss_scale()", "not a name of TensorFlow's"),
+    "another private module": (
+        "import tensorflow.python.mixed_precision as m\nm.Policy('x')",
+        "not a name of TensorFlow's",
+    ),
+    "a keyword of a pattern": (
+        "match a:\n    case A(loss_scale=1): pass",
+        "not a name of TensorFlow's",
+    ),
     "ours": ("import keras_mp\nkeras_mp.compat.mixed_precision", "keras_mp's already"),
     "a string as annotation": ("def f(p: 'tf.keras.mixed_precision.Policy'): pass", "in a string"),
 }
