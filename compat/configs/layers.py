@@ -11,7 +11,13 @@ from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.configs import layer_tables as tables, policies
 from keras_mp.compat.configs.report import Report
-from keras_mp.compat.configs.serialized import Config, of_keras, of_ours, unpacked
+from keras_mp.compat.configs.serialized import (
+    Config,
+    of_keras,
+    of_ours,
+    unpacked,
+    unpacked_or_function,
+)
 from keras_mp.compat.errors import LegacyError
 
 Json = dict[str, object]
@@ -380,10 +386,12 @@ def part(kind: str, value: object, path: str, report: Report) -> object:
     if isinstance(value, str):
         value = {"class_name": value, "config": {}}
     given = checks.mapping(value, path)
-    name, inside = unpacked(given, path)
+    name, inside = unpacked_or_function(given, path)
     package, table = _PARTS[kind]
     if name == "function":
-        return function(str(given["config"]))
+        of_users = str(given["config"])
+        report.add(f"{path}.config", "rewritten", OWN_CLASS.format(name=of_users), matters=True)
+        return function(of_users)
     known = _BY_ALIAS[kind].get(_alias(name), tables.ALIASES.get(_alias(name)))
     if name == "RadialConstraint":
         raise LegacyError(f"{path}.class_name", found(name), "Keras 3 has no such constraint")

@@ -31,6 +31,16 @@ def unpacked(config: Config, path: str) -> tuple[str, Config]:
     return name, checks.mapping(config["config"], f"{path}.config")
 
 
+def unpacked_or_function(given: Config, path: str) -> tuple[str, Config]:
+    """Returns the class name and the config of an object; of a function, "function" and {}."""
+    if given.get("class_name") != "function":
+        return unpacked(given, path)
+    checks.require(given, path, "config")
+    if not isinstance(given["config"], str):
+        raise LegacyError(f"{path}.config", found(given["config"]), "expected a function's name")
+    return "function", {}
+
+
 def check_origin(config: Config, path: str, module: str, report: Report) -> None:
     """Refuses a serialized object from elsewhere, which may share no more than its class name.
 

@@ -10,7 +10,7 @@ from keras_mp.compat.configs.optimizer_tables import OPTIMIZERS, OTHER_DEFAULTS
 from keras_mp.compat.configs.optimizers import convert_optimizer
 from keras_mp.compat.configs.plain import copied
 from keras_mp.compat.configs.report import Change, Converted, Report
-from keras_mp.compat.configs.serialized import Config, of_keras, of_ours, unpacked
+from keras_mp.compat.configs.serialized import Config, of_keras, of_ours, unpacked_or_function
 from keras_mp.compat.errors import LegacyError
 from keras_mp.settings import Settings
 
@@ -266,16 +266,6 @@ def metric(value: object, path: str, report: Report) -> object:
         else:
             config[key] = item
     return of_keras("keras.metrics", name, config)
-
-
-def unpacked_or_function(given: Config, path: str) -> tuple[str, Config]:
-    """Returns the class name and the config of an object; of a function, "function" and {}."""
-    if given.get("class_name") != "function":
-        return unpacked(given, path)
-    checks.require(given, path, "config")
-    if not isinstance(given["config"], str):
-        raise LegacyError(f"{path}.config", found(given["config"]), "expected a function's name")
-    return "function", {}
 
 
 def _wrapped(inside: Config, path: str, table: Mapping[str, object]) -> tuple[str, Config]:

@@ -120,6 +120,40 @@ CASES = {
         of("layers", "Bidirectional", layer=of("layers", "LSTM", units=2), merge_mode="sum"),
         {"layer.config.time_major": "dropped"},
     ),
+    "a backward layer": (
+        layer(
+            "Bidirectional",
+            layer=layer("LSTM", units=2),
+            backward_layer=layer("LSTM", units=2, go_backwards=True, time_major=False),
+        ),
+        of(
+            "layers",
+            "Bidirectional",
+            layer=of("layers", "LSTM", units=2),
+            backward_layer=of("layers", "LSTM", units=2, go_backwards=True),
+        ),
+        {"backward_layer.config.time_major": "dropped"},
+    ),
+    "no backward layer": (
+        layer("Bidirectional", layer=layer("LSTM", units=2), backward_layer=None),
+        of("layers", "Bidirectional", layer=of("layers", "LSTM", units=2), backward_layer=None),
+        {},
+    ),
+    "no activation": (
+        layer("Dense", units=1, activation=None),
+        of("layers", "Dense", units=1, activation=None),
+        {},
+    ),
+    "an activation of ours": (
+        layer("Dense", units=1, activation="keras_mp>keras2_hard_sigmoid"),
+        of("layers", "Dense", units=1, activation=HARD_SIGMOID),
+        {},
+    ),
+    "a function as a part": (
+        layer("Dense", units=1, kernel_initializer=HARD_SIGMOID | {"config": "my>init"}),
+        of("layers", "Dense", units=1, kernel_initializer=HARD_SIGMOID | {"config": "my>init"}),
+        {"kernel_initializer.config": "rewritten"},
+    ),
     "a layer as activation": (
         layer("Dense", units=1, activation=layer("LeakyReLU", alpha=0.5)),
         of("layers", "Dense", units=1, activation=of("layers", "LeakyReLU", negative_slope=0.5)),
@@ -354,6 +388,19 @@ def test_notes_tell_what_matters_once() -> None:
         pytest.param(
             layer("Hashing", num_bins=2, salt=[1, 2]), "$.config.mask_value", "in code", id="early"
         ),
+        pytest.param(
+            layer("StackedRNNCells", cells={}), "$.config.cells", "a list of cells", id="cells"
+        ),
+        pytest.param(
+            layer("InputLayer", dtype="int7"), "$.config.dtype", "name of a dtype", id="dtype"
+        ),
+        pytest.param(
+            layer("Dense", kernel_regularizer=HARD_SIGMOID | {"config": {}}),
+            "$.config.kernel_regularizer.config",
+            "a function's name",
+            id="function",
+        ),
+        pytest.param({"class_name": "Dense", "config": []}, "$.config", "an object", id="a list"),
         pytest.param(
             {"class_name": "Dense"}, "$.config", "what tf.keras serializes", id="no config"
         ),

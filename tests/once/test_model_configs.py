@@ -89,6 +89,11 @@ NODES = {
         [tensor("a")],
         {"value": tensor("b"), "rest": [tensor("a"), "b"]},
     ),
+    "tensors by name as argument": (
+        [["a", 0, 0, {"values": {"p": ["b", 0, 0], "q": 1}}]],
+        [tensor("a")],
+        {"values": {"p": tensor("b"), "q": 1}},
+    ),
     "a number": ([A, ["_CONSTANT_VALUE", -1, 2.5, {}]], [[tensor("a"), 2.5]], {}),
 }
 
@@ -210,6 +215,27 @@ def test_a_model_of_ones_own_may_have_a_policy() -> None:
     assert config["dtype"]["class_name"] == "DTypePolicy"
 
 
+def test_keys_of_inner_models() -> None:
+    part = functional(entrance(), DENSE, dtype=SEEDS[9], batch_input_shape=[None, 3])
+    part |= {"name": "model", "inbound_nodes": [[["in", 0, 0, {}]]], "shared_object_id": 7}
+    done: Any = convert_model(functional(entrance(), part))
+    inner = done.config["config"]["layers"][1]
+    assert inner["shared_object_id"] == 7
+    assert inner["config"]["dtype"]["config"] == {"name": "mixed_float16"}
+    assert ("$.config.layers[1].config.batch_input_shape", "dropped") in {
+        (change.path, change.kind) for change in done.changes
+    }
+
+
+def test_a_model_of_ones_own_inside_another_is_converted_inside() -> None:
+    inner = functional(entrance(), DENSE) | {"class_name": "Net", "name": "model"}
+    outer = functional(entrance(), inner | {"inbound_nodes": [[["in", 0, 0, {}]]]})
+    config: Any = convert_model(outer).config["config"]
+    net = config["layers"][1]
+    assert (net["class_name"], net["registered_name"]) == ("Net", "Net")
+    assert net["config"]["layers"][1]["inbound_nodes"] == [{"args": [tensor("in")], "kwargs": {}}]
+
+
 def test_a_layer_of_two_models_is_told() -> None:
     shared = layer("Dense", "d", [["in", 0, 0, {}]], units=3) | {"shared_object_id": 4}
     part = functional(entrance(), shared) | {"name": "part", "inbound_nodes": [[["in", 0, 0, {}]]]}
@@ -249,7 +275,18 @@ def test_an_explicit_loss_scale_is_told_once() -> None:
 
 
 DENSE = layer("Dense", "d", [["in", 0, 0, {}]], units=3)
+FUNCTIONAL = functional(entrance(), DENSE)["config"]
 BROKEN = {
+    "no list of calls": (
+        functional(entrance(), DENSE | {"inbound_nodes": {}}),
+        "$.config.layers[1].inbound_nodes",
+        "expected a list of calls",
+    ),
+    "no list of layers": (
+        functional(entrance(), DENSE) | {"config": FUNCTIONAL | {"layers": {}}},
+        "$.config.layers",
+        "expected a list of layers",
+    ),
     "no such layer": (
         functional(entrance(), layer("Dense", "d", [["x", 0, 0, {}]])),
         "$.config.layers[1].inbound_nodes[0][0][0]",
@@ -485,6 +522,7 @@ KIND_OF = {
         {"class_name": "adam", "config": {}},
         {"class_name": "Custom>SGD", "config": {}},
         {"class_name": "LossScaleOptimizerV3", "config": {}},
+        {"class_name": "Mine", "config": {"learning_rate": 0.5}},
         {"class_name": "Mine", "module": "keras.optimizers.legacy", "config": {}},
     ],
     "policy": [SEEDS[9], {"class_name": "PolicyV1", "config": {}}],
@@ -498,6 +536,7 @@ KIND_OF = {
         {"class_name": "MeanSquaredError", "config": {"dtype": "float32"}},
         {"class_name": "MeanSquaredError", "module": "keras.metrics", "config": {}},
         {"class_name": "AUC", "config": {}},
+        {"class_name": "MeanMetricWrapper", "config": {"fn": "mse"}},
     ],
 }
 
@@ -510,7 +549,16 @@ def test_kinds(kind: str, config: Json) -> None:
     assert KIND_OF.keys() == set(KINDS)
 
 
-@pytest.mark.parametrize("config", [{}, {"class_name": "Own", "config": {}}, {"class_name": 3}, []])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"class_name": "Own", "config": {}},
+        {"class_name": 3},
+        {"inner_optimizer": {}, "dynamic": True},
+        [],
+    ],
+)
 def test_what_has_no_kind(config: Any) -> None:
     with pytest.raises(LegacyError):
         kind_of(config)

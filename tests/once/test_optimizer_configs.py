@@ -20,6 +20,7 @@ from keras_mp.compat.configs import (
     parse_version,
 )
 from keras_mp.compat.errors import LegacyError
+from keras_mp.settings import Settings
 from tests.fixtures import oracles, recorded_configs
 
 Json = dict[str, Any]
@@ -548,6 +549,10 @@ REFUSED = {
         },
         "$.config.initial_scale is missing: a fixed loss scale needs one",
     ),
+    "a floor above the cap": (
+        flat(min_scale=4.0, max_scale=2.0),
+        "$.config cannot be kept: min_scale must not exceed max_scale",
+    ),
     "a fixed scale that grows": (
         flat(dynamic=False),
         "$.config.dynamic_growth_steps is 2000: a fixed loss scale never grows",
@@ -614,6 +619,28 @@ def test_fixed_scales_say_what_they_let_pass() -> None:
     for config in (old(8), flat(dynamic=False, initial_scale=8.0, dynamic_growth_steps=None)):
         (note,) = convert_optimizer(config).notes
         assert "skip_nonfinite=True skips such steps" in note
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_a_fixed_scale_that_says_what_it_lets_pass_keeps_it(skips: bool) -> None:
+    scale = {"dynamic": False, "initial_scale": 8.0, "dynamic_growth_steps": None}
+    done = convert_optimizer(flat(**scale, skip_nonfinite=skips))
+    assert done.config["config"]["skip_nonfinite"] is skips  # type: ignore[index]
+    assert done.notes == ()
+
+
+def test_what_says_every_setting_is_given_none() -> None:
+    every = Settings.checked().as_config()
+    done = convert_optimizer(flat(**every))
+    assert done.config["config"].items() >= every.items()  # type: ignore[attr-defined]
+    assert not [change for change in done.changes if change.kind == "defaulted"]
+
+
+@pytest.mark.parametrize("around", [flat, lambda inner: old(8, inner)], ids=["2.4", "2.1"])
+def test_an_inner_optimizer_of_today_is_kept(around: Any) -> None:
+    today = convert_optimizer(sgd()).config
+    done: Any = convert_optimizer(around(today)).config
+    assert done["config"]["inner_optimizer"] == today
 
 
 def test_a_low_dynamic_scale_lowers_the_floor() -> None:

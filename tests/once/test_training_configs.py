@@ -99,6 +99,19 @@ CASES: dict[str, tuple[Json, Json]] = {
         },
         {"metrics": [of("metrics", "BinaryAccuracy", name="acc", dtype="float32")]},
     ),
+    "a loss that TF made of a function": (
+        {"loss": old("LossFunctionWrapper", name="l", reduction="sum", fn="huber", delta=2.0)},
+        {"loss": of("losses", "Huber", name="l", reduction="sum", delta=2.0)},
+    ),
+    "a metric that TF 2.13 made of a function": (
+        {"metrics": [old("MeanMetricWrapper", name="m", fn=function("mean_squared_error"))]},
+        {"metrics": [of("metrics", "MeanSquaredError", name="m")]},
+    ),
+    "a class to ignore that is none": (
+        {"metrics": [old("SparseCategoricalCrossentropy", ignore_class=None)]},
+        {"metrics": [of("metrics", "SparseCategoricalCrossentropy")]},
+    ),
+    "no optimizer": ({"optimizer": None, "loss": "mse"}, {"optimizer": None, "loss": "mse"}),
     "lists in lists": ({"metrics": [[["mse"]]]}, {"metrics": ["mse"]}),
     "two outputs": (
         {"weighted_metrics": [[old("Mean", name="m")], ["mse"]]},
