@@ -15,6 +15,15 @@ def test_its_tables_are_those_of_the_rules():
     assert text == guide.guide(text), "run python -m keras_mp.migration.rules.guide"
 
 
+def test_its_tables_are_written(tmp_path, monkeypatch):
+    text = README.read_text(encoding="utf-8")
+    row = next(line for line in text.split("\n") if f"`{next(iter(NAMES))}" in line)
+    (tmp_path / "README.md").write_text(text.replace(f"{row}\n", ""), encoding="utf-8")
+    monkeypatch.setattr(guide, "__file__", str(tmp_path / "rules" / "guide.py"))
+    guide.main()
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == text
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_it_has_every_old_name(name):
     rows = [line for line in README.read_text(encoding="utf-8").split("\n") if f"`{name}" in line]
