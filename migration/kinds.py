@@ -28,17 +28,22 @@ def kind_of_path(path: str, said: str | None) -> KindOfPath:
 
 def is_source(path: str) -> bool:
     """Returns whether a PATH is named as source code is, and no folder."""
+    return path.endswith(SOURCES) and not is_folder(path)
+
+
+def is_folder(path: str | Path) -> bool:
+    """Returns whether a PATH is a folder, as far as one can tell."""
     try:
-        return path.endswith(SOURCES) and not Path(path).is_dir()
-    except ValueError:
-        return False  # a null byte: reading it says so
+        return Path(path).is_dir()
+    except OSError:
+        return False  # reading it says why not
 
 
 def is_there(path: str) -> bool:
     """Returns whether there is something by a PATH, as far as one can tell."""
     try:
         return path == STDIN or Path(path).exists()
-    except (OSError, ValueError):
+    except OSError:
         return True  # reading it says why not
 
 
@@ -53,6 +58,6 @@ def _is_config(path: str) -> bool:
             return True
         with Path(path).open("rb") as file:
             start = file.read(64)
-    except (OSError, ValueError):
+    except OSError:
         return True  # reading it says why not
     return start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")

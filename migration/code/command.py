@@ -13,7 +13,7 @@ from keras_mp.migration.code.findings import Failure, Plan
 from keras_mp.migration.code.tree import find
 from keras_mp.migration.console import put, put_bytes, say, table
 from keras_mp.migration.folders import CLOSED, check
-from keras_mp.migration.kinds import is_source
+from keras_mp.migration.kinds import is_folder, is_source
 from keras_mp.migration.publishing import Refused
 
 
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> Done:
     if not inputs:
         return done
     _need()
-    done.folders = {one.name for one in inputs if one.path.is_dir()}
+    done.folders = {one.name for one in inputs if is_folder(one.path)}
     out = None if arguments.out is None else Path(arguments.out)
     if out is not None:
         _check(inputs[0].path, out)
@@ -100,7 +100,7 @@ def _inputs(paths: Sequence[str]) -> list[_Input]:
     result = []
     for name in paths:
         path = Path(name)
-        if path.is_dir():
+        if is_folder(path):
             if (path / "saved_model.pb").is_file():
                 continue
             found = find(path)
@@ -119,7 +119,7 @@ def _need() -> None:
 
 
 def _check(source: Path, out: Path) -> None:
-    if source.is_dir():
+    if is_folder(source):
         check(source, out)
     elif os.path.lexists(out) and not out.is_file():
         raise Refused(f"{out} is there already, and no file: name another")
@@ -140,7 +140,7 @@ def _distinct(inputs: Iterable[_Input]) -> list[Path]:
 
 def _copied(planned: Sequence[Plan], one: _Input) -> list[Plan]:
     """Returns what goes to OUT: of a folder all that can be read, of a file what was rewritten."""
-    if one.path.is_dir():
+    if is_folder(one.path):
         return [plan for plan in planned if plan.failure is None or plan.before]
     return [plan for plan in planned if plan.failure is None]
 

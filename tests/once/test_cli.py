@@ -1,5 +1,6 @@
 """The promises of the `keras-mp` command: what it prints where, writes, and returns."""
 
+import io
 import json
 import os
 import re
@@ -272,7 +273,12 @@ def test_files_with_a_byte_order_mark(tmp_path: Path, capsys: Capture) -> None:
         (".", "there is neither source code nor an artefact in this folder"),
         ("old.json/x", "Not a directory"),
         ("a\0b", "embedded null byte"),
+        ("a\0b.py", "embedded null byte"),
+        ("a" * 300, "File name too long"),
+        ("a" * 300 + ".json", "File name too long"),
+        ("a" * 300 + ".py", "File name too long"),
     ],
+    ids=lambda text: text[-20:].replace("\0", "0"),
 )
 def test_paths_that_cannot_be_read(
     path: str, message: str, old: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
@@ -280,6 +286,18 @@ def test_paths_that_cannot_be_read(
     monkeypatch.chdir(old.parent)
     assert migrate(path) == 2
     assert capsys.readouterr().err == f"keras-mp: {path}: error: {message}\n"
+
+
+def test_one_of_several_paths_that_cannot_be_read(old: Path, capsys: Capture) -> None:
+    assert migrate("--check", "a" * 300, old) == 2
+    assert f"keras-mp: {'a' * 300}: error: File name too long\n" in capsys.readouterr().err
+
+
+def test_a_stdout_of_text_alone(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stdout)
+    assert migrate(old) == 0
+    assert json.loads(stdout.getvalue()) == NEW
 
 
 def test_files_above_64_mib_are_not_read(tmp_path: Path, capsys: Capture) -> None:
