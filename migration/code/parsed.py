@@ -83,9 +83,10 @@ class Program:
         try:
             parsed = cst.parse_module(text)
         except cst.ParserSyntaxError as error:
-            raise _unparsable(text, error) from None
-        except (RecursionError, ValueError) as error:
-            raise Unparsable(1, 1, _first(str(error))) from None
+            place = error.raw_line, error.raw_column + 1
+            raise _unparsable(text, *place, error.message) from None
+        except (RecursionError, SyntaxError, ValueError) as error:
+            raise _unparsable(text, 1, 1, str(error)) from None
         wrapper = MetadataWrapper(parsed, unsafe_skip_copy=True)
         self.module = wrapper.module
         # Where libcst does not give the text back, its positions are those of another text.
@@ -406,12 +407,12 @@ def string(node: cst.CSTNode) -> str | None:
     return None
 
 
-def _unparsable(text: str, error: cst.ParserSyntaxError) -> Unparsable:
+def _unparsable(text: str, line: int, column: int, message: str) -> Unparsable:
     """Returns what Python itself says, which names the place better, where it agrees."""
     its = syntax_error(text)
     if its is not None:
         return Unparsable(its.lineno or 1, its.offset or 1, its.msg)
-    return Unparsable(error.raw_line, error.raw_column + 1, _first(error.message))
+    return Unparsable(line, column, _first(message))
 
 
 def _first(text: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import h5py
 import pytest
 
+from keras_mp.compat.checkpoints.errors import Unreadable
 from keras_mp.migration import artefacts, backends, building, folders, publishing, sources
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.cli import main
@@ -193,6 +194,7 @@ def test_what_a_killed_run_left_is_removed_and_a_living_one_is_not(tmp_path: Pat
         old = tmp_path / ".keras-mp-222222222222.tmp"
         old.mkdir()
         os.utime(old, (0, 0))
+        (tmp_path / ".keras-mp-333333333333.tmp" / "lock").mkdir(parents=True)  # of another's
         before = set(tmp_path.iterdir())
         publishing.remove_stale(tmp_path)
         assert before - set(tmp_path.iterdir()) == {dead, old}
@@ -229,6 +231,11 @@ def test_checksums_are_those_of_sha256sum(tmp_path: Path) -> None:
     of_two = subprocess.run([program], input=two, capture_output=True, check=True).stdout
     assert sources.checksum(files[:1]) == one.split()[0].decode()
     assert sources.checksum(files) == of_two.split()[0].decode()
+
+
+def test_a_checksum_of_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match=r"gone: cannot be read: No such file or directory"):
+        sources.checksum([tmp_path / "gone"])
 
 
 def test_an_output_says_what_it_is_made_of(tmp_path: Path) -> None:
@@ -391,6 +398,19 @@ def test_an_index_of_something_else(tmp_path: Path) -> None:
         ("m.h5", "h5"),
     ]
     assert (found.left, found.links) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("m.hdf5", "h5"), ("m.keras", "keras"), ("m.zip", None), (".h5", "h5")]
+)
+def test_files_that_are_kept_by_their_names(name: str, kind: str | None, tmp_path: Path) -> None:
+    start = b"PK\x03\x04" if name in ("m.keras", "m.zip") else HDF5
+    (tmp_path / name).write_bytes(start + b"broken")
+    found = walk(tmp_path)
+    expected = [] if kind is None else [(name, kind)]
+    assert [(one.path.name, one.kind) for one in found.found] == expected
+    stem = ".h5" if name == ".h5" else "m"
+    assert [str(one.out) for one in found.found] == ([f"{stem}.keras"] if kind else [])
 
 
 def test_what_may_not_be_read_costs_only_itself(
@@ -679,6 +699,7 @@ def test_scripts(tmp_path: Path) -> None:
     script.write_text(f"{text}def loss(y, p): return 0\n")
     path = list(sys.path)
     try:
+        building.run_script(str(script))
         objects = building.objects_of(building.run_script(str(script)))
         assert objects["Net"].width == 3
         assert objects.keys() == {"Net", "loss"}, "no functions of others"

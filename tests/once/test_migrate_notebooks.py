@@ -55,6 +55,14 @@ def test_what_one_cell_imports_the_next_one_knows() -> None:
     assert old == NEW
 
 
+def test_a_cell_that_only_imports_becomes_empty() -> None:
+    old = "from tensorflow.keras import mixed_precision"
+    assert cells_of(IMPORTS, old, "mixed_precision.global_policy()")[1:] == [
+        "",
+        "keras_mp.global_policy()",
+    ]
+
+
 def test_the_command(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "a.ipynb"
     value = book(IMPORTS, OLD, "y = mp.LossScaleOptimizer(OPT, SCALE)")
@@ -232,6 +240,15 @@ def test_a_cell_that_is_no_python_and_matters_is_an_error(tmp_path: Path, capsys
     path.write_text(before)
     assert main(["migrate", "--write", str(path)]) == 2
     assert f"{path}:cell 2:3:1: error: does not parse: " in capsys.readouterr().err
+    assert path.read_text() == before
+
+
+def test_what_only_the_parser_cannot_take_is_an_error(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "a.ipynb"
+    before = json.dumps(book(IMPORTS, "nonlocal x", OLD))
+    path.write_text(before)
+    assert main(["migrate", "--write", str(path)]) == 2
+    assert "error: does not parse: its names cannot be resolved" in capsys.readouterr().err
     assert path.read_text() == before
 
 

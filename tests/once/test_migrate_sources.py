@@ -5,7 +5,9 @@ import itertools
 import json
 import multiprocessing
 import os
+import pickle
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -19,8 +21,9 @@ import pytest
 from keras_mp.migration import artefacts, progress
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.cli import main
-from keras_mp.migration.code import planning
+from keras_mp.migration.code import planning, rewriting
 from keras_mp.migration.code.files import Undecodable, decode
+from keras_mp.migration.code.parsed import Unparsable
 from keras_mp.migration.code.planning import Options, plans
 from keras_mp.migration.code.tree import find
 from keras_mp.migration.rules import RULES
@@ -247,6 +250,9 @@ UNDECODABLE = {
     "unknown": (b"# coding: klingon\n", "unknown encoding: klingon"),
     "two encodings": (codecs.BOM_UTF8 + b"# coding: latin-1\n", "encoding problem: utf-8"),
     "not ascii": (b"# coding: ascii\n# \xe9\n", "not ascii: byte 18 is 0xe9"),
+    "unknown, and not utf-8": (b"# coding: klingon\n# \xff\n", "unknown encoding: klingon"),
+    "not the same again": (b"# coding: utf-7\n# +AGE-\n", "its text in utf-7 does not give"),
+    "one way": (b"# coding: iso2022_jp\n# \x1b\x80\n", r"'\x80' is not in iso2022_jp"),
     "no text": (b"# coding: hex\n", "hex is no encoding of text"),
 }  # fmt: skip
 
@@ -255,7 +261,7 @@ UNDECODABLE = {
 def test_what_is_no_text_is_an_error_of_that_file(
     data: bytes, why: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    with pytest.raises(Undecodable, match=why):
+    with pytest.raises(Undecodable, match=re.escape(why)):
         decode(data)
     write(tmp_path, b_py=OLD)
     (tmp_path / "a.py").write_bytes(data + OLD.encode())
@@ -281,6 +287,46 @@ def test_what_is_no_python_is_an_error_of_that_file(tmp_path: Path, capsys: Capt
         ["untouched", "1"],
         ["failed", "1"],
     ]
+
+
+NO_PYTHON = {
+    "bytes and text": ("x = 'a' b'c'", "error: does not parse: cannot mix bytes"),
+    "nonlocal": ("nonlocal x", "does not parse: its names cannot be resolved: nonlocal"),
+    "deep": (f"x = {'-' * 400}1", "nested too deeply"),
+    "deeper": (f"x = {'-' * 3000}1", "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize(("line", "why"), NO_PYTHON.values(), ids=NO_PYTHON)
+def test_what_the_parser_cannot_take_is_an_error_of_that_file(
+    line: str, why: str, tmp_path: Path, capsys: Capture
+) -> None:
+    write(tmp_path, a_py=f"{line}  # loss_scale\n", b_py=OLD)
+    assert migrate("--write", tmp_path) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"keras-mp: {tmp_path}/a.py:")
+    assert why in error
+    assert (tmp_path / "b.py").read_text() == NEW
+
+
+def test_an_error_of_the_parser_is_the_same_when_copied() -> None:
+    error = Unparsable(2, 3, "invalid syntax")
+    copied = pickle.loads(pickle.dumps(error))
+    assert (str(copied), copied.line, copied.column) == (str(error), 2, 3)
+
+
+def test_a_result_that_would_not_parse_is_not_taken(
+    tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    def syntax_error(text: str) -> SyntaxError | None:
+        return SyntaxError("of ours") if "keras_mp" in text else None
+
+    monkeypatch.setattr(rewriting, "syntax_error", syntax_error)
+    write(tmp_path, a_py=f"# loss_scale\n{OLD}")
+    before = content(tmp_path)
+    assert migrate("--write", tmp_path) == 0
+    assert content(tmp_path) == before
+    assert "left alone, as the result would not parse: " in capsys.readouterr().out
 
 
 def test_a_fault_of_ours_costs_one_file(
@@ -503,6 +549,7 @@ IGNORES = {
     "nested": {".": "a.py\n", "pkg": "!a.py\n/keep.py\n", "pkg/deep": "a.py\n"},
     "stars": {".": "**/deep/*.py\nbuild/**\np?g/[ab].py\n"},
     "odd": {".": "#a.py\n\\#b.py\n a.py\na.py   \n!\n\\!c.py\n"},
+    "classes of characters": {".": "[[:alpha:]].py\n[[:punct:]a-c]*.py\n[[:klingon:]].egg\n"},
     "crlf": {".": "a.py\r\nbuild/\r\n"},
     "all": {".": "*\n!*/\n!keep.py\n"},
 }
@@ -823,6 +870,14 @@ def test_names_are_no_markup(tmp_path: Path, monkeypatch: Patch, capsys: Capture
     with progress.shown(1, worth=True) as step:
         step("a[/b]/[old].py", 1)
     assert "a[/b]/[old].py" in capsys.readouterr().err
+
+
+def test_without_rich_there_is_no_bar(monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    with progress.shown(1, worth=True) as step:
+        step("a.py", 1)
+    assert capsys.readouterr().err == ""
 
 
 def test_what_is_not_installed_is_named(tree: Path, monkeypatch: Patch, capsys: Capture) -> None:
