@@ -309,6 +309,21 @@ def test_time_distributed_in_models(is_static: bool) -> None:
     assert difference(model.predict(given, verbose=0), expected) < FLOAT32
 
 
+@pytest.mark.parametrize("stateful", [False, True])
+def test_time_distributed_hands_the_mask_on(stateful: bool) -> None:
+    class Kept(keras.layers.Layer):
+        supports_masking = True
+
+        def call(self, inputs: Any, mask: Any) -> Any:
+            return inputs * ops.cast(mask, inputs.dtype)
+
+    inside = Kept()
+    inside.stateful = stateful  # then step by step, as Keras does it
+    mask = np.array([[[True, False], [True, True], [False, False]]])
+    given = np.ones((1, 3, 2), "float32")
+    assert (array(layers.TimeDistributed(inside)(given, mask=mask)) == mask).all()
+
+
 BN = {"class_name": "BatchNormalization", "config": {"name": "bn", "axis": [3], "dtype": "float32"}}
 SYNC = {
     "class_name": "SyncBatchNormalization",

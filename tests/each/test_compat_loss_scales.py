@@ -94,6 +94,10 @@ def test_needs_a_loss_scale():
         Experimental(sgd())
 
 
+def test_the_multiplier_is_two():
+    assert DynamicLossScale().multiplier == DynamicLossScale(multiplier=2).multiplier == 2.0
+
+
 def test_another_multiplier_names_the_call_that_does_the_same():
     with pytest.raises(ValueError, match="multiplier must be 2") as error:
         DynamicLossScale(initial_loss_scale=4096, increment_period=3, multiplier=4)

@@ -418,6 +418,18 @@ def test_epsilon_of_lamb(args: Any, options: Any, epsilon: float) -> None:
     assert optimizers.LAMB.from_config(optimizer.get_config()).epsilon == epsilon
 
 
+def test_epsilon_of_none_is_the_default() -> None:
+    assert optimizers.Nadam(epsilon=None).epsilon == keras.optimizers.Nadam().epsilon
+
+
+def test_is_built_once() -> None:
+    optimizer = optimizers.Nadam()
+    optimizer.build([keras.Variable(np.ones(2), name="v")])
+    before = list(optimizer.variables)
+    optimizer.build([keras.Variable(np.ones(3), name="w")])
+    assert all(a is b for a, b in zip(optimizer.variables, before, strict=True))
+
+
 def test_says_which_pattern_is_nowhere() -> None:
     optimizer = optimizers.SGD(0.1, sparse_variables=["tabel"])
     with pytest.raises(ValueError, match=r"sparse_variables has 'tabel', but .*: table, dense\."):

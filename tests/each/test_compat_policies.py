@@ -286,6 +286,16 @@ def test_a_policy_that_is_refused_hooks_nothing():
     assert policies._undo is None
 
 
+def test_a_policy_that_keras_refuses_hooks_nothing(monkeypatch):
+    def refuse(policy):
+        raise TypeError("not this one")
+
+    monkeypatch.setattr(keras_mp, "set_global_policy", refuse)
+    with pytest.raises(TypeError, match="not this one"):
+        policies.set_global_policy("mixed_float16")
+    assert policies._undo is None
+
+
 def test_old_configs_of_policies():
     fixed = {"class_name": "FixedLossScale", "config": {"loss_scale_value": 128.0}}
     for config in (

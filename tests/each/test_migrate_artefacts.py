@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import h5py
@@ -398,6 +399,72 @@ def test_what_reads_back_differently_is_not_kept(layer, tmp_path, monkeypatch, c
     if layer is Lossy:
         assert "is not as it was, when loaded again" in capsys.readouterr().err
         assert list(tmp_path.iterdir()) == []
+
+
+@keras.saving.register_keras_serializable("tests")
+class Unloadable(keras.layers.Dense):
+    @classmethod
+    def from_config(cls, config):
+        raise KeyError("of the user's own")
+
+
+@pytest.mark.parametrize("failing", ["loading", "loading again"])
+def test_what_cannot_be_loaded_is_not_kept(failing, tmp_path, monkeypatch, capsys):
+    def load(path, **options):
+        if failing == "loading":
+            raise OSError("the file is of no use")
+        model = a_model(Unloadable(1))
+        return models.Loaded(model, report_of(model), "h5")
+
+    monkeypatch.setattr(models, "load", load)
+    assert migrate(ONE, "-o", tmp_path / "out.keras") == 2
+    told = {
+        "loading": f"keras-mp: {ONE}: error: the file is of no use\n",
+        "loading again": "error: what was written cannot be loaded again: ",
+    }
+    assert told[failing] in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+METADATA = [None, b"{", b"[]", b"{}", b'{"keras_version": "x"}', b'{"keras_version": "2.15.0"}']
+
+
+@pytest.mark.parametrize("metadata", METADATA)
+def test_an_archive_that_does_not_say_its_version_is_read_as_an_old_one(
+    metadata, tmp_path, monkeypatch
+):
+    read = []
+
+    def load(path, **options):
+        read.append(path)
+        model = a_model(keras.layers.Dense(1))
+        return models.Loaded(model, report_of(model), "keras")
+
+    monkeypatch.setattr(models, "load", load)
+    path = tmp_path / "m.keras"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", "{}")
+        if metadata is not None:
+            archive.writestr("metadata.json", metadata)
+    assert migrate(path) == 0
+    assert read == [path]
+
+
+@on_one
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--optimizer", "bad.json"], artefacts.OWN_OPTIMIZER),
+        (["--model", "bad.json"], "--model: bad.json: not JSON: line 1, column 2"),
+    ],
+    ids=["--optimizer", "--model"],
+)
+def test_configs_that_are_none(options, why, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("bad.json").write_text("{")
+    assert migrate(ONE, "-o", "out.keras", *options) == 2
+    assert why in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.json"]
 
 
 @pytest.mark.parametrize("wrong", ["rate", "slot", "counter", "class"])

@@ -158,6 +158,10 @@ def test_what_a_grad_scaler_cannot_hold() -> None:
         scale_state(optimizer).to_torch_grad_scaler()
     with pytest.warns(UserWarning, match=r"min_scale=1\.0 is lost"):
         scale_state(keras_mp.LossScaleOptimizer(keras.optimizers.SGD())).to_torch_grad_scaler()
+    settings = {"hysteresis": 2, "min_scale": 2.0**-126}
+    patient = keras_mp.LossScaleOptimizer(keras.optimizers.SGD(), **settings)
+    with pytest.warns(UserWarning, match=r"hysteresis=2 is lost: a torch GradScaler shrinks"):
+        scale_state(patient).to_torch_grad_scaler()
     fixed = keras_mp.LossScaleOptimizer(keras.optimizers.SGD(), False, 8.0)
     with pytest.raises(ValueError, match=r"fixed at 8\.0, but that of a torch GradScaler always"):
         scale_state(fixed).to_torch_grad_scaler()

@@ -66,6 +66,15 @@ def test_plot_takes_the_trace_itself(
     assert capsys.readouterr().out == of_folder
 
 
+def test_plot_names_five_variables_and_counts_the_others(tmp_path: Path, capsys: Capture) -> None:
+    rows = [(step, 0, 8.0, 1, f"layer{step}/kernel") for step in range(1, 8)]
+    Trace.from_rows(rows).write_csv(tmp_path / "trace.csv")
+    assert main(["plot", str(tmp_path / "trace.csv")]) == 0
+    out = capsys.readouterr().out
+    assert out.count("/kernel") == 5
+    assert out.endswith("\n... and 2 more: --json shows them\n")
+
+
 def test_plot_of_a_table_of_csv_logger(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "log.csv"
     path.write_text("epoch,loss,loss_scale,skipped_steps\n0,1.5,32768,3\n1,0.5,16384,1\n")

@@ -127,10 +127,12 @@ def test_tensors_of_checkpoints(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", artefacts("manager"))
-def test_save_counters(path: Path) -> None:
+def test_save_counters(path: Path, capsys: Capture) -> None:
     found = inspect(path)
     assert found.save_counter == 3
     assert found.kind == "checkpoint"
+    assert main(["inspect", str(path)]) == 0
+    assert ["save_counter", "3"] in map(str.split, capsys.readouterr().out.splitlines())
 
 
 MODELS = artefacts("model.h5", "model.keras", "saved_model")
@@ -589,6 +591,17 @@ def test_the_report_for_programs(path: Path, capsys: Capture) -> None:
     report = json.loads(out)
     assert report == json.loads(json.dumps(inspect(path).as_dict()))
     assert report["size"] == sum(tensor["size"] for tensor in report["tensors"])
+
+
+def test_the_report_for_programs_is_json_whatever_the_file_says(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    training = '{"optimizer_config": {"class_name": "SGD", "config": {"learning_rate": NaN}}}'
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL), training_config=training)
+    assert main(["inspect", "--json", str(path)]) == 0
+    out = capsys.readouterr().out
+    json.loads(out, parse_constant=pytest.fail)
+    assert '"learning_rate": "nan"' in out
 
 
 def test_the_report_for_people(tmp_path: Path, capsys: Capture) -> None:

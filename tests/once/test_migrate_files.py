@@ -511,6 +511,19 @@ def test_no_empty_folders_are_left(tmp_path: Path, made: list[str]) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["other"]
 
 
+def test_an_interrupted_run_leaves_no_empty_folders(tmp_path: Path, made: list[str]) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    model_h5(tmp_path / "in" / "a" / "m.h5")
+    request = Request(str(tmp_path / "in"), str(tmp_path / "out"))
+    with pytest.raises(KeyboardInterrupt):
+        folders.migrate(request, 1, interrupt)
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_dir()] == [
+        path.parent for path in (tmp_path / "out").rglob("*.keras")
+    ]
+
+
 def test_a_folder_that_cannot_be_made(tree: Path, made: list[str], capsys: Capture) -> None:
     out = tree.parent / "file" / "out"
     out.parent.write_text("no folder")
