@@ -76,6 +76,7 @@ REWRITES = {
 
 BY_COMPAT = {
     "a name": ("LossScaleOptimizer(o, scale)", f"{COMPAT}(o, scale)"),
+    "a product with a name": ("LossScaleOptimizer(o, n * 2)", f"{COMPAT}(o, n * 2)"),
     "a call": ("LossScaleOptimizer(o, scale())", f"{COMPAT}(o, scale())"),
     "stars": ("LossScaleOptimizer(*a)", f"{COMPAT}(*a)"),
     "two stars": ("LossScaleOptimizer(o, **k)", f"{COMPAT}(o, **k)"),
