@@ -301,6 +301,24 @@ def test_the_picture_shows_every_op_with_its_dtype():
     assert report.summary in found
 
 
+def test_the_picture_shows_where_something_unseen_comes_in():
+    points = [
+        sum(line.get_marker() == "o" for line in of([row(0)], edges).plot().axes[0].lines)
+        for edges in ([], [edge(None, 0, tensor=100, unseen=True)])
+    ]
+    assert points == [1, 2], "one is of the legend"
+
+
+def test_what_several_ops_take_far_below_is_drawn_as_one_line():
+    rows = [row(i) for i in range(5)]
+    chain = [edge(i, i + 1) for i in range(4)]
+    alone, both = (
+        len(of(rows, [*chain, *more]).plot().axes[0].patches)
+        for more in ([edge(0, 4)], [edge(0, 4), edge(0, 4, tensor=0, cast="float32")])
+    )
+    assert both == alone + 1
+
+
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_saved_pictures(tmp_path, ending):
     path = tmp_path / f"graph.{ending}"

@@ -136,6 +136,12 @@ def test_a_keras_op_that_is_removed_is_kept_for_later():
     assert as_sets(lists) == as_sets(plain())
 
 
+@pytest.mark.parametrize(("op", "at"), [("softmax", "deny"), ("relu", "clear"), ("tanh", "infer")])
+def test_a_keras_op_that_is_removed_is_in_no_list(op, at):
+    assert list_of(op, stands_for(op), plain()) == at
+    assert list_of(op, stands_for(op), plain(**{f"{at}_remove": [op]})) is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

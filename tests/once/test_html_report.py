@@ -275,6 +275,31 @@ def test_the_kind_of_an_overflow_is_that_of_its_first_step(tmp_path):
     assert [cell.text for cell in row.children] == ["a/b", "a", "2", "2", "nan"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "shown"), [(None, ""), ("an inf", "an inf"), (2, "nan"), (9, "9")]
+)
+def test_the_kind_of_an_overflow_that_the_trace_does_not_hold(tmp_path, kind, shown):
+    write_run(tmp_path, {"overflows": [{"count": 1, "first_step": 5, "kind": kind}]})
+    table = Page(html_report(RunFolder.read(tmp_path))).root.one(id="overflows").one("tbody")
+    assert [cell.text for cell in table.one("tr").children][-1] == shown
+
+
+def test_a_trace_by_epoch_has_no_skipped_steps(tmp_path):
+    trace = Trace([1, 2], [0, 1], [4.0, 2.0], [0, 0], [None] * 2, unit="epoch", has_kinds=False)
+    root = Page(html_report(RunFolder(tmp_path, {}, trace, None))).root
+    assert "Which steps were skipped was not recorded." in root.text
+    assert "every gradient was finite" not in root.text
+    assert not list(root.all("g", class_="inf"))
+
+
+def test_the_curve_is_interrupted_where_there_is_no_scale(tmp_path):
+    trace = Trace.from_rows(
+        (i, 0, scale, 0, None) for i, scale in enumerate([4.0, 2.0, math.inf, 8.0, 4.0])
+    )
+    root = Page(html_report(RunFolder(tmp_path, {}, trace, None))).root
+    assert root.one("path", class_="scale").attributes["d"].count("M") == 2
+
+
 def test_a_run_without_a_step(tmp_path):
     write_run(tmp_path, {"steps": 7, "skipped": 2, "loss_scale": 4.0})
     root = Page(html_report(RunFolder.read(tmp_path))).root

@@ -195,6 +195,14 @@ def test_many_layers_with_long_names_are_drawn_at_full_size(tmp_path):
         assert all(b.y1 <= a.y0 + 1 for a, b in pairwise(boxes)), "nor overlaps"
 
 
+@pytest.mark.parametrize("scale", [None, "many", [], 0.0, "inf"])
+def test_without_a_loss_scale_gradients_are_drawn_where_they_are(scale):
+    ranges = {**runs.ranges(), "loss_scale": scale}
+    for axes in plot_ranges(ranges).axes[: len(drawing.KINDS_OF_RANGES)]:
+        at = [each.get_xdata()[0] for each in axes.lines]
+        np.testing.assert_allclose(at, [-24, -14, math.log2(65504)])
+
+
 def test_no_rows_are_said():
     figure = plot_ranges({"exponents": [-1, 1], "rows": []})
     assert "nothing was recorded" in texts(figure)

@@ -97,6 +97,14 @@ REFUSED = {
         {"dynamic": False, "initial_scale": 2, "hysteresis": 2},
         "hysteresis must be 1 when dynamic=False",
     ),
+    "diagnosis without a guard": (
+        {"dynamic": False, "initial_scale": 2, "skip_nonfinite": False, "diagnose": True},
+        "diagnose and max_consecutive_skips need skip_nonfinite=True",
+    ),
+    "a limit of skips without a guard": (
+        {"dynamic": False, "initial_scale": 2, "skip_nonfinite": False, "max_consecutive_skips": 3},
+        "diagnose and max_consecutive_skips need skip_nonfinite=True",
+    ),
     "no guard of a dynamic scale": ({"skip_nonfinite": False}, "needs dynamic=False"),
 }
 

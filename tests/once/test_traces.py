@@ -235,6 +235,19 @@ def test_the_table_of_csv_logger(tmp_path, separator):
     assert trace.summary()["skipped"] is None, "it was not recorded"
 
 
+def test_empty_lines_of_a_table_are_passed_over(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("epoch,loss_scale\n\n0,4.0\n\n\n1,2.0\n")
+    assert Trace.read(path).scales.tolist() == [4.0, 2.0]
+
+
+def test_a_field_beyond_the_limit_of_csv_is_named(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text(f"epoch,loss_scale\n0,4.0\n1,{'4' * 200_000}\n")
+    with pytest.raises(ValueError, match=r"log\.csv, line 3: not CSV: field larger .* a row"):
+        Trace.read(path)
+
+
 def test_skips_by_epoch_are_summed_up(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("epoch,loss_scale,skipped_steps\n0,4.0,3\n1,2.0,1\n0,8.0,2\n1,8.0,0.0\n")
@@ -371,10 +384,25 @@ def test_ranges_that_are_otherwise_are_named(tmp_path, change, told):
         read_ranges(tmp_path)
 
 
-def test_half_a_file_is_named(tmp_path):
-    (tmp_path / "run.json").write_text('{"format": ')
-    with pytest.raises(ValueError, match=r"run\.json is no JSON"):
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"format": ', r"run\.json is no JSON"),
+        ("[]", r"run\.json: the file is \[\]: expected an object"),
+    ],
+)
+def test_a_file_that_holds_no_object_is_named(tmp_path, text, told):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(ValueError, match=told):
         RunFolder.read(tmp_path)
+
+
+def test_ranges_without_rows_are_named(tmp_path):
+    ranges = runs.ranges()
+    del ranges["rows"]
+    write_ranges(tmp_path, ranges)
+    with pytest.raises(ValueError, match=r"ranges\.json: rows is null: expected a list"):
+        read_ranges(tmp_path)
 
 
 @settings(deadline=None)
