@@ -19,6 +19,11 @@ class _Feeder(keras.Model):
         self.built = True
         self.compile(optimizer=None, run_eagerly=True, jit_compile=False)
 
+    @property
+    def metrics(self) -> list[Any]:
+        """None: Keras would ask that of the loss for a value, which it lacks without a batch."""
+        return []
+
     def test_step(self, *state_and_data: Any) -> Any:
         *state, data = state_and_data
         self._take(data)

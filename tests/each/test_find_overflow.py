@@ -123,12 +123,25 @@ def test_what_is_not_finite_is_never_said_to_be():
         OverflowReport((), float("nan"), 1.0, False),
     ):
         assert str(report).startswith("not everything is finite")
+        assert repr(report).startswith("<OverflowReport: not everything is finite")
 
 
-def test_a_loss_that_nobody_saw_being_computed():
+def test_many_findings_are_counted():
+    causes = [
+        Finding("forward", f"layer_{i}", "Dense", "matmul", "output", "float16", "inf", 1e5)
+        for i in range(15)
+    ]
+    report = OverflowReport(tuple(causes), None, 1.0, None)
+    lines = str(report).splitlines()
+    assert lines[-1] == "  and 2 more", "the first stands above"
+    assert len(report.as_json()["findings"]) == 15
+
+
+@pytest.mark.parametrize("seen_after", [lambda loss: loss, lambda loss: ops.add(loss, 1.0)])
+def test_a_loss_that_nobody_saw_being_computed(seen_after):
     class Unseen(keras.Sequential):
         def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-            return keras.tree.map_structure(_framework_nan, y_pred)
+            return seen_after(_framework_nan(y_pred))
 
     model = Unseen([keras.Input((4,)), layers.Dense(1)])
     model.compile("sgd")
@@ -211,6 +224,25 @@ def bfloat16_is_fine_and_float16_is_not():
     return net(fine, dense(1e-4), head()), ONES
 
 
+def dtype_of_an_op():
+    return net(Ops(lambda x: ops.full_like(x, 1e5, dtype="float16")), head()), ONES
+
+
+def tokens():
+    table = layers.Embedding(3, 4, embeddings_initializer="ones")
+    return net(table, layers.Flatten(), dense(60000.0), head(), shape=(2,)), np.ones(
+        (2, 2), "int32"
+    )
+
+
+def array_of_the_call():
+    class Outer(Planted):
+        def call(self, x):
+            return self.first(x) + self.second(np.full((1, 3), 1e6, "float32"))
+
+    return net(Outer(), head()), ONES
+
+
 FORWARD = {
     "attention logits": (attention_logits, "planted", "matmul"),
     "MultiHeadAttention": (multi_head_attention, "planted", None),
@@ -220,6 +252,9 @@ FORWARD = {
     "subclassed": (subclassed, "outer/planted", "matmul"),
     "an activation": (activation, "planted", "exp"),
     "the cast of what it is given": (input_cast, "planted", "cast"),
+    "an op that is told its dtype": (dtype_of_an_op, "planted", "full_like"),
+    "after tokens, which are whole numbers": (tokens, "planted", "matmul"),
+    "the cast of an array that a call makes": (array_of_the_call, "outer/planted", "cast"),
     "a cast between dtypes": (bfloat16_is_fine_and_float16_is_not, "planted", "cast"),
 }
 
@@ -288,6 +323,40 @@ def test_a_mask_that_does_no_harm_is_not_the_first():
     ]
 
 
+@pytest.mark.parametrize(
+    ("result", "harmless"),
+    [
+        (lambda: float("nan"), True),
+        (lambda: 0.5, True),
+        (lambda: _framework_square(ops.ones(())), True),
+        (lambda: _framework_nan(ops.ones(())), False),
+    ],
+    ids=["nan", "a number", "a tensor", "a tensor that is nan"],
+)
+def test_a_metric_that_nobody_saw_being_computed(result, harmless):
+    """Whatever has overflowed may have a part in it, if it is a tensor that is not finite."""
+
+    class Unseen(keras.metrics.Metric):
+        def update_state(self, *args, **kwargs):
+            pass
+
+        def result(self):
+            return result()
+
+    def attend(x):
+        return ops.softmax(ops.where(ops.array([True, False, True, True]), x, -1e9))
+
+    stack = dense(0.5, "before", 4), Ops(attend, "mask", **MIXED), head()
+    found = find_overflow(net(*stack, metrics=[Unseen()]), ONES, ZEROS)
+    (mask,) = [place for place in found.findings if place.layer == "mask" and place.cause]
+    assert mask.harmless == harmless
+
+
+def test_lists_of_numbers_are_arrays():
+    found = find_overflow(net(dense(60000.0), head()), ONES.tolist(), ZEROS.tolist())
+    assert found == find_overflow(net(dense(60000.0), head()), ONES, ZEROS)
+
+
 def test_an_infinity_on_purpose_is_no_overflow():
     def attend(x):
         return ops.softmax(ops.where(ops.array([True, False, True, True]), x, -np.inf))
@@ -304,6 +373,17 @@ def test_what_is_computed_past_keras_is_found_as_the_layer():
     model = net(dense(300.0, "before"), Ops(past, **MIXED), head())
     first = find_overflow(model, ONES, ZEROS).first
     assert (first.where, first.layer, first.op) == ("forward", "planted", None)
+
+
+def test_a_layer_that_takes_no_float32_has_no_largest_number():
+    def past(x):
+        if keras.backend.standardize_dtype(x.dtype) != "float16":
+            raise TypeError("float16 only")
+        return _framework_square(x)
+
+    model = net(dense(300.0, "before"), Ops(past, **MIXED), head())
+    first = find_overflow(model, ONES, ZEROS).first
+    assert (first.layer, first.kind, first.largest) == ("planted", "inf", None)
 
 
 def _framework_nan(x):
@@ -498,6 +578,37 @@ def test_a_scale_that_is_too_high_for_the_output_of_a_layer():
     assert first.largest == 12 * 2.0**20
 
 
+def test_two_gradients_that_only_their_sum_takes_beyond_float16():
+    def twice(x):
+        return ops.add(ops.relu(x), ops.relu(x))
+
+    model = net(dense(1e-3, "before"), Ops(twice, "twice", **MIXED), head(dtype="float32"))
+    assert find_overflow(model, ONES, ZEROS, loss_scale=2.0**19).first is None
+    first = find_overflow(model, ONES, ZEROS, loss_scale=2.0**21).first
+    assert (first.where, first.layer, first.kind) == ("backward", "before", "inf")
+    assert (first.tensor, first.note) == ("gradient of its output", "sum of 2 gradients")
+
+
+def test_the_gradient_of_a_weight_that_is_given_to_a_layer():
+    class Table(layers.Layer):
+        def __init__(self):
+            super().__init__(name="table", dtype="float32")
+            self.planted = dense(3000.0)
+
+        def build(self, shape):
+            self.rows = self.add_weight(shape=(2, 4), name="rows", initializer=constant(1e-5))
+            self.planted.build((2, 4))
+
+        def call(self, x):
+            made = ops.mean(ops.cast(self.planted(self.rows), "float32"), axis=0)
+            return ops.sum(x, axis=-1, keepdims=True) + made
+
+    model = net(Table(), head())
+    first = find_overflow(model, ONES, ZEROS, loss_scale=2.0**10).first
+    assert (first.where, first.layer, first.dtype) == ("backward", "table/planted", "float16")
+    assert "rows" in first.tensor or first.tensor == "gradient of its input"
+
+
 def test_the_gradient_of_a_float16_prediction():
     found = find_overflow(net(dense(1.0), head(**MIXED)), ONES, ZEROS, loss_scale=2.0**20)
     assert (found.first.where, found.first.layer) == ("backward", "head")
@@ -623,14 +734,17 @@ def test_training_goes_on_as_it_would_have():
 def test_who_ends_first_leaves_the_hooks_to_the_others(monkeypatch, rewritten_meanwhile):
     """To watchers in other threads, and to models that the graph rewrite has changed meanwhile."""
     model = net(head())
+    plain = ops.convert_to_numpy(model(ONES))
     assert not hooks.is_installed()
     with contextlib.ExitStack() as others:
         with taps.watching(taps.Watcher(), model):
+            np.testing.assert_array_equal(ops.convert_to_numpy(model(ONES)), plain)
             thread = ThreadPoolExecutor(1)
             others.enter_context(thread)
             other = taps.watching(taps.Watcher(), model)
             thread.submit(other.__enter__).result()
         assert hooks.is_installed()
+        np.testing.assert_array_equal(ops.convert_to_numpy(model(ONES)), plain)
         if rewritten_meanwhile:
             monkeypatch.setattr(rewritten, "all_models", lambda: [model])
         thread.submit(other.__exit__, None, None, None).result()

@@ -3,6 +3,7 @@
 import csv
 import json
 import logging
+import math
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from matplotlib.colors import to_rgba
 
 from keras_mp import LossScaleMonitor, LossScaleOptimizer
 from keras_mp.monitor import drawing
+from keras_mp.monitor.callback import _by_logs
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import Trace
 from tests import programs
@@ -247,6 +249,13 @@ def test_before_any_training():
     assert str(LossScaleMonitor()) == "LossScaleMonitor, not used in fit yet"
 
 
+def test_a_loop_of_ones_own_gives_no_logs(run):
+    monitor = LossScaleMonitor()
+    run(monitor)
+    monitor.on_epoch_end(1)
+    assert str(monitor) == "loss scale 512\n1 step skipped"
+
+
 def test_a_plot(run, tmp_path):
     monitor = LossScaleMonitor(trace=True)
     run(monitor)
@@ -348,6 +357,18 @@ def test_a_batch_that_cannot_be_run_again(run, monkeypatch):
     assert "steps in a row were skipped" in monitor.stopped
     assert "which no loss scale can cure" in monitor.stopped
     assert ("expects 1 input" in monitor.stopped) == (BACKEND != "tensorflow")
+
+
+@pytest.mark.parametrize(
+    ("logs", "told"),
+    [
+        ({}, "Whether the loss is finite is not in the logs."),
+        ({"loss": 1.0}, "The loss of this epoch is finite, so it is gradients that overflow."),
+        ({"loss": math.nan}, "at least one step of this epoch is not finite, which no loss scale"),
+    ],
+)
+def test_what_the_logs_say_of_the_loss(logs, told):
+    assert told in _by_logs(logs)
 
 
 def test_fewer_skips_do_not(run):

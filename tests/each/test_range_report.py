@@ -416,6 +416,16 @@ def test_the_advice_says_what_was_measured(how, dtype, told, untold):
     assert not [each for each in untold if each in text]
 
 
+def test_a_few_layers_are_to_compute_in_float32():
+    rows = [
+        {"path": f"dense_{i}", "kind": "activation", "largest": 3.0, "histogram": []}
+        for i in range(8)
+    ]
+    advice = advise(rows, {}, {"dense_3": "float16"}, 1.0, 1.0, True)
+    assert (advice["dtype"], advice["float32_layers"]) == ("float16", ["dense_3"])
+    assert advice["text"][-1] == "Let these layers compute in float32: policy_map() says so."
+
+
 def test_a_container_is_not_blamed_for_a_layer_that_it_calls_again():
     x, y = keras.Input((4,)), keras.Input((4,))
     inner = keras.Model(x, dense(60000.0, "big", 4, dtype="mixed_float16")(x), name="inner")
@@ -657,6 +667,30 @@ def test_errors():
         range_report(model, (ONES, ZEROS), loss_scale=-1.0)
     with pytest.raises(ValueError, match="exponents"):
         RangeReport({"rows": []})
+
+
+class Nothing(Sequence):
+    def __len__(self):
+        return 0
+
+
+@pytest.mark.filterwarnings("ignore")  # of Keras, of data that hold nothing
+def test_data_without_a_batch_is_said():
+    with pytest.raises(ValueError, match="no batch|length 0"):
+        range_report(net(dense(1.0, "head")), Nothing())
+
+
+def test_without_targets_and_with_whole_numbers_among_the_weights():
+    class Counts(layers.Layer):
+        def build(self, shape):
+            self.add_weight(shape=(), dtype="int32", initializer="zeros", trainable=False)
+
+        def call(self, x):
+            return x
+
+    report = range_report(net(Counts(), dense(1.0, "head")), (ONES,))
+    assert {row["kind"] for row in report.rows} == {"activation", "weight"}
+    assert repr(report) == "<RangeReport of 'net': 2 rows, 1 steps, initial scale None>"
 
 
 def test_in_a_callback_of_fit():
