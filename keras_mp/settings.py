@@ -218,15 +218,15 @@ def _count(name: str, value: Any) -> int:
 def _number(name: str, value: Any) -> float:
     if _is_bool(value) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, but got {value!r}.")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # an integer beyond float64; callers refuse it
+        return math.inf
 
 
 def float32(value: float) -> float:
     """Returns `value` as the float32 that the optimizer computes with."""
-    try:
-        number: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return math.inf
+    number: float = struct.unpack("f", struct.pack("f", value))[0]  # native: beyond it, inf
     return number
 
 

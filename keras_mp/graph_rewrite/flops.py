@@ -19,6 +19,8 @@ def flops(name: str, inputs: Sequence[Shape], output: Shape, equation: str | Non
     (8192, 256)
     >>> flops("conv", [(1, 8, 8, 3), (3, 3, 3, 16)], (1, 8, 8, 16))
     55296
+    >>> flops("tensordot", [(2, 3, 4), (4, 5)], (2, 3, 5))
+    240
     >>> flops("einsum", [(2, 3, 4), (4, 5)], (2, 3, 5), "abc,cd->abd")
     240
     """

@@ -1,6 +1,8 @@
 """The demo, end to end on this backend, and what it says when it cannot run."""
 
+import importlib.util
 import re
+import sys
 
 import keras
 import pytest
@@ -106,6 +108,23 @@ def test_another_backend_needs_another_process(capsys):
     other = next(name for name in demo.BACKENDS if name != keras.backend.backend())
     assert demo.main(["--backend", other]) == 2
     assert f"start a new process for {other}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        ("numpy", "KERAS_BACKEND is numpy; it must be one of jax, tensorflow, torch"),
+        (None, "jax is not installed: pip install 'keras-mp[jax]'"),
+    ],
+)
+def test_a_backend_that_cannot_be_used(chosen, told, monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "keras")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("KERAS_BACKEND", chosen)
+    assert demo.main([]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_missing_packages_are_named():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
+import keras_mp
 from keras_mp import LossScaleOptimizer, graph_rewrite
 from keras_mp.diagnosis.explaining import explain
 from tests.explained import codes, hidden, ours, out, sequential
@@ -725,6 +726,25 @@ def test_what_is_no_model(given):
 def test_what_is_no_optimizer(given, words):
     with pytest.raises(TypeError, match=rf"^optimizer must be a keras\.optimizers\.O.*{words}"):
         explain(sequential(hidden), given)
+
+
+class Other(keras.optimizers.LossScaleOptimizer):
+    """What somebody has derived."""
+
+
+def test_an_optimizer_derived_from_that_of_keras_goes_by_its_own_name():
+    found = explain(sequential(hidden, out()), Other(keras.optimizers.SGD()))
+    assert found.loss_scale.kind.endswith("Other")
+
+
+def test_compile_would_wrap_it_where_that_was_asked_for():
+    undo = keras_mp.auto_wrap()
+    try:
+        (finding,) = explain(sequential(hidden, out()), keras.optimizers.SGD()).findings
+    finally:
+        undo()
+    assert finding.code == "no_loss_scale"
+    assert "compile() would wrap it, as keras_mp.auto_wrap() is in force" in str(finding)
 
 
 def test_a_model_with_an_optimizer_of_another_kind():

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections import namedtuple
 
 import keras
 import numpy as np
@@ -82,6 +83,78 @@ def test_the_plan_of_the_last_call_is_reported():
         model(X, **{name: X})
         rows = graph_rewrite.report(model).rows
         assert [row.op for row in rows].count("matmul") == products
+
+
+def test_plans_that_were_made_long_ago_are_forgotten(monkeypatch):
+    monkeypatch.setattr(rewritten, "_PLANS", 2)
+    model = Either()
+    model.build((None, 4))
+    graph_rewrite.apply(model)
+    expected = [numpy(model(X, **{name: X})) for name in "ab"]
+    for training in (True, False, None):
+        for name, first in zip("ab", expected, strict=True):
+            np.testing.assert_array_equal(numpy(model(X, training=training, **{name: X})), first)
+    assert len(plans(model)) == 2
+
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+class Of(keras.Model):
+    """A dense layer, and a function of keras ops after it."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.dense, self.function = dense(4), function
+
+    def build(self, shape):
+        self.dense.build((None, 4))
+
+    def call(self, x):
+        return self.function(self.dense(x))
+
+
+class OfTraining(Of):
+    def call(self, x, training=False):
+        return super().call(x)
+
+
+def test_an_argument_that_there_is_not_is_told_by_the_call_itself():
+    model = OfTraining(ops.relu)
+    model.build((None, 4))
+    graph_rewrite.apply(model)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        model.call(X, nonsense=1)
+
+
+def _attention(y, heads=2, **more):
+    query = ops.reshape(y, (1, -1, 2, 2))
+    key = query[:, :, :heads]
+    return ops.dot_product_attention(query, key, key, **more)
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (lambda y: ops.stack(Pair(y, y)), "stack"),
+        (lambda y: ops.matmul(ops.transpose(y), y), "matmul"),
+        (lambda y: _attention(y, bias=ops.ones((1, 1, 2, 2))), "softmax"),
+        (lambda y: _attention(y), "softmax"),
+        pytest.param(
+            lambda y: _attention(y, heads=1),
+            "dot_product_attention",
+            marks=pytest.mark.skipif(BACKEND == "tensorflow", reason="Keras has it not there"),
+        ),
+    ],
+    ids=["a named tuple", "a square", "a bias", "no scale", "grouped queries"],
+)
+def test_arguments_of_ops(function, named):
+    model = Of(function)
+    model.build((None, 4))
+    plain = numpy(model(X[:2]))
+    graph_rewrite.apply(model)
+    assert_close(numpy(model(X[:2])), plain)
+    assert named in [row.op for row in graph_rewrite.report(model).rows]
 
 
 # -- where -----------------------------------------------------------------------------------------

@@ -322,6 +322,15 @@ def test_an_optimizer_that_is_handed_over_is_refused_at_once(make_model, make, e
     assert not stepped
 
 
+def test_on_jax_the_optimizer_of_compile_is_the_only_one(make_model, backend):
+    optimizer = LossScaleOptimizer(keras.optimizers.SGD())
+    if backend != "jax":
+        keras_mp.protect_state(make_model(), optimizer)
+        return
+    with pytest.raises(ValueError, match="of no other: leave the optimizers out"):
+        keras_mp.protect_state(make_model(), optimizer)
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself
 def test_torch_compile(make_model, data, backend, quick_compile):
     """The layer's own assignments break the graph on Keras; this breaks it nowhere else."""

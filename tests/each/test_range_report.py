@@ -676,7 +676,7 @@ class Nothing(Sequence):
 
 @pytest.mark.filterwarnings("ignore")  # of Keras, of data that hold nothing
 def test_data_without_a_batch_is_said():
-    with pytest.raises(ValueError, match="no batch|length 0"):
+    with pytest.raises(ValueError, match=r"no batch|length 0"):
         range_report(net(dense(1.0, "head")), Nothing())
 
 

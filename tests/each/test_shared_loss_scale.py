@@ -67,6 +67,7 @@ def by_hand(rounds, hysteresis):
 def test_one_decision_a_round(rounds, hysteresis):
     pair = Pair(hysteresis=hysteresis)
     shared = SharedLossScale(*pair.optimizers)
+    assert shared.optimizers == tuple(pair.optimizers)
     for steps in rounds:
         for i, finite in enumerate(steps):
             before = pair.variables[i].numpy().tolist()

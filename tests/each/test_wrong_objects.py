@@ -51,6 +51,8 @@ def fake(module, name="Thing", *bases):
             ["Optimizer"],
             "a tf_keras optimizer that scales losses itself",
         ),
+        ("torch.nn.modules.linear", "Linear", ["Module"], "a torch.nn.Module, Linear; write"),
+        ("torch", "Tensor", [], "a torch tensor; write"),
         (
             "tf_keras.src.optimizers.schedules",
             "CosineDecay",

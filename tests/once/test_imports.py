@@ -54,6 +54,23 @@ def test_unknown_names():
         _ = keras_mp.nonsense
 
 
+@pytest.mark.parametrize(
+    ("missing", "remedy"),
+    [("torch._C", r"pip install 'keras-mp[torch]'"), ("keras", None)],
+    ids=["of a backend", "of keras"],
+)
+def test_a_backend_that_is_missing_is_told_how_to_get(missing, remedy, monkeypatch):
+    def fail(name):
+        raise ModuleNotFoundError("nothing there", name=missing)
+
+    monkeypatch.setattr(keras_mp.importlib, "import_module", fail)
+    monkeypatch.delitem(vars(keras_mp), "Policy", raising=False)
+    with pytest.raises(ModuleNotFoundError) as found:
+        _ = keras_mp.Policy
+    notes = getattr(found.value, "__notes__", [])
+    assert [remedy in note for note in notes] == ([] if remedy is None else [True])
+
+
 @pytest.mark.parametrize("imports", ["keras, keras_mp", "keras_mp, keras", "keras_mp, keras.ops"])
 def test_the_class_is_registered_in_either_order(imports):
     program = f"""

@@ -49,7 +49,9 @@ def test_dynamic_must_be_a_bool(dynamic):
         Settings.checked(dynamic)
 
 
-@pytest.mark.parametrize("value", [0, -8, float("inf"), float("nan"), 1e39, 1e-50, 1e-45])
+@pytest.mark.parametrize(
+    "value", [0, -8, float("inf"), float("nan"), 1e39, 1e-50, 1e-45, 10**400, -(10**400)]
+)
 @pytest.mark.parametrize("name", ["initial_scale", "min_scale", "max_scale"])
 def test_scales_must_be_positive_and_finite(name, value):
     with pytest.raises(ValueError, match=rf"{name} must be positive and finite.*got"):
