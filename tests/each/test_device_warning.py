@@ -9,7 +9,7 @@ import keras
 import pytest
 
 import keras_mp
-from keras_mp import policy
+from keras_mp import backends, policy
 from keras_mp.backends import devices
 from keras_mp.policy import policy_scope, set_global_policy
 from tests import programs
@@ -277,3 +277,12 @@ def test_what_could_not_be_known_is_asked_again(monkeypatch):
     devices.warn_if_still_undecided()
     devices.warn_if_still_undecided()
     assert calls == [False, True]
+
+
+def test_another_backend_of_keras_is_refused_with_those_there_are(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "numpy")
+    assert devices.slow_float16(initialize=True) is None
+    with pytest.raises(
+        RuntimeError, match=r"jax, tensorflow and torch, .* backend of Keras is numpy"
+    ):
+        backends.current()

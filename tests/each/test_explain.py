@@ -728,6 +728,11 @@ def test_what_is_no_optimizer(given, words):
         explain(sequential(hidden), given)
 
 
+def test_what_is_not_known_is_null_for_machines():
+    listed = json.loads(json.dumps(explain(Subclassed()).as_dict()))
+    assert None in [row["input_dtypes"] for row in listed["rows"]]
+
+
 class Other(keras.optimizers.LossScaleOptimizer):
     """What somebody has derived."""
 

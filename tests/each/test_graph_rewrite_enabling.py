@@ -263,6 +263,21 @@ def test_a_keras_whose_ops_cannot_be_hooked(monkeypatch):
     assert not graph_rewrite.is_enabled()
 
 
+def test_what_somebody_replaced_since_stays():
+    class Parent:
+        name = "own"
+
+    class Child(Parent):
+        pass
+
+    hooks._put(Child, "name", "hook")()
+    assert "name" not in vars(Child), "it is inherited again"
+    restore = hooks._put(Child, "name", "hook")
+    Child.name = "of somebody else"
+    restore()
+    assert Child.name == "of somebody else"
+
+
 @pytest.mark.parametrize("name", ["linalg", "core.remat", "in_symbolic_scope", "set_keras_mask"])
 def test_a_keras_that_has_not_what_is_needed(name, monkeypatch):
     monkeypatch.delattr(f"keras.src.backend.{name}")

@@ -188,6 +188,20 @@ def test_another_number_of_variables(make_model, data, tmp_path, built):
     assert str(opt.first_overflow()).startswith("first overflow: step 2, out/bias (")
 
 
+def test_counts_that_nobody_keeps_wait_until_the_next_step():
+    opt, variables = three(diagnose=True)
+    step(opt, variables, 1.0, INF, 1.0)
+    saved, kept, after = {}, {}, {}
+    opt.extra_state.save_own_variables(saved)
+    plain, variables = three()
+    plain.extra_state.load_own_variables(saved)
+    plain.extra_state.save_own_variables(kept)
+    assert set(kept) == set(saved)
+    step(plain, variables, 1.0, 1.0, 1.0)
+    plain.extra_state.save_own_variables(after)
+    assert set(after) < set(saved)
+
+
 def test_state_that_waits_for_build():
     """It can be asked for, and saved, before."""
     opt, variables = three(diagnose=True)

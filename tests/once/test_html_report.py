@@ -300,6 +300,13 @@ def test_the_curve_is_interrupted_where_there_is_no_scale(tmp_path):
     assert root.one("path", class_="scale").attributes["d"].count("M") == 2
 
 
+@pytest.mark.parametrize(("ends", "parts", "labels"), [((-149, 127), 4, 1), ((-30, 20), 3, 3)])
+def test_what_does_not_fit_into_a_ruler_is_not_written(ends, parts, labels):
+    ruler = svg.ruler({"exponents": [-149, 127], "rows": []}, "weight", ends)
+    assert ruler.count("<rect") == parts
+    assert len(re.findall('<text class="(?:sub)?normal"', ruler)) == labels
+
+
 def test_a_run_without_a_step(tmp_path):
     write_run(tmp_path, {"steps": 7, "skipped": 2, "loss_scale": 4.0})
     root = Page(html_report(RunFolder.read(tmp_path))).root
