@@ -339,3 +339,31 @@ def test_stateless_apply_detaches():
     new, _ = opt.stateless_apply(values, [ops.array([1.0])], [variable.value])
     assert not new[0].requires_grad
     assert not opt.loss_scale.requires_grad
+
+
+@on_tensorflow
+@pytest.mark.parametrize("bad", [1.0, float("nan")])
+@pytest.mark.parametrize("kind", ["of unknown rank", "rows that XLA compiles"])
+def test_gradients_as_tensorflow_has_them(kind, bad):
+    import tensorflow as tf
+
+    variable = keras.Variable(np.ones((2, 2), "float32"))
+    opt = LossScaleOptimizer(keras.optimizers.SGD(1.0), initial_scale=1.0)
+    opt.build([variable])
+    before = variable.numpy()
+    if kind == "of unknown rank":
+
+        @tf.function(input_signature=[tf.TensorSpec(None)], autograph=False)
+        def step(gradient):
+            opt.apply_gradients([(gradient, variable)], gradients_scaled=True)
+
+    else:
+
+        @tf.function(jit_compile=True, autograph=False)
+        def step(gradient):
+            rows = tf.IndexedSlices(gradient, tf.constant([0, 1]), (2, 2))
+            opt.apply_gradients([(rows, variable)], gradients_scaled=True)
+
+    step(tf.fill((2, 2), bad))
+    assert (variable.numpy() != before).all() == (bad == 1.0)
+    assert bool(opt.last_step_applied) == (bad == 1.0)
