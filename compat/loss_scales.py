@@ -348,7 +348,7 @@ FixedLossScale(123.0), None)
             return DynamicLossScale()
         raise ValueError(f"loss_scale: {CHOICES}{identifier!r}.")
     if isinstance(identifier, numbers.Real) and not isinstance(identifier, bool):
-        return FixedLossScale(float(identifier))
+        return FixedLossScale(_number("loss_scale", identifier))
     raise TypeError(f"loss_scale: {CHOICES}{identifier!r} of type {type(identifier).__name__}.")
 
 
@@ -391,7 +391,10 @@ def _taken_today(scale: float, arguments: str) -> str:
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, but got {value!r} of type {_type(value)}.")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer that no float holds
+        number = math.inf
     if not math.isfinite(float32(number)):
         raise ValueError(f"{name} must be finite in float32, but got {value}.")
     return number

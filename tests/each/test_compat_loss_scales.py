@@ -76,6 +76,7 @@ REFUSED = {
     "below one": (0.5, ValueError, "must be at least 1"),
     "nan": (float("nan"), ValueError, "must be finite"),
     "more than float32": (1e300, ValueError, "must be finite in float32"),
+    "more than any float": (10**400, ValueError, "must be finite in float32"),
     "a bool": (True, TypeError, "expected 'dynamic', a number"),
     "a list": ([8], TypeError, "of type list"),
     "a class of one's own": (Triangle(), TypeError, "Triangle, a class of your own"),
