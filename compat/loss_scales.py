@@ -16,7 +16,7 @@ from keras import ops
 from keras_mp import backends
 from keras_mp.compat import checks
 from keras_mp.loss_scale import next_scale
-from keras_mp.settings import float32
+from keras_mp.settings import float32, number
 
 CHOICES = (
     "expected 'dynamic', a number of at least 1, a FixedLossScale or a DynamicLossScale, but got "
@@ -150,7 +150,7 @@ class FixedLossScale(LossScale):
     """
 
     def __init__(self, loss_scale_value: float) -> None:
-        self._value = _number("loss_scale_value", loss_scale_value)
+        self._value = _finite("loss_scale_value", loss_scale_value)
         if self._value < 1:
             raise ValueError(
                 f"loss_scale_value must be at least 1, but got {loss_scale_value}."
@@ -206,15 +206,15 @@ class DynamicLossScale(LossScale):
         increment_period: int = 2000,
         multiplier: float = 2.0,
     ) -> None:
-        self._initial = _number("initial_loss_scale", initial_loss_scale)
-        steps = _number("increment_period", increment_period)
+        self._initial = _finite("initial_loss_scale", initial_loss_scale)
+        steps = _finite("increment_period", increment_period)
         if not 1 <= steps <= checks.INT32_MAX or steps != int(steps):
             raise ValueError(
                 f"increment_period must be a whole number from 1 to {checks.INT32_MAX}, but got "
                 f"{increment_period}."
             )
         self._period = int(steps)
-        factor = _number("multiplier", multiplier)
+        factor = _finite("multiplier", multiplier)
         if factor != 2:
             raise ValueError(
                 f"multiplier must be 2, but got {multiplier}, which TensorFlow took up to 2.3. "
@@ -348,7 +348,7 @@ FixedLossScale(123.0), None)
             return DynamicLossScale()
         raise ValueError(f"loss_scale: {CHOICES}{identifier!r}.")
     if isinstance(identifier, numbers.Real) and not isinstance(identifier, bool):
-        return FixedLossScale(_number("loss_scale", identifier))
+        return FixedLossScale(_finite("loss_scale", identifier))
     raise TypeError(f"loss_scale: {CHOICES}{identifier!r} of type {type(identifier).__name__}.")
 
 
@@ -388,20 +388,11 @@ def _taken_today(scale: float, arguments: str) -> str:
     return taken if scale > 0 else ""
 
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, but got {value!r} of type {_type(value)}.")
-    try:
-        number = float(value)
-    except OverflowError:  # an integer that no float holds
-        number = math.inf
-    if not math.isfinite(float32(number)):
+def _finite(name: str, value: Any) -> float:
+    found = number(name, value)
+    if not math.isfinite(float32(found)):
         raise ValueError(f"{name} must be finite in float32, but got {value}.")
-    return number
-
-
-def _type(value: Any) -> str:
-    return type(value).__name__
+    return found
 
 
 def _with_factor(scale: float, steps: int, factor: float) -> str:

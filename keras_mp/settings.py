@@ -118,13 +118,13 @@ class Settings:
                 f"initial_scale={scale}, min_scale={low}, max_scale={high}. Set "
                 f"{'min_scale' if scale < low else 'max_scale'}={scale} to start there."
             )
-        growth = _number("growth_factor", growth_factor)
+        growth = number("growth_factor", growth_factor)
         if not 1 < float32(growth) < math.inf:
             raise ValueError(
                 "growth_factor must be greater than 1 and finite, in float32, but got "
                 f"{growth_factor!r}."
             )
-        backoff = _number("backoff_factor", backoff_factor)
+        backoff = number("backoff_factor", backoff_factor)
         if not 0 < float32(backoff) < 1:
             raise ValueError(
                 f"backoff_factor must lie between 0 and 1 in float32, but got {backoff_factor!r}."
@@ -215,25 +215,30 @@ def _count(name: str, value: Any) -> int:
     return int(value)
 
 
-def _number(name: str, value: Any) -> float:
+def number(name: str, value: Any) -> float:
+    """Returns a number as a float: inf where it is an integer beyond float64.
+
+    Raises:
+        TypeError: It is none; says what `name` is.
+    """
     if _is_bool(value) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, but got {value!r}.")
     try:
         return float(value)
-    except OverflowError:  # an integer beyond float64; callers refuse it
+    except OverflowError:
         return math.inf
 
 
 def float32(value: float) -> float:
     """Returns `value` as the float32 that the optimizer computes with."""
-    number: float = struct.unpack("f", struct.pack("f", value))[0]  # native: beyond it, inf
-    return number
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]  # native: beyond it, inf
+    return rounded
 
 
 def _positive(name: str, value: Any) -> float:
-    number = _number(name, value)
-    if not FLOAT32_TINY <= float32(number) < math.inf:
+    found = number(name, value)
+    if not FLOAT32_TINY <= float32(found) < math.inf:
         raise ValueError(
             f"{name} must be positive and finite in float32 (at least 1.2e-38), but got {value!r}."
         )
-    return number
+    return found

@@ -84,7 +84,6 @@ FUSED = [name for name in CASES if name not in DEFAULT]
 # TensorFlow 1 - beta_2, of which its kernel of Adam has the digits that beta_2 has in float32.
 NEAR = 16 * EPSILON
 BETAS = {"Adam": 0.999, "schedule": 0.999, "AdamW": 0.999, "betas": 0.99}
-fused_only = pytest.mark.skipif(BACKEND == "jax", reason="JAX has no fused kernels")
 fused_only = pytest.mark.skipif(
     not FUSED, reason="JAX compiles the default path to one kernel: see test_fused_fallbacks.py"
 )

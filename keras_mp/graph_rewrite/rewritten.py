@@ -109,6 +109,7 @@ def rewrite(model: Any, options: Options, by_compile: bool = False) -> None:
         with hooks.dispatching(replaying.Replay(plan, options.dtype), traced_as=plan.token):
             return original(*args, **kwargs)
 
+    # On what the model itself holds: in the state it would keep the model alive.
     vars(call)["before"] = before
     state.hook = weakref.ref(call)
     _models[model] = state

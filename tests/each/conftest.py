@@ -120,6 +120,18 @@ def state():
 
 
 @pytest.fixture
+def rewrite_ends():
+    """Ends the graph rewrite after a test, which leaves nothing of it."""
+    from keras_mp import graph_rewrite
+    from keras_mp.graph_rewrite import hooks
+
+    yield
+    assert not hooks.is_dispatching()
+    graph_rewrite.disable()
+    assert not hooks.is_installed()
+
+
+@pytest.fixture
 def quick_compile(monkeypatch):
     """Has torch.compile trace, but make no machine code: that takes minutes."""
     if keras.backend.backend() == "torch":

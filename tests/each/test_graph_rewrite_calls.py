@@ -10,19 +10,14 @@ import pytest
 from keras import layers, ops
 
 from keras_mp import graph_rewrite
-from keras_mp.graph_rewrite import hooks, rewritten
+from keras_mp.graph_rewrite import rewritten
 from tests.gradients import gradients
 from tests.graph_rewrite_kinds import BACKEND, assert_close, dense, floats, numpy
 
 X = floats(4)
 
 
-@pytest.fixture(autouse=True)
-def _disabled():
-    yield
-    assert not hooks.is_dispatching()
-    graph_rewrite.disable()
-    assert not hooks.is_installed()
+pytestmark = pytest.mark.usefixtures("rewrite_ends")
 
 
 def plans(model):

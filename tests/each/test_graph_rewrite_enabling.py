@@ -13,12 +13,7 @@ from keras_mp.backends.trainer_hook import trainer_class
 from keras_mp.graph_rewrite import hooks, rewritten
 from tests.gradients import gradients
 
-
-@pytest.fixture(autouse=True)
-def _off():
-    yield
-    graph_rewrite.disable()
-    assert not hooks.is_installed()
+pytestmark = pytest.mark.usefixtures("rewrite_ends")
 
 
 def sgd():

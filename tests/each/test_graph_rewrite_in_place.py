@@ -9,18 +9,15 @@ from keras_mp import graph_rewrite
 from tests.gradients import gradients
 from tests.graph_rewrite_kinds import BACKEND, Compute, low_ops, numpy
 
-pytestmark = pytest.mark.skipif(BACKEND != "torch", reason="only torch has such tensors")
+pytestmark = [
+    pytest.mark.skipif(BACKEND != "torch", reason="only torch has such tensors"),
+    pytest.mark.usefixtures("rewrite_ends"),
+]
 
 
 def sequential(*more):
     keras.utils.set_random_seed(0)
     return keras.Sequential([keras.Input((4,)), *more])
-
-
-@pytest.fixture(autouse=True)
-def _disabled():
-    yield
-    graph_rewrite.disable()
 
 
 def iadd(x):

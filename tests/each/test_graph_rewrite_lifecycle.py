@@ -30,13 +30,7 @@ from tests.graph_rewrite_kinds import (
     targets,
 )
 
-
-@pytest.fixture(autouse=True)
-def _disabled():
-    yield
-    assert not hooks.is_dispatching()
-    graph_rewrite.disable()
-    assert not hooks.is_installed()
+pytestmark = pytest.mark.usefixtures("rewrite_ends")
 
 
 # -- saving and copying ----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tests.lowered import (
     training_step,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("rewrite_ends")]
 
 BACKEND = keras.backend.backend()
 LOW = frozenset({"float16"})
@@ -56,12 +56,6 @@ def models(*but, training=True):
             marks.append(pytest.mark.skip(reason=NO_CONVOLUTION))
         params += [] if name in but else [pytest.param(name, marks=marks)]
     return params
-
-
-@pytest.fixture(autouse=True)
-def _disabled():
-    yield
-    graph_rewrite.disable()
 
 
 def trained(name, dtype=None, optimizer=None):

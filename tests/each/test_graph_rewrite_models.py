@@ -6,7 +6,7 @@ import pytest
 from keras import layers, ops
 
 from keras_mp import graph_rewrite
-from keras_mp.graph_rewrite import hooks, rewritten
+from keras_mp.graph_rewrite import rewritten
 from tests.gradients import gradients
 from tests.graph_rewrite_kinds import (
     BACKEND,
@@ -26,15 +26,7 @@ from tests.graph_rewrite_kinds import (
     trained,
 )
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def _disabled():
-    yield
-    assert not hooks.is_dispatching()
-    graph_rewrite.disable()
-    assert not hooks.is_installed()
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("rewrite_ends")]
 
 
 # -- kinds of models -------------------------------------------------------------------------------

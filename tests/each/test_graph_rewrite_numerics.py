@@ -39,10 +39,7 @@ def low_ops(model, training=False):
     return {row.op for row in rows if row.dtype == "float16"}
 
 
-@pytest.fixture(autouse=True)
-def _disabled():
-    yield
-    graph_rewrite.disable()
+pytestmark = pytest.mark.usefixtures("rewrite_ends")
 
 
 # -- gradients of what was broadcast ---------------------------------------------------------------

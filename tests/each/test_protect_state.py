@@ -324,11 +324,12 @@ def test_an_optimizer_that_is_handed_over_is_refused_at_once(make_model, make, e
 
 def test_on_jax_the_optimizer_of_compile_is_the_only_one(make_model, backend):
     optimizer = LossScaleOptimizer(keras.optimizers.SGD())
+    model = make_model()
     if backend != "jax":
-        keras_mp.protect_state(make_model(), optimizer)
+        assert keras_mp.protect_state(model, optimizer) is model
         return
     with pytest.raises(ValueError, match="of no other: leave the optimizers out"):
-        keras_mp.protect_state(make_model(), optimizer)
+        keras_mp.protect_state(model, optimizer)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself
