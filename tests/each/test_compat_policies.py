@@ -134,6 +134,11 @@ def test_says_nothing_of_keras_own_class(caplog, monkeypatch):
     assert "auto_wrap" not in caplog.text
 
 
+@pytest.mark.parametrize("kind", [Policy, ExperimentalPolicy])
+def test_without_a_name_it_is_that_of_weights(kind):
+    assert kind().name == kind(None).name == keras.config.floatx()
+
+
 def test_global_and_layer_policies_know_their_loss_scale():
     given = ExperimentalPolicy("mixed_float16", 128)
     policies.set_experimental_policy(given)

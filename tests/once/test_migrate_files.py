@@ -613,6 +613,25 @@ def test_model_is_for_those_that_hold_none(tree: Path, tmp_path: Path, monkeypat
     assert given["manager"] == ("model.json", None)
 
 
+def test_what_may_not_be_read_is_a_failure_of_its_own(
+    tree: Path, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    looked_up = folders.kind_of
+
+    def refuse(path: str) -> Any:
+        if path.endswith("a.h5"):
+            raise PermissionError(13, "Permission denied", path)
+        return looked_up(path)
+
+    monkeypatch.setattr(folders, "kind_of", refuse)
+    monkeypatch.setattr(folders, "_in_a_process", lambda of_one: Outcome(of_one.path, "converted"))
+    outcomes = folders.migrate(Request(str(tree), str(tmp_path / "out")), 1)
+    of_path = {outcome.path: outcome for outcome in outcomes}
+    refused = of_path.pop(str(tree / "a.h5"))
+    assert (refused.status, refused.why) == ("failed", f"{refused.path}: Permission denied")
+    assert "converted" in {outcome.status for outcome in of_path.values()}
+
+
 def test_a_process_that_dies(tmp_path: Path, monkeypatch: Patch) -> None:
     def command(program: str) -> Any:
         return lambda _: [sys.executable, "-c", program]

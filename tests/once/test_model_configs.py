@@ -94,6 +94,7 @@ NODES = {
         [tensor("a")],
         {"values": {"p": tensor("b"), "q": 1}},
     ),
+    "as Keras 3 writes it": ({"args": [tensor("a")], "kwargs": {}}, [tensor("a")], {}),
     "a number": ([A, ["_CONSTANT_VALUE", -1, 2.5, {}]], [[tensor("a"), 2.5]], {}),
 }
 
@@ -162,6 +163,28 @@ def test_a_deferred_sequential_began_without_a_node() -> None:
     assert called(model, "s")[1]["args"] == [tensor("s", 0)]
     config: Any = convert_model(model).config["config"]
     assert config["output_layers"] == ["s", 1, 0]
+
+
+SHAPELESS = {"class_name": "Dense", "config": {"name": "d", "units": 3}}
+SHAPED = {"class_name": "Dense", "config": {"name": "d", "batch_input_shape": [None, 3]}}
+ENTRANCE = {"class_name": "InputLayer", "config": {"name": "i", "batch_input_shape": [None, 3]}}
+BEGINNINGS = {
+    "a functional model": (inner("m")["config"], 0),
+    "a Sequential with an input": ({"name": "m", "layers": [ENTRANCE, SHAPELESS]}, 0),
+    "a Sequential with a shape": ({"name": "m", "layers": [SHAPED]}, 0),
+    "a Sequential without an input": ({"name": "m", "layers": [SHAPELESS]}, 1),
+    "an empty Sequential": ({"name": "m", "layers": []}, 1),
+}
+
+
+@pytest.mark.parametrize("case", BEGINNINGS)
+def test_where_neither_the_first_nor_the_last_call_is_used_the_kind_tells(case: str) -> None:
+    config, call = BEGINNINGS[case]
+    kind = "Functional" if "output_layers" in config else "Sequential"
+    calls = [[["in", 0, 0, {}]], [["in", 0, 0, {}]]]
+    model = {"class_name": kind, "config": config, "name": "m", "inbound_nodes": calls}
+    added = layer("Add", "sum", [["m", 1, 0, {}], ["in", 0, 0, {}]])
+    assert called(functional(entrance(), model, added), "sum")[0]["args"][0][0] == tensor("m", call)
 
 
 def test_slashes_are_renamed_everywhere() -> None:
@@ -356,6 +379,15 @@ BROKEN = {
         {"class_name": "Sequential", "config": {"name": "s", "layers": {}}},
         "$.config.layers",
         "expected a list",
+    ),
+    "layer of a Sequential that is called once more than is seen": (
+        functional(
+            entrance(),
+            layer("Sequential", "d", [["in", 0, 0, {}]], [["in", 0, 0, {}]], layers=["e"]),
+            ends=[["d", 1, 0]],
+        ),
+        "$.config.layers[1].config.layers[0]",
+        "expected",
     ),
     "policy of a first layer": (
         {

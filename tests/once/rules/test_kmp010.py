@@ -69,6 +69,12 @@ def test_slots_of_keras_2():
     assert f"opt = {COMPAT}(opt)" in result.text
 
 
+def test_passed_on():
+    result = rewrite(f"import tensorflow as tf\nwrap = tf.train.experimental.{NAME}\n")
+    assert result.text.splitlines()[-1] == f"wrap = {COMPAT}"
+    assert [f.verdict for f in result.findings] == ["person"]
+
+
 def test_disabling():
     name = "disable_mixed_precision_graph_rewrite"
     assert line(f"tf.train.experimental.{name}()") == "keras_mp.graph_rewrite.disable()"
