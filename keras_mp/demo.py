@@ -55,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 2
         return _run(arguments.epochs, arguments.output)
     with tempfile.TemporaryDirectory() as folder:
-        return _run(arguments.epochs, Path(folder))
+        code = _run(arguments.epochs, Path(folder))
+    print("\nnothing is kept; --output FOLDER keeps the .keras file, and what the loss scale did")
+    return code
 
 
 def _positive(text: str) -> int:

@@ -41,6 +41,7 @@ def test_main_job(tmp_path):
         "keras_mp>LossScaleOptimizer",
     ):
         assert words in found.stdout
+    assert "nothing is kept" not in found.stdout
     model = keras.saving.load_model(tmp_path / "digits.keras")
     assert f"iterations {int(model.optimizer.iterations)}" in found.stdout
     assert f"loss scale {float(model.optimizer.loss_scale):.7g}" in found.stdout
@@ -79,6 +80,7 @@ def test_too_little_training_is_a_failure():
     found = run("--epochs", "1")
     assert found.returncode == 1
     assert "the accuracy is below 97%" in found.stderr
+    assert found.stdout.endswith("keeps the .keras file, and what the loss scale did\n")
 
 
 @pytest.mark.parametrize(
