@@ -30,14 +30,15 @@ demo: .venv/.demo
 # `make -j2 test` runs two of them at a time.
 test: test-once $(BACKENDS:%=test-%)
 
+# CI leaves out those that `make fuzz` runs: ONCE='-m "not hypothesis"'.
 test-once: .venv/.test
-	$(ENV) $(PYTEST) tests/once tests/licences.py benchmarks/running.py benchmarks/cuda_variants.py
+	$(ENV) $(PYTEST) $(ONCE) tests/once tests/licences.py benchmarks/running.py benchmarks/cuda_variants.py
 
 test-jax test-tensorflow test-torch: test-%: .venv/.test
 	$(ENV) KERAS_BACKEND=$* $(PYTEST) tests/each keras_mp
 
 # Which statements and branches the tests take, at one and a half times their time; fails below LEAST
-# percent. docs/coverage.md has what is left, and why. CI measures one backend.
+# percent. docs/coverage.md has what is left, and why. CI measures the tests that need no Keras.
 COVERED ?= $(BACKENDS)
 LEAST ?= 97
 coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
@@ -102,7 +103,7 @@ oldest: .venv/.dev
 		-m 'not slow and not processes' $(HOOKED:%=tests/each/test_%.py)
 # Where we touch what Keras and the backends keep to themselves, and so may change.
 HOOKED = apply auto_wrap callbacks compat_loss_scale_optimizer compat_policies copies explain \
-	find_overflow fit graph_rewrite_enabling graph_rewrite_numerics hyperparameters inner_optimizers \
+	fit graph_rewrite_enabling graph_rewrite_numerics hyperparameters inner_optimizers \
 	loss load_model minimize monitor policy protect_state restore saving shared_loss_scale step_outcomes
 COMMA := ,
 SPACE := $(subst ,, )

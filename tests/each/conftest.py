@@ -4,8 +4,15 @@ import functools
 import gc
 import os
 import tempfile
+from importlib.metadata import version
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
+# The tests, and the programs that they start, compile the same small steps again and again. JAX
+# 0.4.30 crashes on what it kept.
+if os.environ["KERAS_BACKEND"] == "jax" and not version("jax").startswith("0.4."):
+    _compiled = tempfile.TemporaryDirectory(prefix="keras_mp_compiled")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import keras
 import numpy as np
@@ -13,15 +20,6 @@ import pytest
 from keras import ops
 
 BATCH, BATCHES = 8, 8
-
-if keras.backend.backend() == "jax":
-    import jax
-
-    # The tests compile the same small steps again and again. JAX 0.4.30 crashes on what it kept.
-    if jax.__version_info__ >= (0, 5):
-        _compiled = tempfile.TemporaryDirectory(prefix="keras_mp_compiled")
-        jax.config.update("jax_compilation_cache_dir", _compiled.name)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def pytest_report_header():

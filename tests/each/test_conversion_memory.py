@@ -160,10 +160,8 @@ def test_the_weights_of_an_archive_are_read_in_their_place(folders):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [("ckpt", WITH_ADAM), pytest.param("model.h5", WEIGHTS, marks=on_one)],
-)
+@on_one
+@pytest.mark.parametrize(("name", "size"), [("ckpt", WITH_ADAM), ("model.h5", WEIGHTS)])
 def test_migrating_takes_the_model_and_the_copy_that_keras_makes(name, size, folders):
     found = measured(MIGRATES, folders, name)
     assert found["more"] < 2 * size + LARGEST + SPARE

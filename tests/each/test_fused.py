@@ -328,8 +328,9 @@ def test_compiled(name, jit, state):
     assert (fused.fused_fallback is None) == (name in FUSED and not xla)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize(
+    ("jit", "policy"), [(False, "float32"), (False, "mixed_float16"), (True, "mixed_float16")]
+)
 def test_fit(fit, with_nan, weights, policy, jit, quick_compile):
     settings = {"policy": policy, "jit_compile": jit}
     fused, plain = (

@@ -8,7 +8,6 @@ from tests import faults
 TESTED = [
     ("data parallel", 2),
     ("data parallel", 8),
-    ("model parallel", 4),
     ("model parallel", 8),
     ("data parallel processes", 2),
     ("model parallel processes", 2),

@@ -8,7 +8,6 @@ from tests import faults
 TESTED = [
     ("one device", 1),
     ("mirrored", 2),
-    ("mirrored", 3),
     ("mirrored", 4),
     ("central", 2),
     ("workers", 2),
