@@ -5,7 +5,8 @@ PIP = python -m pip install -q --disable-pip-version-check -c tests/constraints.
 ENV = TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0 CUDA_VISIBLE_DEVICES=
 # `make coverage` runs the tests by another program.
 PYTHON_RUN = python
-PYTEST = .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=30
+# torch's threads wait busily for each other at every op, which takes what other processes need.
+PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=30
 
 .PHONY: demo test test-once test-jax test-tensorflow test-torch coverage lint docs fuzz oldest matrix dist
 .PHONY: clean-environments licences audit bench clean
