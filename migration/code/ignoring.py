@@ -20,6 +20,8 @@ _PIECE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+# A range that ends before it starts is its first character only.
+_IN_BRACKET = re.compile(r"\[:(?P<name>[a-z]+):\]|\\?(?P<low>.)(?:-\\?(?P<high>.))?", re.DOTALL)
 _CLASSES = {
     "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": r" \t", "digit": "0-9", "lower": "a-z",
     "space": r"\s", "upper": "A-Z", "xdigit": "0-9a-fA-F", "punct": r"!-/:-@\[-`{-~",
@@ -142,7 +144,7 @@ def _bracket(inside: str, *, negated: bool) -> str:
     def of(match: re.Match[str]) -> str:
         if match["name"]:
             return _CLASSES.get(match["name"], "")
-        return "-" if match[0] == "-" else re.escape(match["escaped"] or match[0])
+        low, high = match["low"], match["high"]
+        return re.escape(low) + (f"-{re.escape(high)}" if high and low <= high else "")
 
-    content = re.sub(r"\[:(?P<name>[a-z]+):\]|\\(?P<escaped>.)|.", of, inside, flags=re.DOTALL)
-    return f"(?!/)[{'^' if negated else ''}{content}]"
+    return f"(?!/)[{'^' if negated else ''}{_IN_BRACKET.sub(of, inside)}]"

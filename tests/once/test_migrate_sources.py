@@ -599,6 +599,29 @@ def test_gitignore_at_random(tmp_path: Path) -> None:
         assert found == seen_by_git(folder), ignores
 
 
+BRACKETS = ["[a--z]", "[z-a]", "[--a]", "[]-a]", "[!a-c]", "[^-]", "[a-]", "[-a]", "[||b]",
+            "[a~~z]", "[&&a]", "[[a]", "[a-c-e]", r"[\\]", r"[\]-a]", r"[a-\]]", "[[:alpha:]-z]",
+            "[[:punct:]~]", "[[:upper:][:digit:]]", "[+--]", "[.-0]", "[]", "[a", "[!]a]",
+            "[^^]"]  # fmt: skip
+
+
+@needs_git
+def test_gitignore_brackets(tmp_path: Path) -> None:
+    """Names of one character each."""
+    chance = random.Random(5)
+    more = [
+        f"[{''.join(chance.choices(r'az-~|&^![+09', k=chance.randint(1, 5)))}]" for _ in range(60)
+    ]
+    git(tmp_path, "init", "-q")
+    for character in map(chr, range(33, 127)):
+        if character != "/":
+            (tmp_path / f"{character}.py").write_text("")
+    for bracket in [*BRACKETS, *more]:
+        (tmp_path / ".gitignore").write_text(f"{bracket}.py\n")
+        found = sorted(path.name for path in find(tmp_path).files)
+        assert found == seen_by_git(tmp_path), bracket
+
+
 @needs_git
 def test_what_is_above_counts_up_to_the_repository(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("b.py\n")
