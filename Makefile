@@ -104,7 +104,7 @@ oldest: .venv/.dev
 		-m 'not slow and not processes' $(HOOKED:%=tests/each/test_%.py)
 # Where we touch what Keras and the backends keep to themselves, and so may change.
 HOOKED = apply auto_wrap callbacks compat_loss_scale_optimizer compat_policies copies explain \
-	fit graph_rewrite_enabling graph_rewrite_numerics hyperparameters inner_optimizers \
+	find_overflow fit graph_rewrite_enabling graph_rewrite_numerics hyperparameters inner_optimizers \
 	loss load_model minimize monitor policy protect_state restore saving shared_loss_scale step_outcomes
 COMMA := ,
 SPACE := $(subst ,, )

@@ -160,8 +160,10 @@ def test_the_weights_of_an_archive_are_read_in_their_place(folders):
 
 
 @pytest.mark.slow
-@on_one
-@pytest.mark.parametrize(("name", "size"), [("ckpt", WITH_ADAM), ("model.h5", WEIGHTS)])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("ckpt", WITH_ADAM), pytest.param("model.h5", WEIGHTS, marks=on_one)],
+)
 def test_migrating_takes_the_model_and_the_copy_that_keras_makes(name, size, folders):
     found = measured(MIGRATES, folders, name)
     assert found["more"] < 2 * size + LARGEST + SPARE

@@ -10,6 +10,7 @@ from keras import ops, optimizers
 
 from keras_mp import LossScaleOptimizer
 from keras_mp.backends import reference
+from tests.compiled_steps import compiled_step
 
 BACKEND = keras.backend.backend()
 SHAPES = [(3, 4), (4,), (2, 3, 2), (3, 4), ()]
@@ -32,36 +33,6 @@ INNER = {
     "SGD": lambda: optimizers.SGD(0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
     "SGD, scheduled": lambda: optimizers.SGD(optimizers.schedules.CosineDecay(0.1, 10)),
 }
-
-
-def jitted(optimizer, variables):
-    """Returns a function that takes a compiled step with a list of gradients."""
-    if BACKEND == "jax":
-        import jax
-
-        compiled = jax.jit(optimizer.stateless_apply, donate_argnums=(0, 2))
-
-        def step(gradients):
-            given = [v.value for v in optimizer.variables], gradients, [v.value for v in variables]
-            trained, state = compiled(*given)
-            for variable, value in zip(
-                [*variables, *optimizer.variables], [*trained, *state], strict=True
-            ):
-                variable.assign(value)
-
-        return step
-    if BACKEND == "tensorflow":
-        import tensorflow as tf
-
-        return tf.function(
-            lambda gradients: optimizer.apply(gradients, variables), jit_compile=True
-        )
-    import torch
-
-    torch._dynamo.reset()
-    return torch.compile(
-        lambda gradients: optimizer.apply(gradients, variables), backend="aot_eager"
-    )
 
 
 def graphed(optimizer, variables):
@@ -126,7 +97,7 @@ COMPILED = ("Adam, clipped", "Adam, averaged", "SGD") if BACKEND == "torch" else
 
 @pytest.mark.parametrize(
     ("how", "name"),
-    [*((graphed, name) for name in INNER), *((jitted, name) for name in COMPILED)],
+    [*((graphed, name) for name in INNER), *((compiled_step, name) for name in COMPILED)],
 )
 def test_the_same_bits_as_the_plain_optimizer(how, name):
     assert run(INNER[name], how, "fast") == run(INNER[name], how, "plain")
@@ -145,7 +116,7 @@ SCALES = [(2.0**127, 0.25), (2.0**65, 1.0), (2.0**64, 1.0), (1.0, 1.0), (2.0**-1
     ("how", "scale", "factor"),
     [
         *((graphed, *each) for each in SCALES),
-        *((jitted, *each) for each in (SCALES[:1] if BACKEND == "torch" else SCALES)),
+        *((compiled_step, *each) for each in (SCALES[:1] if BACKEND == "torch" else SCALES)),
     ],
 )
 def test_at_any_scale(how, scale, factor):
@@ -153,7 +124,7 @@ def test_at_any_scale(how, scale, factor):
     assert run(INNER["Adam"], how, "fast", scale=scale, factor=factor) == plain
 
 
-@pytest.mark.parametrize("how", [graphed, jitted])
+@pytest.mark.parametrize("how", [graphed, compiled_step])
 def test_16_bit_variables(how):
     make = INNER["SGD"]
     assert run(make, how, "fast", dtype="float16") == run(make, how, "plain", dtype="float16")

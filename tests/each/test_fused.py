@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_mp import LossScaleOptimizer, SharedLossScale
+from tests.compiled_steps import compiled_step
 from tests.fused_cases import (
     BACKEND,
     CASES,
@@ -275,50 +276,18 @@ def test_constraints(state):
 # -- compiled steps, fit, files --------------------------------------------------------------------
 
 
-def compiled(optimizer, variables, jit):
-    """Returns a function of NumPy gradients; on JAX the step is compiled as Keras does."""
-    if BACKEND == "tensorflow":
-        import tensorflow as tf
-
-        return tf.function(lambda *g: optimizer.apply(list(g), variables), jit_compile=jit)
-    if BACKEND == "torch":
-        import torch
-
-        step = torch.compile(
-            lambda *g: optimizer.apply(list(g), variables), fullgraph=True, backend="aot_eager"
-        )
-        return lambda *gradients: step(*map(ops.array, gradients))
-    import jax
-
-    step = jax.jit(optimizer.stateless_apply)
-
-    def run(*gradients):
-        values = [[v.value for v in each] for each in (optimizer.variables, variables)]
-        new_variables, state = step(values[0], list(gradients), values[1])
-        for variable, value in zip(
-            (*variables, *optimizer.variables), (*new_variables, *state), strict=True
-        ):
-            variable.assign(value)
-
-    return run
-
-
 @fused_only
 @pytest.mark.parametrize("jit", [False, True] if BACKEND == "tensorflow" else [True])
 @pytest.mark.parametrize("name", CASES)
 def test_compiled(name, jit, state):
-    if BACKEND == "torch":
-        import torch
-
-        torch._dynamo.reset()
     fused, weights = make(CASES[name][0](), fused=True)
     plain, others = make(CASES[name][0]())
-    step = compiled(fused, weights, jit)
+    step = compiled_step(fused, weights, jit, fullgraph=True)
     for t in range(4):
         gradients = unscaled(t)
         gradients[0].flat[0] *= INF if t == 2 else 1
         before = state(weights)
-        step(*(g * np.float32(fused.loss_scale) for g in gradients))
+        step([g * np.float32(fused.loss_scale) for g in gradients])
         apply(plain, others, gradients, float(plain.loss_scale))
         assert (state(weights) == before) == (t == 2)
     path = [1 + abs(w) for w in numpy(others)]

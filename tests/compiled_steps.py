@@ -1,0 +1,40 @@
+"""The step of an optimizer, compiled by the backend."""
+
+import keras
+from keras import ops
+
+
+def compiled_step(optimizer, variables, jit_compile=True, fullgraph=False):
+    """Returns a function that takes a compiled step with a list of gradients.
+
+    Args:
+        optimizer: A built optimizer; on JAX its state and the variables are lent, as in `fit`.
+        variables: A list of Keras variables.
+        jit_compile: On TensorFlow: whether by XLA.
+        fullgraph: On PyTorch: whether as one graph, or an error.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(lambda g: optimizer.apply(g, variables), jit_compile=jit_compile)
+    if keras.backend.backend() == "torch":
+        import torch
+
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            lambda g: optimizer.apply(g, variables), fullgraph=fullgraph, backend="aot_eager"
+        )
+        return lambda gradients: compiled([ops.convert_to_tensor(g) for g in gradients])
+    import jax
+
+    compiled = jax.jit(optimizer.stateless_apply, donate_argnums=(0, 2))
+
+    def step(gradients):
+        given = [v.value for v in optimizer.variables], gradients, [v.value for v in variables]
+        trained, state = compiled(*given)
+        for variable, value in zip(
+            [*variables, *optimizer.variables], [*trained, *state], strict=True
+        ):
+            variable.assign(value)
+
+    return step
