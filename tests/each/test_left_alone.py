@@ -1,5 +1,6 @@
 """What the README says is left alone: that it is so, and what there is instead."""
 
+import contextlib
 import copy
 import json
 import zipfile
@@ -11,6 +12,7 @@ from keras import ops
 
 import keras_mp
 from keras_mp import LossScaleOptimizer
+from tests import faults, programs
 from tests.compiled_steps import compiled_step
 
 BACKEND = keras.backend.backend()
@@ -114,3 +116,76 @@ def test_a_keras_variable_is_on_loan_in_fit(fit, data, wrapped):
 
     fit(optimizer, *data, callbacks=[Read()])
     assert asked == list(range(1, 9))
+
+
+def make(optimizer, **settings):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer, keras.losses.MeanSquaredError(), **settings)
+    return model
+
+
+def test_h5_files_do_not_continue(data, tmp_path):
+    model = make(keras.optimizers.Adam())
+    model.fit(*data, verbose=0)
+    model.save(tmp_path / "model.h5")
+    loaded = keras.models.load_model(tmp_path / "model.h5")
+    assert len(loaded.optimizer.variables) == 2 < len(model.optimizer.variables)
+    with pytest.raises(ValueError, match=r"was (originally )?built with"):
+        loaded.fit(*data, verbose=0)
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="about a call of torch with an empty list")
+def test_weight_decay_with_everything_excluded(data):
+    optimizer = keras.optimizers.Adam(weight_decay=0.1)
+    optimizer.exclude_from_weight_decay(var_names=["kernel", "bias"])
+    with pytest.raises(RuntimeError, match="must have at least one tensor"):
+        make(optimizer).fit(*data, verbose=0)
+
+
+DISTRIBUTED = """
+import numpy as np, keras, tensorflow as tf
+from tests.engines.tensorflow import devices
+
+def fit(strategy, **settings):
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse", **settings)
+    model.fit(np.ones((8, 4)), np.ones((8, 1)), batch_size=4, verbose=0)
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="MirroredStrategy is TensorFlow's")
+def test_several_steps_or_xla_under_mirrored_strategy():
+    programs.run(
+        "-c",
+        DISTRIBUTED
+        + """
+strategy = tf.distribute.MirroredStrategy(devices(2))
+fit(strategy)
+for settings in ({"jit_compile": True}, {"steps_per_execution": 2}):
+    try:
+        fit(strategy, **settings)
+    except tf.errors.InvalidArgumentError:
+        continue
+    raise AssertionError(f"{settings} work")
+""",
+    )
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="MultiWorkerMirroredStrategy is TensorFlow's")
+def test_fit_under_several_workers(tmp_path):
+    addresses = faults.free_addresses(2)
+    with contextlib.ExitStack() as scope:
+        logs = [scope.enter_context((tmp_path / f"{i}.log").open("w+")) for i in range(2)]
+        workers = []
+        for i, log in enumerate(logs):
+            task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
+            program = DISTRIBUTED + "fit(tf.distribute.MultiWorkerMirroredStrategy())"
+            worker = programs.started("-c", program, stdout=log, TF_CONFIG=json.dumps(task))
+            workers.append(scope.enter_context(worker))
+        codes = [worker.wait(timeout=100) for worker in workers]
+    said = [(tmp_path / f"{i}.log").read_text() for i in range(2)]
+    assert codes == [1, 1], said
+    assert all("ValueError: Attempt to convert a value (PerReplica" in text for text in said), said
