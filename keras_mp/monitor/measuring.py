@@ -203,8 +203,8 @@ class Measurement:
 
     def _gradients(self, trial: Trial, zeros: dict[Spot, Any], weights: list[Any]) -> list[Any]:
         added = list(zeros.values())
-        with taps.watching(Tapper(zeros), self.model, ops=False):
-            found = trial.gradients([*added, *weights], added)
+        watched = taps.watching(Tapper(zeros), self.model, ops=False)
+        found = trial.gradients([*added, *weights], added, watched)
         return [None if g is None else keras.ops.convert_to_numpy(g) for g in found]
 
     def _peaks_of(self, rows: list[Any], found: list[Any], scale: float) -> dict[str, float]:

@@ -106,8 +106,8 @@ class Gradients:
                     spots[record.key, "taken", i] = (value, record)
         zeros = {spot: zeros_like(value.tensor) for spot, (value, _) in spots.items()}
         weights = list(trial.model.trainable_variables)
-        with taps.watching(Tapper(zeros), trial.model):
-            found = trial.gradients([*weights, *zeros.values()], list(zeros.values()))
+        added, watched = list(zeros.values()), taps.watching(Tapper(zeros), trial.model)
+        found = trial.gradients([*weights, *added], added, watched)
         self.of_variable = dict(zip(map(id, weights), found[: len(weights)], strict=True))
         self._of_value: dict[int, Any] = {}
         self._of_use: dict[tuple[int, int], Any] = {}

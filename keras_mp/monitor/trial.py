@@ -75,17 +75,24 @@ class Trial:
         with isolated(self.model):
             return self._run(metrics)
 
-    def gradients(self, variables: Sequence[Any], extra: Sequence[Any] = ()) -> list[Any]:
+    def gradients(
+        self,
+        variables: Sequence[Any],
+        extra: Sequence[Any],
+        watched: contextlib.AbstractContextManager[None],
+    ) -> list[Any]:
         """Returns the gradients of the scaled loss by `variables`; None where it hangs on none.
 
         Args:
             variables: Of the model, and `extra`.
-            extra: Variables that are not the model's, and that a watcher reads.
+            extra: Variables that are not the model's, and that the watcher reads.
+            watched: A scope that the forward pass is in. Not the backward pass, whose ops JAX
+                would compile anew for each scope.
         """
         passes: list[ForwardPass] = []
 
         def loss() -> Any:
-            with isolated(self.model, extra):
+            with watched, isolated(self.model, extra):
                 passes[:] = [self._run(False)]
             return passes[0].scaled
 
