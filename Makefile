@@ -35,6 +35,7 @@ test: test-once $(BACKENDS:%=test-%)
 test-once: .venv/.test
 	$(ENV) $(PYTEST) $(ONCE) tests/once tests/licences.py benchmarks/running.py benchmarks/cuda_variants.py
 
+test-jax: ENV += $(XLA)
 test-jax test-tensorflow test-torch: test-%: .venv/.test
 	$(ENV) KERAS_BACKEND=$* $(PYTEST) tests/each keras_mp
 
