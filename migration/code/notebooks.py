@@ -16,7 +16,7 @@ from json import JSONDecodeError, JSONDecoder
 from typing import Any, Protocol
 
 from keras_mp.migration.code.files import lines_of
-from keras_mp.migration.code.findings import KEPT, PERSON, Failed, Found, Place
+from keras_mp.migration.code.findings import KEPT, PERSON, Failed, Failure, Found, Place
 from keras_mp.migration.code.magics import mask, masked_width, parts_of, unmask
 from keras_mp.migration.code.syntax import syntax_error
 
@@ -82,10 +82,8 @@ def rewrite(
     try:
         result = program(joined.text)
     except Failed as error:
-        place = error.failure.place
-        raise Failed(
-            error.failure.message, place and joined.place(place.line, place.column)[0]
-        ) from None
+        place = joined.place_of(error.failure, program)
+        raise Failed(error.failure.message, place) from None
     findings = (*joined.findings, *map(joined.found, result.findings))
     changed = []
     for cell, text in zip(cells, joined.split(result.text), strict=True):
@@ -101,7 +99,7 @@ class _Joined:
     """Cells as one program, with a comment after each where they meet."""
 
     def __init__(self, cells: list[Cell], concerns: Callable[[bytes], bool]) -> None:
-        self._cells = cells
+        self._cells, self._concerns = cells, concerns
         self._token = f"keras-mp {secrets.token_hex(8)}"
         self._headers: list[str] = []
         self._bodies: list[str] = []
@@ -133,6 +131,19 @@ class _Joined:
         lines, width = lines_of(cell.text), masked_width(self._lines[line - 1], self._token)
         number = min(line + shift, len(lines))
         return Place(number, max(1, column - width), cell.number), lines[number - 1].strip()
+
+    def place_of(self, failure: Failure, program: Callable[[str], Rewritten]) -> Place | None:
+        """Returns where a failure is: if at the first place, the cell that fails so by itself."""
+        if failure.place == Place(1, 1):
+            # Nothing is asked of a program without a word of ours.
+            word = next((line for line in self._lines if self._concerns(_bytes(line))), "")
+            for cell, header, body in zip(self._cells, self._headers, self._bodies, strict=True):
+                try:
+                    program(f"{body}\n# {word.strip()}\n")
+                except Failed as error:
+                    if error.failure == failure:
+                        return Place(1 + len(lines_of(header)), 1, cell.number)
+        return failure.place and self.place(failure.place.line, failure.place.column)[0]
 
     def found(self, finding: Any) -> Found:
         place, source = self.place(finding.line, finding.column)

@@ -243,12 +243,22 @@ def test_a_cell_that_is_no_python_and_matters_is_an_error(tmp_path: Path, capsys
     assert path.read_text() == before
 
 
-def test_what_only_the_parser_cannot_take_is_an_error(tmp_path: Path, capsys: Capture) -> None:
+@pytest.mark.parametrize(
+    ("cell", "place", "why"),
+    [
+        ("nonlocal x", "2:1:1", "its names cannot be resolved"),
+        (f"%%time\nx = {'-' * 400}1", "2:2:1", "it is nested too deeply"),
+    ],
+)
+def test_what_only_the_parser_cannot_take_is_an_error(
+    cell: str, place: str, why: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """It says no place, so it is asked of each cell."""
     path = tmp_path / "a.ipynb"
-    before = json.dumps(book(IMPORTS, "nonlocal x", OLD))
+    before = json.dumps(book(IMPORTS, cell, OLD))
     path.write_text(before)
     assert main(["migrate", "--write", str(path)]) == 2
-    assert "error: does not parse: its names cannot be resolved" in capsys.readouterr().err
+    assert f"{path}:cell {place}: error: does not parse: {why}" in capsys.readouterr().err
     assert path.read_text() == before
 
 
