@@ -6,6 +6,7 @@ import logging
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.metadata import version
 
 import keras
 import numpy as np
@@ -847,4 +848,7 @@ def test_in_a_callback_of_fit():
     logs = model.fit(ONES, ZEROS, batch_size=1, callbacks=[Look()], verbose=0)
     assert [one.first.layer for one in found] == ["planted", "planted"]
     assert [one.loss_scale for one in found] == scales
+    # Each step has overflowed, too, but where JAX 0.4 keeps in float32 what it fuses.
+    if keras.backend.backend() != "jax" or not version("jax").startswith("0.4."):
+        assert scales == [2.0**19, 2.0**18]
     assert np.isfinite(logs.history["loss"][0])

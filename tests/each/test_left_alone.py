@@ -118,9 +118,9 @@ def test_a_keras_variable_is_on_loan_in_fit(fit, data, wrapped):
     assert asked == list(range(1, 9))
 
 
-def make(optimizer, **settings):
+def make(optimizer):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    model.compile(optimizer, keras.losses.MeanSquaredError(), **settings)
+    model.compile(optimizer, keras.losses.MeanSquaredError())
     return model
 
 
@@ -187,5 +187,6 @@ def test_fit_under_several_workers(tmp_path):
             workers.append(scope.enter_context(worker))
         codes = [worker.wait(timeout=100) for worker in workers]
     said = [(tmp_path / f"{i}.log").read_text() for i in range(2)]
-    assert codes == [1, 1], said
-    assert all("ValueError: Attempt to convert a value (PerReplica" in text for text in said), said
+    assert all(codes), said
+    # The other may end because this one did.
+    assert any("ValueError: Attempt to convert a value (PerReplica" in text for text in said), said
