@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         policy_scope,
         set_global_policy,
     )
+    from keras_mp.resuming import resume
     from keras_mp.shared_loss_scale import SharedLossScale
     from keras_mp.state_protection import protect_state, protection_scope
 
@@ -44,6 +45,7 @@ __all__ = [
     "protect_state",
     "protection_scope",
     "range_report",
+    "resume",
     "set_global_policy",
 ]
 
@@ -63,6 +65,7 @@ _HOME = {
     "protect_state": "keras_mp.state_protection",
     "protection_scope": "keras_mp.state_protection",
     "range_report": "keras_mp.monitor.range_report",
+    "resume": "keras_mp.resuming",
     "set_global_policy": "keras_mp.policy",
 }
 

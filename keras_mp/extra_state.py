@@ -23,6 +23,7 @@ class ExtraState(keras.losses.Loss):
         self._variables: dict[str, Any] = {}
         self._pending: dict[str, Any] = {}
         self._groups: list[frozenset[str]] = []
+        self._ignores_next = False
         self._restored: Callable[[], None] | None = None
 
     def add(self, **variables: Any) -> None:
@@ -37,6 +38,10 @@ class ExtraState(keras.losses.Loss):
     def call_when_restored(self, function: Callable[[], None]) -> None:
         """Has `function` called whenever values were restored."""
         self._restored = function
+
+    def ignore_next(self) -> None:
+        """Has the next load take nothing: it is of a state whose other parts were not taken."""
+        self._ignores_next = True
 
     def forget_waiting(self) -> None:
         """Drops what still waits for a variable: after a step it is of the past."""
@@ -58,6 +63,9 @@ class ExtraState(keras.losses.Loss):
         What does not fit its variable (another number of trainable variables) is not taken, with a
         warning: it only tells of the past.
         """
+        ignored, self._ignores_next = self._ignores_next, False
+        if ignored:
+            return
         saved = {str(name): np.asarray(store[name]) for name in store.keys()}  # noqa: SIM118 - h5 entries
         self._pending = {k: v for k, v in saved.items() if k not in self._variables}
         self._restore({k: v for k, v in saved.items() if k in self._variables})

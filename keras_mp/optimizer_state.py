@@ -1,17 +1,22 @@
-"""The part of the wrapper that saves and restores its state, and the layouts that it reads."""
+"""The part of the wrapper that saves and restores its state."""
 
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from keras import ops
 
+from keras_mp.extra_state import ExtraState
 from keras_mp.settings import FLOAT32_TINY, Settings, float32
+from keras_mp.state_layout import check, layouts, match
 
 _OWN = 4  # iteration, learning_rate, step_counter, dynamic_scale
+NO_STATE = "the file holds none"
+NO_SCALE = "the file holds no loss scale: the optimizer that wrote it scaled no loss"
+NOT_BUILT = "the optimizer is not built yet, as before its first step"
 
 
 class KeepsState:
@@ -21,10 +26,13 @@ class KeepsState:
     built: bool
     inner_optimizer: Any
     dynamic_scale: Any
+    extra_state: ExtraState
     _settings: Settings
     _variables: list[Any]
     _unbuilt_inner: int
     _pending: dict[str, Any] | None
+    _is_being_loaded: bool
+    _misfits: list[str] | None
     _restored: Callable[[Any], None] | None
 
     @property
@@ -57,7 +65,12 @@ class KeepsState:
         values = [ops.convert_to_numpy(weight) for weight in weights]
         shared = self._shared_variables()
         variables = self.variables if len(values) == len(self.variables) else shared
-        check(self.name, variables, values)
+        try:
+            check(variables, values)
+        except ValueError as error:
+            raise ValueError(
+                f"The weights do not fit optimizer '{self.name}', and nothing was set: {error}."
+            ) from None
         self._restore(list(zip(variables, values, strict=True)))
         self._pending = None
 
@@ -70,40 +83,92 @@ class KeepsState:
             store[key] = value
 
     def load_own_variables(self, store: Any) -> None:
-        """Restores everything that `store` holds, or raises.
+        """Restores what `store` holds, or warns and changes nothing.
 
-        Reads what this class or Keras' own LossScaleOptimizer wrote, and what the inner optimizer
-        wrote by itself (the loss scale then stays as it is). Before `build` the values are kept,
-        and restored by it. With a fixed scale the constructor owns the scale: another one in the
-        store is not taken, with a warning.
+        Takes what this class or Keras' own LossScaleOptimizer wrote, and what the inner optimizer
+        wrote by itself (the loss scale then stays as it is). As a plain Keras optimizer it takes
+        nothing before `build`, and nothing of another optimizer or of other variables: a warning
+        says so. With a fixed scale the constructor owns the scale: another one in the store is not
+        taken, with a warning.
 
-        Raises:
-            ValueError: The number, shapes or kinds of the arrays fit none of these.
+        An optimizer that Keras makes from a config while it loads a whole model, or a copy, belongs
+        to the state that follows: this may wait for `build`.
         """
         saved = {str(key): np.asarray(store[key]) for key in store.keys()}  # noqa: SIM118 - h5 entries
+        whole, self._is_being_loaded = self._is_being_loaded, False
         if not saved:
-            warnings.warn(
-                f"There is no state of optimizer '{self.name}' to load; it stays as it is.",
-                stacklevel=2,
-            )
+            self._refuse(NO_STATE)
             return
         own, inner = self._variables[:_OWN], self.inner_optimizer.variables
-        if self.built:
-            unbuilt = inner[: self._unbuilt_inner]
-            self._restore(match(self.name, layouts(own, inner) + layouts(own, unbuilt), saved))
-            return
-        self._pending = None
+        built = self.built or self.inner_optimizer.built
+        orders = layouts(own, inner) if built else []
+        if whole or not built:
+            orders += layouts(own, inner[: self._unbuilt_inner])
         try:
-            self._restore(match(self.name, layouts(own, inner), saved))
-        except ValueError:
-            self._pending = saved
+            targets = match(orders, saved)
+        except ValueError as error:
+            if built or not whole:
+                self._refuse(str(error) if built else NOT_BUILT)
+            else:
+                self._wait_for_build(saved)
+            return
+        if built or whole:
+            self._pending = None
+            self._restore(targets)
+        elif any(not np.array_equal(ops.convert_to_numpy(v), value) for v, value in targets):
+            self._refuse(NOT_BUILT)
+
+    def _wait_for_build(self, saved: dict[str, Any]) -> None:
+        self._pending = saved
+        own = self._variables[:_OWN]
+        if self._settings.dynamic:
             first = {key: saved[key] for key in map(str, range(len(own))) if key in saved}
-            if self._settings.dynamic:
-                with contextlib.suppress(ValueError):  # the state of the plain optimizer
-                    self._restore(match(self.name, [own], first))
+            with contextlib.suppress(ValueError):  # the state of the plain optimizer
+                self._restore(match([own], first))
+
+    def _take_waiting(self) -> None:
+        """Restores, at the end of `build`, what a load left waiting for it."""
+        saved, self._pending = self._pending, None
+        if saved is None:
+            return
+        own, inner = self._variables[:_OWN], self.inner_optimizer.variables
+        try:
+            targets = match(layouts(own, inner) + layouts(own, inner[: self._unbuilt_inner]), saved)
+        except ValueError as error:
+            self._warn_not_loaded(str(error))
+        else:
+            self._restore(targets)
+
+    def _refuse(self, why: str) -> None:
+        """Takes nothing of a state, whose other parts follow, and says so once."""
+        self.extra_state.ignore_next()
+        if self._misfits is not None:
+            self._misfits.append(f"the state of optimizer '{self.name}': {why}")
+        else:
+            self._warn_not_loaded(why)
+
+    def _warn_not_loaded(self, why: str) -> None:
+        warnings.warn(
+            f"The saved state of optimizer '{self.name}' was not loaded: {why}. The optimizer "
+            "stays as it is. To continue the training that wrote a weights file, call "
+            "keras_mp.resume(model, path) in place of load_weights.",
+            stacklevel=4,
+        )
+
+    @contextlib.contextmanager
+    def _noting_misfits(self) -> Iterator[list[str]]:
+        """A scope in which what of a state is not taken is noted in a list, not warned of."""
+        found: list[str] = []
+        object.__setattr__(self, "_misfits", found)  # past Keras' tracking of lists
+        try:
+            yield found
+        finally:
+            object.__setattr__(self, "_misfits", None)
 
     def _restore(self, targets: list[tuple[Any, Any]]) -> None:
         scale = self.dynamic_scale
+        if self._misfits is not None and all(variable is not scale for variable, _ in targets):
+            self._misfits.append(NO_SCALE)
         for variable, value in targets:
             if variable is not scale:
                 variable.assign(value)
@@ -127,75 +192,8 @@ class KeepsState:
                 f"The saved loss scale is {saved}, from which no step recovers (Keras' own class "
                 f"gets there); training goes on with the initial one, {initial}."
             )
-        if message:
+        if message and self._misfits is not None:
+            self._misfits.append(message)
+        elif message:
             warnings.warn(message, stacklevel=4)
         return None
-
-
-def layouts(own: Sequence[Any], inner: Sequence[Any]) -> list[list[Any]]:
-    """Returns the orders in which state of these variables is found in files.
-
-    Args:
-        own: iteration, learning_rate, step_counter, dynamic_scale.
-        inner: The inner optimizer's variables.
-    """
-    return [
-        [*own, *inner],  # this class, Keras' LossScaleOptimizer
-        list(inner),  # the inner optimizer by itself
-        [*own[:2], *inner],  # Keras' LossScaleOptimizer before its first step
-    ]
-
-
-def match(
-    name: str, orders: Sequence[Sequence[Any]], saved: Mapping[str, Any]
-) -> list[tuple[Any, Any]]:
-    """Returns (variable, array) pairs for the first of `orders` that `saved` has.
-
-    Args:
-        name: The optimizer's name, for the message.
-        orders: Of the variables, as `layouts` gives them.
-        saved: Arrays by position, "0", "1", ...
-
-    Raises:
-        ValueError: The arrays fit none. The message compares them with the first.
-    """
-    for variables in orders:
-        if set(saved) == {str(i) for i in range(len(variables))} and all(
-            _shape(saved[str(i)]) == _shape(variable) and _kind(saved[str(i)]) == _kind(variable)
-            for i, variable in enumerate(variables)
-        ):
-            return [(variable, saved[str(i)]) for i, variable in enumerate(variables)]
-    check(name, orders[0], [saved[key] for key in sorted(saved, key=_position)])
-    raise ValueError(
-        f"The saved state of optimizer '{name}' is of another kind of optimizer: its arrays are "
-        f"{', '.join(f'{key} ({saved[key].dtype})' for key in sorted(saved, key=_position)[:8])}."
-    )
-
-
-def check(name: str, variables: Sequence[Any], values: Sequence[Any]) -> None:
-    """Raises ValueError unless there is one array of the right shape for each variable."""
-    if len(values) != len(variables):
-        raise ValueError(
-            f"Optimizer '{name}' has {len(variables)} variables, but {len(values)} arrays were "
-            "given. Nothing was loaded. Another optimizer class, or another model?"
-        )
-    for i, (variable, value) in enumerate(zip(variables, values, strict=True)):
-        if _shape(variable) != _shape(value):
-            raise ValueError(
-                f"Variable {i} of optimizer '{name}', {variable.path}, has shape "
-                f"{_shape(variable)}, but the array for it has shape {_shape(value)}. Nothing was "
-                "loaded."
-            )
-
-
-def _shape(value: Any) -> tuple[int, ...]:
-    return tuple(value.shape)
-
-
-def _kind(value: Any) -> bool:
-    """Whether `value` counts something: the kind tells a step counter from a slot."""
-    return "int" in str(value.dtype)
-
-
-def _position(key: str) -> tuple[int, str]:
-    return (int(key), "") if key.isdigit() else (1 << 30, key)

@@ -1,11 +1,13 @@
-"""Makes Keras ask keras_mp for its dtype policy, in every thread.
+"""Makes Keras ask keras_mp for its dtype policy, in every thread, and tells when Keras loads.
 
 Knows where Keras and Python keep what a thread sees; `keras_mp/policy.py` decides what it is.
 From keras.src, because Keras has no public way to see each read and write of its policy:
 
 - `backend.common.global_state`, the per-thread state behind `keras.config.dtype_policy`. Keras
   looks up `get_global_attribute` and `set_global_attribute` in that module at each call, so
-  replacing them there reaches every layer that Keras builds.
+  replacing them there reaches every layer that Keras builds. What Keras notes there while it makes
+  a whole saved model or copy from its config tells this from `load_weights`, whose files have the
+  same optimizer state.
 """
 
 import functools
@@ -77,6 +79,18 @@ def _not_found() -> str:
         "know: global policies and scopes of keras_mp cannot work. Use "
         "keras.config.set_dtype_policy, which holds for one thread, or a newer keras_mp"
     )
+
+
+def is_loading() -> bool:
+    """Returns whether Keras makes objects from a config whose state it loads next.
+
+    So it does in `load_model`, and for a copy or a pickle of a model or optimizer.
+
+    >>> is_loading()
+    False
+    """
+    get = _get or getattr(global_state, "get_global_attribute", None)
+    return get is not None and get("shared_objects/id_to_obj_map") is not None
 
 
 def held_by_keras() -> Any:

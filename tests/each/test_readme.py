@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 RULES = ROOT / "migration" / "README.md"  # its blocks are run by the tests of the rules
 PAGES = [ROOT / "README.md", RULES, *sorted((ROOT / "docs").glob("*.md"))]
 # The blocks of these are one program, from the first to the last.
-PROGRAMS = ("custom-loops.md", "monitoring.md", "quickstart.md")
+PROGRAMS = ("custom-loops.md", "fine-tuning.md", "monitoring.md", "quickstart.md")
 # Its commands and programs are run by test_transcripts.py.
 TRANSCRIPTS = ("walkthrough-tf23.md",)
 
@@ -51,7 +51,8 @@ def test_code(block, names):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_programs(name):
+def test_programs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     names = {}
     others = {"jax", "tensorflow", "torch"} - {keras.backend.backend()}
     for block in blocks_of(ROOT / "docs" / name):
