@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 from keras_mp.backends.optimizers import averages, parts
+from keras_mp.settings import FOR_GOOD
 
 
 class _Delegated:
@@ -126,6 +127,11 @@ class DelegatesToInnerOptimizer:
 
     def __setattr__(self, name: str, value: Any) -> None:
         inner = self.__dict__.get("inner_optimizer")
+        if name in FOR_GOOD:
+            raise AttributeError(
+                f"{name} of a LossScaleOptimizer is decided when it is made, and cannot be set: "
+                f"LossScaleOptimizer(inner, {name}={value!r})."
+            )
         if inner is None or (name not in self.__dict__["_names"] and name != "inner_optimizer"):
             if inner is not None and self._is_only_the_inners(name):
                 warnings.warn(

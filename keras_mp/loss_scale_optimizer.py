@@ -257,7 +257,8 @@ class LossScaleOptimizer(
     def dynamic_growth_steps(self) -> int | None:
         """Finite steps between two growths of the scale; None with a fixed scale.
 
-        Can be set while the scale is dynamic; functions that are compiled already keep the old one.
+        Can be set while the scale is dynamic, for all that share it; functions that are compiled
+        already keep the old one.
         """
         return self._settings.dynamic_growth_steps
 
@@ -265,7 +266,8 @@ class LossScaleOptimizer(
     def dynamic_growth_steps(self, value: int) -> None:
         if not self.dynamic:
             raise ValueError("dynamic_growth_steps cannot be set: this loss scale is fixed.")
-        self._settings = self._settings.with_growth_steps(value)
+        for each in self._group.optimizers if self.shares_scale else (self,):
+            each._settings = each._settings.with_growth_steps(value)
 
     # -- state -----------------------------------------------------------------------------------
 

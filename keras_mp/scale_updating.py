@@ -28,10 +28,37 @@ class UpdatesScale:
     _protocol: ScalingProtocol
     _settings: Settings
     _restored: Callable[[Any], None] | None
+    _group: Any
+
+    @property
+    def growth_factor(self) -> float:
+        """Multiplier of the scale when it grows."""
+        return self._settings.growth_factor
+
+    @property
+    def backoff_factor(self) -> float:
+        """Multiplier of the scale after an overflow."""
+        return self._settings.backoff_factor
+
+    @property
+    def min_scale(self) -> float:
+        """What the scale never falls below."""
+        return self._settings.min_scale
+
+    @property
+    def max_scale(self) -> float | None:
+        """What the scale never grows above; None for the largest float32."""
+        return self._settings.max_scale
+
+    @property
+    def hysteresis(self) -> int:
+        """Overflows since the last growth until the scale falls."""
+        return self._settings.hysteresis
 
     def _add_scale_variables(self) -> None:
         settings = self._settings
         self._restored = None
+        self._group = None
         self.step_counter = self._add_own("step_counter", 0, "int")
         self.dynamic_scale = self._add_own("dynamic_scale", settings.initial_scale, "float32")
         if settings.hysteresis > 1:
@@ -99,17 +126,19 @@ class UpdatesScale:
         """Whether the scale is decided together with other optimizers (`SharedLossScale`)."""
         return self._restored is not None
 
-    def share_scale(self, restored: Callable[[Any], None]) -> None:
-        """Leaves the scale to `end_round`; for `SharedLossScale`.
+    def share_scale(self, group: Any) -> None:
+        """Leaves the scale to `end_round`.
 
         Args:
-            restored: Called with this optimizer whenever state was restored into it.
+            group: A `SharedLossScale`, which follows this optimizer whenever state was restored
+                into it.
         """
         with self._native.lifted():
             self.skipped_in_round = self._add_extra("skipped_in_round")
-        # Past Keras' tracking: a method of an object that holds other optimizers.
-        object.__setattr__(self, "_restored", restored)
-        self.extra_state.call_when_restored(lambda: restored(self))
+        # Past Keras' tracking: an object that holds other optimizers.
+        object.__setattr__(self, "_group", group)
+        object.__setattr__(self, "_restored", group.follow)
+        self.extra_state.call_when_restored(lambda: group.follow(self))
 
     def expect_scaled(self) -> None:
         """Notes that the gradients to come are of a scaled loss, which another one scaled."""

@@ -6,7 +6,7 @@
 import math
 import numbers
 import struct
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 INITIAL_SCALE = 2.0**15
@@ -172,6 +172,10 @@ class Settings:
     def as_config(self) -> dict[str, Any]:
         """Returns the arguments by name, as JSON-serializable values."""
         return asdict(self)
+
+
+# Those that an optimizer is made with for good.
+FOR_GOOD = frozenset(field.name for field in fields(Settings)) - {"dynamic_growth_steps"}
 
 
 def growth_steps(value: Any) -> int:

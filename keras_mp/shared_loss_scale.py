@@ -33,8 +33,9 @@ class SharedLossScale:
     ```
 
     Every optimizer keeps the scale among its own variables, in step with the others', so that each
-    is saved and restored by itself; state that is restored into one of them goes to all. Make it
-    before the first step: on TensorFlow, functions that are traced already go on as before.
+    is saved and restored by itself; state that is restored into one of them goes to all, and
+    `dynamic_growth_steps` that is set on one of them is set on all. Make it before the first step:
+    on TensorFlow, functions that are traced already go on as before.
 
     Args:
         *optimizers: At least two LossScaleOptimizers with the same settings and a dynamic scale.
@@ -64,7 +65,7 @@ class SharedLossScale:
         _check(optimizers)
         self._optimizers = optimizers
         for optimizer in optimizers:
-            optimizer.share_scale(self.follow)
+            optimizer.share_scale(self)
         self.follow(optimizers[0])
 
     @property

@@ -122,6 +122,11 @@ class TellsOutcomes:
         ]
 
     @property
+    def count_skipped_steps(self) -> bool:
+        """Whether `iterations` advances on a skipped step."""
+        return self._settings.count_skipped_steps
+
+    @property
     def skip_nonfinite(self) -> bool:
         """Whether steps with gradients that are not finite are skipped."""
         return self._settings.skip_nonfinite

@@ -164,3 +164,34 @@ def test_wrapping_a_multi_optimizer_serializes_nothing(recwarn):
     inner = sgd()
     LossScaleOptimizer(keras.optimizers.MultiOptimizer(lambda variable: inner))
     assert not recwarn.list
+
+
+MADE_WITH = {
+    "dynamic": True,
+    "initial_scale": 64.0,
+    "growth_factor": 4.0,
+    "backoff_factor": 0.25,
+    "min_scale": 2.0,
+    "max_scale": 2.0**20,
+    "hysteresis": 3,
+    "count_skipped_steps": False,
+    "skip_nonfinite": True,
+    "diagnose": True,
+    "max_consecutive_skips": 9,
+    "fused": False,
+}
+
+
+@pytest.mark.parametrize("name", MADE_WITH)
+def test_what_it_is_made_with_is_read_and_cannot_be_set(name):
+    """An attribute of that name would be taken, and change nothing."""
+    opt = LossScaleOptimizer(sgd(), **MADE_WITH)
+    assert getattr(opt, name) == MADE_WITH[name]
+    with pytest.raises(AttributeError, match=rf"LossScaleOptimizer\(inner, {name}=5\)"):
+        setattr(opt, name, 5)
+    assert getattr(opt, name) == opt.get_config()[name] == MADE_WITH[name]
+
+
+def test_those_are_all_settings_but_the_one_that_can_be_set():
+    settings = LossScaleOptimizer(sgd())._settings.as_config()
+    assert settings.keys() - MADE_WITH == {"dynamic_growth_steps"}

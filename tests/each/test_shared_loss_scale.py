@@ -142,6 +142,45 @@ def test_hysteresis_that_is_restored_into_one_goes_to_all():
     assert [int(o.hysteresis_left) for o in pair.optimizers] == [2, 2]
 
 
+@pytest.mark.parametrize("member", [0, 1])
+def test_growth_steps_that_are_set_on_one_are_set_on_all(member):
+    pair = Pair()
+    shared = SharedLossScale(*pair.optimizers)
+    pair.optimizers[member].dynamic_growth_steps = 1
+    assert [o.dynamic_growth_steps for o in pair.optimizers] == [1, 1]
+    for i in range(2):
+        pair.step(i, GOOD)
+    shared.update()
+    assert pair.scales() == [128.0, 128.0]
+    with pytest.raises(ValueError, match="at least 1"):
+        pair.optimizers[member].dynamic_growth_steps = 0
+    assert [o.dynamic_growth_steps for o in pair.optimizers] == [1, 1]
+
+
+def test_growth_steps_may_be_set_while_the_state_is_on_loan(make_model, data):
+    """In a callback of `fit`, where JAX has the variables."""
+    first, second = lso(), lso()
+    SharedLossScale(first, second)
+    set_it = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: setattr(second, "dynamic_growth_steps", 7)
+    )
+    model = make_model()
+    model.compile(first, "mse")
+    model.fit(data[0][:8], data[1][:8], verbose=0, callbacks=[set_it])
+    assert first.dynamic_growth_steps == 7
+
+
+def test_a_scale_state_that_is_applied_to_one_goes_to_all():
+    pair = Pair()
+    SharedLossScale(*pair.optimizers)
+    other = lso()
+    other.dynamic_scale.assign(8.0)
+    other.step_counter.assign(2)
+    keras_mp.compat.scale_state(other).apply(pair.optimizers[1])
+    assert pair.scales() == [8.0, 8.0]
+    assert pair.counters() == [2, 2]
+
+
 def test_they_may_be_watched_differently():
     SharedLossScale(lso(diagnose=True), lso(max_consecutive_skips=3))
 
