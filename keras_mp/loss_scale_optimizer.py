@@ -232,13 +232,14 @@ class LossScaleOptimizer(
         """The current loss scale, a float32 tensor of shape ().
 
         On JAX the optimizer's state is on loan to the compiled step during `fit`: in a callback
-        call `model.jax_state_sync()` first.
+        call `model.jax_state_sync()` first. In a function that JAX compiles it is a constant; there
+        use `stateless_scale_loss`.
 
         >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=1024)
         >>> float(opt.loss_scale)
         1024.0
         """
-        return ops.copy(self._native.read(self.dynamic_scale))
+        return ops.copy(self._current_scale(4))
 
     @property
     def dynamic_counter(self) -> Any:

@@ -73,15 +73,18 @@ class ScalesLosses:
     def _scaled(self, loss: Any) -> Any:
         loss = _as_tensor(loss)
         wide = "float64" if keras.backend.standardize_dtype(loss.dtype) == "float64" else "float32"
+        return ops.multiply(ops.cast(loss, wide), ops.cast(self._current_scale(5), wide))
+
+    def _current_scale(self, stacklevel: int) -> Any:
         scale = self._native.read(self.dynamic_scale)
         if self._native.is_baked_in(scale):
             self._warn_once(
                 "The loss scale is a constant of the function that is being compiled here: it "
                 "will not follow the optimizer. Hand the optimizer's variables to the function and "
                 "use stateless_scale_loss(optimizer_variables, loss).",
-                stacklevel=4,
+                stacklevel,
             )
-        return ops.multiply(ops.cast(loss, wide), ops.cast(scale, wide))
+        return scale
 
     def stateless_scale_loss(self, optimizer_variables: Any, loss: Any) -> Any:
         """`scale_loss` with the loss scale among `optimizer_variables`, values of `variables`."""
@@ -107,7 +110,7 @@ class ScalesLosses:
         return self._unscaled(gradients, [False] * len(gradients))
 
     def _unscaled(self, gradients: list[Any], raw: list[bool]) -> list[Any]:
-        scale = self._native.read(self.dynamic_scale)
+        scale = self._current_scale(5)
         unscaled: list[Any] = self._native.unscale(gradients, scale, raw)
         return unscaled
 

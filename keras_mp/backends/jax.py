@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import keras
+import numpy as np
 from jax.experimental import sparse
 
 from keras_mp.backends.numerics import (
@@ -24,21 +25,31 @@ from keras_mp.backends.numerics import (
 )
 from keras_mp.backends.optimizers import averages
 
+_INSIDE_THE_STEP = (
+    "The optimizer's state is not in its variables inside the compiled step of fit(), which is "
+    "handed their values: use `optimizer.stateless_scale_loss(optimizer_variables, loss)`, and "
+    "`optimizer.stateless_apply(optimizer_variables, gradients, trainable_variables)`. The loss "
+    "scale itself is `optimizer.stateless_scale_loss(optimizer_variables, 1.0)`."
+)
+_ON_LOAN = (
+    "The optimizer's state is on loan to the compiled step of fit(): call "
+    "`model.jax_state_sync()` before reading it in a callback. In a train_step of your own use "
+    "`optimizer.stateless_scale_loss(optimizer_variables, loss)`."
+)
+
 
 def read(variable: Any) -> Any:
     """Returns the value of `variable`, its array.
 
     Raises:
-        RuntimeError: The compiled step of `fit` has it on loan.
+        RuntimeError: The step of `fit` has it on loan.
     """
     try:
         return variable.value
     except TypeError as error:
         # Keras empties the variables meanwhile, and then misses an initializer.
-        raise RuntimeError(
-            "The optimizer's state is on loan to the compiled step of fit(): call "
-            "`model.jax_state_sync()` before reading it in a callback."
-        ) from error
+        inside = is_baked_in(np.zeros(()))
+        raise RuntimeError(_INSIDE_THE_STEP if inside else _ON_LOAN) from error
 
 
 def is_compiling() -> bool:
