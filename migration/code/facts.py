@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import libcst as cst
 
-from keras_mp.migration.code.parsed import Program, chain
+from keras_mp.migration.code.parsed import Program, chain, string
 
 _WRAPPERS = (
     "LossScaleOptimizer",
@@ -15,6 +15,9 @@ _WRAPPERS = (
 # What optimizers of Keras 2 had, and those of Keras 3 have not.
 _OF_KERAS_2 = ("get_slot", "get_slot_names", "add_slot")
 _POLICY = re.compile(r"pol(icy)?\w*(\([^()]*\))?$", re.IGNORECASE)
+_KERAS = re.compile(r"^\s*(import|from)\s+(tensorflow|keras|tf_keras)\b", re.MULTILINE)
+_ADDONS = re.compile(r"\btensorflow_addons\b")
+_OPTIMIZER = re.compile(r"optimizer", re.IGNORECASE)
 _OTHER_TRAINING = re.compile(
     r"GradientTape|compute_gradients|EstimatorSpec|Estimator|minimize|\w*Session|train_step"
 )
@@ -31,6 +34,7 @@ class Facts:
         is_concerned: Whether the program has any of the old names.
         policies_have_scales: Whether a loss scale is read of what is called a policy.
         compiles: Whether `compile` is called of something, and nothing trains otherwise.
+        has_other_wrappers: Whether there are optimizers around others that are not of these names.
     """
 
     def __init__(self, program: Program) -> None:
@@ -42,6 +46,8 @@ class Facts:
         self.methods = found.methods
         self.is_concerned = False
         self.policies_have_scales = found.policies_have_scales
+        self.has_other_wrappers = found.has_other_wrappers or bool(_ADDONS.search(program.text))
+        self._is_of_keras = bool(_KERAS.search(program.text))
         self.compiles = "compile" in found.called and not found.trains_otherwise
 
     def is_wrapped(self, node: cst.CSTNode) -> bool:
@@ -58,6 +64,10 @@ class Facts:
         wrapping = [i for i, value in enumerate(values) if _wraps(self._program, value)]
         # An optimizer is made, then wrapped; what comes after that may be anything.
         return bool(wrapping) and wrapping[-1] == len(values) - 1
+
+    def is_asked_for_its_inner(self, node: cst.CSTNode) -> bool:
+        """Returns whether a program of Keras asks a name, by a string, for `_optimizer`."""
+        return self._is_of_keras and chain(node) is not None and self.key(node) in self._uses.asked
 
     def note_compat(self, call: cst.Call) -> None:
         """Notes that a call makes an optimizer of keras_mp.compat, with the attributes of then."""
@@ -143,6 +153,8 @@ class _Uses(cst.CSTVisitor):
         self.narrowed: dict[tuple[object, str], list[cst.CSTNode]] = defaultdict(list)
         # Function -> names of methods of scaled losses -> calls.
         self.methods: dict[cst.CSTNode, dict[str, list[cst.Call]]] = {}
+        self.asked: set[tuple[object, str]] = set()
+        self.has_other_wrappers = False
         self.policies_have_scales = False
         self.trains_otherwise = False
 
@@ -195,13 +207,39 @@ class _Uses(cst.CSTVisitor):
                 self._assign(target, branch)
             return
         self.assigned[value] = place
-        self.values[place].append(value)
+        # `opt = opt._optimizer` says nothing of what `opt` was, nor does `opt = opt`.
+        inner = self._of_inner(value)
+        if inner is None or chain(inner) is None or key(self.program, inner) != place:
+            self.values[place].append(value)
+        if isinstance(target, cst.Attribute) and target.attr.value == "_optimizer":
+            around = (up for up in self.program.above(target) if isinstance(up, cst.ClassDef))
+            bases = [self.program.source(base) for up in around for base in up.bases]
+            self.has_other_wrappers |= any(map(_OPTIMIZER.search, bases))
+
+    def _of_inner(self, value: cst.CSTNode) -> cst.CSTNode | None:
+        """Returns x of `x._optimizer`, of `getattr(x, "_optimizer", ...)`, and of x itself."""
+        if isinstance(value, cst.Attribute) and value.attr.value == "_optimizer":
+            return value.value
+        if isinstance(value, cst.Call):
+            return value.args[0].value if self._asks_for_inner(value) else None
+        return value
+
+    def _asks_for_inner(self, call: cst.Call) -> bool:
+        asks = isinstance(call.func, cst.Name) and call.func.value in ("getattr", "hasattr")
+        return asks and len(call.args) > 1 and string(call.args[1].value) == "_optimizer"
 
     def visit_If(self, node: cst.If) -> None:
         self._narrow_by(node.test, node.body)
 
     def visit_IfExp(self, node: cst.IfExp) -> None:
         self._narrow_by(node.test, node.body)
+
+    def visit_While(self, node: cst.While) -> None:
+        self._narrow_by(node.test, node.body)
+
+    def visit_BooleanOperation(self, node: cst.BooleanOperation) -> None:
+        if isinstance(node.operator, cst.And):
+            self._narrow_by(node.left, node.right)
 
     def _narrow_by(self, test: cst.CSTNode, block: cst.CSTNode) -> None:
         tests = [test]
@@ -223,6 +261,8 @@ class _Uses(cst.CSTVisitor):
     def visit_Call(self, node: cst.Call) -> None:
         if chain(node.func) is not None:
             self.names_called.add(key(self.program, node.func))
+        if self._asks_for_inner(node) and chain(node.args[0].value) is not None:
+            self.asked.add(key(self.program, node.args[0].value))
         if not isinstance(node.func, cst.Attribute):
             return
         name = node.func.attr.value

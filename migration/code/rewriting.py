@@ -39,7 +39,10 @@ _WORDS = (
     "AUTO_MIXED_PRECISION", "auto_mixed_precision",
 )  # fmt: skip
 _BROAD = re.compile("|".join(_WORDS))
-_BROAD_BYTES = re.compile("|".join(_WORDS).encode())
+# What asks an optimizer for the one inside it, in a program that says nothing else of it.
+_LOOKUP = r"attr\([^\"']{1,80}[\"']_optimizer[\"']"
+_CONCERNS = re.compile("|".join((*_WORDS, _LOOKUP)))
+_CONCERNS_BYTES = re.compile(_CONCERNS.pattern.encode())
 _SITES = (
     kmp015, kmp001, kmp002, kmp003, kmp004, kmp005, kmp006, kmp007, kmp008, kmp009, kmp010, kmp013,
 )  # fmt: skip
@@ -93,7 +96,7 @@ def may_concern(data: bytes) -> bool:
     >>> may_concern(b"import keras"), may_concern(b"opt.get_scaled_loss(loss)")
     (False, True)
     """
-    return _BROAD_BYTES.search(data) is not None
+    return _CONCERNS_BYTES.search(data) is not None
 
 
 def rewrite(
@@ -117,7 +120,7 @@ def rewrite(
     >>> rewrite("from tf_keras import mixed_precision as mp\\nmp.global_policy()").text
     'import keras_mp\\nkeras_mp.global_policy()'
     """
-    if not _BROAD.search(text):
+    if not _CONCERNS.search(text):
         return Result(text, ())
     run = _Run(Program(text), only, skip, unsafe)
     return run.result()
@@ -326,6 +329,10 @@ class _Expressions(cst.CSTVisitor):
         self.attributes += [part for part in _prefixes(node) if _is_of_optimizers(part)]
         self.unresolved.append(node)
         return False
+
+    def visit_Call(self, node: cst.Call) -> None:
+        if kmp009.looked_up(self.program, node) in ("_optimizer", "_loss_scale"):
+            self.attributes.append(node)
 
     def visit_Name(self, node: cst.Name) -> None:
         parent = self.program.parent(node)

@@ -6,18 +6,22 @@ after:   opt.loss_scale                        opt.inner_optimizer
 before:  opt.loss_scale.initial_loss_scale     opt.loss_scale.increment_period
 after:   opt.initial_scale                     opt.dynamic_growth_steps
 
+before:  getattr(opt, "_optimizer", opt)
+after:   getattr(opt, "inner_optimizer", opt)
+
 Left alone: optimizers of keras_mp.compat, which have them.
 Safe where `opt` is assigned a LossScaleOptimizer in the program, or asked to be one.
 Reported elsewhere, and rewritten with --unsafe. Reported, too, where a comment or one of two
-brackets would go with what is replaced.
+brackets would go with what is replaced, and where a loop takes off wrappers of other kinds, too.
 """
 
 import re
 
 import libcst as cst
+from libcst.metadata import BuiltinAssignment
 
 from keras_mp.migration.code.edits import Edit
-from keras_mp.migration.code.parsed import chain
+from keras_mp.migration.code.parsed import Program, chain, string
 from keras_mp.migration.code.sites import Decision, Site
 
 ID = "KMP009"
@@ -31,7 +35,28 @@ OF_OBJECTS = ("multiplier", "_num_good_steps", "get_config", "update")
 _LIKE_AN_OPTIMIZER = re.compile(r"opt(im(izer)?)?s?(_?\d+)?$", re.IGNORECASE)
 
 
+_CONSTANT = "inner_optimizer cannot be replaced: make a new wrapper"
+_PRIVATE = "private: read opt.loss_scale, the current number"
+
+
+def looked_up(program: Program, node: cst.Call) -> str | None:
+    """Returns the name that a call of getattr, hasattr, setattr or delattr asks for."""
+    if not isinstance(node.func, cst.Name) or len(node.args) < 2:
+        return None
+    if node.func.value not in ("getattr", "hasattr", "setattr", "delattr"):
+        return None
+    if any(argument.star or argument.keyword is not None for argument in node.args[:2]):
+        return None
+    scope = program.scope(node.func)
+    found = scope[node.func.value] if scope is not None else ()
+    if not all(isinstance(one, BuiltinAssignment) for one in found):
+        return None
+    return string(node.args[1].value)
+
+
 def decide(site: Site) -> Decision | None:
+    if site.old is None and isinstance(site.node, cst.Call):
+        return _of_lookup(site, site.node)
     node = site.node
     if site.old is not None or not isinstance(node, cst.Attribute):
         return None
@@ -43,7 +68,7 @@ def decide(site: Site) -> Decision | None:
         return _of_object(site, base)
     if name == "_optimizer":
         edit = site.renamed("inner_optimizer", node.attr)
-        return _decision(site, base, edit, "public now", private=True)
+        return _of_inner(site, base, edit, f"{site.program.source(base)}.inner_optimizer")
     of_scale = isinstance(base, cst.Attribute) and base.attr.value == "loss_scale"
     if name in OF_SCALES and isinstance(base, cst.Attribute) and of_scale:
         if _is_assigned(site, node):
@@ -52,10 +77,43 @@ def decide(site: Site) -> Decision | None:
         edit = Edit(start, end, OF_SCALES[name])
         return _decision(site, base.value, edit, "the optimizer has it itself")
     if name == "_loss_scale" and site.facts.is_wrapped(base):
-        return Decision("person", "private: read opt.loss_scale, the current number")
+        return Decision("person", _PRIVATE)
     if name in OF_OBJECTS and isinstance(base, cst.Attribute) and of_scale:
         return _of_object(site, base.value)
     return None
+
+
+def _of_lookup(site: Site, call: cst.Call) -> Decision | None:
+    base, name = call.args[0].value, call.args[1].value
+    if string(name) == "_loss_scale":
+        return Decision("person", _PRIVATE) if site.facts.is_wrapped(base) else None
+    start, end = site.program.span(name)
+    old = site.program.text[start:end]
+    at = start + old.find("_optimizer")
+    edit = Edit(at, at + len("_optimizer"), "inner_optimizer")
+    first, last = site.program.span(call)
+    text = site.program.text
+    decision = _of_inner(site, base, edit, text[first:at] + edit.text + text[edit.end : last])
+    written = "_optimizer" in old and isinstance(name, cst.SimpleString)
+    if decision is None or decision.verdict == "kept":
+        return decision
+    if site.program.source(call.func) in ("setattr", "delattr"):
+        return Decision("person", _CONSTANT)
+    return decision if written else Decision("person", decision.message)
+
+
+def _of_inner(site: Site, base: cst.CSTNode, edit: Edit, new: str) -> Decision | None:
+    if site.facts.has_other_wrappers and _is_in_loop(site) and site.facts.is_wrapped(base):
+        return Decision("person", "the loop would end at wrappers that are not keras_mp's")
+    return _decision(site, base, edit, "public now", private=True, new=" ".join(new.split()))
+
+
+def _is_in_loop(site: Site) -> bool:
+    """Returns whether it belongs to a loop that takes off one wrapper after the other."""
+    return any(
+        isinstance(up, cst.While) and "_optimizer" in site.program.source(up.test)
+        for up in site.program.above(site.node)
+    )
 
 
 def _is_object(site: Site, node: cst.CSTNode) -> bool:
@@ -86,7 +144,13 @@ def _of_object(site: Site, base: cst.CSTNode) -> Decision | None:
 
 
 def _decision(
-    site: Site, base: cst.CSTNode, edit: Edit, why: str, *, private: bool = False
+    site: Site,
+    base: cst.CSTNode,
+    edit: Edit,
+    why: str,
+    *,
+    private: bool = False,
+    new: str | None = None,
 ) -> Decision | None:
     if site.facts.is_of_compat(base):
         return Decision("kept", "the optimizers of keras_mp.compat have it")
@@ -98,11 +162,12 @@ def _decision(
     if site.facts.is_wrapped(base) and whole:
         return Decision("rewritten", why, (edit,))
     last = base.attr.value if isinstance(base, cst.Attribute) else text
-    if private and (not site.facts.is_concerned or chain(base) is None):
+    concerned = site.facts.is_concerned or site.facts.is_asked_for_its_inner(base)
+    if private and (not concerned or chain(base) is None):
         return None
     if not _LIKE_AN_OPTIMIZER.search(last) and (private or not site.facts.is_concerned):
         return None
-    new = f"{text}.{edit.text or 'loss_scale'}"
+    new = new or f"{text}.{edit.text or 'loss_scale'}"
     return Decision(
         "person",
         f"if {text} is a LossScaleOptimizer, write {new}: {why}",

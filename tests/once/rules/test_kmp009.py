@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_mp.migration.code.rewriting import rewrite
+from keras_mp.migration.code.rewriting import may_concern, rewrite
 from tests.source_rules import header, rewritten, said
 
 WRAP = "opt = LossScaleOptimizer(o, 'dynamic')\n"
@@ -17,7 +17,8 @@ PAIRS = {
 
 
 def test_the_header():
-    (calls, attributes) = header("KMP009")
+    (calls, attributes, by_name) = header("KMP009")
+    assert rewritten(WRAP + by_name[0]) == AFTER + by_name[1]
     for before, after in zip(calls[0].split(), calls[1].split(), strict=True):
         assert rewritten(WRAP + before) == AFTER + after
     for before, after in zip(attributes[0].split(), attributes[1].split(), strict=True):
@@ -171,3 +172,135 @@ def test_of_a_name_in_another_function():
     after = rewritten(before)
     assert after.count("inner_optimizer") == 1
     assert after.endswith("return x._optimizer")
+
+
+UNWRAPS = {
+    "a loop": (
+        "while hasattr(opt, '_optimizer'):\n    opt = opt._optimizer",
+        "while hasattr(opt, 'inner_optimizer'):\n    opt = opt.inner_optimizer",
+    ),
+    "a loop that asks for the class": (
+        "while isinstance(opt, LossScaleOptimizer):\n    opt = opt._optimizer",
+        "while isinstance(opt, keras_mp.LossScaleOptimizer):\n    opt = opt.inner_optimizer",
+    ),
+    "once": (
+        'if hasattr(opt, "_optimizer"):\n    inner = opt._optimizer',
+        'if hasattr(opt, "inner_optimizer"):\n    inner = opt.inner_optimizer',
+    ),
+    "or itself": (
+        'opt = getattr(opt, "_optimizer", opt)',
+        'opt = getattr(opt, "inner_optimizer", opt)',
+    ),
+    "twice": (
+        "opt = getattr(opt, '_optimizer', opt)\nprint(getattr(opt, '_optimizer', None))",
+        "opt = getattr(opt, 'inner_optimizer', opt)\nprint(getattr(opt, 'inner_optimizer', None))",
+    ),
+    "in one expression": (
+        "opt = opt._optimizer if hasattr(opt, '_optimizer') else opt\nopt._optimizer",
+        "opt = opt.inner_optimizer if hasattr(opt, 'inner_optimizer') else opt\n"
+        "opt.inner_optimizer",
+    ),
+    "over lines": (
+        "lr = getattr(\n    opt,  # wrapped\n    r'_optimizer',\n).lr",
+        "lr = getattr(\n    opt,  # wrapped\n    r'inner_optimizer',\n).lr",
+    ),
+    "both": (
+        "if isinstance(x, LossScaleOptimizer) and hasattr(x, '_optimizer'):\n    x._optimizer",
+        "if isinstance(x, keras_mp.LossScaleOptimizer) and hasattr(x, 'inner_optimizer'):\n"
+        "    x.inner_optimizer",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), UNWRAPS.values(), ids=UNWRAPS)
+def test_what_is_asked_for_by_its_name(before, after):
+    assert rewritten(WRAP + before) == AFTER + after
+
+
+UNWRAP = "def unwrap(opt):\n    while hasattr(opt, '_optimizer'):\n        opt = opt._optimizer\n"
+
+
+@pytest.mark.parametrize("unsafe", [False, True])
+@pytest.mark.parametrize(
+    "head", ["from tensorflow.keras import mixed_precision\n", "import tensorflow as tf\n"]
+)
+def test_of_a_parameter_both_halves_go_together(head, unsafe):
+    """One without the other would be a loop that never runs."""
+    result = rewrite(head + UNWRAP, unsafe=unsafe)
+    assert result.text.count("inner_optimizer") == (2 if unsafe else 0)
+    verdicts = [(f.line, f.verdict) for f in result.findings if f.rule == "KMP009"]
+    assert verdicts == [(line, "rewritten" if unsafe else "person") for line in (3, 4)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        UNWRAP,
+        "import torch\n" + UNWRAP,
+        "import tensorflow as tf\nhasattr(self, '_optimizer')",
+        "import tensorflow as tf\nhasattr(trainer, '_optimizer')",
+        "import tensorflow as tf\nhasattr(opt, '_optimizers')",
+        "import tensorflow as tf\nhasattr(opt, name)",
+        "import tensorflow as tf\nhasattr(opt)",
+        "import tensorflow as tf\nhasattr(*opt, '_optimizer')",
+        "import tensorflow as tf\nhasattr(obj=opt, name='_optimizer')",
+        "import tensorflow as tf\nhasattr(make(opt), '_optimizer')",
+        "import tensorflow as tf\ndef hasattr(a, b): ...\nhasattr(opt, '_optimizer')",
+        "import tensorflow as tf\ntf.hasattr(opt, '_optimizer')",
+        "import tensorflow as tf\nx = opt._optimizer  # attr('_optimizer')",
+    ],
+)
+def test_what_is_not_about_an_optimizer_of_keras_is_left_alone(source):
+    assert rewrite(source, unsafe=True).text == source
+    assert rewrite(source).findings == ()
+
+
+def test_what_may_concern_is_found():
+    assert may_concern(UNWRAP.encode())
+    assert may_concern(b'getattr(\n    model.optimizer, "_optimizer", None)')
+    assert not may_concern(b"self._optimizer = getattr(self, 'optimizer')")
+
+
+OTHER_WRAPPERS = {
+    "a class": "class Mean(tf.keras.optimizers.Optimizer):\n"
+    "    def __init__(self, o):\n        self._optimizer = o\n",
+    "addons": "import tensorflow_addons as tfa\n",
+}
+
+
+@pytest.mark.parametrize("other", OTHER_WRAPPERS.values(), ids=OTHER_WRAPPERS)
+def test_a_loop_that_may_unwrap_others_is_reported(other):
+    """It would end at them."""
+    loop = UNWRAPS["a loop"][0]
+    assert rewritten(other + WRAP + loop).endswith(loop)
+    first = other.count("\n") + 2
+    assert said(other + WRAP + loop, "KMP009") == [(first, "person"), (first + 1, "person")]
+    once, now = UNWRAPS["or itself"]
+    assert rewritten(other + WRAP + once).endswith(now)
+
+
+def test_a_class_that_trains_is_no_wrapper():
+    trainer = "class Trainer:\n    def __init__(self, o):\n        self._optimizer = o\n"
+    before, after = UNWRAPS["a loop"]
+    assert rewritten(trainer + WRAP + before).endswith(after)
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        ("setattr(opt, '_optimizer', o)", "cannot be replaced"),
+        ("delattr(opt, '_optimizer')", "cannot be replaced"),
+        ("getattr(opt, '_loss_scale')", "read opt.loss_scale"),
+    ],
+)
+def test_other_uses_by_name_are_reported(use, words):
+    assert rewritten(WRAP + use) == AFTER + use
+    assert said(WRAP + use, "KMP009") == [(2, "person")]
+    source = "from tensorflow.keras.mixed_precision.experimental import LossScaleOptimizer\n"
+    assert words in rewrite(source + WRAP + use).findings[-1].message
+
+
+def test_optimizers_of_compat_are_asked_by_the_old_name():
+    lines = "opt = LossScaleOptimizer(o, scale)\nhasattr(opt, '_optimizer')"
+    assert rewritten(lines).endswith("\nhasattr(opt, '_optimizer')")
+    assert said(lines, "KMP009") == [(2, "kept")]
