@@ -60,10 +60,15 @@ def kind_of(path: str | Path) -> Kind:
             return "json"
         if path.name == "saved_model.pb":
             return "saved_model"
-    if not locating.known(path.exists) and not locating.known(Path(f"{path}.index").is_file):
+    if not locating.known(path.exists) and not _is_prefix(path):
         raise Unreadable(str(path), "", "there is no such file")
     locating.prefix_of(path)
     return "checkpoint"
+
+
+def _is_prefix(path: Path) -> bool:
+    is_whole = locating.known(Path(f"{path}.index").is_file)
+    return is_whole or bool(locating.data_files(path.parent, path.name))
 
 
 def _start_of(path: Path) -> bytes:

@@ -1,5 +1,6 @@
 """What a PATH is taken for, by its name and its first bytes: nothing heavy need be loaded."""
 
+import glob
 from pathlib import Path
 from typing import Literal
 
@@ -54,10 +55,17 @@ def _is_config(path: str) -> bool:
     try:
         if Path(path).is_dir() or Path(f"{path}.index").exists():
             return False
-        if not Path(path).is_file() or path.endswith(".json"):
+        if not Path(path).is_file():
+            return not _has_data(Path(path))
+        if path.endswith(".json"):
             return True
         with Path(path).open("rb") as file:
             start = file.read(64)
     except OSError:
         return True  # reading it says why not
     return start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+
+
+def _has_data(prefix: Path) -> bool:
+    """Returns whether it is a checkpoint that has lost its index."""
+    return any(prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*-of-*"))

@@ -19,6 +19,7 @@ import numpy as np
 
 from keras_mp.compat.checkpoints import crc, slices, table, wire
 from keras_mp.compat.checkpoints.errors import Malformed, Unreadable
+from keras_mp.compat.checkpoints.locating import known
 from keras_mp.compat.checkpoints.slices import Slice
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -173,13 +174,19 @@ class Bundle(Mapping[str, Array]):
 
     def _file(self, key: str, entry: Entry) -> "_File":
         if entry.shard not in self._files:
-            self._files[entry.shard] = _File(self._data_file(entry), key)
+            self._files[entry.shard] = self._opened(self._data_file(entry), key)
         file = self._files[entry.shard]
         try:
             _check_extent(entry, len(file.data))
         except Malformed as error:
             raise Unreadable(file.path, key, str(error)) from None
         return file
+
+    def _opened(self, path: str, key: str) -> "_File":
+        if not known(Path(path).exists):
+            why = f"there is no such file, which {Path(self._index_file).name} needs"
+            raise Unreadable(path, key, why)
+        return _File(path, key)
 
 
 class _File:

@@ -10,6 +10,8 @@ from keras_mp.compat.checkpoints.errors import Unreadable
 STATE_FILE = "checkpoint"
 _LARGEST_STATE = 1 << 22
 _LATEST = re.compile(r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
+_NONE = "there is no such file"
+_DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 _PART = re.compile(r"(.+)\.(?:index|data-\d{5}-of-\d{5})")
 
 
@@ -34,9 +36,10 @@ def prefix_of(path: str | Path) -> str:
         text = match[1]
     if known(Path(f"{text}.index").is_file):
         return text
+    _check_no_data(text)
     if known(path.is_file):
         raise Unreadable(text, "", _what_else(path))
-    raise Unreadable(f"{text}.index", "", "there is no such file")
+    raise Unreadable(f"{text}.index", "", _NONE)
 
 
 def known(question: Callable[[], bool]) -> bool:
@@ -62,10 +65,49 @@ def _in_folder(folder: Path) -> str:
     if len(found) == 1:
         return str(found[0]).removesuffix(".index")
     if not found:
-        raise Unreadable(str(folder), "", "there is no checkpoint in this folder")
+        raise _nothing_in(folder)
     names = ", ".join(file.stem for file in found[:8])
     why = f"there is more than one checkpoint, and no file 'checkpoint' says which: name {names}"
     raise Unreadable(str(folder), "", why)
+
+
+def _nothing_in(folder: Path) -> Unreadable:
+    """Returns what is said of a folder without an index: which file is missing, if that is seen."""
+    for prefix, _ in data_files(folder):
+        _check_no_data(str(folder / prefix))
+    if folder.name == "variables" and known((folder.parent / "saved_model.pb").is_file):
+        why = f"{_NONE}: the SavedModel has lost its variables"
+        return Unreadable(str(folder / "variables.index"), "", why)
+    inner = folder / "variables"
+    if known((inner / "variables.index").is_file) or data_files(inner, "variables"):
+        why = f"{_NONE}: it belongs beside the folder 'variables', which is a checkpoint by itself"
+        return Unreadable(str(folder / "saved_model.pb"), "", why)
+    return Unreadable(str(folder), "", "there is no checkpoint in this folder")
+
+
+def data_files(folder: Path, name: str = "") -> list[tuple[str, str]]:
+    """Returns (prefix, name) of the data files of checkpoints in a folder, index or not.
+
+    Args:
+        folder: Where.
+        name: The last part of the prefix of the checkpoint; all if empty.
+
+    >>> data_files(Path("no/such/folder"))
+    []
+    """
+    try:
+        there = sorted(one.name for one in folder.iterdir())
+    except (OSError, ValueError):
+        return []
+    found = [match for one in there if (match := _DATA.fullmatch(one))]
+    return [(match[1], match[0]) for match in found if name in ("", match[1])]
+
+
+def _check_no_data(prefix: str) -> None:
+    """Raises Unreadable if there are data files of a checkpoint whose index is not there."""
+    path = Path(prefix)
+    for _, data in data_files(path.parent, path.name)[:1]:
+        raise Unreadable(f"{prefix}.index", "", f"{_NONE}, which {data} needs")
 
 
 def _latest(state: Path) -> str:
@@ -90,6 +132,7 @@ def _latest(state: Path) -> str:
             return str(named)
         if known(named.is_file):
             raise Unreadable(str(named), "", _what_else(named))
+        _check_no_data(str(named))
     raise Unreadable(str(state), "", f"names {name}, which is not there")
 
 
