@@ -57,6 +57,15 @@ def check_optimizer(name: str, optimizer: Any) -> None:
     )
 
 
+def full_name(cls: type) -> str:
+    """Returns the name of a class with its module, as many optimizers are called alike.
+
+    >>> full_name(Mapping)
+    'collections.abc.Mapping'
+    """
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 def serialized(optimizer: Any) -> dict[str, Any]:
     """Returns the config of `optimizer` by its public name, so that any backend can read it.
 
@@ -125,7 +134,10 @@ def _described(given: Any) -> str:
     for of_framework in (_of_torch, _of_tensorflow, _of_optax):
         if words := of_framework(type(given)):
             return words
-    return f"{_short(given)} of type {type(given).__name__}; write {_AN_OPTIMIZER}"
+    cls = type(given)
+    is_like_ours = _keras_class(cls.__name__) or cls.__name__.endswith("Optimizer")
+    name = full_name(cls) if is_like_ours else cls.__name__
+    return f"{_short(given)} of type {name}; write {_AN_OPTIMIZER}"
 
 
 def _of_a_dictionary(given: Mapping[Any, Any]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_mp.inner_optimizer import full_name
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.settings import WATCHING
 
@@ -137,9 +138,11 @@ class SharedLossScale:
 def _check(optimizers: Sequence[Any]) -> None:
     for optimizer in optimizers:
         if not isinstance(optimizer, LossScaleOptimizer):
+            theirs = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+            inner = "optimizer.inner_optimizer" if theirs else "optimizer"
             raise TypeError(
-                "SharedLossScale takes LossScaleOptimizers, but got "
-                f"{type(optimizer).__name__}. Wrap it: keras_mp.LossScaleOptimizer(optimizer)."
+                "SharedLossScale takes keras_mp.LossScaleOptimizers, but got "
+                f"{full_name(type(optimizer))}. Write keras_mp.LossScaleOptimizer({inner})."
             )
     if len(optimizers) < 2 or len({id(o) for o in optimizers}) < len(optimizers):
         raise ValueError(

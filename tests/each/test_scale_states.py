@@ -276,7 +276,7 @@ def test_apply_names_every_setting_that_differs() -> None:
     with pytest.raises(ValueError, match=expected):
         scale_state(TORCH).apply(optimizer)
     assert float(optimizer.loss_scale) == 16.0
-    with pytest.raises(TypeError, match=r"Expected a keras_mp\.LossScaleOptimizer, but got SGD"):
+    with pytest.raises(TypeError, match=r"a keras_mp\.LossScaleOptimizer, but got keras.*SGD"):
         scale_state(TORCH).apply(keras.optimizers.SGD())
     fixed = keras_mp.LossScaleOptimizer(keras.optimizers.SGD(), dynamic=False, initial_scale=2)
     with pytest.raises(ValueError, match=r"initial_scale is 2\.0, not 4\.0"):

@@ -206,7 +206,11 @@ def test_saved_in_the_middle_of_a_round(make_model, data, tmp_path):
 REFUSED = {
     "one": (lambda: [lso()], ValueError, "two or more different optimizers, but got 1"),
     "twice": (lambda: [lso()] * 2, ValueError, "one of them twice"),
-    "plain": (lambda: [lso(), keras.optimizers.SGD()], TypeError, "but got SGD. Wrap it"),
+    "plain": (
+        lambda: [lso(), keras.optimizers.SGD()],
+        TypeError,
+        r"SGD\. Write keras_mp\.LossScaleOptimizer\(optimizer\)",
+    ),
     "fixed": (
         lambda: [lso(), LossScaleOptimizer(keras.optimizers.SGD(), False, 8.0)],
         ValueError,

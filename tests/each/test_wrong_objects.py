@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_mp import LossScaleOptimizer
+from keras_mp import LossScaleOptimizer, SharedLossScale, compat
 from tests import programs
 from tests.backends import on_one
 
@@ -192,3 +192,25 @@ def test_optimizers_of_ones_own_are_taken():
 
     inner = Own(0.1)
     assert LossScaleOptimizer(inner).inner_optimizer is inner
+
+
+class Adam:
+    """Of the same name as that of Keras, and nothing of it."""
+
+    def __repr__(self):
+        return "Adam()"
+
+
+def test_what_has_the_name_of_an_optimizer_is_told_with_its_module():
+    assert f"Adam() of type {__name__}.Adam; write" in refused(Adam())
+
+
+def test_the_class_of_keras_is_told_from_ours():
+    theirs = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
+    name = f"{type(theirs).__module__}.LossScaleOptimizer"
+    assert name.startswith("keras.")
+    with pytest.raises(TypeError, match=f"but got {name}. Write .*optimizer.inner_optimizer"):
+        SharedLossScale(LossScaleOptimizer(keras.optimizers.SGD()), theirs)
+    state = compat.scale_state(LossScaleOptimizer(keras.optimizers.SGD()))
+    with pytest.raises(TypeError, match=f"keras_mp.LossScaleOptimizer, but got {name}"):
+        state.apply(theirs)
