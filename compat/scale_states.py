@@ -80,8 +80,8 @@ class ScaleState:
             )
         optimizer.dynamic_scale.assign(self.scale)
         optimizer.step_counter.assign(self.counter)
-        if optimizer.shares_scale:
-            optimizer._restored(optimizer)
+        if optimizer._group is not None:
+            optimizer._group.follow(optimizer)
 
     def to_torch_grad_scaler(self) -> dict[str, Any]:
         """Returns what `torch.amp.GradScaler().load_state_dict` takes.
