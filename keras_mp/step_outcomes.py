@@ -259,7 +259,10 @@ class TellsOutcomes:
             self._consecutive_skips.assign(run)
             self._most_skips.assign(ops.maximum(read(self._most_skips), run))
         if self._steps is not None:
-            self._steps.assign(read(self._steps) + 1)
+            # Always 1, but known by the gradients: a function of TensorFlow whose data have come to
+            # their end still does what does not depend on them.
+            one = 1 if taken else ops.cast(kind >= 0, self._steps.dtype)
+            self._steps.assign(read(self._steps) + one)
         if self._settings.diagnose and not taken:
             self._note_variables(outcome, variables, before)
         if self._recorded is not None:
