@@ -14,7 +14,7 @@ import keras_mp
 from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.errors import LegacyError
-from keras_mp.inner_optimizer import full_name
+from keras_mp.backends.optimizers import class_path
 from keras_mp.settings import FLOAT32_TINY, WATCHING, Settings, float32
 
 _FLOAT16_MAX = 65504.0
@@ -62,7 +62,7 @@ class ScaleState:
         """
         if not isinstance(optimizer, keras_mp.LossScaleOptimizer):
             raise TypeError(
-                f"Expected a keras_mp.LossScaleOptimizer, but got {full_name(type(optimizer))}."
+                f"Expected a keras_mp.LossScaleOptimizer, but got {class_path(optimizer)}."
             )
         theirs = Settings.checked(**self.arguments).as_config()
         ours = optimizer._settings.as_config()

@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends.optimizers import class_path
+
 _AN_OPTIMIZER = "an optimizer, such as keras.optimizers.Adam(1e-3)"
 
 # Optimizers of others -> the class of keras.optimizers with the same rule, where the name differs.
@@ -57,13 +59,21 @@ def check_optimizer(name: str, optimizer: Any) -> None:
     )
 
 
-def full_name(cls: type) -> str:
-    """Returns the name of a class with its module, as many optimizers are called alike.
+def unwrapped(optimizer: Any) -> str:
+    """Returns what is where a keras_mp.LossScaleOptimizer should be, and what to write instead.
 
-    >>> full_name(Mapping)
-    'collections.abc.Mapping'
+    >>> unwrapped(keras.optimizers.SGD())
+    'keras.optimizers.SGD: wrap it, keras_mp.LossScaleOptimizer(optimizer)'
     """
-    return f"{cls.__module__}.{cls.__qualname__}"
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        return (
+            f"{class_path(optimizer)}, which Keras puts around the optimizer of a model with the "
+            "policy mixed_float16: wrap the optimizer in ours first, "
+            "keras_mp.LossScaleOptimizer(optimizer), or call keras_mp.auto_wrap() before compile"
+        )
+    if isinstance(optimizer, keras.optimizers.Optimizer):
+        return f"{class_path(optimizer)}: wrap it, keras_mp.LossScaleOptimizer(optimizer)"
+    return _described(optimizer)
 
 
 def serialized(optimizer: Any) -> dict[str, Any]:
@@ -136,7 +146,7 @@ def _described(given: Any) -> str:
             return words
     cls = type(given)
     is_like_ours = _keras_class(cls.__name__) or cls.__name__.endswith("Optimizer")
-    name = full_name(cls) if is_like_ours else cls.__name__
+    name = f"{cls.__module__}.{cls.__name__}" if is_like_ours else cls.__name__
     return f"{_short(given)} of type {name}; write {_AN_OPTIMIZER}"
 
 

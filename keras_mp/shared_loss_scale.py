@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_mp.inner_optimizer import full_name
+from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.settings import WATCHING
 
@@ -138,11 +138,9 @@ class SharedLossScale:
 def _check(optimizers: Sequence[Any]) -> None:
     for optimizer in optimizers:
         if not isinstance(optimizer, LossScaleOptimizer):
-            theirs = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-            inner = "optimizer.inner_optimizer" if theirs else "optimizer"
             raise TypeError(
                 "SharedLossScale takes keras_mp.LossScaleOptimizers, but got "
-                f"{full_name(type(optimizer))}. Write keras_mp.LossScaleOptimizer({inner})."
+                f"{unwrapped(optimizer)}."
             )
     if len(optimizers) < 2 or len({id(o) for o in optimizers}) < len(optimizers):
         raise ValueError(

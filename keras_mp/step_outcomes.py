@@ -1,5 +1,6 @@
 """The part of the wrapper that tells what came of a step: values on the device, never read here."""
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -62,14 +63,17 @@ class TellsOutcomes:
     variables: Any
     _trainable_variables: list[Any]
     extra_state: ExtraState
+    _unseen_skips: weakref.WeakKeyDictionary[Any, int]
 
     def _add_outcome_variables(self) -> None:
+        # Past Keras' tracking.
+        object.__setattr__(self, "_unseen_skips", weakref.WeakKeyDictionary())
         self._nonfinite_kind = self._add_extra("nonfinite_kind")
         self._skipped_steps = self._add_extra("skipped_steps")
         self._steps = self._consecutive_skips = self._most_skips = self._recorded = None
         if self._settings.max_consecutive_skips is not None:
             self._consecutive_skips = self._add_extra("consecutive_skips")
-            self._most_skips = self._add_own("most_skips", 0)
+            self._most_skips = self._add_extra("most_skips")
         if self._settings.diagnose:
             self._steps = self._add_extra("steps")
             self._last_nonfinite = self._add_own("last_nonfinite", -1)
@@ -231,15 +235,22 @@ class TellsOutcomes:
         rows = [(step + 1, *table[step % len(table)]) for step in numbers]
         return steps, [(n, scale, int(kind), int(i)) for n, scale, kind, i in rows if kind >= 0]
 
-    def take_most_skips(self) -> int:
+    def take_most_skips(self, asker: Any = None) -> int:
         """Returns the longest run of skipped steps since the last call, and begins anew.
 
-        Reads from the device. Needs `max_consecutive_skips`.
+        Of calls with the same `asker`: several may ask, and each is told of every run. Whoever asks
+        for the first time is told of those since anybody asked. Reads from the device. Needs
+        `max_consecutive_skips`.
         """
         assert self._most_skips is not None
         most = int(ops.convert_to_numpy(self._most_skips))
         if most:
             self._most_skips.assign(ops.zeros((), self._most_skips.dtype))
+        asker = self if asker is None else asker
+        unseen = self._unseen_skips
+        for each in {*unseen, asker}:
+            unseen[each] = max(unseen.get(each, 0), most)
+        most, unseen[asker] = unseen[asker], 0
         return most
 
     def _note_outcome(self, outcome: Outcome, variables: Sequence[Any], before: Any) -> None:
@@ -261,7 +272,7 @@ class TellsOutcomes:
         if self._steps is not None:
             # Always 1, but known by the gradients: a function of TensorFlow whose data have come to
             # their end still does what does not depend on them.
-            one = 1 if taken else ops.cast(kind >= 0, self._steps.dtype)
+            one = 1 if isinstance(outcome.finite, bool) else skipped | 1
             self._steps.assign(read(self._steps) + one)
         if self._settings.diagnose and not taken:
             self._note_variables(outcome, variables, before)

@@ -22,21 +22,34 @@ class LastBatch:
         self._end: Callable[[], None] = lambda: None
 
     def follow(self, model: Any) -> None:
-        """Begins; once the train function of `model` is made, before it is called."""
+        """Begins; once the train function of `model` is made, before it is called.
+
+        Several may follow one model: they share what is kept, until one of them ends.
+        """
         self.end()
-        # One that an interrupted fit has left would hold its batch for ever.
-        getattr(model.train_function, "last_batch", self).end()
+        other = getattr(model.train_function, "last_batch", None)
+        if other is not None and not other._kept:
+            self._kept, self._end = other._kept, other._end
+            return
+        if other is not None:
+            other.end()  # an interrupted fit has left it, which would hold its batch for ever
+        self._kept = kept = []
         before = model.train_function
+
+        def keep(data: Any) -> Any:
+            kept[:] = [data]
+            return data
+
         match keras.backend.backend():
             case "jax":
 
                 def following(state: Any, iterator: Iterator[Any]) -> Any:
-                    return before(state, map(self._keep, iterator))
+                    return before(state, map(keep, iterator))
 
             case "torch":
 
                 def following(data: Any) -> Any:  # type: ignore[misc]
-                    self._keep(data[0])
+                    keep(data[0])
                     return before(data)
 
             case _:
@@ -58,7 +71,3 @@ class LastBatch:
         """Leaves the model as it was found, and forgets the batch."""
         self._end()
         self._kept.clear()
-
-    def _keep(self, data: Any) -> Any:
-        self._kept[:] = [data]
-        return data

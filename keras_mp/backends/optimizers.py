@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import keras
+
 
 def parts(optimizer: Any) -> list[Any]:
     """Returns `optimizer`, and the ones that it steps with if it is a MultiOptimizer.
@@ -38,6 +40,21 @@ def overwritten(variable: Any) -> bool:
     False
     """
     return bool(getattr(variable, "overwrite_with_gradient", False))
+
+
+def class_path(given: Any) -> str:
+    """Returns the public name of the class of an optimizer, or of anything, with its module.
+
+    >>> import keras
+    >>> class_path(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())), class_path(None)
+    ('keras.optimizers.LossScaleOptimizer', 'NoneType')
+    """
+    cls = type(given)
+    # On PyTorch the class of an optimizer is one below the public one.
+    public = getattr(keras.optimizers, cls.__name__, None)
+    if cls.__module__.startswith("keras.src.") and isinstance(given, public or ()):
+        return f"keras.optimizers.{cls.__name__}"
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
 
 
 def path(variable: Any) -> str:

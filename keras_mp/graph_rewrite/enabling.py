@@ -16,6 +16,7 @@ import keras
 
 from keras_mp import policy as policies
 from keras_mp.backends import trainer_hook
+from keras_mp.backends.optimizers import class_path
 from keras_mp.graph_rewrite import hooks, keras_ops, rewritten, switch
 from keras_mp.graph_rewrite.lists import LISTS, op_lists
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
@@ -78,11 +79,11 @@ def enable(
     if not isinstance(opt, keras.optimizers.Optimizer):
         raise TypeError(
             f"opt must be a Keras optimizer, such as keras.optimizers.Adam(), but got {opt!r} of "
-            f"type {type(opt).__name__}."
+            f"type {class_path(opt)}."
         )
     if isinstance(opt, keras.optimizers.LossScaleOptimizer):
         raise ValueError(
-            f"opt must not scale the loss already, but is a {type(opt).__name__}: pass the "
+            f"opt must not scale the loss already, but is a {class_path(opt)}: pass the "
             "optimizer inside it, opt.inner_optimizer."
         )
     wrapped = LossScaleOptimizer(opt, **_scale(loss_scale), count_skipped_steps=False)

@@ -3,6 +3,7 @@
 import datetime
 import logging
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import keras
 
 import keras_mp
 from keras_mp.backends.batches import LastBatch
+from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.monitor import run_folder
+from keras_mp.monitor.callback_order import called_before, writes_logs
 from keras_mp.monitor.drawing import counted
 from keras_mp.monitor.trace import FILE, Row, Trace, append_jsonl, open_jsonl
 
@@ -27,7 +30,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
     `logs["loss_scale"]`, at the end of an epoch, and `logs["skipped_steps"]`, of the epoch, are in
     `History`, and in what callbacks after this one make of logs (CSVLogger, TensorBoard, W&B): put
     it first. It reads from the device once an epoch, every `rows` steps if they are traced, and
-    every N steps with `max_consecutive_skips=N` of the optimizer.
+    every N steps with `max_consecutive_skips=N` of the optimizer; with `by_batch`, once a batch.
 
     ```python
     monitor = keras_mp.LossScaleMonitor("runs/first")
@@ -52,6 +55,12 @@ class LossScaleMonitor(keras.callbacks.Callback):
         rows: Steps between two reads of the device. A step writes a row of three numbers into a
             table of this length among the optimizer's variables; the first monitor of an optimizer
             decides.
+        by_batch: Whether both are in the logs of each batch, too: the loss scale after it, and the
+            steps skipped so far in the epoch. For `TensorBoard(update_freq=...)` and the like. Each
+            batch then waits for the device.
+
+    Warns:
+        UserWarning: A callback that writes the logs comes before this one.
 
     Raises:
         TypeError: At the start of `fit`, if the model has another optimizer.
@@ -73,11 +82,19 @@ class LossScaleMonitor(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, folder: str | Path | None = None, *, trace: bool = False, rows: int = 1024
+        self,
+        folder: str | Path | None = None,
+        *,
+        trace: bool = False,
+        rows: int = 1024,
+        by_batch: bool = False,
     ) -> None:
         super().__init__()
         if not isinstance(rows, int) or rows < 1:
             raise ValueError(f"rows must be an integer of at least 1, but got {rows!r}.")
+        if by_batch:
+            # Keras waits for the logs of each batch as soon as somebody has this method.
+            self.on_train_batch_end = self._log_batch  # type: ignore[method-assign]
         self.stopped: str | None = None
         self._folder = None if folder is None else Path(folder)
         self._is_traced = trace or folder is not None
@@ -103,7 +120,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
         if not isinstance(optimizer, LossScaleOptimizer):
             raise TypeError(
                 "LossScaleMonitor needs a model compiled with keras_mp.LossScaleOptimizer, but the "
-                f"optimizer is {type(optimizer).__name__}."
+                f"optimizer is {unwrapped(optimizer)}."
             )
         return optimizer
 
@@ -121,11 +138,12 @@ class LossScaleMonitor(keras.callbacks.Callback):
                 "LossScaleMonitor has nothing to trace: the optimizer was made with "
                 "skip_nonfinite=False, and checks no gradient."
             )
+        self._warn_of_order()
         self.stopped = None
         self._started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._has_begun = False
         if optimizer.max_consecutive_skips is not None:
-            optimizer.take_most_skips()  # of a training before this one
+            optimizer.take_most_skips(self)  # of a training before this one
             self._batch.follow(self.model)
         if self._folder is not None:
             self._write_run()  # so that an unwritable folder is no news of tomorrow
@@ -169,11 +187,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._sync()
         optimizer = self._optimizer
-        skipped = int(optimizer.skipped_steps)
-        if logs is not None:
-            logs["loss_scale"] = float(optimizer.loss_scale)
-            logs["skipped_steps"] = max(0, skipped - self._skipped)  # a callback may restore state
-        self._skipped = skipped
+        self._skipped = self._log(optimizer, logs)
         if self._is_traced:
             self._read_rows()
         if self._folder is not None:
@@ -214,6 +228,29 @@ class LossScaleMonitor(keras.callbacks.Callback):
         from keras_mp.monitor import plotting
 
         return plotting.plot_trace(self.trace, path, dark=dark)
+
+    # -- logs ------------------------------------------------------------------------------------
+
+    def _log_batch(self, batch: int, logs: Any = None) -> None:
+        self._sync()
+        self._log(self._optimizer, logs)
+
+    def _log(self, optimizer: LossScaleOptimizer, logs: Any) -> int:
+        skipped = int(optimizer.skipped_steps)
+        if logs is not None:
+            logs["loss_scale"] = float(optimizer.loss_scale)
+            logs["skipped_steps"] = max(0, skipped - self._skipped)  # a callback may restore state
+        return skipped
+
+    def _warn_of_order(self) -> None:
+        early = [type(each).__name__ for each in called_before(self) if writes_logs(each)]
+        if early:
+            names = ", ".join(early)
+            warnings.warn(
+                f"{names} will not see loss_scale and skipped_steps: LossScaleMonitor, which puts "
+                f"them into the logs, comes later. Put it first: callbacks=[monitor, {names}].",
+                stacklevel=2,
+            )
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -310,7 +347,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
 
     def _check_skips(self, limit: int, logs: Callable[[], Any]) -> None:
         self._since_check = 0
-        run = self._optimizer.take_most_skips()
+        run = self._optimizer.take_most_skips(self)
         if run < limit or self.stopped is not None:
             return
         self.model.stop_training = True

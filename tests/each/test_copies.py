@@ -24,6 +24,8 @@ def lso():
         initial_scale=64.0,
         dynamic_growth_steps=3,
         hysteresis=2,
+        diagnose=True,
+        max_consecutive_skips=9,
     )
 
 
@@ -75,6 +77,8 @@ def test_an_optimizer(copied, built):
     if not built:
         opt.build([variable])
     assert found(twin, twin_variable) == found(opt, variable)
+    if built:
+        assert int(twin._most_skips) == 1
     before = found(opt, variable)
     twin_step = step_of(twin, twin_variable)
     for gradient in (BAD, GOOD, GOOD, GOOD):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from keras_mp import LossScaleMonitor, LossScaleOptimizer
+from keras_mp import LossScaleMonitor, LossScaleOptimizer, SharedLossScale
 from keras_mp.monitor import drawing
 from keras_mp.monitor.callback import _by_logs
 from keras_mp.monitor.run_folder import RunFolder
@@ -266,8 +266,17 @@ def test_a_plot(run, tmp_path):
 
 
 def test_another_optimizer_is_refused(fit, data):
-    with pytest.raises(TypeError, match=r"compiled with keras_mp.LossScaleOptimizer.*is SGD"):
+    told = r"compiled with keras_mp.LossScaleOptimizer.* is keras.optimizers.SGD: wrap it, keras_mp"
+    with pytest.raises(TypeError, match=told):
         fit(keras.optimizers.SGD(), *data, callbacks=[LossScaleMonitor()])
+
+
+def test_that_of_keras_is_told_from_ours(fit, data):
+    """Their names are one: compile wraps so where the policy of the model is mixed_float16."""
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
+    told = r"is keras.optimizers.LossScaleOptimizer, which Keras.*keras_mp.auto_wrap\(\)"
+    with pytest.raises(TypeError, match=told):
+        fit(optimizer, *data, callbacks=[LossScaleMonitor()])
 
 
 @pytest.mark.parametrize("rows", [0, 1.5, None])
@@ -309,6 +318,25 @@ def test_too_many_skips_stop_the_training(run, caplog):
     assert monitor.stopped in caplog.text
     assert "steps in a row were skipped; the loss scale is" in monitor.stopped
     assert "the gradient of out/" in monitor.stopped
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "in a SharedLossScale"])
+def test_two_monitors_see_the_same(run, shared):
+    """Neither takes from the other: not the skips that it saw, nor the batch to run again."""
+    monitors = [LossScaleMonitor(), LossScaleMonitor()]
+    optimizer = lso(max_consecutive_skips=3)
+    group = SharedLossScale(optimizer, lso()) if shared else None
+    model = run(monitors, (3, 4, 5), optimizer=optimizer, epochs=1)
+    first, second = (monitor.stopped for monitor in monitors)
+    assert first == second
+    assert first.startswith("3 steps in a row were skipped")
+    assert ("of the last batch" in first) == (BACKEND != "tensorflow")
+    assert "follow" not in getattr(model.train_function, "__qualname__", "")
+    assert [monitor._batch.get() for monitor in monitors] == [None, None]
+    # Each on a model of its own, afterwards.
+    others = [run(monitor, (), optimizer=lso(max_consecutive_skips=3)) for monitor in monitors]
+    assert [monitor.stopped for monitor in monitors] == [None, None]
+    assert (len(others), group is None) == (2, not shared)
 
 
 def test_a_loss_that_no_scale_can_cure(run):

@@ -209,7 +209,12 @@ REFUSED = {
     "plain": (
         lambda: [lso(), keras.optimizers.SGD()],
         TypeError,
-        r"SGD\. Write keras_mp\.LossScaleOptimizer\(optimizer\)",
+        "got keras.optimizers.SGD: wrap it",
+    ),
+    "that of Keras": (
+        lambda: [lso(), keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())],
+        TypeError,
+        "got keras.optimizers.LossScaleOptimizer, which Keras puts around",
     ),
     "fixed": (
         lambda: [lso(), LossScaleOptimizer(keras.optimizers.SGD(), False, 8.0)],

@@ -148,6 +148,20 @@ def test_the_longest_run_of_skips():
     assert opt.take_most_skips() == 2  # with the one before
 
 
+def test_each_of_several_who_ask_is_told():
+    """Of all runs since it asked last; the first time, of those since anybody did."""
+    opt, variables = three(max_consecutive_skips=5)
+    early, late = keras.callbacks.Callback(), keras.callbacks.Callback()
+    assert opt.take_most_skips(early) == 0
+    for g in (INF, INF, 1.0):
+        step(opt, variables, 1.0, g, 1.0)
+    assert [opt.take_most_skips(each) for each in (None, early, late, early)] == [2, 2, 0, 0]
+    step(opt, variables, 1.0, INF, 1.0)
+    assert opt.take_most_skips(late) == 1
+    step(opt, variables, 1.0, INF, 1.0)
+    assert [opt.take_most_skips(each) for each in (early, late, None)] == [2, 2, 2]
+
+
 def test_rows_of_steps_taken_elsewhere_are_not_made_up():
     opt, variables = three()
     opt.record_steps(4)
