@@ -12,7 +12,7 @@ from keras_mp.migration.console import dumped, missing, put, say, table
 from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import write_html_report
 from keras_mp.monitor.plotting import plot_trace
-from keras_mp.monitor.run_folder import RunFolder, as_json
+from keras_mp.monitor.run_folder import RunFolder, as_json, read_trace
 from keras_mp.monitor.sparkline import BARS, sparkline
 from keras_mp.monitor.trace import Trace
 
@@ -28,7 +28,7 @@ def plot(arguments: argparse.Namespace) -> int:
         say(f"error: {out}: the name must end in {', '.join(_PICTURES)}")
         return 2
     try:
-        trace = Trace.read(arguments.path)
+        trace = read_trace(arguments.path)
         if out is not None:
             _refuse_input(out, arguments.path)
             name = Path(arguments.path).resolve().name
@@ -98,8 +98,11 @@ def _lines(trace: Trace) -> Iterator[str]:
         )
     if trace.has_kinds:
         rows.append(("longest run of skips", f"{found['longest_skips']:,}"))
-    for what in ("lowest", "highest", "last"):
+    for what in ("lowest", "highest"):
         rows.append((f"{what} loss scale", drawing.number(found[f"{what}_scale"])))
+    scale, is_end = drawing.last_scale(trace)
+    when = "last loss scale" if is_end else "before the last step"
+    rows.append((when, drawing.number(scale)))
     yield table(rows)
     overflows = [each for each in trace.overflows() if each["variable"] is not None]
     if overflows:

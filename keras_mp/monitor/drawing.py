@@ -1,5 +1,6 @@
 """What the pictures share, drawn by matplotlib or as SVG: limits, colours, words, and thinning."""
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -131,7 +132,9 @@ def headline(trace: Trace) -> str:
     """Returns what a trace comes down to, on one line.
 
     >>> headline(Trace([1, 2], [0, 0], [4.0, 2.0], [1, 0], ["out/bias", None]))
-    '2 steps, 1 skipped (1 inf); loss scale 2 to 4, at last 2'
+    '2 steps, 1 skipped (1 inf); loss scale 2 to 4, 2 before the last step'
+    >>> headline(Trace([1], [0], [4.0], [1], [None], end=2.0))
+    '1 step, 1 skipped (1 inf); loss scale 2 to 4, at last 2'
     """
     found = trace.summary()
     if not len(trace):
@@ -143,12 +146,25 @@ def headline(trace: Trace) -> str:
         what = "" if found["unit"] == "step" else " steps"
         count = f"{found['skipped']:,}" if found["skipped"] else "no" if what else "none"
         parts.append(f"{count}{what} skipped{f' ({told})' if told else ''}")
-    low, high, last = (found[f"{what}_scale"] for what in ("lowest", "highest", "last"))
+    low, high = found["lowest_scale"], found["highest_scale"]
     if low is None:
         return f"{', '.join(parts)}; loss scale never finite"
-    if low == high == last and np.isfinite(trace.scales).all():
-        return f"{', '.join(parts)}; loss scale always {number(last)}"
-    return f"{', '.join(parts)}; loss scale {number(low)} to {number(high)}, at last {number(last)}"
+    value, is_end = last_scale(trace)
+    if low == high == value and np.isfinite(trace.scales).all():
+        return f"{', '.join(parts)}; loss scale always {number(value)}"
+    last = f"at last {number(value)}" if is_end else f"{number(value)} before the last step"
+    return f"{', '.join(parts)}; loss scale {number(low)} to {number(high)}, {last}"
+
+
+def last_scale(trace: Trace) -> tuple[float | None, bool]:
+    """Returns the last loss scale that is known, and whether it is that at the end.
+
+    >>> last_scale(Trace([1], [0], [4.0], [1], ["out/bias"]))
+    (4.0, False)
+    """
+    if trace.end is not None:
+        return trace.end, True
+    return (float(trace.scales[-1]) if len(trace) else None), trace.unit == "epoch"
 
 
 def thinned(trace: Trace, most: int = 4000) -> Array:
@@ -213,14 +229,26 @@ def _ticks(low: float, high: float) -> Iterator[list[int]]:
         magnitude *= 10
 
 
-def epoch_starts(trace: Trace, most: int = 24) -> list[tuple[int, int]]:
-    """Returns (step, epoch) of the first steps of epochs; none where there are too many to show."""
-    if not len(trace) or trace.unit == "epoch":
+def epoch_starts(trace: Trace, most: int = 25) -> list[tuple[int, str]]:
+    """Returns (step, label) of the first steps of epochs, of more than one.
+
+    None where there are too many to show. Each `fit` numbers its epochs anew: "epoch" is said of
+    the first one of each.
+
+    >>> epoch_starts(Trace([1, 2, 3], [0, 1, 0], [4.0] * 3, [0] * 3, [None] * 3))
+    [(1, 'epoch 0'), (2, '1'), (3, 'epoch 0')]
+    """
+    if trace.unit == "epoch":
         return []
-    starts = np.flatnonzero(np.diff(trace.epochs)) + 1
-    if not 0 < len(starts) <= most:
+    starts = np.flatnonzero(np.diff(trace.epochs, prepend=-1))
+    if not 1 < len(starts) <= most:
         return []
-    return [(int(trace.steps[i]), int(trace.epochs[i])) for i in starts]
+    epochs = trace.epochs[starts].tolist()
+    labels = [
+        f"epoch {epoch}" if epoch < before else str(epoch)
+        for before, epoch in itertools.pairwise([math.inf, *epochs])
+    ]
+    return list(zip(trace.steps[starts].tolist(), labels, strict=True))
 
 
 def by_kind(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:

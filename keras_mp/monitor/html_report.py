@@ -121,7 +121,7 @@ def _facts(run: RunFolder) -> Iterator[str]:
         ),
         ("lowest-scale", "lowest loss scale", found["lowest_scale"]),
         ("highest-scale", "highest loss scale", found["highest_scale"]),
-        ("loss-scale", "loss scale at the end", run.run.get("loss_scale", found["last_scale"])),
+        ("loss-scale", *_last_scale(run)),
     ]
     yield '<dl class="facts" id="facts">'
     for key, label, value in facts:
@@ -131,6 +131,13 @@ def _facts(run: RunFolder) -> Iterator[str]:
             f"{escaped('unknown' if shown is None else shown)}</dd></div>"
         )
     yield "</dl>"
+
+
+def _last_scale(run: RunFolder) -> tuple[str, Any]:
+    scale, is_end = drawing.last_scale(run.trace)
+    if not len(run.trace):
+        scale, is_end = run.run.get("loss_scale"), True
+    return f"loss scale {'at the end' if is_end else 'before the last step'}", scale
 
 
 def _skipped(trace: Trace) -> Iterator[str]:

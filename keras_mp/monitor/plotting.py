@@ -138,11 +138,12 @@ def _draw_scale(axes: Any, trace: Trace, colours: Colours) -> None:
     _style(axes, colours)
     kept = drawing.thinned(trace)
     heights = drawing.logarithms(trace.scales)
-    low, high = drawing.bounds(heights)
+    last = heights[-1:] if trace.end is None else drawing.logarithms(np.array([trace.end]))
+    low, high = drawing.bounds(np.append(heights, last))
     steps = trace.steps
     # Each step has its width, so that one alone is seen, too.
     across = np.append(steps[kept], steps[-1] + 1) - 0.5 if len(kept) else steps
-    up = np.append(heights[kept], heights[kept][-1]) if len(kept) else heights
+    up = np.append(heights[kept], last) if len(kept) else heights
     axes.plot(
         across, up, color=colours.line, linewidth=1.6, drawstyle="steps-post", zorder=3, gid="scale"
     )
@@ -176,11 +177,10 @@ def _draw_scale(axes: Any, trace: Trace, colours: Colours) -> None:
 
 
 def _draw_epochs(axes: Any, trace: Trace, colours: Colours) -> None:
-    starts = drawing.epoch_starts(trace)
-    for step, epoch in starts:
+    for step, label in drawing.epoch_starts(trace):
         axes.axvline(step - 0.5, color=colours.faint, linewidth=0.8, zorder=1)
         axes.annotate(
-            f"epoch {epoch}" if epoch == starts[0][1] else f"{epoch}",
+            label,
             (step - 0.5, 1),
             xycoords=("data", "axes fraction"),
             xytext=(0, 3),

@@ -1,9 +1,10 @@
 """A run on the disk: a folder with `run.json`, `trace.jsonl` and, where taken, `ranges.json`."""
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ class RunFolder:
     Args:
         path: The folder.
         run: What `run.json` says: versions, settings, layers, overflows.
-        trace: The loss scale by step; empty where no step was recorded.
+        trace: The loss scale by step; empty where no step was recorded. Its `end` is that of
+            `run.json`, unless there are steps after it.
         ranges: What `ranges.json` says, or None where there is none.
     """
 
@@ -43,8 +45,33 @@ class RunFolder:
         path = Path(folder)
         run = read_run(path)
         trace = Trace.read(path) if (path / TRACE).exists() else Trace.from_rows(())
+        trace = _with_end(trace, run)
         ranges = read_ranges(path) if (path / RANGES).exists() else None
         return cls(path, run, trace, ranges)
+
+
+def read_trace(path: str | Path) -> Trace:
+    """Returns `Trace.read(path)`; of a folder with its `end`, where `run.json` tells it.
+
+    Raises:
+        ValueError: It is no trace.
+        OSError: It cannot be read.
+    """
+    trace = Trace.read(path)
+    if Path(path).is_dir():
+        with contextlib.suppress(OSError, ValueError):  # the trace is whole without
+            trace = _with_end(trace, read_run(path))
+    return trace
+
+
+def _with_end(trace: Trace, run: Mapping[str, Any]) -> Trace:
+    """Returns `trace` with the loss scale of `run`, which is written at the end of an epoch."""
+    scale = run.get("loss_scale")
+    if not len(trace) or run.get("steps", trace.steps[-1]) != trace.steps[-1]:
+        return trace  # the run went on, and was killed before the end of an epoch
+    if scale in ("inf", "-inf", "nan") or (isinstance(scale, int | float) and scale is not True):
+        return replace(trace, end=float(scale))
+    return trace
 
 
 def read_run(path: str | Path) -> dict[str, Any]:

@@ -47,7 +47,8 @@ def path(text: object) -> str:
 def scale_curve(trace: Trace) -> str:
     """Returns the loss scale by step, and which steps were skipped, as one `<svg>`."""
     steps, heights = trace.steps, drawing.logarithms(trace.scales)
-    low, high = drawing.bounds(heights)
+    end = drawing.logarithms(np.array([] if trace.end is None else [trace.end]))
+    low, high = drawing.bounds(np.append(heights, end))
     first, last = (int(steps[0]), int(steps[-1])) if len(steps) else (0, 1)
     wide = (_RIGHT - _LEFT) / (last - first + 1)
 
@@ -67,17 +68,17 @@ def scale_curve(trace: Trace) -> str:
         at = _round(y(exponent))
         parts.append(f'<path class="grid" d="M{_LEFT} {at}H{_RIGHT}"/>')
         parts.append(_text(_LEFT - 8, at + 4, drawing.power(exponent), "end"))
-    starts = drawing.epoch_starts(trace)
-    for step, epoch in starts:
+    for step, label in drawing.epoch_starts(trace):
         at = _round(x(step))
         parts.append(f'<path class="grid" d="M{at} {_TOP}V{_BOTTOM}"/>')
-        parts.append(_text(at, _TOP - 6, "epoch " * (epoch == starts[0][1]) + str(epoch), "middle"))
+        parts.append(_text(at, _TOP - 6, label, "middle"))
     parts.append(f'<path class="axis" d="M{_LEFT} {_TOP}V{_BOTTOM}H{_RIGHT}"/>')
     if len(steps):
         for step in drawing.whole_ticks(first, last, 10):
             parts.append(_text(_round(x(step + 0.5)), 312, f"{step:,}", "middle"))
     parts.append(_text((_LEFT + _RIGHT) / 2, 328, trace.unit, "middle"))
-    parts.append(f'<path class="scale" d="{_line(trace, heights, x, y)}"/>')
+    drop = f"V{_round(y(end[0]))}" if np.isfinite(np.append(heights[-1:], end)).sum() == 2 else ""
+    parts.append(f'<path class="scale" d="{_line(trace, heights, x, y)}{drop}"/>')
     if trace.has_kinds:
         parts += _skipped(trace, x, wide)
     parts.append("</svg>")

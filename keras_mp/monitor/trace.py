@@ -58,6 +58,8 @@ class Trace:
         has_kinds: Whether `kinds` was recorded. Where not, it is all 0, and says nothing.
         skips: int64, shape (n,), or None. Where a row is an epoch: how many of its steps were
             skipped.
+        end: The loss scale after the last step; None where it is not known. Of a trace by epoch it
+            is in `scales`, which are of the ends of epochs there.
 
     Raises:
         ValueError: The columns are not of one length.
@@ -77,6 +79,7 @@ class Trace:
     unit: Literal["step", "epoch"] = "step"
     has_kinds: bool = True
     skips: Array | None = None
+    end: float | None = None
 
     def __post_init__(self) -> None:
         columns: dict[str, Array] = {
@@ -205,14 +208,17 @@ class Trace:
         """Returns counts and scales; None for what was not recorded.
 
         `longest_skips` is how many steps were skipped one after the other, at most. `lowest_scale`
-        and `highest_scale` are of the finite ones.
+        and `highest_scale` are of the finite ones, `end_scale` among them. `last_scale` is that of
+        the last row: of steps, before the last one.
         """
-        finite = self.scales[np.isfinite(self.scales)]
+        scales = self.scales if self.end is None else np.append(self.scales, self.end)
+        finite = scales[np.isfinite(scales)]
         known = self.has_kinds
         return {
             "unit": self.unit,
             "steps": len(self),
-            "epochs": len(np.unique(self.epochs)),
+            # Each fit numbers its epochs from 0.
+            "epochs": len(self) if self.unit == "epoch" else _count_runs(self.epochs),
             "skipped": self.skipped if known or self.skips is not None else None,
             "overflows": int(np.count_nonzero(self.kinds == INF)) if known else None,
             "nans": int(np.count_nonzero(self.kinds == NAN)) if known else None,
@@ -221,6 +227,7 @@ class Trace:
             "lowest_scale": float(finite.min()) if len(finite) else None,
             "highest_scale": float(finite.max()) if len(finite) else None,
             "last_scale": float(self.scales[-1]) if len(self) else None,
+            "end_scale": self.end,
         }
 
 
@@ -272,6 +279,10 @@ def _is_kept(steps: Array) -> Array:
         return np.ones(len(steps), bool)
     lowest_after = np.minimum.accumulate(steps[::-1])[::-1][1:]
     return np.append(steps[:-1] < lowest_after, True)
+
+
+def _count_runs(values: Array) -> int:
+    return int(np.count_nonzero(np.diff(values))) + 1 if len(values) else 0
 
 
 def _longest_run(flags: Array) -> int:

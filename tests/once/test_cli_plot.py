@@ -59,11 +59,22 @@ def test_plot_prints_a_line_and_a_summary(run: Path, tmp_path: Path, capsys: Cap
 def test_plot_takes_the_trace_itself(
     write: Callable[[Trace, Path], None], run: Path, tmp_path: Path, capsys: Capture
 ) -> None:
+    """All but the scale at the end, which is not in it: that is in `run.json`."""
     write(runs.trace(), tmp_path / "trace.log")
     main(["plot", str(run)])
     of_folder = capsys.readouterr().out
     assert main(["plot", str(tmp_path / "trace.log")]) == 0
-    assert capsys.readouterr().out == of_folder
+    assert capsys.readouterr().out == of_folder.replace(
+        "last loss scale       ", "before the last step  "
+    )
+
+
+def test_plot_of_a_folder_whose_run_cannot_be_read(
+    run: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    (run / "run.json").write_text("{")
+    assert main(["plot", str(run)]) == 0
+    assert "before the last step  131,072" in capsys.readouterr().out
 
 
 def test_plot_names_five_variables_and_counts_the_others(tmp_path: Path, capsys: Capture) -> None:
@@ -106,7 +117,8 @@ def test_plot_as_json(run: Path, capsys: Capture) -> None:
     found = json.loads(capsys.readouterr().out)
     trace = runs.trace()
     assert found["variables"] == trace.overflows()
-    assert {key: found[key] for key in trace.summary()} == trace.summary()
+    expected = {**trace.summary(), "end_scale": 131072.0}
+    assert {key: found[key] for key in expected} == expected
     assert (found["path"], found["out"]) == (str(run), None)
 
 

@@ -243,6 +243,39 @@ def test_any_name_is_shown_as_text(tmp_path_factory, name):
     assert (folder / "report.html").read_text("utf-8") == text
 
 
+def by_fit(folder, steps=4, loss_scale=2.0):
+    """Of two fits of two epochs, of one step each; the last one is skipped."""
+    write_run(folder, {"steps": steps, "loss_scale": loss_scale})
+    rows = [(i + 1, i % 2, 4.0, int(i == 3), None) for i in range(4)]
+    Trace.from_rows(rows).write_jsonl(folder / "trace.jsonl")
+    return RunFolder.read(folder)
+
+
+def test_the_scale_at_the_end_is_that_after_the_last_step(tmp_path):
+    run = by_fit(tmp_path)
+    root = Page(html_report(run)).root
+    facts = {name: root.one("dd", id=name).text for name in ("loss-scale", "lowest-scale")}
+    assert facts == {"loss-scale": "2", "lowest-scale": "2"}
+    assert "loss scale at the end" in root.text
+    assert "loss scale 2 to 4, at last 2" in root.text
+    assert run.trace.summary()["epochs"] == 4
+
+
+def test_a_run_that_went_on_after_its_last_epoch(tmp_path):
+    """`run.json` is of an earlier step than the trace: the end is not known."""
+    root = Page(html_report(by_fit(tmp_path, steps=2, loss_scale=64.0))).root
+    assert root.one("dd", id="loss-scale").text == "4"
+    assert "loss scale before the last step" in root.text
+    assert "loss scale always 4" in root.text
+
+
+def test_each_epoch_is_named_and_each_fit_begins_anew(tmp_path):
+    curve = Page(html_report(by_fit(tmp_path))).root.one("svg", id="loss-scale-curve")
+    texts = [each.text for each in curve.all("text")]
+    at = texts.index("epoch 0")
+    assert texts[at : at + 4] == ["epoch 0", "1", "epoch 0", "1"]
+
+
 @pytest.mark.parametrize("skipped", [0, 600])
 def test_odd_runs(tmp_path, skipped):
     write_run(tmp_path, {"loss_scale": float("inf")})

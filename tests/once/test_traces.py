@@ -92,7 +92,7 @@ def by_hand(given_rows):
     return {
         "unit": "step",
         "steps": len(given_rows),
-        "epochs": len({row[1] for row in given_rows}),
+        "epochs": len(list(itertools.groupby(given_rows, key=lambda row: row[1]))),
         "skipped": sum(row[3] > 0 for row in given_rows),
         "overflows": sum(row[3] == 1 for row in given_rows),
         "nans": sum(row[3] == 2 for row in given_rows),
@@ -101,6 +101,7 @@ def by_hand(given_rows):
         "lowest_scale": min(finite, default=None),
         "highest_scale": max(finite, default=None),
         "last_scale": given_rows[-1][2] if given_rows else None,
+        "end_scale": None,
     }
 
 
