@@ -33,7 +33,8 @@ class LastBatch:
             return
         if other is not None:
             other.end()  # an interrupted fit has left it, which would hold its batch for ever
-        self._kept = kept = []
+        kept: list[Any] = []
+        self._kept = kept
         before = model.train_function
 
         def keep(data: Any) -> Any:

@@ -94,7 +94,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
             raise ValueError(f"rows must be an integer of at least 1, but got {rows!r}.")
         if by_batch:
             # Keras waits for the logs of each batch as soon as somebody has this method.
-            self.on_train_batch_end = self._log_batch  # type: ignore[method-assign]
+            self.on_train_batch_end = self._log_batch
         self.stopped: str | None = None
         self._folder = None if folder is None else Path(folder)
         self._is_traced = trace or folder is not None

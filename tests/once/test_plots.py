@@ -3,7 +3,7 @@
 import math
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -125,6 +125,17 @@ def test_odd_traces_are_drawn(tmp_path, trace, told):
     assert low < high
     said = ("no step was skipped", "no step was recorded")
     assert any(text in said for text in texts(figure)) == (trace.skipped == 0)
+
+
+def test_each_epoch_is_named_and_the_line_ends_at_the_scale_after_the_last_step():
+    rows = [(i + 1, i % 2, 4.0, int(i == 3), None) for i in range(4)]  # two fits of two epochs
+    trace = replace(Trace.from_rows(rows), end=1.0)
+    figure = plot_trace(trace)
+    assert line(figure, "scale")[1][-1] == 0.0
+    assert figure.axes[0].get_ylim()[0] < 0
+    labels = [text.get_text() for text in figure.axes[0].texts]
+    assert labels == ["epoch 0", "1", "epoch 0", "1"]
+    assert "4 steps, 1 skipped (1 inf); loss scale 1 to 4, at last 1" in texts(figure)
 
 
 def test_a_long_trace_is_drawn_whole_but_small(tmp_path):
