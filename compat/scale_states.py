@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import keras_mp
+from keras_mp.backends.optimizers import class_path
 from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.errors import LegacyError
-from keras_mp.backends.optimizers import class_path
 from keras_mp.settings import FLOAT32_TINY, WATCHING, Settings, float32
 
 _FLOAT16_MAX = 65504.0

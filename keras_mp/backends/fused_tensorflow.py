@@ -72,9 +72,7 @@ def apply(
     outcome = looked_at(gradients, variables, scale, raw)
     tf.cond(outcome.finite, step, lambda: None)
     if always:
-        # Past the end of the data there are no gradients, and so there is no step.
-        with tf.control_dependencies([outcome.finite]):
-            optimizer._iterations.assign_add(1)
+        optimizer._iterations.assign_add(1)
     return outcome
 
 

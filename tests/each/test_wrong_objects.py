@@ -209,7 +209,7 @@ def test_the_class_of_keras_is_told_from_ours():
     theirs = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
     name = f"{type(theirs).__module__}.LossScaleOptimizer"
     assert name.startswith("keras.")
-    with pytest.raises(TypeError, match=f"but got {name}. Write .*optimizer.inner_optimizer"):
+    with pytest.raises(TypeError, match=f"but got {name}"):
         SharedLossScale(LossScaleOptimizer(keras.optimizers.SGD()), theirs)
     state = compat.scale_state(LossScaleOptimizer(keras.optimizers.SGD()))
     with pytest.raises(TypeError, match=f"keras_mp.LossScaleOptimizer, but got {name}"):

@@ -83,13 +83,10 @@ def test_a_generator(make_model, rows, caplog):
 
 @on_tensorflow
 @pytest.mark.parametrize(
-    ("jit_compile", "steps_per_execution", "fused"),
-    [(False, 1, False), (False, 1, True), (False, 3, False), (True, 1, False)],
+    ("jit_compile", "steps_per_execution"), [(False, 1), (False, 3), (True, 1)]
 )
-def test_a_dataset(make_model, jit_compile, steps_per_execution, fused, caplog):
-    model = compiled(
-        make_model, jit_compile=jit_compile, steps_per_execution=steps_per_execution, fused=fused
-    )
+def test_a_dataset(make_model, jit_compile, steps_per_execution, caplog):
+    model = compiled(make_model, jit_compile=jit_compile, steps_per_execution=steps_per_execution)
     monitor = LossScaleMonitor(trace=True, rows=4)
     history = model.fit(dataset(), epochs=3, shuffle=False, verbose=0, callbacks=[monitor]).history
     assert history["skipped_steps"] == [2, 2, 2]
@@ -98,12 +95,12 @@ def test_a_dataset(make_model, jit_compile, steps_per_execution, fused, caplog):
 
 
 @on_tensorflow
-@pytest.mark.parametrize(("jit_compile", "fused"), [(False, False), (False, True), (True, False)])
-def test_nothing_is_assigned_without_a_batch(make_model, state, jit_compile, fused):
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_nothing_is_assigned_without_a_batch(make_model, state, jit_compile):
     """Not one of the optimizer's variables, whatever they count."""
     import tensorflow as tf
 
-    model = compiled(make_model, jit_compile=jit_compile, fused=fused, hysteresis=2)
+    model = compiled(make_model, jit_compile=jit_compile, hysteresis=2)
     optimizer = model.optimizer
     optimizer.record_steps(4)
     iterator = iter(dataset())
