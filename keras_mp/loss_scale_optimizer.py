@@ -56,7 +56,8 @@ class LossScaleOptimizer(
     `LossScaleOptimizer` wraps another optimizer. By default the loss scale is dynamic, so you do
     not have to choose one: it starts high, is halved at every step whose gradients hold an inf or
     a nan (such a step changes no weight and no slot), and is doubled after `dynamic_growth_steps`
-    such free steps. It never falls below `min_scale` and never grows to inf.
+    such free steps. It never falls below `min_scale` and never grows to inf. What a forward pass
+    wrote before is not the optimizer's to put back: see `keras_mp.protect_state`.
 
     With `model.compile` nothing else is needed:
 

@@ -1,4 +1,4 @@
-"""`protect_state`: a skipped step leaves the state of layers alone too.
+"""`protect_state`: a skipped step leaves the state of layers, and metrics, alone too.
 
 The optimizer cannot do this: a forward pass writes the statistics of BatchNormalization before
 there is a gradient. So it hangs on the model's train step instead, and is opt-in.
@@ -6,38 +6,58 @@ there is a gradient. So it hangs on the model's train step instead, and is opt-i
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_mp import backends
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.written_state import SEED, written_variables
 
 
-def protect_state(model: Any, *optimizers: Any) -> Any:
+def protect_state(model: Any, *optimizers: Any, metrics: bool = False) -> Any:
     """Makes the train step of `model` put the state of its layers back where a step is skipped.
 
     Without it, one batch whose activations overflow leaves inf or nan in the moving mean and
     variance of every BatchNormalization behind it, and `predict` returns nan for ever while the
-    weights are fine. Put back, bit for bit and inside the compiled step, is every variable that a
-    layer made as not trainable: moving statistics, spectral norms, counters, codebooks. Left alone
-    are
+    weights are fine. Put back, bit for bit and inside the compiled step, are
 
-    - seeds: the next dropout mask is a new one, as after any step;
-    - metrics, the mean of the loss among them: they tell what happened, so an epoch with a skipped
-      step has a loss that is not finite in its logs;
-    - weights that are frozen (`layer.trainable = False`): a forward pass does not write them.
+    - every variable that a layer made as not trainable: moving statistics, counters, codebooks; the
+      states of stateful recurrent layers; on PyTorch the buffers of modules;
+    - weights that a layer assigns to in its forward pass, frozen ones too. Of the layers of Keras
+      SpectralNormalization does: it divides its kernel by the spectral norm, before there is a
+      gradient, so without `protect_state` even a skipped step changes that weight on TensorFlow and
+      PyTorch (`fit` on JAX drops what is assigned to a weight, unless it is frozen). Of layers and
+      train steps of your own, what their code shows: `self.kernel.assign(...)` is that weight, any
+      other `assign` all weights inside. Not seen are helpers of another package;
+    - with `metrics=True` the metrics.
 
-    Costs a copy of these variables a step.
+    Left alone are seeds (the next dropout mask is a new one, as after any step), other weights, and
+    metrics unless asked for: they tell what happened, so an epoch with a skipped step has a loss
+    that is not finite in its logs.
+
+    With `metrics=True` logs are those of a run that never saw the batches of skipped steps, and
+    `keras.callbacks.TerminateOnNaN` lets such a step pass: its batch has the means so far in its
+    logs. Where there is nothing so far, before the first good batch of an epoch or of
+    `train_on_batch`, they are what empty metrics say: a loss of 0. What a `train_step` of your own
+    returns beside metrics stays as it is. On JAX, where Keras has no metrics in a forward pass,
+    these are the metrics of the train step.
+
+    Costs a copy of these variables a step; on JAX under jit a choice between two values. For
+    metrics their results are computed twice.
 
     Args:
         model: A `keras.Model`, compiled with a `keras_mp.LossScaleOptimizer` by the time it is
             trained. A `train_step` of its own is fine. Call this again after loading a model: it
-            is not saved.
+            is not saved. For torch.compile call it on a model that is built: what its layers
+            assign to cannot be found out while it is compiled.
         *optimizers: The LossScaleOptimizers that its `train_step` steps with, where these are
             others than the one that it is compiled with. A step that one of them skips counts. Not
             on JAX, where a train step has the state of the compiled one only.
+        metrics: Whether skipped steps are left out of the metrics: the mean of the loss, compiled
+            metrics and those that models and layers hold.
 
     Returns:
         The model.
@@ -53,22 +73,31 @@ def protect_state(model: Any, *optimizers: Any) -> Any:
     """
     for optimizer in optimizers:
         _check(optimizer)
+    known = written_variables(model)  # now: torch.compile cannot read byte code
     if keras.backend.backend() != "jax":
-        step = functools.partial(_step, model, optimizers, model.train_step)
+        step = functools.partial(_step, model, optimizers, metrics, known, model.train_step)
     elif optimizers:
         raise ValueError(
             "On JAX a train step has the state of the optimizer that the model is compiled with, "
             "and of no other: leave the optimizers out."
         )
     else:
-        step = functools.partial(_stateless_step, model, model.train_step)
+        step = functools.partial(_stateless_step, model, metrics, model.train_step)
     model.train_step = step
     model.train_function = None
     return model
 
 
+def is_protected(model: Any) -> bool:
+    """Returns whether `protect_state` was called on `model`."""
+    step = vars(model).get("train_step")
+    return isinstance(step, functools.partial) and step.func in (_step, _stateless_step)
+
+
 @contextlib.contextmanager
-def protection_scope(model: Any, *optimizers: Any) -> Iterator[None]:
+def protection_scope(
+    model: Any, *optimizers: Any, metrics: bool | Iterable[Any] = False
+) -> Iterator[None]:
     """A scope around one step of a loop of your own, after which the state is put back if skipped.
 
     For loops that assign to variables: TensorFlow, also inside a `tf.function`, and PyTorch; on JAX
@@ -78,6 +107,8 @@ def protection_scope(model: Any, *optimizers: Any) -> Iterator[None]:
     Args:
         model: The built `keras.Model` or layer whose forward pass is in the scope.
         *optimizers: The LossScaleOptimizers that step in the scope; the model's if none is given.
+        metrics: True for the metrics of the model, or the `keras.metrics.Metric`s that are updated
+            in the scope.
 
     Raises:
         TypeError: An optimizer is no LossScaleOptimizer.
@@ -95,11 +126,25 @@ def protection_scope(model: Any, *optimizers: Any) -> Iterator[None]:
     >>> float(norm.moving_mean.numpy()[0])
     0.0
     """
+    with _scope(model, optimizers, metrics, ()):
+        yield
+
+
+@contextlib.contextmanager
+def _scope(
+    model: Any, optimizers: Sequence[Any], metrics: bool | Iterable[Any], known: Sequence[Any]
+) -> Iterator[list[Any]]:
+    """Yields a list that holds, once the scope is left, whether all steps in it were taken."""
     for optimizer in optimizers:  # the model's own may be wrapped in here
         _check(optimizer)
-    written = _written(model)
-    variables = [v for v in model.non_trainable_variables if id(v) in written]
-    before = [ops.copy(v.value) for v in variables]
+    native = backends.current()
+    watched = None if isinstance(metrics, bool) else list(metrics)
+    variables = [*known, *written_variables(model)]
+    if metrics:
+        variables += [v for metric in watched or _metrics(model) for v in metric.variables]
+    variables = list({id(v): v for v in variables}.values())
+    before = {id(v): (v, ops.copy(native.read(v))) for v in variables}
+    buffers = [(buffer, ops.copy(buffer)) for buffer in native.buffers(model._flatten_layers())]
     # Counted, not observed: the step may be in a function that was traced long ago. A model that
     # is built in here may get its optimizer wrapped meanwhile; a new one has skipped nothing.
     skipped = {
@@ -107,31 +152,96 @@ def protection_scope(model: Any, *optimizers: Any) -> Iterator[None]:
         for o in optimizers or (getattr(model, "optimizer", None),)
         if isinstance(o, LossScaleOptimizer)
     }
-    yield
+    outcome: list[Any] = []
+    yield outcome
     for optimizer in optimizers or (getattr(model, "optimizer", None),):
         _check(optimizer)
         finite = ops.equal(optimizer.skipped_steps, skipped.get(id(optimizer), 0))
-        for variable, old in zip(variables, before, strict=True):
-            variable.assign(ops.where(finite, ops.convert_to_tensor(variable.value), old))
+        outcome[:] = [ops.logical_and(outcome[0], finite) if outcome else finite]
+    if metrics:  # some make their variables when they are updated first
+        for metric in watched or _metrics(model):
+            new = [variable for variable in metric.variables if id(variable) not in before]
+            before.update(
+                {id(v): (v, old) for v, old in zip(new, _reset(metric, new), strict=True)}
+            )
+    for variable, old in before.values():
+        variable.assign(ops.where(outcome[0], native.read(variable), old))
+    for buffer, old in buffers:
+        buffer.copy_(ops.where(outcome[0], buffer, old))
 
 
-def _step(model: Any, optimizers: Sequence[Any], train_step: Any, data: Any) -> Any:
+def _step(
+    model: Any,
+    optimizers: Sequence[Any],
+    metrics: bool,
+    known: Sequence[Any],
+    train_step: Any,
+    data: Any,
+) -> Any:
     """A train step that assigns to variables (TensorFlow, PyTorch)."""
-    with protection_scope(model, *optimizers):
-        return train_step(data)
+    with _scope(model, optimizers, metrics, known) as outcome:
+        logs = train_step(data)
+    return _logs(outcome[0], logs, model.get_metrics_result()) if metrics else logs
 
 
-def _stateless_step(model: Any, train_step: Any, state: Any, data: Any) -> Any:
+def _stateless_step(model: Any, metrics: bool, train_step: Any, state: Any, data: Any) -> Any:
     """A train step that takes and returns the state (JAX)."""
     optimizer = _check(model.optimizer)
-    logs, (trainable, updated, optimizer_state, *rest) = train_step(state, data)
-    finite = ops.equal(optimizer.skipped_in(optimizer_state), optimizer.skipped_in(state[2]))
-    written = _written(model)
-    updated = [
-        ops.where(finite, new, old) if id(variable) in written else new
-        for variable, new, old in zip(model.non_trainable_variables, updated, state[1], strict=True)
+    logs, new_state = train_step(state, data)
+    finite = ops.equal(optimizer.skipped_in(new_state[2]), optimizer.skipped_in(state[2]))
+    written = {id(v) for v in written_variables(model)}
+
+    def put_back(part: int, variables: Sequence[Any]) -> list[Any]:
+        # Nothing was written where the new value is the old one.
+        return [
+            new if new is old or v.name == SEED else ops.where(finite, new, old)
+            for v, new, old in zip(variables, new_state[part], state[part], strict=True)
+        ]
+
+    variables = model.trainable_variables
+    trained = [
+        now if id(v) in written else new
+        for v, now, new in zip(variables, put_back(0, variables), new_state[0], strict=True)
     ]
-    return logs, (trainable, updated, optimizer_state, *rest)
+    others = put_back(1, model.non_trainable_variables)
+    variables = model.metrics_variables
+    measured = put_back(3, variables) if metrics else new_state[3]
+    if metrics:
+        with keras.StatelessScope(zip(variables, measured, strict=True)):
+            logs = _logs(finite, logs, model.get_metrics_result())
+    return logs, (trained, others, new_state[2], measured)
+
+
+def _logs(finite: Any, logs: Any, results: Mapping[str, Any]) -> Any:
+    """Returns the logs of a step, of a skipped one with the results of the metrics put back."""
+    if not isinstance(logs, Mapping):
+        return logs
+
+    def chosen(new: Any, old: Any) -> Any:
+        new = ops.convert_to_tensor(new)
+        return ops.where(finite, new, ops.cast(old, new.dtype))
+
+    return {
+        name: chosen(value, results[name])
+        if name in results and not keras.tree.is_nested(value)
+        else value
+        for name, value in logs.items()
+    }
+
+
+def _metrics(model: Any) -> list[Any]:
+    """Returns the metrics that a step may update, those of models inside included."""
+    found = list(model.metrics)
+    for layer in model._flatten_layers():
+        found += layer.metrics if isinstance(layer, keras.Model) else layer._metrics
+    return list({id(metric): metric for metric in found}.values())
+
+
+def _reset(metric: Any, variables: Sequence[Any]) -> list[Any]:
+    """Returns the values that `variables` have when `metric` is reset, which it is not."""
+    with keras.StatelessScope():
+        metric.reset_state()
+        return [ops.convert_to_tensor(variable) for variable in variables]
 
 
 def _check(optimizer: Any) -> LossScaleOptimizer:
@@ -146,13 +256,3 @@ def _check(optimizer: Any) -> LossScaleOptimizer:
             "was made with skip_nonfinite=False."
         )
     return optimizer
-
-
-def _written(model: Any) -> set[int]:
-    """Returns the ids of the variables that a forward pass may write, seeds apart."""
-    frozen = {id(v) for layer in model._flatten_layers() for v in layer._trainable_variables}
-    return {
-        id(v)
-        for v in model.non_trainable_variables
-        if id(v) not in frozen and v.name != "seed_generator_state"
-    }

@@ -16,6 +16,7 @@
 - `stateless_values(values)`: values that an in-place optimizer may change;
 - `gradients(loss, variables)`: of a callable, by the backend's own differentiation;
 - `unshare(variables)`: no two of them, or of others, with one array;
+- `buffers(layers)`: tensors that `layers` keep and that are no variables, to be changed in place;
 - `is_compiling()`: whether Python code is traced that must not warn;
 - `is_baked_in(value)`: whether a function that is being compiled would take it as a constant;
 - `lifted()`: a scope in which variables may be created, even while a function is traced;

@@ -52,6 +52,11 @@ def read(variable: Any) -> Any:
         raise RuntimeError(_INSIDE_THE_STEP if inside else _ON_LOAN) from error
 
 
+def buffers(layers: Sequence[Any]) -> list[Any]:
+    """Returns nothing: buffers are PyTorch's."""
+    return []
+
+
 def is_compiling() -> bool:
     """Returns False: only torch.compile traces through warnings."""
     return False

@@ -277,6 +277,11 @@ def unshare(variables: Sequence[Any]) -> None:
     """Does nothing: assigning copies here."""
 
 
+def buffers(layers: Sequence[Any]) -> list[Any]:
+    """Returns nothing: buffers are PyTorch's."""
+    return []
+
+
 def is_compiling() -> bool:
     """Returns False: only torch.compile traces through warnings."""
     return False

@@ -229,6 +229,15 @@ def unshare(variables: Sequence[Any]) -> None:
     """Does nothing: assigning copies here."""
 
 
+def buffers(layers: Sequence[Any]) -> list[Any]:
+    """Returns the buffers of `layers`, and of modules in them; Keras does not know them."""
+    wrapper = keras.layers.TorchModuleWrapper
+    found = [
+        buffer for layer in layers for buffer in layer.buffers(recurse=isinstance(layer, wrapper))
+    ]
+    return list({id(buffer): buffer for buffer in found}.values())
+
+
 def is_compiling() -> bool:
     """Returns whether torch.compile is tracing."""
     compiling: bool = torch.compiler.is_compiling()

@@ -12,6 +12,8 @@ import keras
 
 from keras_mp.diagnosis.explanation import Finding, Level
 from keras_mp.diagnosis.facts import Facts, dtype_of, float16_outputs, trained_float16
+from keras_mp.state_protection import is_protected
+from keras_mp.written_state import written_weights
 
 # -- the variables -----------------------------------------------------------------------------
 
@@ -47,6 +49,27 @@ def float16_statistics(facts: Facts) -> Iterator[Finding]:
                 "they stop short: the moving mean of data around 5 stays at 4.8125, and a variance "
                 "above 65504 is inf",
                 "policy mixed_float16, or dtype='float32' for this layer",
+            )
+
+
+def assigned_weights(facts: Facts) -> Iterator[Finding]:
+    """Weights that a forward pass writes, before the optimizer can skip the step."""
+    if facts.loss_scale.kind != "keras_mp.LossScaleOptimizer" or is_protected(facts.model):
+        return
+    # `fit` on JAX drops what is assigned to weights, unless they are frozen.
+    dropped = keras.backend.backend() == "jax"
+    for one in facts.layers:
+        weights = [v for v in written_weights(one.layer) if not (dropped and v.trainable)]
+        if weights:
+            names = ", ".join(dict.fromkeys(variable.name for variable in weights))
+            yield Finding(
+                "assigned_weights",
+                "note",
+                one.path,
+                f"training may assign to weights in the forward pass: {names}",
+                "a step whose gradients are not finite is skipped after that, and does change them",
+                "keras_mp.protect_state(model), or protection_scope in a loop of your own, puts "
+                "them back",
             )
 
 
@@ -307,6 +330,7 @@ def _name(given: Any) -> str:
 RULES = (
     no_master_copy,
     float16_statistics,
+    assigned_weights,
     float16_softmax,
     float16_sigmoid,
     float16_output,

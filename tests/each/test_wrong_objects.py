@@ -207,8 +207,7 @@ def test_what_has_the_name_of_an_optimizer_is_told_with_its_module():
 
 def test_the_class_of_keras_is_told_from_ours():
     theirs = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
-    name = f"{type(theirs).__module__}.LossScaleOptimizer"
-    assert name.startswith("keras.")
+    name = r"keras\.optimizers\.LossScaleOptimizer"
     with pytest.raises(TypeError, match=f"but got {name}"):
         SharedLossScale(LossScaleOptimizer(keras.optimizers.SGD()), theirs)
     state = compat.scale_state(LossScaleOptimizer(keras.optimizers.SGD()))
