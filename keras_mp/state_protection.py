@@ -138,10 +138,10 @@ def _scope(
     for optimizer in optimizers:  # the model's own may be wrapped in here
         _check(optimizer)
     native = backends.current()
-    watched = None if isinstance(metrics, bool) else list(metrics)
+    given = None if metrics is True else list(metrics or ())
     variables = [*known, *written_variables(model)]
-    if metrics:
-        variables += [v for metric in watched or _metrics(model) for v in metric.variables]
+    for metric in _metrics(model) if given is None else given:
+        variables += metric.variables
     variables = list({id(v): v for v in variables}.values())
     before = {id(v): (v, ops.copy(native.read(v))) for v in variables}
     buffers = [(buffer, ops.copy(buffer)) for buffer in native.buffers(model._flatten_layers())]
@@ -154,16 +154,14 @@ def _scope(
     }
     outcome: list[Any] = []
     yield outcome
-    for optimizer in optimizers or (getattr(model, "optimizer", None),):
-        _check(optimizer)
+    for stepped in optimizers or (getattr(model, "optimizer", None),):
+        optimizer = _check(stepped)
         finite = ops.equal(optimizer.skipped_steps, skipped.get(id(optimizer), 0))
         outcome[:] = [ops.logical_and(outcome[0], finite) if outcome else finite]
-    if metrics:  # some make their variables when they are updated first
-        for metric in watched or _metrics(model):
-            new = [variable for variable in metric.variables if id(variable) not in before]
-            before.update(
-                {id(v): (v, old) for v, old in zip(new, _reset(metric, new), strict=True)}
-            )
+    for metric in _metrics(model) if given is None else given:
+        # Some make their variables when they are updated first.
+        new = [variable for variable in metric.variables if id(variable) not in before]
+        before.update({id(v): (v, old) for v, old in zip(new, _reset(metric, new), strict=True)})
     for variable, old in before.values():
         variable.assign(ops.where(outcome[0], native.read(variable), old))
     for buffer, old in buffers:
@@ -191,18 +189,16 @@ def _stateless_step(model: Any, metrics: bool, train_step: Any, state: Any, data
     finite = ops.equal(optimizer.skipped_in(new_state[2]), optimizer.skipped_in(state[2]))
     written = {id(v) for v in written_variables(model)}
 
-    def put_back(part: int, variables: Sequence[Any]) -> list[Any]:
-        # Nothing was written where the new value is the old one.
+    def put_back(part: int, variables: Sequence[Any], *, all_of_them: bool = True) -> list[Any]:
         return [
-            new if new is old or v.name == SEED else ops.where(finite, new, old)
+            # Nothing was written where the new value is the old one.
+            ops.where(finite, new, old)
+            if new is not old and v.name != SEED and (all_of_them or id(v) in written)
+            else new
             for v, new, old in zip(variables, new_state[part], state[part], strict=True)
         ]
 
-    variables = model.trainable_variables
-    trained = [
-        now if id(v) in written else new
-        for v, now, new in zip(variables, put_back(0, variables), new_state[0], strict=True)
-    ]
+    trained = put_back(0, model.trainable_variables, all_of_them=False)
     others = put_back(1, model.non_trainable_variables)
     variables = model.metrics_variables
     measured = put_back(3, variables) if metrics else new_state[3]

@@ -260,7 +260,8 @@ def run(x, y):
     keras.utils.set_random_seed(0)
     with strategy.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-        model.compile(keras_mp.LossScaleOptimizer(keras.optimizers.SGD(0.01)), "mse", ["mae"])
+        optimizer = keras_mp.LossScaleOptimizer(keras.optimizers.SGD(0.01))
+        model.compile(optimizer, "mse", metrics=["mae"])
     keras_mp.protect_state(model, metrics=True)
     logs = model.fit(x, y, batch_size=16, shuffle=False, verbose=0).history
     return logs, int(model.optimizer.skipped_steps)

@@ -306,6 +306,27 @@ def test_only_what_is_written_is_copied(part, written):
     assert names(model) == written
 
 
+def test_jax_chooses_only_between_values_that_differ(backend):
+    """Of a frozen weight that nobody writes there is no choice in the compiled step."""
+    if backend != "jax":
+        pytest.skip("copies are counted above")
+    import jax
+
+    def choices(protect):
+        model, optimizer, x = made("normalization")
+        model.layers[-1].trainable = False
+        if protect:
+            keras_mp.protect_state(model)
+        model.compile(optimizer, "mse")
+        model.train_on_batch(x, Y)
+        state = [model.trainable_variables, model.non_trainable_variables]
+        state += [optimizer.variables, model.metrics_variables]
+        values = [[v.value for v in each] for each in state]
+        return jax.jit(model.train_step).lower(values, (x, Y)).as_text().count("call @_where")
+
+    assert choices(True) - choices(False) == 2  # the moving mean and variance
+
+
 # What those of Keras assign to, read in their sources (3.10 to 3.15): weights in one of them.
 WRITERS = {
     "BatchNormalization": "moving statistics",
