@@ -90,8 +90,8 @@ def jax_function():
     if keras.backend.backend() != "jax":
         pytest.skip("about functions of JAX")
 
-    def init(rng, x):
-        return {"scale": np.ones((), "float32")}, {"last": np.zeros((4,), "float32")}
+    def init(rng, inputs):
+        return {"scale": np.ones((), "float32")}, {"last": np.zeros(4, "float32")}
 
     def call(params, state, inputs):
         return inputs * params["scale"], {"last": inputs.mean(0)}
