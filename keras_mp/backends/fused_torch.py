@@ -4,7 +4,8 @@
   learning rate. At an infinite step there is nothing left to correct, and the learning rate is
   Keras' own, a tensor.
 - SGD with momentum: Keras keeps the sum of past updates, `m = momentum * m - lr * g`, the kernel
-  that of past gradients, and multiplies it by the learning rate. It is given `-lr * g`, and -1.
+  that of past gradients, and multiplies it by the learning rate. It is given `-lr * g`, and -1 (as
+  `g` and a `grad_scale` of `-1 / lr`).
 - Adagrad: see `keras_mp.fused.adagrad_epsilon`.
 
 Whether the gradients are finite stays on a device (`found_inf`), in eager and compiled steps:
@@ -238,7 +239,13 @@ def _kernel(
         case "SGD":
             momentum = float(optimizer.momentum)
             if momentum:
-                scale = (-1.0 if scale is None else -scale) / rate
+                # The kernel divides by the one, as the quotient of both may be above all floats.
+                # It writes what it divides back, which must be a copy.
+                factor = -1.0 / rate
+                if scale is None:
+                    scale = factor
+                else:
+                    numbers["grad_scale"] = factor
                 numbers["lr"] = _constant(-1.0, rate.device)
             numbers |= {
                 "momentum": momentum,

@@ -172,6 +172,25 @@ def test_any_scale(scale):
         np.testing.assert_allclose(weight, other, rtol=2 * EPSILON, atol=2 * EPSILON)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("name", [name for name in CASES if name != "schedule"])
+def test_any_scale_at_any_learning_rate(name, fused, state):
+    """Powers of two leave no trace, though scale / rate is above all floats, and rate / scale 0."""
+
+    def after_steps(scale, rate):
+        optimizer, variables = make(CASES[name][0](), fused=fused, initial_scale=scale)
+        optimizer.learning_rate = rate
+        for step in range(2):
+            apply(optimizer, variables, [g.clip(-1, 1) for g in unscaled(step)], scale)
+        assert int(optimizer.skipped_steps) == 0
+        return state([*variables, *optimizer.inner_optimizer.variables])
+
+    for rate in (1e-8, 1e-3, 10.0):
+        plain = after_steps(1.0, rate)
+        for scale in (2.0**100, 2.0**119, 2.0**127):
+            assert after_steps(scale, rate) == plain, (rate, scale)
+
+
 @fused_only
 @pytest.mark.parametrize("name", ["Adam", "momentum"])
 def test_diagnosis(name):
