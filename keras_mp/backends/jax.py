@@ -13,6 +13,7 @@ from jax.experimental import sparse
 
 from keras_mp.backends.numerics import (
     Outcome,
+    accumulable,
     as_checked,
     bounds,
     divided_each,
@@ -160,14 +161,14 @@ def apply_if_finite(
     if not isinstance(finite, jax.core.Tracer):
         if not finite:
             return Outcome(False, each, nonfinite_kind(roots))
-        optimizer.apply(ready, variables)
+        apply(optimizer, ready, variables)
         return Outcome(True, None, None)
     # An average of weights is computed in one with the weights, but not across a choice: there
     # the choice comes last, so that the same is rounded as without us.
     last = averages(optimizer)
     scope = _Recording() if last else _Gate(finite)
     with scope:
-        optimizer.apply(ready, variables)
+        apply(optimizer, ready, variables)
     for variable in scope.assigned.values():
         value = scope.get_current_value(variable)
         variable.assign(jnp.where(finite, value, variable.value) if last else value)
@@ -176,7 +177,7 @@ def apply_if_finite(
 
 def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
     """Applies `gradients`, finite or not."""
-    optimizer.apply(gradients, variables)
+    optimizer.apply(accumulable(optimizer, gradients, variables), variables)
 
 
 def stateless_values(values: Sequence[Any]) -> list[Any]:

@@ -7,8 +7,11 @@ import numpy as np
 from keras import ops
 from keras.backend import standardize_dtype
 
+from keras_mp.backends.optimizers import accumulates
+
 HALVES = ("float16", "bfloat16")
 _LARGE = 2.0**64
+_ABOVE_BFLOAT16 = 1 + 2.0**-8  # float32 ends that much above bfloat16
 
 
 class Outcome(NamedTuple):
@@ -97,14 +100,19 @@ def narrows(gradient: Any, variable: Any) -> bool:
     if not ops.is_tensor(gradient):
         return False
     given, taken = standardize_dtype(gradient.dtype), standardize_dtype(variable.dtype)
-    smaller: bool = taken == "float16" or (given == "float64" and taken != "float64")
+    smaller: bool = (
+        taken == "float16"
+        or (taken == "bfloat16" and given == "float32")
+        or (given == "float64" and taken != "float64")
+    )
     return smaller and given != taken
 
 
 def narrowed(gradient: Any, variable: Any) -> Any:
     """Returns a dense or sparse `gradient` in its variable's dtype if that has a smaller range.
 
-    The optimizer casts it so, after the finite check: 1e5 becomes inf in float16 then.
+    The optimizer casts it so, after the finite check: 1e5 becomes inf in float16 then, and 3.4e38
+    in bfloat16.
 
     >>> import keras
     >>> bool(ops.isfinite(narrowed(ops.array(1e5), keras.Variable(0.0, dtype="float16"))))
@@ -113,6 +121,32 @@ def narrowed(gradient: Any, variable: Any) -> Any:
     if not narrows(gradient, variable):
         return gradient
     return ops.cast(gradient, standardize_dtype(variable.dtype))
+
+
+def accumulable(
+    optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]
+) -> Sequence[Any]:
+    """Returns `gradients` with those of 16-bit variables in the dtype of their accumulators.
+
+    For an optimizer that has such: Keras adds gradients up without a cast, and those that were
+    divided are in float32, where the ones of the model, and of Keras' optimizer by itself, have 16
+    bits. Any other optimizer casts them where it needs them.
+
+    >>> import keras
+    >>> weight = keras.Variable([0.0], dtype="float16")
+    >>> sums = keras.optimizers.SGD(gradient_accumulation_steps=2)
+    >>> standardize_dtype(accumulable(sums, [ops.ones((1,))], [weight])[0].dtype)
+    'float16'
+    """
+    if not accumulates(optimizer):
+        return gradients
+    return [
+        ops.cast(gradient, dtype) if gradient is not None and dtype in HALVES else gradient
+        for gradient, dtype in (
+            (gradient, standardize_dtype(variable.dtype))
+            for gradient, variable in zip(gradients, variables, strict=True)
+        )
+    ]
 
 
 def as_checked(
@@ -125,7 +159,8 @@ def as_checked(
 
     These are the gradients as they came: a check of the divided ones would have them written out.
     Dividing by 1 or more changes nothing of what is finite; `bounds` sees to smaller scales. Those
-    that are cast to a smaller dtype are divided and cast.
+    that are cast to a smaller dtype are divided and cast (those of bfloat16 come from float32,
+    where they were only divided, back to where they were).
 
     Args:
         gradients: Of the variables; tensors, sparse ones, None.
@@ -136,7 +171,7 @@ def as_checked(
     seen, scaled = [], []
     for gradient, variable, keep in zip(gradients, variables, raw, strict=True):
         divided = unscaled is not None and not keep
-        cast = narrows(widened(gradient) if ops.is_tensor(gradient) else gradient, variable)
+        cast = narrows(_as_divided(gradient), variable)
         if divided and unscaled is not None and cast:
             gradient = unscaled(gradient)
         seen.append(narrowed(gradient, variable))
@@ -144,23 +179,32 @@ def as_checked(
     return seen, scaled
 
 
+def _as_divided(gradient: Any) -> Any:
+    """Returns a gradient with the range of the divided one; of bfloat16 it is that before."""
+    if not ops.is_tensor(gradient) or standardize_dtype(gradient.dtype) == "bfloat16":
+        return gradient
+    return widened(gradient)
+
+
 def bounds(roots: Any, scaled: Sequence[bool], scale: Any) -> Any:
     """Returns numbers that are finite where the gradients, divided by `scale`, are.
 
     Dividing by less than 1 may overflow. The square of a sum of roots is no less than the largest
-    of the numbers: it stands for them, and errs on the side of an overflow.
+    of the numbers: it stands for them, and errs on the side of an overflow. Of bfloat16, too, whose
+    largest number is 0.4 % below that of float32.
 
     Args:
         roots: `root_sums` of what is checked: shape (number of gradients,).
         scaled: Which ones are still to be divided.
         scale: float32, shape (); None if nothing is.
 
-    >>> [float(each) for each in bounds(ops.array([3.0, 4.0]), [True, False], ops.array(0.5))]
-    [18.0, 4.0]
+    >>> [float(each) for each in bounds(ops.array([32.0, 4.0]), [True, False], ops.array(0.5))]
+    [2056.0, 4.0]
     """
     if scale is None or not any(scaled):
         return roots
-    divided = ops.where(scale < 1, ops.square(roots) / ops.cast(scale, roots.dtype), roots)
+    largest = ops.square(roots) / ops.cast(scale, roots.dtype) * _ABOVE_BFLOAT16
+    divided = ops.where(scale < 1, largest, roots)
     return divided if all(scaled) else ops.where(ops.array(scaled), divided, roots)
 
 

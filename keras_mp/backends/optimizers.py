@@ -26,6 +26,16 @@ def averages(optimizer: Any) -> bool:
     return any(part.use_ema for part in parts(optimizer))
 
 
+def accumulates(optimizer: Any) -> bool:
+    """Returns whether `optimizer` sums gradients up over several steps.
+
+    >>> import keras
+    >>> accumulates(keras.optimizers.SGD(gradient_accumulation_steps=2))
+    True
+    """
+    return any(part.gradient_accumulation_steps for part in parts(optimizer))
+
+
 def written(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
     """Returns the variables that a step of `optimizer` with `variables` may write, each once."""
     touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)

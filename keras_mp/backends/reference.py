@@ -67,7 +67,7 @@ def apply_if_finite(
     finite = ops.all(each)
     state = written(optimizer, variables)
     before = [ops.copy(native.read(variable)) for variable in state]
-    optimizer.apply(ready, variables)
+    native.apply(optimizer, ready, variables)
     for variable, value in zip(state, before, strict=True):
         variable.assign(ops.where(finite, native.read(variable), value))
     kind = ops.where(finite, 0, ops.where(ops.any(nans), 2, 1))

@@ -16,6 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_mp.backends.numerics import accumulable
 from keras_mp.backends.optimizers import parts
 
 _SUMS = "_all_reduce_sum_gradients"
@@ -134,7 +135,7 @@ def apply(optimizer: Any, gradients: Sequence[Any], variables: list[Any], alread
     """One step of `optimizer` in a replica; `already` says whether the gradients are summed."""
     before, _summed.already = _summed.already, already
     try:
-        optimizer.apply(gradients, variables)
+        optimizer.apply(accumulable(optimizer, gradients, variables), variables)
     finally:
         _summed.already = before
 

@@ -127,13 +127,16 @@ def _apply_if_finite_here(
     def ready() -> list[Any]:
         return gradients if scale is None else unscale(gradients, scale, raw)
 
+    def step() -> None:
+        strategies.apply(optimizer, ready(), variables, False)
+
     if state := gating.gateable(optimizer, gradients, variables):
         with gating.gated(state, finite):
-            optimizer.apply(ready(), variables)
+            step()
     elif tf.distribute.has_strategy():
         _apply(optimizer, ready(), variables, False, finite)
     else:
-        tf.cond(finite, lambda: optimizer.apply(ready(), variables), lambda: None)
+        tf.cond(finite, step, lambda: None)
     return outcome
 
 
@@ -199,7 +202,22 @@ def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
     already = replicas() > 1 and strategies.takes_summed(optimizer)
     if already:
         gradients, _ = _reduced(gradients, variables)
-    _apply(optimizer, gradients, variables, already)
+    with after(gradients):
+        _apply(optimizer, gradients, variables, already)
+
+
+def after(tensors: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+    """Returns a scope in which nothing of a graph runs before these tensors are there.
+
+    `fit` finds the end of data of unknown length by running a step without a batch: what does not
+    need the gradients runs there, too, and counts a step, or decays weights, that nobody took.
+    """
+    if tf.distribute.has_strategy():
+        return contextlib.nullcontext()
+    scope: contextlib.AbstractContextManager[Any] = tf.control_dependencies(
+        [next(tensor for tensor in tensors if tensor is not None)]
+    )
+    return scope
 
 
 def _reduced(gradients: list[Any], variables: list[Any]) -> tuple[list[Any], Any]:

@@ -10,6 +10,7 @@ import keras
 import torch
 
 from keras_mp.backends.numerics import (
+    HALVES,
     Outcome,
     divided_each,
     finite_each,
@@ -112,19 +113,23 @@ def apply_if_finite(
     if is_compiling():
         return _apply_gated(optimizer, gradients, variables, scale, raw)
     with torch.no_grad():
+        as_given = gradients
         if scale is not None and _of_trainer(gradients, variables, raw):
             torch._foreach_div_([g for g in gradients if g is not None], scale)
         elif scale is not None:
             gradients = unscale(gradients, scale, raw)
-        applied = _as_applied(gradients, variables)
+        rounded = _rounded_back(as_given, variables)
+        applied = gradients if rounded else _as_applied(gradients, variables)
         present = [gradient for gradient in applied if gradient is not None]
         amp = scale is not None and not any(raw) and _takes_amp(present)
-        seen = None if amp else _seen(applied)
-        finite = not _any_bad(present) if seen is None else bool(torch.all(seen[1]))
+        finite = amp and not _any_bad(present, scale if rounded else None)
+        if not finite:
+            applied = _as_applied(gradients, variables)
+            roots, each = _seen(applied)
+            finite = (rounded or not amp) and bool(torch.all(each))
         if finite:
             optimizer.apply(gradients, variables)
             return Outcome(True, None, None)
-        roots, each = _seen(applied) if seen is None else seen
         return Outcome(False, each, _kind(roots, applied))
 
 
@@ -147,9 +152,15 @@ def _apply_gated(
 def _as_applied(gradients: list[Any], variables: list[Any]) -> list[Any]:
     """Returns `narrowed` ones: for 400 at a time, of which most often none is."""
     single = all(gradient is None or gradient.dtype == torch.float32 for gradient in gradients)
-    if single and not any(variable.dtype == "float16" for variable in variables):
+    if single and not any(variable.dtype in HALVES for variable in variables):
         return gradients
     return list(map(narrowed, gradients, variables))
+
+
+def _rounded_back(gradients: list[Any], variables: list[Any]) -> bool:
+    """Returns whether all are of bfloat16: gradients that are divided by 1 or more still fit."""
+    given = all(gradient is None or gradient.dtype == torch.bfloat16 for gradient in gradients)
+    return given and all(variable.dtype == "bfloat16" for variable in variables)
 
 
 def _of_trainer(gradients: list[Any], variables: list[Any], raw: Sequence[bool]) -> bool:
@@ -188,15 +199,15 @@ def _takes_amp(gradients: list[Any]) -> bool:
     )
 
 
-def _any_bad(gradients: list[Any]) -> Any:
-    """Returns whether an element of tensors of our own is not finite: float32, shape (), 0 or 1.
+def _any_bad(gradients: list[Any], scale: Any) -> Any:
+    """Returns whether an element of tensors of our own is not finite, or `scale` is below 1.
 
-    One call, which writes each element back, times 1.
+    float32, shape (), 0 if not. One call, which writes each element back, times 1.
     """
     device = gradients[0].device
     bad = torch.zeros((), device=device)
     torch._amp_foreach_non_finite_check_and_unscale_(gradients, bad, torch.ones((), device=device))
-    return bad
+    return bad if scale is None else bad + (scale < 1)
 
 
 def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
