@@ -10,7 +10,7 @@ from keras_mp import fused
 from keras_mp.backends import gating
 from keras_mp.backends.numerics import Outcome, narrowed
 from keras_mp.backends.optimizers import overwritten, path
-from keras_mp.backends.tensorflow import looked_at, unscale
+from keras_mp.backends.tensorflow import after, looked_at, unscale
 from keras_mp.settings import Settings
 
 
@@ -67,12 +67,14 @@ def apply(
             optimizer._iterations.assign_add(1)
 
     if not settings.skip_nonfinite:
-        step()
+        with after(gradients):
+            step()
         return Outcome(True, None, None)
     outcome = looked_at(gradients, variables, scale, raw)
     tf.cond(outcome.finite, step, lambda: None)
     if always:
-        optimizer._iterations.assign_add(1)
+        with after([outcome.finite]):
+            optimizer._iterations.assign_add(1)
     return outcome
 
 
