@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_mp.markup import DARK as DARK, LIGHT as LIGHT, Colours as Colours
 from keras_mp.monitor.trace import Trace
 
 Array = np.ndarray[Any, Any]
@@ -31,41 +32,6 @@ class Limits:
 FLOAT16 = Limits(-24.0, -14.0, math.log2(65504.0))
 BFLOAT16 = Limits(-133.0, -126.0, 128.0 + math.log2(1 - 2.0**-8))
 
-
-@dataclass(frozen=True, slots=True)
-class Colours:
-    """Of Okabe and Ito 2008, told apart by all kinds of colour vision; lighter on a dark ground."""
-
-    ground: str
-    text: str
-    faint: str
-    line: str
-    inf: str
-    nan: str
-    float16: str
-    bfloat16: str
-
-
-LIGHT = Colours(
-    ground="#ffffff",
-    text="#1c1c1c",
-    faint="#d9d9d9",
-    line="#0072b2",
-    inf="#d55e00",
-    nan="#8f3f71",
-    float16="#d55e00",
-    bfloat16="#00694e",
-)
-DARK = Colours(
-    ground="#15181c",
-    text="#e8e8e8",
-    faint="#3a3f46",
-    line="#56b4e9",
-    inf="#ff8c42",
-    nan="#e6a3cc",
-    float16="#ff8c42",
-    bfloat16="#3ddbab",
-)
 
 # The fraction of values above which what a dtype makes of them is set in bold.
 MUCH = {"zero": 0.01, "subnormal": 0.1, "overflow": 0.0}

@@ -230,6 +230,12 @@ def _ranges(ranges: Mapping[str, Any]) -> Iterator[str]:
         yield '<ul id="advice">'
         yield from (f"<li>{escaped(sentence)}</li>" for sentence in sentences)
         yield "</ul>"
+    yield from tables_of_ranges(ranges)
+    yield "</section>"
+
+
+def tables_of_ranges(ranges: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the heat maps of `ranges.json` with their numbers, a table for each kind of values."""
     scale = ranges.get("loss_scale")
     at = f" (here {drawing.number(scale)})" if isinstance(scale, int | float) else ""
     yield (
@@ -242,7 +248,6 @@ def _ranges(ranges: Mapping[str, Any]) -> Iterator[str]:
     shown = drawing.shown_exponents(ranges)
     for kind, rows in drawing.by_kind(ranges["rows"]).items():
         yield from _ranges_of(ranges, kind, rows, shown)
-    yield "</section>"
 
 
 def _ranges_of(

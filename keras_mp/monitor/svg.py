@@ -3,13 +3,12 @@
 Every text that comes from a run goes through `escaped`.
 """
 
-import unicodedata
 from collections.abc import Iterable, Mapping
-from html import escape
 from typing import Any
 
 import numpy as np
 
+from keras_mp.markup import escaped as escaped, path as path
 from keras_mp.monitor import drawing
 from keras_mp.monitor.trace import INF, KINDS, NAN, Trace
 
@@ -22,30 +21,13 @@ STRIP, STRIP_HEIGHT, RULER_HEIGHT = 400, 18, 48
 _LARGEST = 0.5  # the share that is drawn in full
 
 
-def escaped(text: object) -> str:
-    """Returns a text for HTML; what no document may hold (NUL, lone surrogates) is replaced.
+def scale_curve(trace: Trace, *, with_ids: bool = True) -> str:
+    """Returns the loss scale by step, and which steps were skipped, as one `<svg>`.
 
-    >>> escaped("<b> & '\\x00'")
-    '&lt;b&gt; &amp; &#x27;\\ufffd&#x27;'
+    Args:
+        trace: Of a run.
+        with_ids: Whether elements get ids, which a page may have once only.
     """
-    return escape("".join(c if _is_allowed(c) else "\ufffd" for c in str(text)))
-
-
-def _is_allowed(character: str) -> bool:
-    return character in "\t\n" or unicodedata.category(character) not in ("Cc", "Cs")
-
-
-def path(text: object) -> str:
-    """Returns a path for HTML that may be broken after its slashes.
-
-    >>> path("block/dense")
-    'block/<wbr>dense'
-    """
-    return escaped(text).replace("/", "/<wbr>")
-
-
-def scale_curve(trace: Trace) -> str:
-    """Returns the loss scale by step, and which steps were skipped, as one `<svg>`."""
     steps, heights = trace.steps, drawing.logarithms(trace.scales)
     end = drawing.logarithms(np.array([] if trace.end is None else [trace.end]))
     low, high = drawing.bounds(np.append(heights, end))
@@ -58,12 +40,18 @@ def scale_curve(trace: Trace) -> str:
     def y(exponent: Any) -> Any:
         return _BOTTOM - (exponent - low) / (high - low) * (_BOTTOM - _TOP)
 
+    headline = escaped(drawing.headline(trace))
     parts = [
         f'<svg id="loss-scale-curve" class="curve" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         'aria-labelledby="curve-title curve-text">',
         '<title id="curve-title">Loss scale by step</title>',
-        f'<desc id="curve-text">{escaped(drawing.headline(trace))}</desc>',
+        f'<desc id="curve-text">{headline}</desc>',
     ]
+    if not with_ids:
+        parts = [
+            f'<svg class="curve" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+            f'aria-label="Loss scale by step: {headline}">'
+        ]
     for exponent in drawing.whole_ticks(low, high, 8):
         at = _round(y(exponent))
         parts.append(f'<path class="grid" d="M{_LEFT} {at}H{_RIGHT}"/>')
