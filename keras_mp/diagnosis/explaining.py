@@ -6,31 +6,39 @@ Reads a model and its optimizer and changes nothing. The rules are in `optimizer
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import keras
 from keras.backend import is_float_dtype, standardize_dtype
 
-from keras_mp.diagnosis import layer_findings, optimizer_findings
+from keras_mp import notebooks
+from keras_mp.diagnosis import authorship, layer_findings, optimizer_findings
 from keras_mp.diagnosis.explanation import Explanation, Finding, Level, LossScale, Row
 from keras_mp.diagnosis.facts import Facts, Placed
+from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.inner_optimizer import check_optimizer
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 
 
-def explain(model: Any, optimizer: Any = None) -> Explanation:
-    """Prints what computes in which dtype, whether the loss is scaled, and what will bite.
+def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> Explanation:
+    """Prints what will bite, whether the loss is scaled, and what computes in which dtype.
 
-    Nothing is built, run or changed; it can be called at any time, before `compile` and in a
-    callback too. What it cannot know then (layers that do not exist yet, what a subclassed model
-    returns) it calls unknown.
+    Where layers are to compute in float32, that is told as Python code, too: a
+    `keras.dtype_policies.DTypePolicyMap` to be pasted before the model is made. Nothing is built,
+    run or changed; it can be called at any time, before `compile` and in a callback too. What it
+    cannot know then (layers that do not exist yet, what a subclassed model returns) it calls
+    unknown. In a notebook the same is shown as tables.
 
     Args:
         model: A model or a layer.
         optimizer: The optimizer that is to train it; the model's own if None.
+        all_layers: Whether to list every layer. Else those of a model of more than 20 are folded:
+            one line for all that are alike.
 
     Returns:
-        The same as data: `rows`, `loss_scale`, `findings`; `as_dict()` of it is plain JSON.
+        The same as data: `rows`, `loss_scale`, `findings`, `float32_layers`. `policy_map()` of it
+        is the map, `text(all_layers=True)` lists every layer, `as_dict()` is plain JSON.
 
     Raises:
         TypeError: `model` is no model, or `optimizer` no Keras optimizer.
@@ -40,22 +48,20 @@ def explain(model: Any, optimizer: Any = None) -> Explanation:
     >>> out = layers.Dense(1, dtype="float32", name="out")
     >>> model = keras.Sequential([keras.Input((4,)), hidden, out], name="net")
     >>> found = explain(model, keras.optimizers.SGD())
-    net: 2 layers
-    <BLANKLINE>
-    layer   class  policy         computes in  variables
-    hidden  Dense  mixed_float16  float16      float32
-    out     Dense  float32        float32      float32
-    <BLANKLINE>
-    casts: float32 to float16 before hidden; float16 to float32 before out
-    loss scale: needed; SGD has none
-    <BLANKLINE>
-    1 error
+    net: 2 layers, 1 error
     <BLANKLINE>
     error: float16 is computed in, and nothing scales the loss [no_loss_scale]
       where:  optimizer
       why:    gradients below 6e-8 are 0 in float16, and those below 6e-5 lose bits. compile() wraps
               only where the model's own policy is called mixed_float16; this one's is float32
       remedy: keras_mp.LossScaleOptimizer(optimizer), or keras_mp.auto_wrap() before compile
+    <BLANKLINE>
+    loss scale: needed; SGD has none
+    casts: float32 to float16 before hidden; float16 to float32 before out
+    <BLANKLINE>
+    layer   class  policy         computes in  variables
+    hidden  Dense  mixed_float16  float16      float32
+    out     Dense  float32        float32      float32
     >>> [finding.code for finding in found.findings]
     ['no_loss_scale']
     """
@@ -70,7 +76,8 @@ def explain(model: Any, optimizer: Any = None) -> Explanation:
     chosen = compiled if optimizer is None else optimizer
     low = _rewritten(model, chosen)
     placed = tuple(_placed(model, "", True, set()))
-    rows = tuple(_row(one) for one in placed)
+    owners = {id(part.layer): part for part in authorship.parts(model)}
+    rows = tuple(_row(one, owners.get(id(one.layer))) for one in placed)
     facts = Facts(
         model=model,
         layers=placed,
@@ -81,11 +88,27 @@ def explain(model: Any, optimizer: Any = None) -> Explanation:
         loss_scale=_loss_scale(chosen, placed, rows, low),
         rewritten=low,
     )
-    found = Explanation(model.name, rows, facts.loss_scale, _findings(facts))
-    print(found)  # noqa: T201 - what it is for
+    findings = _findings(facts)
+    found = Explanation(
+        model.name,
+        rows,
+        facts.loss_scale,
+        tuple(dict.fromkeys(replace(each, path=_written(rows, each.path)) for each in findings)),
+        _float32_layers(facts, findings),
+        shown_in=notebooks.running_cell(),
+    )
+    notebooks.show(found, found.text(all_layers=all_layers))
     return found
 
 
+# What a layer has no more that computes in float32.
+_CURED = (
+    "float16_softmax",
+    "float16_sigmoid",
+    "float16_output",
+    "float16_regularizer",
+    "float16_sum",
+)
 _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 
@@ -93,6 +116,26 @@ def _findings(facts: Facts) -> tuple[Finding, ...]:
     rules = (*optimizer_findings.RULES, *layer_findings.RULES)
     found = [finding for rule in rules for finding in rule(facts)]
     return tuple(sorted(found, key=lambda finding: _LEVELS.index(finding.level)))
+
+
+def _written(rows: tuple[Row, ...], path: str) -> str:
+    """Returns the path of a layer that the model's author made: `path`, or what it is inside of."""
+    return next((row.inside for row in rows if row.path == path and row.inside), path)
+
+
+def _float32_layers(facts: Facts, findings: tuple[Finding, ...]) -> Float32Layers:
+    paths = {each.path for each in findings if each.code in _CURED and each.level != "note"}
+    no_copy = any(each.code == "no_master_copy" for each in findings)
+    chosen = [
+        one.layer
+        for one in facts.layers
+        if one.path in paths
+        and one.float16
+        and not (no_copy and getattr(one.layer, "activity_regularizer", None) is None)
+    ]
+    return authorship.float32_layers(
+        facts.model, chosen, optimizer=facts.optimizer, master_copy=no_copy
+    )
 
 
 def _placed(layer: Any, path: str, output: bool | None, seen: set[int]) -> Iterator[Placed]:
@@ -168,23 +211,25 @@ def _called_on(operation: Any) -> list[Any]:
     return [tensor for node in operation._inbound_nodes for tensor in node.input_tensors]
 
 
-def _row(placed: Placed) -> Row:
+def _row(placed: Placed, part: authorship.Part | None) -> Row:
     layer = placed.layer
+    policy = authorship.policy_of(layer)
     dtypes = [standardize_dtype(v.dtype) for v in placed.variables]
     called_on = {standardize_dtype(tensor.dtype) for tensor in _called_on(layer)}
     casts = layer.autocast and not placed.is_graph and is_float_dtype(layer.compute_dtype)
     return Row(
         path=placed.path,
         kind=type(layer).__name__,
-        policy=layer.dtype_policy.name,
+        policy=policy.name,
         compute_dtype=layer.compute_dtype,
         variable_dtype=", ".join(sorted(set(dtypes)))
         or (None if layer.built else layer.variable_dtype),
         built=bool(layer.built),
-        quantization=getattr(layer.dtype_policy, "quantization_mode", None),
+        quantization=getattr(policy, "quantization_mode", None),
         input_dtypes=tuple(sorted(d for d in called_on if is_float_dtype(d)) if casts else ())
         if called_on or placed.is_graph
         else None,
+        inside=part.whole_path if part is not None and part.whole is not layer else None,
     )
 
 

@@ -6,11 +6,16 @@ Knows neither keras nor a model: `explaining.py` gathers and has rules judge.
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from keras_mp import markup
+from keras_mp.diagnosis.float32_layers import Float32Layers, listed
+from keras_mp.markup import escaped
+from keras_mp.notebooks import running_cell
+
 WIDTH = 100
-_SHOWN = 6  # paths in a line of the text; `as_dict` has all
+_FEW = 20  # layers; more are folded
 
 Level = Literal["error", "warning", "note"]
 
@@ -30,6 +35,8 @@ class Row:
         quantization: Such as "int8", or None.
         input_dtypes: Of the floating-point tensors it is called on; None where that is not known,
             in subclassed models and before they are built.
+        inside: Path of the layer of a library that made this one, which has its dtype; None where
+            the model's author made it.
     """
 
     path: str
@@ -40,6 +47,7 @@ class Row:
     built: bool
     quantization: str | None
     input_dtypes: tuple[str, ...] | None
+    inside: str | None = None
 
     @property
     def casts(self) -> tuple[str, ...]:
@@ -105,60 +113,148 @@ class Explanation:
         rows: The layers, nested ones after the model that has them.
         loss_scale: What scales the loss.
         findings: Errors first, then warnings, then notes.
+        float32_layers: The layers that are to compute in float32, as code.
+        shown_in: The cell of a notebook in which `explain` has shown it.
     """
 
     model: str
     rows: tuple[Row, ...]
     loss_scale: LossScale
     findings: tuple[Finding, ...]
+    float32_layers: Float32Layers
+    shown_in: object = field(default=None, repr=False, compare=False)
+
+    def policy_map(self) -> Any:
+        """Returns what is advised as a `keras.dtype_policies.DTypePolicyMap`.
+
+        It has no key where no layer is to compute in float32, or where none can be reached by one.
+        """
+        return self.float32_layers.policy_map()
 
     def as_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON."""
-        listed = asdict(self)
-        for row in listed["rows"]:
+        rows = [asdict(row) for row in self.rows]
+        for row in rows:
             if row["input_dtypes"] is not None:
                 row["input_dtypes"] = list(row["input_dtypes"])
-        return {**listed, "rows": list(listed["rows"]), "findings": list(listed["findings"])}
+        return {
+            "model": self.model,
+            "rows": rows,
+            "loss_scale": asdict(self.loss_scale),
+            "findings": [asdict(finding) for finding in self.findings],
+            "float32_layers": self.float32_layers.as_dict(),
+        }
+
+    def text(self, all_layers: bool = False) -> str:
+        """Returns what `explain` prints.
+
+        Args:
+            all_layers: Whether to list every layer, or to fold those of a large model.
+        """
+        parts = [self._headline()]
+        for finding, paths in _grouped(self.findings):
+            parts += ["", *_wrapped(f"{finding.level}: ", f"{finding.what} [{finding.code}]")]
+            parts += _wrapped("  where:  ", listed(paths))
+            parts += _wrapped("  why:    ", finding.why)
+            parts += _wrapped("  remedy: ", finding.remedy)
+        if self.float32_layers:
+            parts += ["", *self.float32_layers.lines()]
+        parts += ["", *_wrapped("loss scale: ", _loss_scale(self.loss_scale))]
+        parts += _wrapped("casts: ", _casts(self.rows))
+        table, is_folded = self._table(all_layers)
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        parts.append("")
+        for cells in table:
+            padded = (text.ljust(width) for text, width in zip(cells, widths, strict=True))
+            parts.append("  ".join(padded).rstrip()[:WIDTH])
+        if is_folded:
+            parts += ["", f"Each of the {len(self.rows)} layers: explain(model, all_layers=True)"]
+        return "\n".join(parts)
 
     def __repr__(self) -> str:
         return f"<Explanation of {self.model!r}: {self._counted()}>"
 
     def __str__(self) -> str:
-        parts = [f"{self.model}: {_plural(len(self.rows), 'layer')}", "", *_table(self.rows), ""]
-        parts += _wrapped("casts: ", _casts(self.rows))
-        parts += _wrapped("loss scale: ", _loss_scale(self.loss_scale))
-        parts += ["", self._counted()]
-        for finding, paths in _grouped(self.findings):
-            parts += ["", *_wrapped(f"{finding.level}: ", f"{finding.what} [{finding.code}]")]
-            parts += _wrapped("  where:  ", _listed(paths))
-            parts += _wrapped("  why:    ", finding.why)
-            parts += _wrapped("  remedy: ", finding.remedy)
-        return "\n".join(parts)
+        return self.text()
+
+    def _repr_html_(self) -> str | None:
+        """Returns tables for a notebook; None in the cell in which `explain` showed them."""
+        if self.shown_in is not None and self.shown_in == running_cell():
+            return None
+        return self.html()
+
+    def html(self) -> str:
+        """Returns tables, with every layer, as a piece of HTML that needs nothing else."""
+        parts = [f'<p class="head">{escaped(self._headline())}</p>']
+        findings = [
+            (one.level, f"{one.what} [{one.code}]", listed(paths), one.why, one.remedy)
+            for one, paths in _grouped(self.findings)
+        ]
+        if findings:
+            heads = [("", ""), ("what", ""), ("where", "path"), ("why", ""), ("remedy", "")]
+            parts.append(markup.table(heads, findings))
+        parts += self.float32_layers.html()
+        parts.append(f"<p>loss scale: {escaped(_loss_scale(self.loss_scale))}</p>")
+        parts.append(f"<p>casts: {escaped(_casts(self.rows))}</p>")
+        (heads_of_layers, *rows), is_folded = self._table(False)
+        kinds = ("path", *[""] * (len(heads_of_layers) - 1))
+        heads = list(zip(heads_of_layers, kinds, strict=True))
+        parts.append(markup.table(heads, rows))
+        if is_folded:
+            (heads_of_layers, *rows), _ = self._table(True)
+            kinds = ("path", *[""] * (len(heads_of_layers) - 1))
+            heads = list(zip(heads_of_layers, kinds, strict=True))
+            parts.append(f"<details><summary>All {len(rows)} layers</summary>")
+            parts += [markup.table(heads, rows), "</details>"]
+        return markup.output(parts)
+
+    def _table(self, all_layers: bool) -> tuple[list[tuple[str, ...]], bool]:
+        """Returns the table of the layers, its head first, and whether it is folded."""
+        is_folded = not all_layers and len(self.rows) > _FEW
+        return list(_folded(self.rows) if is_folded else _each(self.rows)), is_folded
+
+    def _headline(self) -> str:
+        return f"{self.model}: {_plural(len(self.rows), 'layer')}, {self._counted()}"
 
     def _counted(self) -> str:
         counts = Counter(finding.level for finding, _ in _grouped(self.findings))
         return ", ".join(_plural(n, level) for level, n in counts.items()) or "nothing found"
 
 
-def _table(rows: Iterable[Row]) -> Iterator[str]:
-    cells = [("layer", "class", "policy", "computes in", "variables")]
+def _each(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
+    yield "layer", "class", "policy", "computes in", "variables"
     for row in rows:
-        variables = row.variable_dtype or "-"
-        if not row.built:
-            variables = "not built"
-        cells.append(
-            (
-                _middle_cut(row.path, 34),
-                _middle_cut(row.kind, 20),
-                _middle_cut(row.policy, 18),
-                row.compute_dtype,
-                variables,
-            )
-        )
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for cell in cells:
-        padded = (text.ljust(width) for text, width in zip(cell, widths, strict=True))
-        yield "  ".join(padded).rstrip()[:WIDTH]
+        yield _middle_cut(row.path, 34), _middle_cut(row.kind, 20), *_dtypes(row)
+
+
+def _folded(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
+    """Yields one line for all layers that are alike, in the order of the first of each.
+
+    What a layer is made of is in its own line, but where it computes in another dtype.
+    """
+    shown: dict[str, tuple[Row, set[str]]] = {}
+    for row in rows:
+        variables = set((row.variable_dtype or "").split(", ")) - {""}
+        whole, of_whole = shown.get(row.inside or "", (None, set()))
+        if whole is not None and row.compute_dtype == whole.compute_dtype:
+            of_whole.update(variables)
+        else:
+            shown[row.path] = row, variables
+    alike: dict[tuple[str, ...], list[Row]] = {}
+    for row, variables in shown.values():
+        whole = replace(row, variable_dtype=", ".join(sorted(variables)) or None)
+        alike.setdefault((row.kind, *_dtypes(whole)), []).append(row)
+    yield "layers", "policy", "computes in", "variables"
+    for (kind, *dtypes), group in alike.items():
+        name = f"{len(group)} x {kind}"
+        if len(group) == 1:
+            name = f"{_middle_cut(group[0].path, 34)} ({kind})"
+        yield name, *dtypes
+
+
+def _dtypes(row: Row) -> tuple[str, str, str]:
+    variables = (row.variable_dtype or "-") if row.built else "not built"
+    return _middle_cut(row.policy, 18), row.compute_dtype, variables
 
 
 def _casts(rows: Iterable[Row]) -> str:
@@ -169,7 +265,7 @@ def _casts(rows: Iterable[Row]) -> str:
         unknown = unknown or (row.input_dtypes is None and "/" not in row.path)
         for dtype in row.casts:
             where.setdefault(f"{dtype} to {row.compute_dtype}", []).append(row.path)
-    found = [f"{cast} before {_listed(paths)}" for cast, paths in where.items()]
+    found = [f"{cast} before {listed(paths)}" for cast, paths in where.items()]
     if unknown:
         found.append("others not known" if found else "not known")
     return "; ".join(found) or "none"
@@ -199,11 +295,6 @@ def _grouped(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
         same = (finding.code, finding.what, finding.why, finding.remedy)
         groups.setdefault(same, (finding, []))[1].append(finding.path)
     return list(groups.values())
-
-
-def _listed(paths: list[str]) -> str:
-    rest = len(paths) - _SHOWN
-    return ", ".join(paths[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _wrapped(head: str, text: str) -> list[str]:

@@ -121,7 +121,9 @@ def float16_output(facts: Facts) -> Iterator[Finding]:
             f"the model returns {dtype}",
             "Keras computes the loss in float32, but of predictions that were rounded to 11 bits, "
             "and are inf above 65504; predict() returns float16, too",
-            "dtype='float32' for the last layer",
+            "dtype='float32' for the last layer"
+            if isinstance(operation, keras.layers.Layer)
+            else "keras.layers.Activation('linear', dtype='float32') after it",
         )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.tensors import dtype_of
 from keras_mp.monitor import taps
+from keras_mp.monitor.overflow_cure import with_cure
 from keras_mp.monitor.overflow_gradients import Gradients, differentiate, rerun
 from keras_mp.monitor.overflow_record import (
     CAST,
@@ -50,6 +51,9 @@ def find_overflow(
     framework traces (LSTM on JAX), is seen as that layer's, without an op. A `train_step` of your
     own is not run: it is `model(x)`, `compute_loss` and `compute_metrics`.
 
+    Where the forward pass overflows in float16, it searches again with these layers in float32, up
+    to eight times, and proposes a `keras.dtype_policies.DTypePolicyMap` as Python code.
+
     Costs several eager steps and the memory of all values of the batch: take a small one.
 
     Args:
@@ -64,7 +68,9 @@ def find_overflow(
 
     Returns:
         An object with `first` (None where nothing overflows), `findings`, `loss`,
-        `loss_finite_at_scale_1` and `as_json()`; `str()` of it is to be read.
+        `loss_finite_at_scale_1` and `as_json()`; `str()` of it is to be read. `float32_layers` are
+        the layers that were tried in float32 (None where none was), `float32_layers.code()` the
+        Python for it, `policy_map()` the map, and `then` what still overflows, or None.
 
     Raises:
         TypeError: `model` is no `keras.Model`.
@@ -83,8 +89,12 @@ def find_overflow(
     trial = Trial(model, x, y, sample_weight, loss_scale=loss_scale, training=training)
     check_not_rewritten(model)
     given = {"x": trial.x, "y": trial.y, "sample_weight": trial.sample_weight}
+    given = {name: part for name, part in given.items() if part is not None}
     with np.errstate(all="ignore"):
-        return _found(trial, {name: part for name, part in given.items() if part is not None})
+        report = _found(trial, given)
+        if report.first is None:
+            return report
+        return with_cure(report, model, lambda: _found(trial, given))
 
 
 def _found(trial: Trial, given: Any) -> OverflowReport:

@@ -12,6 +12,8 @@ from typing import Any
 import keras
 
 from keras_mp.backends.generators import unchanged_generators
+from keras_mp.diagnosis import authorship
+from keras_mp.diagnosis.float32_layers import listed
 from keras_mp.monitor import run_folder
 from keras_mp.monitor.batches import for_each
 from keras_mp.monitor.drawing import counted
@@ -138,6 +140,13 @@ class RangeReport:
             f"{self._ranges.get('steps')} steps, initial scale {self.initial_scale}>"
         )
 
+    def _repr_html_(self) -> str:
+        """Returns heat maps for a notebook, as SVG, the worst rows first."""
+        from keras_mp.monitor import notebook  # late: most see text
+
+        worst = sorted(self.rows, key=_badness, reverse=True)
+        return notebook.show_ranges(self.as_json(), worst)
+
     def __str__(self) -> str:
         ranges = self._ranges
         steps = counted(ranges.get("steps") or 0, "step")
@@ -248,6 +257,8 @@ def range_report(
         measurement.loss_finite,
     )
     advice["float32_paths"] = list(_keras_paths(model, advice["float32_layers"]))
+    if advice["dtype"] == "float16":
+        advice["text"] += _unreached(model, advice["float32_layers"])
     return RangeReport(
         {
             "format": run_folder.RANGES_FORMAT,
@@ -273,6 +284,18 @@ def _keras_paths(model: Any, chosen: list[str]) -> Iterator[str]:
             yield layer.path or layer.name
     # One that the model makes in its call is not among its layers, and has Keras' path already.
     yield from (path for path in chosen if path not in found)
+
+
+def _unreached(model: Any, chosen: list[str]) -> Iterator[str]:
+    """Yields which layers need a `dtype` of their own, as `policy_map` has no key for them."""
+    parts = {part.path: part for part in authorship.parts(model)}
+    without = [parts[path] for path in chosen if path in parts]
+    paths = [part.whole_path for part in without if not authorship.has_path(part.layer)]
+    if paths:
+        yield (
+            f"No key of that map reaches {listed(list(dict.fromkeys(paths)))}, as Keras gives such "
+            "layers no path: write dtype='float32' where you make them."
+        )
 
 
 @contextlib.contextmanager

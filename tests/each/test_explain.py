@@ -160,10 +160,19 @@ def test_a_policy_map():
     model = keras.Sequential([keras.Input((4,)), layers.Dense(1, dtype=policies, name="d")])
     (row,) = explain(model).rows
     assert (row.policy, row.compute_dtype, row.variable_dtype) == (
-        "map_mixed_float16",
+        "mixed_float16",  # what the map says of it, and not the name of the map
         "float16",
         "float32",
     )
+
+
+def test_each_layer_of_a_map_has_a_policy_of_its_own():
+    policies = keras.dtype_policies.DTypePolicyMap(
+        "mixed_float16", {"^net/a$": keras.DTypePolicy("float32")}
+    )
+    stack = [layers.Dense(1, dtype=policies, name="a"), layers.ReLU(dtype=policies, name="b")]
+    model = keras.Sequential([keras.Input((4,)), *stack], name="net")
+    assert [row.policy for row in explain(model).rows] == ["float32", "mixed_float16"]
 
 
 def test_layers_inside_layers():
@@ -671,9 +680,60 @@ def test_it_prints_what_it_returns(capsys):
     assert repr(found).startswith("<Explanation of 'wide': ")
     header = next(line for line in lines if line.startswith("layer"))
     column = header.index("computes in")
-    table = lines[lines.index(header) + 1 : lines.index("", lines.index(header))]
+    table = lines[lines.index(header) + 1 :]
     assert len(table) == 13
     assert {line[column:].split()[0] for line in table} == {"float16"}, "columns are aligned"
+
+
+def blocks(count):
+    keras.config.set_dtype_policy("mixed_float16")
+    inputs = keras.Input((3, 4), dtype="float32")
+    x = inputs
+    for _ in range(count):
+        x = layers.Add()([x, layers.MultiHeadAttention(2, 4)(x, x)])
+        x = layers.Dense(4)(layers.LayerNormalization()(x))
+    outputs = layers.Dense(2, dtype="float32", name="head")(x)
+    return keras.Model(inputs, outputs, name="blocks")
+
+
+def test_findings_come_before_the_layers():
+    lines = str(explain(everything())).splitlines()
+    assert lines[0] == "wide: 13 layers, 6 errors, 3 warnings"
+    first = next(i for i, line in enumerate(lines) if line.startswith("error: "))
+    assert first == 2
+    assert lines.index("loss scale: needed; keras.optimizers.LossScaleOptimizer around Adam,") > 2
+    assert lines[-1].startswith("out ")
+
+
+def test_layers_that_are_alike_are_folded_in_large_models(capsys):
+    model = blocks(6)
+    found = explain(model, ours())
+    short = str(found)
+    assert capsys.readouterr().out == f"{short}\n"
+    table = short[short.index("layers ") :].splitlines()
+    assert [line.split("  ")[0] for line in table[1:-2]] == [
+        "6 x MultiHeadAttention",
+        "6 x Add",
+        "6 x LayerNormalization",
+        "6 x Dense",
+        "head (Dense)",
+    ]
+    assert table[1].split()[3:] == ["mixed_float16", "float16", "float32"]
+    assert f"Each of the {len(found.rows)} layers" in table[-1]
+    explain(model, ours(), all_layers=True)
+    long = capsys.readouterr().out
+    assert long == f"{found.text(all_layers=True)}\n"
+    listed = long[long.index("layer ") :].splitlines()[1:]
+    assert len(listed) == len(found.rows) > 40
+    assert "Each of the" not in long
+
+
+def test_what_computes_in_another_dtype_than_what_it_is_in_has_a_line_of_its_own():
+    model = blocks(6)
+    attention = next(x for x in model.layers if isinstance(x, layers.MultiHeadAttention))
+    attention._query_dense.dtype_policy = "float32"
+    table = str(explain(model, ours()))
+    assert "/query (EinsumDense)  float32" in table
 
 
 def test_like_findings_are_told_together():
@@ -693,7 +753,7 @@ def test_as_dict_is_json():
     found = explain(everything())
     read = json.loads(json.dumps(found.as_dict(), allow_nan=False))
     assert read == found.as_dict()
-    assert set(read) == {"model", "rows", "loss_scale", "findings"}
+    assert set(read) == {"model", "rows", "loss_scale", "findings", "float32_layers"}
     assert set(read["findings"][0]) == {"code", "level", "path", "what", "why", "remedy"}
     assert read["rows"][0]["input_dtypes"] == ["float32"]
     words = explain(keras.Sequential([keras.Input((3,), dtype="int32"), layers.Embedding(4, 2)]))

@@ -332,6 +332,16 @@ def test_the_policy_map_reaches_into_nested_and_composed_layers():
     assert built.get_layer("flat").compute_dtype == "float16"
 
 
+def test_what_no_key_of_the_map_reaches_is_told():
+    """Keras gives no path to layers that it builds as they are made."""
+    small = [dense(0.25, f"d{i}", 4, dtype="float32") for i in range(8)]
+    big, relu = dense(30000.0, "big", 4, dtype="float32"), layers.ReLU(name="relu", dtype="float32")
+    end = dense(1e-7, "end", 1, dtype="float32")
+    told = str(range_report(net(*small, big, relu, end), (ONES, ZEROS)))
+    assert "No key of that map reaches relu," in told
+    assert "No key" not in str(range_report(net(*small, big, end), (ONES, ZEROS)))
+
+
 def test_bfloat16_where_much_is_too_large():
     model = net(*(dense(300.0, f"d{i}", 4) for i in range(4)), dense(1e-3, "head", dtype="float32"))
     report = range_report(model, (ONES * 100, ZEROS))
@@ -579,6 +589,15 @@ def test_the_table_has_the_worst_first():
     lines = str(range_report(build(60000.0), (ONES, ZEROS))).splitlines()
     assert lines[0].startswith("net: 1 step at a loss scale of ")
     assert [lines[3].split()[0], lines[3].rstrip()[-6:]] in (["big", "100.0%"], ["small", "100.0%"])
+
+
+def test_a_notebook_shows_the_worst_first():
+    model = net(dense(300.0, "large", 4), dense(1e-3, "<head>", 1, dtype="float32"))
+    shown = range_report(model, (ONES * 100, ZEROS))._repr_html_()
+    assert shown.startswith('<div class="keras-mp">')
+    assert shown.index(">large<") < shown.index(">&lt;head&gt;<")
+    assert "<head>" not in shown
+    assert "<svg" in shown
 
 
 def test_plot(tmp_path):

@@ -1,0 +1,156 @@
+"""The layers that are to compute in float32, as Python code. Knows neither keras nor a model."""
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from keras_mp.markup import escaped
+
+_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Float32Layers:
+    """Which layers are to compute in float32, and how that is written.
+
+    Attributes:
+        default: Name of the policy of all other layers.
+        layers: Paths of the layers that a key reaches.
+        policies: (key, name of a policy) of a `keras.dtype_policies.DTypePolicyMap`: patterns of
+            the paths of layers, with all layers inside of them.
+        by_hand: Paths of layers that no key reaches, or not all that they are made of: Keras gives
+            no path to layers that are built as soon as they are made, such as Activation.
+        is_global: Whether `default` is the global policy, so that the map replaces that; else
+            layers were given their policy as `dtype`.
+        counted: A name among the keys that Keras has counted up, such as "dense_2", or None.
+        unscaled: Whether the optimizer is none of `keras_mp`, so that nothing would scale the loss:
+            `compile` of Keras wraps no optimizer where the policy is a map.
+    """
+
+    default: str
+    layers: tuple[str, ...] = ()
+    policies: tuple[tuple[str, str], ...] = ()
+    by_hand: tuple[str, ...] = ()
+    is_global: bool = True
+    counted: str | None = None
+    unscaled: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.policies or self.by_hand)
+
+    def policy_map(self) -> Any:
+        """Returns the `keras.dtype_policies.DTypePolicyMap`."""
+        import keras  # late: texts need none
+
+        get = keras.dtype_policies.get
+        return keras.dtype_policies.DTypePolicyMap(
+            self.default, {key: get(name) for key, name in self.policies}
+        )
+
+    def code(self) -> str:
+        """Returns Python that makes the map, as `policy`; "" where it would have no key.
+
+        >>> out = Float32Layers("mixed_float16", ("out",), (("^net/out(/.*)?$", "float32"),))
+        >>> print(out.code())
+        import keras
+        <BLANKLINE>
+        policy = keras.dtype_policies.DTypePolicyMap(
+            default_policy="mixed_float16",
+            policy_map={
+                "^net/out(/.*)?$": keras.dtype_policies.get("float32"),
+            },
+        )
+        keras.config.set_dtype_policy(policy)
+        """
+        if not self.policies:
+            return ""
+        lines = [
+            "import keras",
+            "",
+            "policy = keras.dtype_policies.DTypePolicyMap(",
+            f"    default_policy={_quoted(self.default)},",
+            "    policy_map={",
+            *(
+                f"        {_quoted(key)}: keras.dtype_policies.get({_quoted(name)}),"
+                for key, name in self.policies
+            ),
+            "    },",
+            ")",
+        ]
+        if self.is_global:
+            lines.append("keras.config.set_dtype_policy(policy)")
+        return "\n".join(lines)
+
+    def head(self) -> str:
+        """Returns which layers the code is for, and where it goes; "" without code."""
+        if not self.policies:
+            return ""
+        layers = f"To compute {listed(self.layers)} in float32,"
+        if self.is_global:
+            return f"{layers} put this before the model is made, in place of the global policy:"
+        return (
+            f"{layers} give dtype=policy, in place of {self.default!r}, to what the model is made "
+            "of that has it:"
+        )
+
+    def notes(self) -> Iterator[str]:
+        """Yields what is to be known besides."""
+        if self.by_hand:
+            yield (
+                f"No key reaches {listed(self.by_hand)}, or all that it is made of, as Keras gives "
+                "such layers no path: write dtype='float32' where you make them."
+            )
+        if self.counted is not None:
+            yield (
+                f"Keras counts names such as {self.counted} up: name the layers, or make the model "
+                "first in a new process."
+            )
+        if self.unscaled and self.policies:
+            yield (
+                "compile() of Keras wraps no optimizer where the policy is a map: "
+                "keras_mp.LossScaleOptimizer(optimizer), or keras_mp.auto_wrap() before compile."
+            )
+
+    def lines(self) -> list[str]:
+        """Returns text to be printed; the code in it is not indented, as it is to be pasted."""
+        parts = textwrap.wrap(self.head(), _WIDTH)
+        if self.policies:
+            parts += ["", *self.code().splitlines()]
+            parts += [""]
+        for note in self.notes():
+            parts += textwrap.wrap(note, _WIDTH)
+        return parts if parts[-1:] != [""] else parts[:-1]
+
+    def html(self) -> list[str]:
+        """Returns the same for a page."""
+        parts = []
+        if self.policies:
+            parts += [f"<p>{escaped(self.head())}</p>", f"<pre>{escaped(self.code())}</pre>"]
+        return [*parts, *(f"<p>{escaped(note)}</p>" for note in self.notes())]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns all of it as plain JSON."""
+        plain = asdict(self)
+        lists = {"layers": list(self.layers), "by_hand": list(self.by_hand)}
+        return {**plain, **lists, "policies": dict(self.policies)}
+
+
+def listed(paths: tuple[str, ...] | list[str], most: int = 6) -> str:
+    """Returns paths, and how many more there are.
+
+    >>> listed(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    rest = len(paths) - most
+    return ", ".join(paths[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _quoted(text: str) -> str:
+    """Returns a literal, in double quotes where that is all the same.
+
+    >>> print(_quoted("a"), _quoted('a"'))
+    "a" 'a"'
+    """
+    plain = repr(text)
+    return f'"{plain[1:-1]}"' if plain[0] == "'" and '"' not in plain else plain
