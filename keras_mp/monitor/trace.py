@@ -174,6 +174,12 @@ class Trace:
         ):
             append_jsonl(file, self.rows())
 
+    def _repr_html_(self) -> str:
+        """Returns a picture for a notebook, as SVG, and a table."""
+        from keras_mp.monitor import notebook  # late: it knows more than a trace
+
+        return notebook.show_trace(self)
+
     @property
     def is_skipped(self) -> Array:
         """bool, shape (n,). Which steps were skipped."""
