@@ -102,13 +102,7 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
 
 
 # What a layer has no more that computes in float32.
-_CURED = (
-    "float16_softmax",
-    "float16_sigmoid",
-    "float16_output",
-    "float16_regularizer",
-    "float16_sum",
-)
+_CURED = ("float16_softmax", "float16_sigmoid", "float16_output", "float16_sum")
 _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 
@@ -124,18 +118,22 @@ def _written(rows: tuple[Row, ...], path: str) -> str:
 
 
 def _float32_layers(facts: Facts, findings: tuple[Finding, ...]) -> Float32Layers:
-    paths = {each.path for each in findings if each.code in _CURED and each.level != "note"}
-    no_copy = any(each.code == "no_master_copy" for each in findings)
+    found = {(each.path, each.code) for each in findings if each.level != "note"}
+    no_copy = any(code == "no_master_copy" for _, code in found)
     chosen = [
         one.layer
         for one in facts.layers
-        if one.path in paths
-        and one.float16
-        and not (no_copy and getattr(one.layer, "activity_regularizer", None) is None)
+        if one.float16 and any((one.path, code) in found for code in _cured(one.layer))
     ]
     return authorship.float32_layers(
         facts.model, chosen, optimizer=facts.optimizer, master_copy=no_copy
     )
+
+
+def _cured(layer: Any) -> tuple[str, ...]:
+    # A regularizer of variables needs these to be float32, as other layers have them, too.
+    regularized = getattr(layer, "activity_regularizer", None) is not None
+    return (*_CURED, "float16_regularizer") if regularized else _CURED
 
 
 def _placed(layer: Any, path: str, output: bool | None, seen: set[int]) -> Iterator[Placed]:

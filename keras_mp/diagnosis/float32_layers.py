@@ -89,10 +89,7 @@ class Float32Layers:
         layers = f"To compute {listed(self.layers)} in float32,"
         if self.is_global:
             return f"{layers} put this before the model is made, in place of the global policy:"
-        return (
-            f"{layers} give dtype=policy, in place of {self.default!r}, to what the model is made "
-            "of that has it:"
-        )
+        return f"{layers} give dtype=policy wherever the model was given a float16 policy as dtype:"
 
     def notes(self) -> Iterator[str]:
         """Yields what is to be known besides."""
