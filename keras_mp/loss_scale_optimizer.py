@@ -110,7 +110,8 @@ class LossScaleOptimizer(
             halve the scale, too. 1 for a fixed scale.
         count_skipped_steps: Whether `iterations` advances on a skipped step, as from TensorFlow
             2.3 on. TensorFlow 1.15 to 2.2 and Keras 3 do not advance it. While gradients are
-            accumulated (`gradient_accumulation_steps`) it never does: the window gets longer.
+            accumulated (`gradient_accumulation_steps`) it never does: the window gets longer. Nor,
+            with `use_ema`, before the first step that is taken: Keras begins the averages there.
         skip_nonfinite: Whether steps with non-finite gradients are skipped. False needs
             `dynamic=False`; it gives the documented behaviour of a fixed scale in `tf.keras`,
             which applies such gradients.
@@ -446,7 +447,10 @@ class LossScaleOptimizer(
         for optimizer in parts(self.inner_optimizer):
             if optimizer.built and not optimizer.gradient_accumulation_steps:
                 counter = optimizer._iterations
-                counter.assign_add(as_skipped(finite, counter))
+                skipped = as_skipped(finite, counter)
+                if optimizer.use_ema:  # Keras begins averages at iteration 0, and else at zeros
+                    skipped = skipped * ops.cast(counter.value > 0, counter.dtype)
+                counter.assign_add(skipped)
 
     # -- serialization ---------------------------------------------------------------------------
 

@@ -94,6 +94,21 @@ def test_a_skip_makes_the_accumulation_window_longer(state):
     assert seen == [(1.0, 1), (1.0, 1), (1.0, 1), (-1.0, 2), (-1.0, 3), (-2.0, 4)]
 
 
+@pytest.mark.parametrize("count", [True, False])
+def test_an_average_begins_with_the_first_step_that_is_taken(count):
+    """Keras begins it at iteration 0, and else mixes 1 % of the weight into zeros."""
+    variable = keras.Variable([1.0])
+    opt = LossScaleOptimizer(sgd(use_ema=True), initial_scale=8.0, count_skipped_steps=count)
+    for value in (INF, NAN, 1.0):  # the scale is 2 at the third step
+        step(opt, [ops.array([value])], [variable])
+    assert variable.numpy().tolist() == [0.5]
+    assert opt.inner_optimizer._model_variables_moving_average[0].numpy().tolist() == [0.5]
+    seen = int(opt.iterations)
+    step(opt, [ops.array([INF])], [variable])
+    assert int(opt.iterations) - seen == count
+    assert opt.inner_optimizer._model_variables_moving_average[0].numpy().tolist() == [0.5]
+
+
 def test_no_floor_was_fatal():
     """170 bad steps: Keras' class is at scale 0 then, and the next good step writes nan."""
     variable = keras.Variable([1.0])

@@ -85,6 +85,19 @@ def test_options_on_a_bad_batch(options, fit, with_nan, weights):
         assert close(ours_v.numpy(), plain_v.numpy())
 
 
+@pytest.mark.parametrize("frequency", [None, 3])
+def test_an_average_after_a_first_batch_that_is_bad(frequency, fit, data, weights):
+    """With iterations that count it: at the end of `fit` the average becomes the weights."""
+    x, y = data
+    first, sgd = x.copy(), keras.optimizers.SGD
+    first[0] = np.nan
+    options = {"use_ema": True, "ema_momentum": 0.75, "ema_overwrite_frequency": frequency}
+    ours = LossScaleOptimizer(sgd(0.01, **options), initial_scale=256.0)
+    plain = sgd(0.01, **options)
+    assert close(weights(fit(ours, first, y)), weights(fit(plain, x[8:], y[8:])))
+    assert int(ours.iterations) == 7
+
+
 def test_as_keras_own_class_in_mixed_float16(fit, data, weights):
     """Where Keras' class is right (finite gradients, growth in time), the same numbers."""
     settings = {"initial_scale": 256.0, "dynamic_growth_steps": 3}
