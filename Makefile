@@ -63,11 +63,16 @@ lint: .venv/.dev
 docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 
-# The property tests of files and sources again, with FUZZ times as many examples, others each time.
+# The property tests of files and sources again, with FUZZ times as many examples, others each time;
+# then steps of any optimizer, for at most FUZZ_SECONDS a backend (and the example that it is at).
 FUZZ ?= 5
+FUZZ_SECONDS ?= 300
 fuzz: .venv/.test
 	$(ENV) KERAS_MP_FUZZ=$(FUZZ) KERAS_BACKEND=jax .venv/bin/python -m pytest -q -m hypothesis \
 		--timeout=1200 tests/once tests/each/test_load_model_damaged.py
+	for each in $(BACKENDS); do $(ENV) KERAS_MP_FUZZ=$(FUZZ) KERAS_MP_FUZZ_SECONDS=$(FUZZ_SECONDS) \
+		KERAS_BACKEND=$$each OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q --timeout=0 \
+		tests/each/test_optimizer_fuzz.py || exit 1; done
 
 # What is published.
 dist: .venv/.dev

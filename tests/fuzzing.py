@@ -1,17 +1,25 @@
 """Property tests that `make fuzz` runs longer, and bytes that something happened to."""
 
 import os
+import time
 
 from hypothesis import strategies as st
 
 TIMES = int(os.environ.get("KERAS_MP_FUZZ", "1"))
 # Where CI is set hypothesis tries the same examples each time; not so here.
 FUZZING = "KERAS_MP_FUZZ" in os.environ
+SECONDS = float(os.environ.get("KERAS_MP_FUZZ_SECONDS", "inf"))
+_began = time.monotonic()
 
 
 def examples(number):
     """Returns how many examples a test takes that takes `number` in `make test`."""
     return number * TIMES
+
+
+def time_is_up():
+    """Whether tests that begin no example after KERAS_MP_FUZZ_SECONDS should do so."""
+    return time.monotonic() - _began > SECONDS
 
 
 @st.composite
