@@ -64,7 +64,7 @@ docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 
 # The property tests of files and sources again, with FUZZ times as many examples, others each time;
-# then steps of any optimizer, for at most FUZZ_SECONDS a backend (and the example that it is at).
+# then steps of any optimizer, for at most FUZZ_SECONDS a backend (and 12 examples more).
 FUZZ ?= 5
 FUZZ_SECONDS ?= 300
 fuzz: .venv/.test

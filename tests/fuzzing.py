@@ -18,7 +18,7 @@ def examples(number):
 
 
 def time_is_up():
-    """Whether tests that begin no example after KERAS_MP_FUZZ_SECONDS should do so."""
+    """Whether a test that goes on for KERAS_MP_FUZZ_SECONDS should end."""
     return time.monotonic() - _began > SECONDS
 
 
