@@ -9,7 +9,7 @@ PYTHON_RUN = python
 PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=30
 
 .PHONY: demo test test-once test-jax test-tensorflow test-torch coverage lint docs fuzz oldest matrix dist
-.PHONY: clean-environments licences audit bench clean
+.PHONY: clean-environments licences audit bench clean clients clients-jax clients-tensorflow clients-torch
 
 .venv/.demo: pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv .venv
@@ -38,6 +38,27 @@ test-once: .venv/.test
 test-jax: ENV += $(XLA)
 test-jax test-tensorflow test-torch: test-%: .venv/.test
 	$(ENV) KERAS_BACKEND=$* $(PYTEST) tests/each keras_mp
+
+# Other people's tools in an environment of their own, which sees what is in .venv. CI has a part:
+# CLIENTS='-m quick'. `tensorflow`, which the last three ask for, is tensorflow-cpu here.
+.venv-clients/.done: .venv/.test tests/constraints-clients.txt
+	.venv/bin/python -m venv --without-pip --clear .venv-clients
+	.venv-clients/bin/python -c "import sysconfig; from pathlib import Path; \
+		own = Path(sysconfig.get_path('purelib')); \
+		(own / 'below.pth').write_text('import site; site.addsitedir(%r)' \
+			% str(own).replace('.venv-clients', '.venv'))"
+	.venv-clients/bin/$(PIP) -c tests/constraints-clients.txt absl-py flax kagglehub kagglesdk \
+		keras-rs keras-tuner mlflow orbax-checkpoint regex sentencepiece tokenizers wandb
+	.venv-clients/bin/$(PIP) -c tests/constraints-clients.txt --no-deps \
+		keras-hub keras-tcn tensorflow-text
+	touch $@
+
+clients: $(BACKENDS:%=clients-%)
+
+clients-jax: ENV += $(XLA)
+clients-jax clients-tensorflow clients-torch: clients-%: .venv-clients/.done
+	$(ENV) KERAS_BACKEND=$* OMP_NUM_THREADS=1 .venv-clients/bin/python -m pytest -q --durations=10 \
+		$(CLIENTS) tests/clients
 
 # Which statements and branches the tests take, at one and a half times their time; fails below LEAST
 # percent. docs/coverage.md has what is left, and why. CI measures the tests that need no Keras.
@@ -124,4 +145,4 @@ bench: .venv/.test
 	$(ENV) .venv/bin/python benchmarks/conversion.py
 
 clean:
-	rm -rf .venv .tox build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-clients .tox build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -17,6 +17,8 @@ PAGES = [ROOT / "README.md", RULES, *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = ("custom-loops.md", "fine-tuning.md", "monitoring.md", "quickstart.md")
 # Its commands and programs are run by test_transcripts.py.
 TRANSCRIPTS = ("walkthrough-tf23.md",)
+# Its program needs other people's tools: it is run by tests/clients.
+CLIENTS = ("other-tools.md",)
 
 
 def blocks_of(page):
@@ -26,7 +28,7 @@ def blocks_of(page):
 BLOCKS = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
-    if page != RULES and page.name not in (*PROGRAMS, *TRANSCRIPTS)
+    if page != RULES and page.name not in (*PROGRAMS, *TRANSCRIPTS, *CLIENTS)
     for number, block in enumerate(blocks_of(page))
 ]
 

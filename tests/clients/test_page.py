@@ -1,0 +1,20 @@
+"""The program of docs/other-tools.md runs, from its first block to the last."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "other-tools.md"
+NEEDED = ("keras_hub", "keras_tuner", "mlflow", "wandb", "orbax.checkpoint")
+
+
+def test_the_page():
+    for name in NEEDED:
+        pytest.importorskip(name)
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 9
+    names = {}
+    for block in blocks:
+        exec(block, names)
+    assert float(names["other"].optimizer.loss_scale) > 0
