@@ -164,10 +164,22 @@ def trained(
 
 def train(task: Any, data: tuple[Any, ...], *, raw: bool = False, **fit: Any) -> None:
     """Trains for 4 steps; of arrays nothing is left to preprocess."""
-    keras.utils.set_random_seed(2)  # PyTorch draws dropout from the generator of the process
     kept = task.preprocessor
     if not raw:
         task.preprocessor = None
+    # PyTorch draws dropout from the generator of the process, and has drawn some where a step is
+    # looked at before the first.
+    seed = keras.callbacks.LambdaCallback(on_train_begin=lambda _: keras.utils.set_random_seed(2))
+    callbacks = [*fit.pop("callbacks", ()), seed]
     x, y, weight = (*data, None, None)[:3]
-    task.fit(x, y, sample_weight=weight, batch_size=BATCH, shuffle=False, verbose=0, **fit)
+    task.fit(
+        x,
+        y,
+        sample_weight=weight,
+        batch_size=BATCH,
+        shuffle=False,
+        verbose=0,
+        callbacks=callbacks,
+        **fit,
+    )
     task.preprocessor = kept

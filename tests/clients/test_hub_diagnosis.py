@@ -6,7 +6,7 @@ import pytest
 
 import keras_mp
 from keras_mp import graph_rewrite
-from tests.clients.small import keras_own, ours, plain
+from tests.clients.small import keras_own, ours, plain, quick_on
 from tests.clients.tasks import TASKS, trained
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -19,7 +19,7 @@ def compiled(name):
     return example
 
 
-@pytest.fixture(params=[pytest.param("bert", marks=pytest.mark.quick), *list(TASKS)[1:]])
+@pytest.fixture(params=[pytest.param("bert", marks=quick_on("torch")), *list(TASKS)[1:]])
 def name(request):
     return request.param
 
@@ -112,7 +112,7 @@ def test_report_of_the_graph_rewrite():
 # Given what `fit` is given: strings.
 
 
-@pytest.mark.parametrize("name", [pytest.param("bert", marks=pytest.mark.quick), "gpt2"])
+@pytest.mark.parametrize("name", [pytest.param("bert", marks=quick_on("torch")), "gpt2"])
 def test_find_overflow_of_strings(name):
     found = [
         keras_mp.find_overflow(example.task, *given, loss_scale=1.0)
@@ -123,7 +123,7 @@ def test_find_overflow_of_strings(name):
     assert str(found[0]) == str(found[1])
 
 
-@pytest.mark.parametrize("name", [pytest.param("bert", marks=pytest.mark.quick), "gpt2"])
+@pytest.mark.parametrize("name", [pytest.param("bert", marks=quick_on("torch")), "gpt2"])
 def test_range_report_of_strings(name):
     example = compiled(name)
     report = str(keras_mp.range_report(example.task, example.raw, steps=1))

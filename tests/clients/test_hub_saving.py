@@ -4,11 +4,11 @@ import keras
 import pytest
 
 import keras_mp
-from tests.clients.small import keras_own, ours, plain, state
+from tests.clients.small import keras_own, ours, plain, quick_on, state
 from tests.clients.tasks import BATCH, TASKS, train, trained
 
 
-@pytest.mark.quick
+@quick_on("torch")
 @pytest.mark.parametrize("make_optimizer", [ours, keras_own, plain], ids=["ours", "keras", "plain"])
 def test_load_model_drops_every_optimizer(make_optimizer, tmp_path):
     """Tasks override `compile`, and Keras then does not compile what it loads."""
@@ -35,7 +35,7 @@ def test_auto_wrap_restores_float16_scaling(tmp_path):
     assert float(loaded.optimizer.loss_scale) == float(task.optimizer.loss_scale) == 4096.0
 
 
-@pytest.mark.parametrize("name", [pytest.param("bert", marks=pytest.mark.quick), "gpt2", "resnet"])
+@pytest.mark.parametrize("name", [pytest.param("bert", marks=quick_on("torch")), "gpt2", "resnet"])
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
 def test_it_continues_bit_for_bit(name, suffix, tmp_path):
     """Compile again, build, load: where the run without a break ends."""

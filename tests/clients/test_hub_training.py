@@ -6,12 +6,12 @@ import pytest
 from keras import ops
 
 import keras_mp
-from tests.clients.small import keras_own, ours, plain, state
+from tests.clients.small import keras_own, ours, plain, quick_on, state
 from tests.clients.tasks import TASKS, Example, models, train, trained
 
 # T5 and, on JAX, ViT have tests of their own below: no optimizer trains them in float16.
 TRAINED = [
-    pytest.param("bert", marks=pytest.mark.quick),
+    pytest.param("bert", marks=quick_on("tensorflow", "torch")),
     "bert_masked",
     "gpt2",
     "resnet",
@@ -53,7 +53,7 @@ def test_it_trains_as_with_the_class_of_keras(make):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("bert", marks=pytest.mark.quick), "bert_masked", "gpt2"]
+    "name", [pytest.param("bert", marks=quick_on("torch")), "bert_masked", "gpt2"]
 )
 def test_strings(name):
     """`fit` preprocesses them, as with any optimizer."""
@@ -106,7 +106,7 @@ def with_lora():
     return example
 
 
-@pytest.mark.quick
+@quick_on("torch")
 def test_lora_trains_what_is_small(tmp_path):
     keras.utils.set_random_seed(1)
     example: Example = with_lora()

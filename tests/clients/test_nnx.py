@@ -8,10 +8,12 @@ from pathlib import Path
 import keras
 import pytest
 
+from tests.clients.small import quick_on
+
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.quick
+@quick_on("jax")
 def test_nnx(tmp_path):
     if keras.backend.backend() != "jax":
         pytest.skip("Keras has NNX on JAX only")

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.small import quick_on
+
 PAGE = Path(__file__).parents[2] / "docs" / "other-tools.md"
 NEEDED = ("keras_hub", "keras_tuner", "mlflow", "wandb", "orbax.checkpoint")
 
 
+@quick_on("torch")
 def test_the_page():
     for name in NEEDED:
         pytest.importorskip(name)
