@@ -76,7 +76,7 @@ def test_a_bad_batch_is_skipped():
 
 @pytest.mark.parametrize("make_optimizer", [ours, keras_own], ids=["ours", "keras"])
 def test_attention_that_jax_cannot_compile(make_optimizer, backend):
-    """keras.layers.MultiHeadAttention without mask or dropout is one fused op."""
+    """keras.layers.MultiHeadAttention without dropout is one fused op."""
     if backend != "jax":
         pytest.skip("on JAX only")
     with pytest.raises(ValueError, match=r"F16_F16_F32.*not supported by dot_general on CPU"):
