@@ -38,7 +38,7 @@ def test_auto_wrap_restores_float16_scaling(tmp_path):
 @pytest.mark.parametrize("name", [pytest.param("bert", marks=quick_on("torch")), "gpt2", "resnet"])
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
 def test_it_continues_bit_for_bit(name, suffix, tmp_path):
-    """Compile again, build, load: where the run without a break ends, given the seeds of dropout."""
+    """Compile again, build, load: ends where the run without a break does, with the same seeds."""
     path = tmp_path / f"task{suffix}"
     example = trained(TASKS[name], ours())
     if suffix == ".keras":
