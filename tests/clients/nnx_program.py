@@ -28,7 +28,9 @@ def main(path):
 
     model.save(path)
     loaded = keras.saving.load_model(path)
-    assert state(loaded.optimizer.variables) == state(model.optimizer.variables)
+    assert type(loaded.optimizer) is keras_mp.LossScaleOptimizer
+    assert float(loaded.optimizer.loss_scale) == 4096.0
+    assert state(loaded.weights) == state(model.weights)
     assert keras_mp.find_overflow(model, x, y, loss_scale=1.0).first is None
     assert "1 step" in str(keras_mp.range_report(model, (x, y), steps=1))
 
