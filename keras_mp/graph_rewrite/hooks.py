@@ -24,7 +24,7 @@ import operator
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import keras
@@ -224,7 +224,11 @@ def _hook_operator(cls: type, method: str, name: str) -> Callable[[], None]:
         dispatch = _active.dispatch
         if dispatch is None or _called_by_library():
             return original(*args)
-        return dispatch(name, original, args, {})
+        return dispatch(name, run, args, {})
+
+    def run(*args: Any) -> Any:
+        # What was an array may be a tracer of JAX by now, which is of another class.
+        return original(*args) if isinstance(args[0], cls) else getattr(args[0], method)(*args[1:])
 
     return _put(cls, method, hooked)
 
@@ -457,10 +461,12 @@ def _run_on_fake_tensors(
         function(*arguments[0], **arguments[1])
 
     with keras.src.backend.SymbolicScope(), torch.no_grad(), torch.random.fork_rng():
-        try:
-            with FakeTensorMode(allow_non_fake_inputs=True):
-                run()
-        except Exception:  # noqa: BLE001  whatever it is, the second run says it better
+        is_done = False
+        # Whatever is wrong, the second run says it better; and alone.
+        with suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True):
+            run()
+            is_done = True
+        if not is_done:
             run()
 
 

@@ -1,23 +1,19 @@
 """What the graph rewrite does to a model, or would do: its ops recorded, painted and explained."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import keras
-
-from keras_mp.graph_rewrite import hooks, painter, rewritten
+from keras_mp.feeding import are_numbers, one_batch
+from keras_mp.graph_rewrite import examples, hooks, painter, rewritten
 from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, decide
 from keras_mp.graph_rewrite.graph import Graph, Op, Origin, Value
 from keras_mp.graph_rewrite.lists import OpLists, op_lists
 from keras_mp.graph_rewrite.recording import record
+from keras_mp.graph_rewrite.replaying import Plan
 from keras_mp.graph_rewrite.rows import Edge, Report, Row
 
 __all__ = ["Report", "report"]
-
-BATCH = 4
-STEPS = 16
-PIXELS = 64
 
 
 def report(
@@ -34,10 +30,13 @@ def report(
 
     Args:
         model: A Keras model or layer whose layers have no mixed policy.
-        inputs: An example of what `model(inputs)` takes: arrays, tensors or `keras.KerasTensor`s.
-            None: what the model was declared with, else what it was called with last since it was
-            rewritten. A side that is not known counts as a batch of 4, as 64 pixels for inputs of
-            rank 4 and above, and as 16 steps for others: shares of operations depend on it.
+        inputs: An example of what `model(inputs)` takes: arrays, tensors or `keras.KerasTensor`s;
+            or what only `fit` takes, such as the strings of a model with a preprocessor, or a
+            dataset, of which the first batch is taken.
+            None: what the model was called with last since it was rewritten, else what it was
+            declared with. A side that is not known counts as a batch of 4, as 64 pixels for inputs
+            of rank 4 and above, and as 16 steps for others: shares of operations depend on it. A
+            model that does not take so many is tried with other sizes.
         training: Whether to look at a training step or at inference. A model whose `call` takes no
             `training` is always painted as for training.
         dtype: "float16" or "bfloat16"; None: that of the rewritten model, else "float16".
@@ -46,9 +45,10 @@ def report(
 
     Raises:
         TypeError: `model` is no Keras layer, or `lists` no name.
-        ValueError: A layer has a mixed policy, there is nothing that tells the inputs, or an
-            argument has a value that is not known.
+        ValueError: A layer has a mixed policy, there is nothing that tells the inputs, the model
+            is called only through models in it, or an argument has a value that is not known.
 
+    >>> import keras
     >>> model = keras.Sequential([
     ...     keras.layers.Input((8,)),
     ...     keras.layers.Dense(16, name="hidden"),
@@ -66,13 +66,14 @@ def report(
     rewritten.check_policies(model)
     state = rewritten.state_of(model)
     options = _options(state, dtype, lists)
-    if inputs is None:
-        inputs = _declared(model)
+    _check_called(model, inputs)
+    training = rewritten.is_training(model.call, (), {"training": training})
     if inputs is not None:
-        training = rewritten.is_training(model.call, (), {"training": training})
-        graph = _record(model, keras.tree.map_structure(_known, inputs), training)
+        if not are_numbers(inputs):
+            inputs, _, _ = one_batch(model, inputs)
+        graph = _record(model, examples.filled(inputs), training)
     else:
-        training, graph = _last_call(model, state, training)
+        graph = _of_what_is_known(model, {} if state is None else state.latest, training)
     decisions = decide(graph, options.lists, training, options.dtype)
     missed: Counter[tuple[str, str]] = Counter()
     if state is not None and options == state.options:
@@ -101,22 +102,13 @@ def _options(
     return rewritten.Options(lists, dtype or (state.options.dtype if state else "float16"))
 
 
-def _declared(model: Any) -> Any:
-    try:
-        inputs = model.inputs
-    except AttributeError:  # no Model, or a Sequential that has not been called
-        return None
-    if not inputs:
-        return None
-    return inputs[0] if isinstance(model, keras.Sequential) else model.input
-
-
-def _known(x: Any) -> Any:
-    if not isinstance(x, keras.KerasTensor):
-        return x
-    inner = PIXELS if len(x.shape) >= 4 else STEPS
-    shape = [side if side is not None else inner if i else BATCH for i, side in enumerate(x.shape)]
-    return keras.KerasTensor(shape, x.dtype, sparse=x.sparse)
+def _check_called(model: Any, inputs: Any) -> None:
+    inner = examples.only_called_inside(model, has_inputs=inputs is not None)
+    if inner:
+        raise ValueError(
+            f"Model {model.name!r} is not called itself, only through the models in it: "
+            f"{', '.join(map(repr, inner))}. Ask for a report of one of these."
+        )
 
 
 def _record(model: Any, inputs: Any, training: bool) -> Graph:
@@ -132,10 +124,14 @@ def _record(model: Any, inputs: Any, training: bool) -> Graph:
             hooks.uninstall()
 
 
-def _last_call(model: Any, state: rewritten.Rewritten | None, training: bool) -> tuple[bool, Graph]:
-    latest = {} if state is None else state.latest
+def _of_what_is_known(model: Any, latest: Mapping[bool, Plan], training: bool) -> Graph:
+    """Returns the graph of the last call, or of one with what the model was declared with."""
     if training in latest:
-        return training, latest[training].graph
+        return latest[training].graph
+    inputs = examples.declared(model)
+    if inputs is not None:
+        calls = [plan.graph for plan in latest.values()]
+        return examples.recorded(model, inputs, lambda x: _record(model, x, training), calls)
     if latest:
         raise ValueError(
             f"Model {model.name!r} was called for {'inference' if training else 'training'} only "

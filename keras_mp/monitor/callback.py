@@ -367,11 +367,11 @@ class LossScaleMonitor(keras.callbacks.Callback):
         batch = self._batch.get()
         if batch is None:
             return _by_logs(logs)
-        from keras_mp.monitor.overflow import find_overflow
+        from keras_mp.monitor.overflow import find_in_batch
 
         try:
             x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
-            found = find_overflow(self.model, x, y, weight, loss_scale=1.0)
+            found = find_in_batch(self.model, x, y, weight, loss_scale=1.0)
         except Exception as error:  # noqa: BLE001 - a train_step may take batches of any form
             return f"{_by_logs(logs)} (The batch could not be run again: {error})"
         where = str(found).partition("\n")[0]
@@ -391,5 +391,5 @@ def _by_logs(logs: Mapping[str, Any]) -> str:
         return "The loss of this epoch is finite, so it is gradients that overflow."
     return (
         f"The loss of at least one step of this epoch is not finite, {_NO_CURE}: look at the data, "
-        "the learning rate, and keras_mp.find_overflow(model, x, y)."
+        "the learning rate, and keras_mp.find_overflow(model, x, y), of what fit takes."
     )

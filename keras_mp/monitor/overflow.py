@@ -10,6 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends.generators import unchanged_generators
+from keras_mp.feeding import one_batch
 from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.tensors import dtype_of
 from keras_mp.monitor import taps
@@ -25,7 +27,7 @@ from keras_mp.monitor.overflow_record import (
     kind_of,
 )
 from keras_mp.monitor.overflow_report import LIMITS, Finding, OverflowReport
-from keras_mp.monitor.trial import ForwardPass, Trial
+from keras_mp.monitor.trial import ForwardPass, Trial, check_model
 
 _SCALING = "loss scale"
 
@@ -58,7 +60,10 @@ def find_overflow(
 
     Args:
         model: A built `keras.Model`. Compiled, where `y` is given.
-        x: One batch of inputs, as `model(x)` takes it: an array, a tensor, or nested ones.
+        x: One batch of inputs: an array, a tensor, or nested ones. Or what makes batches of inputs
+            and targets, of which the first is taken: a `tf.data.Dataset`, a torch `DataLoader`, a
+            `keras.utils.PyDataset`, a generator. A model with a preprocessor (a task of keras-hub)
+            takes what its `fit` does, such as strings, and preprocesses it.
         y: Its targets; None for the forward pass only, and, where the model is compiled without a
             loss, the losses that layers add.
         sample_weight: Its weights.
@@ -86,6 +91,23 @@ def find_overflow(
     >>> find_overflow(model, np.ones((1, 4))).first is None
     True
     """
+    check_model(model, compiled=y is not None)
+    # What feeds the batch may draw random numbers, too.
+    with unchanged_generators():
+        batch = one_batch(model, x, y, sample_weight)
+    return find_in_batch(model, *batch, loss_scale=loss_scale, training=training)
+
+
+def find_in_batch(
+    model: Any,
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    *,
+    loss_scale: float | None = None,
+    training: bool = True,
+) -> OverflowReport:
+    """Does what `find_overflow` does with a batch that `model(x)` takes as it is."""
     trial = Trial(model, x, y, sample_weight, loss_scale=loss_scale, training=training)
     check_not_rewritten(model)
     given = {"x": trial.x, "y": trial.y, "sample_weight": trial.sample_weight}

@@ -14,8 +14,8 @@ import keras
 from keras_mp.backends.generators import unchanged_generators
 from keras_mp.diagnosis import authorship
 from keras_mp.diagnosis.float32_layers import listed
+from keras_mp.feeding import for_each
 from keras_mp.monitor import run_folder
-from keras_mp.monitor.batches import for_each
 from keras_mp.monitor.drawing import counted
 from keras_mp.monitor.measuring import EXPONENTS, Measurement
 from keras_mp.monitor.range_advice import advise
@@ -212,7 +212,8 @@ def range_report(
     Args:
         model: A built and compiled `keras.Model`.
         dataset: (x, y) or (x, y, sample_weight) of arrays; a `tf.data.Dataset`, a torch
-            `DataLoader`, a `keras.utils.PyDataset`, a generator of batches: what `fit` takes.
+            `DataLoader`, a `keras.utils.PyDataset`, a generator of batches: what `fit` takes. A
+            model with a preprocessor (a task of keras-hub) takes what that does, such as strings.
         steps: At most so many batches; None for all, once.
         loss_scale: What the loss is multiplied by. None: the loss scale that the model's optimizer
             has now, or 1 where it has none.
@@ -245,7 +246,7 @@ def range_report(
             measurement.add(x, y, sample_weight)
             advance()
 
-        for_each(dataset, take, steps, batch_size)
+        for_each(model, dataset, take, steps, batch_size)
     rows = measurement.rows()
     owners = {variable: path for variable, (path, _) in measurement.owners.items()}
     advice = advise(

@@ -1,0 +1,182 @@
+"""The batches of whatever `fit` takes, as it hands them to a step: by Keras' data adapters.
+
+And by the model's own preprocessing, where its class has an `evaluate` that prepares the data and
+hands it on to that of Keras, as a task of keras-hub does with strings.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+
+class _Feeder(keras.Model):
+    """A model without layers, whose test step hands each batch on.
+
+    `evaluate` of a model with a `test_step` of its own is the public way to Keras' data adapters.
+    """
+
+    def __init__(self, take: Callable[[Any], None]) -> None:
+        super().__init__(name="feeder", dtype="float32")
+        object.__setattr__(self, "_take", take)
+        self.built = True
+        self.compile(optimizer=None, run_eagerly=True, jit_compile=False)
+
+    @property
+    def metrics(self) -> list[Any]:
+        """None: Keras would ask that of the loss for a value, which it lacks without a batch."""
+        return []
+
+    def test_step(self, *state_and_data: Any) -> Any:
+        *state, data = state_and_data
+        self._take(data)
+        logs = {"taken": keras.ops.zeros(())}  # TensorFlow takes no empty ones
+        return (logs, *state) if state else logs
+
+
+def for_each(
+    model: Any,
+    dataset: Any,
+    take: Callable[[Any, Any, Any], None],
+    steps: int | None = None,
+    batch_size: int | None = None,
+) -> None:
+    """Calls `take(x, y, sample_weight)` with each batch, which none keeps.
+
+    Args:
+        model: Whose preprocessing the data goes through, if it has one.
+        dataset: A tuple (x, y) or (x, y, sample_weight) of arrays, or of what else `fit` of the
+            model takes; or what makes batches itself: a `tf.data.Dataset`, a torch `DataLoader`, a
+            `keras.utils.PyDataset`, a generator.
+        take: Called once a batch.
+        steps: At most so many; None: all that there are.
+        batch_size: Of arrays; 32 if None.
+
+    Raises:
+        ValueError: `steps` is not positive, or there is no batch.
+
+    >>> sizes, model = [], keras.Sequential([keras.Input((1,))])
+    >>> def take(x, y, sample_weight):
+    ...     sizes.append(len(x))
+    >>> for_each(model, (keras.ops.ones((5, 1)),), take, batch_size=2)
+    >>> sizes
+    [2, 2, 1]
+    """
+    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
+        raise ValueError(f"steps must be a whole number of at least 1, or None, but is {steps!r}.")
+    if isinstance(dataset, tuple):
+        if not 1 <= len(dataset) <= 3:
+            raise ValueError(
+                "dataset must be (x, y) or (x, y, sample_weight), but is a tuple of "
+                f"{len(dataset)}."
+            )
+        x, y, weight = (*dataset, None, None)[:3]
+        # Else Keras takes the number of steps for that of parts to cut the arrays into.
+        parts = {"x": x, "y": y, "sample_weight": weight, "batch_size": batch_size or 32}
+    else:
+        parts = {"x": dataset, "batch_size": batch_size}
+    _feed(model, take, **parts, steps=steps)
+
+
+def one_batch(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    """Returns (x, y, sample_weight) of one batch, as a step of `fit` gets it.
+
+    Args:
+        model: Whose preprocessing the data goes through, if it has one.
+        x: What `fit` of the model takes: arrays count as one batch; of what makes batches itself,
+            the first is taken.
+        y: Targets, where `x` does not bring them.
+        sample_weight: Likewise.
+
+    Raises:
+        ValueError: There is no batch.
+
+    >>> model = keras.Sequential([keras.Input((1,))])
+    >>> x, y, sample_weight = one_batch(model, ((np.ones((3, 1)), np.ones(3)) for _ in range(2)))
+    >>> x.shape, y.shape, sample_weight
+    ((3, 1), (3,), None)
+    """
+    if not prepares(model) and all(map(are_numbers, (x, y, sample_weight))):
+        return x, y, sample_weight
+    found: list[tuple[Any, Any, Any]] = []
+
+    def take(*batch: Any) -> None:
+        found.append(batch)  # type: ignore[arg-type]
+
+    _feed(model, take, x=x, y=y, sample_weight=sample_weight, batch_size=_samples(x), steps=1)
+    return found[0]
+
+
+def prepares(model: Any) -> bool:
+    """Returns whether the class of a model has an `evaluate` of its own.
+
+    >>> prepares(keras.Sequential([keras.Input((1,))]))
+    False
+    """
+    own = getattr(type(model), "evaluate", None)
+    return own is not None and own is not keras.Model.evaluate
+
+
+def are_numbers(part: Any) -> bool:
+    """Returns whether nested `part` is arrays and numbers only: no string, and no dataset.
+
+    >>> are_numbers({"a": np.ones(2), "b": [1, 2]}), are_numbers(["a text"])
+    (True, False)
+    """
+    return all(map(_is_number, keras.tree.flatten(part)))
+
+
+def _is_number(leaf: Any) -> bool:
+    if leaf is None or isinstance(leaf, keras.KerasTensor) or keras.ops.is_tensor(leaf):
+        return True
+    if not isinstance(leaf, int | float | complex) and not hasattr(leaf, "__array__"):
+        return False
+    return np.asarray(leaf).dtype.kind not in "OSTU"
+
+
+def _samples(x: Any) -> int | None:
+    """Returns how many samples arrays, or a list, hold; None for what makes batches itself."""
+    while isinstance(x, dict | tuple) and x:
+        x = next(iter(x.values())) if isinstance(x, dict) else x[0]
+    if isinstance(x, list) and x:
+        x = x[0] if getattr(x[0], "shape", ()) else np.empty(len(x))  # several inputs, or one
+    shape = getattr(x, "shape", ())
+    return int(shape[0]) or None if len(shape) else None
+
+
+def _feed(model: Any, take: Callable[[Any, Any, Any], None], **parts: Any) -> None:
+    taken = 0
+
+    def take_one(data: Any) -> None:
+        nonlocal taken
+        taken += 1
+        take(*keras.utils.unpack_x_y_sample_weight(data))
+
+    feeder = _Feeder(take_one)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Your input ran out of data")
+        if prepares(model):
+            fed = _handing_on(model, feeder)
+            type(fed).evaluate(fed, **parts, verbose=0)
+        else:
+            feeder.evaluate(**parts, verbose=0)
+    if not taken:
+        raise ValueError("The dataset has no batch.")
+
+
+def _handing_on(model: Any, feeder: _Feeder) -> Any:
+    """Returns the model as another object, whose own `evaluate` ends in that of `feeder`.
+
+    The class of it has the feeder's `evaluate` where `super()` would find that of Keras. What the
+    model has, it has too; but nothing of the model is set up, compiled or reset.
+    """
+
+    class Last(keras.Model):
+        def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+            return feeder.evaluate(*args, **kwargs)
+
+    fed = object.__new__(type(type(model).__name__, (type(model), Last), {}))
+    object.__setattr__(fed, "__dict__", vars(model))
+    return fed

@@ -1,0 +1,130 @@
+"""What a report records a model with, where nobody gave an example: sizes that it does not declare.
+
+An axis that a model leaves open says nothing of what the model allows: a table of positions may
+end at 12. So sizes are tried, in an abstract run each, those of its weights among them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+
+from keras_mp.graph_rewrite.graph import Graph, Origin
+
+BATCH = 4
+STEPS = 16
+PIXELS = 64
+_LARGEST = 4096  # of the sides of weights that are tried
+_MOST = 24  # sizes that are tried
+
+
+def declared(model: Any) -> Any:
+    """Returns the `keras.KerasTensor`s that a model was made of, nested; None where it has none."""
+    try:
+        inputs = model.inputs
+    except AttributeError:  # no Model, or a Sequential that has not been called
+        return None
+    if not inputs:
+        return None
+    return inputs[0] if isinstance(model, keras.Sequential) else model.input
+
+
+def filled(inputs: Any, steps: int = STEPS, pixels: int = PIXELS) -> Any:
+    """Returns nested `inputs`, `keras.KerasTensor`s among them with every side known.
+
+    >>> filled(keras.KerasTensor((None, None, 8))).shape
+    (4, 16, 8)
+    """
+
+    def known(x: Any) -> Any:
+        if not isinstance(x, keras.KerasTensor):
+            return x
+        inner = pixels if len(x.shape) >= 4 else steps
+        sides = [s if s is not None else inner if i else BATCH for i, s in enumerate(x.shape)]
+        return keras.KerasTensor(sides, x.dtype, sparse=x.sparse)
+
+    return keras.tree.map_structure(known, inputs)
+
+
+def recorded(
+    model: Any, inputs: Any, record: Callable[[Any], Graph], calls: Sequence[Graph] = ()
+) -> Graph:
+    """Returns what `record(inputs)` does, with sizes for open axes at which the model can be run.
+
+    Args:
+        model: Whose weights tell what may be tried.
+        inputs: What the model declares.
+        record: Records the model; raises where it does not take a size.
+        calls: What was recorded of calls of the model: their sizes come first.
+
+    Raises:
+        ValueError: It can be run at none of the sizes.
+    """
+    open_ranks = {len(x.shape) for x in keras.tree.flatten(inputs) if None in x.shape[1:]}
+    if not open_ranks:
+        return record(filled(inputs))
+    refused, tried = "", []
+    for sizes in _sizes(model, open_ranks, calls):
+        try:
+            return record(filled(inputs, **sizes))
+        except Exception as error:  # noqa: BLE001  whatever the model says of that size
+            refused = refused or f"{type(error).__name__}: {_first_line(error)}"
+            tried.append(sizes)
+    names = list(dict.fromkeys(name for sizes in tried for name in sizes))
+    told = " and ".join(
+        f"{', '.join(str(sizes[name]) for sizes in tried if name in sizes)} {name}"
+        for name in names
+    )
+    shapes = ", ".join(str(tuple(x.shape)) for x in keras.tree.flatten(inputs))
+    # Not from that error: it is of a run that nobody asked for, and comes with that run's frames.
+    raise ValueError(
+        f"Model {model.name!r} declares inputs of shape {shapes}, but could not be run with "
+        f"{told}: pass inputs=, an example of what it is called with. At first it said: {refused}"
+    ) from None
+
+
+def _first_line(error: Exception) -> str:
+    """Returns the first line that says what is wrong: Keras puts one of its own before it."""
+    lines = re.sub("\x1b\\[[0-9;]*m", "", str(error)).splitlines()
+    said = [line.strip() for line in lines if line.strip()]
+    return next((line for line in said if not line.startswith("Exception encountered")), "")
+
+
+def _sizes(model: Any, ranks: set[int], calls: Sequence[Graph]) -> Iterator[dict[str, int]]:
+    """Yields what to try: an example of `filled`'s arguments each."""
+    seen = [
+        v.shape for graph in calls for v in graph.values if v.origin is Origin.INPUT and v.shape
+    ]
+    kinds = [("pixels", PIXELS, [r for r in ranks if r >= 4])]
+    kinds += [("steps", STEPS, [r for r in ranks if r < 4])]
+    weights = sorted({side for v in model.variables for side in v.shape if 1 < side <= _LARGEST})
+    for name, usual, wanted in kinds:
+        if not wanted:
+            continue
+        called = [side for shape in seen if len(shape) in wanted for side in shape[1:2] if side]
+        smaller = [side for side in reversed(weights) if side < usual]
+        larger = [side for side in weights if side > usual]
+        halves = [usual >> i for i in range(1, usual.bit_length())]
+        doubles = [usual << i for i in range(1, 6)]
+        every = [*called, usual, *smaller, *halves, *larger, *doubles]
+        yield from [{name: side} for side in list(dict.fromkeys(every))[:_MOST]]
+
+
+def only_called_inside(model: Any, has_inputs: bool) -> list[str]:
+    """Returns the names of the models in `model`, where these are called and itself is not.
+
+    Args:
+        model: One with a `train_step` of its own, and no `call`; or one that declares no inputs,
+            and whose `call` was not reached, but that of models in it.
+        has_inputs: Whether there are inputs to call it with, if it has a `call`.
+    """
+    if not isinstance(model, keras.Model):
+        return []
+    below = model._flatten_layers(include_self=False, recursive=False)
+    inner = [layer for layer in below if isinstance(layer, keras.Model)]
+    if type(model).call in (keras.Model.call, keras.layers.Layer.call):
+        return [layer.name for layer in inner]
+    if has_inputs or declared(model) is not None or getattr(model, "_called", True):
+        return []
+    return [layer.name for layer in inner if getattr(layer, "_called", False)]
