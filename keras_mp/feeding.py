@@ -100,13 +100,14 @@ def one_batch(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> t
     """
     if not prepares(model) and all(map(are_numbers, (x, y, sample_weight))):
         return x, y, sample_weight
-    found: list[tuple[Any, Any, Any]] = []
+    found: list[Any] = []
 
     def take(*batch: Any) -> None:
-        found.append(batch)  # type: ignore[arg-type]
+        found.append(batch)
 
     _feed(model, take, x=x, y=y, sample_weight=sample_weight, batch_size=_samples(x), steps=1)
-    return found[0]
+    x, y, sample_weight = found[0]
+    return x, y, sample_weight
 
 
 def prepares(model: Any) -> bool:
@@ -142,8 +143,8 @@ def _samples(x: Any) -> int | None:
         x = next(iter(x.values())) if isinstance(x, dict) else x[0]
     if isinstance(x, list) and x:
         x = x[0] if getattr(x[0], "shape", ()) else np.empty(len(x))  # several inputs, or one
-    shape = getattr(x, "shape", ())
-    return int(shape[0]) or None if len(shape) else None
+    shape: tuple[Any, ...] = tuple(getattr(x, "shape", ()))
+    return int(shape[0]) or None if shape else None
 
 
 def _feed(model: Any, take: Callable[[Any, Any, Any], None], **parts: Any) -> None:
@@ -177,6 +178,6 @@ def _handing_on(model: Any, feeder: _Feeder) -> Any:
         def evaluate(self, *args: Any, **kwargs: Any) -> Any:
             return feeder.evaluate(*args, **kwargs)
 
-    fed = object.__new__(type(type(model).__name__, (type(model), Last), {}))
+    fed: Any = object.__new__(type(type(model).__name__, (type(model), Last), {}))
     object.__setattr__(fed, "__dict__", vars(model))
     return fed

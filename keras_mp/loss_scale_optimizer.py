@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from keras_mp import backends, hyperparameters
-from keras_mp.backends import devices, keras_hooks, reference
+from keras_mp.backends import devices, reference
 from keras_mp.backends.numerics import as_skipped, tensors_of
 from keras_mp.backends.optimizers import overwritten, parts, path
 from keras_mp.delegation import DelegatesToInnerOptimizer
@@ -196,11 +196,9 @@ class LossScaleOptimizer(
         self._prepare_fused(inner_optimizer)
         self._protocol = ScalingProtocol()
         self._said: set[str] = set()
-        self._pending = None
-        self._is_being_loaded = keras_hooks.is_loading()
+        self._prepare_state()
         # Past Keras' tracking. The module is looked up once: torch.compile cannot trace an import.
         object.__setattr__(self, "_before_step", None)
-        object.__setattr__(self, "_misfits", None)
         object.__setattr__(self, "_native", backends.current())
         self._native.check_strategy()
         # Before build, so that a function traced early reads variables and not a constant.

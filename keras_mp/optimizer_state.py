@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_mp.backends import keras_hooks
 from keras_mp.extra_state import ExtraState
 from keras_mp.settings import FLOAT32_TINY, Settings, float32
 from keras_mp.state_layout import check, layouts, match
@@ -34,6 +35,11 @@ class KeepsState:
     _is_being_loaded: bool
     _misfits: list[str] | None
     _restored: Callable[[Any], None] | None
+
+    def _prepare_state(self) -> None:
+        self._pending = None
+        self._is_being_loaded = keras_hooks.is_loading()
+        object.__setattr__(self, "_misfits", None)
 
     @property
     def variables(self) -> list[Any]:
