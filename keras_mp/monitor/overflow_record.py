@@ -307,19 +307,26 @@ def is_finite(x: Any) -> bool | None:
 def numbers_of(x: Any) -> Any:
     """Returns a tensor as an array; None inside a loop or function that the framework traces."""
     try:
-        return ops.convert_to_numpy(x)
+        return _array(x)
     except (TypeError, AttributeError, NotImplementedError):
         return None
 
 
+def _array(x: Any) -> Any:
+    try:
+        return ops.convert_to_numpy(x)
+    except ValueError:  # TensorFlow has a bfloat16 tensor of shape () make a number of itself
+        return np.asarray(x.numpy())
+
+
 def kind_of(x: Any) -> Literal["inf", "nan"]:
     """Returns "nan" where there is one in a tensor, else "inf"."""
-    return "nan" if np.isnan(ops.convert_to_numpy(x)).any() else "inf"
+    return "nan" if np.isnan(_array(x)).any() else "inf"
 
 
 def as_numpy(x: Any) -> Any:
     """Returns a tensor as a float64 array."""
-    return np.asarray(ops.convert_to_numpy(x)).astype(np.float64)
+    return np.asarray(_array(x)).astype(np.float64)
 
 
 def _variables(record: Record) -> list[Any]:

@@ -852,3 +852,17 @@ def test_in_a_callback_of_fit():
     if keras.backend.backend() != "jax" or not version("jax").startswith("0.4."):
         assert scales == [2.0**19, 2.0**18]
     assert np.isfinite(logs.history["loss"][0])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("number", [4.0, np.inf])
+def test_numbers_of_16_bits_without_a_shape(dtype, number):
+    """NumPy takes none of bfloat16 from TensorFlow."""
+
+    class Scaled(keras.layers.Layer):
+        def call(self, x):
+            return x * ops.cast(ops.cast(number, "float32"), x.dtype)
+
+    model = keras.Sequential([keras.Input((4,)), Scaled(dtype=dtype)])
+    found = find_overflow(model, np.ones((2, 4), "float32"))
+    assert bool(found.findings) == np.isinf(number)
