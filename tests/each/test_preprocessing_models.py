@@ -65,7 +65,7 @@ class Classifier(Pipeline):
         self(tokens(TEXTS))
 
     def call(self, x):
-        mask = ops.cast(x["mask"], "float32")[:, :, None]
+        mask = ops.cast(x["mask"], self.compute_dtype)[:, :, None]
         return self.head(self.planted(ops.sum(self.embedding(x["ids"]) * mask, 1)))
 
 
