@@ -98,7 +98,7 @@ def one_batch(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> t
     >>> x.shape, y.shape, sample_weight
     ((3, 1), (3,), None)
     """
-    if not prepares(model) and all(map(are_numbers, (x, y, sample_weight))):
+    if not prepares(model, x) and all(map(are_numbers, (x, y, sample_weight))):
         return x, y, sample_weight
     found: list[Any] = []
 
@@ -110,14 +110,20 @@ def one_batch(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> t
     return x, y, sample_weight
 
 
-def prepares(model: Any) -> bool:
-    """Returns whether the class of a model has an `evaluate` of its own.
+def prepares(model: Any, x: Any) -> bool:
+    """Returns whether the class of a model has an `evaluate` of its own, which `x` has to pass.
 
-    >>> prepares(keras.Sequential([keras.Input((1,))]))
+    What is named as the inputs of the model has passed it: its preprocessing takes no such names.
+
+    >>> prepares(keras.Sequential([keras.Input((1,))]), np.ones((2, 1)))
     False
     """
     own = getattr(type(model), "evaluate", None)
-    return own is not None and own is not keras.Model.evaluate
+    if own is None or own is keras.Model.evaluate:
+        return False
+    inputs = getattr(model, "input", None)
+    named = isinstance(x, dict) and isinstance(inputs, dict)
+    return not (named and set(x) == set(inputs) and are_numbers(x))
 
 
 def are_numbers(part: Any) -> bool:
@@ -158,7 +164,7 @@ def _feed(model: Any, take: Callable[[Any, Any, Any], None], **parts: Any) -> No
     feeder = _Feeder(take_one)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Your input ran out of data")
-        if prepares(model):
+        if prepares(model, parts["x"]):
             fed = _handing_on(model, feeder)
             type(fed).evaluate(fed, **parts, verbose=0)
         else:

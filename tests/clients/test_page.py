@@ -12,6 +12,7 @@ NEEDED = ("keras_hub", "keras_tuner", "mlflow", "wandb", "orbax.checkpoint")
 
 
 @quick_on("torch")
+@pytest.mark.filterwarnings("ignore:.*was not loaded")  # of the optimizer of keras-tuner's best
 def test_the_page():
     for name in NEEDED:
         pytest.importorskip(name)

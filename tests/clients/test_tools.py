@@ -15,6 +15,7 @@ WITH_PLAIN = pytest.mark.parametrize("make_optimizer", [ours, plain], ids=["ours
 
 @quick_on("jax")
 @WITH_PLAIN
+@pytest.mark.filterwarnings("ignore:.*was not loaded")  # of the optimizer of the best model
 def test_keras_tuner(make_optimizer, tmp_path):
     """Two trials, a new optimizer each; the scale is one of the metrics of a trial."""
     keras_tuner = pytest.importorskip("keras_tuner")
