@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, reject, settings, strategies a
 from keras import ops
 
 from tests import optimizer_oracle as oracle
-from tests.fuzzing import examples, time_is_up
+from tests.fuzzing import FUZZING, examples, time_is_up
 from tests.optimizer_oracle import FORMATS, RULES, Range, Scaling, constant
 
 BACKEND = keras.backend.backend()
@@ -498,7 +498,9 @@ class Run:
             if name == "Nadam":
                 slots["u_product"] = Range(scalars, after["u_product", -1].astype("float64"))
             weight = oracle.decayed(self.decay(), was("weight", i), rate)
-            weight, found = RULES[name](options, slots, weight, gradient, rate, step, scalars)
+            weight, found = oracle.RULES[name](
+                options, slots, weight, gradient, rate, step, scalars
+            )
             new["weight", i] = weight
             new |= {(kind, i): value for kind, value in found.items()}
         return new
@@ -537,7 +539,7 @@ def run(case):
 
 
 @settings(
-    max_examples=12,
+    max_examples=12 if FUZZING else 5,
     deadline=None,
     phases=set(Phase) - {Phase.explain},
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
@@ -553,5 +555,53 @@ def test_any_steps_of_any_optimizer():
     """In rounds, so that `make fuzz` can end after one, when its time is up."""
     for _ in range(examples(1)):
         any_steps()
+        if BACKEND == "jax":  # what it compiles it keeps, gigabytes in some minutes
+            import jax
+
+            jax.clear_caches()
         if time_is_up():
             break
+
+
+ADAM = {
+    "optimizer": "Adam",
+    "inner": {"learning_rate": 0.1, "clipvalue": 0.75, "use_ema": True},
+    "wrapper": {"initial_scale": 8.0, "dynamic_growth_steps": 2},
+    "variables": [((3,), "mixed_float16"), ((), "bfloat16")],
+    "mode": "eager",
+    "call": "apply",
+    "float32_gradients": False,
+    "steps": [
+        [("inf", 0), None],
+        [("normal", 0, 1), ("normal", 0, 2)],
+        "own and extra",
+        [("normal", 0, 3), ("normal", 0, 4)],
+    ],
+}
+WRONG = {  # name -> what is replaced in the oracle, and by what
+    "a gradient that is 1 % off": (
+        "RULES",
+        {"Adam": lambda o, slots, w, g, *rest: oracle.adam(o, slots, w, g * 1.01, *rest)},
+    ),
+    "a rate that is 1 % off": (
+        "RULES",
+        {"Adam": lambda o, s, w, g, rate, *rest: oracle.adam(o, s, w, g, rate * 1.01, *rest)},
+    ),
+    "an average that begins at zeros": (
+        "average",
+        lambda options, old, w, first, right=oracle.average: right(options, old, w, False),
+    ),
+    "gradients that are not clipped": ("clipped", lambda options, gradients: gradients),
+    "inf where there is none": ("kinds", lambda gradients, formats, scale: {1}),
+}
+
+
+def test_right_steps_are_taken_for_right():
+    assert np.mean(run(ADAM).known) == 1
+
+
+@pytest.mark.parametrize(("name", "wrong"), WRONG.values(), ids=WRONG)
+def test_the_oracle_notices(name, wrong, monkeypatch):
+    monkeypatch.setattr(oracle, name, wrong)
+    with pytest.raises(pytest.fail.Exception, match="not"):
+        run(ADAM)
