@@ -89,6 +89,32 @@ assert seen == [(0.5, 8.0, 1), (0.5, 4.0, 2), (0.5, 2.0, 3), (-0.25, 2.0, 4)], s
     )
 
 
+def test_an_average_begins_with_the_first_step_that_is_taken():
+    run("""
+with strategy.scope():
+    variable = keras.Variable([1.0, 1.0])
+    inner = keras.optimizers.SGD(0.25, use_ema=True)
+    opt = LossScaleOptimizer(inner, initial_scale=8.0)
+    opt.build([variable])
+
+@tf.function
+def step(factor):
+    def each():
+        opt.apply([factor * opt.loss_scale * tf.ones(2)], [variable])
+    opt.scale_loss(1.0)
+    strategy.run(each)
+
+for factor in (np.inf, np.nan, 1.0):
+    step(tf.constant(factor, "float32"))
+average = inner._model_variables_moving_average[0]
+for values in map(strategy.experimental_local_results, (variable.value, average.value)):
+    assert [v.numpy().tolist() for v in values] == [[0.5, 0.5]] * 2, values
+assert int(tf.identity(opt.iterations.value)) == 1
+step(tf.constant(np.inf, "float32"))
+assert int(tf.identity(opt.iterations.value)) == 2
+""")
+
+
 def test_fit():
     run("""
 x = np.random.RandomState(0).randn(64, 4).astype("float32")
