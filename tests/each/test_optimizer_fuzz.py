@@ -6,6 +6,7 @@ bit of weights, slots, averages and accumulators, and each number of an applied 
 that the oracle gives from the state before. `make fuzz` runs it longer, on every backend.
 """
 
+import gc
 import warnings
 
 import keras
@@ -555,7 +556,8 @@ def test_any_steps_of_any_optimizer():
     """In rounds, so that `make fuzz` can end after one, when its time is up."""
     for _ in range(examples(1)):
         any_steps()
-        if BACKEND == "jax":  # what it compiles it keeps, gigabytes in some minutes
+        gc.collect()  # what is compiled takes gigabytes in some minutes
+        if BACKEND == "jax":
             import jax
 
             jax.clear_caches()
