@@ -302,7 +302,7 @@ def _handed_on(
             note=f"cast from {dtype_of(record.outputs[0].tensor)}" if made is not None else "",
         ), value  # fmt: skip
         return
-    again = differentiate(record, upstream, weights)
+    again = None if record.is_passed else differentiate(record, upstream, weights)
     by_source, by_weight = again or ([None] * len(record.sources), [None] * len(weights))
     for i, value, gradient, alone in suspects:
         largest = None if by_source[i] is None else _largest(by_source[i])

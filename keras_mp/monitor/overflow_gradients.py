@@ -95,13 +95,14 @@ class Gradients:
     def __init__(self, trial: Trial, recorder: Recorder) -> None:
         spots: dict[Spot, tuple[Value, Record | None]] = {}
         for record in recorder.records:
-            if record.op == CAST:
+            if record.op == CAST or record.is_passed:
                 continue
             for i, value in enumerate(record.outputs):
                 if value.depends and value.record is record:
                     spots[record.key, "made", i] = (value, None)
             for i, value in enumerate(record.sources):
-                unseen = value.record is None or value.record.op == CAST
+                made = value.record
+                unseen = made is None or made.op == CAST or made.is_passed
                 if value.depends and unseen and not isinstance(value.tensor, keras.Variable):
                     spots[record.key, "taken", i] = (value, record)
         zeros = {spot: zeros_like(value.tensor) for spot, (value, _) in spots.items()}

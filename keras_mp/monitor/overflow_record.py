@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_mp.backends import custom_gradients
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 from keras_mp.monitor import taps
 from keras_mp.monitor.overflow_report import Where
@@ -67,6 +68,8 @@ class Record:
         outputs: The float tensors that it made.
         is_cause: Whether it made an inf or a nan of finite values.
         first: Index of the first record inside a layer as a whole; of others -1.
+        is_passed: Whether the backward pass goes past it, as somebody wrote a gradient for all of
+            a function that it is in.
     """
 
     index: int
@@ -84,6 +87,7 @@ class Record:
     outputs: list[Value] = field(default_factory=list)
     is_cause: bool = False
     first: int = -1
+    is_passed: bool = False
 
     @property
     def bad(self) -> list[Value]:
@@ -193,6 +197,7 @@ class Recorder(taps.Watcher):
             self.records.append(record)
 
     def _add(self, record: Record, made: list[Any], inside: frozenset[int] = frozenset()) -> None:
+        record.is_passed = custom_gradients.is_inside()
         taken = [*record.sources, *map(self._variable, _variables(record))]
         causes = inside.union(*(value.causes for value in taken))
         # An inf that somebody wrote there is none of ours, but what it makes of others may be.
@@ -312,13 +317,6 @@ def numbers_of(x: Any) -> Any:
         return None
 
 
-def _array(x: Any) -> Any:
-    try:
-        return ops.convert_to_numpy(x)
-    except ValueError:  # TensorFlow has a bfloat16 tensor of shape () make a number of itself
-        return np.asarray(x.numpy())
-
-
 def kind_of(x: Any) -> Literal["inf", "nan"]:
     """Returns "nan" where there is one in a tensor, else "inf"."""
     return "nan" if np.isnan(_array(x)).any() else "inf"
@@ -327,6 +325,12 @@ def kind_of(x: Any) -> Literal["inf", "nan"]:
 def as_numpy(x: Any) -> Any:
     """Returns a tensor as a float64 array."""
     return np.asarray(_array(x)).astype(np.float64)
+
+
+def _array(x: Any) -> Any:
+    if dtype_of(x) == "bfloat16" and shape_of(x) == ():
+        x = ops.cast(x, "float32")  # exact; NumPy refuses one of the backends'
+    return ops.convert_to_numpy(x)
 
 
 def _variables(record: Record) -> list[Any]:

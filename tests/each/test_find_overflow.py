@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import random
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import version
@@ -669,6 +670,78 @@ def test_backward_through_a_recurrent_layer():
     first = find_overflow(model, x, ZEROS + 1, loss_scale=2.0**14).first
     assert first.where == "backward"
     assert first.layer.startswith("planted")
+
+
+# -- gradients of somebody's own -------------------------------------------------------------------
+
+
+def doubling(factor):
+    """Doubles; the gradient is that times `factor`."""
+
+    @ops.custom_gradient
+    def doubled(x):
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream
+            return ops.multiply(upstream, 2.0 * factor)
+
+        return ops.multiply(x, 2.0), gradient
+
+    return doubled
+
+
+def decorated_in_call(x):
+    return doubling(1.0)(x)
+
+
+@pytest.mark.parametrize("function", [doubling(1.0), decorated_in_call])
+def test_a_gradient_of_its_own(function):
+    planted = Ops(function, **MIXED)
+
+    def found(before, after, scale=1.0):
+        model = net(dense(before, "before", dtype="float32"), planted, dense(after, "after", 1))
+        return find_overflow(model, ONES, ZEROS, loss_scale=scale)
+
+    assert found(0.1, 0.1).findings == ()
+    first = found(1e4, 1e-4).first
+    assert (first.where, first.layer, first.op) == ("forward", "planted", "multiply")
+    assert first.largest == pytest.approx(8e4, rel=1e-3)
+    first = found(1e-4, 3000.0, 64.0).first
+    assert (first.where, first.layer, first.op) == ("backward", "after", "matmul")
+    assert first.tensor == "gradient of its input"
+
+
+def test_a_gradient_of_its_own_that_overflows():
+    model = net(dense(0.1, "before"), Ops(doubling(1e4), **MIXED), head(dtype="float32"))
+    places = find_overflow(model, ONES, ZEROS, loss_scale=2.0**10).findings
+    assert (places[0].where, places[0].dtype) == ("backward", "float16")
+    assert (places[0].layer, places[0].tensor) in (
+        ("planted", "gradient of its input"),  # where what the layer is given was cast for it
+        ("before", "gradient of its output"),
+    )
+
+
+def test_a_number_in_bfloat16():
+    model = net(Ops(lambda x: x / ops.max(x), dtype="mixed_bfloat16"), head(dtype="float32"))
+    assert find_overflow(model, ONES, ZEROS).findings == ()
+    first = find_overflow(model, ZEROS_4, ZEROS).first
+    assert (first.layer, first.dtype, first.kind) == ("planted", "bfloat16", "nan")
+
+
+@pytest.mark.parametrize("mode", ["int8", "float8"])
+def test_a_quantized_model(mode):
+    if mode == "float8" and keras.backend.backend() == "tensorflow":
+        pytest.skip("run_eagerly=True of Keras itself computes no float8 on TensorFlow")
+    model = net(layers.Dense(3, activation="relu"), layers.EinsumDense("ab,bc->ac", 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the InputLayer
+        model.quantize(mode)
+    model.compile("sgd", "mse")
+    before = [np.array(value) for value in model.get_weights()]
+    found = find_overflow(model, ONES, ZEROS)
+    assert found.first is None, str(found)
+    assert np.isfinite(found.loss)
+    for now, then in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(now, then)
 
 
 # -- the loss scale, and what stays ----------------------------------------------------------------
