@@ -15,6 +15,7 @@ import pytest
 from keras import layers, ops
 
 from keras_mp import LossScaleOptimizer, graph_rewrite, range_report
+from keras_mp.backends.compiling import hastily
 from keras_mp.graph_rewrite import hooks, rewritten
 from keras_mp.monitor import taps
 from keras_mp.monitor.overflow import find_overflow
@@ -116,6 +117,50 @@ def test_a_second_search_compiles_little_again(caplog):
         compiled.append(sum(record.message.startswith("Compiling") for record in caplog.records))
     assert compiled[0] > 0, "nothing is heard of compiling"
     assert compiled[1] < 20
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="only JAX compiles each operation")
+def test_what_a_search_compiles_in_haste_is_its_own(caplog):
+    import jax
+
+    def in_haste():
+        return jax.config.read("jax_disable_most_optimizations")
+
+    def compiled(function, *args):
+        caplog.clear()
+        with jax.log_compiles(), caplog.at_level(logging.WARNING):
+            function(*args)
+        return sum(record.message.startswith("Compiling") for record in caplog.records)
+
+    seen = []
+
+    def planted(x):
+        seen.append(in_haste())
+        return ops.cosh(ops.reshape(x, (13, 2)))  # a shape of no other test
+
+    def failing(x):
+        seen.append(in_haste())
+        raise RuntimeError("planted")
+
+    model = net(Ops(lambda x: ops.sum(planted(x), axis=1)), shape=(26,), loss=None)
+    seen.clear()  # of the symbolic call
+    find_overflow(model, np.ones((1, 26), "float32"))
+    wanted = [jax.default_backend() == "cpu"]
+    assert seen == wanted
+    assert not in_haste()
+    x = ops.convert_to_tensor(np.ones((13, 2), "float32"))
+    with hastily():
+        assert compiled(ops.sinh, x) == 1
+        assert compiled(ops.sinh, x) == 0
+    assert compiled(ops.sinh, x) == any(wanted)  # anew, optimized
+    assert compiled(ops.cosh, x) == 1
+    assert compiled(ops.cosh, x) == 0
+    layer = model.layers[0]
+    layer.function = failing
+    with pytest.raises(RuntimeError, match="planted"):
+        find_overflow(model, np.ones((1, 26), "float32"))
+    assert seen == wanted * 2
+    assert not in_haste()
 
 
 def test_nothing_is_found_where_nothing_overflows():
