@@ -122,8 +122,9 @@ def prepares(model: Any, x: Any) -> bool:
     if own is None or own is keras.Model.evaluate:
         return False
     inputs = getattr(model, "input", None)
-    named = isinstance(x, dict) and isinstance(inputs, dict)
-    return not (named and set(x) == set(inputs) and are_numbers(x))
+    if not isinstance(x, dict) or not isinstance(inputs, dict):
+        return True
+    return set(x) != set(inputs) or not are_numbers(x)
 
 
 def are_numbers(part: Any) -> bool:

@@ -5,6 +5,7 @@ publicly that it is in one, so that the stack is asked.
 """
 
 import sys
+from types import FrameType
 
 _CALLERS = frozenset(
     {
@@ -28,7 +29,7 @@ def is_inside() -> bool:
     >>> is_inside()
     False
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") in _CALLERS:
             return True
