@@ -125,7 +125,7 @@ def test_the_trace_is_drawn():
     page = Parser(trace("out/bias")._repr_html_())
     assert "svg" in page.tags
     assert ("aria-label", "Loss scale by step: 3 steps, 2 skipped (1 inf, 1 nan); loss scale 2 to "
-            "4, at last 2") in page.attributes  # fmt: skip
+            "4, 2 before the last step") in page.attributes  # fmt: skip
     assert "out/bias" in page.text
     assert "svg" in Parser(Trace.from_rows(())._repr_html_()).tags
     many = [f"v{i}" for i in range(20)]
