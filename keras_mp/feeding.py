@@ -95,7 +95,7 @@ def one_batch(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> t
 
     >>> model = keras.Sequential([keras.Input((1,))])
     >>> x, y, sample_weight = one_batch(model, ((np.ones((3, 1)), np.ones(3)) for _ in range(2)))
-    >>> x.shape, y.shape, sample_weight
+    >>> tuple(x.shape), tuple(y.shape), sample_weight
     ((3, 1), (3,), None)
     """
     if not prepares(model, x) and all(map(are_numbers, (x, y, sample_weight))):

@@ -136,24 +136,24 @@ def test_what_a_search_compiles_in_haste_is_its_own(caplog):
 
     def planted(x):
         seen.append(in_haste())
-        return ops.cosh(ops.reshape(x, (13, 2)))  # a shape of no other test
+        return ops.cosh(ops.reshape(x, (-1, 13, 2)))  # a shape of no other test
 
     def failing(x):
         seen.append(in_haste())
         raise RuntimeError("planted")
 
-    model = net(Ops(lambda x: ops.sum(planted(x), axis=1)), shape=(26,), loss=None)
+    model = net(Ops(lambda x: ops.sum(planted(x), axis=2)), shape=(26,), loss=None)
     seen.clear()  # of the symbolic call
     find_overflow(model, np.ones((1, 26), "float32"))
-    wanted = [jax.default_backend() == "cpu"]
+    wanted = [jax.default_backend() == "cpu" and hasattr(jax, "make_user_context")]
     assert seen == wanted
     assert not in_haste()
-    x = ops.convert_to_tensor(np.ones((13, 2), "float32"))
+    x = ops.convert_to_tensor(np.ones((1, 13, 2), "float32"))
     with hastily():
         assert compiled(ops.sinh, x) == 1
         assert compiled(ops.sinh, x) == 0
     assert compiled(ops.sinh, x) == any(wanted)  # anew, optimized
-    assert compiled(ops.cosh, x) == 1
+    assert compiled(ops.cosh, x) == any(wanted)
     assert compiled(ops.cosh, x) == 0
     layer = model.layers[0]
     layer.function = failing
