@@ -144,9 +144,9 @@ def _described(given: Any) -> str:
     for of_framework in (_of_torch, _of_tensorflow, _of_optax):
         if words := of_framework(type(given)):
             return words
-    cls = type(given)
-    is_like_ours = _keras_class(cls.__name__) or cls.__name__.endswith("Optimizer")
-    name = f"{cls.__module__}.{cls.__name__}" if is_like_ours else cls.__name__
+    name = type(given).__name__
+    if _keras_class(name) or name.endswith("Optimizer"):
+        name = class_path(given)
     return f"{_short(given)} of type {name}; write {_AN_OPTIMIZER}"
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ class KeepsState:
     _pending: dict[str, Any] | None
     _is_being_loaded: bool
     _misfits: list[str] | None
-    _restored: Callable[[Any], None] | None
+    _group: Any
 
     def _prepare_state(self) -> None:
         self._pending = None
@@ -180,8 +180,8 @@ class KeepsState:
                 variable.assign(value)
             elif (usable := self._usable_scale(float(value))) is not None:
                 scale.assign(usable)
-        if self._restored is not None:
-            self._restored(self)
+        if self._group is not None:
+            self._group.follow(self)
 
     def _usable_scale(self, saved: float) -> float | None:
         initial = self._settings.initial_scale

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 
 _ENDINGS = (".weights.h5", ".weights.json", ".keras")
@@ -91,12 +92,12 @@ def _put_back(model: Any, values: list[tuple[Any, Any]]) -> None:
 def _checked(model: Any, path: str | os.PathLike[str]) -> LossScaleOptimizer:
     optimizer = getattr(model, "optimizer", None)
     if not isinstance(optimizer, LossScaleOptimizer):
-        found = "is not compiled"
+        found = "is not compiled: call model.compile(keras_mp.LossScaleOptimizer(...)) first"
         if optimizer is not None:
-            found = f"is compiled with a {type(optimizer).__module__}.{type(optimizer).__name__}"
+            found = f"is compiled with {unwrapped(optimizer)}"
         raise TypeError(
             "resume needs a model that is compiled with a keras_mp.LossScaleOptimizer, but "
-            f"{model.name!r} {found}. Call model.compile(keras_mp.LossScaleOptimizer(...)) first."
+            f"{getattr(model, 'name', model)!r} {found}."
         )
     name = os.fspath(path)
     if not name.endswith(_ENDINGS):

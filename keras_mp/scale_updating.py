@@ -27,7 +27,6 @@ class UpdatesScale:
     _native: ModuleType
     _protocol: ScalingProtocol
     _settings: Settings
-    _restored: Callable[[Any], None] | None
     _group: Any
 
     @property
@@ -57,7 +56,6 @@ class UpdatesScale:
 
     def _add_scale_variables(self) -> None:
         settings = self._settings
-        self._restored = None
         self._group = None
         self.step_counter = self._add_own("step_counter", 0, "int")
         self.dynamic_scale = self._add_own("dynamic_scale", settings.initial_scale, "float32")
@@ -124,7 +122,7 @@ class UpdatesScale:
     @property
     def shares_scale(self) -> bool:
         """Whether the scale is decided together with other optimizers (`SharedLossScale`)."""
-        return self._restored is not None
+        return self._group is not None
 
     def share_scale(self, group: Any) -> None:
         """Leaves the scale to `end_round`.
@@ -137,7 +135,6 @@ class UpdatesScale:
             self.skipped_in_round = self._add_extra("skipped_in_round")
         # Past Keras' tracking: an object that holds other optimizers.
         object.__setattr__(self, "_group", group)
-        object.__setattr__(self, "_restored", group.follow)
         self.extra_state.call_when_restored(lambda: group.follow(self))
 
     def expect_scaled(self) -> None:

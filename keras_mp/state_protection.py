@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from keras_mp import backends
+from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.written_state import SEED, written_variables
 
@@ -244,7 +245,7 @@ def _check(optimizer: Any) -> LossScaleOptimizer:
     if not isinstance(optimizer, LossScaleOptimizer):
         raise TypeError(
             "protect_state and protection_scope need a keras_mp.LossScaleOptimizer (it tells which "
-            f"steps are skipped), but the optimizer is {type(optimizer).__name__}."
+            f"steps are skipped), but the optimizer is {unwrapped(optimizer)}."
         )
     if not optimizer.skip_nonfinite:
         raise ValueError(

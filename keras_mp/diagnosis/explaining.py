@@ -13,6 +13,7 @@ import keras
 from keras.backend import is_float_dtype, standardize_dtype
 
 from keras_mp import notebooks
+from keras_mp.backends.optimizers import class_path
 from keras_mp.diagnosis import authorship, layer_findings, optimizer_findings
 from keras_mp.diagnosis.explanation import Explanation, Finding, Level, LossScale, Row
 from keras_mp.diagnosis.facts import Facts, Placed
@@ -252,7 +253,7 @@ def _loss_scale(
     if optimizer is None:
         return LossScale(needed, "no optimizer", None, None, None)
     if not isinstance(optimizer, keras.optimizers.Optimizer):
-        return LossScale(needed, "unknown", None, None, _name_of_class(optimizer))
+        return LossScale(needed, "unknown", None, None, class_path(optimizer))
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         dynamic = getattr(optimizer, "dynamic", True)
         inner = optimizer.inner_optimizer
@@ -267,13 +268,7 @@ def _loss_scale(
 def _kind(optimizer: Any) -> str:
     if isinstance(optimizer, LossScaleOptimizer):
         return "keras_mp.LossScaleOptimizer"
-    if type(optimizer) is keras.optimizers.LossScaleOptimizer:
-        return "keras.optimizers.LossScaleOptimizer"
-    return _name_of_class(optimizer)
-
-
-def _name_of_class(optimizer: Any) -> str:
-    return f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+    return class_path(optimizer)
 
 
 def _scale(optimizer: Any) -> float | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import keras
 
 from keras_mp import auto_wrapping
+from keras_mp.backends.optimizers import class_path
 from keras_mp.diagnosis.explanation import Finding
 from keras_mp.diagnosis.facts import Facts, trained_float16
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
@@ -105,7 +106,7 @@ def double_scaling(facts: Facts) -> Iterator[Finding]:
         return
     inner = optimizer.inner_optimizer
     if isinstance(inner, keras.optimizers.LossScaleOptimizer):
-        what = f"a LossScaleOptimizer around a LossScaleOptimizer, {type(inner).__name__}"
+        what = f"a LossScaleOptimizer around a LossScaleOptimizer, {class_path(inner)}"
         factor = "by the scale of the inner one"
         remedy = "wrap the inner_optimizer of the inner one: keras_mp.LossScaleOptimizer(optimizer)"
     elif inner.loss_scale_factor is not None:

@@ -63,7 +63,7 @@ def test_a_skip_is_bit_identical_and_a_good_step_is_not(make_model, data, state)
 def test_another_optimizer_is_refused(make_model, data):
     model = keras_mp.protect_state(make_model())
     model.compile("sgd", "mse", run_eagerly=True)
-    with pytest.raises(TypeError, match=r"need a keras_mp.LossScaleOptimizer.*is SGD"):
+    with pytest.raises(TypeError, match=r"is keras\.optimizers\.SGD: wrap it"):
         model.train_on_batch(*data)
 
 
@@ -305,7 +305,12 @@ def test_nothing_to_go_by_is_refused(make_model, data):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (keras.optimizers.SGD, TypeError, "is SGD"),
+        (keras.optimizers.SGD, TypeError, r"is keras\.optimizers\.SGD: wrap it"),
+        (
+            lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()),
+            TypeError,
+            r"is keras\.optimizers\.LossScaleOptimizer, which Keras",
+        ),
         (
             lambda: LossScaleOptimizer(keras.optimizers.SGD(), False, 8.0, skip_nonfinite=False),
             ValueError,
