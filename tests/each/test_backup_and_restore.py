@@ -85,7 +85,7 @@ def test_killed_and_continued_is_as_never_killed(save_freq, state, tmp_path):
     else:
         # Restored by the callback, the epoch would begin anew, with the state of its middle.
         assert (saved["epoch"], saved["batch"]) == (2, 3)
-        resumed.load_weights(folder / "latest.weights.h5")
+        keras_mp.resume(resumed, folder / "latest.weights.h5")
         fit(resumed, begin=saved["batch"] + 1)
         fit(resumed, initial_epoch=saved["epoch"] + 1, epochs=EPOCHS)
 

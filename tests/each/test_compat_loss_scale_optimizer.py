@@ -152,7 +152,7 @@ def test_weights_of_tf_keras_are_taken(two):
     assert all((numbers(w) == 7).all() for w in opt.weights[1:])
     assert float(opt.loss_scale) == 64
     opt.set_weights(opt.get_weights())
-    with pytest.raises(ValueError, match="were given"):
+    with pytest.raises(ValueError, match="has 4 arrays, but this optimizer has 10"):
         opt.set_weights(values[:-1])
 
 
