@@ -1,13 +1,18 @@
-"""Compiling in haste what runs once: on JAX each eager operation is a program of its own."""
+"""Compiling in haste what runs once: on JAX each eager operation is a program of its own.
+
+Or all of it as one program, where nothing in between has to be looked at.
+"""
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 
 _OPTION = "jax_disable_most_optimizations"
+_ROUNDED = {"xla_allow_excess_precision": False}
+_EARLIER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}  # compile in a third of the time
 
 _lock = threading.Lock()
 _open = 0
@@ -61,3 +66,55 @@ def _switch(step: int) -> None:
             _before = jax.config.read(_OPTION)
         _open += step
         jax.config.update(_OPTION, _open > 0 or _before)
+
+
+def makes_programs() -> bool:
+    """Returns whether `in_one_program` is to be had: on JAX, on a CPU.
+
+    Another device compiles at length what a CPU compiles in haste.
+    """
+    return _entered() is not None
+
+
+def trace() -> Any:
+    """Returns what equals another one of the same function that JAX traces."""
+    from jax.extend.core import get_opaque_trace_state
+
+    return get_opaque_trace_state()
+
+
+def traced(function: Callable[..., Any], *arguments: Any) -> None:
+    """Calls a function with abstract arrays in place of `arguments`, which nest arrays."""
+    import jax
+
+    jax.eval_shape(function, *arguments)
+
+
+def in_one_program(
+    function: Callable[[Sequence[Any], Sequence[Any]], tuple[Any, Any]],
+    weights: Sequence[Any],
+    others: Sequence[Any],
+) -> tuple[Sequence[Any], Any]:
+    """Returns the gradients of a function by `weights`, and what else it returned.
+
+    Every value is rounded to its dtype, as it is where each operation is a program of its own.
+
+    Args:
+        function: Takes `weights` and `others`; returns a number, which is only needed where there
+            are weights, and nested arrays.
+        weights: Arrays of floats.
+        others: Arrays.
+    """
+    import jax
+
+    if weights:
+        gradients = jax.grad(function, has_aux=True)
+    else:
+        gradients = lambda weights, others: ((), function(weights, others)[1])  # noqa: E731
+    lowered = jax.jit(gradients).lower(weights, others)
+    try:
+        program = lowered.compile({**_ROUNDED, **_EARLIER_EMITTERS})
+    except jax.errors.JaxRuntimeError:  # an XLA that has them no more
+        program = lowered.compile(_ROUNDED)
+    found: tuple[Sequence[Any], Any] = program(weights, others)
+    return found

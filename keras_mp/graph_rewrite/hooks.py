@@ -307,7 +307,8 @@ def _tensor_classes() -> Sequence[type]:
         case "jax":
             import jax
 
-            return (jax.core.Tracer, type(jax.numpy.zeros(())))
+            with jax.ensure_compile_time_eval():  # an array, also where JAX traces
+                return (jax.core.Tracer, type(jax.numpy.zeros(())))
         case "tensorflow":
             import tensorflow as tf
 

@@ -17,7 +17,13 @@ from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.tensors import dtype_of
 from keras_mp.monitor import taps
 from keras_mp.monitor.overflow_cure import with_cure
-from keras_mp.monitor.overflow_gradients import Gradients, differentiate, rerun
+from keras_mp.monitor.overflow_gradients import (
+    Gradients,
+    differentiate,
+    eager_gradients,
+    rerun,
+)
+from keras_mp.monitor.overflow_program import run_as_program
 from keras_mp.monitor.overflow_record import (
     CAST,
     Record,
@@ -123,12 +129,21 @@ def find_in_batch(
 def _found(trial: Trial, given: Any) -> OverflowReport:
     model = trial.model
     recorder = Recorder(model.variables, given)
-    with taps.watching(recorder, model):
-        out = trial.run(metrics=True)
+    program = run_as_program(trial)
+    if program is None:
+        with taps.watching(recorder, model):
+            out = trial.run(metrics=True)
+    else:
+        out = program.out
+        program.tell(recorder)
     backward: list[Finding] = []
     blamed: set[int] = set()
     if out.scaled is not None and model.trainable_variables:
-        backward, blamed = _backward(recorder, Gradients(trial, recorder))
+        if program is None:
+            gradients = eager_gradients(trial, recorder)
+        else:
+            gradients = Gradients(recorder, program.of_variable, program.of_spot)
+        backward, blamed = _backward(recorder, gradients)
     ends = [*taps.floats(out.outputs), out.loss, out.scaled, *out.metrics.values()]
     harmful = blamed.union(*(_causes(recorder, end) for end in ends if end is not None))
     forward = list(_forward(recorder, harmful, trial.loss_scale, out))

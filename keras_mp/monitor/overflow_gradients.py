@@ -6,7 +6,7 @@ arrives as the backward pass of the framework has it, its infs too.
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -30,13 +30,14 @@ def zeros_like(x: Any) -> Any:
 
 
 class Tapper(taps.Watcher):
-    """Adds variables of zeros to the values of a step.
+    """Adds zeros to the values of a step.
 
     Attributes:
-        zeros: Variable by the key of the op, "made" or "taken", and which of its float tensors.
+        zeros: Variable or tensor by the key of the op, "made" or "taken", and which of its float
+            tensors.
     """
 
-    def __init__(self, zeros: dict[Spot, Any]) -> None:
+    def __init__(self, zeros: Mapping[Spot, Any]) -> None:
         self.zeros = zeros
         self._keys: Counter[tuple[str, str]] = Counter()
 
@@ -77,9 +78,9 @@ class Tapper(taps.Watcher):
             nonlocal count
             count += 1
             zeros = self.zeros.get((key, which, count))
-            if zeros is None or shape_of(x) != tuple(zeros.shape) or dtype_of(x) != zeros.dtype:
+            if zeros is None or shape_of(x) != shape_of(zeros) or dtype_of(x) != dtype_of(zeros):
                 return x
-            return ops.add(x, zeros.value)
+            return ops.add(x, zeros.value if isinstance(zeros, keras.Variable) else zeros)
 
         return map_floats(plus, value)
 
@@ -88,31 +89,22 @@ class Gradients:
     """The gradients of a step, by value.
 
     Args:
-        trial: The step.
         recorder: What was recorded of it.
+        of_variable: Gradient by the `id` of a variable; None where the loss hangs on none.
+        of_spot: Gradient by where zeros were added.
     """
 
-    def __init__(self, trial: Trial, recorder: Recorder) -> None:
-        spots: dict[Spot, tuple[Value, Record | None]] = {}
-        for record in recorder.records:
-            if record.op == CAST or record.is_passed:
-                continue
-            for i, value in enumerate(record.outputs):
-                if value.depends and value.record is record:
-                    spots[record.key, "made", i] = (value, None)
-            for i, value in enumerate(record.sources):
-                made = value.record
-                unseen = made is None or made.op == CAST or made.is_passed
-                if value.depends and unseen and not isinstance(value.tensor, keras.Variable):
-                    spots[record.key, "taken", i] = (value, record)
-        zeros = {spot: zeros_like(value.tensor) for spot, (value, _) in spots.items()}
-        weights = list(trial.model.trainable_variables)
-        added, watched = list(zeros.values()), taps.watching(Tapper(zeros), trial.model)
-        found = trial.gradients([*weights, *added], added, watched)
-        self.of_variable = dict(zip(map(id, weights), found[: len(weights)], strict=True))
+    def __init__(
+        self,
+        recorder: Recorder,
+        of_variable: Mapping[int, Any],
+        of_spot: Mapping[Spot, Any],
+    ) -> None:
+        self.of_variable = of_variable
         self._of_value: dict[int, Any] = {}
         self._of_use: dict[tuple[int, int], Any] = {}
-        for (value, user), gradient in zip(spots.values(), found[len(weights) :], strict=True):
+        for spot, value, user in _spots(recorder):
+            gradient = of_spot.get(spot)
             if gradient is None:
                 continue
             if user is None:
@@ -139,6 +131,31 @@ class Gradients:
         if exact is not None:
             return exact, True
         return self.of(value), len(value.users) == 1
+
+
+def _spots(recorder: Recorder) -> Iterator[tuple[Spot, Value, Record | None]]:
+    """Yields where a gradient is asked for, by which value, and in which of its uses, if in one."""
+    for record in recorder.records:
+        if record.op == CAST or record.is_passed:
+            continue
+        for i, value in enumerate(record.outputs):
+            if value.depends and value.record is record:
+                yield (record.key, "made", i), value, None
+        for i, value in enumerate(record.sources):
+            made = value.record
+            unseen = made is None or made.op == CAST or made.is_passed
+            if value.depends and unseen and not isinstance(value.tensor, keras.Variable):
+                yield (record.key, "taken", i), value, record
+
+
+def eager_gradients(trial: Trial, recorder: Recorder) -> Gradients:
+    """Returns the gradients of a step that was recorded op by op."""
+    zeros = {spot: zeros_like(value.tensor) for spot, value, _ in _spots(recorder)}
+    weights = list(trial.model.trainable_variables)
+    added, watched = list(zeros.values()), taps.watching(Tapper(zeros), trial.model)
+    found = trial.gradients([*weights, *added], added, watched)
+    of_variable = dict(zip(map(id, weights), found[: len(weights)], strict=True))
+    return Gradients(recorder, of_variable, dict(zip(zeros, found[len(weights) :], strict=True)))
 
 
 def rerun(record: Record) -> list[Any] | None:

@@ -5,7 +5,7 @@ Bad is what holds an inf or a nan. A bad value has causes: the records that made
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -101,11 +101,13 @@ class Recorder(taps.Watcher):
     Attributes:
         records: In order of execution.
         affected: (number of records so far, place, value) of layers that returned a bad value.
+        held: What variables hold, by `id`, where that is not what they hold now.
     """
 
     def __init__(self, variables: list[Any], given: Any) -> None:
         self.records: list[Record] = []
         self.affected: list[tuple[int, Place, Value]] = []
+        self.held: Mapping[int, Any] = {}
         self._values: dict[int, Value] = {}
         self._by_shape: dict[Any, list[Value]] = {}
         self._keys: Counter[tuple[str, str]] = Counter()
@@ -133,9 +135,22 @@ class Recorder(taps.Watcher):
         kwargs: dict[str, Any],
     ) -> Any:
         """Runs an op and records it."""
+        result = original(*args, **kwargs)
+        self.saw(place, name, original, args, kwargs, result)
+        return result
+
+    def saw(
+        self,
+        place: Place | None,
+        name: str,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+    ) -> None:
+        """Records an op that was run."""
         here = place or Place("forward", "", "")
         key = next_key(self._keys, here, name)
-        result = original(*args, **kwargs)
         made = [x for x in floats(result) if id(x) not in self._values]
         if made and is_finite(made[0]) is not None:
             sources = [self._source(here, x) for x in floats(args, kwargs)]
@@ -145,7 +160,6 @@ class Recorder(taps.Watcher):
                 name, original, args, kwargs, sources, variables,
             )  # fmt: skip
             self._add(record, made)
-        return result
 
     def layer(
         self,
@@ -219,7 +233,8 @@ class Recorder(taps.Watcher):
 
     def _variable(self, variable: Any) -> Value:
         known = self._values.get(id(variable))
-        if (known is not None and not known.finite) or is_finite(variable) is not False:
+        held = self.held.get(id(variable), variable)
+        if (known is not None and not known.finite) or is_finite(held) is not False:
             return known or Value(variable, None, True)
         # It was given something since.
         causes = {c for record in self.records for v in record.bad for c in v.causes}
