@@ -1,7 +1,8 @@
 """`find_overflow`: which layer is the first whose values leave the range of float16.
 
 Runs one batch as a trial (`trial.py`), records every op (`overflow_record.py`), differentiates
-(`overflow_gradients.py`), and says here what is cause and what is consequence.
+(`overflow_gradients.py`), or does all of it in one program (`overflow_program.py`), and says here
+what is cause and what is consequence.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,10 +49,10 @@ def find_overflow(
     loss_scale: float | None = None,
     training: bool = True,
 ) -> OverflowReport:
-    """Runs one batch op by op, and names the first whose values leave the range of their dtype.
+    """Runs one batch and names the first op whose values leave the range of their dtype.
 
     Forward pass, loss, regularizers, metrics and backward pass are computed as `fit` computes
-    them, but eagerly, and each op of each layer is looked at: one that makes an inf or a nan of
+    them, and the result of each op of each layer is looked at: one that makes an inf or a nan of
     finite numbers is a cause. The op is then computed again in float32, for how large the number
     would have been. Nothing changes: weights, moving statistics, seeds, metrics and the optimizer
     are as before, bit for bit.
@@ -63,7 +64,8 @@ def find_overflow(
     Where the forward pass overflows in float16, it searches again with these layers in float32, up
     to eight times, and proposes a `keras.dtype_policies.DTypePolicyMap` as Python code.
 
-    Costs several eager steps and the memory of all values of the batch: take a small one.
+    Costs several eager steps and the memory of all values of the batch: take a small one. On JAX
+    on a CPU it compiles one program for them.
 
     Args:
         model: A built `keras.Model`. Compiled, where `y` is given.

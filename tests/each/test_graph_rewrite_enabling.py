@@ -230,7 +230,8 @@ def test_another_model_that_was_never_compiled_predicts(make_model, data):
     """`compile` and what follows it is hooked in all models."""
     x, model = data[0][:8], make_model()
     graph_rewrite.enable(sgd())
-    assert np.array_equal(model.predict(x, verbose=0), ops.convert_to_numpy(model(x)))
+    # Compiled and eager kernels may differ in the last bit; in float16, in the eleventh.
+    np.testing.assert_allclose(model.predict(x, verbose=0), ops.convert_to_numpy(model(x)), 1e-5)
     assert rewritten.state_of(model) is None
 
 
