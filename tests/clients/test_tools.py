@@ -205,11 +205,11 @@ def test_keras_tcn(make_optimizer, tmp_path):
             keras.layers.Dense(1, dtype="float32"),
         ]
     )
-    model.compile(make_optimizer(), "mse")
+    model.compile(make_optimizer(initial_scale=16.0), "mse")
     model.fit(x, y, batch_size=4, verbose=0)
     assert int(model.optimizer.iterations) == 4
     if make_optimizer is ours:
-        assert float(model.optimizer.loss_scale) == 4096.0
+        assert float(model.optimizer.loss_scale) == 64.0
         assert keras_mp.find_overflow(model, x, y, loss_scale=1.0).first is None
         assert "mixed_float16" in str(keras_mp.explain(model))
         model.save(tmp_path / "model.keras")
@@ -228,7 +228,9 @@ def test_keras_rs(make_optimizer, tmp_path):
     inputs = keras.Input((4,))
     crossed = layers.FeatureCross()(inputs, layers.FeatureCross()(inputs, inputs))
     model = keras.Model(inputs, keras.layers.Dense(1, dtype="float32")(crossed))
-    model.compile(make_optimizer(), "mse")
+    # Low: with what JAX draws for weights a scale of 2048 is too high.
+    options = {"initial_scale": 16.0} if make_optimizer is ours else {}
+    model.compile(make_optimizer(**options), "mse")
     model.fit(x, y, batch_size=8, verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -237,4 +239,4 @@ def test_keras_rs(make_optimizer, tmp_path):
     if make_optimizer is ours:
         assert keras_mp.find_overflow(model, x, y, loss_scale=1.0).first is None
         report = json.loads(json.dumps(keras_mp.find_overflow(model, x, y).as_json()))
-        assert report["loss_scale"] == 4096.0
+        assert report["loss_scale"] == 64.0
