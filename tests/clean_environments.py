@@ -49,7 +49,7 @@ COMMANDS = (
     "pip install '{everything}'",
     "keras-mp migrate --diff train.py",
     "keras-mp inspect model.keras | head -n 10",
-    "keras-mp demo --epochs 5 --output kept 2> /dev/null | sed -n 1,5p",
+    "keras-mp demo --epochs 8 --output kept 2> /dev/null | sed -n 1,5p",
     "keras-mp plot kept/run -o scale.png",
     "keras-mp report kept/run -o report.html",
 )
@@ -148,7 +148,8 @@ def page(found: dict[str, str]) -> str:
 def masked(text: str) -> list[str]:
     """Returns the lines without what may differ: numbers, and what is said of slow machines."""
     text = re.sub(r"^keras_mp: computing in float16.*\n", "", text, flags=re.MULTILINE)
-    lines = re.sub(r"[0-9][0-9.,e+-]*", "0", text).splitlines()
+    numbers = r"(exit status \d+)|[0-9][0-9.,e+-]*"
+    lines = re.sub(numbers, lambda found: found[1] or "0", text).splitlines()
     return [re.sub(r"\s+", " ", line).strip() for line in lines]
 
 

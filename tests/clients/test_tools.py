@@ -71,8 +71,8 @@ def test_mlflow_callback(tmp_path):
 
 @pytest.mark.parametrize(
     "make_optimizer",
-    [pytest.param(ours, marks=quick_on("tensorflow")), plain],
-    ids=["ours", "plain"],
+    [pytest.param(ours, marks=quick_on("tensorflow")), keras_own],
+    ids=["ours", "keras"],
 )
 def test_mlflow_model(make_optimizer, tmp_path):
     """A model that is logged comes back with its optimizer, and trains on."""
