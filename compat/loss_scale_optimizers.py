@@ -113,7 +113,7 @@ class LossScaleOptimizer(keras_mp.LossScaleOptimizer):
         """
         added = self._added_slots.setdefault(slot_name, {})
         if (key := _key(var)) not in added:
-            with self._native.lifted():
+            with self._backend.init_scope():
                 slot = self.inner_optimizer.add_variable_from_reference(
                     var, name=slot_name, initializer=initializer
                 )

@@ -279,7 +279,7 @@ class DynamicLossScale(LossScale):
 
     def _state(self) -> tuple[Any, Any]:
         if self._variables is None:
-            with backends.current().lifted():
+            with backends.current().init_scope():
                 scale = keras.Variable(self._initial, trainable=False, dtype="float32")
                 self._variables = scale, keras.Variable(0, trainable=False, dtype="int32")
         return self._variables

@@ -47,7 +47,7 @@ class LegacyOptions:
     name: str
     built: bool
     iterations: Any
-    _native: Any
+    _backend: Any
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class LegacyOptions:
         )
         self._sparse_indices: tuple[int, ...] = ()
         # Past Keras' tracking. Looked up once: torch.compile cannot trace an import.
-        object.__setattr__(self, "_native", backends.current())
+        object.__setattr__(self, "_backend", backends.current())
 
     def build(self, variables: Sequence[Any]) -> None:
         """Creates the slots, and looks for `sparse_variables` among `variables`."""
@@ -96,8 +96,8 @@ class LegacyOptions:
         """Takes a step with one variable; Keras calls it."""
         touched = None
         if self._get_variable_index(variable) in self._sparse_indices:  # type: ignore[attr-defined]
-            touched = self._native.rows_held(gradient, variable)
-        gradient = self._native.densified(gradient, variable)
+            touched = self._backend.rows_held(gradient, variable)
+        gradient = self._backend.densified(gradient, variable)
         if self.decoupled_weight_decay and self._use_weight_decay(variable):  # type: ignore[attr-defined]
             self._shrink(variable, touched)
         kept = [] if touched is None else self.row_state(variable)

@@ -80,8 +80,7 @@ class ScaleState:
             )
         optimizer.dynamic_scale.assign(self.scale)
         optimizer.step_counter.assign(self.counter)
-        if optimizer._group is not None:
-            optimizer._group.follow(optimizer)
+        optimizer._scaler.restored()
 
     def to_torch_grad_scaler(self) -> dict[str, Any]:
         """Returns what `torch.amp.GradScaler().load_state_dict` takes.

@@ -14,7 +14,8 @@ import keras
 
 from keras_mp import backends
 from keras_mp.backends import trainer_hook
-from keras_mp.loss_scale_optimizer import LossScaleOptimizer, wrapper_of
+from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.wrapping import wrapper_of
 
 _lock = threading.Lock()
 _open = 0
@@ -126,7 +127,7 @@ def _after_compile(model: Any, before: tuple[Any, Any, bool], auto_scale_loss: b
     if by_policy is not None and auto_scale_loss and not explicit:
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             optimizer = optimizer.inner_optimizer  # Keras' compile has wrapped it
-        with backends.current().lifted():
+        with backends.current().init_scope():
             wrapped = wrapper_of(optimizer) or by_policy(optimizer)
         _set_optimizer(model, wrapped)
         if wrapped is optimizer:
@@ -164,13 +165,13 @@ def _after_build(model: Any) -> None:
 
 
 def _wrapped(optimizer: Any) -> LossScaleOptimizer:
-    with backends.current().lifted():
+    with backends.current().init_scope():
         return wrapper_of(optimizer) or LossScaleOptimizer(optimizer)
 
 
 def _from_keras(theirs: Any) -> LossScaleOptimizer:
     inner = theirs.inner_optimizer
-    with backends.current().lifted():
+    with backends.current().init_scope():
         ours = wrapper_of(inner) or LossScaleOptimizer.from_config(
             {**theirs.get_config(), "inner_optimizer": inner}
         )

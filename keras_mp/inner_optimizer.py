@@ -76,34 +76,6 @@ def unwrapped(optimizer: Any) -> str:
     return _described(optimizer)
 
 
-def serialized(optimizer: Any) -> dict[str, Any]:
-    """Returns the config of `optimizer` by its public name, so that any backend can read it.
-
-    On PyTorch, Keras writes the module of its PyTorch class, which no other backend can import.
-
-    >>> serialized(keras.optimizers.SGD())["module"]
-    'keras.optimizers'
-    """
-    config: dict[str, Any] = _by_public_names(keras.saving.serialize_keras_object(optimizer))
-    return config
-
-
-def _by_public_names(config: Any) -> Any:
-    """Returns `config` with the public names of the optimizers of Keras in it, as deep as any is.
-
-    Those of a MultiOptimizer are three levels down.
-    """
-    if isinstance(config, list):
-        return [_by_public_names(each) for each in config]
-    if not isinstance(config, dict):
-        return config
-    config = {key: _by_public_names(value) for key, value in config.items()}
-    private = str(config.get("module")).startswith("keras.src.")
-    if private and _is_keras_class(getattr(keras.optimizers, str(config.get("class_name")), None)):
-        return {**config, "module": "keras.optimizers", "registered_name": None}
-    return config
-
-
 def _described(given: Any) -> str:
     match given:
         case None:

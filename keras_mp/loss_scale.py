@@ -8,14 +8,16 @@ from typing import Any
 
 from keras import ops
 
+from keras_mp.array_types import Tensor
+
 LARGEST_SCALE = float.fromhex("0x1.fffffep127")  # of float32
 _LARGEST_COUNT = 2**31 - 1  # the counter is an int32 on JAX and PyTorch
 
 
 def next_scale(
-    scale: Any,
-    counter: Any,
-    finite: Any,
+    scale: Tensor,
+    counter: Tensor,
+    finite: Tensor,
     *,
     growth_steps: int = 2000,
     growth_factor: float = 2.0,
@@ -78,7 +80,7 @@ def next_scale(
     return taken, ops.where(restart, ops.zeros_like(counter), counter + 1)
 
 
-def _shrunk(scale: Any, backoff_factor: float, min_scale: float, hysteresis_left: Any) -> Any:
+def _shrunk(scale: Tensor, backoff_factor: float, min_scale: float, hysteresis_left: Any) -> Any:
     shrunk = ops.maximum(scale * backoff_factor, ops.minimum(scale, min_scale))
     if isinstance(hysteresis_left, int):
         return shrunk if hysteresis_left <= 1 else scale
@@ -86,7 +88,7 @@ def _shrunk(scale: Any, backoff_factor: float, min_scale: float, hysteresis_left
 
 
 def next_hysteresis_left(
-    left: Any, counter: Any, finite: Any, *, growth_steps: int, hysteresis: int
+    left: Tensor, counter: Tensor, finite: Tensor, *, growth_steps: int, hysteresis: int
 ) -> Any:
     """Returns how many overflows it takes, after this step, until the scale shrinks.
 
@@ -128,5 +130,5 @@ def next_hysteresis_left(
     return ops.where(finite, ops.where(_is_due(counter, growth_steps), whole, left), fewer)
 
 
-def _is_due(counter: Any, growth_steps: int) -> Any:
+def _is_due(counter: Tensor, growth_steps: int) -> Any:
     return counter >= min(growth_steps, _LARGEST_COUNT) - 1

@@ -61,7 +61,7 @@ def resume(model: Any, path: str | os.PathLike[str]) -> int:
     before = [(v, ops.copy(v.value)) for v in (*model.variables, *optimizer.variables)]
     loaded = False
     try:
-        with optimizer._noting_misfits() as misfits:
+        with optimizer._saved_state.noting_misfits() as misfits:
             try:
                 model.load_weights(path)
             except ValueError as error:

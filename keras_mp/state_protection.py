@@ -187,7 +187,9 @@ def _stateless_step(model: Any, metrics: bool, train_step: Any, state: Any, data
     """A train step that takes and returns the state (JAX)."""
     optimizer = _check(model.optimizer)
     logs, new_state = train_step(state, data)
-    finite = ops.equal(optimizer.skipped_in(new_state[2]), optimizer.skipped_in(state[2]))
+    skipped_in = optimizer._statistics.skipped_in
+    before, after = (skipped_in(optimizer.variables, each[2]) for each in (state, new_state))
+    finite = ops.equal(after, before)
     written = {id(v) for v in written_variables(model)}
 
     def put_back(part: int, variables: Sequence[Any], *, all_of_them: bool = True) -> list[Any]:

@@ -24,25 +24,6 @@ MODULES = (
     "keras_mp.compat.layers",
     "keras_mp.compat.optimizers",
 )
-# What other rooms of keras_mp call, and nobody else should.
-INTERNAL = {
-    f"keras_mp.LossScaleOptimizer.{name}"
-    for name in (
-        "call_before_steps",
-        "end_round",
-        "expect_scaled",
-        "path_of",
-        "record_steps",
-        "recorded",
-        "recorded_rows",
-        "share_scale",
-        "shares_scale",
-        "skipped_in",
-        "take_most_skips",
-        "take_scale_of",
-        "was_finite",
-    )
-}
 
 
 def lines() -> Iterator[str]:
@@ -75,7 +56,7 @@ def _of(path: str, value: Any) -> Iterator[str]:
     elif inspect.isclass(value):
         yield path + (_signature(value) if _is_ours(value, "__init__") else " (class)")
         for name in sorted(dir(value)):
-            public = not name.startswith("_") and f"{path}.{name}" not in INTERNAL
+            public = not name.startswith("_")
             if public and _is_ours(value, name):
                 member = inspect.getattr_static(value, name)
                 if isinstance(member, (staticmethod, classmethod)):

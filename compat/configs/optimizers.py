@@ -6,6 +6,7 @@ programs wrote is in `optimizer_tables.py`; whatever they did not write is refus
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from keras_mp.compat import checks
 from keras_mp.compat.checks import found
@@ -158,7 +159,7 @@ def _wrapper(
     named = {key: arguments.pop(key) for key in ("name", "inner_optimizer") if key in arguments}
     try:
         # Defaults too, as get_config writes them: they may change one day, this file does not.
-        settings = Settings.checked(**arguments).as_config()
+        settings = Settings.checked(**cast("dict[str, Any]", arguments)).as_config()
     except ValueError as error:
         raise LegacyError(path, "cannot be kept", str(error)) from error
     defaults = [f"{key}={settings[key]}" for key in settings if key not in arguments]

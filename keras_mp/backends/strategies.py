@@ -10,14 +10,15 @@ From Keras, beyond its public API, at the first step of several replicas:
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
 from keras_mp.backends.numerics import accumulable
-from keras_mp.backends.optimizers import parts
+from keras_mp.backends.optimizers import flatten_optimizers
 
 _SUMS = "_all_reduce_sum_gradients"
 
@@ -99,12 +100,12 @@ def replicas() -> int:
     return int(context.num_replicas_in_sync)
 
 
-def takes_summed(optimizer: Any) -> bool:
+def takes_summed(optimizer: Optimizer) -> bool:
     """Returns whether `optimizer` can be told that gradients are summed over the replicas already.
 
     It cannot if it sums in a way of its own; then it sums after clipping, as it does without us.
     """
-    for part in parts(optimizer):
+    for part in flatten_optimizers(optimizer):
         home = next((each for each in type(part).__mro__ if _SUMS in vars(each)), None)
         if home not in keras.optimizers.Optimizer.__mro__ or _SUMS in vars(part):
             return False
@@ -123,7 +124,7 @@ def _make_aware(home: type) -> None:
     setattr(home, _SUMS, unless_summed)
 
 
-def summed(tensors: list[Any]) -> list[Any]:
+def summed(tensors: list[Tensor]) -> list[Any]:
     """Returns the sums of `tensors`, dense ones and IndexedSlices, over the replicas: one batch."""
     if not tensors:
         return []
@@ -131,7 +132,9 @@ def summed(tensors: list[Any]) -> list[Any]:
     return list(context.all_reduce(tf.distribute.ReduceOp.SUM, tensors))
 
 
-def apply(optimizer: Any, gradients: Sequence[Any], variables: list[Any], already: bool) -> None:
+def apply(
+    optimizer: Optimizer, gradients: Gradients, variables: list[Variable], already: bool
+) -> None:
     """One step of `optimizer` in a replica; `already` says whether the gradients are summed."""
     before, _summed.already = _summed.already, already
     try:
@@ -141,7 +144,11 @@ def apply(optimizer: Any, gradients: Sequence[Any], variables: list[Any], alread
 
 
 def apply_across(
-    strategy: Any, optimizer: Any, gradients: list[Any], variables: list[Any], already: bool
+    strategy: Any,
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    already: bool,
 ) -> None:
     """One step of `optimizer` on every replica, from cross-replica context.
 
@@ -161,7 +168,7 @@ def apply_across(
         return
 
     def as_decided(last: bool) -> None:
-        def accumulate(gradients: list[Any], variables: list[Any]) -> None:
+        def accumulate(gradients: list[Gradient], variables: list[Variable]) -> None:
             sums = optimizer._accumulated_gradients
             held = [sums[optimizer._get_variable_index(variable)] for variable in variables]
             if last:
@@ -186,14 +193,14 @@ def apply_across(
     tf.cond(last, lambda: as_decided(True), lambda: as_decided(False))
 
 
-def _window(optimizer: Any, already: bool) -> int:
+def _window(optimizer: Optimizer, already: bool) -> int:
     """Returns over how many steps `optimizer` accumulates here, or 0."""
     steps = optimizer.gradient_accumulation_steps or 0
-    if not any(part.gradient_accumulation_steps for part in parts(optimizer)):
+    if not any(part.gradient_accumulation_steps for part in flatten_optimizers(optimizer)):
         return 0
     strategy = tf.distribute.get_strategy()
     reasons = {
-        "in a part of a MultiOptimizer": len(parts(optimizer)) > 1,
+        "in a part of a MultiOptimizer": len(flatten_optimizers(optimizer)) > 1,
         "together with ema_overwrite_frequency": bool(
             optimizer.use_ema and optimizer.ema_overwrite_frequency
         ),

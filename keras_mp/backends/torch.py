@@ -1,58 +1,64 @@
 """PyTorch: foreach kernels; an `if` (one host sync) when eager, gated state when compiled."""
 
 import contextlib
-import functools
-import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import torch
 
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
 from keras_mp.backends.numerics import (
     HALVES,
-    Outcome,
+    StepResult,
+    cast_to_variable_dtype,
     divided_each,
     finite_each,
-    narrowed,
     nonfinite_kind,
     nonzero_rows,
-    root_sums,
-    widened,
+    sum_sqrt_abs,
+    upcast,
 )
-from keras_mp.backends.optimizers import parts, written
+from keras_mp.backends.optimizers import flatten_optimizers, updated_variables
 
 _HALVES = (torch.float16, torch.bfloat16)
+# Of a `.grad` that was unscaled in place: its version then.
+_UNSCALED = "_keras_mp_unscaled"
+_NOT_CLEARED = (
+    "A backward pass has added to gradients that the optimizer had divided by the loss scale, and "
+    "their sum is no gradient. Clear them after each step: model.zero_grad()."
+)
 
 
-def read(variable: Any) -> Any:
+def read(variable: Variable) -> Any:
     """Returns the value of `variable` as a tensor, sharing memory with it."""
     value = variable.value
     return value.detach() if value.requires_grad else value
 
 
-def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
-    """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are.
+def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
+    """Returns `gradients` divided by `scale`; None, and those marked `skip_unscale`, as they are.
 
     The caller's gradients are left alone: this allocates.
     """
     dense = [
         i
-        for i, (gradient, keep) in enumerate(zip(gradients, raw, strict=True))
+        for i, (gradient, keep) in enumerate(zip(gradients, skip_unscale, strict=True))
         if not (gradient is None or keep or gradient.is_sparse)
     ]
-    out = divided_each(gradients, raw, lambda g: widened(g) / scale if g.is_sparse else g)
+    out = divided_each(gradients, skip_unscale, lambda g: upcast(g) / scale if g.is_sparse else g)
     if dense:
         wide = [gradients[i] for i in dense]
         if any(gradient.dtype in _HALVES for gradient in wide):
-            wide = list(map(widened, wide))
+            wide = list(map(upcast, wide))
         divided = torch._foreach_div([_local(gradient) for gradient in wide], scale)
         for i, gradient, local in zip(dense, wide, divided, strict=True):
             out[i] = _rebuilt(gradient, local)
     return out
 
 
-def all_finite(gradients: Sequence[Any]) -> Any:
+def all_finite(gradients: Gradients) -> Any:
     """Returns a bool of shape (): no inf and no nan in `gradients`.
 
     Of gradients that are cut (DTensors) each process looks at its parts; one all-reduce of a
@@ -62,20 +68,20 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     return torch.all(_agreed(finite_each(_leaves(reduced)), "min", reduced))
 
 
-def _seen(gradients: Sequence[Any]) -> tuple[Any, Any]:
-    """Returns `root_sums`, of the parts in this process, and of each gradient whether it is finite.
+def _seen(gradients: Gradients) -> tuple[Any, Any]:
+    """Returns `sum_sqrt_abs` of the parts in this process, and whether each gradient is finite.
 
     Each gradient is whole or cut, but no term of a sum.
     """
-    roots = root_sums(_leaves(gradients))
+    roots = sum_sqrt_abs(_leaves(gradients))
     return roots, _agreed(torch.isfinite(roots), "min", gradients)
 
 
-def _kind(roots: Any, gradients: Sequence[Any]) -> Any:
+def _kind(roots: Tensor, gradients: Gradients) -> Any:
     return _agreed(nonfinite_kind(roots), "max", gradients)
 
 
-def _leaves(gradients: Sequence[Any]) -> list[Any]:
+def _leaves(gradients: Gradients) -> list[Any]:
     return [
         gradient.coalesce().values()
         if gradient is not None and gradient.is_sparse
@@ -84,24 +90,28 @@ def _leaves(gradients: Sequence[Any]) -> list[Any]:
     ]
 
 
-def merged(gradients: Sequence[Any]) -> list[Any]:
+def merged(gradients: Gradients) -> list[Any]:
     """Returns `gradients`: there is no row twice in a dense one."""
     return list(gradients)
 
 
-def densified(gradient: Any, variable: Any) -> Any:
+def densified(gradient: Gradient, variable: Variable) -> Any:
     """Returns a sparse gradient as a dense tensor, rows named twice summed; others as they are."""
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
-def rows_held(gradient: Any, variable: Any) -> Any:
+def rows_held(gradient: Gradient, variable: Variable) -> Any:
     """Returns a bool of shape (rows, 1, 1, ...): the rows with an element that is not zero."""
     return nonzero_rows(densified(gradient, variable))
 
 
 def apply_if_finite(
-    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
-) -> Outcome:
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    skip_unscale: Sequence[bool],
+) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
     Under `torch.compile` an `if` on a tensor would break the graph, so the step runs on and the
@@ -111,17 +121,20 @@ def apply_if_finite(
         gradients = list(map(_reduced, gradients, variables))
         _cut_slots(optimizer)
     if is_compiling():
-        return _apply_gated(optimizer, gradients, variables, scale, raw)
+        return _apply_gated(optimizer, gradients, variables, scale, skip_unscale)
     with torch.no_grad():
         as_given = gradients
-        if scale is not None and _of_trainer(gradients, variables, raw):
-            torch._foreach_div_([g for g in gradients if g is not None], scale)
-        elif scale is not None:
-            gradients = unscale(gradients, scale, raw)
+        in_place = (
+            scale is not None
+            and not any(skip_unscale)
+            and _unscale_in_place(gradients, variables, scale)
+        )
+        if scale is not None and not in_place:
+            gradients = unscale(gradients, scale, skip_unscale)
         rounded = _rounded_back(as_given, variables)
         applied = gradients if rounded else _as_applied(gradients, variables)
         present = [gradient for gradient in applied if gradient is not None]
-        amp = scale is not None and not any(raw) and _takes_amp(present)
+        amp = scale is not None and not any(skip_unscale) and _takes_amp(present)
         finite = amp and not _any_bad(present, scale if rounded else None)
         if not finite:
             applied = _as_applied(gradients, variables)
@@ -129,66 +142,80 @@ def apply_if_finite(
             finite = (rounded or not amp) and bool(torch.all(each))
         if finite:
             optimizer.apply(gradients, variables)
-            return Outcome(True, None, None)
-        return Outcome(False, each, _kind(roots, applied))
+        if in_place:
+            _note_unscaled(gradients)
+        if finite:
+            return StepResult(True, None, None)
+        return StepResult(False, each, _kind(roots, applied))
 
 
 def _apply_gated(
-    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
-) -> Outcome:
-    ready = gradients if scale is None else unscale(gradients, scale, raw)
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    skip_unscale: Sequence[bool],
+) -> StepResult:
+    ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     applied = _as_applied(ready, variables)
     roots, each = _seen(applied)
     finite = torch.all(each)
     with torch.no_grad():
-        state = written(optimizer, variables)
+        state = updated_variables(optimizer, variables)
         before = [(variable, variable.value.clone()) for variable in state]
         optimizer.apply(ready, variables)
         for variable, value in before:
             variable.value.copy_(torch.where(finite, variable.value, value))
-    return Outcome(finite, each, torch.where(finite, 0, _kind(roots, applied)))
+    return StepResult(finite, each, torch.where(finite, 0, _kind(roots, applied)))
 
 
-def _as_applied(gradients: list[Any], variables: list[Any]) -> list[Any]:
-    """Returns `narrowed` ones: for 400 at a time, of which most often none is."""
+def _as_applied(gradients: list[Gradient], variables: list[Variable]) -> list[Any]:
+    """Returns `cast_to_variable_dtype` ones: for 400 at a time, of which most often none is."""
     single = all(gradient is None or gradient.dtype == torch.float32 for gradient in gradients)
     if single and not any(variable.dtype in HALVES for variable in variables):
         return gradients
-    return list(map(narrowed, gradients, variables))
+    return list(map(cast_to_variable_dtype, gradients, variables))
 
 
-def _rounded_back(gradients: list[Any], variables: list[Any]) -> bool:
+def _rounded_back(gradients: list[Gradient], variables: list[Variable]) -> bool:
     """Returns whether all are of bfloat16: gradients that are divided by 1 or more still fit."""
     given = all(gradient is None or gradient.dtype == torch.bfloat16 for gradient in gradients)
     return given and all(variable.dtype == "bfloat16" for variable in variables)
 
 
-def _of_trainer(gradients: list[Any], variables: list[Any], raw: Sequence[bool]) -> bool:
-    """Returns whether these are the `.grad`s of a step that Keras' own trainer takes.
+def _unscale_in_place(gradients: list[Gradient], variables: list[Variable], scale: Tensor) -> bool:
+    """Divides gradients that are the `.grad`s of their variables by `scale`, where they lie.
 
-    Nobody else holds them, and the next step clears them: they may be unscaled in place. Those of
-    any other caller may not.
+    The rule is that of `torch.amp.GradScaler.unscale_`: `.grad`s belong to the trainer or the loop,
+    which clears them before the next backward pass. One that nobody wrote to since it was divided
+    (see `_note_unscaled`) is not divided again, so that a second step with it is right.
+
+    Returns:
+        Whether they are divided now; False if one is no `.grad`, or of another dtype or device.
     """
-    step = _train_step().__code__
-    frame = sys._getframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("keras_mp."):
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None or frame.f_code is not step:
-        return False
-    pairs = zip(gradients, variables, strict=True)
-    return (
-        not any(raw)
-        and all(gradient is variable.value.grad for gradient, variable in pairs)
-        and _takes_amp([gradient for gradient in gradients if gradient is not None])
+    present = [gradient for gradient in gradients if gradient is not None]
+    own = all(
+        gradient is None or gradient is variable.value.grad
+        for gradient, variable in zip(gradients, variables, strict=True)
     )
+    if not own or not _takes_amp(present):
+        return False
+    writes = [g._version - getattr(g, _UNSCALED, -2) for g in present]
+    if 1 in writes:
+        warnings.warn(_NOT_CLEARED, stacklevel=2)
+    if scaled := [gradient for gradient, since in zip(present, writes, strict=True) if since]:
+        torch._foreach_div_(scaled, scale)
+    return True
 
 
-@functools.cache
-def _train_step() -> Any:
-    return next(vars(cls)["train_step"] for cls in keras.Model.__mro__ if "train_step" in vars(cls))
+def _note_unscaled(gradients: list[Gradient]) -> None:
+    """Notes that these `.grad`s are unscaled, until somebody writes to them."""
+    for gradient in gradients:
+        if gradient is not None:
+            setattr(gradient, _UNSCALED, gradient._version)
 
 
-def _takes_amp(gradients: list[Any]) -> bool:
+def _takes_amp(gradients: list[Gradient]) -> bool:
     """Returns whether `_any_bad` may look at `gradients`, once they are tensors of our own."""
     return len({gradient.device for gradient in gradients}) == 1 and all(
         gradient.dtype == torch.float32
@@ -199,7 +226,7 @@ def _takes_amp(gradients: list[Any]) -> bool:
     )
 
 
-def _any_bad(gradients: list[Any], scale: Any) -> Any:
+def _any_bad(gradients: list[Gradient], scale: Tensor) -> Any:
     """Returns whether an element of tensors of our own is not finite, or `scale` is below 1.
 
     float32, shape (), 0 if not. One call, which writes each element back, times 1.
@@ -210,19 +237,19 @@ def _any_bad(gradients: list[Any], scale: Any) -> Any:
     return bad if scale is None else bad + (scale < 1)
 
 
-def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     """Applies `gradients`, finite or not."""
     if any(map(_is_distributed, gradients)):
         _cut_slots(optimizer)
     optimizer.apply(gradients, variables)
 
 
-def stateless_values(values: Sequence[Any]) -> list[Any]:
+def stateless_values(values: Sequence[Tensor]) -> list[Any]:
     """Returns copies of `values`: Keras' torch optimizers update tensors in place."""
     return [torch.clone(keras.ops.convert_to_tensor(value)).detach() for value in values]
 
 
-def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
+def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
     """Returns the gradients of `loss()` with respect to `variables`."""
     frozen = [variable.path for variable in variables if not variable.value.requires_grad]
     if frozen:
@@ -236,7 +263,13 @@ def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
     )
 
 
-def unshare(variables: Sequence[Any]) -> None:
+def tape_gradients(
+    tape: Any, loss: Any, scale: Callable[[Any], Any], variables: list[Variable]
+) -> None:
+    """Returns None: tapes are TensorFlow's."""
+
+
+def unshare(variables: Sequence[Variable]) -> None:
     """Does nothing: assigning copies here."""
 
 
@@ -255,12 +288,12 @@ def is_compiling() -> bool:
     return compiling
 
 
-def is_baked_in(value: Any) -> bool:
+def is_trace_constant(value: Tensor) -> bool:
     """Returns False: compiled functions read variables here."""
     return False
 
 
-def lifted() -> contextlib.AbstractContextManager[None]:
+def init_scope() -> contextlib.AbstractContextManager[None]:
     """Returns a scope in which variables may be created."""
     return contextlib.nullcontext()
 
@@ -274,16 +307,16 @@ def check_strategy() -> None:
     """Does nothing: `tf.distribute` is TensorFlow's."""
 
 
-def _is_distributed(tensor: Any) -> bool:
+def _is_distributed(tensor: Tensor) -> bool:
     """Returns whether `tensor` is a DTensor, without an import that most do not need."""
     return hasattr(tensor, "device_mesh")
 
 
-def _local(tensor: Any) -> Any:
+def _local(tensor: Tensor) -> Any:
     return tensor.to_local() if _is_distributed(tensor) else tensor
 
 
-def _rebuilt(tensor: Any, local: Any) -> Any:
+def _rebuilt(tensor: Tensor, local: Any) -> Any:
     """Returns what has `local` as its part in this process, and else is as `tensor`."""
     if not _is_distributed(tensor):
         return local
@@ -293,7 +326,7 @@ def _rebuilt(tensor: Any, local: Any) -> Any:
     )
 
 
-def _reduced(gradient: Any, variable: Any = None) -> Any:
+def _reduced(gradient: Gradient, variable: Variable = None) -> Any:
     """Returns a gradient whose terms are still in different processes as their sum.
 
     Finite terms may have a sum that is not. It is laid out as the variable, whole if that is None.
@@ -308,7 +341,7 @@ def _reduced(gradient: Any, variable: Any = None) -> Any:
     return gradient.redistribute(placements=whole)
 
 
-def _agreed(values: Any, how: str, tensors: Sequence[Any]) -> Any:
+def _agreed(values: Tensor, how: str, tensors: Sequence[Tensor]) -> Any:
     """Returns the least ("min") or greatest ("max") of `values` where parts of `tensors` are.
 
     One all-reduce for each dimension of a mesh along which something is cut.
@@ -327,9 +360,9 @@ def _agreed(values: Any, how: str, tensors: Sequence[Any]) -> Any:
     return values
 
 
-def _cut_slots(optimizer: Any) -> None:
+def _cut_slots(optimizer: Optimizer) -> None:
     """Lays out what `optimizer` keeps for a variable as the variable is: Keras makes it whole."""
-    for each in parts(optimizer):
+    for each in flatten_optimizers(optimizer):
         variables = each._trainable_variables
         for name, kept in vars(each).items():
             if name in ("_variables", "_trainable_variables") or not isinstance(kept, list):
@@ -339,7 +372,7 @@ def _cut_slots(optimizer: Any) -> None:
                     _cut_as(slot, variable)
 
 
-def _cut_as(slot: Any, variable: Any) -> None:
+def _cut_as(slot: Any, variable: Variable) -> None:
     if not isinstance(slot, keras.Variable) or not _is_distributed(variable.value):
         return
     if _is_distributed(slot.value) or tuple(slot.shape) != tuple(variable.shape):

@@ -422,7 +422,7 @@ def test_float64_variables(backend):
 
 def test_aggregated_gradients_of_several_replicas_are_refused(monkeypatch):
     opt = LossScaleOptimizer(sgd())
-    monkeypatch.setattr(opt._native, "replicas", lambda: 2)
+    monkeypatch.setattr(opt._backend, "replicas", lambda: 2)
     with pytest.raises(ValueError, match="not possible with more than one replica"):
         opt.apply_gradients(
             [(ops.array([1.0]), keras.Variable([1.0]))],

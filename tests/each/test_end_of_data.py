@@ -61,7 +61,7 @@ def check(model, monitor, epochs):
     assert trace.steps.tolist() == list(range(1, steps + 1))
     assert trace.is_skipped.tolist() == [target == BAD for target in BATCHES] * epochs
     assert trace.epochs.tolist() == [epoch for epoch in range(epochs) for _ in BATCHES]
-    assert optimizer.take_most_skips() in (0, 2)  # the monitor asks each epoch
+    assert optimizer._statistics.runs.take_most() in (0, 2)  # the monitor asks each epoch
 
 
 @pytest.mark.parametrize("rows", [2, 1024])
@@ -102,7 +102,7 @@ def test_nothing_is_assigned_without_a_batch(make_model, state, jit_compile):
 
     model = compiled(make_model, jit_compile=jit_compile, hysteresis=2)
     optimizer = model.optimizer
-    optimizer.record_steps(4)
+    optimizer._log_steps(4)
     iterator = iter(dataset())
     model.make_train_function()
     for _ in BATCHES:

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks import monitor as benchmark
 from keras_mp import LossScaleMonitor, LossScaleOptimizer
+from keras_mp.skipped_runs import SkippedRuns
+from keras_mp.step_log import StepLog
 
 BACKEND = keras.backend.backend()
 STEPS = 8  # an epoch of `data` has
@@ -97,10 +99,13 @@ def reads(monkeypatch):
     for name in ("loss_scale", "skipped_steps", "consecutive_skips", "nonfinite_kind"):
         wanted = property(noted(name, getattr(LossScaleOptimizer, name).fget))
         monkeypatch.setattr(LossScaleOptimizer, name, wanted)
-    for name in ("recorded", "take_most_skips", "nonfinite_variables", "first_overflow"):
-        monkeypatch.setattr(
-            LossScaleOptimizer, name, noted(name, getattr(LossScaleOptimizer, name))
-        )
+    for owner, name in (
+        (StepLog, "since"),
+        (SkippedRuns, "take_most"),
+        (LossScaleOptimizer, "nonfinite_variables"),
+        (LossScaleOptimizer, "first_overflow"),
+    ):
+        monkeypatch.setattr(owner, name, noted(name, getattr(owner, name)))
     return seen
 
 
@@ -125,15 +130,15 @@ def test_reads_of_a_trace(fit, data, reads, rows, within):
         callbacks=[LossScaleMonitor(trace=True, rows=rows)],
         epochs=epochs,
     )
-    an_epoch = within * ["recorded"] + [*AN_EPOCH, "recorded"]
-    assert reads == [*AT_START, "recorded", *epochs * an_epoch]
+    an_epoch = within * ["since"] + [*AN_EPOCH, "since"]
+    assert reads == [*AT_START, "since", *epochs * an_epoch]
 
 
 def test_reads_to_stop(fit, data, reads):
     """Once in `max_consecutive_skips` steps."""
     optimizer = LossScaleOptimizer(keras.optimizers.SGD(0.01), max_consecutive_skips=3)
     fit(optimizer, *data, callbacks=[LossScaleMonitor()])
-    check = ["take_most_skips"]
+    check = ["take_most"]
     assert reads == check + AT_START + 2 * check + AN_EPOCH + check
 
 
@@ -149,7 +154,7 @@ def test_a_table_is_read_in_two_transfers(fit, data, monkeypatch):
         return convert(tensor)
 
     monkeypatch.setattr(keras.ops, "convert_to_numpy", noted)
-    optimizer.recorded(0)
+    optimizer._statistics.log.since(0)
     assert shapes == [(), (1024, 3)]
 
 

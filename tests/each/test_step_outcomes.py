@@ -106,14 +106,14 @@ def test_not_without_diagnose():
 
 def test_recorded_steps():
     opt, variables = three(diagnose=True)
-    assert opt.record_steps(3)
-    assert not opt.record_steps(5)
+    assert opt._log_steps(3)
+    assert not opt._log_steps(5)
     for g in (1.0, INF, NAN, 1.0):
         step(opt, variables, 1.0, g, 1.0)
-    steps, rows = opt.recorded(0)
+    steps, rows = opt._statistics.log.since(0)
     assert steps == 4
     assert rows == [(2, 64.0, 1, 1), (3, 32.0, 2, 1), (4, 16.0, 0, -1)]
-    assert opt.recorded(3)[1] == [(4, 16.0, 0, -1)]
+    assert opt._statistics.log.since(3)[1] == [(4, 16.0, 0, -1)]
 
 
 def test_in_files(make_model, data, tmp_path):
@@ -142,32 +142,37 @@ def test_the_longest_run_of_skips():
     opt, variables = three(max_consecutive_skips=5)
     for g in (INF, INF, 1.0, INF):
         step(opt, variables, 1.0, g, 1.0)
-    assert opt.take_most_skips() == 2
-    assert opt.take_most_skips() == 0
+    assert opt._statistics.runs.take_most() == 2
+    assert opt._statistics.runs.take_most() == 0
     step(opt, variables, 1.0, INF, 1.0)
-    assert opt.take_most_skips() == 2  # with the one before
+    assert opt._statistics.runs.take_most() == 2  # with the one before
 
 
 def test_each_of_several_who_ask_is_told():
     """Of all runs since it asked last; the first time, of those since anybody did."""
     opt, variables = three(max_consecutive_skips=5)
     early, late = keras.callbacks.Callback(), keras.callbacks.Callback()
-    assert opt.take_most_skips(early) == 0
+    assert opt._statistics.runs.take_most(early) == 0
     for g in (INF, INF, 1.0):
         step(opt, variables, 1.0, g, 1.0)
-    assert [opt.take_most_skips(each) for each in (None, early, late, early)] == [2, 2, 0, 0]
+    assert [opt._statistics.runs.take_most(each) for each in (None, early, late, early)] == [
+        2,
+        2,
+        0,
+        0,
+    ]
     step(opt, variables, 1.0, INF, 1.0)
-    assert opt.take_most_skips(late) == 1
+    assert opt._statistics.runs.take_most(late) == 1
     step(opt, variables, 1.0, INF, 1.0)
-    assert [opt.take_most_skips(each) for each in (early, late, None)] == [2, 2, 2]
+    assert [opt._statistics.runs.take_most(each) for each in (early, late, None)] == [2, 2, 2]
 
 
 def test_rows_of_steps_taken_elsewhere_are_not_made_up():
     opt, variables = three()
-    opt.record_steps(4)
+    opt._log_steps(4)
     opt.extra_state.load_own_variables({"steps": np.int32(12)})
     step(opt, variables, 1.0, 1.0, 1.0)
-    assert opt.recorded(0) == (13, [(13, 64.0, 0, -1)])
+    assert opt._statistics.log.since(0) == (13, [(13, 64.0, 0, -1)])
 
 
 def test_another_number_of_variables(make_model, data, tmp_path):
@@ -230,7 +235,7 @@ def test_state_that_waits_for_build(monkeypatch):
 def test_compiled():
     """As values of a jitted step: a schedule or an average may depend on them."""
     opt, variables = three(diagnose=True, max_consecutive_skips=3)
-    opt.record_steps(4)
+    opt._log_steps(4)
     opt.scale_loss(1.0)
     gradients = [[1.0, 1.0, 1.0], [1.0, INF, 1.0], [NAN, 1.0, 1.0]]
     if BACKEND == "jax":
@@ -260,7 +265,7 @@ def test_compiled():
         seen.append((*told(opt), int(opt.consecutive_skips)))
     assert seen == [(True, 0, 0, 0), (False, 1, 1, 1), (False, 2, 2, 2)]
     assert str(opt.first_overflow()) == "first overflow: step 2, b (inf), scale 64 -> 32"
-    assert opt.recorded(0)[1] == [(1, 64, 0, -1), (2, 64, 1, 1), (3, 32, 2, 0)]
+    assert opt._statistics.log.since(0)[1] == [(1, 64, 0, -1), (2, 64, 1, 1), (3, 32, 2, 0)]
 
 
 def test_a_schedule_that_waits():

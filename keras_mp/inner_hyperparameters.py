@@ -3,7 +3,9 @@
 import warnings
 from typing import Any
 
-from keras_mp.backends.optimizers import averages, parts
+from keras_mp.array_types import Optimizer
+from keras_mp.backends.optimizers import averages, flatten_optimizers
+from keras_mp.backends.protocol import Backend
 from keras_mp.settings import FOR_GOOD
 
 
@@ -33,12 +35,15 @@ class _Delegated:
         setattr(inner, self._name, value)
 
 
-class DelegatesToInnerOptimizer:
+class InnerHyperparameters:
     """Reads and sets hyperparameters of `inner_optimizer`, as tf.keras' wrapper did.
 
     Expects `inner_optimizer` and `_names` (see `hyperparameters.names`) in the instance's
     dictionary; before they are there, attributes are the wrapper's own.
     """
+
+    inner_optimizer: Optimizer
+    _backend: Backend
 
     weight_decay = _Delegated()
     clipnorm = _Delegated()
@@ -60,7 +65,7 @@ class DelegatesToInnerOptimizer:
     @iterations.setter
     def iterations(self, value: int) -> None:
         # What is counted there are gradients, `gradient_accumulation_steps` for an iteration.
-        for part in parts(self.inner_optimizer):
+        for part in flatten_optimizers(self.inner_optimizer):
             part._iterations.assign(value * (part.gradient_accumulation_steps or 1))
 
     @property
@@ -111,7 +116,7 @@ class DelegatesToInnerOptimizer:
         inner = self.inner_optimizer
         inner.finalize_variable_values(var_list)
         if averages(inner):
-            self._native.unshare(var_list)
+            self._backend.unshare(var_list)
 
     def __getattr__(self, name: str) -> Any:
         # Only reached when ordinary lookup fails, and never before construction has ended.
