@@ -367,7 +367,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
         batch = self._batch.get()
         if batch is None:
             return _by_logs(logs)
-        from keras_mp.monitor.overflow import find_in_batch
+        from keras_mp.overflow_search.search import find_in_batch
 
         try:
             x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)

@@ -9,9 +9,9 @@ from keras_mp import markup
 from keras_mp.markup import escaped
 from keras_mp.monitor import drawing, svg
 from keras_mp.monitor.html_report import tables_of_ranges
-from keras_mp.monitor.overflow_report import Finding, OverflowReport
 from keras_mp.monitor.page_style import PIECES
 from keras_mp.monitor.trace import KINDS, Trace
+from keras_mp.overflow_search.report import Finding, OverflowReport
 
 _STYLE = f"{markup.scoped(PIECES)}\n.keras-mp svg.curve {{ max-width: 60rem; }}\n"
 _SHOWN = 12  # rows of a table that may be long

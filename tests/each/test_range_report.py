@@ -13,11 +13,12 @@ from hypothesis import given, settings, strategies as st
 from keras import layers, ops
 
 from keras_mp import LossScaleOptimizer
-from keras_mp.monitor import drawing, range_report as module, run_folder
-from keras_mp.monitor.magnitudes import FIRST, LAST, Tally, fraction_below, highest_scale
-from keras_mp.monitor.overflow import find_overflow
-from keras_mp.monitor.range_advice import advise
-from keras_mp.monitor.range_report import RangeReport, range_report
+from keras_mp.monitor import drawing, run_folder
+from keras_mp.overflow_search.search import find_overflow
+from keras_mp.ranges import report as module
+from keras_mp.ranges.advice import advise
+from keras_mp.ranges.magnitudes import FIRST, LAST, Tally, fraction_below, highest_scale
+from keras_mp.ranges.report import RangeReport, range_report
 from tests.backends import on_one
 from tests.fuzzing import examples
 

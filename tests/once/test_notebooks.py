@@ -11,8 +11,8 @@ from keras_mp import markup, notebooks
 from keras_mp.diagnosis.explanation import Explanation, Finding, LossScale, Row
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.monitor import notebook
-from keras_mp.monitor.overflow_report import Finding as Overflow, OverflowReport
 from keras_mp.monitor.trace import Trace
+from keras_mp.overflow_search.report import Finding as Overflow, OverflowReport
 from tests import runs
 
 HOSTILE = '<script>alert("1")</script>&\'\0'

@@ -14,10 +14,10 @@ import numpy as np
 from keras import ops
 
 from keras_mp.backends import custom_gradients
+from keras_mp.dry_run import observing
+from keras_mp.dry_run.observing import Place, floats
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
-from keras_mp.monitor import taps
-from keras_mp.monitor.overflow_report import Where
-from keras_mp.monitor.taps import Place, floats
+from keras_mp.overflow_search.report import Where
 
 CAST = "cast"
 _COMPARED = 4  # how many values of a shape a tensor of unknown origin is compared with
@@ -95,7 +95,7 @@ class Record:
         return [value for value in self.outputs if not value.finite]
 
 
-class Recorder(taps.Watcher):
+class Recorder(observing.Watcher):
     """Records a step; computes it as it is.
 
     Attributes:
@@ -154,7 +154,7 @@ class Recorder(taps.Watcher):
         made = [x for x in floats(result) if id(x) not in self._values]
         if made and is_finite(made[0]) is not None:
             sources = [self._source(here, x) for x in floats(args, kwargs)]
-            variables = taps.variables_in(args, kwargs)
+            variables = observing.variables_in(args, kwargs)
             record = Record(
                 len(self.records), key, here.where, here.path, here.kind, here.owner,
                 name, original, args, kwargs, sources, variables,
@@ -169,14 +169,14 @@ class Recorder(taps.Watcher):
         run: Callable[..., Any],
     ) -> Any:
         """Runs a layer; records what Keras cast for it, and what it made without keras ops."""
-        with taps.unwatched():
+        with observing.unwatched():
             for raw, cast in casts(place, args, kwargs):
                 self._cast(place, raw, cast)
         key = next_key(self._keys, place, "")
         self._scopes.append(len(self.records))
         result = run(*args, **kwargs)
         first = self._scopes.pop()
-        with taps.unwatched():
+        with observing.unwatched():
             made = [x for x in floats(result) if id(x) not in self._values]
             if made and is_finite(made[0]) is not None:
                 sources = [self._source(place, x) for x in floats(args, kwargs)]

@@ -1,7 +1,7 @@
 """`find_overflow`: which layer is the first whose values leave the range of float16.
 
-Runs one batch as a trial (`trial.py`), records every op (`overflow_record.py`), differentiates
-(`overflow_gradients.py`), or does all of it in one program (`overflow_program.py`), and says here
+Runs one batch as a trial (`dry_run`), records every op (`record.py`), differentiates
+(`gradients.py`), or does all of it in one program (`program.py`), and says here
 what is cause and what is consequence.
 """
 
@@ -13,19 +13,20 @@ import numpy as np
 
 from keras_mp.backends.compiling import hastily
 from keras_mp.backends.generators import unchanged_generators
+from keras_mp.dry_run import observing
+from keras_mp.dry_run.step import ForwardPass, Trial, check_model
 from keras_mp.feeding import one_batch
 from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.tensors import dtype_of
-from keras_mp.monitor import taps
-from keras_mp.monitor.overflow_cure import with_cure
-from keras_mp.monitor.overflow_gradients import (
+from keras_mp.overflow_search.cure import with_cure
+from keras_mp.overflow_search.gradients import (
     Gradients,
     differentiate,
     eager_gradients,
     rerun,
 )
-from keras_mp.monitor.overflow_program import run_as_program
-from keras_mp.monitor.overflow_record import (
+from keras_mp.overflow_search.program import run_as_program
+from keras_mp.overflow_search.record import (
     CAST,
     Record,
     Recorder,
@@ -34,8 +35,7 @@ from keras_mp.monitor.overflow_record import (
     is_finite,
     kind_of,
 )
-from keras_mp.monitor.overflow_report import LIMITS, Finding, OverflowReport
-from keras_mp.monitor.trial import ForwardPass, Trial, check_model
+from keras_mp.overflow_search.report import LIMITS, Finding, OverflowReport
 
 _SCALING = "loss scale"
 
@@ -133,7 +133,7 @@ def _found(trial: Trial, given: Any) -> OverflowReport:
     recorder = Recorder(model.variables, given)
     program = run_as_program(trial)
     if program is None:
-        with taps.watching(recorder, model):
+        with observing.watching(recorder, model):
             out = trial.run(metrics=True)
     else:
         out = program.out
@@ -146,7 +146,7 @@ def _found(trial: Trial, given: Any) -> OverflowReport:
         else:
             gradients = Gradients(recorder, program.of_variable, program.of_spot)
         backward, blamed = _backward(recorder, gradients)
-    ends = [*taps.floats(out.outputs), out.loss, out.scaled, *out.metrics.values()]
+    ends = [*observing.floats(out.outputs), out.loss, out.scaled, *out.metrics.values()]
     harmful = blamed.union(*(_causes(recorder, end) for end in ends if end is not None))
     forward = list(_forward(recorder, harmful, trial.loss_scale, out))
     last = [place for place in forward if place.where == "metric"]
@@ -178,7 +178,7 @@ def _forward(
     recorder: Recorder, harmful: set[int], scale: float, out: ForwardPass
 ) -> Iterator[Finding]:
     """Yields causes where they are, and after each layer that it returned a bad value."""
-    affected: dict[int, list[tuple[taps.Place, Value]]] = {}
+    affected: dict[int, list[tuple[observing.Place, Value]]] = {}
     for until, place, value in recorder.affected:
         affected.setdefault(until, []).append((place, value))
     told: set[int] = set()

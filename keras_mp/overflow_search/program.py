@@ -14,12 +14,12 @@ import numpy as np
 from keras import ops
 
 from keras_mp.backends import compiling, custom_gradients
+from keras_mp.dry_run import observing
+from keras_mp.dry_run.observing import Place, floats
+from keras_mp.dry_run.step import ForwardPass, Trial
 from keras_mp.graph_rewrite.tensors import is_sparse
-from keras_mp.monitor import taps
-from keras_mp.monitor.overflow_gradients import Spot, Tapper
-from keras_mp.monitor.overflow_record import Key, Recorder
-from keras_mp.monitor.taps import Place, floats
-from keras_mp.monitor.trial import ForwardPass, Trial
+from keras_mp.overflow_search.gradients import Spot, Tapper
+from keras_mp.overflow_search.record import Key, Recorder
 
 
 @dataclass(eq=False)
@@ -226,7 +226,7 @@ class _Step:
         trial.x, trial.y, trial.sample_weight = _valued(self._nested, values)
         self.script = _Script(dict(zip(self.spots, weights[count:], strict=True)), self.inputs)
         with keras.StatelessScope(mapping, collect_losses=True):
-            with taps.watching(self.script, trial.model):
+            with observing.watching(self.script, trial.model):
                 self.out = trial.run(metrics=True)
             loss = None if self.out.scaled is None else ops.sum(self.out.scaled)
         return loss, self.tensors()

@@ -8,13 +8,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.dry_run import observing
+from keras_mp.dry_run.observing import Place, floats
+from keras_mp.dry_run.step import Trial
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
-from keras_mp.monitor import taps
-from keras_mp.monitor.magnitudes import FIRST, FORMATS, LAST, Tally
-from keras_mp.monitor.overflow_gradients import Spot, Tapper, zeros_like
-from keras_mp.monitor.overflow_record import Key, as_numpy, is_finite, next_key, numbers_of
-from keras_mp.monitor.taps import Place, floats
-from keras_mp.monitor.trial import Trial
+from keras_mp.overflow_search.gradients import Spot, Tapper, zeros_like
+from keras_mp.overflow_search.record import Key, as_numpy, is_finite, next_key, numbers_of
+from keras_mp.ranges.magnitudes import FIRST, FORMATS, LAST, Tally
 
 _BACK = 2.0**-4  # what the loss scale is multiplied by until gradients are finite
 _LOWEST = 2.0**-40
@@ -46,7 +46,7 @@ class _Row:
         }
 
 
-class _Outputs(taps.Watcher):
+class _Outputs(observing.Watcher):
     """Shows each output of a layer once: that of a model is that of its last layer.
 
     Attributes:
@@ -69,10 +69,10 @@ class _Outputs(taps.Watcher):
     ) -> Any:
         key = next_key(self._keys, place, "")
         before = len(self.overflowing)
-        with taps.unwatched():
+        with observing.unwatched():
             given = [self._is_finite(x) for x in floats(place.given, args, kwargs)]
         result = run(*args, **kwargs)
-        with taps.unwatched():
+        with observing.unwatched():
             for i, x in enumerate(floats(result)):
                 if id(x) not in self._seen:
                     self._take(place, key, i, x)
@@ -112,7 +112,7 @@ class Measurement:
         self.overflowing: dict[str, str] = {}
         owners = {
             id(v): (v, path, layer)
-            for path, layer in taps.layers_of(model)
+            for path, layer in observing.layers_of(model)
             for v in layer.variables
         }
         alike = Counter(v.path for v, _, _ in owners.values())
@@ -152,7 +152,7 @@ class Measurement:
 
         with np.errstate(all="ignore"):
             outputs = _Outputs(take)
-            with taps.watching(outputs, self.model, ops=False):
+            with observing.watching(outputs, self.model, ops=False):
                 out = trial.run()
             self.overflowing.update(outputs.overflowing)
             for spot, (place, value) in list(spots.items()):
@@ -203,7 +203,7 @@ class Measurement:
 
     def _gradients(self, trial: Trial, zeros: dict[Spot, Any], weights: list[Any]) -> list[Any]:
         added = list(zeros.values())
-        watched = taps.watching(Tapper(zeros), self.model, ops=False)
+        watched = observing.watching(Tapper(zeros), self.model, ops=False)
         found = trial.gradients([*added, *weights], added, watched)
         return [None if g is None else keras.ops.convert_to_numpy(g) for g in found]
 

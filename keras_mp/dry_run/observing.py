@@ -16,7 +16,7 @@ import keras
 
 from keras_mp.graph_rewrite import hooks, rewritten
 from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, tensors
-from keras_mp.monitor.overflow_report import Where
+from keras_mp.overflow_search.report import Where
 
 
 @dataclass(eq=False)

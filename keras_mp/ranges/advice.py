@@ -6,8 +6,8 @@ Knows rows of numbers, not models.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keras_mp.monitor.magnitudes import BFLOAT16, FLOAT16, fraction_below, highest_scale
-from keras_mp.monitor.overflow_report import LIMITS
+from keras_mp.overflow_search.report import LIMITS
+from keras_mp.ranges.magnitudes import BFLOAT16, FLOAT16, fraction_below, highest_scale
 
 MARGIN = 2  # doublings that are to be left
 LOST = 0.05  # of the gradients of a layer: more that become zero, and it is to compute in float32

@@ -13,11 +13,11 @@ import keras
 from keras import ops
 
 from keras_mp import backends
+from keras_mp.dry_run import observing
+from keras_mp.dry_run.observing import Place, floats, map_floats
+from keras_mp.dry_run.step import Trial, isolated
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
-from keras_mp.monitor import taps
-from keras_mp.monitor.overflow_record import CAST, Key, Record, Recorder, Value, as_numpy, next_key
-from keras_mp.monitor.taps import Place, floats, map_floats
-from keras_mp.monitor.trial import Trial, isolated
+from keras_mp.overflow_search.record import CAST, Key, Record, Recorder, Value, as_numpy, next_key
 
 Spot = tuple[Key, str, int]
 
@@ -29,7 +29,7 @@ def zeros_like(x: Any) -> Any:
     )
 
 
-class Tapper(taps.Watcher):
+class Tapper(observing.Watcher):
     """Adds zeros to the values of a step.
 
     Attributes:
@@ -63,10 +63,10 @@ class Tapper(taps.Watcher):
     ) -> Any:
         """Runs a layer none of whose ops made its result as `op` runs an op."""
         key = next_key(self._keys, place, "")
-        with taps.unwatched():
+        with observing.unwatched():
             args, kwargs = self._plus(key, "taken", (args, kwargs))
         result = run(*args, **kwargs)
-        with taps.unwatched():
+        with observing.unwatched():
             return self._plus(key, "made", result)
 
     def _plus(self, key: Key, which: str, value: Any) -> Any:
@@ -152,7 +152,7 @@ def eager_gradients(trial: Trial, recorder: Recorder) -> Gradients:
     """Returns the gradients of a step that was recorded op by op."""
     zeros = {spot: zeros_like(value.tensor) for spot, value, _ in _spots(recorder)}
     weights = list(trial.model.trainable_variables)
-    added, watched = list(zeros.values()), taps.watching(Tapper(zeros), trial.model)
+    added, watched = list(zeros.values()), observing.watching(Tapper(zeros), trial.model)
     found = trial.gradients([*weights, *added], added, watched)
     of_variable = dict(zip(map(id, weights), found[: len(weights)], strict=True))
     return Gradients(recorder, of_variable, dict(zip(zeros, found[len(weights) :], strict=True)))
@@ -164,7 +164,7 @@ def rerun(record: Record) -> list[Any] | None:
     None where that cannot be computed.
     """
     try:
-        with taps.unwatched(), _in_float32(record) as run:
+        with observing.unwatched(), _in_float32(record) as run:
             args, kwargs = map_floats(_wide, _with_wide_names((record.args, record.kwargs)))
             return [as_numpy(x) for x in floats(run(*args, **kwargs))]
     except Exception:  # noqa: BLE001  an op or layer of its own that takes no float32
@@ -206,7 +206,7 @@ def differentiate(
     native = backends.current()
     wanted = [*zeros, *variables]
     try:
-        with taps.unwatched():
+        with observing.unwatched():
             found = native.gradients(total, wanted)
             arrays = [
                 None if g is None else as_numpy(native.densified(g, v))
@@ -224,7 +224,7 @@ def _in_float32(record: Record, extra: Sequence[Any] = ()) -> Iterator[Callable[
     if record.run is not owner:
         yield record.run
         return
-    policies = [(layer, layer._dtype_policy) for _, layer in taps.layers_of(owner)]
+    policies = [(layer, layer._dtype_policy) for _, layer in observing.layers_of(owner)]
     with isolated(owner, extra):
         try:
             for layer, _ in policies:

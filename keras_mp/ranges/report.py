@@ -14,13 +14,13 @@ import keras
 from keras_mp.backends.generators import unchanged_generators
 from keras_mp.diagnosis import authorship
 from keras_mp.diagnosis.float32_layers import listed
+from keras_mp.dry_run.observing import layers_of
+from keras_mp.dry_run.step import check_model, checked_scale
 from keras_mp.feeding import for_each
 from keras_mp.monitor import run_folder
 from keras_mp.monitor.drawing import counted
-from keras_mp.monitor.measuring import EXPONENTS, Measurement
-from keras_mp.monitor.range_advice import advise
-from keras_mp.monitor.taps import layers_of
-from keras_mp.monitor.trial import check_model, checked_scale
+from keras_mp.ranges.advice import advise
+from keras_mp.ranges.measuring import EXPONENTS, Measurement
 
 _SHOWN = 24  # rows of the table; `as_json` has all
 _LONG = 2.0  # seconds after which a progress bar appears

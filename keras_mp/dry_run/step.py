@@ -15,8 +15,8 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.backends.generators import unchanged_generators
-from keras_mp.monitor import taps
-from keras_mp.monitor.overflow_report import Where
+from keras_mp.dry_run import observing
+from keras_mp.overflow_search.report import Where
 
 
 @dataclass(eq=False)
@@ -111,14 +111,16 @@ class Trial:
             return out
         with (
             _regularizers_placed(model),
-            taps.at("loss", "loss", "compute_loss"),
+            observing.at("loss", "loss", "compute_loss"),
             _added_losses_once(model),
         ):
             out.loss = model._compute_loss(
                 x=self.x, y=y, y_pred=out.outputs, sample_weight=weight, training=self.training
             )
         if out.loss is not None:
-            with taps.at("loss", "loss scale", type(model.optimizer).__name__, model.optimizer):
+            with observing.at(
+                "loss", "loss scale", type(model.optimizer).__name__, model.optimizer
+            ):
                 out.scaled = scaled(model.optimizer, out.loss, self.loss_scale)
         if metrics and y is not None:
             with _metrics_placed(model, y, out.outputs):
@@ -226,7 +228,7 @@ def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
 
     Inside, variables have the values that they had outside, also while a gradient is taken.
     """
-    layers = [layer for _, layer in taps.layers_of(model)]
+    layers = [layer for _, layer in observing.layers_of(model)]
     before = [(layer, list(layer._losses), set(layer._loss_ids)) for layer in layers]
     # Modules of torch that a layer wraps keep statistics where Keras does not look.
     buffers = list(model.buffers()) if hasattr(model, "buffers") else []
@@ -286,7 +288,7 @@ def _copied(metrics: Any) -> Any:
 
 
 def _adds_losses(model: Any) -> bool:
-    with taps.unwatched():  # regularizers run at each look, and are to be seen once
+    with observing.unwatched():  # regularizers run at each look, and are to be seen once
         return bool(model.losses)
 
 
@@ -315,7 +317,7 @@ def _added_losses_once(model: Any) -> Iterator[None]:
 def _regularizers_placed(model: Any) -> Iterator[None]:
     """Has each regularizer of a weight run at the place of its layer."""
     replaced: list[tuple[Any, Any]] = []
-    for path, layer in reversed(list(taps.layers_of(model))):
+    for path, layer in reversed(list(observing.layers_of(model))):
         for variable in layer.trainable_variables:
             regularizer = variable.regularizer
             if regularizer is None or any(variable is done for done, _ in replaced):
@@ -344,7 +346,7 @@ def _metrics_placed(model: Any, y: Any, outputs: Any) -> Iterator[None]:
         update = _placed(metric.update_state, "metric", str(metric.name), metric)
         object.__setattr__(metric, "update_state", update)
     try:
-        with taps.at("metric", "metrics", "compute_metrics"):
+        with observing.at("metric", "metrics", "compute_metrics"):
             yield
     finally:
         for metric in metrics:
@@ -355,7 +357,7 @@ def _placed(
     function: Callable[..., Any], where: Where, path: str, owner: Any
 ) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
-        with taps.at(where, path, type(owner).__name__, owner):
+        with observing.at(where, path, type(owner).__name__, owner):
             return function(*args, **kwargs)
 
     return run
