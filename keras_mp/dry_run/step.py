@@ -1,7 +1,7 @@
-"""One training step of a model as a trial: what it computes, and nothing of it stays.
+"""One training step of a model that changes nothing: a dry run.
 
-Forward, loss, gradients and metrics as `fit` has them, except that no weight, statistic, seed,
-metric or optimizer is changed. A `train_step` of the model's own is not run.
+Forward pass, loss, gradients and metrics are as `fit` computes them, but no weight, statistic,
+seed, metric or optimizer changes. A `train_step` of the model's own is not run.
 """
 
 import contextlib
@@ -14,29 +14,31 @@ import numpy as np
 from keras import ops
 
 from keras_mp import backends
-from keras_mp.backends.generators import unchanged_generators
-from keras_mp.dry_run import observing
-from keras_mp.overflow_search.report import Where
+from keras_mp.dry_run.calls import Where
+from keras_mp.dry_run.checks import check_lengths, check_model, checked_scale
+from keras_mp.dry_run.isolation import isolated
+from keras_mp.dry_run.layers import layers_of
+from keras_mp.dry_run.observers import at_site, unobserved
 
 
 @dataclass(eq=False)
 class ForwardPass:
-    """What a trial computed before any gradient; None for what was not run.
+    """What a dry run computed before any gradient; None for what was not run.
 
     Attributes:
         outputs: What the model returned.
         loss: As `compute_loss` returned it, unscaled.
-        scaled: The loss times the loss scale.
+        scaled_loss: The loss times the loss scale.
         metrics: Result by name.
     """
 
     outputs: Any
     loss: Any = None
-    scaled: Any = None
+    scaled_loss: Any = None
     metrics: dict[str, Any] = field(default_factory=dict)
 
 
-class Trial:
+class DryRun:
     """A model with a batch.
 
     Args:
@@ -66,7 +68,7 @@ class Trial:
         check_model(model, compiled=y is not None)
         check_lengths(x=x, y=y, sample_weight=sample_weight)
         self.model = model
-        self.x, self.y, self.sample_weight = (_tensors(part) for part in (x, y, sample_weight))
+        self.x, self.y, self.sample_weight = (_as_tensors(part) for part in (x, y, sample_weight))
         self.training = training
         self.loss_scale = checked_scale(model, loss_scale)
 
@@ -79,22 +81,22 @@ class Trial:
         self,
         variables: Sequence[Any],
         extra: Sequence[Any],
-        watched: contextlib.AbstractContextManager[None],
+        observed: contextlib.AbstractContextManager[None],
     ) -> list[Any]:
-        """Returns the gradients of the scaled loss by `variables`; None where it hangs on none.
+        """Returns the gradients of the scaled loss; None for a variable it does not depend on.
 
         Args:
             variables: Of the model, and `extra`.
-            extra: Variables that are not the model's, and that the watcher reads.
-            watched: A scope that the forward pass is in. Not the backward pass, whose ops JAX
-                would compile anew for each scope.
+            extra: Variables that are not the model's, and that the observer reads.
+            observed: A scope for the forward pass. The backward pass is outside of it: JAX would
+                compile its ops anew for each scope.
         """
         passes: list[ForwardPass] = []
 
         def loss() -> Any:
-            with watched, isolated(self.model, extra):
+            with observed, isolated(self.model, extra):
                 passes[:] = [self._run(False)]
-            return passes[0].scaled
+            return passes[0].scaled_loss
 
         native = backends.current()
         found = native.gradients(loss, list(variables))
@@ -110,104 +112,20 @@ class Trial:
         if y is None and not (model.compiled and model.loss is None and _adds_losses(model)):
             return out
         with (
-            _regularizers_placed(model),
-            observing.at("loss", "loss", "compute_loss"),
+            _regularizers_at_sites(model),
+            at_site("loss", "loss", "compute_loss"),
             _added_losses_once(model),
         ):
             out.loss = model._compute_loss(
                 x=self.x, y=y, y_pred=out.outputs, sample_weight=weight, training=self.training
             )
         if out.loss is not None:
-            with observing.at(
-                "loss", "loss scale", type(model.optimizer).__name__, model.optimizer
-            ):
-                out.scaled = scaled(model.optimizer, out.loss, self.loss_scale)
+            with at_site("loss", "loss scale", type(model.optimizer).__name__, model.optimizer):
+                out.scaled_loss = scaled(model.optimizer, out.loss, self.loss_scale)
         if metrics and y is not None:
-            with _metrics_placed(model, y, out.outputs):
+            with _metrics_at_sites(model, y, out.outputs):
                 out.metrics = dict(model.compute_metrics(self.x, y, out.outputs, weight))
         return out
-
-
-def check_model(model: Any, compiled: bool) -> None:
-    """Raises TypeError or ValueError where a model cannot be run."""
-    if not isinstance(model, keras.Model):
-        raise TypeError(
-            f"model must be a keras.Model, but got {model!r:.80} of type {type(model).__name__}."
-        )
-    if not model.built:
-        raise ValueError(
-            f"Model {model.name!r} is not built, so it has no weights yet: call it on a batch "
-            "once, or model.build(input_shape)."
-        )
-    if compiled and not model.compiled:
-        raise ValueError(
-            f"Model {model.name!r} is not compiled, so there is no loss: model.compile(optimizer, "
-            "loss), or leave y out for the forward pass only."
-        )
-    if hasattr(model, "jax_state_sync"):
-        model.jax_state_sync()  # in a callback of fit, whose compiled step has the values on loan
-
-
-def check_lengths(**parts: Any) -> None:
-    """Raises ValueError where a batch has no samples, or arrays of it different numbers."""
-    lengths = {
-        name: {int(array.shape[0]) for array in keras.tree.flatten(part) if _has_side(array)}
-        for name, part in parts.items()
-    }
-    found = set().union(*lengths.values())
-    if len(found) > 1:
-        told = ", ".join(
-            f"{name} has {' and '.join(map(str, sorted(n)))}" for name, n in lengths.items() if n
-        )
-        raise ValueError(f"One batch is needed, but the numbers of samples differ: {told}.")
-    if found == {0}:
-        raise ValueError("The batch is empty: x has 0 samples.")
-
-
-def _has_side(array: Any) -> bool:
-    shape: Any = getattr(array, "shape", ())
-    return len(shape) > 0 and isinstance(shape[0], int)
-
-
-def _tensors(part: Any) -> Any:
-    def convert(array: Any) -> Any:
-        if array is None or ops.is_tensor(array):
-            return array
-        array = np.asarray(array)
-        # As the data adapters of fit have it.
-        wide = array.dtype == np.float64
-        return ops.convert_to_tensor(array, keras.config.floatx() if wide else None)
-
-    if isinstance(part, list) and part and isinstance(part[0], int | float | list):
-        part = np.asarray(part)  # numbers, not several inputs
-    return keras.tree.map_structure(convert, part)
-
-
-def checked_scale(model: Any, loss_scale: float | None) -> float:
-    """Returns the loss scale that is asked for, or that of the model's optimizer."""
-    value = (
-        current_scale(getattr(model, "optimizer", None))
-        if loss_scale is None
-        else float(loss_scale)
-    )
-    if 0 < value < float("inf"):
-        return value
-    if loss_scale is None:
-        raise ValueError(
-            f"The loss scale of the model's optimizer is {value}: pass loss_scale=, a positive "
-            "number."
-        )
-    raise ValueError(f"loss_scale must be a positive number, but is {value}.")
-
-
-def current_scale(optimizer: Any) -> float:
-    """Returns what `optimizer` multiplies the loss by now; 1 where it does not."""
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        variable = getattr(optimizer, "dynamic_scale", None)
-        if variable is None:
-            return float(optimizer.initial_scale)
-        return float(ops.convert_to_numpy(backends.current().read(variable)))
-    return float(getattr(optimizer, "loss_scale_factor", None) or 1.0)
 
 
 def scaled(optimizer: Any, loss: Any, scale: float) -> Any:
@@ -222,81 +140,30 @@ def scaled(optimizer: Any, loss: Any, scale: float) -> Any:
     return ops.multiply(ops.cast(loss, wide), ops.cast(scale, wide))
 
 
-@contextlib.contextmanager
-def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
-    """A scope after which nothing that ran in it has changed the model.
+def _as_tensors(part: Any) -> Any:
+    def convert(array: Any) -> Any:
+        if array is None or ops.is_tensor(array):
+            return array
+        array = np.asarray(array)
+        # As the data adapters of fit have it.
+        wide = array.dtype == np.float64
+        return ops.convert_to_tensor(array, keras.config.floatx() if wide else None)
 
-    Inside, variables have the values that they had outside, also while a gradient is taken.
-    """
-    layers = [layer for _, layer in observing.layers_of(model)]
-    before = [(layer, list(layer._losses), set(layer._loss_ids)) for layer in layers]
-    # Modules of torch that a layer wraps keep statistics where Keras does not look.
-    buffers = list(model.buffers()) if hasattr(model, "buffers") else []
-    kept = [ops.copy(buffer) for buffer in buffers]
-    known = {id(v): v for v in (*model.variables, *extra)}
-    mapping = [(variable, variable.value) for variable in known.values()]
-    unbuilt = _replaced_unbuilt(model)
-    try:
-        with (
-            unchanged_generators(),
-            keras.StatelessScope(mapping, collect_losses=True),
-        ):
-            yield
-    finally:
-        for name, value in unbuilt.items():
-            object.__setattr__(model, name, value)
-        for layer, losses, ids in before:
-            layer._losses[:] = losses
-            layer._loss_ids.clear()
-            layer._loss_ids.update(ids)
-        for buffer, value in zip(buffers, kept, strict=True):
-            buffer.data = value
-
-
-def _replaced_unbuilt(model: Any) -> dict[str, Any]:
-    """Puts copies where compile left a loss and metrics that the first batch would build.
-
-    Returns:
-        What was there, by attribute.
-    """
-    found: dict[str, Any] = {}
-    loss = getattr(model, "_compile_loss", None)
-    if loss is not None and not loss.built:
-        found["_compile_loss"] = loss
-        weights = loss._user_loss_weights
-        again = type(loss)(loss._user_loss, weights, output_names=loss.output_names)
-        object.__setattr__(model, "_compile_loss", again)
-    metrics = getattr(model, "_compile_metrics", None)
-    if metrics is not None and not metrics.built:
-        found["_compile_metrics"] = metrics
-        again = type(metrics)(
-            _copied(metrics._user_metrics),
-            _copied(metrics._user_weighted_metrics),
-            output_names=metrics.output_names,
-        )
-        object.__setattr__(model, "_compile_metrics", again)
-    return found
-
-
-def _copied(metrics: Any) -> Any:
-    def copy(metric: Any) -> Any:
-        if isinstance(metric, keras.metrics.Metric):
-            return type(metric).from_config(metric.get_config())
-        return metric
-
-    return keras.tree.map_structure(copy, metrics)
+    if isinstance(part, list) and part and isinstance(part[0], int | float | list):
+        part = np.asarray(part)  # numbers, not several inputs
+    return keras.tree.map_structure(convert, part)
 
 
 def _adds_losses(model: Any) -> bool:
-    with observing.unwatched():  # regularizers run at each look, and are to be seen once
+    with unobserved():  # regularizers run at each look, but are to be observed once
         return bool(model.losses)
 
 
 @contextlib.contextmanager
 def _added_losses_once(model: Any) -> Iterator[None]:
-    """Computes the losses that layers add, which else run at each look, of one dtype.
+    """A scope in which the losses that layers add are not computed again at each look.
 
-    TensorFlow sums no list of several dtypes eagerly.
+    They are of one dtype: TensorFlow does not sum several dtypes eagerly.
     """
     wide = keras.config.floatx()
     added = [
@@ -314,17 +181,17 @@ def _added_losses_once(model: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _regularizers_placed(model: Any) -> Iterator[None]:
-    """Has each regularizer of a weight run at the place of its layer."""
+def _regularizers_at_sites(model: Any) -> Iterator[None]:
+    """A scope in which each regularizer of a weight runs at a site of its layer."""
     replaced: list[tuple[Any, Any]] = []
-    for path, layer in reversed(list(observing.layers_of(model))):
+    for path, layer in reversed(list(layers_of(model))):
         for variable in layer.trainable_variables:
             regularizer = variable.regularizer
             if regularizer is None or any(variable is done for done, _ in replaced):
                 continue
             replaced.append((variable, regularizer))
             # Past the setter, which in Keras 3.10 takes no function.
-            variable._regularizer = _placed(
+            variable._regularizer = _at_site(
                 regularizer, "regularizer", f"{path}/{variable.name}", layer
             )
     try:
@@ -335,29 +202,29 @@ def _regularizers_placed(model: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _metrics_placed(model: Any, y: Any, outputs: Any) -> Iterator[None]:
-    """Has each metric update its state at a place of its own."""
+def _metrics_at_sites(model: Any, y: Any, outputs: Any) -> Iterator[None]:
+    """A scope in which each metric updates its state at a site of its own."""
     compiled = getattr(model, "_compile_metrics", None)
     if compiled is not None and not compiled.built:
         compiled.build(y, outputs)
     found = [*(compiled.metrics if compiled is not None else ()), *model.metrics]
     metrics = list({id(metric): metric for metric in found if metric is not compiled}.values())
     for metric in metrics:
-        update = _placed(metric.update_state, "metric", str(metric.name), metric)
+        update = _at_site(metric.update_state, "metric", str(metric.name), metric)
         object.__setattr__(metric, "update_state", update)
     try:
-        with observing.at("metric", "metrics", "compute_metrics"):
+        with at_site("metric", "metrics", "compute_metrics"):
             yield
     finally:
         for metric in metrics:
             object.__delattr__(metric, "update_state")
 
 
-def _placed(
+def _at_site(
     function: Callable[..., Any], where: Where, path: str, owner: Any
 ) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
-        with observing.at(where, path, type(owner).__name__, owner):
+        with at_site(where, path, type(owner).__name__, owner):
             return function(*args, **kwargs)
 
     return run

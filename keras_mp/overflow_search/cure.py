@@ -13,7 +13,7 @@ import keras
 
 from keras_mp.diagnosis import authorship
 from keras_mp.diagnosis.authorship import Part
-from keras_mp.dry_run.observing import layers_of
+from keras_mp.dry_run.layers import layers_of
 from keras_mp.overflow_search.report import OverflowReport
 
 _ROUNDS = 8

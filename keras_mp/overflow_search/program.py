@@ -1,135 +1,112 @@
-"""A step as one program, and what happened in it told to a recorder afterwards.
+"""A step as one program, and its calls shown to a recorder afterwards.
 
 Run op by op, JAX compiles each op by itself, which takes most of a search. Here the step is traced
-instead: what it calls is written down, and all values and gradients are results of one program.
+instead: its calls are noted on a tape, and all values and gradients are results of one program.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_mp.backends import compiling, custom_gradients
-from keras_mp.dry_run import observing
-from keras_mp.dry_run.observing import Place, floats
-from keras_mp.dry_run.step import ForwardPass, Trial
+from keras_mp.dry_run.calls import Call, Key
+from keras_mp.dry_run.observers import observed_by
+from keras_mp.dry_run.perturbing import Perturber, TensorKey
+from keras_mp.dry_run.step import DryRun, ForwardPass
+from keras_mp.dry_run.tensors import floats
 from keras_mp.graph_rewrite.tensors import is_sparse
-from keras_mp.overflow_search.gradients import Spot, Tapper
-from keras_mp.overflow_search.record import Key, Recorder
+from keras_mp.overflow_search.record import Recorder
 
 
 @dataclass(eq=False)
-class Call:
-    """A call of an op or a layer.
+class _Traced:
+    """A call, and what came of it when the step was traced.
 
     Attributes:
-        place: Where, as it was then.
-        name: Of the op; None for a layer.
-        run: The op.
-        args, kwargs: What it was given.
-        is_inside: Whether that was in a function that the framework traces by itself, such as the
-            body of a loop, so that nothing of it has a value.
+        call: Itself.
+        has_values: Whether its tensors are among the program's: not in a function that the
+            framework traces by itself, such as the body of a loop.
         result: What it returned.
         held: What the variables that it takes held, by `id`.
-        calls: What a layer called.
+        inner: What a layer called.
     """
 
-    place: Place | None
-    name: str | None
-    run: Callable[..., Any] | None
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    is_inside: bool
+    call: Call
+    has_values: bool
     result: Any = None
     held: dict[int, Any] = field(default_factory=dict)
-    calls: "list[Call]" = field(default_factory=list)
+    inner: "list[_Traced]" = field(default_factory=list)
 
 
 class _UnsuitedError(Exception):
     """This step has to run op by op."""
 
 
-class _Script(Tapper):
-    """Writes down the calls of a step.
+class _Tape(Perturber):
+    """Notes the calls of a step.
 
     Attributes:
         calls: In order.
-        spots: Tensor by where zeros are to be added to it: where a gradient may be asked for.
+        tensors: Those that zeros may be added to, where a gradient may be asked for.
     """
 
-    def __init__(self, zeros: Mapping[Spot, Any], given: Any) -> None:
+    def __init__(self, zeros: Mapping[TensorKey, Any], given: Any) -> None:
         super().__init__(zeros)
-        self.calls: list[Call] = []
-        self.spots: dict[Spot, Any] = {}
+        self.calls: list[_Traced] = []
+        self.tensors: dict[TensorKey, Any] = {}
         self._known = {
             id(x): x for x in floats(given)
         }  # with it, as ids of what is gone come again
         self._trace = compiling.trace()
 
-    def op(
-        self,
-        place: Place | None,
-        name: str,
-        original: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Runs an op as `Tapper` does."""
+    def op(self, call: Call) -> Any:
+        """Runs an op as `Perturber` does."""
         if custom_gradients.is_inside():
             raise _UnsuitedError  # its values are none of the program
-        call = self._begun(place, name, original, args, kwargs)
-        flat = keras.tree.flatten((args, kwargs))
-        call.held = {id(x): x.value for x in flat if isinstance(x, keras.Variable)}
-        call.result = super().op(place, name, original, args, kwargs)
-        return call.result
+        traced = self._begun(call)
+        flat = keras.tree.flatten((call.args, call.kwargs))
+        traced.held = {id(x): x.value for x in flat if isinstance(x, keras.Variable)}
+        traced.result = super().op(call)
+        return traced.result
 
-    def layer(
-        self,
-        place: Place,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        run: Callable[..., Any],
-    ) -> Any:
-        """Runs a layer as `Tapper` does."""
-        call = self._begun(place, None, None, args, kwargs)
-        outside, self.calls = self.calls, call.calls
+    def layer(self, call: Call) -> Any:
+        """Runs a layer as `Perturber` does."""
+        traced = self._begun(call)
+        outside, self.calls = self.calls, traced.inner
         known = len(self._known)
         try:
-            call.result = super().layer(place, args, kwargs, run)
+            traced.result = super().layer(call)
         finally:
             self.calls = outside
         if len(self._known) > known:
-            call.held = {id(v): v.value for v in place.owner.variables}
-        return call.result
+            traced.held = {id(v): v.value for v in call.site.owner.variables}
+        return traced.result
 
-    def _begun(
-        self,
-        place: Place | None,
-        name: str | None,
-        run: Callable[..., Any] | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Call:
-        is_inside = compiling.trace() != self._trace
-        call = Call(place and copy.copy(place), name, run, args, kwargs, is_inside)
-        self.calls.append(call)
-        return call
+    def _begun(self, call: Call) -> _Traced:
+        traced = _Traced(call, has_values=compiling.trace() == self._trace)
+        self.calls.append(traced)
+        return traced
 
-    def _plus(self, key: Key, which: str, value: Any) -> Any:
+    def _plus(self, key: Key, side: Literal["input", "output"], value: Any) -> Any:
         if compiling.trace() != self._trace:
             return value
-        changed = super()._plus(key, which, value)
-        new = {(key, which, i): x for i, x in enumerate(floats(value)) if id(x) not in self._known}
-        self.spots.update(new)
-        if which == "made":
+        changed = super()._plus(key, side, value)
+        new = {
+            TensorKey(key, side, i): x
+            for i, x in enumerate(floats(value))
+            if id(x) not in self._known
+        }
+        self.tensors.update(new)
+        if side == "output":
             self._known.update({id(x): x for x in floats(changed)})
             if not new:  # nobody asks what went into it
-                for spot in [spot for spot in self.spots if spot[0] == key]:
-                    del self.spots[spot]
+                for each in [each for each in self.tensors if each.call == key]:
+                    del self.tensors[each]
         return changed
 
 
@@ -140,46 +117,46 @@ class Program:
     Attributes:
         out: What it computed.
         of_variable: Gradient by the `id` of a trainable variable.
-        of_spot: Gradient by where zeros were added.
+        of_tensor: Gradient by the tensor that zeros were added to.
     """
 
     out: ForwardPass
     of_variable: dict[int, Any]
-    of_spot: dict[Spot, Any]
-    _calls: list[Call]
+    of_tensor: dict[TensorKey, Any]
+    _calls: list[_Traced]
     _values: dict[int, Any]
 
-    def tell(self, recorder: Recorder) -> None:
-        """Tells a recorder of all calls, in their order and with their values."""
-        for call in self._calls:
-            self._tell(recorder, call)
+    def replay(self, recorder: Recorder) -> None:
+        """Shows a recorder all calls, in their order and with their values."""
+        for traced in self._calls:
+            self._replay(recorder, traced)
 
-    def _tell(self, recorder: Recorder, call: Call) -> None:
-        if call.is_inside:
-            call = replace(call, args=(), kwargs={}, result=None)
-        given = call.place.given if call.place is not None and not call.is_inside else ((), {})
-        place = None if call.place is None else replace(call.place, given=self._valued(given))
-        args, kwargs, result = self._valued((call.args, call.kwargs, call.result))
-        held = {key: self._valued(value) for key, value in call.held.items()}
-        if call.name is not None and call.run is not None:
+    def _replay(self, recorder: Recorder, traced: _Traced) -> None:
+        site, args, kwargs = traced.call.site, traced.call.args, traced.call.kwargs
+        given, result = site.given, traced.result
+        if not traced.has_values:
+            given, args, kwargs, result = ((), {}), (), {}, None
+        given, args, kwargs, result = self._valued((given, args, kwargs, result))
+        call = replace(traced.call, site=replace(site, given=given), args=args, kwargs=kwargs)
+        held = {key: self._valued(value) for key, value in traced.held.items()}
+        if call.op is not None:
             recorder.held = held
-            recorder.saw(place, call.name, call.run, args, kwargs, result)
+            recorder.note(call, result)
             return
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            for each in call.calls:
-                self._tell(recorder, each)
+            for each in traced.inner:
+                self._replay(recorder, each)
             recorder.held = held
             return result
 
-        if place is not None:
-            recorder.layer(place, args, kwargs, run)
+        recorder.layer(replace(call, function=run))
 
     def _valued(self, nested: Any) -> Any:
         return _valued(nested, self._values)
 
 
-def run_as_program(trial: Trial) -> Program | None:
+def run_as_program(dry_run: DryRun) -> Program | None:
     """Returns a step that was run as one program.
 
     None where it cannot be: on other backends, and where it asks for the value of a tensor.
@@ -187,7 +164,7 @@ def run_as_program(trial: Trial) -> Program | None:
     if not compiling.makes_programs():
         return None
     try:
-        return _run(trial)
+        return _run(dry_run)
     except Exception:  # noqa: BLE001  what is wrong with a step it shows op by op
         return None
 
@@ -199,19 +176,19 @@ class _Step:
         weights: The trainable variables.
         others: Other variables of the model.
         batch: The tensors of the batch.
-        spots: Where zeros are added; they follow the weights.
-        script, out, inputs: Of the last call.
+        tensors: Those that zeros are added to; the zeros follow the weights.
+        tape, out, inputs: Of the last call.
     """
 
-    def __init__(self, trial: Trial) -> None:
-        self._trial = trial
-        self._nested = (trial.x, trial.y, trial.sample_weight)
-        self.weights = list(trial.model.trainable_variables)
+    def __init__(self, dry_run: DryRun) -> None:
+        self._dry_run = dry_run
+        self._nested = (dry_run.x, dry_run.y, dry_run.sample_weight)
+        self.weights = list(dry_run.model.trainable_variables)
         trained = set(map(id, self.weights))
-        self.others = [v for v in trial.model.variables if id(v) not in trained]
+        self.others = [v for v in dry_run.model.variables if id(v) not in trained]
         self.batch = [leaf for leaf in keras.tree.flatten(self._nested) if ops.is_tensor(leaf)]
-        self.spots: list[Spot] = []
-        self.script: _Script
+        self.tensors: list[TensorKey] = []
+        self.tape: _Tape
         self.out: ForwardPass
         self.inputs: Sequence[Any]
 
@@ -221,51 +198,52 @@ class _Step:
         mapping = list(zip(self.weights, weights[:count], strict=True))
         mapping += zip(self.others, others[: len(self.others)], strict=True)
         self.inputs = others[len(self.others) :]
-        trial = copy.copy(self._trial)
+        dry_run = copy.copy(self._dry_run)
         values = dict(zip(map(id, self.batch), self.inputs, strict=True))
-        trial.x, trial.y, trial.sample_weight = _valued(self._nested, values)
-        self.script = _Script(dict(zip(self.spots, weights[count:], strict=True)), self.inputs)
+        dry_run.x, dry_run.y, dry_run.sample_weight = _valued(self._nested, values)
+        self.tape = _Tape(dict(zip(self.tensors, weights[count:], strict=True)), self.inputs)
         with keras.StatelessScope(mapping, collect_losses=True):
-            with observing.watching(self.script, trial.model):
-                self.out = trial.run(metrics=True)
-            loss = None if self.out.scaled is None else ops.sum(self.out.scaled)
-        return loss, self.tensors()
+            with observed_by(self.tape, dry_run.model):
+                self.out = dry_run.run(metrics=True)
+            loss = None if self.out.scaled_loss is None else ops.sum(self.out.scaled_loss)
+        return loss, self.seen()
 
-    def tensors(self) -> list[Any]:
+    def seen(self) -> list[Any]:
         """Returns the tensors that the last call saw."""
         seen = _tensors(vars(self.out))
-        for call in _all_calls(self.script.calls):
-            if not call.is_inside:
-                given = None if call.place is None else call.place.given
-                seen.update(_tensors((given, call.args, call.kwargs, call.result, call.held)))
+        for traced in _all_calls(self.tape.calls):
+            if traced.has_values:
+                call = traced.call
+                given = (call.site.given, call.args, call.kwargs)
+                seen.update(_tensors((given, traced.result, traced.held)))
         return list(seen.values())
 
 
-def _run(trial: Trial) -> Program:
-    step = _Step(trial)
+def _run(dry_run: DryRun) -> Program:
+    step = _Step(dry_run)
     weights = [variable.value for variable in step.weights]
     others = [*(variable.value for variable in step.others), *step.batch]
     compiling.traced(step, weights, others)
     zeros: list[Any] = []
-    if weights and step.out.scaled is not None:
-        step.spots = list(step.script.spots)
-        zeros = [np.zeros(x.shape, x.dtype) for x in step.script.spots.values()]
+    if weights and step.out.scaled_loss is not None:
+        step.tensors = list(step.tape.tensors)
+        zeros = [np.zeros(x.shape, x.dtype) for x in step.tape.tensors.values()]
     else:
         step.weights, step.others = [], [*step.weights, *step.others]
         weights, others = [], [*weights, *others]
     gradients, seen = compiling.in_one_program(step, [*weights, *zeros], others)
-    values = dict(zip(map(id, step.tensors()), seen, strict=True))
+    values = dict(zip(map(id, step.seen()), seen, strict=True))
     values.update(zip(map(id, step.inputs), step.batch, strict=True))
     out = ForwardPass(**_valued(vars(step.out), values))
     of_variable = dict(zip(map(id, step.weights), gradients, strict=False))
-    of_spot = dict(zip(step.spots, gradients[len(weights) :], strict=True))
-    return Program(out, of_variable, of_spot, step.script.calls, values)
+    of_tensor = dict(zip(step.tensors, gradients[len(weights) :], strict=True))
+    return Program(out, of_variable, of_tensor, step.tape.calls, values)
 
 
-def _all_calls(calls: Sequence[Call]) -> Iterator[Call]:
-    for call in calls:
-        yield call
-        yield from _all_calls(call.calls)
+def _all_calls(calls: Sequence[_Traced]) -> Iterator[_Traced]:
+    for traced in calls:
+        yield traced
+        yield from _all_calls(traced.inner)
 
 
 def _tensors(nested: Any) -> dict[int, Any]:

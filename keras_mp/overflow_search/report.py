@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from keras_mp.diagnosis.float32_layers import Float32Layers, listed
+from keras_mp.dry_run.calls import Where
 from keras_mp.monitor.run_folder import as_json
 
 _WIDTH = 100
@@ -19,7 +20,6 @@ LIMITS = {
     "float64": 1.7976931348623157e308,
 }
 
-Where = Literal["input", "weights", "forward", "regularizer", "loss", "metric", "backward"]
 _IN = {
     "forward": "in the forward pass: ",
     "regularizer": "in a regularizer: ",

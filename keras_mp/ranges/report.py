@@ -14,8 +14,8 @@ import keras
 from keras_mp.backends.generators import unchanged_generators
 from keras_mp.diagnosis import authorship
 from keras_mp.diagnosis.float32_layers import listed
-from keras_mp.dry_run.observing import layers_of
-from keras_mp.dry_run.step import check_model, checked_scale
+from keras_mp.dry_run.checks import check_model, checked_scale
+from keras_mp.dry_run.layers import layers_of
 from keras_mp.feeding import for_each
 from keras_mp.monitor import run_folder
 from keras_mp.monitor.drawing import counted

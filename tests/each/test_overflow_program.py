@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from keras_mp.dry_run.step import Trial
+from keras_mp.dry_run.step import DryRun
 from keras_mp.graph_rewrite import hooks
 from keras_mp.overflow_search import program as programs_of_steps, search
 from keras_mp.overflow_search.program import run_as_program
@@ -118,8 +118,8 @@ def searched(model, how, monkeypatch, **kwargs):
     y = np.ones((4, *model.output_shape[1:]), "float32") if model.loss is not None else None
     programs = []
 
-    def run(trial):
-        programs.append(run_as_program(trial) if how == "program" else None)
+    def run(dry_run):
+        programs.append(run_as_program(dry_run) if how == "program" else None)
         return programs[-1]
 
     before = [keras.ops.convert_to_numpy(v) for v in model.variables]
@@ -174,7 +174,7 @@ def test_what_needs_its_values_runs_op_by_op(name, function, monkeypatch):
 
     model = compiled(Late(name="late", **MIXED), dense(0.5), head())
     x, y = np.ones((4, 4), "float32"), np.ones((4, 1), "float32")
-    assert run_as_program(Trial(model, x, y)) is None
+    assert run_as_program(DryRun(model, x, y)) is None
     first = search.find_overflow(model, x, y).first
     assert (first.layer, first.op) == ("late", "multiply")
 
