@@ -16,8 +16,8 @@ from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.monitor import run_folder
 from keras_mp.monitor.callback_order import called_before, writes_logs
-from keras_mp.monitor.drawing import counted
 from keras_mp.monitor.trace import FILE, Row, Trace, append_jsonl, open_jsonl
+from keras_mp.rendering.text import counted
 
 _NO_CURE = "which no loss scale can cure"
 

@@ -21,6 +21,7 @@ from keras_mp.feeding import one_batch
 from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.tensors import dtype_of
 from keras_mp.overflow_search.cure import with_cure
+from keras_mp.overflow_search.finding import LIMITS, Finding
 from keras_mp.overflow_search.gradients import (
     Gradients,
     differentiate,
@@ -29,7 +30,7 @@ from keras_mp.overflow_search.gradients import (
 )
 from keras_mp.overflow_search.program import run_as_program
 from keras_mp.overflow_search.record import CAST, Record, Recorder, Value
-from keras_mp.overflow_search.report import LIMITS, Finding, OverflowReport
+from keras_mp.overflow_search.report import OverflowReport
 
 _SCALING = "loss scale"
 

@@ -6,7 +6,7 @@ Knows rows of numbers, not models.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keras_mp.overflow_search.report import LIMITS
+from keras_mp.overflow_search.finding import LIMITS
 from keras_mp.ranges.magnitudes import BFLOAT16, FLOAT16, fraction_below, highest_scale
 
 MARGIN = 2  # doublings that are to be left

@@ -18,7 +18,8 @@ from keras_mp import LossScaleOptimizer, graph_rewrite, range_report
 from keras_mp.backends.compiling import hastily
 from keras_mp.dry_run.observers import Observer, observed_by
 from keras_mp.graph_rewrite import hooks, rewritten
-from keras_mp.overflow_search.report import Finding, OverflowReport
+from keras_mp.overflow_search.finding import Finding
+from keras_mp.overflow_search.report import OverflowReport
 from keras_mp.overflow_search.search import find_overflow
 
 MIXED = {"dtype": "mixed_float16"}

@@ -13,9 +13,9 @@ from hypothesis import given, settings, strategies as st
 from keras import layers, ops
 
 from keras_mp import LossScaleOptimizer
-from keras_mp.monitor import drawing, run_folder
+from keras_mp.markup import DARK, LIGHT
 from keras_mp.overflow_search.search import find_overflow
-from keras_mp.ranges import report as module
+from keras_mp.ranges import file, report as module
 from keras_mp.ranges.advice import advise
 from keras_mp.ranges.magnitudes import FIRST, LAST, Tally, fraction_below, highest_scale
 from keras_mp.ranges.report import RangeReport, range_report
@@ -580,7 +580,7 @@ def test_ranges_that_are_not_whole_are_named(tmp_path, change, told):
     given = {"exponents": [4, 5], "rows": [WHOLE], "loss_scale": 1.0, **change}
     with pytest.raises(ValueError, match=rf"^ranges: {told}"):
         RangeReport(given)
-    run_folder.write_ranges(tmp_path, given)
+    file.write_ranges(tmp_path, given)
     with pytest.raises(ValueError, match=rf"ranges\.json: {told}"):
         RangeReport.load(tmp_path / "ranges.json")
 
@@ -604,7 +604,7 @@ def test_a_notebook_shows_the_worst_first():
 def test_plot(tmp_path):
     colors = pytest.importorskip("matplotlib.colors")
     report = range_report(net(dense(1.0, "head")), (ONES, ZEROS))
-    for of_page, dark in ((drawing.LIGHT, {}), (drawing.DARK, {"dark": True})):
+    for of_page, dark in ((LIGHT, {}), (DARK, {"dark": True})):
         figure = report.plot(tmp_path / "ranges.svg", **dark)
         assert figure.get_facecolor() == colors.to_rgba(of_page.ground)
         svg = (tmp_path / "ranges.svg").read_text(encoding="utf-8")
