@@ -15,9 +15,9 @@ from keras_mp.backends.optimizers import class_path
 from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.errors import LegacyError
+from keras_mp.float_formats import FLOAT16
 from keras_mp.settings import FLOAT32_TINY, WATCHING, Settings, float32
 
-_FLOAT16_MAX = 65504.0
 _HOW = "hand over the whole object, or add it"
 
 
@@ -246,7 +246,7 @@ def _jmp(state: Mapping[Any, Any]) -> ScaleState:
         backoff=1 / factor,
         low=numbers["min_loss_scale"],
         low_name="min_loss_scale",
-        high=_FLOAT16_MAX if is_half else None,
+        high=FLOAT16.largest if is_half else None,
     )
 
 

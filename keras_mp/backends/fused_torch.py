@@ -24,11 +24,12 @@ from keras_mp import fused
 from keras_mp.backends.numerics import Outcome, narrowed, widened
 from keras_mp.backends.optimizers import overwritten
 from keras_mp.backends.torch import is_compiling
+from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import Settings
 
 _BATCH = 2**20  # elements
 _SMALL = 2.0**-80  # squares of float32 times this, 2**30 of them, have a sum
-_LARGEST = torch.finfo(torch.float32).max * _SMALL
+_LARGEST = FLOAT32.largest * _SMALL
 _ENDLESS = 2.0**100  # above any norm of finite numbers
 
 _KERNELS = {

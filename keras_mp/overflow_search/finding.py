@@ -4,14 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from keras_mp.dry_run.calls import Where
-
-# The largest finite number of a dtype.
-LIMITS = {
-    "float16": 65504.0,
-    "bfloat16": 3.3895313892515355e38,
-    "float32": 3.4028234663852886e38,
-    "float64": 1.7976931348623157e308,
-}
+from keras_mp.float_formats import LARGEST
 
 _IN = {
     "forward": "in the forward pass: ",
@@ -67,7 +60,7 @@ class Finding:
             parts.append(self.tensor)
         text = f"{', '.join(parts)}, {self.dtype}"
         if self.largest is not None:
-            limit = LIMITS.get(self.dtype)
+            limit = LARGEST.get(self.dtype)
             text += f": largest magnitude {self.largest:.2g}" + (
                 f" (limit {limit:.5g})" if limit else ""
             )

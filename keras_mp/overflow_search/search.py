@@ -18,10 +18,11 @@ from keras_mp.dry_run.observers import observed_by
 from keras_mp.dry_run.step import DryRun, ForwardPass
 from keras_mp.dry_run.tensors import as_numpy, floats, is_finite, kind_of
 from keras_mp.feeding import one_batch
+from keras_mp.float_formats import LARGEST
 from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.tensors import dtype_of
 from keras_mp.overflow_search.cure import with_cure
-from keras_mp.overflow_search.finding import LIMITS, Finding
+from keras_mp.overflow_search.finding import Finding
 from keras_mp.overflow_search.gradients import (
     Gradients,
     differentiate,
@@ -237,7 +238,7 @@ def _largest(*arrays: Any) -> float | None:
 
 def _constants_beyond(record: Record, dtype: str) -> list[float]:
     """Returns finite numbers among the arguments that `dtype` does not have."""
-    limit = LIMITS.get(dtype, np.inf)
+    limit = LARGEST.get(dtype, np.inf)
     flat = keras.tree.flatten((record.call.args, record.call.kwargs))
     numbers = [float(x) for x in flat if isinstance(x, int | float | np.number)]
     return [x for x in numbers if np.isfinite(x) and abs(x) > limit]
@@ -325,7 +326,7 @@ def _handed_on(
         if (
             not alone
             and largest is not None
-            and largest <= LIMITS.get(dtype_of(value.tensor), np.inf)
+            and largest <= LARGEST.get(dtype_of(value.tensor), np.inf)
         ):
             continue  # another op's part is what is too large
         yield Finding(

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_mp import float_formats
+from keras_mp.float_formats import FloatFormat
+
 Array = np.ndarray[Any, Any]
 
 
@@ -25,8 +28,11 @@ class Limits:
     largest: float
 
 
-FLOAT16 = Limits(-24.0, -14.0, math.log2(65504.0))
-BFLOAT16 = Limits(-133.0, -126.0, 128.0 + math.log2(1 - 2.0**-8))
+def _limits(form: FloatFormat) -> Limits:
+    return Limits(*map(math.log2, (form.smallest_subnormal, form.smallest_normal, form.largest)))
+
+
+FLOAT16, BFLOAT16 = _limits(float_formats.FLOAT16), _limits(float_formats.BFLOAT16)
 
 
 # The fraction of values above which what a dtype makes of them is set in bold.

@@ -15,7 +15,7 @@ from keras_mp.dry_run.perturbing import Perturber, TensorKey, zeros_like
 from keras_mp.dry_run.step import DryRun
 from keras_mp.dry_run.tensors import as_numpy, floats, is_finite, numbers_of
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
-from keras_mp.ranges.magnitudes import FIRST, FORMATS, LAST, Tally
+from keras_mp.ranges.magnitudes import FIRST, FORMATS, LAST, MagnitudeStatistics
 
 _BACK = 2.0**-4  # what the loss scale is multiplied by until gradients are finite
 _LOWEST = 2.0**-40
@@ -27,23 +27,23 @@ class _Row:
     kind: str
     layer_class: str | None
     dtype: str
-    tally: Tally = field(default_factory=Tally)
+    magnitudes: MagnitudeStatistics = field(default_factory=MagnitudeStatistics)
 
     def as_json(self) -> dict[str, Any]:
-        tally = self.tally
+        found = self.magnitudes
         return {
             "path": self.path,
             "class": self.layer_class,
             "kind": self.kind,
             "dtype": self.dtype,
-            "count": tally.count,
-            "zeros": tally.zeros,
-            "infs": tally.infs,
-            "nans": tally.nans,
-            "largest": tally.largest,
-            "smallest": tally.smallest,
-            "histogram": tally.histogram.tolist(),
-            **{one.name: tally.fractions(one.name) for one in FORMATS},
+            "count": found.count,
+            "zeros": found.zeros,
+            "infs": found.infs,
+            "nans": found.nans,
+            "largest": found.largest,
+            "smallest": found.smallest,
+            "histogram": found.histogram.tolist(),
+            **{form.name: found.fractions(form.name) for form in FORMATS},
         }
 
 
@@ -119,7 +119,7 @@ class Measurement:
         for variable in model.weights:
             if keras.backend.is_float_dtype(dtype_of(variable)):
                 row = self._row(self._names[id(variable)], "weight", dtype_of(variable))
-                row.tally.add(keras.ops.convert_to_numpy(variable))
+                row.magnitudes.add(keras.ops.convert_to_numpy(variable))
 
     @property
     def largest_gradient(self) -> float:
@@ -152,7 +152,7 @@ class Measurement:
                     del outputs[key]
                     continue
                 row = self._row(site.path, "activation", dtype_of(tensor), site.class_name)
-                row.tally.add(numbers)
+                row.magnitudes.add(numbers)
             if out.scaled_loss is not None:
                 self._note_loss(float(as_numpy(out.loss)))
                 self._add_gradients(dry_run, outputs)
@@ -185,7 +185,7 @@ class Measurement:
         peaks = self._peaks_of(rows, found, scale)
         for row, array in zip(rows, found, strict=True):
             if array is not None:
-                self._row(*row).tally.add(array, scale)
+                self._row(*row).magnitudes.add(array, scale)
         while float("inf") in peaks.values() and self.loss_finite and scale > _LOWEST:
             scale = min(scale * _BACK, self._safe)
             dry_run.loss_scale = self._safe = scale

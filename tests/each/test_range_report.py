@@ -17,7 +17,13 @@ from keras_mp.markup import DARK, LIGHT
 from keras_mp.overflow_search.search import find_overflow
 from keras_mp.ranges import file, report as module
 from keras_mp.ranges.advice import advise
-from keras_mp.ranges.magnitudes import FIRST, LAST, Tally, fraction_below, highest_scale
+from keras_mp.ranges.magnitudes import (
+    FIRST,
+    LAST,
+    MagnitudeStatistics,
+    fraction_below,
+    highest_scale,
+)
 from keras_mp.ranges.report import RangeReport, range_report
 from tests.backends import on_one
 from tests.fuzzing import examples
@@ -70,7 +76,7 @@ NUMBERS = st.lists(
 def test_fractions_agree_with_casts(numbers):
     with np.errstate(all="ignore"):
         values = np.array(numbers, np.float32)
-        tally = Tally()
+        tally = MagnitudeStatistics()
         tally.add(values)
         real = values[~np.isnan(values) & (values != 0)]
         for name, dtype, tiny in (
@@ -94,7 +100,7 @@ def test_fractions_agree_with_casts(numbers):
 @settings(deadline=None, max_examples=examples(200))
 def test_the_histogram_agrees_with_a_loop(numbers, exponent):
     values = np.array(numbers, np.float32)
-    tally = Tally()
+    tally = MagnitudeStatistics()
     tally.add(values[: len(values) // 2], 2.0**exponent)
     tally.add(values[len(values) // 2 :], 2.0**exponent)
     counts, zeros, infs, nans, sizes = [0] * (LAST - FIRST + 1), 0, 0, 0, []
@@ -134,7 +140,7 @@ def test_the_highest_scale_by_brute_force(largest, margin):
 
 @on_one
 def test_more_numbers_than_a_chunk():
-    tally = Tally()
+    tally = MagnitudeStatistics()
     tally.add(np.full(3_000_000, 2.0**-20, np.float16))
     assert tally.count == tally.histogram[-20 - FIRST] == 3_000_000
     assert tally.fractions("float16") == {"zero": 0.0, "subnormal": 1.0, "overflow": 0.0}
