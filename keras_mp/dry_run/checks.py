@@ -25,7 +25,7 @@ def check_model(model: Any, compiled: bool) -> None:
             "loss), or leave y out for the forward pass only."
         )
     if hasattr(model, "jax_state_sync"):
-        model.jax_state_sync()  # in a callback of fit, whose compiled step has the values on loan
+        model.jax_state_sync()  # in a callback of fit, the compiled step holds the values
 
 
 def check_lengths(**parts: Any) -> None:

@@ -69,7 +69,7 @@ def observed_by(observer: Observer, model: Any, ops: bool = True) -> Iterator[No
             return observer.op(_call(name, original, args, kwargs))
 
     try:
-        # Not the observer: JAX keeps what it files traces under, and with it all that was seen.
+        # Not the observer itself: JAX keeps the keys of its cache, and so all that was observed.
         with hooks.dispatching(dispatch, traced_as=object()) if ops else contextlib.nullcontext():
             yield
     finally:

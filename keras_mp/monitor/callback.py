@@ -17,7 +17,7 @@ from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.monitor import run_folder
 from keras_mp.monitor.callback_order import called_before, writes_logs
 from keras_mp.monitor.trace import FILE, Row, Trace, append_jsonl, open_jsonl
-from keras_mp.rendering.text import counted
+from keras_mp.rendering.text import pluralized
 
 _NO_CURE = "which no loss scale can cure"
 
@@ -205,7 +205,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
             return "LossScaleMonitor, not used in fit yet"
         optimizer = self._optimizer
         lines = [f"loss scale {float(optimizer.loss_scale):g}"]
-        lines.append(f"{counted(int(optimizer.skipped_steps), 'step')} skipped")
+        lines.append(f"{pluralized(int(optimizer.skipped_steps), 'step')} skipped")
         if optimizer.diagnose:
             first = optimizer.first_overflow()
             lines.append("no overflow" if first is None else str(first))

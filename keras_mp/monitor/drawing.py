@@ -1,4 +1,4 @@
-"""What the pictures of a trace share, drawn by matplotlib or as SVG: words, lines, thinning."""
+"""What the pictures of a trace share, drawn by matplotlib or as SVG: words, lines, downsampling."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_mp.monitor.trace import Trace
-from keras_mp.rendering.text import counted, number
+from keras_mp.rendering.text import number, pluralized
 
 Array = np.ndarray[Any, Any]
 
@@ -23,7 +23,7 @@ def headline(trace: Trace) -> str:
     found = trace.summary()
     if not len(trace):
         return "no step was recorded"
-    parts = [counted(found["steps"], found["unit"])]
+    parts = [pluralized(found["steps"], found["unit"])]
     if found["skipped"] is not None:
         kinds = (("overflows", "inf"), ("nans", "nan"))
         told = ", ".join(f"{found[key]:,} {kind}" for key, kind in kinds if found[key])
@@ -51,7 +51,7 @@ def last_scale(trace: Trace) -> tuple[float | None, bool]:
     return (float(trace.scales[-1]) if len(trace) else None), trace.unit == "epoch"
 
 
-def thinned(trace: Trace, most: int = 4000) -> Array:
+def downsampled(trace: Trace, most: int = 4000) -> Array:
     """Returns indices of the rows to draw a line through; shape (m,), int64, growing.
 
     Without loss where the scale stays the same, as between two changes only their ends count. Where

@@ -10,7 +10,7 @@ from keras_mp.monitor import drawing
 from keras_mp.monitor.trace import INF, NAN, Trace
 from keras_mp.rendering import figures
 from keras_mp.rendering.text import power
-from keras_mp.rendering.ticks import whole_ticks
+from keras_mp.rendering.ticks import integer_ticks
 
 _WIDTH, _HEIGHT = 9.0, 4.4  # inches
 _FEW = 200  # skipped steps that are marked on the line, too
@@ -70,7 +70,7 @@ def plot_trace(
 
 def _draw_scale(axes: Any, trace: Trace, colours: Colours) -> None:
     figures.style(axes, colours)
-    kept = drawing.thinned(trace)
+    kept = drawing.downsampled(trace)
     heights = drawing.logarithms(trace.scales)
     last = heights[-1:] if trace.end is None else drawing.logarithms(np.array([trace.end]))
     low, high = drawing.bounds(np.append(heights, last))
@@ -85,11 +85,11 @@ def _draw_scale(axes: Any, trace: Trace, colours: Colours) -> None:
     if len(steps):
         room = max(0.01 * (steps[-1] - steps[0] + 1), 0.2)
         axes.set_xlim(steps[0] - 0.5 - room, steps[-1] + 0.5 + room)
-    ticks = whole_ticks(low, high, 9)
+    ticks = integer_ticks(low, high, 9)
     axes.set_yticks(ticks, [power(tick) for tick in ticks])
     axes.set_ylabel("loss scale")
     left, right = axes.get_xlim()
-    marked = whole_ticks(left, right, 10)
+    marked = integer_ticks(left, right, 10)
     axes.set_xticks(marked, [f"{step:,}" for step in marked])
     axes.grid(True, axis="y", color=colours.faint, linewidth=0.6)
     _draw_epochs(axes, trace, colours)

@@ -13,7 +13,7 @@ from keras_mp.monitor import drawing
 from keras_mp.monitor.trace import INF, KINDS, NAN, Trace
 from keras_mp.rendering.svg import rounded, text
 from keras_mp.rendering.text import power
-from keras_mp.rendering.ticks import whole_ticks
+from keras_mp.rendering.ticks import integer_ticks
 
 # Units of the viewBox.
 _WIDTH, _HEIGHT = 960, 330
@@ -53,7 +53,7 @@ def scale_curve(trace: Trace, *, with_ids: bool = True) -> str:
             f'<svg class="curve" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
             f'aria-label="Loss scale by step: {headline}">'
         ]
-    for exponent in whole_ticks(low, high, 8):
+    for exponent in integer_ticks(low, high, 8):
         at = rounded(y(exponent))
         parts.append(f'<path class="grid" d="M{_LEFT} {at}H{_RIGHT}"/>')
         parts.append(text(_LEFT - 8, at + 4, power(exponent), "end"))
@@ -63,7 +63,7 @@ def scale_curve(trace: Trace, *, with_ids: bool = True) -> str:
         parts.append(text(at, _TOP - 6, label, "middle"))
     parts.append(f'<path class="axis" d="M{_LEFT} {_TOP}V{_BOTTOM}H{_RIGHT}"/>')
     if len(steps):
-        for step in whole_ticks(first, last, 10):
+        for step in integer_ticks(first, last, 10):
             parts.append(text(rounded(x(step + 0.5)), 312, f"{step:,}", "middle"))
     parts.append(text((_LEFT + _RIGHT) / 2, 328, trace.unit, "middle"))
     drop = f"V{rounded(y(end[0]))}" if np.isfinite(np.append(heights[-1:], end)).sum() == 2 else ""
@@ -75,7 +75,7 @@ def scale_curve(trace: Trace, *, with_ids: bool = True) -> str:
 
 
 def _line(trace: Trace, heights: Any, x: Any, y: Any) -> str:
-    kept = drawing.thinned(trace)
+    kept = drawing.downsampled(trace)
     words, was_drawn = [], False
     ends = np.append(trace.steps[kept][1:], trace.steps[-1] + 1) if len(kept) else kept
     for i, end in zip(kept.tolist(), ends.tolist(), strict=True):

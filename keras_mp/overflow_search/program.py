@@ -44,7 +44,7 @@ class _Traced:
 
 
 class _UnsuitedError(Exception):
-    """This step has to run op by op."""
+    """This step can only be run op by op."""
 
 
 class _Tape(Perturber):
@@ -59,15 +59,14 @@ class _Tape(Perturber):
         super().__init__(zeros)
         self.calls: list[_Traced] = []
         self.tensors: dict[TensorKey, Any] = {}
-        self._known = {
-            id(x): x for x in floats(given)
-        }  # with it, as ids of what is gone come again
+        # By id, with the tensor itself: the id of one that is gone is given to another.
+        self._known = {id(x): x for x in floats(given)}
         self._trace = compiling.trace()
 
     def op(self, call: Call) -> Any:
         """Runs an op as `Perturber` does."""
         if custom_gradients.is_inside():
-            raise _UnsuitedError  # its values are none of the program
+            raise _UnsuitedError  # the program cannot return values from inside
         traced = self._begun(call)
         flat = keras.tree.flatten((call.args, call.kwargs))
         traced.held = {id(x): x.value for x in flat if isinstance(x, keras.Variable)}
@@ -104,7 +103,7 @@ class _Tape(Perturber):
         self.tensors.update(new)
         if side == "output":
             self._known.update({id(x): x for x in floats(changed)})
-            if not new:  # nobody asks what went into it
+            if not new:  # it made nothing, so no gradient by its inputs is wanted
                 for each in [each for each in self.tensors if each.call == key]:
                     del self.tensors[each]
         return changed

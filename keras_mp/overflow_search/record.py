@@ -100,7 +100,7 @@ class Recorder(Observer):
         self.held: Mapping[int, Any] = {}
         self._values: dict[int, Value] = {}
         self._by_shape: dict[Any, list[Value]] = {}
-        self._keys = KeyCounter()  # of what is no call
+        self._keys = KeyCounter()  # of casts, and of tensors that no observed call made
         self._scopes: list[int] = []  # how many records there were where each layer began
         for variable in variables:
             self._add_given(variable, "weights", variable.path)
@@ -165,7 +165,7 @@ class Recorder(Observer):
             self._add_unseen(Site(where, path, ""), value)
 
     def _add_unseen(self, site: Site, value: Value) -> None:
-        """Records a bad value that no call made which was seen: it is its own cause."""
+        """Records a bad value that no observed call made: it is a cause itself."""
         call = Call(site, self._keys.next(site, "unseen"), None, _same, (value.tensor,), {})
         record = Record(len(self.records), call, [], [], outputs=[value], is_cause=True)
         value.causes = frozenset([record.index])
@@ -175,7 +175,7 @@ class Recorder(Observer):
         record.has_custom_gradient = custom_gradients.is_inside()
         taken = [*record.sources, *map(self._variable, _variables(record))]
         causes = inside.union(*(value.causes for value in taken))
-        # An inf that somebody wrote there is none of ours, but what it makes of others may be.
+        # An inf among the arguments is there on purpose; a nan that is made of it is not.
         given = any(not value.finite for value in taken) or _has_infinite_number(record)
         requires_gradient = any(v.requires_gradient for v in taken) or bool(record.variables)
         for source in record.sources:
@@ -198,7 +198,7 @@ class Recorder(Observer):
         held = self.held.get(id(variable), variable)
         if (known is not None and not known.finite) or is_finite(held) is not False:
             return known or Value(variable, None, True)
-        # It was given something since.
+        # It was assigned something during the step.
         causes = {c for record in self.records for v in record.bad for c in v.causes}
         return Value(variable, None, False, frozenset(causes))
 
@@ -210,7 +210,7 @@ class Recorder(Observer):
         return record.outputs[0]
 
     def _source(self, site: Site, x: Any) -> Value:
-        """Returns the value that `x` is; where that is not known, what may be said of it."""
+        """Returns the value of a tensor; of an unknown one, what its numbers tell."""
         known = self._values.get(id(x))
         if known is not None:
             return known
@@ -233,7 +233,7 @@ class Recorder(Observer):
         return value
 
     def _alike(self, x: Any) -> Value | None:
-        """Returns the value that `x` is a cast of: Keras does not show its casts."""
+        """Returns the value that `x` is a cast of, found by its numbers: Keras shows no casts."""
         dtype, numbers = dtype_of(x), None
         same_shape = self._by_shape.get(shape_of(x), ())
         others = (value for value in reversed(same_shape) if dtype_of(value.tensor) != dtype)

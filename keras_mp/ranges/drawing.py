@@ -35,8 +35,8 @@ def _limits(form: FloatFormat) -> Limits:
 FLOAT16, BFLOAT16 = _limits(float_formats.FLOAT16), _limits(float_formats.BFLOAT16)
 
 
-# The fraction of values above which what a dtype makes of them is set in bold.
-MUCH = {"zero": 0.01, "subnormal": 0.1, "overflow": 0.0}
+# The fraction of values above which it is set in bold that a dtype does not hold them.
+NOTABLE = {"zero": 0.01, "subnormal": 0.1, "overflow": 0.0}
 KINDS_OF_RANGES = ("activation", "activation gradient", "weight", "weight gradient")
 
 
@@ -55,11 +55,13 @@ def fraction_of(row: Mapping[str, Any], dtype: str, key: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def besides(row: Mapping[str, Any]) -> str:
+def outside_histogram(row: Mapping[str, Any]) -> str:
     """Returns what a histogram of magnitudes cannot show.
 
-    >>> besides({"histogram": [1], "infs": 2, "nans": 0}), besides({"histogram": [0], "zeros": 9})
-    ('2 inf', 'all 0')
+    >>> outside_histogram({"histogram": [1], "infs": 2, "nans": 0})
+    '2 inf'
+    >>> outside_histogram({"histogram": [0], "zeros": 9})
+    'all 0'
     """
     found = [f"{row[key]:,} {key[:-1]}" for key in ("infs", "nans") if row.get(key)]
     if not found and not any(row["histogram"]):

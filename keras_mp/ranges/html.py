@@ -8,7 +8,7 @@ from keras_mp.markup import escaped, path
 from keras_mp.ranges import drawing, svg
 from keras_mp.rendering.html import data_attributes
 from keras_mp.rendering.style import NOTEBOOK
-from keras_mp.rendering.text import counted, number, percent
+from keras_mp.rendering.text import number, percent, pluralized
 
 _COLUMNS = (
     ("layer or variable", ""),
@@ -71,11 +71,11 @@ def _table(
             f'<th scope="row" class="path" title="{escaped(title)}">{path(row["path"])}</th>',
             f"<td>{escaped(row.get('dtype') or '')}</td>",
             f"<td>{svg.strip(ranges, row, shown)}</td>",
-            f'<td class="besides">{escaped(drawing.besides(row))}</td>',
+            f'<td class="besides">{escaped(drawing.outside_histogram(row))}</td>',
             f'<td class="number">{escaped(_short(row.get("largest")))}</td>',
         ]
         for (_, key), fraction in zip(_FRACTIONS, fractions.values(), strict=True):
-            style = "number much" if (fraction or 0) > drawing.MUCH[key] else "number"
+            style = "number much" if (fraction or 0) > drawing.NOTABLE[key] else "number"
             cells.append(f'<td class="{style}">{escaped(percent(fraction))}</td>')
         data = data_attributes(path=row["path"], **numbers, **ends, **fractions)
         yield f"<tr {data}>{''.join(cells)}</tr>"
@@ -95,7 +95,7 @@ def notebook_output(ranges: Mapping[str, Any], worst: list[Any]) -> str:
         ranges: As `ranges.json` holds them.
         worst: Its rows, the worst first.
     """
-    title = f"{ranges.get('model')}: {counted(ranges.get('steps') or 0, 'step')}"
+    title = f"{ranges.get('model')}: {pluralized(ranges.get('steps') or 0, 'step')}"
     parts = [f'<p class="head">{escaped(title)}</p>']
     advice = (ranges.get("advice") or {}).get("text") or []
     parts += [f"<p>{escaped(sentence)}</p>" for sentence in advice]

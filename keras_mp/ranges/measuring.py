@@ -17,7 +17,7 @@ from keras_mp.dry_run.tensors import as_numpy, floats, is_finite, numbers_of
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 from keras_mp.ranges.magnitudes import FIRST, FORMATS, LAST, MagnitudeStatistics
 
-_BACK = 2.0**-4  # what the loss scale is multiplied by until gradients are finite
+_BACKOFF = 2.0**-4  # multiplies the loss scale until gradients are finite
 _LOWEST = 2.0**-40
 
 
@@ -48,7 +48,7 @@ class _Row:
 
 
 class _Outputs(Observer):
-    """Shows each output of a layer once: that of a model is that of its last layer.
+    """Takes each output of a layer once: that of a model is that of its last layer.
 
     Attributes:
         overflowing: (path, dtype that it computes in) of each call of a layer that made an inf or a
@@ -187,7 +187,7 @@ class Measurement:
             if array is not None:
                 self._row(*row).magnitudes.add(array, scale)
         while float("inf") in peaks.values() and self.loss_finite and scale > _LOWEST:
-            scale = min(scale * _BACK, self._safe)
+            scale = min(scale * _BACKOFF, self._safe)
             dry_run.loss_scale = self._safe = scale
             peaks = self._peaks_of(rows, self._gradients(dry_run, zeros, weights), scale)
         self._peaks = {name: max(peak, peaks[name]) for name, peak in self._peaks.items()}

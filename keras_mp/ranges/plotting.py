@@ -10,8 +10,8 @@ from keras_mp.markup import DARK, LIGHT, Colours
 from keras_mp.ranges import drawing
 from keras_mp.ranges.file import check_ranges
 from keras_mp.rendering import figures
-from keras_mp.rendering.text import counted, fitted, number, percent, power
-from keras_mp.rendering.ticks import whole_ticks
+from keras_mp.rendering.text import number, percent, pluralized, power, shortened
+from keras_mp.rendering.ticks import integer_ticks
 
 # Inches.
 _WIDE = 12.0
@@ -76,9 +76,9 @@ def plot_ranges(
 
 
 def _ranges_headline(ranges: Mapping[str, Any]) -> str:
-    parts = [f"{counted(len(ranges['rows']), 'row')}, each of the values of a tensor"]
+    parts = [f"{pluralized(len(ranges['rows']), 'row')}, each of the values of a tensor"]
     if isinstance(steps := ranges.get("steps"), int):
-        parts[0] += f" over {counted(steps, 'step')}"
+        parts[0] += f" over {pluralized(steps, 'step')}"
     if isinstance(scale := ranges.get("loss_scale"), int | float):
         parts.append(f"gradients are shown unscaled; the loss scale was {number(scale)}")
     return "; ".join(parts)
@@ -105,11 +105,11 @@ def _draw_panel(
         zorder=2,
     )
     axes.set_xlim(first, last + 1)
-    ticks = whole_ticks(first, last + 1, 13)
+    ticks = integer_ticks(first, last + 1, 13)
     axes.set_xticks(ticks, [power(tick) for tick in ticks])
     axes.set_yticks(
         [i + 0.5 for i in range(len(rows))],
-        [fitted(row["path"], _ROOM) for row in rows],
+        [shortened(row["path"], _ROOM) for row in rows],
         parse_math=False,
     )
     axes.tick_params(labelsize=7.5, axis="both", length=2)
@@ -186,12 +186,18 @@ def _draw_numbers(axes: Any, kind: str, rows: list[Mapping[str, Any]], colours: 
                 va="center_baseline",
                 **{
                     **how,
-                    "fontweight": "bold" if (fraction or 0) > drawing.MUCH[key] else "normal",
+                    "fontweight": "bold" if (fraction or 0) > drawing.NOTABLE[key] else "normal",
                 },
             )
     for i, row in enumerate(rows):
         beside = {**how, "color": colours.inf, "ha": "left"}
-        axes.text(1 + 0.06 / inches, i + 0.5, drawing.besides(row), va="center_baseline", **beside)
+        axes.text(
+            1 + 0.06 / inches,
+            i + 0.5,
+            drawing.outside_histogram(row),
+            va="center_baseline",
+            **beside,
+        )
 
 
 def _colour_map(dark: bool) -> Any:

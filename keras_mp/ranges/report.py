@@ -21,7 +21,7 @@ from keras_mp.json_files import as_json
 from keras_mp.ranges import file, html, plotting
 from keras_mp.ranges.advice import advise
 from keras_mp.ranges.measuring import EXPONENTS, Measurement
-from keras_mp.rendering.text import counted
+from keras_mp.rendering.text import pluralized
 
 _SHOWN = 24  # rows of the table; `as_json` has all
 _LONG = 2.0  # seconds after which a progress bar appears
@@ -146,7 +146,7 @@ class RangeReport:
 
     def __str__(self) -> str:
         ranges = self._ranges
-        steps = counted(ranges.get("steps") or 0, "step")
+        steps = pluralized(ranges.get("steps") or 0, "step")
         scale = f"{ranges['loss_scale']:.10g}"
         lines = [f"{ranges.get('model')}: {steps} at a loss scale of {scale}", ""]
         rows = sorted(self.rows, key=_badness, reverse=True)

@@ -9,7 +9,7 @@ from keras_mp.markup import escaped
 from keras_mp.ranges import drawing
 from keras_mp.rendering.svg import rounded, text
 from keras_mp.rendering.text import power
-from keras_mp.rendering.ticks import whole_ticks
+from keras_mp.rendering.ticks import integer_ticks
 
 # Units of the viewBox.
 STRIP, STRIP_HEIGHT, RULER_HEIGHT = 400, 18, 48
@@ -35,7 +35,7 @@ def ruler(ranges: Mapping[str, Any], kind: str, ends: tuple[int, int]) -> str:
             parts.append(f'<rect class="{dtype} {part}" {box}/>')
             if right - left > 6 * len(words):
                 parts.append(text(rounded((left + right) / 2), top + 10, words, "middle", part))
-    for exponent in whole_ticks(first, last + 1, 10):
+    for exponent in integer_ticks(first, last + 1, 10):
         at = _across(exponent, first, last)
         anchor = "start" if at < 14 else "end" if at > STRIP - 14 else "middle"
         parts.append(text(at, RULER_HEIGHT - 6, power(exponent), anchor))
@@ -84,7 +84,7 @@ def strip(ranges: Mapping[str, Any], row: Mapping[str, Any], ends: tuple[int, in
 def _strip_title(row: Mapping[str, Any], start: int) -> str:
     held = [start + i for i, count in enumerate(row["histogram"]) if count]
     if not held:
-        return f"{row['path']}: {drawing.besides(row)}"
+        return f"{row['path']}: {drawing.outside_histogram(row)}"
     most = start + int(np.argmax(row["histogram"]))
     ends = f"from {power(held[0])} to {power(held[-1] + 1)}"
     return f"{row['path']}: magnitudes {ends}, most often near {power(most)}"

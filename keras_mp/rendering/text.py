@@ -42,19 +42,19 @@ def percent(fraction: float | None) -> str:
     )
 
 
-def fitted(text: str, room: int) -> str:
+def shortened(text: str, room: int) -> str:
     """Returns a path in at most `room` characters; its end tells most.
 
-    >>> fitted("encoder/block_1/dense/kernel", 16)
+    >>> shortened("encoder/block_1/dense/kernel", 16)
     '…_1/dense/kernel'
     """
     return text if len(text) <= room else "…" + text[len(text) - room + 1 :]
 
 
-def counted(count: int, one: str) -> str:
+def pluralized(count: int, one: str) -> str:
     """Returns a count and its noun.
 
-    >>> counted(1, "step"), counted(2000, "step")
+    >>> pluralized(1, "step"), pluralized(2000, "step")
     ('1 step', '2,000 steps')
     """
     return f"{count:,} {one}{'' if count == 1 else 's'}"

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 
 
-def whole_ticks(low: float, high: float, most: int) -> list[int]:
+def integer_ticks(low: float, high: float, most: int) -> list[int]:
     """Returns whole numbers from `low` to `high`, at most `most`, at a step of 1, 2, 5, 10, ...
 
-    >>> whole_ticks(0, 1000, 6)
+    >>> integer_ticks(0, 1000, 6)
     [0, 200, 400, 600, 800, 1000]
     """
     return next(found for found in _ticks(low, high) if len(found) <= most)

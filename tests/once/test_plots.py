@@ -19,8 +19,8 @@ from keras_mp.monitor.plotting import plot_trace
 from keras_mp.monitor.trace import Trace
 from keras_mp.ranges import drawing as drawing_of_ranges
 from keras_mp.ranges.plotting import plot_ranges
-from keras_mp.rendering.text import fitted
-from keras_mp.rendering.ticks import whole_ticks
+from keras_mp.rendering.text import shortened
+from keras_mp.rendering.ticks import integer_ticks
 from tests import runs
 from tests.fuzzing import examples
 
@@ -42,7 +42,7 @@ def traces(draw):
 @settings(deadline=None)
 @given(traces(), st.integers(2, 40))
 def test_thinning_keeps_skipped_steps_extremes_and_ends(trace, most):
-    kept = drawing.thinned(trace, most)
+    kept = drawing.downsampled(trace, most)
     assert kept.tolist() == sorted(set(kept.tolist()))
     assert set(np.flatnonzero(trace.is_skipped)) <= set(kept)
     assert len(kept) <= 2 * most + 4 + trace.skipped
@@ -57,7 +57,7 @@ def test_thinning_keeps_skipped_steps_extremes_and_ends(trace, most):
 @settings(deadline=None)
 @given(traces())
 def test_thinning_loses_nothing_where_there_is_room(trace):
-    kept = drawing.thinned(trace, 1000)
+    kept = drawing.downsampled(trace, 1000)
     at = np.searchsorted(kept, np.arange(len(trace)), side="right") - 1
     # Not `assert_array_equal`: a group of nans is one change each.
     for i, j in enumerate(at):
@@ -67,7 +67,7 @@ def test_thinning_loses_nothing_where_there_is_room(trace):
 @settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.floats(0.01, 1e6), st.integers(2, 20))
 def test_ticks_are_few_whole_and_inside(low, span, most):
-    found = whole_ticks(low, low + span, most)
+    found = integer_ticks(low, low + span, most)
     assert len(found) <= most
     assert all(low <= tick <= low + span for tick in found)
     assert len({b - a for a, b in pairwise(found)}) <= 1
@@ -183,7 +183,7 @@ def test_the_heat_map_holds_the_shares_of_the_histograms():
         at = [each.get_xdata()[0] for each in axes.lines]
         np.testing.assert_allclose(at, [-24 + shift, -14 + shift, math.log2(65504) + shift])
         assert kind in [text.get_text() for text in axes.texts]
-    assert {fitted(runs.BAD, 44), "1 inf, 1 nan", "all 0"} <= set(texts(figure))
+    assert {shortened(runs.BAD, 44), "1 inf, 1 nan", "all 0"} <= set(texts(figure))
 
 
 def test_the_limits_of_bfloat16_are_drawn_where_they_are_in_sight():
