@@ -1,7 +1,7 @@
 """`find_overflow`: which layer is the first whose values leave the range of float16.
 
-One batch is run dry; every op is recorded (`record.py`) and differentiated (`gradients.py`), or all
-of it is done in one program (`program.py`). Here it is told what is cause and what is consequence.
+Runs one batch dry, records every op (`record.py`) and differentiates (`gradients.py`), or does all
+of it in one program (`program.py`). Then tells causes from consequences.
 """
 
 from collections.abc import Iterator, Sequence
