@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from keras_mp.compat.errors import LegacyError
+from keras_mp.float_formats import FLOAT32
 
-FLOAT32_MIN, FLOAT32_MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 INT32_MAX = 2**31 - 1
 
 Check = Callable[[object, str], object]
@@ -94,7 +94,7 @@ def flag(value: object, path: str) -> bool:
 def scale(value: object, path: str) -> float:
     """Returns a loss scale: positive, finite and not subnormal in float32."""
     result = number(value, path)
-    if not FLOAT32_MIN <= result <= FLOAT32_MAX:
+    if not FLOAT32.smallest_normal <= result <= FLOAT32.largest:
         raise LegacyError(path, found(value), "expected a positive scale that float32 can hold")
     return result
 

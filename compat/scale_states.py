@@ -15,9 +15,9 @@ from keras_mp.backends.optimizers import class_path
 from keras_mp.compat import checks
 from keras_mp.compat.checks import at, found
 from keras_mp.compat.errors import LegacyError
-from keras_mp.settings import FLOAT32_TINY, WATCHING, Settings, float32
+from keras_mp.float_formats import FLOAT16, FLOAT32
+from keras_mp.settings import WATCHING, Settings, float32
 
-_FLOAT16_MAX = 65504.0
 _HOW = "hand over the whole object, or add it"
 
 
@@ -110,7 +110,7 @@ class ScaleState:
             ("min_scale", settings.min_scale, "below"),
             ("max_scale", settings.max_scale, "above"),
         ):
-            if value is not None and value > FLOAT32_TINY:
+            if value is not None and value > FLOAT32.smallest_normal:
                 warnings.warn(
                     f"{name}={value} is lost: a torch GradScaler has none, its scale may get "
                     f"{bound} it.",
@@ -245,7 +245,7 @@ def _jmp(state: Mapping[Any, Any]) -> ScaleState:
         backoff=1 / factor,
         low=numbers["min_loss_scale"],
         low_name="min_loss_scale",
-        high=_FLOAT16_MAX if is_half else None,
+        high=FLOAT16.largest if is_half else None,
     )
 
 
@@ -320,7 +320,7 @@ def _dynamic(
     warns: bool = True,
 ) -> ScaleState:
     checked = checks.scale(scale, f"$.{scale_name}")
-    floor = FLOAT32_TINY if low is None else checks.scale(low, f"$.{low_name}")
+    floor = FLOAT32.smallest_normal if low is None else checks.scale(low, f"$.{low_name}")
     if checked < floor:
         raise LegacyError(
             f"$.{scale_name}",

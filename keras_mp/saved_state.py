@@ -12,8 +12,9 @@ from keras import ops
 from keras_mp.array_types import Optimizer, Variable
 from keras_mp.backends import keras_hooks
 from keras_mp.extra_state import ExtraState
+from keras_mp.float_formats import FLOAT32
 from keras_mp.scaler import LossScaler
-from keras_mp.settings import FLOAT32_TINY, float32
+from keras_mp.settings import float32
 from keras_mp.state_layout import check, layouts, match
 
 NO_STATE = "the file holds none"
@@ -182,7 +183,7 @@ class SavedState:
                     f"The loss scale is fixed at {settings.initial_scale}; the saved one, {saved}, "
                     "is not taken."
                 )
-        elif FLOAT32_TINY <= saved < math.inf:
+        elif FLOAT32.smallest_normal <= saved < math.inf:
             return True
         else:
             message = (

@@ -9,12 +9,13 @@ import struct
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
+from keras_mp.float_formats import FLOAT32
+
 INITIAL_SCALE = 2.0**15
 GROWTH_STEPS = 2000
 # Settings that say what is told of a step, or how it is computed, not what the loss scale does: two
 # optimizers may differ in them.
 WATCHING = ("diagnose", "max_consecutive_skips", "fused")
-FLOAT32_TINY = 2.0**-126  # the smallest normal number; XLA flushes smaller ones to zero
 
 # Options of keras.optimizers.Optimizer, with their defaults, that belong to the optimizer inside.
 BASE_OPTIONS = {
@@ -268,7 +269,8 @@ def float32(value: float) -> float:
 
 def _positive(name: str, value: Any) -> float:
     found = number(name, value)
-    if not FLOAT32_TINY <= float32(found) < math.inf:
+    # XLA flushes smaller numbers to zero.
+    if not FLOAT32.smallest_normal <= float32(found) < math.inf:
         raise ValueError(
             f"{name} must be positive and finite in float32 (at least 1.2e-38), but got {value!r}."
         )

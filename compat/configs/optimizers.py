@@ -23,6 +23,7 @@ from keras_mp.compat.configs.serialized import (
     unpacked,
 )
 from keras_mp.compat.errors import LegacyError
+from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import GROWTH_STEPS, INITIAL_SCALE, Settings
 
 Version = tuple[int, int] | None
@@ -267,7 +268,7 @@ def _check_multiplier(config: Config, path: str) -> None:
     multiplier = config.get("multiplier", 2.0)
     if multiplier == 2:
         return
-    if not isinstance(multiplier, float) or not 1 < multiplier <= checks.FLOAT32_MAX:
+    if not isinstance(multiplier, float) or not 1 < multiplier <= FLOAT32.largest:
         raise LegacyError(f"{path}.multiplier", found(multiplier), "expected more than 1")
     scale = config.get("initial_loss_scale", INITIAL_SCALE)
     steps = config.get("increment_period", GROWTH_STEPS)

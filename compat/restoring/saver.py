@@ -21,6 +21,7 @@ from keras_mp.compat.restoring.optimizer_state import (
     plan_optimizer,
 )
 from keras_mp.compat.restoring.plan import Plan, Value, value_of
+from keras_mp.float_formats import FLOAT32
 
 # Class today -> name of the slot in a Saver's file -> slot of Keras 2.
 SLOTS: dict[str, dict[str, str]] = {
@@ -40,7 +41,7 @@ MOMENTUM = (
     "-learning_rate, which is the same rule while the learning rate stays"
 )
 NO_MOMENTUM = "slots of an RMSPropOptimizer without momentum are of no use, and not taken"
-_TINY = np.finfo("float32").tiny
+_TINY = FLOAT32.smallest_normal
 NO_RATE = "a Saver's file holds no hyperparameters: they stay those of the optimizer"
 
 

@@ -25,11 +25,12 @@ from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variabl
 from keras_mp.backends.numerics import StepResult, cast_to_variable_dtype, upcast
 from keras_mp.backends.optimizers import overwrites_with_gradient
 from keras_mp.backends.torch import is_compiling
+from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import Settings
 
 _BATCH = 2**20  # elements
 _SMALL = 2.0**-80  # squares of float32 times this, 2**30 of them, have a sum
-_LARGEST = torch.finfo(torch.float32).max * _SMALL
+_LARGEST = FLOAT32.largest * _SMALL
 _ENDLESS = 2.0**100  # above any norm of finite numbers
 
 _KERNELS = {

@@ -14,10 +14,10 @@ import keras_mp
 from keras_mp.backends.batches import LastBatch
 from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.monitor import run_folder
+from keras_mp.monitor import plotting, run_folder
 from keras_mp.monitor.callback_order import called_before, writes_logs
-from keras_mp.monitor.drawing import counted
 from keras_mp.monitor.trace import FILE, Row, Trace, append_jsonl, open_jsonl
+from keras_mp.rendering.text import pluralized
 from keras_mp.step_log import StepLog
 
 _NO_CURE = "which no loss scale can cure"
@@ -218,7 +218,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
             return "LossScaleMonitor, not used in fit yet"
         optimizer = self._optimizer
         lines = [f"loss scale {float(optimizer.loss_scale):g}"]
-        lines.append(f"{counted(int(optimizer.skipped_steps), 'step')} skipped")
+        lines.append(f"{pluralized(int(optimizer.skipped_steps), 'step')} skipped")
         if optimizer.diagnose:
             first = optimizer.first_overflow()
             lines.append("no overflow" if first is None else str(first))
@@ -238,8 +238,6 @@ class LossScaleMonitor(keras.callbacks.Callback):
         Raises:
             ImportError: matplotlib is not there: pip install 'keras-mp[plot]'.
         """
-        from keras_mp.monitor import plotting
-
         return plotting.plot_trace(self.trace, path, dark=dark)
 
     # -- logs ------------------------------------------------------------------------------------
@@ -380,7 +378,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
         batch = self._batch.get()
         if batch is None:
             return _by_logs(logs)
-        from keras_mp.monitor.overflow import find_in_batch
+        from keras_mp.overflow_search.search import find_in_batch  # late: few runs are stopped
 
         try:
             x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)

@@ -16,10 +16,11 @@ from keras import layers, ops
 
 from keras_mp import LossScaleOptimizer, graph_rewrite, range_report
 from keras_mp.backends.compiling import hastily
+from keras_mp.dry_run.observers import Observer, observed_by
 from keras_mp.graph_rewrite import hooks, rewritten
-from keras_mp.monitor import taps
-from keras_mp.monitor.overflow import find_overflow
-from keras_mp.monitor.overflow_report import Finding, OverflowReport
+from keras_mp.overflow_search.finding import Finding
+from keras_mp.overflow_search.report import OverflowReport
+from keras_mp.overflow_search.search import find_overflow
 
 MIXED = {"dtype": "mixed_float16"}
 # What is replaced while it looks, and as it was before.
@@ -872,11 +873,11 @@ def test_who_ends_first_leaves_the_hooks_to_the_others(monkeypatch, rewritten_me
     plain = ops.convert_to_numpy(model(ONES))
     assert not hooks.is_installed()
     with contextlib.ExitStack() as others:
-        with taps.watching(taps.Watcher(), model):
+        with observed_by(Observer(), model):
             np.testing.assert_array_equal(ops.convert_to_numpy(model(ONES)), plain)
             thread = ThreadPoolExecutor(1)
             others.enter_context(thread)
-            other = taps.watching(taps.Watcher(), model)
+            other = observed_by(Observer(), model)
             thread.submit(other.__enter__).result()
         assert hooks.is_installed()
         np.testing.assert_array_equal(ops.convert_to_numpy(model(ONES)), plain)

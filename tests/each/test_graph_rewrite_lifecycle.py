@@ -350,7 +350,7 @@ def test_a_rewritten_model_can_be_collected(way):
 
 
 def test_results_can_be_collected():
-    """Neither a plan nor a twin keeps the tensors of a call."""
+    """Neither a plan nor the 16-bit cache keeps the tensors of a call."""
     model, x = functional()
     graph_rewrite.apply(model)
     outputs = model(x)

@@ -10,9 +10,9 @@ from keras import layers, ops
 
 from keras_mp.graph_rewrite import hooks, replaying, rewritten
 from keras_mp.graph_rewrite.lists import op_lists
+from keras_mp.graph_rewrite.painted_graph import Edge
 from keras_mp.graph_rewrite.recording import layer_of
 from keras_mp.graph_rewrite.reporting import report
-from keras_mp.graph_rewrite.rows import Edge
 from keras_mp.graph_rewrite.tensors import dtype_of, tensors
 
 
@@ -157,8 +157,8 @@ def ran(call, monkeypatch):
 
             result = super().__call__(name, watched, args, kwargs)
             made = list(tensors((result,), {}))
-            twins = [self._twins.get(x) for x in made]
-            remembered = {dtype_of(x) for x in twins if x is not None}
+            cached = [self._cache.get(x) for x in made]
+            remembered = {dtype_of(x) for x in cached if x is not None}
             found[(*key, occurrence)] = (dtypes, remembered, made)
             return result
 

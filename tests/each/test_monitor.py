@@ -11,7 +11,7 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from keras_mp import LossScaleMonitor, LossScaleOptimizer, SharedLossScale
-from keras_mp.monitor import drawing
+from keras_mp.markup import DARK, LIGHT
 from keras_mp.monitor.callback import _by_logs
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import Trace
@@ -259,7 +259,7 @@ def test_a_loop_of_ones_own_gives_no_logs(run):
 def test_a_plot(run, tmp_path):
     monitor = LossScaleMonitor(trace=True)
     run(monitor)
-    for of_page, dark in ((drawing.LIGHT, {}), (drawing.DARK, {"dark": True})):
+    for of_page, dark in ((LIGHT, {}), (DARK, {"dark": True})):
         figure = monitor.plot(tmp_path / "scale.png", **dark)
         assert figure.get_facecolor() == to_rgba(of_page.ground)
         assert (tmp_path / "scale.png").read_bytes().startswith(b"\x89PNG")
@@ -379,7 +379,7 @@ def test_a_batch_that_cannot_be_run_again(run, monkeypatch):
     def refuse(*arguments, **options):
         raise ValueError("expects 1 input")
 
-    monkeypatch.setattr("keras_mp.monitor.overflow.find_in_batch", refuse)
+    monkeypatch.setattr("keras_mp.overflow_search.search.find_in_batch", refuse)
     monitor = LossScaleMonitor()
     run(monitor, range(8), optimizer=lso(max_consecutive_skips=2))
     assert "steps in a row were skipped" in monitor.stopped

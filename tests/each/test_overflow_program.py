@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
+from keras_mp.dry_run.step import DryRun
 from keras_mp.graph_rewrite import hooks
-from keras_mp.monitor import overflow, overflow_program
-from keras_mp.monitor.overflow_program import run_as_program
-from keras_mp.monitor.trial import Trial
+from keras_mp.overflow_search import program as programs_of_steps, search
+from keras_mp.overflow_search.program import run_as_program
 
 pytestmark = [
     pytest.mark.skipif(
-        keras.backend.backend() != "jax" or not overflow_program.compiling.makes_programs(),
+        keras.backend.backend() != "jax" or not programs_of_steps.compiling.makes_programs(),
         reason="only JAX, a later one, on a CPU",
     ),
     pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning"),
@@ -118,13 +118,13 @@ def searched(model, how, monkeypatch, **kwargs):
     y = np.ones((4, *model.output_shape[1:]), "float32") if model.loss is not None else None
     programs = []
 
-    def run(trial):
-        programs.append(run_as_program(trial) if how == "program" else None)
+    def run(dry_run):
+        programs.append(run_as_program(dry_run) if how == "program" else None)
         return programs[-1]
 
     before = [keras.ops.convert_to_numpy(v) for v in model.variables]
-    monkeypatch.setattr(overflow, "run_as_program", run)
-    found = overflow.find_overflow(model, x, y, **kwargs)
+    monkeypatch.setattr(search, "run_as_program", run)
+    found = search.find_overflow(model, x, y, **kwargs)
     after = [keras.ops.convert_to_numpy(v) for v in model.variables]
     assert all(map(np.array_equal, before, after)) or np.isinf(before[0]).any()
     assert all((program is not None) == (how == "program") for program in programs)
@@ -174,8 +174,8 @@ def test_what_needs_its_values_runs_op_by_op(name, function, monkeypatch):
 
     model = compiled(Late(name="late", **MIXED), dense(0.5), head())
     x, y = np.ones((4, 4), "float32"), np.ones((4, 1), "float32")
-    assert run_as_program(Trial(model, x, y)) is None
-    first = overflow.find_overflow(model, x, y).first
+    assert run_as_program(DryRun(model, x, y)) is None
+    first = search.find_overflow(model, x, y).first
     assert (first.layer, first.op) == ("late", "multiply")
 
 

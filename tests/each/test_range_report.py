@@ -13,11 +13,18 @@ from hypothesis import given, settings, strategies as st
 from keras import layers, ops
 
 from keras_mp import LossScaleOptimizer
-from keras_mp.monitor import drawing, range_report as module, run_folder
-from keras_mp.monitor.magnitudes import FIRST, LAST, Tally, fraction_below, highest_scale
-from keras_mp.monitor.overflow import find_overflow
-from keras_mp.monitor.range_advice import advise
-from keras_mp.monitor.range_report import RangeReport, range_report
+from keras_mp.markup import DARK, LIGHT
+from keras_mp.overflow_search.search import find_overflow
+from keras_mp.ranges import file, report as module
+from keras_mp.ranges.advice import advise
+from keras_mp.ranges.magnitudes import (
+    FIRST,
+    LAST,
+    MagnitudeStatistics,
+    fraction_below,
+    highest_scale,
+)
+from keras_mp.ranges.report import RangeReport, range_report
 from tests.backends import on_one
 from tests.fuzzing import examples
 
@@ -69,7 +76,7 @@ NUMBERS = st.lists(
 def test_fractions_agree_with_casts(numbers):
     with np.errstate(all="ignore"):
         values = np.array(numbers, np.float32)
-        tally = Tally()
+        tally = MagnitudeStatistics()
         tally.add(values)
         real = values[~np.isnan(values) & (values != 0)]
         for name, dtype, tiny in (
@@ -93,7 +100,7 @@ def test_fractions_agree_with_casts(numbers):
 @settings(deadline=None, max_examples=examples(200))
 def test_the_histogram_agrees_with_a_loop(numbers, exponent):
     values = np.array(numbers, np.float32)
-    tally = Tally()
+    tally = MagnitudeStatistics()
     tally.add(values[: len(values) // 2], 2.0**exponent)
     tally.add(values[len(values) // 2 :], 2.0**exponent)
     counts, zeros, infs, nans, sizes = [0] * (LAST - FIRST + 1), 0, 0, 0, []
@@ -133,7 +140,7 @@ def test_the_highest_scale_by_brute_force(largest, margin):
 
 @on_one
 def test_more_numbers_than_a_chunk():
-    tally = Tally()
+    tally = MagnitudeStatistics()
     tally.add(np.full(3_000_000, 2.0**-20, np.float16))
     assert tally.count == tally.histogram[-20 - FIRST] == 3_000_000
     assert tally.fractions("float16") == {"zero": 0.0, "subnormal": 1.0, "overflow": 0.0}
@@ -579,7 +586,7 @@ def test_ranges_that_are_not_whole_are_named(tmp_path, change, told):
     given = {"exponents": [4, 5], "rows": [WHOLE], "loss_scale": 1.0, **change}
     with pytest.raises(ValueError, match=rf"^ranges: {told}"):
         RangeReport(given)
-    run_folder.write_ranges(tmp_path, given)
+    file.write_ranges(tmp_path, given)
     with pytest.raises(ValueError, match=rf"ranges\.json: {told}"):
         RangeReport.load(tmp_path / "ranges.json")
 
@@ -603,7 +610,7 @@ def test_a_notebook_shows_the_worst_first():
 def test_plot(tmp_path):
     colors = pytest.importorskip("matplotlib.colors")
     report = range_report(net(dense(1.0, "head")), (ONES, ZEROS))
-    for of_page, dark in ((drawing.LIGHT, {}), (drawing.DARK, {"dark": True})):
+    for of_page, dark in ((LIGHT, {}), (DARK, {"dark": True})):
         figure = report.plot(tmp_path / "ranges.svg", **dark)
         assert figure.get_facecolor() == colors.to_rgba(of_page.ground)
         svg = (tmp_path / "ranges.svg").read_text(encoding="utf-8")

@@ -12,7 +12,8 @@ from hypothesis import given, settings, strategies as st
 from matplotlib.figure import Figure
 
 from keras_mp.graph_rewrite import drawing
-from keras_mp.graph_rewrite.rows import Edge, Report, Row
+from keras_mp.graph_rewrite.op_report import Report
+from keras_mp.graph_rewrite.painted_graph import Edge, Row
 
 
 def row(index, layer="", op="matmul", colour="allow", dtype="float16", flops=10, **more):
@@ -385,7 +386,7 @@ def test_without_matplotlib_the_remedy_is_named():
     program = """
 import sys
 sys.modules["matplotlib"] = None
-from keras_mp.graph_rewrite.rows import Report
+from keras_mp.graph_rewrite.op_report import Report
 report = Report("model", "float16", "tf1.15", True, (), ())
 report.to_dot()
 try:

@@ -9,10 +9,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from keras_mp.monitor import drawing, svg
+from keras_mp.markup import escaped
+from keras_mp.monitor import drawing as drawing_of_traces
 from keras_mp.monitor.html_report import html_report, write_html_report
 from keras_mp.monitor.run_folder import RunFolder, write_run
 from keras_mp.monitor.trace import Trace
+from keras_mp.ranges import drawing, svg
 from tests import browser, runs
 from tests.fuzzing import examples
 
@@ -378,7 +380,7 @@ def test_the_work_grows_with_the_rows_of_ranges(tmp_path, monkeypatch):
     ids=["spaces and joiners", "tab and newline", "what no document may hold"],
 )
 def test_only_what_no_document_may_hold_is_replaced(text, shown):
-    assert svg.escaped(text) == shown
+    assert escaped(text) == shown
 
 
 def test_a_long_run_makes_a_small_page(run):
@@ -417,5 +419,5 @@ def test_chromium_shows_what_the_numbers_say(chromium, run, tmp_path):
     assert (found.console, found.requests) == ([], [])
     check_numbers(Page(found.dom).root, run)
     if found.text:
-        assert drawing.headline(run.trace) in found.text
+        assert drawing_of_traces.headline(run.trace) in found.text
         assert runs.BAD in found.text

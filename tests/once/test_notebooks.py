@@ -10,9 +10,10 @@ import pytest
 from keras_mp import markup, notebooks
 from keras_mp.diagnosis.explanation import Explanation, Finding, LossScale, Row
 from keras_mp.diagnosis.float32_layers import Float32Layers
-from keras_mp.monitor import notebook
-from keras_mp.monitor.overflow_report import Finding as Overflow, OverflowReport
 from keras_mp.monitor.trace import Trace
+from keras_mp.overflow_search.finding import Finding as Overflow
+from keras_mp.overflow_search.report import OverflowReport
+from keras_mp.ranges.html import notebook_output
 from tests import runs
 
 HOSTILE = '<script>alert("1")</script>&\'\0'
@@ -81,7 +82,7 @@ def ranges(name):
         "rows": [runs.row(f"{name}_{i}", "weight", [1.0, 1e5], layer=name) for i in range(70)],
         "advice": {"text": [f"Layer {name}."]},
     }
-    shown = notebook.show_ranges(found, found["rows"])
+    shown = notebook_output(found, found["rows"])
     return types.SimpleNamespace(_repr_html_=lambda: shown)
 
 

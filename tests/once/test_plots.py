@@ -13,9 +13,14 @@ from hypothesis import given, settings, strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from keras_mp.markup import DARK, LIGHT
 from keras_mp.monitor import drawing
-from keras_mp.monitor.plotting import plot_ranges, plot_trace
+from keras_mp.monitor.plotting import plot_trace
 from keras_mp.monitor.trace import Trace
+from keras_mp.ranges import drawing as drawing_of_ranges
+from keras_mp.ranges.plotting import plot_ranges
+from keras_mp.rendering.text import shortened
+from keras_mp.rendering.ticks import integer_ticks
 from tests import runs
 from tests.fuzzing import examples
 
@@ -37,7 +42,7 @@ def traces(draw):
 @settings(deadline=None)
 @given(traces(), st.integers(2, 40))
 def test_thinning_keeps_skipped_steps_extremes_and_ends(trace, most):
-    kept = drawing.thinned(trace, most)
+    kept = drawing.downsampled(trace, most)
     assert kept.tolist() == sorted(set(kept.tolist()))
     assert set(np.flatnonzero(trace.is_skipped)) <= set(kept)
     assert len(kept) <= 2 * most + 4 + trace.skipped
@@ -52,7 +57,7 @@ def test_thinning_keeps_skipped_steps_extremes_and_ends(trace, most):
 @settings(deadline=None)
 @given(traces())
 def test_thinning_loses_nothing_where_there_is_room(trace):
-    kept = drawing.thinned(trace, 1000)
+    kept = drawing.downsampled(trace, 1000)
     at = np.searchsorted(kept, np.arange(len(trace)), side="right") - 1
     # Not `assert_array_equal`: a group of nans is one change each.
     for i, j in enumerate(at):
@@ -62,7 +67,7 @@ def test_thinning_loses_nothing_where_there_is_room(trace):
 @settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.floats(0.01, 1e6), st.integers(2, 20))
 def test_ticks_are_few_whole_and_inside(low, span, most):
-    found = drawing.whole_ticks(low, low + span, most)
+    found = integer_ticks(low, low + span, most)
     assert len(found) <= most
     assert all(low <= tick <= low + span for tick in found)
     assert len({b - a for a, b in pairwise(found)}) <= 1
@@ -160,9 +165,9 @@ def test_the_table_of_csv_logger_has_no_row_of_skips():
 def test_the_heat_map_holds_the_shares_of_the_histograms():
     ranges = runs.ranges()
     figure = plot_ranges(ranges)
-    panels = drawing.by_kind(ranges["rows"])
+    panels = drawing_of_ranges.by_kind(ranges["rows"])
     assert list(panels) == ["activation", "activation gradient", "weight", "weight gradient"]
-    first, last = drawing.shown_exponents(ranges)
+    first, last = drawing_of_ranges.shown_exponents(ranges)
     for axes, (kind, rows) in zip(figure.axes, panels.items(), strict=False):
         (image,) = axes.images
         assert image.get_extent() == [first, last + 1, len(rows), 0]
@@ -178,7 +183,7 @@ def test_the_heat_map_holds_the_shares_of_the_histograms():
         at = [each.get_xdata()[0] for each in axes.lines]
         np.testing.assert_allclose(at, [-24 + shift, -14 + shift, math.log2(65504) + shift])
         assert kind in [text.get_text() for text in axes.texts]
-    assert {drawing.fitted(runs.BAD, 44), "1 inf, 1 nan", "all 0"} <= set(texts(figure))
+    assert {shortened(runs.BAD, 44), "1 inf, 1 nan", "all 0"} <= set(texts(figure))
 
 
 def test_the_limits_of_bfloat16_are_drawn_where_they_are_in_sight():
@@ -209,7 +214,7 @@ def test_many_layers_with_long_names_are_drawn_at_full_size(tmp_path):
 @pytest.mark.parametrize("scale", [None, "many", [], 0.0, "inf"])
 def test_without_a_loss_scale_gradients_are_drawn_where_they_are(scale):
     ranges = {**runs.ranges(), "loss_scale": scale}
-    for axes in plot_ranges(ranges).axes[: len(drawing.KINDS_OF_RANGES)]:
+    for axes in plot_ranges(ranges).axes[: len(drawing_of_ranges.KINDS_OF_RANGES)]:
         at = [each.get_xdata()[0] for each in axes.lines]
         np.testing.assert_allclose(at, [-24, -14, math.log2(65504)])
 
@@ -280,7 +285,7 @@ def luminance(colour):
     return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
 
 
-@pytest.mark.parametrize("colours", [drawing.LIGHT, drawing.DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
 def test_contrast_is_as_wcag_asks(colours):
     def contrast(a, b):
         low, high = sorted((luminance(a), luminance(b)))
@@ -302,7 +307,8 @@ def test_without_matplotlib_the_remedy_is_named():
     program = """
 import sys
 sys.modules["matplotlib"] = None
-from keras_mp.monitor.plotting import plot_ranges, plot_trace
+from keras_mp.monitor.plotting import plot_trace
+from keras_mp.ranges.plotting import plot_ranges
 from keras_mp.monitor.trace import Trace
 none = {"exponents": [0, 1], "rows": []}
 for draw in (lambda: plot_trace(Trace.from_rows(())), lambda: plot_ranges(none)):

@@ -8,12 +8,12 @@ from keras_mp.graph_rewrite import hooks
 _ATTRIBUTE = "_keras_mp_low"
 
 
-class Twins:
-    """What painted ops of one call have made.
+class HalfPrecisionCache:
+    """What painted ops of one call have made in 16 bits, by the float32 tensor that they returned.
 
-    torch changes tensors in place; a twin from before is dropped then. Under torch.compile, which
-    cannot tell, nothing is remembered: a float32 value that was cast up is cast down to the very
-    same bits, and the compiler fuses both casts away.
+    torch changes tensors in place: what was cached before a change is not handed out. Under
+    torch.compile, which cannot tell, nothing is cached: a float32 tensor that was cast up is cast
+    down to the very same bits, and the compiler fuses both casts away.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Twins:
 
     def set(self, wide: Any, low: Any) -> None:
         """Remembers `low` for `wide`."""
-        if self._off or hooks.is_uncounted(wide):
+        if self._off or hooks.is_inference_tensor(wide):
             return
         try:
             setattr(wide, _ATTRIBUTE, (getattr(wide, "_version", None), low))

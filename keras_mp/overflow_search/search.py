@@ -1,8 +1,7 @@
 """`find_overflow`: which layer is the first whose values leave the range of float16.
 
-Runs one batch as a trial (`trial.py`), records every op (`overflow_record.py`), differentiates
-(`overflow_gradients.py`), or does all of it in one program (`overflow_program.py`), and says here
-what is cause and what is consequence.
+Runs one batch dry, records every op (`record.py`) and differentiates (`gradients.py`), or does all
+of it in one program (`program.py`). Then tells causes from consequences.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,29 +12,26 @@ import numpy as np
 
 from keras_mp.backends.compiling import hastily
 from keras_mp.backends.generators import unchanged_generators
+from keras_mp.dry_run.calls import Site
+from keras_mp.dry_run.checks import check_model
+from keras_mp.dry_run.observers import observed_by
+from keras_mp.dry_run.step import DryRun, ForwardPass
+from keras_mp.dry_run.tensors import as_numpy, floats, is_finite, kind_of
 from keras_mp.feeding import one_batch
+from keras_mp.float_formats import LARGEST
 from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.tensors import dtype_of
-from keras_mp.monitor import taps
-from keras_mp.monitor.overflow_cure import with_cure
-from keras_mp.monitor.overflow_gradients import (
+from keras_mp.overflow_search.cure import with_cure
+from keras_mp.overflow_search.finding import Finding
+from keras_mp.overflow_search.gradients import (
     Gradients,
     differentiate,
     eager_gradients,
     rerun,
 )
-from keras_mp.monitor.overflow_program import run_as_program
-from keras_mp.monitor.overflow_record import (
-    CAST,
-    Record,
-    Recorder,
-    Value,
-    as_numpy,
-    is_finite,
-    kind_of,
-)
-from keras_mp.monitor.overflow_report import LIMITS, Finding, OverflowReport
-from keras_mp.monitor.trial import ForwardPass, Trial, check_model
+from keras_mp.overflow_search.program import run_as_program
+from keras_mp.overflow_search.record import CAST, Record, Recorder, Value
+from keras_mp.overflow_search.report import OverflowReport
 
 _SCALING = "loss scale"
 
@@ -117,45 +113,45 @@ def find_in_batch(
     training: bool = True,
 ) -> OverflowReport:
     """Does what `find_overflow` does with a batch that `model(x)` takes as it is."""
-    trial = Trial(model, x, y, sample_weight, loss_scale=loss_scale, training=training)
+    dry_run = DryRun(model, x, y, sample_weight, loss_scale=loss_scale, training=training)
     check_not_rewritten(model)
-    given = {"x": trial.x, "y": trial.y, "sample_weight": trial.sample_weight}
+    given = {"x": dry_run.x, "y": dry_run.y, "sample_weight": dry_run.sample_weight}
     given = {name: part for name, part in given.items() if part is not None}
     with np.errstate(all="ignore"), hastily():
-        report = _found(trial, given)
+        report = _search(dry_run, given)
         if report.first is None:
             return report
-        return with_cure(report, model, lambda: _found(trial, given))
+        return with_cure(report, model, lambda: _search(dry_run, given))
 
 
-def _found(trial: Trial, given: Any) -> OverflowReport:
-    model = trial.model
+def _search(dry_run: DryRun, given: Any) -> OverflowReport:
+    model = dry_run.model
     recorder = Recorder(model.variables, given)
-    program = run_as_program(trial)
+    program = run_as_program(dry_run)
     if program is None:
-        with taps.watching(recorder, model):
-            out = trial.run(metrics=True)
+        with observed_by(recorder, model):
+            out = dry_run.run(metrics=True)
     else:
         out = program.out
-        program.tell(recorder)
+        program.replay(recorder)
     backward: list[Finding] = []
     blamed: set[int] = set()
-    if out.scaled is not None and model.trainable_variables:
+    if out.scaled_loss is not None and model.trainable_variables:
         if program is None:
-            gradients = eager_gradients(trial, recorder)
+            gradients = eager_gradients(dry_run, recorder)
         else:
-            gradients = Gradients(recorder, program.of_variable, program.of_spot)
+            gradients = Gradients(recorder, program.of_variable, program.of_tensor)
         backward, blamed = _backward(recorder, gradients)
-    ends = [*taps.floats(out.outputs), out.loss, out.scaled, *out.metrics.values()]
+    ends = [*floats(out.outputs), out.loss, out.scaled_loss, *out.metrics.values()]
     harmful = blamed.union(*(_causes(recorder, end) for end in ends if end is not None))
-    forward = list(_forward(recorder, harmful, trial.loss_scale, out))
-    last = [place for place in forward if place.where == "metric"]
-    before = [place for place in forward if place.where != "metric"]
+    forward = list(_forward(recorder, harmful, dry_run.loss_scale, out))
+    last = [found for found in forward if found.where == "metric"]
+    before = [found for found in forward if found.where != "metric"]
     loss = None if out.loss is None else float(as_numpy(out.loss))
     return OverflowReport(
         findings=(*before, *backward, *last),
         loss=loss,
-        loss_scale=trial.loss_scale,
+        loss_scale=dry_run.loss_scale,
         loss_finite_at_scale_1=None if loss is None else bool(np.isfinite(loss)),
     )
 
@@ -165,7 +161,7 @@ def _causes(recorder: Recorder, x: Any) -> frozenset[int]:
     if value is not None:
         return value.causes
     if isinstance(x, float):  # a metric as Keras 3.10 returns it
-        metrics = [record for record in recorder.records if record.where == "metric"]
+        metrics = [record for record in recorder.records if record.call.site.where == "metric"]
         bad = [v.causes for record in metrics for v in record.bad]
         return frozenset().union(*bad) if not np.isfinite(x) else frozenset()
     if not keras.ops.is_tensor(x) or is_finite(x) is not False:
@@ -178,20 +174,20 @@ def _forward(
     recorder: Recorder, harmful: set[int], scale: float, out: ForwardPass
 ) -> Iterator[Finding]:
     """Yields causes where they are, and after each layer that it returned a bad value."""
-    affected: dict[int, list[tuple[taps.Place, Value]]] = {}
-    for until, place, value in recorder.affected:
-        affected.setdefault(until, []).append((place, value))
+    affected: dict[int, list[tuple[Site, Value]]] = {}
+    for until, site, value in recorder.affected:
+        affected.setdefault(until, []).append((site, value))
     told: set[int] = set()
     for index in range(len(recorder.records) + 1):
-        for place, value in affected.get(index, ()):
+        for site, value in affected.get(index, ()):
             made = value.record
-            own = made is not None and made.is_cause and made.path == place.path
+            own = made is not None and made.is_cause and made.call.site.path == site.path
             if id(value) not in told and not own:
                 told.add(id(value))
                 yield Finding(
                     "forward",
-                    place.path,
-                    place.kind,
+                    site.path,
+                    site.class_name,
                     None,
                     "output",
                     dtype_of(value.tensor),
@@ -201,24 +197,25 @@ def _forward(
                     harmless=not value.causes & harmful,
                 )
         if index < len(recorder.records) and recorder.records[index].is_cause:
-            yield _as_place(recorder.records[index], index not in harmful, scale, out)
+            yield _cause(recorder.records[index], index not in harmful, scale, out)
 
 
-def _as_place(record: Record, harmless: bool, scale: float, out: ForwardPass) -> Finding:
+def _cause(record: Record, harmless: bool, scale: float, out: ForwardPass) -> Finding:
+    site, op = record.call.site, record.call.op
     value = record.bad[0]
     dtype = dtype_of(value.tensor)
     note = ""
-    if record.where in ("input", "weights"):
+    if site.where in ("input", "weights"):
         numbers = as_numpy(value.tensor)
         bad = int((~np.isfinite(numbers)).sum())
         return Finding(
-            record.where, record.path, "", None, "output", dtype, value.kind, None,
+            site.where, site.path, "", None, "output", dtype, value.kind, None,
             harmless=harmless, note=f"{bad} of {numbers.size} values",
         )  # fmt: skip
-    if record.path == _SCALING and out.loss is not None:
+    if site.path == _SCALING and out.loss is not None:
         largest = _largest(as_numpy(out.loss) * scale)
         note = f"the loss times {scale:.10g}"
-    elif record.op == CAST:
+    elif op == CAST:
         largest = _largest(as_numpy(record.sources[0].tensor))
         note = f"cast from {dtype_of(record.sources[0].tensor)}"
     else:
@@ -228,7 +225,7 @@ def _as_place(record: Record, harmless: bool, scale: float, out: ForwardPass) ->
         if constants:
             note = f"the constant {constants[0]:g} is {np.sign(constants[0]) * np.inf} in {dtype}"
     return Finding(
-        record.where, record.path, record.layer_class, record.op, "output", dtype, value.kind,
+        site.where, site.path, site.class_name, op, "output", dtype, value.kind,
         largest, harmless=harmless, note=note,
     )  # fmt: skip
 
@@ -241,14 +238,14 @@ def _largest(*arrays: Any) -> float | None:
 
 def _constants_beyond(record: Record, dtype: str) -> list[float]:
     """Returns finite numbers among the arguments that `dtype` does not have."""
-    limit = LIMITS.get(dtype, np.inf)
-    flat = keras.tree.flatten((record.args, record.kwargs))
+    limit = LARGEST.get(dtype, np.inf)
+    flat = keras.tree.flatten((record.call.args, record.call.kwargs))
     numbers = [float(x) for x in flat if isinstance(x, int | float | np.number)]
     return [x for x in numbers if np.isfinite(x) and abs(x) > limit]
 
 
 def _backward(recorder: Recorder, gradients: Gradients) -> tuple[list[Finding], set[int]]:
-    """Returns the places of the backward pass in its order, and which causes before it did that."""
+    """Returns the findings of the backward pass in its order, and the causes before it."""
     found: list[Finding] = []
     blamed: set[int] = set()
     explained: set[int] = set()
@@ -271,18 +268,18 @@ def _backward(recorder: Recorder, gradients: Gradients) -> tuple[list[Finding], 
         # Sources and variables whose gradient is bad though that of what came of them is not.
         if not any(map(_is_bad, upstream)):
             causes = _causes_around(record)
-            for place, source in _handed_on(record, upstream, gradients):
+            for finding, source in _handed_on(record, upstream, gradients):
                 blamed |= causes
                 if not causes:  # else a consequence of what the forward pass made there
-                    found.append(place)
+                    found.append(finding)
                 if source is not None:
                     explained.add(id(source))
         for value in record.sources:
             variable = value.tensor
             if isinstance(variable, keras.Variable):
-                _tell(variable, record, gradients, found, told)
+                _add_consequence(variable, record, gradients, found, told)
         for variable in record.variables:
-            _tell(variable, record, gradients, found, told)
+            _add_consequence(variable, record, gradients, found, told)
     return found, blamed
 
 
@@ -298,17 +295,18 @@ def _handed_on(
     suspects = [
         (i, value, *gradients.by(record, value))
         for i, value in enumerate(record.sources)
-        if value.depends
+        if value.requires_gradient
     ]
     suspects = [suspect for suspect in suspects if _is_bad(suspect[2])]
     weights = [v for v in record.variables if _is_bad(gradients.of_variable.get(id(v)))]
     if not suspects and not weights:
         return
-    if record.op == CAST:
+    site, op = record.call.site, record.call.op
+    if op == CAST:
         _, value, gradient, _ = suspects[0]
         made = value.record
         # What computes in 16 bits is the one that cannot hold it.
-        at = record if made is None else made
+        at = (record if made is None else made).call
         tensor = "gradient of its output" if made is not None else "gradient of its input"
         if isinstance(value.tensor, keras.Variable):
             tensor = f"gradient of {value.tensor.path}"
@@ -316,22 +314,23 @@ def _handed_on(
         largest = _largest(*(as_numpy(g) for g in upstream if g is not None))
         op = CAST if made is not None else at.op
         yield Finding(
-            "backward", at.path, at.layer_class, op, tensor, dtype, kind_of(gradient), largest,
+            "backward", at.site.path, at.site.class_name, op, tensor, dtype, kind_of(gradient),
+            largest,
             note=f"cast from {dtype_of(record.outputs[0].tensor)}" if made is not None else "",
         ), value  # fmt: skip
         return
-    again = None if record.is_passed else differentiate(record, upstream, weights)
+    again = None if record.has_custom_gradient else differentiate(record, upstream, weights)
     by_source, by_weight = again or ([None] * len(record.sources), [None] * len(weights))
     for i, value, gradient, alone in suspects:
         largest = None if by_source[i] is None else _largest(by_source[i])
         if (
             not alone
             and largest is not None
-            and largest <= LIMITS.get(dtype_of(value.tensor), np.inf)
+            and largest <= LARGEST.get(dtype_of(value.tensor), np.inf)
         ):
             continue  # another op's part is what is too large
         yield Finding(
-            "backward", record.path, record.layer_class, record.op, "gradient of its input",
+            "backward", site.path, site.class_name, op, "gradient of its input",
             dtype_of(value.tensor), kind_of(gradient), largest,
         ), value  # fmt: skip
     for variable, array in zip(weights, by_weight, strict=True):
@@ -339,24 +338,25 @@ def _handed_on(
         largest = None if array is None else _largest(array)
         dtype = dtype_of(record.outputs[0].tensor) if record.outputs else dtype_of(gradient)
         yield Finding(
-            "backward", record.path, record.layer_class, record.op,
+            "backward", site.path, site.class_name, op,
             f"gradient of {variable.path}", dtype, kind_of(gradient), largest,
         ), None  # fmt: skip
 
 
 def _of_output(record: Record, value: Value, gradient: Any, gradients: Gradients) -> Finding:
-    """Returns the place of a gradient that no op by itself has made so."""
+    """Returns the finding for a gradient that no single op has made so."""
+    site = record.call.site
     parts = [gradients.by(user, value) for user in value.users]
     summed = [as_numpy(part) for part, alone in parts if alone and part is not None]
     largest = _largest(sum(summed)) if len(summed) == len(parts) > 1 else None
     note = f"sum of {len(value.users)} gradients" if len(value.users) > 1 else ""
     return Finding(
-        "backward", record.path, record.layer_class, record.op, "gradient of its output",
+        "backward", site.path, site.class_name, record.call.op, "gradient of its output",
         dtype_of(value.tensor), kind_of(gradient), largest, note=note,
     )  # fmt: skip
 
 
-def _tell(
+def _add_consequence(
     variable: Any, record: Record, gradients: Gradients, found: list[Finding], told: set[int]
 ) -> None:
     """Adds that the gradient of a variable is bad, once, where that is a consequence."""
@@ -365,12 +365,11 @@ def _tell(
         return
     told.add(id(variable))
     name = f"gradient of {variable.path}"
-    if any(place.tensor == name for place in found):
+    if any(finding.tensor == name for finding in found):
         return
     kind, dtype = kind_of(gradient), dtype_of(gradient)
-    found.append(
-        Finding("backward", record.path, record.layer_class, None, name, dtype, kind, None, False)
-    )
+    path, class_name = record.call.site.path, record.call.site.class_name
+    found.append(Finding("backward", path, class_name, None, name, dtype, kind, None, cause=False))
 
 
 def _is_bad(gradient: Any) -> bool:

@@ -1,11 +1,6 @@
-"""The gradients of what a `Recorder` recorded, and the same numbers in float32.
-
-To every value a variable of zeros is added, in its dtype, and differentiated by: the gradient
-arrives as the backward pass of the framework has it, its infs too.
-"""
+"""The gradients by what a `Recorder` recorded, and the same numbers in float32."""
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,76 +8,15 @@ import keras
 from keras import ops
 
 from keras_mp import backends
-from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
-from keras_mp.monitor import taps
-from keras_mp.monitor.overflow_record import CAST, Key, Record, Recorder, Value, as_numpy, next_key
-from keras_mp.monitor.taps import Place, floats, map_floats
-from keras_mp.monitor.trial import Trial, isolated
-
-Spot = tuple[Key, str, int]
-
-
-def zeros_like(x: Any) -> Any:
-    """Returns a variable of zeros of the shape and dtype of a tensor, which no layer casts."""
-    return keras.Variable(
-        ops.zeros(x.shape), dtype=dtype_of(x), trainable=True, autocast=False, name="zeros"
-    )
-
-
-class Tapper(taps.Watcher):
-    """Adds zeros to the values of a step.
-
-    Attributes:
-        zeros: Variable or tensor by the key of the op, "made" or "taken", and which of its float
-            tensors.
-    """
-
-    def __init__(self, zeros: Mapping[Spot, Any]) -> None:
-        self.zeros = zeros
-        self._keys: Counter[tuple[str, str]] = Counter()
-
-    def op(
-        self,
-        place: Place | None,
-        name: str,
-        original: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Runs an op on what it is given plus zeros, and returns its result plus zeros."""
-        key = next_key(self._keys, place or Place("forward", "", ""), name)
-        args, kwargs = self._plus(key, "taken", (args, kwargs))
-        return self._plus(key, "made", original(*args, **kwargs))
-
-    def layer(
-        self,
-        place: Place,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        run: Callable[..., Any],
-    ) -> Any:
-        """Runs a layer none of whose ops made its result as `op` runs an op."""
-        key = next_key(self._keys, place, "")
-        with taps.unwatched():
-            args, kwargs = self._plus(key, "taken", (args, kwargs))
-        result = run(*args, **kwargs)
-        with taps.unwatched():
-            return self._plus(key, "made", result)
-
-    def _plus(self, key: Key, which: str, value: Any) -> Any:
-        if not any((key, which, i) in self.zeros for i in range(len(floats(value)))):
-            return value
-        count = -1
-
-        def plus(x: Any) -> Any:
-            nonlocal count
-            count += 1
-            zeros = self.zeros.get((key, which, count))
-            if zeros is None or shape_of(x) != shape_of(zeros) or dtype_of(x) != dtype_of(zeros):
-                return x
-            return ops.add(x, zeros.value if isinstance(zeros, keras.Variable) else zeros)
-
-        return map_floats(plus, value)
+from keras_mp.dry_run.calls import Call
+from keras_mp.dry_run.isolation import isolated
+from keras_mp.dry_run.layers import layers_of
+from keras_mp.dry_run.observers import observed_by, unobserved
+from keras_mp.dry_run.perturbing import Perturber, TensorKey, zeros_like
+from keras_mp.dry_run.step import DryRun
+from keras_mp.dry_run.tensors import as_numpy, floats, map_floats
+from keras_mp.graph_rewrite.tensors import dtype_of
+from keras_mp.overflow_search.record import CAST, Record, Recorder, Value
 
 
 class Gradients:
@@ -90,21 +24,21 @@ class Gradients:
 
     Args:
         recorder: What was recorded of it.
-        of_variable: Gradient by the `id` of a variable; None where the loss hangs on none.
-        of_spot: Gradient by where zeros were added.
+        of_variable: Gradient by the `id` of a variable; None where the loss does not depend on it.
+        of_tensor: Gradient by the tensor that zeros were added to.
     """
 
     def __init__(
         self,
         recorder: Recorder,
         of_variable: Mapping[int, Any],
-        of_spot: Mapping[Spot, Any],
+        of_tensor: Mapping[TensorKey, Any],
     ) -> None:
         self.of_variable = of_variable
         self._of_value: dict[int, Any] = {}
         self._of_use: dict[tuple[int, int], Any] = {}
-        for spot, value, user in _spots(recorder):
-            gradient = of_spot.get(spot)
+        for key, value, user in _wanted(recorder):
+            gradient = of_tensor.get(key)
             if gradient is None:
                 continue
             if user is None:
@@ -119,7 +53,9 @@ class Gradients:
         if id(value) in self._of_value:
             return self._of_value[id(value)]
         # A layer as a whole has the parts of its ops already.
-        whole = [range(user.first, user.index) for user in value.users if user.first >= 0]
+        whole = [
+            range(user.first_inside, user.index) for user in value.users if user.first_inside >= 0
+        ]
         users = [u for u in value.users if not any(u.index in inside for inside in whole)]
         uses = ((id(user), id(value)) for user in users)
         parts = [self._of_use[use] for use in uses if use in self._of_use]
@@ -133,27 +69,30 @@ class Gradients:
         return self.of(value), len(value.users) == 1
 
 
-def _spots(recorder: Recorder) -> Iterator[tuple[Spot, Value, Record | None]]:
-    """Yields where a gradient is asked for, by which value, and in which of its uses, if in one."""
+def _wanted(recorder: Recorder) -> Iterator[tuple[TensorKey, Value, Record | None]]:
+    """Yields the tensors by which to differentiate.
+
+    Each with its value, and with the record that takes it where only this use of it is meant.
+    """
     for record in recorder.records:
-        if record.op == CAST or record.is_passed:
+        if record.call.op == CAST or record.has_custom_gradient:
             continue
         for i, value in enumerate(record.outputs):
-            if value.depends and value.record is record:
-                yield (record.key, "made", i), value, None
+            if value.requires_gradient and value.record is record:
+                yield TensorKey(record.call.key, "output", i), value, None
         for i, value in enumerate(record.sources):
             made = value.record
-            unseen = made is None or made.op == CAST or made.is_passed
-            if value.depends and unseen and not isinstance(value.tensor, keras.Variable):
-                yield (record.key, "taken", i), value, record
+            unseen = made is None or made.call.op == CAST or made.has_custom_gradient
+            if value.requires_gradient and unseen and not isinstance(value.tensor, keras.Variable):
+                yield TensorKey(record.call.key, "input", i), value, record
 
 
-def eager_gradients(trial: Trial, recorder: Recorder) -> Gradients:
+def eager_gradients(dry_run: DryRun, recorder: Recorder) -> Gradients:
     """Returns the gradients of a step that was recorded op by op."""
-    zeros = {spot: zeros_like(value.tensor) for spot, value, _ in _spots(recorder)}
-    weights = list(trial.model.trainable_variables)
-    added, watched = list(zeros.values()), taps.watching(Tapper(zeros), trial.model)
-    found = trial.gradients([*weights, *added], added, watched)
+    zeros = {key: zeros_like(value.tensor) for key, value, _ in _wanted(recorder)}
+    weights = list(dry_run.model.trainable_variables)
+    added, observed = list(zeros.values()), observed_by(Perturber(zeros), dry_run.model)
+    found = dry_run.gradients([*weights, *added], added, observed)
     of_variable = dict(zip(map(id, weights), found[: len(weights)], strict=True))
     return Gradients(recorder, of_variable, dict(zip(zeros, found[len(weights) :], strict=True)))
 
@@ -164,8 +103,8 @@ def rerun(record: Record) -> list[Any] | None:
     None where that cannot be computed.
     """
     try:
-        with taps.unwatched(), _in_float32(record) as run:
-            args, kwargs = map_floats(_wide, _with_wide_names((record.args, record.kwargs)))
+        with unobserved(), _in_float32(record) as run:
+            args, kwargs = map_floats(_wide, _with_wide_names(record.call))
             return [as_numpy(x) for x in floats(run(*args, **kwargs))]
     except Exception:  # noqa: BLE001  an op or layer of its own that takes no float32
         return None
@@ -193,7 +132,7 @@ def differentiate(
     def total() -> Any:
         rest = iter(zeros)
         with _in_float32(record, zeros) as run:
-            given = _with_wide_names((record.args, record.kwargs))
+            given = _with_wide_names(record.call)
             args, kwargs = map_floats(lambda x: ops.add(_wide(x), next(rest).value), given)
             made = floats(run(*args, **kwargs))
             parts = [
@@ -206,7 +145,7 @@ def differentiate(
     native = backends.current()
     wanted = [*zeros, *variables]
     try:
-        with taps.unwatched():
+        with unobserved():
             found = native.gradients(total, wanted)
             arrays = [
                 None if g is None else as_numpy(native.densified(g, v))
@@ -220,16 +159,17 @@ def differentiate(
 @contextlib.contextmanager
 def _in_float32(record: Record, extra: Sequence[Any] = ()) -> Iterator[Callable[..., Any]]:
     """A scope that yields what runs a record in float32; a layer has that policy meanwhile."""
-    owner = record.owner
-    if record.run is not owner:
-        yield record.run
+    function = record.call.function
+    if not record.is_layer:
+        yield function
         return
-    policies = [(layer, layer._dtype_policy) for _, layer in taps.layers_of(owner)]
+    owner = record.call.site.owner
+    policies = [(layer, layer._dtype_policy) for _, layer in layers_of(owner)]
     with isolated(owner, extra):
         try:
             for layer, _ in policies:
                 object.__setattr__(layer, "_dtype_policy", keras.DTypePolicy("float32"))
-            yield record.run
+            yield function
         finally:
             for layer, policy in policies:
                 object.__setattr__(layer, "_dtype_policy", policy)
@@ -239,12 +179,12 @@ def _wide(x: Any) -> Any:
     return ops.cast(x, "float64" if dtype_of(x) == "float64" else "float32")
 
 
-def _with_wide_names(structure: Any) -> Any:
-    """Returns nested arguments with the names of 16-bit dtypes widened."""
+def _with_wide_names(call: Call) -> Any:
+    """Returns the arguments of a call with the names of 16-bit dtypes widened."""
 
     def change(x: Any) -> Any:
         if isinstance(x, str) and x in ("float16", "bfloat16"):
             return "float32"
         return x
 
-    return keras.tree.map_structure(change, structure)
+    return keras.tree.map_structure(change, (call.args, call.kwargs))

@@ -14,13 +14,14 @@ import keras
 from keras_mp.backends.generators import unchanged_generators
 from keras_mp.diagnosis import authorship
 from keras_mp.diagnosis.float32_layers import listed
+from keras_mp.dry_run.checks import check_model, checked_scale
+from keras_mp.dry_run.layers import layers_of
 from keras_mp.feeding import for_each
-from keras_mp.monitor import run_folder
-from keras_mp.monitor.drawing import counted
-from keras_mp.monitor.measuring import EXPONENTS, Measurement
-from keras_mp.monitor.range_advice import advise
-from keras_mp.monitor.taps import layers_of
-from keras_mp.monitor.trial import check_model, checked_scale
+from keras_mp.json_files import as_json
+from keras_mp.ranges import file, html, plotting
+from keras_mp.ranges.advice import advise
+from keras_mp.ranges.measuring import EXPONENTS, Measurement
+from keras_mp.rendering.text import pluralized
 
 _SHOWN = 24  # rows of the table; `as_json` has all
 _LONG = 2.0  # seconds after which a progress bar appears
@@ -37,8 +38,8 @@ class RangeReport:
     """
 
     def __init__(self, ranges: Mapping[str, Any]) -> None:
-        run_folder.check_ranges(ranges)
-        run_folder.check_measured(ranges)
+        file.check_ranges(ranges)
+        file.check_measured(ranges)
         self._ranges = copy.deepcopy(dict(ranges))
 
     @property
@@ -93,7 +94,7 @@ class RangeReport:
 
     def as_json(self) -> dict[str, Any]:
         """Returns all of it as plain JSON, as `ranges.json` has it."""
-        plain: dict[str, Any] = run_folder.as_json(self._ranges)  # type: ignore[assignment]
+        plain: dict[str, Any] = as_json(self._ranges)  # type: ignore[assignment]
         return plain
 
     def save(self, path: str | Path) -> None:
@@ -106,7 +107,7 @@ class RangeReport:
         Raises:
             OSError: It cannot be written; what was there is as it was.
         """
-        run_folder.write_ranges(path, self._ranges)
+        file.write_ranges(path, self._ranges)
 
     @classmethod
     def load(cls, path: str | Path) -> "RangeReport":
@@ -116,8 +117,8 @@ class RangeReport:
             ValueError: The file is none, or of a later version; names it.
             OSError: It cannot be read.
         """
-        ranges = run_folder.read_ranges(path)
-        run_folder.check_measured(ranges, str(path))
+        ranges = file.read_ranges(path)
+        file.check_measured(ranges, str(path))
         return cls(ranges)
 
     def plot(self, path: str | Path | None = None, *, dark: bool = False) -> Any:
@@ -130,8 +131,6 @@ class RangeReport:
         Raises:
             ImportError: matplotlib is not there: pip install 'keras-mp[plot]'.
         """
-        from keras_mp.monitor import plotting  # late: most need no picture
-
         return plotting.plot_ranges(self.as_json(), path, dark=dark)
 
     def __repr__(self) -> str:
@@ -142,14 +141,12 @@ class RangeReport:
 
     def _repr_html_(self) -> str:
         """Returns heat maps for a notebook, as SVG, the worst rows first."""
-        from keras_mp.monitor import notebook  # late: most see text
-
         worst = sorted(self.rows, key=_badness, reverse=True)
-        return notebook.show_ranges(self.as_json(), worst)
+        return html.notebook_output(self.as_json(), worst)
 
     def __str__(self) -> str:
         ranges = self._ranges
-        steps = counted(ranges.get("steps") or 0, "step")
+        steps = pluralized(ranges.get("steps") or 0, "step")
         scale = f"{ranges['loss_scale']:.10g}"
         lines = [f"{ranges.get('model')}: {steps} at a loss scale of {scale}", ""]
         rows = sorted(self.rows, key=_badness, reverse=True)
@@ -262,8 +259,8 @@ def range_report(
         advice["text"] += _unreached(model, advice["float32_layers"])
     return RangeReport(
         {
-            "format": run_folder.RANGES_FORMAT,
-            "version": run_folder.VERSION,
+            "format": file.FORMAT,
+            "version": file.VERSION,
             "model": model.name,
             "backend": keras.backend.backend(),
             "loss_scale": scale,

@@ -8,15 +8,16 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.dry_run.calls import Call, Site
+from keras_mp.dry_run.layers import layers_of
+from keras_mp.dry_run.observers import Observer, observed_by, unobserved
+from keras_mp.dry_run.perturbing import Perturber, TensorKey, zeros_like
+from keras_mp.dry_run.step import DryRun
+from keras_mp.dry_run.tensors import as_numpy, floats, is_finite, numbers_of
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
-from keras_mp.monitor import taps
-from keras_mp.monitor.magnitudes import FIRST, FORMATS, LAST, Tally
-from keras_mp.monitor.overflow_gradients import Spot, Tapper, zeros_like
-from keras_mp.monitor.overflow_record import Key, as_numpy, is_finite, next_key, numbers_of
-from keras_mp.monitor.taps import Place, floats
-from keras_mp.monitor.trial import Trial
+from keras_mp.ranges.magnitudes import FIRST, FORMATS, LAST, MagnitudeStatistics
 
-_BACK = 2.0**-4  # what the loss scale is multiplied by until gradients are finite
+_BACKOFF = 2.0**-4  # multiplies the loss scale until gradients are finite
 _LOWEST = 2.0**-40
 
 
@@ -26,59 +27,51 @@ class _Row:
     kind: str
     layer_class: str | None
     dtype: str
-    tally: Tally = field(default_factory=Tally)
+    magnitudes: MagnitudeStatistics = field(default_factory=MagnitudeStatistics)
 
     def as_json(self) -> dict[str, Any]:
-        tally = self.tally
+        found = self.magnitudes
         return {
             "path": self.path,
             "class": self.layer_class,
             "kind": self.kind,
             "dtype": self.dtype,
-            "count": tally.count,
-            "zeros": tally.zeros,
-            "infs": tally.infs,
-            "nans": tally.nans,
-            "largest": tally.largest,
-            "smallest": tally.smallest,
-            "histogram": tally.histogram.tolist(),
-            **{one.name: tally.fractions(one.name) for one in FORMATS},
+            "count": found.count,
+            "zeros": found.zeros,
+            "infs": found.infs,
+            "nans": found.nans,
+            "largest": found.largest,
+            "smallest": found.smallest,
+            "histogram": found.histogram.tolist(),
+            **{form.name: found.fractions(form.name) for form in FORMATS},
         }
 
 
-class _Outputs(taps.Watcher):
-    """Shows each output of a layer once: that of a model is that of its last layer.
+class _Outputs(Observer):
+    """Takes each output of a layer once: that of a model is that of its last layer.
 
     Attributes:
         overflowing: (path, dtype that it computes in) of each call of a layer that made an inf or a
             nan of finite numbers, where none of the layers inside did.
     """
 
-    def __init__(self, take: Callable[[Place, Key, int, Any], None]) -> None:
+    def __init__(self, take: Callable[[Call, int, Any], None]) -> None:
         self.overflowing: list[tuple[str, str]] = []
         self._take = take
-        self._keys: Counter[tuple[str, str]] = Counter()
         self._seen: dict[int, tuple[Any, bool]] = {}  # the tensor, and whether it is finite
 
-    def layer(
-        self,
-        place: Place,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        run: Callable[..., Any],
-    ) -> Any:
-        key = next_key(self._keys, place, "")
+    def layer(self, call: Call) -> Any:
         before = len(self.overflowing)
-        with taps.unwatched():
-            given = [self._is_finite(x) for x in floats(place.given, args, kwargs)]
-        result = run(*args, **kwargs)
-        with taps.unwatched():
+        with unobserved():
+            given = [self._is_finite(x) for x in floats(call.site.given, call.args, call.kwargs)]
+        result = call.run()
+        with unobserved():
             for i, x in enumerate(floats(result)):
                 if id(x) not in self._seen:
-                    self._take(place, key, i, x)
+                    self._take(call, i, x)
             made = [self._is_finite(x) for x in floats(result)]
         if all(given) and not all(made) and len(self.overflowing) == before:
-            self.overflowing.append((place.path, place.owner.compute_dtype))
+            self.overflowing.append((call.site.path, call.site.owner.compute_dtype))
         return result
 
     def _is_finite(self, x: Any) -> bool:
@@ -111,9 +104,7 @@ class Measurement:
         self.steps, self.largest_loss, self.loss_finite = 0, 0.0, True
         self.overflowing: dict[str, str] = {}
         owners = {
-            id(v): (v, path, layer)
-            for path, layer in taps.layers_of(model)
-            for v in layer.variables
+            id(v): (v, path, layer) for path, layer in layers_of(model) for v in layer.variables
         }
         alike = Counter(v.path for v, _, _ in owners.values())
         self._names = {
@@ -122,13 +113,13 @@ class Measurement:
         }
         self.owners = {self._names[key]: (path, layer) for key, (_, path, layer) in owners.items()}
         self._rows: dict[tuple[str, str], _Row] = {}
-        self._zeros: dict[Spot, Any] = {}
+        self._zeros: dict[TensorKey, Any] = {}
         self._peaks = {"float16": 0.0, "other": 0.0}
         self._safe = loss_scale
         for variable in model.weights:
             if keras.backend.is_float_dtype(dtype_of(variable)):
                 row = self._row(self._names[id(variable)], "weight", dtype_of(variable))
-                row.tally.add(keras.ops.convert_to_numpy(variable))
+                row.magnitudes.add(keras.ops.convert_to_numpy(variable))
 
     @property
     def largest_gradient(self) -> float:
@@ -144,27 +135,27 @@ class Measurement:
 
     def add(self, x: Any, y: Any, sample_weight: Any) -> None:
         """Adds one batch."""
-        trial = Trial(self.model, x, y, sample_weight, loss_scale=self.loss_scale)
-        spots: dict[Spot, tuple[Place, Any]] = {}
+        dry_run = DryRun(self.model, x, y, sample_weight, loss_scale=self.loss_scale)
+        outputs: dict[TensorKey, tuple[Site, Any]] = {}
 
-        def take(place: Place, key: Key, i: int, value: Any) -> None:
-            spots[key, "made", i] = (place, value)
+        def take(call: Call, i: int, tensor: Any) -> None:
+            outputs[TensorKey(call.key, "output", i)] = (call.site, tensor)
 
         with np.errstate(all="ignore"):
-            outputs = _Outputs(take)
-            with taps.watching(outputs, self.model, ops=False):
-                out = trial.run()
-            self.overflowing.update(outputs.overflowing)
-            for spot, (place, value) in list(spots.items()):
-                numbers = numbers_of(value)
+            observer = _Outputs(take)
+            with observed_by(observer, self.model, ops=False):
+                out = dry_run.run()
+            self.overflowing.update(observer.overflowing)
+            for key, (site, tensor) in list(outputs.items()):
+                numbers = numbers_of(tensor)
                 if numbers is None:
-                    del spots[spot]
+                    del outputs[key]
                     continue
-                row = self._row(place.path, "activation", dtype_of(value), place.kind)
-                row.tally.add(numbers)
-            if out.scaled is not None:
+                row = self._row(site.path, "activation", dtype_of(tensor), site.class_name)
+                row.magnitudes.add(numbers)
+            if out.scaled_loss is not None:
                 self._note_loss(float(as_numpy(out.loss)))
-                self._add_gradients(trial, spots)
+                self._add_gradients(dry_run, outputs)
         self.steps += 1
 
     def _note_loss(self, loss: float) -> None:
@@ -173,38 +164,40 @@ class Measurement:
         else:
             self.loss_finite = False
 
-    def _add_gradients(self, trial: Trial, spots: dict[Spot, tuple[Place, Any]]) -> None:
+    def _add_gradients(self, dry_run: DryRun, outputs: dict[TensorKey, tuple[Site, Any]]) -> None:
         rows = []
-        for spot, (place, value) in spots.items():
-            kept = self._zeros.get(spot)
-            shape, dtype = shape_of(value), dtype_of(value)
+        for key, (site, tensor) in outputs.items():
+            kept = self._zeros.get(key)
+            shape, dtype = shape_of(tensor), dtype_of(tensor)
             if kept is None or tuple(kept.shape) != shape or kept.dtype != dtype:
-                self._zeros[spot] = zeros_like(value)
-            rows.append((place.path, "activation gradient", dtype, place.kind))
+                self._zeros[key] = zeros_like(tensor)
+            rows.append((site.path, "activation gradient", dtype, site.class_name))
         weights = list(self.model.trainable_variables)
         for variable in weights:
             name = self._names[id(variable)]
             _, layer = self.owners[name]
             dtype = layer.compute_dtype or variable.dtype
             rows.append((name, "weight gradient", dtype, type(layer).__name__))
-        zeros = {spot: self._zeros[spot] for spot in spots}
-        spots.clear()  # the values are not needed any more
+        zeros = {key: self._zeros[key] for key in outputs}
+        outputs.clear()  # the tensors are not needed any more
         scale = self.loss_scale
-        found = self._gradients(trial, zeros, weights)
+        found = self._gradients(dry_run, zeros, weights)
         peaks = self._peaks_of(rows, found, scale)
         for row, array in zip(rows, found, strict=True):
             if array is not None:
-                self._row(*row).tally.add(array, scale)
+                self._row(*row).magnitudes.add(array, scale)
         while float("inf") in peaks.values() and self.loss_finite and scale > _LOWEST:
-            scale = min(scale * _BACK, self._safe)
-            trial.loss_scale = self._safe = scale
-            peaks = self._peaks_of(rows, self._gradients(trial, zeros, weights), scale)
+            scale = min(scale * _BACKOFF, self._safe)
+            dry_run.loss_scale = self._safe = scale
+            peaks = self._peaks_of(rows, self._gradients(dry_run, zeros, weights), scale)
         self._peaks = {name: max(peak, peaks[name]) for name, peak in self._peaks.items()}
 
-    def _gradients(self, trial: Trial, zeros: dict[Spot, Any], weights: list[Any]) -> list[Any]:
+    def _gradients(
+        self, dry_run: DryRun, zeros: dict[TensorKey, Any], weights: list[Any]
+    ) -> list[Any]:
         added = list(zeros.values())
-        watched = taps.watching(Tapper(zeros), self.model, ops=False)
-        found = trial.gradients([*added, *weights], added, watched)
+        observed = observed_by(Perturber(zeros), self.model, ops=False)
+        found = dry_run.gradients([*added, *weights], added, observed)
         return [None if g is None else keras.ops.convert_to_numpy(g) for g in found]
 
     def _peaks_of(self, rows: list[Any], found: list[Any], scale: float) -> dict[str, float]:

@@ -1,7 +1,7 @@
-"""Whether an overflow is gone where layers compute in float32: tried, one layer after the other.
+"""Which layers have to compute in float32 so that nothing overflows: tried, round by round.
 
-A number that is too large for float16 goes on to the next layer, and has it overflow; so this
-searches again with what was found in float32, until nothing new is found.
+In float32, a layer hands on numbers that may be too large for the next one. So each round searches
+again with the layers found so far in float32, until it finds no other.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ import keras
 
 from keras_mp.diagnosis import authorship
 from keras_mp.diagnosis.authorship import Part
-from keras_mp.monitor.overflow_report import OverflowReport
-from keras_mp.monitor.taps import layers_of
+from keras_mp.dry_run.layers import layers_of
+from keras_mp.overflow_search.report import OverflowReport
 
 _ROUNDS = 8
 

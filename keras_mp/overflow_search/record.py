@@ -4,9 +4,8 @@ Bad is what holds an inf or a nan. A bad value has causes: the records that made
 """
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import keras
@@ -14,15 +13,13 @@ import numpy as np
 from keras import ops
 
 from keras_mp.backends import custom_gradients
+from keras_mp.dry_run.calls import Call, KeyCounter, Site, Where
+from keras_mp.dry_run.observers import Observer, unobserved
+from keras_mp.dry_run.tensors import as_numpy, floats, is_finite, kind_of, trainable_in
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
-from keras_mp.monitor import taps
-from keras_mp.monitor.overflow_report import Where
-from keras_mp.monitor.taps import Place, floats
 
 CAST = "cast"
 _COMPARED = 4  # how many values of a shape a tensor of unknown origin is compared with
-
-Key = tuple[str, str, int]
 
 
 @dataclass(eq=False)
@@ -34,7 +31,7 @@ class Value:
         record: What made it, or None: given, or not seen.
         finite: Whether no inf and no nan is in it.
         causes: Indices of the records because of which it is not finite.
-        depends: Whether it hangs on a trainable variable, so that a gradient flows to it.
+        requires_gradient: Whether it depends on a trainable variable.
         users: The records that take it.
     """
 
@@ -42,7 +39,7 @@ class Value:
     record: "Record | None"
     finite: bool
     causes: frozenset[int] = frozenset()
-    depends: bool = False
+    requires_gradient: bool = False
     users: "list[Record]" = field(default_factory=list)
 
     @property
@@ -57,66 +54,59 @@ class Record:
 
     Attributes:
         index: Place in the order of execution.
-        key: What names it again in another run of the step.
-        where, path, layer_class: Part of the step, and whose op it is.
-        owner: The layer, or None.
-        op: Name of the keras op, "cast", or None for a layer as a whole.
-        run: Computes it again, given arguments.
-        args, kwargs: What it was given.
-        sources: The float tensors among these.
+        call: Computes it again. Its `op` is the name of the keras op, "cast", or None for a layer
+            as a whole.
+        sources: The float tensors among its arguments.
         variables: The trainable variables that it takes.
         outputs: The float tensors that it made.
         is_cause: Whether it made an inf or a nan of finite values.
-        first: Index of the first record inside a layer as a whole; of others -1.
-        is_passed: Whether the backward pass goes past it, as somebody wrote a gradient for all of
-            a function that it is in.
+        first_inside: Index of the first record inside a layer as a whole; of others -1.
+        has_custom_gradient: Whether it is in a function with a gradient that somebody wrote: the
+            backward pass goes past it.
     """
 
     index: int
-    key: Key
-    where: Where
-    path: str
-    layer_class: str
-    owner: Any
-    op: str | None
-    run: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    call: Call
     sources: list[Value]
     variables: list[Any]
     outputs: list[Value] = field(default_factory=list)
     is_cause: bool = False
-    first: int = -1
-    is_passed: bool = False
+    first_inside: int = -1
+    has_custom_gradient: bool = False
 
     @property
     def bad(self) -> list[Value]:
         """The outputs that are not finite."""
         return [value for value in self.outputs if not value.finite]
 
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is a layer as a whole."""
+        return self.call.site.owner is not None and self.call.function is self.call.site.owner
 
-class Recorder(taps.Watcher):
+
+class Recorder(Observer):
     """Records a step; computes it as it is.
 
     Attributes:
         records: In order of execution.
-        affected: (number of records so far, place, value) of layers that returned a bad value.
+        affected: (number of records so far, site, value) of layers that returned a bad value.
         held: What variables hold, by `id`, where that is not what they hold now.
     """
 
     def __init__(self, variables: list[Any], given: Any) -> None:
         self.records: list[Record] = []
-        self.affected: list[tuple[int, Place, Value]] = []
+        self.affected: list[tuple[int, Site, Value]] = []
         self.held: Mapping[int, Any] = {}
         self._values: dict[int, Value] = {}
         self._by_shape: dict[Any, list[Value]] = {}
-        self._keys: Counter[tuple[str, str]] = Counter()
+        self._keys = KeyCounter()  # of casts, and of tensors that no observed call made
         self._scopes: list[int] = []  # how many records there were where each layer began
         for variable in variables:
-            self._begin_with(variable, "weights", variable.path)
+            self._add_given(variable, "weights", variable.path)
         for path, tensor in keras.tree.flatten_with_path(given):
             if floats(tensor):
-                self._begin_with(tensor, "input", f"the input: {_index(path)}")
+                self._add_given(tensor, "input", f"the input: {_index(path)}")
 
     def value(self, tensor: Any) -> Value | None:
         """Returns what is known of a tensor."""
@@ -126,101 +116,73 @@ class Recorder(taps.Watcher):
         """Yields every value, in order."""
         yield from self._values.values()
 
-    def op(
-        self,
-        place: Place | None,
-        name: str,
-        original: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def op(self, call: Call) -> Any:
         """Runs an op and records it."""
-        result = original(*args, **kwargs)
-        self.saw(place, name, original, args, kwargs, result)
+        result = call.run()
+        self.note(call, result)
         return result
 
-    def saw(
-        self,
-        place: Place | None,
-        name: str,
-        original: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        result: Any,
-    ) -> None:
+    def note(self, call: Call, result: Any) -> None:
         """Records an op that was run."""
-        here = place or Place("forward", "", "")
-        key = next_key(self._keys, here, name)
         made = [x for x in floats(result) if id(x) not in self._values]
         if made and is_finite(made[0]) is not None:
-            sources = [self._source(here, x) for x in floats(args, kwargs)]
-            variables = taps.variables_in(args, kwargs)
-            record = Record(
-                len(self.records), key, here.where, here.path, here.kind, here.owner,
-                name, original, args, kwargs, sources, variables,
-            )  # fmt: skip
-            self._add(record, made)
+            sources = [self._source(call.site, x) for x in floats(call.args, call.kwargs)]
+            variables = trainable_in(call.args, call.kwargs)
+            self._add(Record(len(self.records), call, sources, variables), made)
 
-    def layer(
-        self,
-        place: Place,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        run: Callable[..., Any],
-    ) -> Any:
+    def layer(self, call: Call) -> Any:
         """Runs a layer; records what Keras cast for it, and what it made without keras ops."""
-        with taps.unwatched():
-            for raw, cast in casts(place, args, kwargs):
-                self._cast(place, raw, cast)
-        key = next_key(self._keys, place, "")
+        site = call.site
+        with unobserved():
+            for raw, cast in _casts(call):
+                self._cast(site, raw, cast)
         self._scopes.append(len(self.records))
-        result = run(*args, **kwargs)
+        result = call.run()
         first = self._scopes.pop()
-        with taps.unwatched():
+        with unobserved():
             made = [x for x in floats(result) if id(x) not in self._values]
             if made and is_finite(made[0]) is not None:
-                sources = [self._source(place, x) for x in floats(args, kwargs)]
-                weights = list(place.owner.trainable_variables)
-                record = Record(
-                    len(self.records), key, "forward", place.path, place.kind, place.owner,
-                    None, place.owner, args, kwargs, sources, weights,
-                )  # fmt: skip
-                record.first = first
+                sources = [self._source(site, x) for x in floats(call.args, call.kwargs)]
+                weights = list(site.owner.trainable_variables)
+                whole = replace(call, function=site.owner)
+                record = Record(len(self.records), whole, sources, weights, first_inside=first)
                 inside = [c for r in self.records[first:] for v in r.bad for c in v.causes]
                 self._add(record, made, frozenset(inside))
             for x in floats(result):
                 value = self._values.get(id(x))
                 if value is not None and not value.finite:
-                    self.affected.append((len(self.records), place, value))
+                    self.affected.append((len(self.records), site, value))
         return result
 
-    def _begin_with(self, x: Any, where: Where, path: str) -> None:
+    def _add_given(self, x: Any, where: Where, path: str) -> None:
         if not keras.backend.is_float_dtype(dtype_of(x)):
             return
         finite = is_finite(x) is not False
-        depends = isinstance(x, keras.Variable) and x.trainable
-        value = Value(x, None, finite, depends=depends)
+        trainable = isinstance(x, keras.Variable) and x.trainable
+        value = Value(x, None, finite, requires_gradient=trainable)
         self._keep(value)
         if not finite:
-            index = len(self.records)
-            record = Record(
-                index, (path, "", 0), where, path, "", None, None, _same, (x,), {}, [], []
-            )
-            record.outputs, record.is_cause = [value], True
-            value.causes = frozenset([index])
-            self.records.append(record)
+            self._add_unseen(Site(where, path, ""), value)
+
+    def _add_unseen(self, site: Site, value: Value) -> None:
+        """Records a bad value that no observed call made: it is a cause itself."""
+        call = Call(site, self._keys.next(site, "unseen"), None, _same, (value.tensor,), {})
+        record = Record(len(self.records), call, [], [], outputs=[value], is_cause=True)
+        value.causes = frozenset([record.index])
+        self.records.append(record)
 
     def _add(self, record: Record, made: list[Any], inside: frozenset[int] = frozenset()) -> None:
-        record.is_passed = custom_gradients.is_inside()
+        record.has_custom_gradient = custom_gradients.is_inside()
         taken = [*record.sources, *map(self._variable, _variables(record))]
         causes = inside.union(*(value.causes for value in taken))
-        # An inf that somebody wrote there is none of ours, but what it makes of others may be.
+        # An inf among the arguments is there on purpose; a nan that is made of it is not.
         given = any(not value.finite for value in taken) or _has_infinite_number(record)
-        depends = any(value.depends for value in taken) or bool(record.variables)
+        requires_gradient = any(v.requires_gradient for v in taken) or bool(record.variables)
         for source in record.sources:
             source.users.append(record)
         for x in made:
-            value = Value(x, record, is_finite(x) is not False, depends=depends)
+            finite = is_finite(x) is not False
+            value = Value(x, record, finite, requires_gradient=requires_gradient)
             if not value.finite:
                 if not causes and (not given or value.kind == "nan"):
                     record.is_cause = True
@@ -236,22 +198,19 @@ class Recorder(taps.Watcher):
         held = self.held.get(id(variable), variable)
         if (known is not None and not known.finite) or is_finite(held) is not False:
             return known or Value(variable, None, True)
-        # It was given something since.
+        # It was assigned something during the step.
         causes = {c for record in self.records for v in record.bad for c in v.causes}
         return Value(variable, None, False, frozenset(causes))
 
-    def _cast(self, place: Place, raw: Any, cast: Any) -> Value:
-        source = self._source(place, raw)  # first, as it may add records
-        key = next_key(self._keys, place, CAST)
-        record = Record(
-            len(self.records), key, place.where, place.path, place.kind, place.owner,
-            CAST, _same, (raw,), {}, [source], [],
-        )  # fmt: skip
+    def _cast(self, site: Site, raw: Any, cast: Any) -> Value:
+        source = self._source(site, raw)  # first, as it may add records
+        call = Call(site, self._keys.next(site, CAST), CAST, _same, (raw,), {})
+        record = Record(len(self.records), call, [source], [])
         self._add(record, [cast])
         return record.outputs[0]
 
-    def _source(self, place: Place, x: Any) -> Value:
-        """Returns the value that `x` is; where that is not known, what may be said of it."""
+    def _source(self, site: Site, x: Any) -> Value:
+        """Returns the value of a tensor; of an unknown one, what its numbers tell."""
         known = self._values.get(id(x))
         if known is not None:
             return known
@@ -259,28 +218,22 @@ class Recorder(taps.Watcher):
         if finite is not None:
             alike = self._alike(x)
             if alike is not None:
-                return self._cast(place, alike.tensor, x)
-        value = Value(x, None, finite is not False, depends=True)
+                return self._cast(site, alike.tensor, x)
+        value = Value(x, None, finite is not False, requires_gradient=True)
         self._keep(value)
         if not value.finite:
             first = self._scopes[-1] if self._scopes else 0
             inside = {c for r in self.records[first:] for v in r.bad for c in v.causes}
-            given = {c for y in floats(place.given) if (v := self.value(y)) for c in v.causes}
+            given = {c for y in floats(site.given) if (v := self.value(y)) for c in v.causes}
             value.causes = frozenset(inside | given)
-            if not value.causes and place.owner is not None:
-                record = Record(
-                    len(self.records), next_key(self._keys, place, "unseen"), place.where,
-                    place.path, place.kind, place.owner, None, _same, (x,), {}, [], [],
-                )  # fmt: skip
-                record.outputs, record.is_cause = [value], True
-                value.causes = frozenset([record.index])
-                self.records.append(record)
+            if not value.causes and site.owner is not None:
+                self._add_unseen(site, value)
             elif not value.causes:
                 value.causes = self._variable(x).causes
         return value
 
     def _alike(self, x: Any) -> Value | None:
-        """Returns the value that `x` is a cast of: Keras does not show its casts."""
+        """Returns the value that `x` is a cast of, found by its numbers: Keras shows no casts."""
         dtype, numbers = dtype_of(x), None
         same_shape = self._by_shape.get(shape_of(x), ())
         others = (value for value in reversed(same_shape) if dtype_of(value.tensor) != dtype)
@@ -295,17 +248,10 @@ class Recorder(taps.Watcher):
         self._by_shape.setdefault(shape_of(value.tensor), []).append(value)
 
 
-def next_key(keys: Counter[tuple[str, str]], place: Place, name: str) -> Key:
-    """Returns a name for the next op `name` at a place, the same in every run of the step."""
-    path = f"{place.where} {place.path}"
-    keys[path, name] += 1
-    return path, name, keys[path, name]
-
-
-def casts(place: Place, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+def _casts(call: Call) -> Iterator[tuple[Any, Any]]:
     """Yields (as given, as cast) of the float tensors that Keras cast for a layer."""
-    given_args, given_kwargs = place.given
-    pairs = [(given_args, args), *((v, kwargs.get(k)) for k, v in given_kwargs.items())]
+    args, kwargs = call.site.given
+    pairs = [(args, call.args), *((v, call.kwargs.get(k)) for k, v in kwargs.items())]
     for given, now in pairs:
         before, after = keras.tree.flatten(given), keras.tree.flatten(now)
         if len(before) != len(after):
@@ -318,45 +264,14 @@ def casts(place: Place, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
                     yield raw, cast
 
 
-def is_finite(x: Any) -> bool | None:
-    """Returns whether a tensor holds no inf and no nan; None where it has no values yet."""
-    numbers = numbers_of(x)
-    return None if numbers is None else bool(np.isfinite(numbers).all())
-
-
-def numbers_of(x: Any) -> Any:
-    """Returns a tensor as an array; None inside a loop or function that the framework traces."""
-    try:
-        return _array(x)
-    except (TypeError, AttributeError, NotImplementedError):
-        return None
-
-
-def kind_of(x: Any) -> Literal["inf", "nan"]:
-    """Returns "nan" where there is one in a tensor, else "inf"."""
-    return "nan" if np.isnan(_array(x)).any() else "inf"
-
-
-def as_numpy(x: Any) -> Any:
-    """Returns a tensor as a float64 array."""
-    return np.asarray(_array(x)).astype(np.float64)
-
-
-def _array(x: Any) -> Any:
-    if dtype_of(x) == "bfloat16" and shape_of(x) == ():
-        x = ops.cast(x, "float32")  # exact; NumPy refuses one of the backends'
-    return ops.convert_to_numpy(x)
-
-
 def _variables(record: Record) -> list[Any]:
-    flat = keras.tree.flatten((record.args, record.kwargs))
+    flat = keras.tree.flatten((record.call.args, record.call.kwargs))
     own = [x for x in flat if isinstance(x, keras.Variable)]
-    whole: Any = record.owner if record.run is record.owner else None
-    return own if whole is None else [*own, *whole.variables]
+    return [*own, *record.call.site.owner.variables] if record.is_layer else own
 
 
 def _has_infinite_number(record: Record) -> bool:
-    for x in keras.tree.flatten((record.args, record.kwargs)):
+    for x in keras.tree.flatten((record.call.args, record.call.kwargs)):
         if isinstance(x, float | np.floating | np.ndarray):
             array = np.asarray(x)
             if array.dtype.kind == "f" and not np.isfinite(array).all():

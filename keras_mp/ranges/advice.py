@@ -3,16 +3,17 @@
 Knows rows of numbers, not models.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keras_mp.monitor.magnitudes import BFLOAT16, FLOAT16, fraction_below, highest_scale
-from keras_mp.monitor.overflow_report import LIMITS
+from keras_mp.float_formats import BFLOAT16, FLOAT16, FLOAT32
+from keras_mp.ranges.magnitudes import fraction_below, highest_scale
 
 MARGIN = 2  # doublings that are to be left
 LOST = 0.05  # of the gradients of a layer: more that become zero, and it is to compute in float32
 _MANY = 0.25  # of the layers: more that are to compute in float32, and bfloat16 is the better dtype
-_ZERO = -25  # below 2**_ZERO float16 is zero
+_ZERO = int(math.log2(FLOAT16.rounds_to_zero))  # below 2**_ZERO float16 is zero
 _LISTED = 5
 
 
@@ -48,7 +49,7 @@ def advise(
     exponent = None
     if largest_gradient < float("inf"):
         exponent = highest_scale(largest_gradient, MARGIN)
-        by_loss = highest_scale(largest_loss, MARGIN, LIMITS["float32"])
+        by_loss = highest_scale(largest_loss, MARGIN, FLOAT32.largest)
         if exponent is not None and by_loss is not None:
             exponent = min(exponent, by_loss)
         exponent = None if exponent is None else max(min(exponent, 127), -126)
@@ -59,7 +60,9 @@ def advise(
     lost = _lost(rows, owners, exponent)
     layers = list(dict.fromkeys([*overflowed, *beyond, *lost]))
     known = {row["path"] for row in rows if row["kind"] == "activation"}
-    fits = not failed and not any((row["largest"] or 0.0) >= BFLOAT16.to_infinity for row in rows)
+    fits = not failed and not any(
+        (row["largest"] or 0.0) >= BFLOAT16.rounds_to_infinity for row in rows
+    )
     many = len(layers) > _MANY * len(known) or largest_gradient == float("inf")
     too_low = scale is not None and scale < 1
     dtype = "bfloat16" if fits and (too_low or (layers and many)) else "float16"
@@ -73,7 +76,7 @@ def advise(
 
 
 def _is_beyond(row: Mapping[str, Any]) -> bool:
-    return bool((row["largest"] or 0.0) >= FLOAT16.to_infinity)
+    return bool((row["largest"] or 0.0) >= FLOAT16.rounds_to_infinity)
 
 
 def _lost(
@@ -121,7 +124,8 @@ def _on_layers(
             f"{_list(failed)}. See find_overflow."
         )
     if beyond:
-        yield f"Activations beyond 65504, for which float16 is too small: {_list(beyond)}."
+        limit = f"{FLOAT16.largest:g}"
+        yield f"Activations beyond {limit}, for which float16 is too small: {_list(beyond)}."
     if lost:
         worst = max(lost.values())
         yield (
