@@ -1,4 +1,4 @@
-"""docs/dependencies.md: what keras_mp brings along, and under which licences.
+"""docs/reference/dependencies.md: what keras_mp brings along, and under which licences.
 
     python tests/licences.py            # exits with 1 where a licence is not known
     python tests/licences.py --write    # writes the page, too
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "dependencies.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "dependencies.md"
 EXTRAS = ("", "jax", "tensorflow", "torch", "migrate", "plot", "tensorboard", "demo")
 KNOWN = (
     *("0BSD", "Apache", "BSD", "BSL-1.0", "CC0", "HPND", "ISC", "MIT", "MPL", "Mozilla", "PSF"),
