@@ -24,10 +24,9 @@ KNOWN = (
 )
 HEAD = """# Dependencies and their licences
 
-What `pip install 'keras-mp[...]'` brings along, with the versions of
-[constraints.txt](../tests/constraints.txt), as the packages say of themselves. keras_mp itself is
-under Apache-2.0. `make licences` looks at what is installed, and fails where a licence is missing
-or not permissive.
+`pip install 'keras-mp[...]'` also installs these packages. The licences are those that the packages state,
+with the versions of [constraints.txt](../../tests/constraints.txt). keras_mp itself is under Apache-2.0.
+`make licences` looks at what is installed. It fails if a licence is missing or not permissive.
 
 | package | licence | for |
 |---|---|---|
