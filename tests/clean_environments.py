@@ -31,9 +31,9 @@ BACKENDS = {
 EVERYTHING = "keras-mp[demo,migrate,plot,tensorboard]"
 HEAD = """# In clean environments
 
-What happens to somebody who has nothing yet: a new virtual environment with one backend and nothing else,
-an empty home, and the README's commands, typed one by one. `make clean-environments` does
-[it](../../tests/clean_environments.py) again and compares. Numbers may differ.
+What happens to somebody who has nothing yet: a new virtual environment with one backend and
+nothing else, an empty home, and the README's commands, typed one by one. `make clean-environments`
+does [it](../../tests/clean_environments.py) again and compares. Numbers may differ.
 
 """
 COMMANDS = (

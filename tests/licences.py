@@ -24,9 +24,10 @@ KNOWN = (
 )
 HEAD = """# Dependencies and their licences
 
-`pip install 'keras-mp[...]'` also installs these packages. The licences are those that the packages state,
-with the versions of [constraints.txt](../../tests/constraints.txt). keras_mp itself is under Apache-2.0.
-`make licences` looks at what is installed. It fails if a licence is missing or not permissive.
+`pip install 'keras-mp[...]'` also installs these packages. The licences are those that the packages
+state, with the versions of [constraints.txt](../../tests/constraints.txt). keras_mp itself is under
+Apache-2.0. `make licences` looks at what is installed. It fails if a licence is missing or not
+permissive.
 
 | package | licence | for |
 |---|---|---|
