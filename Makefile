@@ -61,7 +61,7 @@ clients-jax clients-tensorflow clients-torch: clients-%: .venv-clients/.done
 		$(CLIENTS) tests/clients
 
 # Which statements and branches the tests take, at one and a half times their time; fails below LEAST
-# percent. docs/coverage.md has what is left, and why. CI measures the tests that need no Keras.
+# percent. docs/explanation/coverage.md has what is left, and why. CI measures the tests that need no Keras.
 COVERED ?= $(BACKENDS)
 LEAST ?= 99
 coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
@@ -115,7 +115,7 @@ matrix: .venv/.dev
 		else echo "$$each: there is no $$python here"; fi; done
 QUICK = tests/each/test_apply.py tests/each/test_loss.py tests/each/test_saving.py
 
-# docs/dependencies.md: what is installed for users, under which licence; fails on one that is not known.
+# docs/reference/dependencies.md: what is installed for users, under which licence; fails on one that is not known.
 licences: .venv/.dev
 	.venv/bin/python tests/licences.py
 

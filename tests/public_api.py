@@ -1,7 +1,7 @@
 """The public API as text, a line for each name: what tests/data/api.txt keeps.
 
 `python tests/public_api.py` writes it. A line that goes, or changes other than by a new option at
-its end, needs a deprecation first: docs/compatibility.md.
+its end, needs a deprecation first: docs/reference/compatibility.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What the README says is left alone: that it is so, and what there is instead."""
+"""What docs/reference/limitations.md says is left alone: that it is so, and what to do instead."""
 
 import contextlib
 import copy

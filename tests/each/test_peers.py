@@ -1,4 +1,4 @@
-"""What the README says of ours, of Keras' own and of torch's loss scaler, beside the others."""
+"""What docs/explanation/comparison.md says of ours, of Keras' own and of torch's loss scaler."""
 
 import importlib.util
 import re
@@ -9,6 +9,7 @@ import keras
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "explanation" / "comparison.md"
 _spec = importlib.util.spec_from_file_location("peers", ROOT / "benchmarks" / "peers.py")
 peers = importlib.util.module_from_spec(_spec)
 sys.modules["peers"] = peers
@@ -18,8 +19,8 @@ CASES = {"keras-mp": "jax", "Keras": "jax", "torch GradScaler": "torch"}
 
 
 def told(row, name):
-    """Returns the cell of the README's table."""
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    """Returns the cell of the page's table."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
     head = next(line for line in lines if line.startswith("| | keras-mp"))
     column = next(i for i, cell in enumerate(head.split("|")) if cell.strip().startswith(name))
     cells = next(line for line in lines if line.startswith(f"| {row} |")).split("|")
@@ -28,9 +29,18 @@ def told(row, name):
 
 @pytest.mark.parametrize("row", peers.PROBES)
 @pytest.mark.parametrize("name", CASES)
-def test_the_readme_tells_the_truth(name, row):
+def test_the_page_tells_the_truth(name, row):
     if keras.backend.backend() != CASES[name]:
         pytest.skip(f"it is asked on {CASES[name]}")
     if name == "Keras" and not keras.__version__.startswith("3.15."):
-        pytest.skip("the README speaks of Keras 3.15")
+        pytest.skip("the page speaks of Keras 3.15")
     assert peers.PROBES[row](peers.PEERS[name]()) == told(row, name.partition(" ")[0])
+
+
+def test_the_readme_has_rows_of_the_page():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Beside the others")[2]
+    rows = [line for line in readme.partition("\n## ")[0].splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + 6
+    page = PAGE.read_text(encoding="utf-8").replace("](../../", "](").splitlines()
+    for row in rows:
+        assert row in page

@@ -12,13 +12,23 @@ from keras_mp import policy
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "migration" / "README.md"  # its blocks are run by the tests of the rules
-PAGES = [ROOT / "README.md", RULES, *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", RULES, ROOT / "CONTRIBUTING.md", *DOCS]
 # The blocks of these are one program, from the first to the last.
-PROGRAMS = ("custom-loops.md", "fine-tuning.md", "monitoring.md", "quickstart.md")
+PROGRAMS = (
+    "how-to/custom-loops.md",
+    "how-to/fine-tuning.md",
+    "how-to/monitoring.md",
+    "tutorials/quickstart.md",
+)
 # Its commands and programs are run by test_transcripts.py.
-TRANSCRIPTS = ("walkthrough-tf23.md",)
+TRANSCRIPTS = ("tutorials/walkthrough-tf23.md",)
 # Its program needs other people's tools: it is run by tests/clients.
-CLIENTS = ("other-tools.md",)
+CLIENTS = ("how-to/other-tools.md",)
+
+
+def place_of(page):
+    return page.relative_to(ROOT).as_posix().removeprefix("docs/")
 
 
 def blocks_of(page):
@@ -28,7 +38,7 @@ def blocks_of(page):
 BLOCKS = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
-    if page != RULES and page.name not in (*PROGRAMS, *TRANSCRIPTS, *CLIENTS)
+    if page != RULES and place_of(page) not in (*PROGRAMS, *TRANSCRIPTS, *CLIENTS)
     for number, block in enumerate(blocks_of(page))
 ]
 
@@ -66,7 +76,7 @@ def test_programs(name, tmp_path, monkeypatch):
 
 def test_recipes_are_those_that_are_tested():
     """What needs several processes is run by the engines of the fault matrix, line by line."""
-    page = (ROOT / "docs" / "distribution.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "distribution.md").read_text(encoding="utf-8")
     recipes = re.findall(r"```python recipe\n(.*?)```", page, re.DOTALL)
     tested = [
         line.strip()
@@ -117,6 +127,10 @@ def test_named_tests_exist(page):
 
 def test_the_tests_that_the_readme_names_exist():
     named = re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", (ROOT / "README.md").read_text("utf-8"))
-    assert len(named) > 8
+    assert len(named) >= 5
     for name, path in named:
         assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), (path, name)
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
