@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-from tests.public_api import INTERNAL
-
 ROOT = Path(__file__).resolve().parents[2]
 API = (ROOT / "tests" / "data" / "api.txt").read_text(encoding="utf-8").splitlines()
 REFERENCE = ROOT / "docs" / "reference" / "api.md"
@@ -28,10 +26,3 @@ def test_the_site_has_every_page():
 def test_each_page_is_of_one_kind():
     for page in (ROOT / "docs").rglob("*.md"):
         assert page.parent.name in ("tutorials", "how-to", "reference", "explanation"), page
-
-
-def test_the_reference_leaves_out_what_is_not_public():
-    hooks = (ROOT / "docs" / "hooks.py").read_text(encoding="utf-8")
-    (hidden,) = re.findall(r"^HIDDEN = \(\n(.*?)^\)", hooks, re.DOTALL | re.MULTILINE)
-    names = re.findall(r'"(\w+)"', hidden)
-    assert {f"keras_mp.LossScaleOptimizer.{name}" for name in names} == INTERNAL
