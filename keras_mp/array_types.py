@@ -8,3 +8,6 @@ Variable: TypeAlias = Any  # a keras.Variable
 Optimizer: TypeAlias = Any  # a keras.optimizers.Optimizer
 Gradient: TypeAlias = Any  # a tensor, a sparse one (tf.IndexedSlices, jax BCOO), or None
 Gradients: TypeAlias = Sequence[Gradient]
+Layer: TypeAlias = Any  # a keras.layers.Layer
+Model: TypeAlias = Any  # a keras.Model
+Store: TypeAlias = Any  # what Keras' saving hands over: arrays by key

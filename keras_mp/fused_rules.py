@@ -29,7 +29,7 @@ The kernels are in `backends/fused_tensorflow.py` and `backends/fused_torch.py`;
 them.
 """
 
-from typing import Any
+from keras_mp.array_types import Optimizer
 
 CLASSES = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")
 # Options of keras.optimizers.Optimizer that change the rule. weight_decay is none of them: it is
@@ -64,7 +64,7 @@ _REMEDY = "use fused=False"
 ADAGRAD_EPSILON = 2e-6
 
 
-def check(optimizer: Any) -> None:
+def check(optimizer: Optimizer) -> None:
     """Raises ValueError unless there are fused kernels for the rule of `optimizer`.
 
     The same on every backend, also on one that has no such kernel, so that a script behaves alike.
@@ -91,7 +91,7 @@ rule. Leave clipnorm out, or use fused=False.
         )
 
 
-def rule_of(optimizer: Any) -> str | None:
+def rule_of(optimizer: Optimizer) -> str | None:
     """Returns the name in keras.optimizers of the very class of `optimizer`; None for others.
 
     A subclass may have another rule, so it has none of these. On PyTorch, Keras itself makes
@@ -106,7 +106,7 @@ def rule_of(optimizer: Any) -> str | None:
     return cls.__name__
 
 
-def _has_exclusions(optimizer: Any) -> bool:
+def _has_exclusions(optimizer: Optimizer) -> bool:
     names = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
     return any(bool(getattr(optimizer, name, None)) for name in names)
 
@@ -118,7 +118,7 @@ def _not_possible(found: str, what: str) -> str:
     )
 
 
-def _unknown(optimizer: Any) -> str:
+def _unknown(optimizer: Optimizer) -> str:
     cls = type(optimizer)
     bases = [base.__name__ for base in cls.__mro__ if base.__name__ in CLASSES]
     kind = f", a subclass of {bases[0]} that may have another rule" if bases else ""
@@ -128,7 +128,7 @@ def _unknown(optimizer: Any) -> str:
     )
 
 
-def option_fallback(optimizer: Any) -> str | None:
+def option_fallback(optimizer: Optimizer) -> str | None:
     """Returns why no kernel of any framework keeps the rule of `optimizer`, or None.
 
     >>> option_fallback(keras.optimizers.RMSprop())
@@ -148,7 +148,7 @@ def option_fallback(optimizer: Any) -> str | None:
     return None
 
 
-def adagrad_epsilon(optimizer: Any) -> float:
+def adagrad_epsilon(optimizer: Optimizer) -> float:
     """Returns the epsilon with which a kernel comes next to the rule of Keras' Adagrad.
 
     sqrt(a + e) = sqrt(a) + e / (2 sqrt(a)) - ...: exact to the first order at the initial value,

@@ -1,9 +1,10 @@
 """The part of the wrapper that reads and sets what belongs to the inner optimizer."""
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
-from keras_mp.array_types import Optimizer
+from keras_mp.array_types import Optimizer, Variable
 from keras_mp.backends.optimizers import averages, flatten_optimizers
 from keras_mp.backends.protocol import Backend
 from keras_mp.settings import FOR_GOOD
@@ -99,7 +100,9 @@ class InnerHyperparameters:
                 f"LossScaleOptimizer(optimizer, dynamic=False, initial_scale={value})."
             )
 
-    def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
+    def exclude_from_weight_decay(
+        self, var_list: Iterable[Variable] | None = None, var_names: Any = None
+    ) -> None:
         """Excludes variables from the inner optimizer's weight decay.
 
         Raises:
@@ -111,7 +114,7 @@ class InnerHyperparameters:
             )
         self.inner_optimizer.exclude_from_weight_decay(var_list=var_list, var_names=var_names)
 
-    def finalize_variable_values(self, var_list: Any) -> None:
+    def finalize_variable_values(self, var_list: Iterable[Variable]) -> None:
         """Lets the inner optimizer put final values (its moving averages) into the variables."""
         inner = self.inner_optimizer
         inner.finalize_variable_values(var_list)

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.array_types import Optimizer
 from keras_mp.backends.optimizers import class_path
 
 _AN_OPTIMIZER = "an optimizer, such as keras.optimizers.Adam(1e-3)"
@@ -25,7 +26,7 @@ _TODAY = {
 }
 
 
-def check_inner_optimizer(optimizer: Any) -> None:
+def check_inner_optimizer(optimizer: Optimizer) -> None:
     """Raises TypeError unless `optimizer` is a Keras 3 optimizer that does not scale by itself.
 
     >>> check_inner_optimizer(keras.optimizers.SGD())
@@ -42,7 +43,7 @@ write keras.optimizers.get('adam').
     check_optimizer("inner_optimizer", optimizer)
 
 
-def check_optimizer(name: str, optimizer: Any) -> None:
+def check_optimizer(name: str, optimizer: Optimizer) -> None:
     """Raises TypeError unless `optimizer` is a Keras 3 optimizer; the text says what to write.
 
     No framework is imported for it: what is no object of Keras is judged by its class' name and
@@ -59,7 +60,7 @@ def check_optimizer(name: str, optimizer: Any) -> None:
     )
 
 
-def unwrapped(optimizer: Any) -> str:
+def unwrapped(optimizer: Optimizer) -> str:
     """Returns what is where a keras_mp.LossScaleOptimizer should be, and what to write instead.
 
     >>> unwrapped(keras.optimizers.SGD())

@@ -1,7 +1,7 @@
 """The part of the wrapper with the methods that tf.keras' optimizers had, on any backend."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
 
 import keras
 from keras import ops
@@ -13,6 +13,10 @@ from keras_mp.backends.protocol import Backend
 from keras_mp.scaler import LossScaler, as_tensor
 from keras_mp.warn_once import WarnOnce
 
+# A callable that returns it, or on TensorFlow the tensor itself.
+Loss: TypeAlias = Callable[[], Tensor] | Tensor
+VarList: TypeAlias = Variable | Iterable[Variable] | Callable[[], Iterable[Variable]]
+
 
 class Keras2Methods:
     """`get_scaled_loss` and `get_unscaled_gradients`; `minimize` and its parts."""
@@ -22,7 +26,7 @@ class Keras2Methods:
     _scaler: LossScaler
     _warn_once: WarnOnce
 
-    def get_scaled_loss(self, loss: Any) -> Any:
+    def get_scaled_loss(self, loss: Loss) -> Any:
         """Returns `loss` times the loss scale, for `get_unscaled_gradients`, as in tf.keras.
 
         The product is computed in float32 and cast back to the dtype of the loss, where a float16
@@ -72,9 +76,9 @@ class Keras2Methods:
 
     def minimize(
         self,
-        loss: Any,
-        var_list: Any,
-        grad_loss: Any = None,
+        loss: Loss,
+        var_list: VarList,
+        grad_loss: Tensor | None = None,
         name: str | None = None,
         tape: Any = None,
     ) -> Any:
@@ -96,7 +100,11 @@ class Keras2Methods:
         return self.apply_gradients(pairs, gradients_scaled=False)
 
     def compute_gradients(
-        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+        self,
+        loss: Loss,
+        var_list: VarList,
+        grad_loss: Tensor | None = None,
+        tape: Any = None,
     ) -> list[tuple[Gradient, Variable]]:
         """Returns (unscaled gradient, variable) pairs of the loss, computed with loss scaling.
 
@@ -120,7 +128,11 @@ class Keras2Methods:
         return pairs
 
     def _gradient_pairs(
-        self, loss: Any, var_list: Any, grad_loss: Any, tape: Any
+        self,
+        loss: Loss,
+        var_list: VarList,
+        grad_loss: Tensor | None,
+        tape: Any,
     ) -> list[tuple[Gradient, Variable]]:
         by_callable = callable(loss)
         variables = _listed(var_list)
@@ -156,7 +168,7 @@ class Keras2Methods:
         return [gradient for gradient, _ in self.compute_gradients(loss, list(params))]
 
 
-def _listed(var_list: Any) -> list[Variable]:
+def _listed(var_list: VarList) -> list[Variable]:
     if hasattr(var_list, "dtype"):
         return [var_list]
     return list(var_list() if callable(var_list) else var_list)

@@ -24,7 +24,7 @@ def next_scale(
     backoff_factor: float = 0.5,
     min_scale: float = 1.0,
     max_scale: float | None = None,
-    hysteresis_left: Any = 1,
+    hysteresis_left: Tensor | int = 1,
 ) -> tuple[Any, Any]:
     """Returns the loss scale and its counter after one training step.
 
@@ -80,7 +80,9 @@ def next_scale(
     return taken, ops.where(restart, ops.zeros_like(counter), counter + 1)
 
 
-def _shrunk(scale: Tensor, backoff_factor: float, min_scale: float, hysteresis_left: Any) -> Any:
+def _shrunk(
+    scale: Tensor, backoff_factor: float, min_scale: float, hysteresis_left: Tensor | int
+) -> Any:
     shrunk = ops.maximum(scale * backoff_factor, ops.minimum(scale, min_scale))
     if isinstance(hysteresis_left, int):
         return shrunk if hysteresis_left <= 1 else scale

@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from keras_mp import backends, hyperparameters
-from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Store, Tensor, Variable
 from keras_mp.backends import devices
 from keras_mp.backends.numerics import tensors_of
 from keras_mp.backends.optimizers import path
@@ -279,7 +279,7 @@ class LossScaleOptimizer(
         """
         return self._step.fused_fallback(self._trainable_variables if self.built else [])
 
-    def scale_loss(self, loss: Any) -> Tensor:
+    def scale_loss(self, loss: Tensor | float) -> Tensor:
         """Returns `loss` times the loss scale, for `apply`; Keras 3's trainers call it.
 
         Args:
@@ -297,7 +297,9 @@ class LossScaleOptimizer(
         self._scaler.protocol.call("scale_loss")
         return self._scaler.scale_loss(loss)
 
-    def stateless_scale_loss(self, optimizer_variables: Sequence[Tensor], loss: Any) -> Tensor:
+    def stateless_scale_loss(
+        self, optimizer_variables: Sequence[Tensor], loss: Tensor | float
+    ) -> Tensor:
         """`scale_loss` with the loss scale among `optimizer_variables`, values of `variables`."""
         with keras.StatelessScope(zip(self.variables, optimizer_variables, strict=True)):
             return self.scale_loss(loss)
@@ -361,11 +363,11 @@ class LossScaleOptimizer(
         """
         self._saved_state.set(weights, self.variables)
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: Store) -> None:
         """Writes the state, in the layout of Keras' own LossScaleOptimizer."""
         self._saved_state.save(store)
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Store) -> None:
         """Restores what `store` holds, or warns and changes nothing.
 
         Takes what this class or Keras' own LossScaleOptimizer wrote, and what the inner optimizer

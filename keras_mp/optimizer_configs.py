@@ -48,7 +48,7 @@ def constructor_arguments(
     return inner, arguments
 
 
-def serialized(optimizer: Any) -> dict[str, Any]:
+def serialized(optimizer: Optimizer) -> dict[str, Any]:
     """Returns the config of `optimizer` by its public name, so that any backend can read it.
 
     On PyTorch, Keras writes the module of its PyTorch class, which no other backend can import.

@@ -1,10 +1,8 @@
 """`OwnVariables`: how the parts of a LossScaleOptimizer get their variables."""
 
-from typing import Any
-
 import keras
 
-from keras_mp.array_types import Variable
+from keras_mp.array_types import Optimizer, Variable
 from keras_mp.extra_state import ExtraState
 
 # The attributes of tf.keras' optimizer; all others begin with an underscore.
@@ -18,7 +16,7 @@ class OwnVariables:
     optimizer.
     """
 
-    def __init__(self, optimizer: Any, extra_state: ExtraState) -> None:
+    def __init__(self, optimizer: Optimizer, extra_state: ExtraState) -> None:
         self._optimizer = optimizer
         self._extra_state = extra_state
 

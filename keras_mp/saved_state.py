@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_mp.array_types import Optimizer, Variable
+from keras_mp.array_types import Optimizer, Store, Variable
 from keras_mp.backends import keras_hooks
 from keras_mp.extra_state import ExtraState
 from keras_mp.float_formats import FLOAT32
@@ -77,7 +77,7 @@ class SavedState:
         self._restore(list(zip(variables, values, strict=True)))
         self._waiting = None
 
-    def save(self, store: Any) -> None:
+    def save(self, store: Store) -> None:
         """Writes the state by position, in the layout of Keras' own class."""
         values = self._waiting
         if values is None:
@@ -85,7 +85,7 @@ class SavedState:
         for key, value in values.items():
             store[key] = value
 
-    def load(self, store: Any, built: bool) -> None:
+    def load(self, store: Store, built: bool) -> None:
         """Restores what `store` holds, lets it wait for `build`, or warns and changes nothing."""
         saved = {str(key): np.asarray(store[key]) for key in store.keys()}  # noqa: SIM118 - h5 entries
         whole, self._is_being_loaded = self._is_being_loaded, False

@@ -4,13 +4,12 @@ The numbers of the rule are in `loss_scale.py`.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_mp.array_types import Gradient, Gradients, Tensor
+from keras_mp.array_types import Gradient, Gradients, Tensor, Variable
 from keras_mp.backends.numerics import skip_count
 from keras_mp.backends.protocol import Backend
 from keras_mp.loss_scale import next_hysteresis_left, next_scale
@@ -61,7 +60,7 @@ class LossScaler:
         """Returns the finite steps since the last overflow or growth: integer, shape ()."""
         return self._backend.read(self.counter)
 
-    def scale_loss(self, loss: Any) -> Tensor:
+    def scale_loss(self, loss: Tensor | float) -> Tensor:
         """Returns `loss` times the scale: float32, or float64 for a loss of that."""
         loss = as_tensor(loss)
         wide = "float64" if keras.backend.standardize_dtype(loss.dtype) == "float64" else "float32"
@@ -188,7 +187,7 @@ class ScaleGroup:
 class Round:
     """Whether a step was skipped since all that share a scale last decided on it."""
 
-    def __init__(self, group: ScaleGroup, skipped: Any, backend: Backend) -> None:
+    def __init__(self, group: ScaleGroup, skipped: Variable, backend: Backend) -> None:
         self.group = group
         self._skipped = skipped
         self._backend = backend
@@ -207,7 +206,7 @@ class Round:
         self._skipped.assign(ops.zeros((), self._skipped.dtype))
 
 
-def as_tensor(loss: Any) -> Tensor:
+def as_tensor(loss: Tensor | float) -> Tensor:
     """Returns a number, also one of NumPy, as a tensor; a tensor as it is."""
     if not hasattr(loss, "dtype"):
         return ops.convert_to_tensor(loss, "float32")

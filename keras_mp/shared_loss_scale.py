@@ -1,11 +1,10 @@
 """`SharedLossScale`: one loss scale for several optimizers, decided once a round."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 
-from keras_mp.array_types import Tensor
+from keras_mp.array_types import Optimizer, Tensor
 from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.scaler import DynamicLossScaler, ScaleGroup
@@ -81,7 +80,7 @@ class SharedLossScale:
         """The current loss scale, a float32 tensor of shape ()."""
         return self._optimizers[0].loss_scale
 
-    def scale_loss(self, loss: Any) -> Tensor:
+    def scale_loss(self, loss: Tensor | float) -> Tensor:
         """Returns `loss` times the loss scale, for `apply` of any of the optimizers.
 
         As `LossScaleOptimizer.scale_loss`, for a loss whose gradients several of them take.
@@ -89,7 +88,9 @@ class SharedLossScale:
         self._expect_scaled_gradients()
         return self._optimizers[0].scale_loss(loss)
 
-    def stateless_scale_loss(self, optimizer_variables: Sequence[Tensor], loss: Any) -> Tensor:
+    def stateless_scale_loss(
+        self, optimizer_variables: Sequence[Tensor], loss: Tensor | float
+    ) -> Tensor:
         """`scale_loss` with the values of the first optimizer's `variables`, for JAX."""
         self._expect_scaled_gradients()
         return self._optimizers[0].stateless_scale_loss(optimizer_variables, loss)
@@ -137,7 +138,7 @@ class SharedLossScale:
         self._group.follow(_scaler_of(leader))
 
 
-def _check(optimizers: Sequence[Any]) -> None:
+def _check(optimizers: Sequence[Optimizer]) -> None:
     for optimizer in optimizers:
         if not isinstance(optimizer, LossScaleOptimizer):
             raise TypeError(

@@ -13,12 +13,13 @@ import keras
 from keras import ops
 
 from keras_mp import backends
+from keras_mp.array_types import Model, Optimizer, Tensor, Variable
 from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.written_state import SEED, written_variables
 
 
-def protect_state(model: Any, *optimizers: Any, metrics: bool = False) -> Any:
+def protect_state(model: Model, *optimizers: Any, metrics: bool = False) -> Any:
     """Makes the train step of `model` put the state of its layers back where a step is skipped.
 
     Without it, one batch whose activations overflow leaves inf or nan in the moving mean and
@@ -89,7 +90,7 @@ def protect_state(model: Any, *optimizers: Any, metrics: bool = False) -> Any:
     return model
 
 
-def is_protected(model: Any) -> bool:
+def is_protected(model: Model) -> bool:
     """Returns whether `protect_state` was called on `model`."""
     step = vars(model).get("train_step")
     return isinstance(step, functools.partial) and step.func in (_step, _stateless_step)
@@ -97,7 +98,7 @@ def is_protected(model: Any) -> bool:
 
 @contextlib.contextmanager
 def protection_scope(
-    model: Any, *optimizers: Any, metrics: bool | Iterable[Any] = False
+    model: Model, *optimizers: Any, metrics: bool | Iterable[Any] = False
 ) -> Iterator[None]:
     """A scope around one step of a loop of your own, after which the state is put back if skipped.
 
@@ -133,7 +134,10 @@ def protection_scope(
 
 @contextlib.contextmanager
 def _scope(
-    model: Any, optimizers: Sequence[Any], metrics: bool | Iterable[Any], known: Sequence[Any]
+    model: Model,
+    optimizers: Sequence[Optimizer],
+    metrics: bool | Iterable[Any],
+    known: Sequence[Any],
 ) -> Iterator[list[Any]]:
     """Yields a list that holds, once the scope is left, whether all steps in it were taken."""
     for optimizer in optimizers:  # the model's own may be wrapped in here
@@ -170,8 +174,8 @@ def _scope(
 
 
 def _step(
-    model: Any,
-    optimizers: Sequence[Any],
+    model: Model,
+    optimizers: Sequence[Optimizer],
     metrics: bool,
     known: Sequence[Any],
     train_step: Any,
@@ -183,7 +187,7 @@ def _step(
     return _logs(outcome[0], logs, model.get_metrics_result()) if metrics else logs
 
 
-def _stateless_step(model: Any, metrics: bool, train_step: Any, state: Any, data: Any) -> Any:
+def _stateless_step(model: Model, metrics: bool, train_step: Any, state: Any, data: Any) -> Any:
     """A train step that takes and returns the state (JAX)."""
     optimizer = _check(model.optimizer)
     logs, new_state = train_step(state, data)
@@ -192,7 +196,9 @@ def _stateless_step(model: Any, metrics: bool, train_step: Any, state: Any, data
     finite = ops.equal(after, before)
     written = {id(v) for v in written_variables(model)}
 
-    def put_back(part: int, variables: Sequence[Any], *, all_of_them: bool = True) -> list[Any]:
+    def put_back(
+        part: int, variables: Sequence[Variable], *, all_of_them: bool = True
+    ) -> list[Any]:
         return [
             # Nothing was written where the new value is the old one.
             ops.where(finite, new, old)
@@ -211,7 +217,7 @@ def _stateless_step(model: Any, metrics: bool, train_step: Any, state: Any, data
     return logs, (trained, others, new_state[2], measured)
 
 
-def _logs(finite: Any, logs: Any, results: Mapping[str, Any]) -> Any:
+def _logs(finite: Tensor, logs: Any, results: Mapping[str, Any]) -> Any:
     """Returns the logs of a step, of a skipped one with the results of the metrics put back."""
     if not isinstance(logs, Mapping):
         return logs
@@ -228,7 +234,7 @@ def _logs(finite: Any, logs: Any, results: Mapping[str, Any]) -> Any:
     }
 
 
-def _metrics(model: Any) -> list[Any]:
+def _metrics(model: Model) -> list[Any]:
     """Returns the metrics that a step may update, those of models inside included."""
     found = list(model.metrics)
     for layer in model._flatten_layers():
@@ -236,14 +242,14 @@ def _metrics(model: Any) -> list[Any]:
     return list({id(metric): metric for metric in found}.values())
 
 
-def _reset(metric: Any, variables: Sequence[Any]) -> list[Any]:
+def _reset(metric: Any, variables: Sequence[Variable]) -> list[Any]:
     """Returns the values that `variables` have when `metric` is reset, which it is not."""
     with keras.StatelessScope():
         metric.reset_state()
         return [ops.convert_to_tensor(variable) for variable in variables]
 
 
-def _check(optimizer: Any) -> LossScaleOptimizer:
+def _check(optimizer: Optimizer) -> LossScaleOptimizer:
     if not isinstance(optimizer, LossScaleOptimizer):
         raise TypeError(
             "protect_state and protection_scope need a keras_mp.LossScaleOptimizer (it tells which "

@@ -13,6 +13,8 @@ from typing import Any
 
 import keras
 
+from keras_mp.array_types import Layer, Model
+
 SEED = "seed_generator_state"  # what Keras calls every variable of a SeedGenerator
 OF_KERAS = "keras."
 ALL = None  # for a target that the code does not show
@@ -20,7 +22,7 @@ _ASSIGN = re.compile(r"assign(_add|_sub)?|[a-z]\w*[a-z0-9]_")  # the latter are 
 _targets: dict[type, frozenset[str | None]] = {}
 
 
-def written_variables(model: Any) -> list[Any]:
+def written_variables(model: Model) -> list[Any]:
     """Returns the variables that a step of `model` may write although it is skipped; no seeds.
 
     Those are the variables that layers made as not trainable, the states of stateful recurrent
@@ -41,7 +43,7 @@ def written_variables(model: Any) -> list[Any]:
     return list(found.values())
 
 
-def written_weights(layer: Any) -> list[Any]:
+def written_weights(layer: Layer) -> list[Any]:
     """Returns the weights of `layer` that it may assign to while it is trained.
 
     They are weights that an optimizer changes too, or would if they were not frozen.

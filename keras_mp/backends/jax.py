@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from jax.experimental import sparse
 
-from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
 from keras_mp.backends.numerics import (
     StepResult,
     accumulable,
@@ -54,7 +54,7 @@ def read(variable: Variable) -> Any:
         raise RuntimeError(_INSIDE_THE_STEP if inside else _ON_LOAN) from error
 
 
-def buffers(layers: Sequence[Any]) -> list[Any]:
+def buffers(layers: Sequence[Layer]) -> list[Any]:
     """Returns nothing: buffers are PyTorch's."""
     return []
 
@@ -211,7 +211,7 @@ def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
 
 
 def tape_gradients(
-    tape: Any, loss: Any, scale: Callable[[Any], Any], variables: list[Variable]
+    tape: Any, loss: Tensor | float, scale: Callable[[Any], Any], variables: list[Variable]
 ) -> None:
     """Returns None: tapes are TensorFlow's."""
 

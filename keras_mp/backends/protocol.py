@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
 from keras_mp.backends.numerics import StepResult
 from keras_mp.settings import Settings
 
@@ -79,7 +79,7 @@ class Backend(Protocol):
     def unshare(self, variables: Sequence[Variable]) -> None:
         """Gives each variable an array of its own."""
 
-    def buffers(self, layers: Sequence[Any]) -> list[Tensor]:
+    def buffers(self, layers: Sequence[Layer]) -> list[Tensor]:
         """Returns tensors that `layers` keep and that are no variables, to be changed in place."""
 
     def is_compiling(self) -> bool:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
 from keras_mp.backends import gating, strategies
 from keras_mp.backends.numerics import (
     StepResult,
@@ -299,7 +299,7 @@ def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
 
 
 def tape_gradients(
-    tape: Any, loss: Any, scale: Callable[[Any], Any], variables: list[Variable]
+    tape: Any, loss: Tensor | float, scale: Callable[[Any], Any], variables: list[Variable]
 ) -> list[Any]:
     """Returns the gradients of `scale(loss)`, for a `loss` recorded on the caller's `tape`."""
     with tape:
@@ -313,7 +313,7 @@ def unshare(variables: Sequence[Variable]) -> None:
     """Does nothing: assigning copies here."""
 
 
-def buffers(layers: Sequence[Any]) -> list[Any]:
+def buffers(layers: Sequence[Layer]) -> list[Any]:
     """Returns nothing: buffers are PyTorch's."""
     return []
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import torch
 
-from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
 from keras_mp.backends.numerics import (
     HALVES,
     StepResult,
@@ -264,7 +264,7 @@ def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
 
 
 def tape_gradients(
-    tape: Any, loss: Any, scale: Callable[[Any], Any], variables: list[Variable]
+    tape: Any, loss: Tensor | float, scale: Callable[[Any], Any], variables: list[Variable]
 ) -> None:
     """Returns None: tapes are TensorFlow's."""
 
@@ -273,7 +273,7 @@ def unshare(variables: Sequence[Variable]) -> None:
     """Does nothing: assigning copies here."""
 
 
-def buffers(layers: Sequence[Any]) -> list[Any]:
+def buffers(layers: Sequence[Layer]) -> list[Any]:
     """Returns the buffers of `layers`, and of modules in them; Keras does not know them."""
     wrapper = keras.layers.TorchModuleWrapper
     found = [
