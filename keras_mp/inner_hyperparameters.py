@@ -1,7 +1,7 @@
 """The part of the wrapper that reads and sets what belongs to the inner optimizer."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_mp.array_types import Optimizer, Variable
@@ -114,7 +114,7 @@ class InnerHyperparameters:
             )
         self.inner_optimizer.exclude_from_weight_decay(var_list=var_list, var_names=var_names)
 
-    def finalize_variable_values(self, var_list: Iterable[Variable]) -> None:
+    def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
         """Lets the inner optimizer put final values (its moving averages) into the variables."""
         inner = self.inner_optimizer
         inner.finalize_variable_values(var_list)
