@@ -10,8 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_mp.compat import update_rules
-from keras_mp.compat.optimizer_options import LegacyOptions
+from keras_mp.compat.keras2 import update_rules
+from keras_mp.compat.keras2.optimizer_options import LegacyOptions
 
 
 class SGD(LegacyOptions, keras.optimizers.SGD):

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from keras_mp.compat.artefacts import Kind, kind_of
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.errors import LegacyError
+from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
 from keras_mp.migration import backends, building, publishing, sources
 from keras_mp.migration.console import missing
 from keras_mp.migration.publishing import Refused

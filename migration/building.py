@@ -13,9 +13,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from keras_mp.compat import checks
-from keras_mp.compat.artefacts import kind_of
-from keras_mp.compat.configs import convert_model, convert_optimizer
+from keras_mp.compat.configs import checks, convert_model, convert_optimizer
+from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.reading import Unreadable as NotJson, read_json
 

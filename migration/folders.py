@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
-from keras_mp.compat.artefacts import kind_of
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration import building, sources
 from keras_mp.migration.artefacts import NEEDS_MODEL, WEIGHTS_ONLY, Outcome, Request, Step
 from keras_mp.migration.publishing import Refused

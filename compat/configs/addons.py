@@ -4,7 +4,7 @@ Sources: tensorflow_addons 0.11.2, optimizers/*.py, `get_config`; keys of later 
 marked. A class is converted where `keras_mp.compat.optimizers` has its rule, else refused.
 """
 
-from keras_mp.compat.checks import Check, empty, flag, found, number
+from keras_mp.compat.configs.checks import Check, empty, flag, found, number
 from keras_mp.compat.errors import LegacyError
 
 PREFIX = "Addons>"

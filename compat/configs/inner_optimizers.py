@@ -8,9 +8,8 @@ name in `keras_mp.compat.optimizers`, and a Change says why. What the old progra
 import math
 from collections.abc import Iterable, Mapping
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import Check, found
-from keras_mp.compat.configs import addons, optimizer_tables as tables
+from keras_mp.compat.configs import addons, checks, optimizer_tables as tables
+from keras_mp.compat.configs.checks import Check, found
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.configs.serialized import (
     OWN_CLASS,

@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import at, found
-from keras_mp.compat.configs import layer_tables as tables, policies
+from keras_mp.compat.configs import checks, layer_tables as tables, policies
+from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.configs.serialized import (
     Config,

@@ -4,9 +4,8 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import at, found
-from keras_mp.compat.configs import graph, layers, optimizer_tables, policies, training
+from keras_mp.compat.configs import checks, graph, layers, optimizer_tables, policies, training
+from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.layers import Json, Origin
 from keras_mp.compat.configs.optimizers import parsed_version
 from keras_mp.compat.configs.plain import copied

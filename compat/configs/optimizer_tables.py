@@ -5,7 +5,7 @@ python/training/experimental/loss_scale.py, and of Keras 2.15 optimizers/*.py an
 mixed_precision/loss_scale_optimizer.py. Keys are called the same in Keras 3 unless said.
 """
 
-from keras_mp.compat.checks import (
+from keras_mp.compat.configs.checks import (
     Check,
     anything,
     empty,

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from keras_mp.compat.artefacts import kind_of
 from keras_mp.compat.checkpoints import Unreadable, locating
 from keras_mp.compat.configs import kind_of as kind_of_config
 from keras_mp.compat.errors import LegacyError
+from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.compat.inspecting import checkpoint, configs, hdf5, saved_model, versions, zipped
 from keras_mp.compat.inspecting.inspection import Inspection
 

@@ -4,11 +4,17 @@ import zipfile
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from keras_mp.compat.artefacts import CONFIG, METADATA, WEIGHTS, ZIP_FAILURES, zip_reason
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.file_formats.zip_archives import (
+    CONFIG,
+    METADATA,
+    WEIGHTS,
+    ZIP_FAILURES,
+    stored_member,
+    zip_reason,
+)
 from keras_mp.compat.inspecting import configs, hdf5, versions
 from keras_mp.compat.inspecting.inspection import Damage, Inspection
-from keras_mp.compat.restoring.parts import stored_member
 
 NO_SCALE = ".keras files of TF 2.13 to 2.15 hold neither the current loss scale nor its counter"
 UNWRAPPED = (

@@ -16,8 +16,8 @@ import keras
 import keras_mp
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.checks import at, found, is_deep
 from keras_mp.compat.configs import Change
+from keras_mp.compat.configs.checks import at, found, is_deep
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring.limits import limited
 

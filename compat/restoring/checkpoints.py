@@ -15,6 +15,7 @@ from keras_mp.compat.checkpoints.optimizer_nodes import (
     keys_of,
     optimizers,
 )
+from keras_mp.compat.file_formats.values import Value, value_of
 from keras_mp.compat.restoring import objects, orders, saver
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
@@ -22,7 +23,7 @@ from keras_mp.compat.restoring.optimizer_state import (
     number,
     plan_optimizer,
 )
-from keras_mp.compat.restoring.plan import Plan, Report, RestoreError, Value, value_of
+from keras_mp.compat.restoring.plan import Plan, Report, RestoreError
 
 # Not state: how often it was saved, running metrics.
 _IGNORED = ("save_counter/", "keras_api/metrics/")

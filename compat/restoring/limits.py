@@ -12,7 +12,7 @@ import keras
 
 from keras_mp.compat.checkpoints import Unreadable
 
-# HDF5 files may be compressed; `hdf5_reading` refuses arrays that claim more than that.
+# HDF5 files may be compressed; `hdf5_groups` refuses arrays that claim more than that.
 MOST_RATIO, SMALL = 1000, 1 << 24
 
 _patching = threading.Lock()

@@ -13,17 +13,12 @@ from typing import Any
 import keras
 
 from keras_mp.compat import configs
-from keras_mp.compat.artefacts import CONFIG, METADATA, Kind, kind_of
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
 from keras_mp.compat.configs import Change
-from keras_mp.compat.restoring import (
-    building,
-    checkpoints,
-    hdf5,
-    hdf5_reading,
-    keras_archives,
-    saved_models,
-)
+from keras_mp.compat.file_formats import hdf5_groups, saved_models
+from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
+from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA
+from keras_mp.compat.restoring import building, checkpoints, hdf5, keras_archives
 from keras_mp.compat.restoring.building import Json
 from keras_mp.compat.restoring.plan import Plan, Report
 
@@ -182,11 +177,11 @@ def load_weights(
 
 
 @contextlib.contextmanager
-def _weights_file(path: str | Path, kind: Kind) -> Iterator[hdf5_reading.Folder]:
+def _weights_file(path: str | Path, kind: Kind) -> Iterator[hdf5_groups.Group]:
     if kind == "json":
         raise Unreadable(str(path), "", "is a config without weights")
     opened = (
-        hdf5_reading.opened(path, str(path))
+        hdf5_groups.opened(path, str(path))
         if kind == "h5"
         else keras_archives.Archive(path).weights()
     )
@@ -208,7 +203,7 @@ class Options:
 
 def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
     file = str(path)
-    with hdf5_reading.opened(path, file) as root:
+    with hdf5_groups.opened(path, file) as root:
         version = root.text("keras_version")
         text = root.text("model_config")
         if building.is_keras_3(version):

@@ -9,8 +9,9 @@ import keras
 import numpy as np
 
 import keras_mp
-from keras_mp.compat import slots
-from keras_mp.compat.restoring.plan import Plan, Value
+from keras_mp.compat.file_formats.values import Value
+from keras_mp.compat.keras2 import slots
+from keras_mp.compat.restoring.plan import Plan
 
 NO_SCALE = (
     "the file holds no loss scale (fixed ones and HDF5 and .keras files never do): the optimizer "

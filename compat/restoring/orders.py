@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_mp.compat import slots
+from keras_mp.compat.keras2 import slots
 
 # New class (TF 2.10 and later) -> [attributes of its slots that follow one another variable by
 # variable], in the order in which `build` made them. Source: keras/src/optimizers of Keras 2.13.

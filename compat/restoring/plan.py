@@ -5,17 +5,15 @@ read twice for that, to check it and to assign it, and none is kept: a plan need
 """
 
 import dataclasses
-import functools
 import hashlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from keras_mp.compat.configs import Change
+from keras_mp.compat.file_formats.values import Array, Value
 
-Array = np.ndarray[Any, np.dtype[Any]]
 SHOWN = 16  # digits of a checksum that a report has
 
 
@@ -54,42 +52,6 @@ strict=False, what fits would be).
             if names:
                 lines += [f"{title} ({len(names)}):", *(f"  {name}" for name in names)]
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A value of a file, which is read whenever it is asked for, and not kept.
-
-    Attributes:
-        source: Its key there.
-        read: Returns it.
-
-    >>> counter = Value("iter", lambda: np.asarray(3)).mapped(lambda array: array + 1)
-    >>> counter.source, int(counter.array)
-    ('iter', 4)
-    """
-
-    source: str
-    read: Callable[[], Array]
-
-    @classmethod
-    def of(cls, source: str, array: Array) -> "Value":
-        """Returns one that is in memory already."""
-        return cls(source, lambda: array)
-
-    @property
-    def array(self) -> Array:
-        """It, read anew."""
-        return self.read()
-
-    def mapped(self, function: Callable[[Array], Array]) -> "Value":
-        """Returns what a function makes of it, computed when it is read."""
-        return Value(self.source, lambda: function(self.read()))
-
-
-def value_of(values: Mapping[str, Array], key: str) -> Value:
-    """Returns a value of a mapping that reads what it is asked for, such as a checkpoint."""
-    return Value(key, functools.partial(values.__getitem__, key))
 
 
 @dataclass(frozen=True, slots=True)

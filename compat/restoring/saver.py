@@ -14,13 +14,14 @@ import numpy as np
 
 import keras_mp
 from keras_mp.compat.checkpoints import Checkpoint
+from keras_mp.compat.file_formats.values import Value, value_of
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
     number,
     plan_optimizer,
 )
-from keras_mp.compat.restoring.plan import Plan, Value, value_of
+from keras_mp.compat.restoring.plan import Plan
 
 # Class today -> name of the slot in a Saver's file -> slot of Keras 2.
 SLOTS: dict[str, dict[str, str]] = {

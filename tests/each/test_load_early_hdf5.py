@@ -10,10 +10,11 @@ import pytest
 from keras import ops
 
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.file_formats.values import Value
 from keras_mp.compat.restoring import building, hdf5, limits, recurrent
 from keras_mp.compat.restoring.models import load, load_weights
 from keras_mp.compat.restoring.optimizer_state import OptimizerState
-from keras_mp.compat.restoring.plan import Plan, Value
+from keras_mp.compat.restoring.plan import Plan
 
 
 def layer(kind, name, **config):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_mp.compat.artefacts import kind_of
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable
+from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.compat.inspecting import inspect
 from keras_mp.migration.cli import main
 from tests.fixtures import FIXTURES

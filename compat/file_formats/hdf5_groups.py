@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.restoring.plan import Array, Value
+from keras_mp.compat.file_formats.values import Array, Value
 
 # Of h5py, on damaged files.
 FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, MemoryError)
@@ -21,7 +21,7 @@ _MOST_NAMES = 1 << 20
 _ELSEWHERE = "is a link, which is not followed"
 
 
-class Folder:
+class Group:
     """A group of an HDF5 file.
 
     Args:
@@ -31,7 +31,7 @@ class Folder:
         root: The root; None where this is it.
     """
 
-    def __init__(self, file: str, path: str, group: Any, root: "Folder | None" = None) -> None:
+    def __init__(self, file: str, path: str, group: Any, root: "Group | None" = None) -> None:
         self.file = file
         self.path = path
         self.root = self if root is None else root
@@ -54,7 +54,7 @@ class Folder:
         with self._reading(""):
             return [str(name) for name in self._group]
 
-    def folder(self, name: str) -> "Folder":
+    def group(self, name: str) -> "Group":
         """Returns a group inside.
 
         Raises:
@@ -65,9 +65,9 @@ class Folder:
         found = self._member(name)
         if not isinstance(found, h5py.Group):
             raise Unreadable(self.file, self.at(name), "is no group")
-        return Folder(self.file, self.at(name), found, self.root)
+        return Group(self.file, self.at(name), found, self.root)
 
-    def is_folder(self, name: str) -> bool:
+    def is_group(self, name: str) -> bool:
         """Returns whether what is right inside under a name is a group."""
         import h5py
 
@@ -174,7 +174,7 @@ class Folder:
 
 
 @contextmanager
-def opened(file: str | Path | BinaryIO, shown: str) -> Iterator[Folder]:
+def opened(file: str | Path | BinaryIO, shown: str) -> Iterator[Group]:
     """Opens an HDF5 file for reading.
 
     Args:
@@ -191,7 +191,7 @@ def opened(file: str | Path | BinaryIO, shown: str) -> Iterator[Folder]:
     except FAILURES as error:
         raise Unreadable(shown, "", f"cannot be opened as HDF5: {reason(error)}") from None
     with root:
-        yield Folder(shown, "", root)
+        yield Group(shown, "", root)
 
 
 def is_own(group: Any, name: str) -> bool:

@@ -7,12 +7,11 @@ import keras
 
 import keras_mp
 from keras_mp import auto_wrapping
-from keras_mp.compat import loss_scales
-from keras_mp.compat.loss_scale_optimizers import (
+from keras_mp.compat.scaling import graph_rewriting, loss_scales
+from keras_mp.compat.scaling.loss_scale_optimizers import (
     ExperimentalLossScaleOptimizer,
     LossScaleOptimizer,
 )
-from keras_mp.compat.train import rewriting
 
 
 class Policy(keras_mp.Policy):
@@ -178,7 +177,7 @@ _undo: auto_wrapping.AutoWrap | None = None
 
 def _set(policy: Any) -> None:
     global _undo
-    rewriting.check_policy(policy)
+    graph_rewriting.check_policy(policy)
     plain = policy is None or policy.name == "float32"
     installs = _undo is None and not (plain and getattr(policy, "wrap_optimizer", None) is None)
     if installs:
