@@ -480,7 +480,7 @@ class LossScaleOptimizer(
         arguments = dict(config)
         inner = arguments.get("inner_optimizer")
         if not isinstance(inner, keras.optimizers.Optimizer):
-            from keras_mp.compat import configs  # late: the one arrow from the core to the past
+            from keras_mp.compat import configs  # late: pyproject.toml names it
 
             if configs.is_legacy(arguments):
                 arguments = dict(configs.convert_loss_scale_config(arguments).config)
