@@ -45,15 +45,16 @@ def kind_of(path: str | Path) -> Kind:
             return "json"
         if path.name == "saved_model.pb":
             return "saved_model"
-    if not locating.known(path.exists) and not _is_prefix(path):
+    if not locating.known(path.exists) and not _is_of_checkpoint(path):
         raise Unreadable(str(path), "", "there is no such file")
     locating.prefix_of(path)
     return "checkpoint"
 
 
-def _is_prefix(path: Path) -> bool:
+def _is_of_checkpoint(path: Path) -> bool:
     is_whole = locating.known(Path(f"{path}.index").is_file)
-    return is_whole or bool(locating.data_files(path.parent, path.name))
+    prefix = Path(locating.without_suffix(str(path)))
+    return is_whole or bool(locating.data_files(prefix.parent, prefix.name))
 
 
 def _start_of(path: Path) -> bytes:
