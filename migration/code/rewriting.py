@@ -65,8 +65,8 @@ _VARIABLE = "TF_ENABLE_AUTO_MIXED_PRECISION"
 _TAKE_OPTIONS = re.compile(r"experimental_options\b|[Rr]ewriter_?[Cc]onfig|rewrite_options")
 _OF_OPTIMIZERS = (
     *("_optimizer", "_loss_scale", "loss_scale"),
-    *optimizer_attributes.OF_SCALES,
-    *optimizer_attributes.OF_OBJECTS,
+    *optimizer_attributes.SCALE_ATTRIBUTES,
+    *optimizer_attributes.SCALE_OBJECT_ONLY,
 )
 
 
@@ -345,7 +345,8 @@ class _Expressions(cst.CSTVisitor):
         return False
 
     def visit_Call(self, node: cst.Call) -> None:
-        if optimizer_attributes.looked_up(self.program, node) in ("_optimizer", "_loss_scale"):
+        name = optimizer_attributes.attribute_looked_up(self.program, node)
+        if name in ("_optimizer", "_loss_scale"):
             self.attributes.append(node)
 
     def visit_Name(self, node: cst.Name) -> None:
