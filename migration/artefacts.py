@@ -37,8 +37,8 @@ NEEDS_OPTIMIZER = (
 WITHOUT = "--model-only writes the model without its optimizer"
 OBJECTS = "here: --model script.py, whose classes and functions are found by their names"
 ENDED = (
-    "--model: the code of {} ended the program ({!r}): put what it does beside defining things "
-    "behind if __name__ == '__main__'"
+    "--model: {} ended the program ({!r}): put what it runs, other than definitions, under "
+    "if __name__ == '__main__'"
 )
 # What the artefacts need besides Keras; a module that the user's script misses is another matter.
 _OURS = ("google_crc32c", "h5py", "numpy")

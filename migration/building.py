@@ -89,7 +89,7 @@ def model_of_script(module: ModuleType, file: str, factory: str) -> Any:
     """Returns what the factory of a script makes.
 
     Raises:
-        Refused: There is none of that name, or what it returns is no built model.
+        Refused: There is no such function, or it returns no Keras model.
     """
     import keras
 
@@ -104,7 +104,7 @@ def model_of_script(module: ModuleType, file: str, factory: str) -> Any:
 
 
 def model_of_config(file: str, tf_version: str | None, exact_training: bool = False) -> Any:
-    """Returns the model of a `to_json()`, of then or of today.
+    """Returns the model of what `to_json()` wrote, in Keras 2 or Keras 3.
 
     Raises:
         Refused: The file cannot be read.
@@ -119,7 +119,7 @@ def model_of_config(file: str, tf_version: str | None, exact_training: bool = Fa
 
 
 def optimizer_of_config(file: str, tf_version: str | None) -> Any:
-    """Returns the optimizer of its config, of then or of today, as in `model_of_config`."""
+    """Returns the optimizer of a config of Keras 2 or Keras 3, as in `model_of_config`."""
     import keras
 
     config = convert_optimizer(_json(file, "--optimizer"), tf_version=tf_version).config

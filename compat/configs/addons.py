@@ -10,7 +10,7 @@ from keras_mp.compat.errors import LegacyError
 PREFIX = "Addons>"
 
 _EXCLUDED = empty(
-    "which variables are excluded is no part of a config today; leave the key out and call "
+    "configs of Keras 3 do not say which variables are excluded: leave the key out, and call "
     "exclude_from_weight_decay(var_names=...) on the optimizer before it is built"
 )
 

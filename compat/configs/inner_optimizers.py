@@ -81,11 +81,11 @@ def inner_optimizer(
             report.add(f"{path}.config.decay", "defaulted", "schedule_decay=0.004, as in TF")
     decay = _decay(given, f"{path}.config")
     if decay and new_style:
-        why = f"no {name} of TF 2.10 to 2.15's new optimizers had a decay"
+        why = f"{name} of the new optimizers of TF 2.10 to 2.15 had no decay"
         raise LegacyError(f"{path}.config.decay", found(decay), why)
     own_name, reasons = _own_rule(name, given, new_style)
     if decay:
-        reasons.append(f"Keras 3 has no decay, {decay} here")
+        reasons.append(f"Keras 3 has no decay, which is {decay} here")
     if sparse:
         reasons.append(SPARSE)
     for key in tables.DROPPED:

@@ -276,7 +276,7 @@ def _identities(value: object) -> Iterator[str]:
 
 
 def _is_scaled(name: str, given: Config, today: Json) -> bool | None:
-    """Whether compile() of then scaled the loss of a model; None where that does not show."""
+    """Whether compile() of tf.keras scaled the loss of a model; None if that is not known."""
     if _some(given, policies.is_todays):
         return False  # Keras 3 wrote it, and compiles it as it did
     if name not in MODELS:

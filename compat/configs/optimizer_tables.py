@@ -135,7 +135,7 @@ FLAT: dict[str, Check] = {
     "initial_scale": or_none(scale),
     "dynamic_growth_steps": or_none(steps),
 }
-# Ours, for a config of today around an optimizer of then.
+# Of keras_mp, for a config of today around an old optimizer.
 KNOBS: dict[str, Check] = {
     "name": or_none(name),
     "growth_factor": number,

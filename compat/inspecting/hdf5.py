@@ -134,7 +134,7 @@ def _datasets(root: Any) -> Iterator[tuple[str, Any]]:
 
 def _check(dataset: Any, shape: tuple[int, ...], size: int) -> None:
     if lies_elsewhere(dataset):
-        raise ValueError("lies in another file")
+        raise ValueError("is stored in another file, which is not read")
     stored = dataset.id.get_storage_size()
     if size > _PIECE and stored < size // 1000:
         raise ValueError(f"claims {size} bytes, of which {stored} are stored")

@@ -7,7 +7,7 @@ from keras_mp.compat.file_formats import saved_models
 from keras_mp.compat.inspecting import checkpoint, configs
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer
 
-_NO_KERAS = "it holds no model of Keras: tf.saved_model.save of something else wrote it"
+_NO_KERAS = "it holds no Keras model: tf.saved_model.save wrote it from something else"
 
 
 def read(found: Inspection, folder: Path) -> None:

@@ -38,7 +38,7 @@ def read(found: Inspection, path: str) -> None:
     with archive:
         names = archive.namelist()
         if CONFIG not in names:
-            raise Unreadable(path, CONFIG, "is not in this archive, so it is none of Keras")
+            raise Unreadable(path, CONFIG, "is not in this archive: Keras did not write it")
         found.layout = "zip archive"
         damaged = _damaged(found, archive, path)
         metadata = _json(found, archive, METADATA, path, damaged)

@@ -25,7 +25,7 @@ from keras_mp.compat.restoring.optimizer_state import (
 )
 from keras_mp.compat.restoring.plan import Plan, Report, RestoreError
 
-# Not state: how often it was saved, running metrics.
+# Not restored: how often it was saved, and running metrics.
 _IGNORED = ("save_counter/", "keras_api/metrics/")
 
 
@@ -49,7 +49,7 @@ def restore(
         path: The prefix of a checkpoint, its `.index`, or a folder with a `checkpoint` file. From
             `tf.train.Checkpoint`, `CheckpointManager`, `model.save_weights`, a SavedModel, or
             `tf.compat.v1.train.Saver`.
-        model: The Keras 3 model, built; or a list or dict of variables, of which stood there.
+        model: The Keras 3 model, built; or a list or dict of variables, as `Checkpoint` was given.
         optimizer: The optimizer; `model.optimizer` if None, and none if that is None, too. Built
             here if it is not.
         strict: Whether a tensor that nothing takes, or a variable without a value, is an error.
@@ -68,7 +68,7 @@ def restore(
     checkpoint = Checkpoint(path)
     weights = objects.weights(model)
     if not weights:
-        raise ValueError("the model has no weights yet: build it, or call it once, before.")
+        raise ValueError("the model has no weights yet: build it, or call it once, first.")
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     if optimizer is not None and not optimizer.built:
         optimizer.build([weight for weight in weights if weight.trainable])
@@ -78,7 +78,7 @@ def restore(
     else:
         if names:
             raise ValueError(
-                "names= is for the files of tf.compat.v1.train.Saver; this has objects"
+                f"names= is for files of tf.compat.v1.train.Saver; {checkpoint.prefix} has objects"
             )
         plan_objects(
             plan, checkpoint, checkpoint.graph, model, optimizer, model_path, optimizer_path
@@ -129,7 +129,7 @@ def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> 
     if path is not None:
         node = graph.find(path)
         if node is None:
-            raise ValueError(f"{file} has nothing called {path!r}; it has {_names(graph)}.")
+            raise ValueError(f"{file} has no object called {path!r}; it has {_names(graph)}.")
         return node
     # The root, where save_weights and SavedModel have the model, or what stood in Checkpoint(...),
     # whose names may be those of single weights of the model.
@@ -143,7 +143,7 @@ def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> 
         return 0
     if len(winners) > 1:
         raise ValueError(
-            f"{file} holds several models that fit; say model_path=, one of {_names(graph)}."
+            f"{file} holds several models that fit: pass model_path=, one of {_names(graph)}."
         )
     return winners[0]
 
@@ -165,8 +165,8 @@ def optimizer_keys(file: str, graph: ObjectGraph, path: str | None) -> Optimizer
     found = optimizers(graph)
     if len(found) > 1:
         raise ValueError(
-            f"{file} holds several optimizers; say optimizer_path= to keras_mp.compat.restore, one "
-            f"of {', '.join(name for name, _ in found)}."
+            f"{file} holds several optimizers: pass optimizer_path= to keras_mp.compat.restore, "
+            f"one of {', '.join(name for name, _ in found)}."
         )
     return keys_of(graph, found[0][1]) if found else None
 

@@ -47,7 +47,7 @@ OF_KERAS_3 = "the optimizer's state is in the form of Keras 3: use model.load_we
 # Lists of all layers of a model: in TF 2.12 to 2.14, and later.
 _LISTS = ("_layer_checkpoint_dependencies", "layers")
 _NO_STATE = ("optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss")
-# Keras does not compress; who did so afterwards gains little with trained weights.
+# Keras does not compress archives; compressing one later saves little, as weights are random.
 _MOST_CONFIG, _MOST_RATIO = 1 << 28, 100
 _PIECE = 1 << 20
 
@@ -70,7 +70,7 @@ class Archive:
         except ZIP_FAILURES as error:
             raise Unreadable(self.path, "", f"cannot be opened: {zip_reason(error)}") from None
         if CONFIG not in self._sizes:
-            raise Unreadable(self.path, CONFIG, "is not in this archive, so it is none of Keras")
+            raise Unreadable(self.path, CONFIG, "is not in this archive: Keras did not write it")
 
     def __contains__(self, name: str) -> bool:
         return name in self._sizes
@@ -93,12 +93,14 @@ class Archive:
         if info is None:
             raise Unreadable(self.path, name, "is not in this archive")
         if info.file_size > min(most, _MOST_RATIO * info.compress_size + (1 << 20)):
-            raise Unreadable(self.path, name, f"claims {info.file_size} bytes, which is too much")
+            raise Unreadable(
+                self.path, name, f"claims {info.file_size} bytes, more than the archive can hold"
+            )
         return info
 
     @contextmanager
     def weights(self) -> Iterator[Group]:
-        """Opens the weights: in their place, unless somebody compressed them."""
+        """Opens the weights: in the archive itself, unless they were compressed."""
         info, shown = self._info(WEIGHTS, most=1 << 62), f"{self.path}/{WEIGHTS}"
         if info.compress_type != zipfile.ZIP_STORED:
             with opened(BytesIO(self.read(WEIGHTS, most=1 << 62)), shown) as root:
@@ -276,7 +278,7 @@ def plan_state(
         plan.lose(NO_OPTIMIZER)
         return
     if names != [str(i) for i in range(len(names))]:
-        raise Unreadable(plan.file, group.path, "is no list of variables")
+        raise Unreadable(plan.file, group.path, "is not a list of variables")
     trained = orders.trainable(model)
     if len(names) > 1 and group.shape("1") == () and trained and tuple(trained[0].shape) != ():
         plan.unused.append(f"{group.path}: {OF_KERAS_3}")

@@ -40,7 +40,9 @@ MOMENTUM = (
     "tf.train.MomentumOptimizer kept momentum without the learning rate; it was multiplied by "
     "-learning_rate, which is the same rule while the learning rate stays"
 )
-NO_MOMENTUM = "slots of an RMSPropOptimizer without momentum are of no use, and not taken"
+NO_MOMENTUM = (
+    "momentum slots of RMSPropOptimizer without momentum are left out: it never reads them"
+)
 _TINY = np.finfo("float32").tiny
 NO_RATE = "a Saver's file holds no hyperparameters: they stay those of the optimizer"
 
@@ -66,7 +68,7 @@ def plan(
             raise ValueError(f"names has {name!r}, which is not in {plan.file}")
         if path not in by_path:
             raise ValueError(
-                f"names has {path!r}, which is no weight of the model: {', '.join(by_path)}"
+                f"names has {path!r}, but the weights of the model are {', '.join(by_path)}"
             )
     variables = {}
     for name in checkpoint:

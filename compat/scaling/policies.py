@@ -221,11 +221,11 @@ def _check_name(name: str) -> None:
         return
     if bare in ("float16", "bfloat16"):
         raise ValueError(
-            f"a policy named {name!r} is of TF 1.15; since TF 2.1 the same is called "
-            f"'mixed_{bare}'. Write 'mixed_{bare}'."
+            f"the policy name {name!r} is from TF 1.15: write 'mixed_{bare}', which it is called "
+            "since TF 2.1."
         )
     raise ValueError(
-        f"a policy named {name!r} took the dtype of a layer's first input, in TF 1.15 to 2.3. "
-        "Keras 3 infers none: write the dtype, such as 'float32', or 'mixed_float16' where the "
+        f"in TF 1.15 to 2.3 the policy {name!r} took the dtype of a layer's first input, which "
+        "Keras 3 does not do: write the dtype, such as 'float32', or 'mixed_float16' where the "
         "input was float16 and the variables float32."
     )

@@ -85,7 +85,7 @@ class Facts:
         return self._is_of_keras and chain(node) is not None and self.key(node) in self._uses.asked
 
     def note_compat(self, call: cst.Call) -> None:
-        """Notes that a call makes an optimizer of keras_mp.compat, with the attributes of then."""
+        """Notes that a call makes an optimizer of keras_mp.compat, which has the old attributes."""
         self._of_compat.add(call)
 
     def is_of_compat(self, node: cst.CSTNode) -> bool:

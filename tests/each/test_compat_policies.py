@@ -201,11 +201,11 @@ def test_refuses_a_loss_scale(loss_scale, error):
 
 
 NAMES = {
-    "float16_with_float32_vars": "Write 'mixed_float16'",
-    "bfloat16_with_float32_vars": "Write 'mixed_bfloat16'",
-    "infer": "Keras 3 infers none: write the dtype",
-    "_infer": "Keras 3 infers none: write the dtype",
-    "infer_with_float32_vars": "Keras 3 infers none: write the dtype",
+    "float16_with_float32_vars": "write 'mixed_float16'",
+    "bfloat16_with_float32_vars": "write 'mixed_bfloat16'",
+    "infer": "Keras 3 does not do: write the dtype",
+    "_infer": "Keras 3 does not do: write the dtype",
+    "infer_with_float32_vars": "Keras 3 does not do: write the dtype",
     "int8": "must be 'mixed_float16'",
     "mixed_float32": "Cannot convert|must be",
 }

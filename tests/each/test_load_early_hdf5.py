@@ -324,7 +324,7 @@ def test_layers_of_another_thread_are_not_limited(tmp_path):
     large, layer = (limits.SMALL + 1,), keras.layers.Layer()
     with limits.limited(str(tmp_path / "small")), ThreadPoolExecutor(1) as pool:
         pool.submit(keras.layers.Layer().add_weight, large, initializer="zeros").result()
-        with pytest.raises(Unreadable, match="asks for a weight of the shape"):
+        with pytest.raises(Unreadable, match="asks for a weight of shape"):
             layer.add_weight(large)
         with pytest.raises((TypeError, ValueError)) as error:
             layer.add_weight(("x",))
