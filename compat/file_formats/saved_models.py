@@ -1,4 +1,4 @@
-"""What a SavedModel says of a Keras model, without TensorFlow: its configs, and how it was called.
+"""Reads the configs and inputs of a Keras model from a SavedModel, without TensorFlow.
 
 Its variables are a checkpoint, which `checkpoints.py` restores. Sources:
 tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph}.proto and Keras'

@@ -1,4 +1,4 @@
-"""A value of a file that is read each time it is asked for, so that none is kept in memory."""
+"""Values of a file that are read at each access, so that none stays in memory."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -12,11 +12,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a file, which is read whenever it is asked for, and not kept.
+    """A value of a file, read anew at each access.
 
     Attributes:
-        source: Its key there.
-        read: Returns it.
+        source: Its key in the file.
+        read: Reads it.
 
     >>> counter = Value("iter", lambda: np.asarray(3)).mapped(lambda array: array + 1)
     >>> counter.source, int(counter.array)
@@ -28,12 +28,12 @@ class Value:
 
     @classmethod
     def of(cls, source: str, array: Array) -> "Value":
-        """Returns one that is in memory already."""
+        """Returns a value that is in memory already."""
         return cls(source, lambda: array)
 
     @property
     def array(self) -> Array:
-        """It, read anew."""
+        """The value, read now."""
         return self.read()
 
     def mapped(self, function: Callable[[Array], Array]) -> "Value":
@@ -42,5 +42,5 @@ class Value:
 
 
 def value_of(values: Mapping[str, Array], key: str) -> Value:
-    """Returns a value of a mapping that reads what it is asked for, such as a checkpoint."""
+    """Returns a value of a mapping that reads at each access, such as a checkpoint."""
     return Value(key, functools.partial(values.__getitem__, key))

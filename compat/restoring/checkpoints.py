@@ -16,7 +16,7 @@ from keras_mp.compat.checkpoints.optimizer_nodes import (
     optimizers,
 )
 from keras_mp.compat.file_formats.values import Value, value_of
-from keras_mp.compat.restoring import objects, orders, saver
+from keras_mp.compat.restoring import object_matching, v1_saver, variable_order
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
@@ -66,7 +66,7 @@ def restore(
         ValueError: The model is not built, or a path names nothing.
     """
     checkpoint = Checkpoint(path)
-    weights = objects.weights(model)
+    weights = object_matching.weights(model)
     if not weights:
         raise ValueError("the model has no weights yet: build it, or call it once, first.")
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
@@ -74,7 +74,7 @@ def restore(
         optimizer.build([weight for weight in weights if weight.trainable])
     plan = Plan(checkpoint.prefix)
     if checkpoint.graph is None:
-        saver.plan(plan, checkpoint, weights, optimizer, names or {})
+        v1_saver.plan(plan, checkpoint, weights, optimizer, names or {})
     else:
         if names:
             raise ValueError(
@@ -100,7 +100,7 @@ def plan_objects(
     Args are those of `restore`; what fits nothing is noted in `plan`.
     """
     start = _model_node(plan.file, graph, model, model_path)
-    found = objects.match(graph, start, model)
+    found = object_matching.match(graph, start, model)
     taken = set()
     for node, variable in found.items():
         key = graph.key(node)
@@ -108,7 +108,7 @@ def plan_objects(
             taken.add(key)
             if not plan.planned(variable):
                 plan.assign(value_of(checkpoint, key), variable)
-    weights = objects.weights(model)
+    weights = object_matching.weights(model)
     plan.missing += [weight.path for weight in weights if not plan.planned(weight)]
     keys = None if optimizer is None else optimizer_keys(plan.file, graph, optimizer_path)
     if optimizer is not None and keys is None:
@@ -117,10 +117,10 @@ def plan_objects(
         taken |= keys.all()
         trained = [weight for weight in weights if weight.trainable]
         if isinstance(model, keras.layers.Layer):
-            trained = orders.trainable(model)
+            trained = variable_order.trainable(model)
         state = _state(plan, checkpoint, graph, keys, found, trained)
         if keys.layout == "v1":
-            state.slots = saver.adapted(plan, optimizer, state)
+            state.slots = v1_saver.adapted(plan, optimizer, state)
         plan_optimizer(plan, optimizer, state)
     plan.unused += [key for key in checkpoint if key not in taken and not key.startswith(_IGNORED)]
 
@@ -133,8 +133,8 @@ def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> 
         return node
     # The root, where save_weights and SavedModel have the model, or what stood in Checkpoint(...),
     # whose names may be those of single weights of the model.
-    at_root = len(objects.match(graph, 0, model))
-    if at_root == len(objects.weights(model)):
+    at_root = len(object_matching.match(graph, 0, model))
+    if at_root == len(object_matching.weights(model)):
         return 0
     counts = {node: _matches(graph, node, model) for node in graph.nodes[0].children.values()}
     best = max(counts.values(), default=0)
@@ -150,7 +150,7 @@ def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> 
 
 def _matches(graph: ObjectGraph, start: int, model: Any) -> int:
     try:
-        return len(objects.match(graph, start, model))
+        return len(object_matching.match(graph, start, model))
     except ValueError:  # it is not the model, which alone has to fit
         return 0
 

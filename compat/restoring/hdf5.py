@@ -15,7 +15,7 @@ import numpy as np
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.hdf5_groups import Group
 from keras_mp.compat.file_formats.values import Array, Value
-from keras_mp.compat.restoring import orders, recurrent
+from keras_mp.compat.restoring import cudnn_weights, variable_order
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
@@ -79,14 +79,16 @@ def plan_weights(plan: Plan, group: Group, model: Any) -> Named:
     for layer, name in _layers(plan, group, model):
         inside = group.group(name)
         names = inside.texts("weight_names") or []
-        mine = orders.own(model) if layer is model else orders.weights(layer)
+        mine = variable_order.own(model) if layer is model else variable_order.weights(layer)
         for variable, value, old in _weights(plan, inside, names, layer, mine):
             plan.assign(value, variable)
             for each in old:
                 named.setdefault(_bare(each), []).append(variable)
     for weight in model.weights:
         if not plan.planned(weight):
-            if _OWN not in group and any(weight is variable for variable in orders.own(model)):
+            if _OWN not in group and any(
+                weight is variable for variable in variable_order.own(model)
+            ):
                 plan.lose(NO_OWN + weight.path)
             else:
                 plan.missing.append(weight.path)
@@ -121,7 +123,7 @@ def _weights(
 ) -> list[tuple[Any, Value, tuple[str, ...]]]:
     """Returns (variable, its value, names that it had)."""
     shapes = [inside.shape(name) for name in names]
-    converted = recurrent.of_cudnn(layer, shapes)
+    converted = cudnn_weights.of_cudnn(layer, shapes)
     if converted is not None and len(names) == len(mine):
         source = f"{inside.path} (CuDNN's layout)"
         whole = [inside.value(name) for name in names]
@@ -184,7 +186,7 @@ def plan_state(
     trained = _trained(named, model)
     pairs: list[tuple[str, Any]] | None
     if _bare(names[0]) == "iteration":
-        pairs = orders.new_slots(inner, trained)
+        pairs = variable_order.new_slots(inner, trained)
         nadam_product(plan, inner, state, len(trained))
     else:
         pairs = _by_name(slots, named) or _by_order(group, inner, slots, named, trained)
@@ -254,7 +256,7 @@ def _by_order(
     if _BY_NAME.fullmatch(group.root.text("keras_version") or ""):
         orders_tried.reverse()
     for variables in orders_tried:
-        pairs = orders.old_slots(inner, variables, len(slots))
+        pairs = variable_order.old_slots(inner, variables, len(slots))
         if pairs is not None and all(
             shape == tuple(variable.shape) or slot == "vhat"
             for shape, (slot, variable) in zip(shapes, pairs, strict=True)
@@ -267,9 +269,9 @@ def _trained(named: Named, model: Any) -> list[Any]:
     """Returns what was trained, in the order of the file; in the model's if the file has less."""
     variables = [variable for several in named.values() for variable in several]
     trained = [variable for variable in variables if variable.trainable]
-    ordered = orders.trainable(model)
+    ordered = variable_order.trainable(model)
     is_all = {id(variable) for variable in trained} == {id(variable) for variable in ordered}
-    return trained if is_all and not orders.own(model) else ordered
+    return trained if is_all and not variable_order.own(model) else ordered
 
 
 def nadam_product(plan: Plan, inner: Any, state: OptimizerState, count: int) -> None:

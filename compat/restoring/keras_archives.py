@@ -24,7 +24,7 @@ from keras_mp.compat.file_formats.zip_archives import (
     stored_member,
     zip_reason,
 )
-from keras_mp.compat.restoring import hdf5, orders
+from keras_mp.compat.restoring import hdf5, variable_order
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
@@ -130,7 +130,7 @@ def is_v3(root: Group) -> bool:
 def plan_weights(plan: Plan, root: Group, model: Any) -> None:
     """Plans to give a model the weights of a `model.weights.h5`."""
     for group, layer in _walk(plan, root, model):
-        variables = orders.own(layer)
+        variables = variable_order.own(layer)
         _plan_own(plan, group.group("vars"), layer, variables)
     plan.missing += [weight.path for weight in model.weights if not plan.planned(weight)]
 
@@ -181,7 +181,7 @@ def _child(ours: Any, name: str) -> Any:
     if isinstance(ours, dict):
         return ours.get(name)
     if name in _LISTS:
-        layers = ours.layers if isinstance(ours, keras.Model) else orders.children(ours)
+        layers = ours.layers if isinstance(ours, keras.Model) else variable_order.children(ours)
         return _by_class(layers, twice=name == _LISTS[0])
     value = getattr(ours, name, None)
     if isinstance(value, keras.layers.Layer):
@@ -279,13 +279,13 @@ def plan_state(
         return
     if names != [str(i) for i in range(len(names))]:
         raise Unreadable(plan.file, group.path, "is not a list of variables")
-    trained = orders.trainable(model)
+    trained = variable_order.trainable(model)
     if len(names) > 1 and group.shape("1") == () and trained and tuple(trained[0].shape) != ():
         plan.unused.append(f"{group.path}: {OF_KERAS_3}")
         return
     state = OptimizerState(has_config=has_config)
     state.iterations = number(plan, _value(plan, group, "0", inner._iterations))
-    pairs = orders.new_slots(inner, trained)
+    pairs = variable_order.new_slots(inner, trained)
     if pairs is None or len(pairs) != len(names) - 1:
         plan.unused += [group.at(name) for name in names[1:]]
     else:

@@ -1,4 +1,4 @@
-"""`enable_mixed_precision_graph_rewrite`, in its old words, over `keras_mp.graph_rewrite`."""
+"""`enable_mixed_precision_graph_rewrite` as TensorFlow had it, on `keras_mp.graph_rewrite`."""
 
 import logging
 from typing import Any

@@ -25,7 +25,7 @@ class Wrapper:
 
 
 def _keras_wrapper(optimizer: Any, loss_scale: Any) -> Any:
-    # Late: where it is imported, files open as its class.
+    # Late: importing it registers its class with Keras.
     from keras_mp.compat.scaling.loss_scale_optimizers import ExperimentalLossScaleOptimizer
 
     return ExperimentalLossScaleOptimizer(optimizer, loss_scale, count_skipped_steps=False)

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.values import Value
-from keras_mp.compat.restoring import building, hdf5, limits, recurrent
+from keras_mp.compat.restoring import building, cudnn_weights as recurrent, hdf5, limits
 from keras_mp.compat.restoring.models import load, load_weights
 from keras_mp.compat.restoring.optimizer_state import OptimizerState
 from keras_mp.compat.restoring.plan import Plan

@@ -14,7 +14,7 @@ from keras_mp.compat.restoring.checkpoints import restore
 from keras_mp.compat.restoring.models import load_weights
 from keras_mp.compat.restoring.optimizer_state import UNTRAINED
 from keras_mp.compat.restoring.plan import RestoreError
-from keras_mp.compat.restoring.saver import NO_MOMENTUM
+from keras_mp.compat.restoring.v1_saver import NO_MOMENTUM
 from tests import bundles
 from tests.fixtures import FIXTURES
 from tests.legacy_cases import Case
