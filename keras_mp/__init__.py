@@ -100,10 +100,11 @@ def _register() -> None:
     importlib.import_module("keras_mp.loss_scale_optimizer")
 
 
-def _register_others() -> None:
-    importlib.import_module("keras_mp.compat.registered")
+def _register_compat() -> None:
+    # Saved files name these classes, too. The package imports `compat` here alone: see pyproject.
+    import keras_mp.compat.registered  # noqa: F401
 
 
-# In this order: the first waits until the module is whole, whoever imports it.
-after_import.call("keras_mp.loss_scale_optimizer", _register_others)
+# In this order: compat derives classes from the optimizer, so its module must be complete.
+after_import.call("keras_mp.loss_scale_optimizer", _register_compat)
 after_import.call("keras", _register)

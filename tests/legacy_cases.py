@@ -12,7 +12,7 @@ from keras import ops
 import keras_mp
 from keras_mp.compat.configs import convert_model, convert_optimizer
 from keras_mp.compat.errors import LegacyError
-from keras_mp.compat.slots import SLOTS
+from keras_mp.compat.keras2.slots import SLOTS
 from tests.fixtures import DATA, FIXTURES
 
 

@@ -36,7 +36,7 @@ def lines() -> Iterator[str]:
         for each in sorted(_public(module)):
             yield from _of(f"{name}.{each}", getattr(module, each))
     for old, ours in sorted(NAMES.items()):
-        yield f"{old} -> {ours}"
+        yield f"{old} -> {ours.rpartition(':')[2]}"  # which module it is in is not public
     yield from _of_command("keras-mp", parser())
 
 

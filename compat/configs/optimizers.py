@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import found
-from keras_mp.compat.configs import optimizer_tables as tables
+from keras_mp.compat.configs import checks, optimizer_tables as tables
+from keras_mp.compat.configs.checks import found
 from keras_mp.compat.configs.inner_optimizers import inner_optimizer
 from keras_mp.compat.configs.report import Converted, Report
 from keras_mp.compat.configs.serialized import (
@@ -52,7 +51,7 @@ def convert_optimizer(
         sparse_variables: Regular expressions for `variable.path`, for variables whose gradients
             were sparse: those of Embedding layers, which a config does not tell. Used where the
             old rule for them was another than that of Keras 3, see
-            `keras_mp.compat.optimizer_options`.
+            `keras_mp.compat.keras2.optimizer_options`.
 
     Returns:
         The optimizer: of `keras.optimizers` where its rule is that of Keras 3, else the class of

@@ -4,8 +4,8 @@ import copy
 import re
 from collections.abc import Mapping
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import at, found
+from keras_mp.compat.configs import checks
+from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.errors import LegacyError
 

@@ -13,8 +13,8 @@ import pytest
 from keras import ops
 
 import keras_mp
-from keras_mp.compat import slots
-from keras_mp.compat.loss_scale_optimizers import (
+from keras_mp.compat.keras2 import slots
+from keras_mp.compat.scaling.loss_scale_optimizers import (
     ExperimentalLossScaleOptimizer,
     LossScaleOptimizer,
 )

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import keras_mp
-from keras_mp.compat import policies
-from keras_mp.compat.loss_scale_optimizers import (
+from keras_mp.compat.scaling import policies
+from keras_mp.compat.scaling.loss_scale_optimizers import (
     ExperimentalLossScaleOptimizer,
     LossScaleOptimizer,
 )
-from keras_mp.compat.loss_scales import DynamicLossScale, FixedLossScale, LossScale
-from keras_mp.compat.policies import ExperimentalPolicy, Policy
+from keras_mp.compat.scaling.loss_scales import DynamicLossScale, FixedLossScale, LossScale
+from keras_mp.compat.scaling.policies import ExperimentalPolicy, Policy
 
 
 @pytest.fixture(autouse=True)
@@ -201,11 +201,11 @@ def test_refuses_a_loss_scale(loss_scale, error):
 
 
 NAMES = {
-    "float16_with_float32_vars": "Write 'mixed_float16'",
-    "bfloat16_with_float32_vars": "Write 'mixed_bfloat16'",
-    "infer": "Keras 3 infers none: write the dtype",
-    "_infer": "Keras 3 infers none: write the dtype",
-    "infer_with_float32_vars": "Keras 3 infers none: write the dtype",
+    "float16_with_float32_vars": "write 'mixed_float16'",
+    "bfloat16_with_float32_vars": "write 'mixed_bfloat16'",
+    "infer": "Keras 3 does not do: write the dtype",
+    "_infer": "Keras 3 does not do: write the dtype",
+    "infer_with_float32_vars": "Keras 3 does not do: write the dtype",
     "int8": "must be 'mixed_float16'",
     "mixed_float32": "Cannot convert|must be",
 }

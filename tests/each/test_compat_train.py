@@ -15,16 +15,20 @@ import pytest
 
 import keras_mp
 from keras_mp import graph_rewrite
-from keras_mp.compat import loss_scales
-from keras_mp.compat.train import experimental, rewriting, wrappers
-from keras_mp.compat.train.rewriting import (
+from keras_mp.compat.scaling import (
+    graph_rewriting as rewriting,
+    loss_scales,
+    wrapper_registry as wrappers,
+)
+from keras_mp.compat.scaling.graph_rewriting import (
     disable_mixed_precision_graph_rewrite as disable,
     enable_mixed_precision_graph_rewrite,
 )
-from keras_mp.compat.train.wrappers import (
+from keras_mp.compat.scaling.wrapper_registry import (
     register_loss_scale_wrapper as register,
     unregister_loss_scale_wrapper as unregister,
 )
+from keras_mp.compat.train import experimental
 from keras_mp.graph_rewrite import switch
 from tests import programs
 

@@ -63,7 +63,7 @@ from keras_mp.compat.restoring.keras_archives import Archive
 
 def read(folder):
     with Archive(Path(folder, "old.keras")).weights() as root:
-        group = root.folder("vars")
+        group = root.group("vars")
         return sum(group.array(name).nbytes for name in group.names())
 
 read(small)

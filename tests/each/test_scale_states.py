@@ -12,7 +12,8 @@ from keras import ops
 
 import keras_mp
 from keras_mp.compat.errors import LegacyError
-from keras_mp.compat.scale_states import ScaleState, scale_state
+from keras_mp.compat.interchange.readers import scale_state
+from keras_mp.compat.interchange.scale_states import ScaleState
 
 RECORDED = json.loads(
     (Path(__file__).parents[1] / "data/scale_states/recorded.json").read_text(encoding="utf-8")

@@ -82,6 +82,24 @@ assert keras.saving.get_registered_object("keras_mp>LossScaleOptimizer") is not 
     assert found.returncode == 0, found.stderr
 
 
+@pytest.mark.parametrize(
+    "imports", ["keras, keras_mp", "keras_mp, keras", "keras_mp.loss_scale_optimizer"]
+)
+def test_classes_of_compat_are_registered_in_either_order(imports):
+    names = (
+        *("SGD", "BatchNormalization", "keras2_hard_sigmoid"),
+        *("mixed_precision.LossScaleOptimizer", "experimental.LossScaleOptimizer"),
+    )
+    program = f"""
+import {imports}
+import keras
+for name in {names}:
+    assert keras.saving.get_registered_object("keras_mp>" + name) is not None, name
+"""
+    found = run(program)
+    assert found.returncode == 0, found.stderr
+
+
 def test_looking_for_keras_is_not_importing_it():
     program = """
 import sys, importlib.util, keras_mp

@@ -346,7 +346,7 @@ def test_arrays_in_another_file_are_not_read(make: Any, tmp_path: Path) -> None:
         file["optimizer_weights"].attrs["weight_names"] = ["iter:0"]
     found = inspect(path)
     assert [(d.key, d.why) for d in found.damage] == [
-        ("optimizer_weights/iter:0", "lies in another file")
+        ("optimizer_weights/iter:0", "is stored in another file, which is not read")
     ]
     assert found.optimizers == []
 
@@ -359,9 +359,9 @@ def test_no_link_is_opened_to_see_what_is_there(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file["optimizer_weights"] = h5py.ExternalLink(str(tmp_path / "fifo"), "/")
     lines = ["import sys", "from keras_mp.compat.inspecting import inspect"]
-    lines += ["from keras_mp.compat.restoring.hdf5_reading import opened"]
+    lines += ["from keras_mp.compat.file_formats.hdf5_groups import opened"]
     lines += ["print(inspect(sys.argv[1]).layout)", "name = 'optimizer_weights'"]
-    lines += ["with opened(sys.argv[1], '') as root: print(name in root, root.is_folder(name))"]
+    lines += ["with opened(sys.argv[1], '') as root: print(name in root, root.is_group(name))"]
     done = programs.completed("-c", "\n".join(lines), path, timeout=60)
     assert done.stdout == "HDF5, model.save\nTrue False\n", done.stderr
 
@@ -493,7 +493,7 @@ def test_an_optimizer_without_a_config(
 @pytest.mark.parametrize(
     ("members", "where"),
     [
-        ({"other__txt": b""}, "config.json: is not in this archive, so it is none of Keras"),
+        ({"other__txt": b""}, "config.json: is not in this archive: Keras did not write it"),
         ({"config__json": b"[]"}, "config.json: is not a JSON object"),
         ({"config__json": b"{}"}, "model.weights.h5: is not in this archive"),
         (
@@ -516,7 +516,7 @@ def test_a_saved_model_of_something_else(tmp_path: Path, capsys: Capture) -> Non
     (tmp_path / "saved_model.pb").write_bytes(content.replace(b"_tf_keras_", b"_tf_other_"))
     shutil.copytree(source / "variables", tmp_path / "variables", copy_function=shutil.copyfile)
     assert main(["inspect", str(tmp_path)]) == 0
-    assert "note: it holds no model of Keras: tf.saved_model.save of" in capsys.readouterr().out
+    assert "note: it holds no Keras model: tf.saved_model.save wrote" in capsys.readouterr().out
 
 
 def test_a_saved_model_without_its_variables(tmp_path: Path) -> None:

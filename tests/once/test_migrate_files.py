@@ -434,7 +434,7 @@ def test_what_may_not_be_read_costs_only_itself(
         for path, row in rows.items()
         if row["status"] == "failed"
     }
-    assert errors["b"].startswith("this folder may not be read")
+    assert errors["b"].startswith("this folder cannot be read")
     assert "Permission denied" in errors["a.h5"]
     assert errors.keys() == {"a.h5", "b"}
     assert rows[str(tree / "z" / "ok.keras")]["status"] == "would convert"
@@ -567,7 +567,7 @@ def test_outputs_are_not_in_the_input(
     assert migrate(tree, "-o", out) == 2
     assert sorted(tree.rglob("*")) == before
     assert made == []
-    expected = "and no folder" if where == "a file" else "write elsewhere"
+    expected = "and is not a folder" if where == "a file" else "write elsewhere"
     assert expected in capsys.readouterr().err
 
 

@@ -871,7 +871,7 @@ def test_json_is_one_report_even_where_nothing_was_done(
     (row,) = report["results"]
     assert_shape(row, ROW)
     assert (row["path"], row["status"]) == (str(tree), "failed")
-    assert row["error"]["message"] == f"{tmp_path}/out is there, and no folder"
+    assert row["error"]["message"] == f"{tmp_path}/out is there, and is not a folder"
     assert report["summary"]["files"]["failed"] == 1
 
 
@@ -953,7 +953,7 @@ def test_a_closed_folder_costs_only_itself(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(os, "scandir", refusing)
     assert main(["migrate", "--write", str(tmp_path)]) == 2
     assert "keras_mp.Policy('x')" in (tmp_path / "a.py").read_text()
-    assert "closed: error: this folder may not be read" in capsys.readouterr().err
+    assert "closed: error: this folder cannot be read" in capsys.readouterr().err
 
 
 def test_an_option_is_written_out(tmp_path, capsys):

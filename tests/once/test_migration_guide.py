@@ -1,5 +1,6 @@
 """The guide to source migration says what the rules do."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,12 @@ def test_it_has_every_old_name(name):
 
 
 def test_every_rule_has_its_module_and_its_tests():
-    modules = {path.stem.upper() for path in (README.parent / "rules").glob("kmp*.py")}
+    modules = {
+        path.stem
+        for path in (README.parent / "rules").glob("*.py")
+        if re.search("^ID = ", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert modules == {rule.module for rule in RULES.values()}
+    assert [rule.load().ID for rule in RULES.values()] == list(RULES) == sorted(RULES)
     tests = {path.stem[5:].upper() for path in Path(__file__).parent.glob("rules/test_kmp*.py")}
-    assert modules == tests == set(RULES)
+    assert tests == set(RULES)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_mp.compat.artefacts import kind_of
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable
+from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.compat.inspecting import inspect
 from keras_mp.migration.cli import main
 from tests.fixtures import FIXTURES
@@ -106,7 +106,9 @@ def test_of_an_empty_folder_of_variables(saved):
     assert damage.file == str(saved / INDEX)
 
 
-@pytest.mark.parametrize("named", [".", "checkpoint", "sharded", "sharded.data-00001-of-00003"])
+@pytest.mark.parametrize(
+    "named", [".", "checkpoint", "sharded", "sharded.index", "sharded.data-00001-of-00003"]
+)
 def test_of_a_checkpoint_without_its_index(named, sharded, capsys):
     (sharded / "sharded.index").unlink()
     words = "sharded.index: there is no such file, which sharded.data-00000-of-00003 needs"
@@ -115,6 +117,31 @@ def test_of_a_checkpoint_without_its_index(named, sharded, capsys):
     assert words in str(error.value)
     for text in said_by_commands(sharded / named, capsys):
         assert words in text
+
+
+def test_what_was_left_at_the_old_place_does_not_hide_the_new_one(sharded, tmp_path_factory):
+    """A `checkpoint` file may name the folder that the files were moved from."""
+    old = tmp_path_factory.mktemp("old") / "sharded"
+    state = f'model_checkpoint_path: "{old}"\n'
+    (sharded / "checkpoint").write_text(state, encoding="utf-8")
+    for left in (Path(f"{old}.data-00000-of-00003"), old):
+        left.write_bytes(b"")
+        assert Checkpoint(sharded).prefix == str(sharded / "sharded")
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        pytest.param([INDEX], WITHOUT_INDEX, id="index"),
+        pytest.param([INDEX, DATA], "variables.index: there is no such file", id="all"),
+    ],
+)
+def test_of_the_checkpoint_in_a_saved_model(lost, words, saved):
+    for name in lost:
+        (saved / name).unlink()
+    with pytest.raises(Unreadable) as error:
+        Checkpoint(saved)
+    assert words in str(error.value)
 
 
 def test_of_a_checkpoint_without_one_of_its_data_files(sharded):

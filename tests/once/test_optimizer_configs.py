@@ -419,7 +419,7 @@ REFUSED = {
     ),
     "excluded weights": (
         optimizer("Addons>SGDW", weight_decay=0.1, exclude_from_weight_decay=["bias"]),
-        "$.config.exclude_from_weight_decay is a list: which variables are excluded is no part",
+        "$.config.exclude_from_weight_decay is a list: configs of Keras 3 do not say which",
     ),
     "an optimizer of tf.compat.v1.train": (
         optimizer("AdamOptimizer"),
@@ -470,9 +470,9 @@ REFUSED = {
     ),
     "decay of a new optimizer": (
         sgd(decay=0.1, is_legacy_optimizer=False),
-        "$.config.decay is 0.1: no SGD of TF 2.10 to 2.15's new optimizers had a decay",
+        "$.config.decay is 0.1: SGD of the new optimizers of TF 2.10 to 2.15 had no decay",
     ),
-    "decay of an AdamW": (optimizer("AdamW", decay=0.1), "$.config.decay is 0.1: no AdamW of"),
+    "decay of an AdamW": (optimizer("AdamW", decay=0.1), "$.config.decay is 0.1: AdamW of the new"),
     "both styles": (sgd(is_legacy_optimizer=True), "$.config.is_legacy_optimizer is true: no TF"),
     "a schedule of one's own": (
         sgd(learning_rate={"class_name": "WarmUp", "config": {}}),
@@ -710,10 +710,10 @@ RULES = {
     "EMA": (sgd(use_ema=True, is_legacy_optimizer=False), "use_ema: in a fresh run"),
     "jit_compile": (sgd(jit_compile=True, is_legacy_optimizer=False), "jit_compile is dropped"),
     "no jit_compile": (sgd(jit_compile=False, is_legacy_optimizer=False), ""),
-    "decay": (sgd(decay=0.5), became("SGD", "Keras 3 has no decay, 0.5 here")),
+    "decay": (sgd(decay=0.5), became("SGD", "Keras 3 has no decay, which is 0.5 here")),
     "decay of a schedule": (
         sgd(learning_rate=SCHEDULE, decay=0.5),
-        became("SGD", "Keras 3 has no decay, 0.5 here"),
+        became("SGD", "Keras 3 has no decay, which is 0.5 here"),
     ),
     "no decay": (sgd(decay=0.0), ""),
 }

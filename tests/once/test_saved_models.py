@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.restoring import saved_models
+from keras_mp.compat.file_formats import saved_models
 from tests.bundles import field
 from tests.fixtures import FIXTURES
 from tests.fuzzing import FUZZING, examples

@@ -123,6 +123,9 @@ OTHERS = {
     "a loop over items": WRAP + "for x[opt] in others:\n    x[opt]._optimizer",
     "not one": "if not isinstance(x, LossScaleOptimizer):\n    x._optimizer",
     "the other branch": "if isinstance(x, LossScaleOptimizer):\n    pass\nelse:\n    x._optimizer",
+    "assigned anew where it was one": (
+        "if isinstance(x, LossScaleOptimizer):\n    x = make()\n    x._optimizer"
+    ),
     "of another class": (
         "class A:\n    def a(self):\n        self.x = LossScaleOptimizer(o, 'dynamic')\n"
         "class B:\n    def b(self):\n        return self.x._optimizer"
@@ -277,6 +280,14 @@ def test_a_loop_that_may_unwrap_others_is_reported(other):
     assert said(other + WRAP + loop, "KMP009") == [(first, "person"), (first + 1, "person")]
     once, now = UNWRAPS["or itself"]
     assert rewritten(other + WRAP + once).endswith(now)
+    twice = f"{once}\n{once}"
+    assert rewritten(other + WRAP + twice).endswith(f"{now}\n{once}")
+
+
+def test_a_loop_over_a_name_that_ends_alike_is_none():
+    other = OTHER_WRAPPERS["addons"]
+    lines = "while train_optimizer.busy:\n    opt._optimizer"
+    assert rewritten(other + WRAP + lines).endswith("opt.inner_optimizer")
 
 
 def test_a_class_that_trains_is_no_wrapper():
@@ -290,6 +301,9 @@ def test_a_class_that_trains_is_no_wrapper():
     [
         ("setattr(opt, '_optimizer', o)", "cannot be replaced"),
         ("delattr(opt, '_optimizer')", "cannot be replaced"),
+        ("opt._optimizer = o", "cannot be replaced"),
+        ("getattr(opt, '_opti' 'mizer')", 'write getattr(opt, "inner_optimizer")'),
+        ("getattr(opt, '\\x5foptimizer', o)", 'write getattr(opt, "inner_optimizer", o)'),
         ("getattr(opt, '_loss_scale')", "read opt.loss_scale"),
     ],
 )

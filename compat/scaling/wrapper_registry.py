@@ -1,6 +1,6 @@
 """How each family of optimizers is wrapped for loss scaling: a registry by class.
 
-Knows classes and what was registered for them; `rewriting.py` wraps.
+Knows classes and what was registered for them; `graph_rewriting.py` wraps.
 """
 
 import threading
@@ -25,8 +25,8 @@ class Wrapper:
 
 
 def _keras_wrapper(optimizer: Any, loss_scale: Any) -> Any:
-    # Late: where it is imported, files open as its class.
-    from keras_mp.compat.loss_scale_optimizers import ExperimentalLossScaleOptimizer
+    # Late: importing it registers its class with Keras.
+    from keras_mp.compat.scaling.loss_scale_optimizers import ExperimentalLossScaleOptimizer
 
     return ExperimentalLossScaleOptimizer(optimizer, loss_scale, count_skipped_steps=False)
 

@@ -25,21 +25,24 @@ from keras_mp.migration.code.parsed import Program, chain, string
 from keras_mp.migration.code.sites import Decision, Site
 
 ID = "KMP009"
-OF_SCALES = {
+# What is read of `opt.loss_scale` -> what the optimizer calls it.
+SCALE_ATTRIBUTES = {
     "initial_loss_scale": "initial_scale",
     "increment_period": "dynamic_growth_steps",
     "_current_loss_scale": "loss_scale",
     "current_loss_scale": "loss_scale",
 }
-OF_OBJECTS = ("multiplier", "_num_good_steps", "get_config", "update")
+# What only a loss scale that is an object had.
+SCALE_OBJECT_ONLY = ("multiplier", "_num_good_steps", "get_config", "update")
 _LIKE_AN_OPTIMIZER = re.compile(r"opt(im(izer)?)?s?(_?\d+)?$", re.IGNORECASE)
+_ASKS_FOR_INNER = re.compile(r"(?<!\w)_optimizer\b")
 
-
+_PUBLIC = "inner_optimizer is public"
 _CONSTANT = "inner_optimizer cannot be replaced: make a new wrapper"
 _PRIVATE = "private: read opt.loss_scale, the current number"
 
 
-def looked_up(program: Program, node: cst.Call) -> str | None:
+def attribute_looked_up(program: Program, node: cst.Call) -> str | None:
     """Returns the name that a call of getattr, hasattr, setattr or delattr asks for."""
     if not isinstance(node.func, cst.Name) or len(node.args) < 2:
         return None
@@ -70,15 +73,15 @@ def decide(site: Site) -> Decision | None:
         edit = site.renamed("inner_optimizer", node.attr)
         return _of_inner(site, base, edit, f"{site.program.source(base)}.inner_optimizer")
     of_scale = isinstance(base, cst.Attribute) and base.attr.value == "loss_scale"
-    if name in OF_SCALES and isinstance(base, cst.Attribute) and of_scale:
+    if name in SCALE_ATTRIBUTES and isinstance(base, cst.Attribute) and of_scale:
         if _is_assigned(site, node):
             return _of_object(site, base.value)
         start, end = site.program.span(base.attr)[0], site.program.span(node.attr)[1]
-        edit = Edit(start, end, OF_SCALES[name])
+        edit = Edit(start, end, SCALE_ATTRIBUTES[name])
         return _decision(site, base.value, edit, "the optimizer has it itself")
     if name == "_loss_scale" and site.facts.is_wrapped(base):
         return Decision("person", _PRIVATE)
-    if name in OF_OBJECTS and isinstance(base, cst.Attribute) and of_scale:
+    if name in SCALE_OBJECT_ONLY and isinstance(base, cst.Attribute) and of_scale:
         return _of_object(site, base.value)
     return None
 
@@ -87,33 +90,51 @@ def _of_lookup(site: Site, call: cst.Call) -> Decision | None:
     base, name = call.args[0].value, call.args[1].value
     if string(name) == "_loss_scale":
         return Decision("person", _PRIVATE) if site.facts.is_wrapped(base) else None
-    start, end = site.program.span(name)
-    old = site.program.text[start:end]
-    at = start + old.find("_optimizer")
-    edit = Edit(at, at + len("_optimizer"), "inner_optimizer")
+    text, (start, end) = site.program.text, site.program.span(name)
     first, last = site.program.span(call)
-    text = site.program.text
-    decision = _of_inner(site, base, edit, text[first:at] + edit.text + text[edit.end : last])
-    written = "_optimizer" in old and isinstance(name, cst.SimpleString)
-    if decision is None or decision.verdict == "kept":
-        return decision
-    if site.program.source(call.func) in ("setattr", "delattr"):
-        return Decision("person", _CONSTANT)
-    return decision if written else Decision("person", decision.message)
+    at = text.find("_optimizer", start, end)
+    is_plain = isinstance(name, cst.SimpleString) and at >= 0
+    if is_plain:
+        edit = Edit(at, at + len("_optimizer"), "inner_optimizer")
+    else:  # spelled with escapes, or in two pieces
+        edit = Edit(start, end, '"inner_optimizer"')
+    new = text[first : edit.start] + edit.text + text[edit.end : last]
+    decision = _of_inner(site, base, edit, new)
+    if not is_plain and decision is not None and decision.edits:
+        return Decision("person", f"write {_on_one_line(new)}: {_PUBLIC}")
+    return decision
 
 
 def _of_inner(site: Site, base: cst.CSTNode, edit: Edit, new: str) -> Decision | None:
-    if site.facts.has_other_wrappers and _is_in_loop(site) and site.facts.is_wrapped(base):
-        return Decision("person", "the loop would end at wrappers that are not keras_mp's")
-    return _decision(site, base, edit, "public now", private=True, new=" ".join(new.split()))
+    facts = site.facts
+    if facts.has_other_wrappers and facts.is_wrapped(base):
+        if _is_in_unwrapping_loop(site):
+            return Decision("person", "the loop would end at wrappers that are not keras_mp's")
+        if facts.is_unwrapped_before(base):
+            return Decision("person", "it may be a wrapper that is not keras_mp's by now")
+    decision = _decision(site, base, edit, _PUBLIC, private=True, new=_on_one_line(new))
+    if decision is not None and decision.verdict != "kept" and _is_replaced(site):
+        return Decision("person", _CONSTANT)
+    return decision
 
 
-def _is_in_loop(site: Site) -> bool:
+def _is_replaced(site: Site) -> bool:
+    """Returns whether the program assigns or deletes the inner optimizer here."""
+    if isinstance(site.node, cst.Call):
+        return site.program.source(site.node.func) in ("setattr", "delattr")
+    return site.program.is_bound(site.node)
+
+
+def _is_in_unwrapping_loop(site: Site) -> bool:
     """Returns whether it belongs to a loop that takes off one wrapper after the other."""
     return any(
-        isinstance(up, cst.While) and "_optimizer" in site.program.source(up.test)
+        isinstance(up, cst.While) and _ASKS_FOR_INNER.search(site.program.source(up.test))
         for up in site.program.above(site.node)
     )
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _is_object(site: Site, node: cst.CSTNode) -> bool:
@@ -122,7 +143,7 @@ def _is_object(site: Site, node: cst.CSTNode) -> bool:
         return True
     target = site.facts.assigned_to(node)
     return target is not None and (
-        site.facts.is_called(target) or any(site.facts.reads(target, n) for n in OF_OBJECTS)
+        site.facts.is_called(target) or any(site.facts.reads(target, n) for n in SCALE_OBJECT_ONLY)
     )
 
 

@@ -20,7 +20,7 @@ import libcst as cst
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.parsed import string
 from keras_mp.migration.code.sites import Decision, Site
-from keras_mp.migration.rules import kmp008
+from keras_mp.migration.rules import optimizer_classes
 from keras_mp.migration.rules.arguments import Arguments
 
 ID = "KMP003"
@@ -90,7 +90,7 @@ def renamed(site: Site, node: cst.BaseExpression) -> list[Edit]:
 
 def _of_class(site: Site) -> Decision:
     assert site.old is not None
-    if kmp008.in_isinstance(site):
+    if optimizer_classes.in_isinstance(site):
         return Decision(
             "person",
             "the policy of a layer is a keras.DTypePolicy where Keras made it of a string",

@@ -20,7 +20,7 @@ import libcst as cst
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.parsed import number, string
 from keras_mp.migration.code.sites import Decision, Site
-from keras_mp.migration.rules import kmp001
+from keras_mp.migration.rules import experimental_optimizers, targets
 
 ID = "KMP002"
 _THEN = ("inner_optimizer", "dynamic", "initial_scale", "dynamic_growth_steps")
@@ -34,21 +34,21 @@ def decide(site: Site) -> Decision | None:
     assert site.old is not None
     arguments = site.call.args
     if _is_of_23(arguments):
-        return kmp001.of_call(site)
+        return experimental_optimizers.of_call(site)
     if any(argument.star for argument in arguments):
         if site.old.root.startswith("keras"):
             return _ask("its arguments are not written out")
         return Decision(
             "person",
             "its arguments are not written out: see that none is given by position but the first",
-            (site.renamed(kmp001.OF_KERAS_2),),
+            (site.renamed(targets.KERAS_2),),
         )
     order = _order(site, arguments)
     if order is None:
         return _ask("Keras 2 takes dynamic second, Keras 3 initial_scale")
     if len([a for a in arguments if a.keyword is None]) > len(order):
         return _ask("it has more positional arguments than the class")
-    edits = [site.renamed(kmp001.OF_KERAS_2 if site.facts.needs_keras_2() else kmp001.NEW)]
+    edits = [site.renamed(targets.KERAS_2 if site.facts.needs_keras_2() else targets.OURS)]
     for name, argument in zip(order, arguments, strict=False):
         if argument.keyword is None and name != "inner_optimizer":
             start = site.program.span(argument)[0]
@@ -73,7 +73,7 @@ def _is_of_23(arguments: Sequence[cst.Arg]) -> bool:
 def _floor(site: Site, given: Mapping[str, cst.Arg]) -> list[Edit]:
     """Returns the edit that says min_scale, where a dynamic scale begins below ours."""
     scale, dynamic = given.get("initial_scale"), given.get("dynamic")
-    if scale is None or not kmp001.is_below_floor(scale.value):
+    if scale is None or not experimental_optimizers.is_below_floor(scale.value):
         return []
     if dynamic is not None and site.program.value(dynamic) == "False":
         return []

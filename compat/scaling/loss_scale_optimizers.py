@@ -11,7 +11,8 @@ import keras
 from keras import ops
 
 import keras_mp
-from keras_mp.compat import loss_scales, slots
+from keras_mp.compat.keras2 import slots
+from keras_mp.compat.scaling import loss_scales
 
 
 class CallableList(list[Any]):

@@ -1,8 +1,7 @@
 """`decay`, `sparse_variables` and Addons' weight decay, for any Keras 3 optimizer.
 
-A mixin, because none of them can be had around an optimizer from outside: the learning rate that a
-callback sets must stay the one before the decay, and within a step untouched rows must stay and
-weights shrink.
+A mixin, because a wrapper around an optimizer cannot do this: callbacks must read and set the
+learning rate before decay, and rows are kept, and weights decayed, within a step.
 """
 
 import re
@@ -57,9 +56,9 @@ class LegacyOptions:
         decoupled_weight_decay: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        if "lr" in kwargs:  # what everybody wrote before TF 2.3
+        if "lr" in kwargs:  # its name before TF 2.3
             kwargs["learning_rate"] = kwargs.pop("lr")
-        if kwargs.get("epsilon", 0) is None:  # Keras 2's word for its default
+        if kwargs.get("epsilon", 0) is None:  # the default, in Keras 2
             del kwargs["epsilon"]
         super().__init__(*args, **kwargs)
         for name, value in (("decay", decay), ("decoupled_weight_decay", decoupled_weight_decay)):

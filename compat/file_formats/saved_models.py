@@ -1,4 +1,4 @@
-"""What a SavedModel says of a Keras model, without TensorFlow: its configs, and how it was called.
+"""Reads the configs and inputs of a Keras model from a SavedModel, without TensorFlow.
 
 Its variables are a checkpoint, which `checkpoints.py` restores. Sources:
 tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph}.proto and Keras'
@@ -19,8 +19,8 @@ from keras_mp.compat.checkpoints.errors import Malformed
 
 GRAPH, METADATA = "saved_model.pb", "keras_metadata.pb"
 NO_KERAS = (
-    "holds no Keras model, only graphs (tf.saved_model.save of a tf.Module wrote it): build the "
-    "model in code, and keras_mp.compat.restore can fill it from this folder"
+    "holds no Keras model, only graphs: tf.saved_model.save wrote it from a tf.Module. Build the "
+    "model in code, then call keras_mp.compat.restore with this folder"
 )
 # tensorflow/core/framework/types.proto
 _DTYPES = {1: "float32", 2: "float64", 3: "int32", 7: "string", 9: "int64", 10: "bool"}
@@ -200,6 +200,6 @@ def _array(shape: Any, dtype: str) -> Any:
         return None
     if math.prod(sizes) > _MOST_ELEMENTS or dtype in ("string", "unknown"):
         return None
-    # Of a float16 that a layer below cast to, as well: each layer casts anew.
+    # float32 stands in for float16, too: each layer casts its inputs itself.
     kind = dtype if dtype in ("int32", "int64", "bool") else "float32"
     return np.zeros(sizes, kind)

@@ -18,7 +18,7 @@ _MODULE = "keras_mp.compat.mixed_precision.experimental"
 
 
 def decide(site: Site) -> Decision | None:
-    if site.old is None or not site.old.home.startswith("keras_mp.compat.loss_scales:"):
+    if site.old is None or not site.old.home.startswith("keras_mp.compat.scaling.loss_scales:"):
         return None
     edits = (site.renamed(f"{_MODULE}.{site.old.name}"),)
     argument = site.program.parent(site.node)

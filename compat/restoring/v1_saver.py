@@ -14,13 +14,14 @@ import numpy as np
 
 import keras_mp
 from keras_mp.compat.checkpoints import Checkpoint
+from keras_mp.compat.file_formats.values import Value, value_of
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
     number,
     plan_optimizer,
 )
-from keras_mp.compat.restoring.plan import Plan, Value, value_of
+from keras_mp.compat.restoring.plan import Plan
 from keras_mp.float_formats import FLOAT32
 
 # Class today -> name of the slot in a Saver's file -> slot of Keras 2.
@@ -40,7 +41,9 @@ MOMENTUM = (
     "tf.train.MomentumOptimizer kept momentum without the learning rate; it was multiplied by "
     "-learning_rate, which is the same rule while the learning rate stays"
 )
-NO_MOMENTUM = "slots of an RMSPropOptimizer without momentum are of no use, and not taken"
+NO_MOMENTUM = (
+    "momentum slots of RMSPropOptimizer without momentum are left out: it never reads them"
+)
 _TINY = FLOAT32.smallest_normal
 NO_RATE = "a Saver's file holds no hyperparameters: they stay those of the optimizer"
 
@@ -66,7 +69,7 @@ def plan(
             raise ValueError(f"names has {name!r}, which is not in {plan.file}")
         if path not in by_path:
             raise ValueError(
-                f"names has {path!r}, which is no weight of the model: {', '.join(by_path)}"
+                f"names has {path!r}, but the weights of the model are {', '.join(by_path)}"
             )
     variables = {}
     for name in checkpoint:

@@ -1,7 +1,7 @@
-"""`LossScale`, `FixedLossScale`, `DynamicLossScale` of TF 1.14 to 2.4: what they are today.
+"""`LossScale`, `FixedLossScale` and `DynamicLossScale` of TF 1.14 to 2.4.
 
-A loss scale was an object of its own then, and an argument of the optimizer around it. Today the
-optimizer has the scale; the object reads it there.
+There a loss scale was an object, which the loss-scale optimizer took as an argument. In keras_mp
+the optimizer holds the scale, and the object reads it there.
 """
 
 import abc
@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from keras_mp import backends
-from keras_mp.compat import checks
+from keras_mp.compat.configs import checks
 from keras_mp.loss_scale import next_scale
 from keras_mp.settings import float32, number
 

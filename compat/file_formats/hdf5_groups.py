@@ -1,7 +1,6 @@
-"""Reading an HDF5 file that nobody vouches for: texts, lists of names and arrays.
+"""Groups of an HDF5 file that is not trusted: their texts, lists of names and arrays.
 
-Nothing outside of the file is read, whatever its links say, and no array before its shape is known
-to be the wanted one.
+Links to other files are not followed, and no array is read before its shape has been checked.
 """
 
 import functools
@@ -13,15 +12,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.restoring.plan import Array, Value
+from keras_mp.compat.file_formats.values import Array, Value
 
-# Of h5py, on damaged files.
+# What h5py raises on damaged files.
 FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, MemoryError)
 _MOST_NAMES = 1 << 20
 _ELSEWHERE = "is a link, which is not followed"
 
 
-class Folder:
+class Group:
     """A group of an HDF5 file.
 
     Args:
@@ -31,7 +30,7 @@ class Folder:
         root: The root; None where this is it.
     """
 
-    def __init__(self, file: str, path: str, group: Any, root: "Folder | None" = None) -> None:
+    def __init__(self, file: str, path: str, group: Any, root: "Group | None" = None) -> None:
         self.file = file
         self.path = path
         self.root = self if root is None else root
@@ -43,32 +42,32 @@ class Folder:
 
     @property
     def address(self) -> int:
-        """What tells a group from all others of the file, under whatever name it is reached."""
+        """The address in the file, which is the same under every name that links to the group."""
         import h5py
 
         with self._reading(""):
             return int(h5py.h5o.get_info(self._group.id).addr)
 
     def names(self) -> list[str]:
-        """Returns what is right inside."""
+        """Returns the names of the members."""
         with self._reading(""):
             return [str(name) for name in self._group]
 
-    def folder(self, name: str) -> "Folder":
+    def group(self, name: str) -> "Group":
         """Returns a group inside.
 
         Raises:
-            Unreadable: It is not there, or no group.
+            Unreadable: It is missing, or not a group.
         """
         import h5py
 
         found = self._member(name)
         if not isinstance(found, h5py.Group):
-            raise Unreadable(self.file, self.at(name), "is no group")
-        return Folder(self.file, self.at(name), found, self.root)
+            raise Unreadable(self.file, self.at(name), "is not a group")
+        return Group(self.file, self.at(name), found, self.root)
 
-    def is_folder(self, name: str) -> bool:
-        """Returns whether what is right inside under a name is a group."""
+    def is_group(self, name: str) -> bool:
+        """Returns whether the member of that name is a group."""
         import h5py
 
         with self._reading(name):
@@ -90,10 +89,14 @@ class Folder:
         dataset = self._dataset(name)
         with self._reading(name):
             if dataset.dtype.kind not in "biuf":
-                raise Unreadable(self.file, self.at(name), f"is of the dtype {dataset.dtype}")
+                raise Unreadable(
+                    self.file, self.at(name), f"has the dtype {dataset.dtype}, not numbers"
+                )
             size = int(np.prod(dataset.shape, dtype="float64")) * dataset.dtype.itemsize
             if size > (1 << 24) and dataset.id.get_storage_size() < size // 1000:
-                raise Unreadable(self.file, self.at(name), f"claims {size} bytes and has fewer")
+                raise Unreadable(
+                    self.file, self.at(name), f"claims {size} bytes, but far fewer are stored"
+                )
             return np.asarray(dataset[()])
 
     def value(self, name: str) -> Value:
@@ -115,7 +118,7 @@ class Folder:
         return value
 
     def texts(self, name: str) -> list[str] | None:
-        """Returns an attribute that is a list of text, also where Keras cut it into several."""
+        """Returns an attribute that is a list of text; Keras splits a long one into several."""
         parts = [name]
         with self._reading(f"attribute {name}"):
             attributes = self._group.attrs
@@ -125,7 +128,11 @@ class Folder:
                 parts = [f"{name}{i}" for i in range(len(attributes)) if f"{name}{i}" in attributes]
             values = [item for part in parts for item in np.ravel(attributes[part]).tolist()]
         if len(values) > _MOST_NAMES:
-            raise Unreadable(self.file, self.at(f"attribute {name}"), f"has {len(values)} names")
+            raise Unreadable(
+                self.file,
+                self.at(f"attribute {name}"),
+                f"has {len(values)} names, which is too many",
+            )
         found = []
         for value in values:
             if not isinstance(value, str | bytes):
@@ -135,7 +142,7 @@ class Folder:
         return found
 
     def at(self, name: str) -> str:
-        """Returns the path of something inside."""
+        """Returns the path of a member."""
         return f"{self.path}/{name}" if self.path else name
 
     def _dataset(self, name: str) -> Any:
@@ -143,10 +150,12 @@ class Folder:
 
         found = self._member(name)
         if not isinstance(found, h5py.Dataset):
-            raise Unreadable(self.file, self.at(name), "is no array")
+            raise Unreadable(self.file, self.at(name), "is not an array")
         with self._reading(name):
             if lies_elsewhere(found):
-                raise Unreadable(self.file, self.at(name), "lies in another file")
+                raise Unreadable(
+                    self.file, self.at(name), "is stored in another file, which is not read"
+                )
         return found
 
     def _member(self, name: str) -> Any:
@@ -157,7 +166,7 @@ class Folder:
             for part in name.split("/"):
                 is_name = isinstance(here, h5py.Group) and part not in ("", ".", "..")
                 if not is_name or _link(here, part) is None:
-                    raise Unreadable(self.file, self.at(name), "is not there")
+                    raise Unreadable(self.file, self.at(name), "is missing")
                 if not is_own(here, part):
                     raise Unreadable(self.file, self.at(name), _ELSEWHERE)
                 here = here[part]
@@ -174,7 +183,7 @@ class Folder:
 
 
 @contextmanager
-def opened(file: str | Path | BinaryIO, shown: str) -> Iterator[Folder]:
+def opened(file: str | Path | BinaryIO, shown: str) -> Iterator[Group]:
     """Opens an HDF5 file for reading.
 
     Args:
@@ -191,7 +200,7 @@ def opened(file: str | Path | BinaryIO, shown: str) -> Iterator[Folder]:
     except FAILURES as error:
         raise Unreadable(shown, "", f"cannot be opened as HDF5: {reason(error)}") from None
     with root:
-        yield Folder(shown, "", root)
+        yield Group(shown, "", root)
 
 
 def is_own(group: Any, name: str) -> bool:
@@ -214,6 +223,6 @@ def _link(group: Any, name: str) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """Returns what h5py says of damage, on one short line."""
+    """Returns the message of an error of h5py, on one short line."""
     text = str(error.args[0]) if error.args else type(error).__name__
     return " ".join(text.split())[:200]

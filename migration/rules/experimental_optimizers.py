@@ -21,13 +21,11 @@ import libcst as cst
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.parsed import Comments, number, string
 from keras_mp.migration.code.sites import Decision, Site
+from keras_mp.migration.rules import targets
 from keras_mp.migration.rules.arguments import Arguments
 
 ID = "KMP001"
-NEW = "keras_mp.LossScaleOptimizer"
-OF_23 = "keras_mp.compat.mixed_precision.experimental.LossScaleOptimizer"
 _NOW = {"initial_loss_scale": "initial_scale", "increment_period": "dynamic_growth_steps"}
-OF_KERAS_2 = "keras_mp.compat.mixed_precision.LossScaleOptimizer"
 
 
 def decide(site: Site) -> Decision | None:
@@ -50,7 +48,7 @@ def of_call(site: Site) -> Decision:
     pieces, inner = found
     if not pieces and _comments(site, scale, pieces):
         pieces = [("dynamic", "True")]
-    target = OF_KERAS_2 if site.facts.needs_keras_2() else NEW
+    target = targets.KERAS_2 if site.facts.needs_keras_2() else targets.OURS
     edits = [site.renamed(target)]
     placed = _placed(site, scale, pieces) if pieces else _dropped(site, site.call, scale)
     if optimizer.keyword is not None:
@@ -169,7 +167,7 @@ def is_below_floor(scale: cst.CSTNode) -> bool:
 def _by_compat(site: Site, why: str) -> Decision:
     return Decision(
         "person",
-        f"{why}: it goes through {OF_23}, which takes what TF 2.3 took; say dynamic=..., "
-        "initial_scale=... of keras_mp.LossScaleOptimizer instead",
-        (site.renamed(OF_23),),
+        f"{why}: it goes through {targets.EXPERIMENTAL}, which takes what TF 2.3 took; say "
+        "dynamic=..., initial_scale=... of keras_mp.LossScaleOptimizer instead",
+        (site.renamed(targets.EXPERIMENTAL),),
     )

@@ -1,7 +1,7 @@
-"""Which variable of a Keras 3 model an object of a checkpoint was.
+"""Matches the objects of a checkpoint with the variables of a Keras 3 model.
 
-Goes through both at once: from an object to its children by the names that TensorFlow gave them,
-and on our side to what has that name today.
+Walks both at once: from an object to its children by the names that TensorFlow gave them, and in
+the model to what has that name today.
 """
 
 from collections.abc import Sequence

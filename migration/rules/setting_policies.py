@@ -12,7 +12,7 @@ Reported: "infer"; policy_scope, in which `compile` wraps where keras_mp.auto_wr
 
 from keras_mp.migration.code.parsed import string
 from keras_mp.migration.code.sites import Decision, Site
-from keras_mp.migration.rules import kmp003
+from keras_mp.migration.rules import dtype_policies
 
 ID = "KMP004"
 NEW = "keras_mp.compat.mixed_precision.set_global_policy"
@@ -30,7 +30,7 @@ def decide(site: Site) -> Decision | None:
     edits = [site.renamed(NEW)]
     if site.call is not None and site.call.args:
         name = string(site.call.args[0].value)
-        if kmp003.is_inferred(name):
-            return kmp003.INFERRED
-        edits += kmp003.renamed(site, site.call.args[0].value)
+        if dtype_policies.is_inferred(name):
+            return dtype_policies.INFERRED
+        edits += dtype_policies.renamed(site, site.call.args[0].value)
     return Decision("rewritten", "compile wraps as it did", tuple(edits))

@@ -1,6 +1,6 @@
-"""In which order Keras 2 went through the variables of a model and the slots of its optimizers.
+"""The order in which Keras 2 listed the variables of a model and the slots of its optimizers.
 
-Files without names (`.keras`, `.weights.h5`) and lists in HDF5 files have nothing else.
+Files without names (`.keras`, `.weights.h5`) and lists in HDF5 files identify them by it alone.
 """
 
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from keras_mp.compat import slots
+from keras_mp.compat.keras2 import slots
 
 # New class (TF 2.10 and later) -> [attributes of its slots that follow one another variable by
 # variable], in the order in which `build` made them. Source: keras/src/optimizers of Keras 2.13.

@@ -4,11 +4,17 @@ import zipfile
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from keras_mp.compat.artefacts import CONFIG, METADATA, WEIGHTS, ZIP_FAILURES, zip_reason
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.file_formats.zip_archives import (
+    CONFIG,
+    METADATA,
+    WEIGHTS,
+    ZIP_FAILURES,
+    stored_member,
+    zip_reason,
+)
 from keras_mp.compat.inspecting import configs, hdf5, versions
 from keras_mp.compat.inspecting.inspection import Damage, Inspection
-from keras_mp.compat.restoring.parts import stored_member
 
 NO_SCALE = ".keras files of TF 2.13 to 2.15 hold neither the current loss scale nor its counter"
 UNWRAPPED = (
@@ -32,7 +38,7 @@ def read(found: Inspection, path: str) -> None:
     with archive:
         names = archive.namelist()
         if CONFIG not in names:
-            raise Unreadable(path, CONFIG, "is not in this archive, so it is none of Keras")
+            raise Unreadable(path, CONFIG, "is not in this archive: Keras did not write it")
         found.layout = "zip archive"
         damaged = _damaged(found, archive, path)
         metadata = _json(found, archive, METADATA, path, damaged)

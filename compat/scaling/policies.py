@@ -7,12 +7,11 @@ import keras
 
 import keras_mp
 from keras_mp import auto_wrapping
-from keras_mp.compat import loss_scales
-from keras_mp.compat.loss_scale_optimizers import (
+from keras_mp.compat.scaling import graph_rewriting, loss_scales
+from keras_mp.compat.scaling.loss_scale_optimizers import (
     ExperimentalLossScaleOptimizer,
     LossScaleOptimizer,
 )
-from keras_mp.compat.train import rewriting
 
 
 class Policy(keras_mp.Policy):
@@ -178,7 +177,7 @@ _undo: auto_wrapping.AutoWrap | None = None
 
 def _set(policy: Any) -> None:
     global _undo
-    rewriting.check_policy(policy)
+    graph_rewriting.check_policy(policy)
     plain = policy is None or policy.name == "float32"
     installs = _undo is None and not (plain and getattr(policy, "wrap_optimizer", None) is None)
     if installs:
@@ -222,11 +221,11 @@ def _check_name(name: str) -> None:
         return
     if bare in ("float16", "bfloat16"):
         raise ValueError(
-            f"a policy named {name!r} is of TF 1.15; since TF 2.1 the same is called "
-            f"'mixed_{bare}'. Write 'mixed_{bare}'."
+            f"the policy name {name!r} is from TF 1.15: write 'mixed_{bare}', which it is called "
+            "since TF 2.1."
         )
     raise ValueError(
-        f"a policy named {name!r} took the dtype of a layer's first input, in TF 1.15 to 2.3. "
-        "Keras 3 infers none: write the dtype, such as 'float32', or 'mixed_float16' where the "
+        f"in TF 1.15 to 2.3 the policy {name!r} took the dtype of a layer's first input, which "
+        "Keras 3 does not do: write the dtype, such as 'float32', or 'mixed_float16' where the "
         "input was float16 and the variables float32."
     )

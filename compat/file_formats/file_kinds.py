@@ -1,28 +1,13 @@
-"""What kind of artefact a path is: by its first bytes, or by TensorFlow's own names of files.
+"""Tells the format of a file or folder: by its first bytes, or by TensorFlow's own file names.
 
-`saved_model.pb`, `checkpoint` and `.index` are such names; any other says nothing.
+Those are `saved_model.pb`, `checkpoint` and `*.index`; no other name is trusted.
 """
 
-import zlib
 from pathlib import Path
 from typing import Literal
-from zipfile import BadZipFile
 
 from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.checkpoints.errors import Unreadable
-
-try:
-    from lzma import LZMAError
-except ImportError:  # Python can be built without
-    LZMAError = BadZipFile  # type: ignore[assignment, misc]
-
-# Of zipfile on damaged files; NotImplementedError is its word for a compression it does not know.
-ZIP_FAILURES = (
-    *(BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError, EOFError),
-    *(zlib.error, LZMAError),
-)
-# Of a `.keras` archive.
-CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 
 Kind = Literal["checkpoint", "saved_model", "h5", "keras", "json"]
 
@@ -60,15 +45,16 @@ def kind_of(path: str | Path) -> Kind:
             return "json"
         if path.name == "saved_model.pb":
             return "saved_model"
-    if not locating.known(path.exists) and not _is_prefix(path):
+    if not locating.known(path.exists) and not _is_of_checkpoint(path):
         raise Unreadable(str(path), "", "there is no such file")
     locating.prefix_of(path)
     return "checkpoint"
 
 
-def _is_prefix(path: Path) -> bool:
+def _is_of_checkpoint(path: Path) -> bool:
     is_whole = locating.known(Path(f"{path}.index").is_file)
-    return is_whole or bool(locating.data_files(path.parent, path.name))
+    prefix = Path(locating.without_suffix(str(path)))
+    return is_whole or bool(locating.data_files(prefix.parent, prefix.name))
 
 
 def _start_of(path: Path) -> bytes:
@@ -77,8 +63,3 @@ def _start_of(path: Path) -> bytes:
             return file.read(64)
     except OSError as error:
         raise Unreadable(str(path), "", f"cannot be opened: {error.strerror}") from None
-
-
-def zip_reason(error: Exception) -> str:
-    """Returns what one of `ZIP_FAILURES` says; of a member that is cut off it says nothing."""
-    return str(error) or "ends too early"

@@ -20,7 +20,7 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import Old, old
 from keras_mp.migration.code.parsed import Comments, Program, root_of
 from keras_mp.migration.code.sites import Decision, Site
-from keras_mp.migration.rules import kmp014
+from keras_mp.migration.rules import version_checks
 
 ID = "KMP013"
 _FOR_TOOLS = re.compile(r"#\s*(noqa|pylint|type:|pragma|isort|fmt|mypy|pyright|pytype|yapf|nosec)")
@@ -55,14 +55,14 @@ def of_import(
         return
     if program.is_guarded(statement):
         first = next(iter(found.values()))
-        yield kmp014.ID, kmp014.decide(first, several=False)
+        yield version_checks.ID, version_checks.decide(first, several=False)
         return
     scope = program.scope(statement)
     in_class = isinstance(scope, ClassScope)
     for i in [*found]:
         meaning = program.bound(scope, _bound(aliases[i]).split(".")[0]) if scope else None
         if meaning is not None and (meaning.several or meaning.guarded):
-            yield kmp014.ID, kmp014.decide(found.pop(i), several=meaning.several)
+            yield version_checks.ID, version_checks.decide(found.pop(i), several=meaning.several)
     unknown = [name for name in found.values() if not name.known]
     if unknown:
         why = f"{unknown[0]} has no counterpart: see what keras_mp.compat.mixed_precision has"

@@ -12,7 +12,7 @@ since somebody else calls it.
 import libcst as cst
 
 from keras_mp.migration.code.sites import Decision, Site
-from keras_mp.migration.rules import kmp001
+from keras_mp.migration.rules import targets
 
 ID = "KMP008"
 _ASKING = ("isinstance", "issubclass", "assertIsInstance", "assertNotIsInstance")
@@ -26,7 +26,7 @@ def decide(site: Site) -> Decision | None:
     if site.old.root == "keras3":
         return Decision("kept", "Keras 3's own class, which ours is derived from")
     if in_isinstance(site):
-        return Decision("rewritten", "isinstance of any wrapper", (site.renamed(kmp001.NEW),))
+        return Decision("rewritten", "isinstance of any wrapper", (site.renamed(targets.OURS),))
     parent = site.program.parent(site.node)
     if isinstance(parent, cst.Arg) and isinstance(site.program.parent(parent), cst.ClassDef):
         why = (
@@ -36,7 +36,7 @@ def decide(site: Site) -> Decision | None:
     elif isinstance(parent, cst.Assign):
         return Decision("rewritten", "another name for it", (site.renamed(site.old.compat),))
     elif any(isinstance(above, cst.Annotation) for above in site.program.above(site.node)):
-        return Decision("rewritten", "any wrapper", (site.renamed(kmp001.NEW),))
+        return Decision("rewritten", "any wrapper", (site.renamed(targets.OURS),))
     else:
         why = "the class is used as a value: see what it is called with"
     return Decision("person", why, (site.renamed(site.old.compat),))

@@ -1,12 +1,27 @@
-"""A part of a file as a file of its own, so that a member of an archive is read in its place."""
+"""Zip archives of Keras: the names of their members, and how to read one without unpacking it."""
 
 import io
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+from zipfile import BadZipFile
+
+try:
+    from lzma import LZMAError
+except ImportError:  # Python can be built without
+    LZMAError = BadZipFile  # type: ignore[assignment, misc]
+
+# What zipfile raises on damaged files; NotImplementedError stands for an unknown compression.
+ZIP_FAILURES = (
+    *(BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError, EOFError),
+    *(zlib.error, LZMAError),
+)
+# The members of a `.keras` archive.
+CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip: how long the name is, and what follows it
 
@@ -62,3 +77,8 @@ class _Part(io.RawIOBase):
         count = self._file.readinto(memoryview(buffer)[:length])
         self._at += count
         return count
+
+
+def zip_reason(error: Exception) -> str:
+    """Returns the message of one of `ZIP_FAILURES`, which is empty where a member is cut off."""
+    return str(error) or "ends too early"

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_mp.compat.restoring.plan import Array
+from keras_mp.compat.file_formats.values import Array
 
 _GATES = {"LSTM": 4, "GRU": 3}
 Conversion = Callable[[list[Array]], list[Array]]

@@ -1,4 +1,4 @@
-"""`enable_mixed_precision_graph_rewrite`, in its old words, over `keras_mp.graph_rewrite`."""
+"""`enable_mixed_precision_graph_rewrite` as TensorFlow had it, on `keras_mp.graph_rewrite`."""
 
 import logging
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_mp import graph_rewrite
-from keras_mp.compat.train import wrappers
+from keras_mp.compat.scaling import wrapper_registry
 from keras_mp.graph_rewrite import switch
 
 _logger = logging.getLogger("keras_mp")
@@ -54,7 +54,7 @@ def enable_mixed_precision_graph_rewrite(opt: Any, loss_scale: Any = "dynamic") 
             + _AT_MOST_ONE.format(first=_SET_POLICY, second=_ENABLE)
             + ": drop this call and write keras_mp.LossScaleOptimizer(opt)."
         )
-    result = wrappers.wrapped(opt, loss_scale)
+    result = wrapper_registry.wrapped(opt, loss_scale)
     graph_rewrite.adopt(result)
     return result
 
