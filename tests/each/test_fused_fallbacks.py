@@ -10,7 +10,7 @@ from keras import ops
 
 from benchmarks import monitor as benchmark
 from keras_mp import LossScaleOptimizer
-from keras_mp.fused import XLA
+from keras_mp.fused_rules import XLA
 from tests import programs
 from tests.fused_cases import (
     BACKEND,

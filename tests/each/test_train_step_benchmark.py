@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import cuda, cuda_variants, monitor, train_step
-from keras_mp.fused import XLA
+from keras_mp.fused_rules import XLA
 from tests.backends import on_one
 
 BACKEND = keras.backend.backend()
