@@ -33,7 +33,7 @@ test: test-once $(BACKENDS:%=test-%)
 
 # CI leaves out those that `make fuzz` runs: ONCE='-m "not hypothesis"'.
 test-once: .venv/.test
-	$(ENV) $(PYTEST) $(ONCE) tests/once tests/licences.py benchmarks/running.py benchmarks/cuda_variants.py
+	$(ENV) $(PYTEST) $(ONCE) tests/once tests/licences.py benchmarks/running.py benchmarks/cuda.py
 
 test-jax: ENV += $(XLA)
 test-jax test-tensorflow test-torch: test-%: .venv/.test

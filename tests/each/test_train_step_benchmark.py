@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import cuda, cuda_variants, monitor, train_step
+from benchmarks import cuda, monitor, train_step
 from keras_mp.fused_rules import XLA
 from tests.backends import on_one
 
@@ -50,7 +50,7 @@ def test_what_does_not_train_is_not_timed():
 
 def test_sizes_are_those_of_the_model():
     size = cuda.QUICK["quick"]
-    shapes = [tuple(variable.shape) for variable in cuda_variants.decoder(size).trainable_variables]
+    shapes = [tuple(variable.shape) for variable in cuda.decoder(size).trainable_variables]
     assert shapes == size.shapes()
 
 
@@ -68,7 +68,7 @@ def steps_of(found, name):
 @pytest.mark.slow
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="torch and JAX only")
 def test_variants_for_a_device_take_their_steps(monkeypatch):
-    monkeypatch.setattr(cuda_variants, "KEPT", 1000)  # so that some states are made anew
+    monkeypatch.setattr(cuda, "KEPT", 1000)  # so that some states are made anew
     native = {"torch": cuda.Torch, "jax": cuda.Jax}[BACKEND](quick=False)
     peers = ["torch Adam", "GradScaler"] if BACKEND == "torch" else []
     updates = native.updates(cuda.QUICK["quick"])
