@@ -224,10 +224,6 @@ class LossScaleOptimizer(
     # -- what the loss scale is ------------------------------------------------------------------
 
     @property
-    def _settings(self) -> Settings:
-        return self._scaler.settings
-
-    @property
     def loss_scale(self) -> Tensor:
         """The current loss scale, a float32 tensor of shape ().
 

@@ -1,14 +1,17 @@
 """The part of the wrapper that shows its settings, under the names of the constructor."""
 
+from keras_mp.scaler import LossScaler
 from keras_mp.settings import Settings
 
 
 class SettingsProperties:
     """The arguments of the constructor, to be read."""
 
+    _scaler: LossScaler
+
     @property
     def _settings(self) -> Settings:
-        raise NotImplementedError
+        return self._scaler.settings
 
     @property
     def dynamic(self) -> bool:
