@@ -59,7 +59,7 @@ def holds_state(case, flavour):
 def test_every_model_is_loaded_bit_for_bit(folder, flavour):
     case = Case(folder)
     if FAILED in case.oracle["artefacts"][flavour]:
-        with pytest.raises(Unreadable, match="holds no model of Keras"):
+        with pytest.raises(Unreadable, match="holds neither a Keras model"):
             loaded(case, flavour)
         return
     if case.refused():
