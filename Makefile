@@ -90,10 +90,10 @@ FUZZ ?= 5
 FUZZ_SECONDS ?= 300
 fuzz: .venv/.test
 	$(ENV) KERAS_MP_FUZZ=$(FUZZ) KERAS_BACKEND=jax .venv/bin/python -m pytest -q -m hypothesis \
-		--timeout=1200 tests/once tests/each/test_load_model_damaged.py
+		--timeout=1200 tests/once tests/each/compat/test_load_model_damaged.py
 	for each in $(BACKENDS); do $(ENV) KERAS_MP_FUZZ=$(FUZZ) KERAS_MP_FUZZ_SECONDS=$(FUZZ_SECONDS) \
 		KERAS_BACKEND=$$each OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q --timeout=0 \
-		tests/each/test_optimizer_fuzz.py || exit 1; done
+		tests/each/core/test_optimizer_fuzz.py || exit 1; done
 
 # What is published.
 dist: .venv/.dev
@@ -113,7 +113,7 @@ matrix: .venv/.dev
 		python=$$(echo $$each | sed 's/py\(3\)\([0-9]*\).*/python\1.\2/'); \
 		if $$python -c ''; then .venv/bin/tox -q -e $$each -- $(QUICK) || exit 1; \
 		else echo "$$each: there is no $$python here"; fi; done
-QUICK = tests/each/test_apply.py tests/each/test_loss.py tests/each/test_saving.py
+QUICK = tests/each/core/test_apply.py tests/each/core/test_scaler.py tests/each/core/test_saved_state.py
 
 # docs/reference/dependencies.md: what is installed for users, under which licence; fails on one that is not known.
 licences: .venv/.dev
@@ -128,11 +128,13 @@ audit: .venv/.dev
 OLDEST ?= jax tensorflow
 oldest: .venv/.dev
 	.venv/bin/tox -q --workdir .tox/oldest -e $(subst $(SPACE),$(COMMA),$(OLDEST:%=py311-oldest-%)) -- \
-		-m 'not slow and not processes' $(HOOKED:%=tests/each/test_%.py)
+		-m 'not slow and not processes' $(foreach each,$(HOOKED),tests/each/$(dir $(each))test_$(notdir $(each)).py)
 # Where we touch what Keras and the backends keep to themselves, and so may change.
-HOOKED = apply auto_wrap callbacks compat_loss_scale_optimizer compat_policies copies explain \
-	find_overflow fit graph_rewrite_enabling graph_rewrite_numerics hyperparameters inner_optimizers \
-	loss load_model minimize monitor policy protect_state restore saving shared_loss_scale step_outcomes
+HOOKED = core/apply core/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
+	core/copies diagnosis/explaining overflow_search/search core/fit graph_rewrite/enabling \
+	graph_rewrite/numerics core/hyperparameters core/inner_optimizers core/scaler compat/load_model \
+	core/keras_2_methods monitor/callback core/policy core/state_protection compat/restore \
+	core/saved_state core/shared_loss_scale core/step_statistics
 COMMA := ,
 SPACE := $(subst ,, )
 

@@ -8,7 +8,7 @@ To add a rule:
 2. Add a line to `RULES`, with the next number: a number is never used again.
 3. Add the module to `_SITE_RULES` in `keras_mp/migration/code/rewriting.py`: the first rule that
    decides about a place is the one that counts.
-4. Write tests/once/rules/test_kmpnnn.py: what it rewrites, and what it leaves alone.
+4. Write tests/once/migration/rules/test_MODULE.py: what it rewrites, and what it leaves alone.
 5. Run `python -m keras_mp.migration.rules.guide`, which writes the guide, migration/README.md.
 
 Rules that look at something else than names and attributes (imports, strings, whole functions) are
