@@ -37,6 +37,23 @@ def test_every_room_is_on_the_map(room):
     assert rows, f"CONTRIBUTING.md has no row '| [{room}]({room}) | what it is for |'; add it"
 
 
+@pytest.mark.parametrize("room", packages())
+def test_every_room_has_tests(room):
+    """In the folder of its name, or of the room that it is in, or where CONTRIBUTING.md says."""
+    elsewhere = {"dry_run": "overflow_search", "rendering": "monitor", "keras_mp": "core"}
+    name = room.removeprefix("keras_mp/").partition("/")[0]
+    folder = elsewhere.get(name, name)
+    assert any((ROOT / "tests").glob(f"*/{folder}/test_*.py")), f"{room} has no tests/*/{folder}"
+
+
+def test_every_folder_of_tests_is_a_room():
+    rooms = {"core", "docs", *(room.removeprefix("keras_mp/") for room in packages())}
+    for folder in (ROOT / "tests").glob("[eo][an]c[eh]/**/"):
+        name = folder.relative_to(ROOT / "tests").as_posix().partition("/")[2]
+        if name and any(folder.glob("test_*.py")):
+            assert name in rooms, f"{folder} is the folder of no room"
+
+
 def test_every_folder_of_tests_is_on_the_map():
     for folder in (ROOT / "tests").iterdir():
         if folder.is_dir() and any(folder.rglob("*.py")):
