@@ -119,7 +119,7 @@ class InnerHyperparameters:
         inner = self.inner_optimizer
         inner.finalize_variable_values(var_list)
         if averages(inner):
-            self._backend.unshare(var_list)
+            self._backend.copy_shared_arrays(var_list)
 
     def __getattr__(self, name: str) -> Any:
         # Only reached when ordinary lookup fails, and never before construction has ended.

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_mp.array_types import Gradient, Gradients, Tensor, Variable
-from keras_mp.backends.numerics import tensors_of
+from keras_mp.backends.numerics import as_tensors
 from keras_mp.backends.optimizers import overwrites_with_gradient
 from keras_mp.backends.protocol import Backend
 from keras_mp.scaler import LossScaler, as_tensor
@@ -71,7 +71,7 @@ class Keras2Methods:
         (0.5, None)
         """
         self._scaler.protocol.call("get_unscaled_gradients")
-        gradients = tensors_of(gradients)
+        gradients = as_tensors(gradients)
         return self._scaler.unscale(gradients, [False] * len(gradients))
 
     def minimize(

@@ -16,7 +16,7 @@ from keras import ops
 from keras_mp import backends, hyperparameters
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Store, Tensor, Variable
 from keras_mp.backends import devices
-from keras_mp.backends.numerics import tensors_of
+from keras_mp.backends.numerics import as_tensors
 from keras_mp.backends.optimizers import path
 from keras_mp.extra_state import ExtraState
 from keras_mp.inner_hyperparameters import InnerHyperparameters
@@ -381,7 +381,7 @@ class LossScaleOptimizer(
 
     def check_finite(self, grads: Gradients) -> Tensor:
         """Returns a bool of shape (): no inf and no nan in `grads`; None is passed over."""
-        return self._backend.all_finite(tensors_of(list(grads)))
+        return self._backend.all_finite(as_tensors(list(grads)))
 
     def apply(
         self,
@@ -462,9 +462,9 @@ class LossScaleOptimizer(
         """
         values: tuple[list[Tensor], list[Tensor]] = keras.optimizers.Optimizer.stateless_apply(
             self,
-            self._backend.stateless_values(optimizer_variables),
+            self._backend.values_to_change(optimizer_variables),
             grads,
-            self._backend.stateless_values(trainable_variables),
+            self._backend.values_to_change(trainable_variables),
         )
         return values
 
@@ -476,7 +476,7 @@ class LossScaleOptimizer(
         variables = self._resolve(gradients, given)
         if self._before_step is not None:
             self._before_step(variables)
-        gradients = self._backend.merged(tensors_of(gradients))
+        gradients = self._backend.sum_duplicate_rows(as_tensors(gradients))
         scale = self._scaler.read() if scaled else None
         result = self._step(gradients, variables, scale)
         if not self._settings.skip_nonfinite:

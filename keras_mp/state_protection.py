@@ -14,9 +14,9 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.array_types import Model, Optimizer, Tensor, Variable
+from keras_mp.assigned_state import SEED, assigned_variables
 from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.written_state import SEED, written_variables
 
 
 def protect_state(model: Model, *optimizers: Any, metrics: bool = False) -> Any:
@@ -75,7 +75,7 @@ def protect_state(model: Model, *optimizers: Any, metrics: bool = False) -> Any:
     """
     for optimizer in optimizers:
         _check(optimizer)
-    known = written_variables(model)  # now: torch.compile cannot read byte code
+    known = assigned_variables(model)  # now: torch.compile cannot read byte code
     if keras.backend.backend() != "jax":
         step = functools.partial(_step, model, optimizers, metrics, known, model.train_step)
     elif optimizers:
@@ -144,7 +144,7 @@ def _scope(
         _check(optimizer)
     native = backends.current()
     given = None if metrics is True else list(metrics or ())
-    variables = [*known, *written_variables(model)]
+    variables = [*known, *assigned_variables(model)]
     for metric in _metrics(model) if given is None else given:
         variables += metric.variables
     variables = list({id(v): v for v in variables}.values())
@@ -194,7 +194,7 @@ def _stateless_step(model: Model, metrics: bool, train_step: Any, state: Any, da
     skipped_in = optimizer._statistics.skipped_in
     before, after = (skipped_in(optimizer.variables, each[2]) for each in (state, new_state))
     finite = ops.equal(after, before)
-    written = {id(v) for v in written_variables(model)}
+    written = {id(v) for v in assigned_variables(model)}
 
     def put_back(
         part: int, variables: Sequence[Variable], *, all_of_them: bool = True

@@ -95,8 +95,8 @@ class LegacyOptions:
         """Takes a step with one variable; Keras calls it."""
         touched = None
         if self._get_variable_index(variable) in self._sparse_indices:  # type: ignore[attr-defined]
-            touched = self._backend.rows_held(gradient, variable)
-        gradient = self._backend.densified(gradient, variable)
+            touched = self._backend.touched_rows(gradient, variable)
+        gradient = self._backend.to_dense_gradient(gradient, variable)
         if self.decoupled_weight_decay and self._use_weight_decay(variable):  # type: ignore[attr-defined]
             self._shrink(variable, touched)
         kept = [] if touched is None else self.row_state(variable)

@@ -11,7 +11,7 @@ from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variabl
 from keras_mp.backends import gating
 from keras_mp.backends.numerics import StepResult, cast_to_variable_dtype
 from keras_mp.backends.optimizers import overwrites_with_gradient, path
-from keras_mp.backends.tensorflow import after, looked_at, unscale
+from keras_mp.backends.tensorflow import after, check_gradients, unscale
 from keras_mp.settings import Settings
 
 
@@ -77,7 +77,7 @@ def apply(
         with after(gradients):
             step()
         return StepResult(True, None, None)
-    outcome = looked_at(gradients, variables, scale, skip_unscale)
+    outcome = check_gradients(gradients, variables, scale, skip_unscale)
     tf.cond(outcome.finite, step, lambda: None)
     if always:
         with after([outcome.finite]):

@@ -33,7 +33,7 @@ def under_xla() -> bool:
     return False
 
 
-def gateable(
+def variables_to_gate(
     optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
 ) -> list[Any]:
     """Returns the `tf.Variable`s that a step writes, if it can be gated and XLA compiles it.

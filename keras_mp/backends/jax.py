@@ -14,15 +14,15 @@ from jax.experimental import sparse
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
 from keras_mp.backends.numerics import (
     StepResult,
-    accumulable,
-    as_checked,
-    bounds,
-    divided_each,
+    cast_for_accumulators,
+    finite_bounds,
     finite_each,
+    map_unscaled,
     nonfinite_kind,
     nonzero_rows,
-    reciprocals,
+    reciprocal_factors,
     sum_sqrt_abs,
+    tensors_to_check,
     upcast,
 )
 from keras_mp.backends.optimizers import averages
@@ -107,7 +107,7 @@ class _Gate(_Recording):
 
 def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
     """Returns `gradients` divided by `scale`, but for None and those marked `skip_unscale`."""
-    factors = functools.cache(lambda dtype: reciprocals(scale, dtype))
+    factors = functools.cache(lambda dtype: reciprocal_factors(scale, dtype))
 
     def divided(gradient: Gradient) -> Any:
         if isinstance(gradient, sparse.BCOO):
@@ -116,7 +116,7 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
         first, second = factors(gradient.dtype)
         return gradient * first * second
 
-    return divided_each(gradients, skip_unscale, divided)
+    return map_unscaled(gradients, skip_unscale, divided)
 
 
 def all_finite(gradients: Gradients) -> Any:
@@ -128,19 +128,19 @@ def _leaves(gradients: Gradients) -> list[Any]:
     return [g.data if isinstance(g, sparse.BCOO) else g for g in gradients]
 
 
-def merged(gradients: Gradients) -> list[Any]:
+def sum_duplicate_rows(gradients: Gradients) -> list[Any]:
     """Returns `gradients`: there is no row twice in a dense one."""
     return list(gradients)
 
 
-def densified(gradient: Gradient, variable: Variable) -> Any:
+def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
     """Returns a BCOO gradient as an array, rows named twice summed; others as they are."""
     return gradient.todense() if isinstance(gradient, sparse.BCOO) else gradient
 
 
-def rows_held(gradient: Gradient, variable: Variable) -> Any:
+def touched_rows(gradient: Gradient, variable: Variable) -> Any:
     """Returns a bool of shape (rows, 1, 1, ...): the rows with an element that is not zero."""
-    return nonzero_rows(densified(gradient, variable))
+    return nonzero_rows(to_dense_gradient(gradient, variable))
 
 
 def apply_if_finite(
@@ -159,9 +159,9 @@ def apply_if_finite(
     """
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
-    seen, scaled = as_checked(gradients, variables, skip_unscale, one)
+    seen, scaled = tensors_to_check(gradients, variables, skip_unscale, one)
     roots = sum_sqrt_abs(_leaves(seen))
-    each = jnp.isfinite(bounds(roots, scaled, scale))
+    each = jnp.isfinite(finite_bounds(roots, scaled, scale))
     finite = jnp.all(each)
     if not isinstance(finite, jax.core.Tracer):
         if not finite:
@@ -182,10 +182,10 @@ def apply_if_finite(
 
 def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     """Applies `gradients`, finite or not."""
-    optimizer.apply(accumulable(optimizer, gradients, variables), variables)
+    optimizer.apply(cast_for_accumulators(optimizer, gradients, variables), variables)
 
 
-def stateless_values(values: Sequence[Tensor]) -> list[Any]:
+def values_to_change(values: Sequence[Tensor]) -> list[Any]:
     """Returns `values`: arrays are immutable here."""
     return list(values)
 
@@ -216,7 +216,7 @@ def tape_gradients(
     """Returns None: tapes are TensorFlow's."""
 
 
-def unshare(variables: Sequence[Variable]) -> None:
+def copy_shared_arrays(variables: Sequence[Variable]) -> None:
     """Gives each of `variables` an array of its own; Keras' EMA leaves two with the same one."""
     for variable in variables:
         variable.assign(jnp.copy(variable.value))

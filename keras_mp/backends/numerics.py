@@ -53,21 +53,21 @@ def upcast(tensor: Tensor) -> Any:
     return ops.cast(tensor, "float32") if standardize_dtype(tensor.dtype) in HALVES else tensor
 
 
-def tensors_of(gradients: Gradients) -> list[Any]:
+def as_tensors(gradients: Gradients) -> list[Any]:
     """Returns `gradients` with NumPy arrays as tensors.
 
-    >>> ops.is_tensor(tensors_of([np.ones(2, "float32")])[0])
+    >>> ops.is_tensor(as_tensors([np.ones(2, "float32")])[0])
     True
     """
     return [ops.array(g) if isinstance(g, np.ndarray) else g for g in gradients]
 
 
-def divided_each(
+def map_unscaled(
     gradients: Gradients, skip_unscale: Sequence[bool], divided: Callable[[Any], Any]
 ) -> list[Any]:
     """Returns `divided(gradient)` of each; None, and those marked `skip_unscale`, as they are.
 
-    >>> divided_each([4.0, None, 4.0], [False, False, True], lambda gradient: gradient / 2)
+    >>> map_unscaled([4.0, None, 4.0], [False, False, True], lambda gradient: gradient / 2)
     [2.0, None, 4.0]
     """
     return [
@@ -76,13 +76,13 @@ def divided_each(
     ]
 
 
-def reciprocals(scale: Tensor, dtype: Any) -> tuple[Any, Any]:
+def reciprocal_factors(scale: Tensor, dtype: Any) -> tuple[Any, Any]:
     """Returns two factors whose product is 1 / `scale`, of `dtype` and shape ().
 
     XLA keeps the result of a division, but repeats a product where it is needed; and it takes the
     reciprocal of a scale above 2**126 for zero, which two factors stay clear of.
 
-    >>> first, second = reciprocals(ops.array(2.0**127), "float32")
+    >>> first, second = reciprocal_factors(ops.array(2.0**127), "float32")
     >>> float(first) * float(second) * 2.0**127
     1.0
     """
@@ -125,7 +125,7 @@ def cast_to_variable_dtype(gradient: Gradient, variable: Variable) -> Any:
     return ops.cast(gradient, standardize_dtype(variable.dtype))
 
 
-def accumulable(
+def cast_for_accumulators(
     optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
 ) -> Sequence[Any]:
     """Returns `gradients` with those of 16-bit variables in the dtype of their accumulators.
@@ -137,7 +137,7 @@ def accumulable(
     >>> import keras
     >>> weight = keras.Variable([0.0], dtype="float16")
     >>> sums = keras.optimizers.SGD(gradient_accumulation_steps=2)
-    >>> standardize_dtype(accumulable(sums, [ops.ones((1,))], [weight])[0].dtype)
+    >>> standardize_dtype(cast_for_accumulators(sums, [ops.ones((1,))], [weight])[0].dtype)
     'float16'
     """
     if not accumulates(optimizer):
@@ -151,7 +151,7 @@ def accumulable(
     ]
 
 
-def as_checked(
+def tensors_to_check(
     gradients: Gradients,
     variables: Sequence[Variable],
     skip_unscale: Sequence[bool],
@@ -160,9 +160,9 @@ def as_checked(
     """Returns tensors that are finite where what is applied is, and which are still scaled.
 
     These are the gradients as they came: a check of the divided ones would have them written out.
-    Dividing by 1 or more changes nothing of what is finite; `bounds` sees to smaller scales. Those
-    that are cast to a smaller dtype are divided and cast (those of bfloat16 come from float32,
-    where they were only divided, back to where they were).
+    Dividing by 1 or more changes nothing of what is finite; `finite_bounds` sees to smaller scales.
+    Those that are cast to a smaller dtype are divided and cast (those of bfloat16 come from
+    float32, where they were only divided, back to where they were).
 
     Args:
         gradients: Of the variables; tensors, sparse ones, None.
@@ -188,7 +188,7 @@ def _as_divided(gradient: Gradient) -> Any:
     return upcast(gradient)
 
 
-def bounds(roots: Tensor, scaled: Sequence[bool], scale: Tensor) -> Any:
+def finite_bounds(roots: Tensor, scaled: Sequence[bool], scale: Tensor) -> Any:
     """Returns numbers that are finite where the gradients, divided by `scale`, are.
 
     Dividing by less than 1 may overflow. The square of a sum of roots is no less than the largest
@@ -200,7 +200,8 @@ def bounds(roots: Tensor, scaled: Sequence[bool], scale: Tensor) -> Any:
         scaled: Which ones are still to be divided.
         scale: float32, shape (); None if nothing is.
 
-    >>> [float(each) for each in bounds(ops.array([32.0, 4.0]), [True, False], ops.array(0.5))]
+    >>> roots = ops.array([32.0, 4.0])
+    >>> [float(each) for each in finite_bounds(roots, [True, False], ops.array(0.5))]
     [2056.0, 4.0]
     """
     if scale is None or not any(scaled):

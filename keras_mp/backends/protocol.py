@@ -49,16 +49,16 @@ class Backend(Protocol):
     ) -> None:
         """Takes a step of `optimizer`, whatever is in the gradients."""
 
-    def merged(self, gradients: Gradients) -> list[Gradient]:
+    def sum_duplicate_rows(self, gradients: Gradients) -> list[Gradient]:
         """Returns the gradients; rows that a sparse one names twice are summed."""
 
-    def densified(self, gradient: Gradient, variable: Variable) -> Tensor:
+    def to_dense_gradient(self, gradient: Gradient, variable: Variable) -> Tensor:
         """Returns a sparse gradient as a tensor of the variable's shape, a dense one as it is."""
 
-    def rows_held(self, gradient: Gradient, variable: Variable) -> Tensor:
+    def touched_rows(self, gradient: Gradient, variable: Variable) -> Tensor:
         """Returns which rows of a dense or sparse gradient there are: bool, (rows, 1, 1, ...)."""
 
-    def stateless_values(self, values: Sequence[Tensor]) -> list[Tensor]:
+    def values_to_change(self, values: Sequence[Tensor]) -> list[Tensor]:
         """Returns values that an optimizer may change in place."""
 
     def gradients(self, loss: Callable[[], Tensor], variables: list[Variable]) -> list[Gradient]:
@@ -76,7 +76,7 @@ class Backend(Protocol):
         None on JAX and PyTorch, which have no tapes.
         """
 
-    def unshare(self, variables: Sequence[Variable]) -> None:
+    def copy_shared_arrays(self, variables: Sequence[Variable]) -> None:
         """Gives each variable an array of its own."""
 
     def buffers(self, layers: Sequence[Layer]) -> list[Tensor]:

@@ -62,9 +62,13 @@ def apply_if_finite(
         g if g is None or scale is None or keep else _divided(backend, g, scale)
         for g, keep in zip(gradients, skip_unscale, strict=True)
     ]
-    applied = [
-        None if g is None else upcast(ops.abs(cast_to_variable_dtype(backend.densified(g, v), v)))
+    dense = [
+        None if g is None else backend.to_dense_gradient(g, v)
         for g, v in zip(ready, variables, strict=True)
+    ]
+    applied = [
+        None if g is None else upcast(ops.abs(cast_to_variable_dtype(g, v)))
+        for g, v in zip(dense, variables, strict=True)
     ]
     true, false = ops.ones((), "bool"), ops.zeros((), "bool")
     each = ops.stack([true if g is None else ops.all(ops.isfinite(g)) for g in applied])

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
-from keras_mp.backends.numerics import accumulable
+from keras_mp.backends.numerics import cast_for_accumulators
 from keras_mp.backends.optimizers import flatten_optimizers
 
 _SUMS = "_all_reduce_sum_gradients"
@@ -100,7 +100,7 @@ def replicas() -> int:
     return int(context.num_replicas_in_sync)
 
 
-def takes_summed(optimizer: Optimizer) -> bool:
+def takes_summed_gradients(optimizer: Optimizer) -> bool:
     """Returns whether `optimizer` can be told that gradients are summed over the replicas already.
 
     It cannot if it sums in a way of its own; then it sums after clipping, as it does without us.
@@ -138,7 +138,7 @@ def apply(
     """One step of `optimizer` in a replica; `already` says whether the gradients are summed."""
     before, _summed.already = _summed.already, already
     try:
-        optimizer.apply(accumulable(optimizer, gradients, variables), variables)
+        optimizer.apply(cast_for_accumulators(optimizer, gradients, variables), variables)
     finally:
         _summed.already = before
 

@@ -13,14 +13,14 @@ from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, 
 from keras_mp.backends import gating, strategies
 from keras_mp.backends.numerics import (
     StepResult,
-    as_checked,
-    bounds,
     cast_to_variable_dtype,
-    divided_each,
+    finite_bounds,
+    map_unscaled,
     nonfinite_kind,
     nonzero_rows,
-    reciprocals,
+    reciprocal_factors,
     sum_sqrt_abs,
+    tensors_to_check,
     upcast,
 )
 from keras_mp.backends.optimizers import overwrites_with_gradient
@@ -35,7 +35,7 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
     """Returns `gradients` divided by `scale`, but for None and those marked `skip_unscale`."""
     under_xla = gating.under_xla()
     scales = functools.cache(lambda dtype: tf.cast(scale, dtype))
-    factors = functools.cache(lambda dtype: reciprocals(scale, dtype))
+    factors = functools.cache(lambda dtype: reciprocal_factors(scale, dtype))
 
     def divided(gradient: Gradient) -> Any:
         if isinstance(gradient, tf.IndexedSlices):
@@ -47,7 +47,7 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
             return gradient * first * second
         return gradient / scales(gradient.dtype)
 
-    return divided_each(gradients, skip_unscale, divided)
+    return map_unscaled(gradients, skip_unscale, divided)
 
 
 def all_finite(gradients: Gradients) -> Any:
@@ -63,7 +63,7 @@ def _leaves(gradients: Gradients) -> list[Any]:
     return [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
 
 
-def merged(gradients: Gradients) -> list[Any]:
+def sum_duplicate_rows(gradients: Gradients) -> list[Any]:
     """Returns `gradients` with every row that IndexedSlices name twice summed into one.
 
     Keras 3.15 squares such rows one by one, and adds the squares.
@@ -77,7 +77,7 @@ def _merged(gradient: Gradient) -> Any:
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
-def densified(gradient: Gradient, variable: Variable) -> Any:
+def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
     """Returns IndexedSlices as a tensor, rows named twice summed; a tensor as it is."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
@@ -85,7 +85,7 @@ def densified(gradient: Gradient, variable: Variable) -> Any:
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
 
 
-def rows_held(gradient: Gradient, variable: Variable) -> Any:
+def touched_rows(gradient: Gradient, variable: Variable) -> Any:
     """Returns a bool of shape (rows, 1, 1, ...): the rows that IndexedSlices name, zero or not.
 
     Of a tensor: the rows with an element that is not zero.
@@ -112,7 +112,7 @@ def apply_if_finite(
     if replicas() == 1:
         return _apply_if_finite_here(optimizer, gradients, variables, scale, skip_unscale)
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
-    already = strategies.takes_summed(optimizer)
+    already = strategies.takes_summed_gradients(optimizer)
     if already:
         ready, roots = _reduced(ready, variables)
     else:
@@ -130,7 +130,7 @@ def _apply_if_finite_here(
     scale: Tensor,
     skip_unscale: Sequence[bool],
 ) -> StepResult:
-    outcome = looked_at(gradients, variables, scale, skip_unscale)
+    outcome = check_gradients(gradients, variables, scale, skip_unscale)
     finite = outcome.finite
 
     def ready() -> list[Any]:
@@ -139,7 +139,7 @@ def _apply_if_finite_here(
     def step() -> None:
         strategies.apply(optimizer, ready(), variables, False)
 
-    if state := gating.gateable(optimizer, gradients, variables):
+    if state := gating.variables_to_gate(optimizer, gradients, variables):
         with gating.gated(state, finite):
             step()
     elif tf.distribute.has_strategy():
@@ -149,7 +149,7 @@ def _apply_if_finite_here(
     return outcome
 
 
-def looked_at(
+def check_gradients(
     gradients: list[Gradient],
     variables: list[Variable],
     scale: Tensor,
@@ -157,9 +157,9 @@ def looked_at(
 ) -> StepResult:
     """Returns what `gradients` divided by `scale` are, of the only replica."""
     one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
-    seen, scaled = as_checked(gradients, variables, skip_unscale, one)
+    seen, scaled = tensors_to_check(gradients, variables, skip_unscale, one)
     roots = _roots(_leaves(seen), scale)
-    each = tf.math.is_finite(bounds(roots, scaled, scale))
+    each = tf.math.is_finite(finite_bounds(roots, scaled, scale))
     finite = tf.reduce_all(each)
     return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(roots)))
 
@@ -211,7 +211,7 @@ def _on_all_replicas(roots: Tensor) -> Any:
 def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     """Applies `gradients`, finite or not; those of several replicas are summed first."""
     check_strategy()
-    already = replicas() > 1 and strategies.takes_summed(optimizer)
+    already = replicas() > 1 and strategies.takes_summed_gradients(optimizer)
     if already:
         gradients, _ = _reduced(gradients, variables)
     with after(gradients):
@@ -243,7 +243,7 @@ def _reduced(gradients: list[Gradient], variables: list[Variable]) -> tuple[list
     of_values = _sum_sqrt_abs([gradients[i] for i in values])
     sums = strategies.summed([gradients[i] for i in places] + [of_values] * bool(values))
     out = list(gradients)
-    for i, total in zip(places, merged(sums[: len(places)]), strict=True):
+    for i, total in zip(places, sum_duplicate_rows(sums[: len(places)]), strict=True):
         out[i] = total
     applied = [
         None if i in values else cast_to_variable_dtype(out[i], v) for i, v in enumerate(variables)
@@ -284,7 +284,7 @@ def _apply(
     tf.distribute.get_replica_context().merge_call(across_replicas, args=(finite, gradients))
 
 
-def stateless_values(values: Sequence[Tensor]) -> list[Any]:
+def values_to_change(values: Sequence[Tensor]) -> list[Any]:
     """Returns `values`; Keras refuses `stateless_apply` on this backend."""
     return list(values)
 
@@ -309,7 +309,7 @@ def tape_gradients(
     )
 
 
-def unshare(variables: Sequence[Variable]) -> None:
+def copy_shared_arrays(variables: Sequence[Variable]) -> None:
     """Does nothing: assigning copies here."""
 
 

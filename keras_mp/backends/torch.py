@@ -13,8 +13,8 @@ from keras_mp.backends.numerics import (
     HALVES,
     StepResult,
     cast_to_variable_dtype,
-    divided_each,
     finite_each,
+    map_unscaled,
     nonfinite_kind,
     nonzero_rows,
     sum_sqrt_abs,
@@ -47,7 +47,7 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
         for i, (gradient, keep) in enumerate(zip(gradients, skip_unscale, strict=True))
         if not (gradient is None or keep or gradient.is_sparse)
     ]
-    out = divided_each(gradients, skip_unscale, lambda g: upcast(g) / scale if g.is_sparse else g)
+    out = map_unscaled(gradients, skip_unscale, lambda g: upcast(g) / scale if g.is_sparse else g)
     if dense:
         wide = [gradients[i] for i in dense]
         if any(gradient.dtype in _HALVES for gradient in wide):
@@ -90,19 +90,19 @@ def _leaves(gradients: Gradients) -> list[Any]:
     ]
 
 
-def merged(gradients: Gradients) -> list[Any]:
+def sum_duplicate_rows(gradients: Gradients) -> list[Any]:
     """Returns `gradients`: there is no row twice in a dense one."""
     return list(gradients)
 
 
-def densified(gradient: Gradient, variable: Variable) -> Any:
+def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
     """Returns a sparse gradient as a dense tensor, rows named twice summed; others as they are."""
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
-def rows_held(gradient: Gradient, variable: Variable) -> Any:
+def touched_rows(gradient: Gradient, variable: Variable) -> Any:
     """Returns a bool of shape (rows, 1, 1, ...): the rows with an element that is not zero."""
-    return nonzero_rows(densified(gradient, variable))
+    return nonzero_rows(to_dense_gradient(gradient, variable))
 
 
 def apply_if_finite(
@@ -244,7 +244,7 @@ def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Varia
     optimizer.apply(gradients, variables)
 
 
-def stateless_values(values: Sequence[Tensor]) -> list[Any]:
+def values_to_change(values: Sequence[Tensor]) -> list[Any]:
     """Returns copies of `values`: Keras' torch optimizers update tensors in place."""
     return [torch.clone(keras.ops.convert_to_tensor(value)).detach() for value in values]
 
@@ -269,7 +269,7 @@ def tape_gradients(
     """Returns None: tapes are TensorFlow's."""
 
 
-def unshare(variables: Sequence[Variable]) -> None:
+def copy_shared_arrays(variables: Sequence[Variable]) -> None:
     """Does nothing: assigning copies here."""
 
 

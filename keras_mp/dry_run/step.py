@@ -101,7 +101,7 @@ class DryRun:
         native = backends.current()
         found = native.gradients(loss, list(variables))
         return [
-            None if gradient is None else native.densified(gradient, variable)
+            None if gradient is None else native.to_dense_gradient(gradient, variable)
             for gradient, variable in zip(found, variables, strict=True)
         ]
 

@@ -148,7 +148,7 @@ def differentiate(
         with unobserved():
             found = native.gradients(total, wanted)
             arrays = [
-                None if g is None else as_numpy(native.densified(g, v))
+                None if g is None else as_numpy(native.to_dense_gradient(g, v))
                 for g, v in zip(found, wanted, strict=True)
             ]
     except Exception:  # noqa: BLE001  as above

@@ -130,12 +130,12 @@ def test_any_state_of_a_layer(make_model, data, compile):
 
 
 def test_frozen_weights_are_not_copied(make_model):
-    from keras_mp.written_state import written_variables
+    from keras_mp.assigned_state import assigned_variables
 
     layer = Keeps()
     model = make_model("float32", layer)
     layer.trainable = False
-    written = {id(v) for v in written_variables(model)}
+    written = {id(v) for v in assigned_variables(model)}
     assert {id(layer.calls), id(layer.last)} == written
     assert id(layer.table) in {id(v) for v in model.non_trainable_variables} - written
 

@@ -9,8 +9,8 @@ from keras import layers, ops
 
 import keras_mp
 from keras_mp import LossScaleOptimizer
+from keras_mp.assigned_state import assigned_attributes, assigned_variables
 from keras_mp.diagnosis.explaining import explain
-from keras_mp.written_state import targets_of, written_variables
 
 X = np.random.RandomState(0).randn(2, 4).astype("float32")
 SEQUENCES = np.random.RandomState(0).randn(2, 3, 4).astype("float32")
@@ -291,7 +291,7 @@ def test_without_it_a_spectral_norm_changes_its_weight(backend):
 
 
 def names(layer):
-    return {variable.name for variable in written_variables(layer)}
+    return {variable.name for variable in assigned_variables(layer)}
 
 
 @pytest.mark.parametrize(
@@ -344,15 +344,15 @@ WRITERS = {
 
 def test_no_other_layer_of_keras_assigns(monkeypatch):
     """Read as layers of one's own are; a new one, in a later Keras, is to be looked at."""
-    from keras_mp import written_state
+    from keras_mp import assigned_state
 
-    monkeypatch.setattr(written_state, "OF_KERAS", "nothing")
+    monkeypatch.setattr(assigned_state, "OF_KERAS", "nothing")
     found = set()
     for name, cls in vars(layers).items():
         if (
             isinstance(cls, type)
             and issubclass(cls, layers.Layer)
-            and set(written_state._read(cls))
+            and set(assigned_state._read(cls))
         ):
             found.add(name)
     assert found <= set(WRITERS)
@@ -366,8 +366,8 @@ def test_a_layer_whose_code_cannot_be_read():
     class Inherited(layers.SpectralNormalization):
         pass
 
-    assert targets_of(Hidden) == frozenset()
-    assert targets_of(Inherited) == {"kernel"}
+    assert assigned_attributes(Hidden) == frozenset()
+    assert assigned_attributes(Inherited) == {"kernel"}
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])

@@ -22,15 +22,15 @@ _ASSIGN = re.compile(r"assign(_add|_sub)?|[a-z]\w*[a-z0-9]_")  # the latter are 
 _targets: dict[type, frozenset[str | None]] = {}
 
 
-def written_variables(model: Model) -> list[Any]:
+def assigned_variables(model: Model) -> list[Any]:
     """Returns the variables that a step of `model` may write although it is skipped; no seeds.
 
     Those are the variables that layers made as not trainable, the states of stateful recurrent
-    layers, and weights, trained or frozen, that layers assign to (`written_weights`).
+    layers, and weights, trained or frozen, that layers assign to (`self_assigned_weights`).
 
     >>> norm = keras.layers.BatchNormalization()
     >>> norm.build((None, 4))
-    >>> [variable.name for variable in written_variables(norm)]
+    >>> [variable.name for variable in assigned_variables(norm)]
     ['moving_mean', 'moving_variance']
     """
     layers = model._flatten_layers()
@@ -39,21 +39,21 @@ def written_variables(model: Model) -> list[Any]:
     for layer in layers:
         if getattr(layer, "stateful", False) and getattr(layer, "states", None) is not None:
             found.update((id(v), v) for v in keras.tree.flatten(layer.states))
-        found.update((id(v), v) for v in written_weights(layer))
+        found.update((id(v), v) for v in self_assigned_weights(layer))
     return list(found.values())
 
 
-def written_weights(layer: Layer) -> list[Any]:
+def self_assigned_weights(layer: Layer) -> list[Any]:
     """Returns the weights of `layer` that it may assign to while it is trained.
 
     They are weights that an optimizer changes too, or would if they were not frozen.
 
     >>> layer = keras.layers.SpectralNormalization(keras.layers.Dense(2))
     >>> layer.build((None, 4))
-    >>> [variable.name for variable in written_weights(layer)]
+    >>> [variable.name for variable in self_assigned_weights(layer)]
     ['kernel']
     """
-    targets = targets_of(type(layer))
+    targets = assigned_attributes(type(layer))
     if not targets:
         return []
     inner = {id(v): v for one in layer._flatten_layers() for v in one._trainable_variables}
@@ -66,10 +66,10 @@ def written_weights(layer: Layer) -> list[Any]:
     return list(found.values())
 
 
-def targets_of(cls: type) -> frozenset[str | None]:
+def assigned_attributes(cls: type) -> frozenset[str | None]:
     """Returns the attributes that layers of `cls` assign to; `ALL` for what cannot be told.
 
-    >>> targets_of(keras.layers.Dense)
+    >>> assigned_attributes(keras.layers.Dense)
     frozenset()
     """
     # Not functools.cache, which torch.compile does not look into.
