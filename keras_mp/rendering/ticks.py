@@ -17,7 +17,7 @@ def _ticks(low: float, high: float) -> Iterator[list[int]]:
     magnitude = 1
     while True:
         for step in (magnitude, 2 * magnitude, 5 * magnitude):
-            start, end = math.ceil(low / step), math.floor(high / step)
+            start, end = -(-math.ceil(low) // step), math.floor(high) // step
             if end - start < 100:
                 yield [step * i for i in range(start, end + 1)]
         magnitude *= 10

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -66,6 +66,7 @@ def test_thinning_loses_nothing_where_there_is_room(trace):
 
 @settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.floats(0.01, 1e6), st.integers(2, 20))
+@example(low=5e-324, span=10.0, most=5)
 def test_ticks_are_few_whole_and_inside(low, span, most):
     found = integer_ticks(low, low + span, most)
     assert len(found) <= most
