@@ -36,7 +36,10 @@ def test_fixed_scale_has_no_growth():
 
 def test_numpy_scalars_become_python_numbers():
     settings = Settings.checked(
-        np.bool_(True), np.float32(4.0), np.int64(7), max_scale=np.float64(8.0)
+        dynamic=np.bool_(True),
+        initial_scale=np.float32(4.0),
+        dynamic_growth_steps=np.int64(7),
+        max_scale=np.float64(8.0),
     )
     assert {k: type(v).__module__ for k, v in settings.as_config().items()} == dict.fromkeys(
         DEFAULTS, "builtins"
@@ -46,7 +49,7 @@ def test_numpy_scalars_become_python_numbers():
 @pytest.mark.parametrize("dynamic", [1024.0, 1, "dynamic", None, 0])
 def test_dynamic_must_be_a_bool(dynamic):
     with pytest.raises(TypeError, match=r"dynamic must be True or False.*initial_scale="):
-        Settings.checked(dynamic)
+        Settings.checked(dynamic=dynamic)
 
 
 @pytest.mark.parametrize(
