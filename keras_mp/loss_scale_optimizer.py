@@ -212,7 +212,7 @@ class LossScaleOptimizer(
                 stacklevel=2,
             )
             inner_optimizer.loss_scale_factor = None
-        saved = (self.name, self._variables[:_OWN], inner_optimizer, self._scaler, self.extra_state)
+        saved = (self, self._variables[:_OWN], inner_optimizer, self._scaler, self.extra_state)
         _set(self, "_saved_state", SavedState(*saved))
         self._names = hyperparameters.names(inner_optimizer)
         self.inner_optimizer = inner_optimizer
@@ -375,7 +375,7 @@ class LossScaleOptimizer(
         An optimizer that Keras makes from a config while it loads a whole model, or a copy, belongs
         to the state that follows: this may wait for `build`.
         """
-        self._saved_state.load(store, self.built)
+        self._saved_state.load(store)
 
     # -- the gradients ---------------------------------------------------------------------------
 
@@ -483,7 +483,7 @@ class LossScaleOptimizer(
             return
         before = self._statistics.scale_before()
         self._scaler.update(result.finite)
-        self._saved_state.forget_waiting()
+        self.extra_state.forget_waiting()
         self._statistics.note(result, variables, self._get_variable_index, before)
 
     def _resolve(

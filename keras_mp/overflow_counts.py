@@ -7,7 +7,6 @@ import numpy as np
 from keras import ops
 
 from keras_mp.array_types import Tensor, Variable
-from keras_mp.backends.numerics import skip_count
 from keras_mp.backends.optimizers import path
 from keras_mp.backends.protocol import Backend
 from keras_mp.own_variables import OwnVariables
@@ -53,7 +52,6 @@ class OverflowCounts:
     Args:
         steps: Counts the steps, before this part is told of one.
         scaler: The loss scale, after the step.
-        skipped: The variable that counts skipped steps, for its dtype.
         variables: Where its variables are made.
         backend: Of Keras.
     """
@@ -62,13 +60,11 @@ class OverflowCounts:
         self,
         steps: StepCount,
         scaler: LossScaler,
-        skipped: Variable,
         variables: OwnVariables,
         backend: Backend,
     ) -> None:
         self._steps = steps
         self._scaler = scaler
-        self._skipped = skipped
         self._read = backend.read
         self._last = variables.add("last_nonfinite", -1)
         self._first = variables.add("first_overflow", -1, "float32", (4,))
@@ -105,10 +101,10 @@ class OverflowCounts:
         self._counts.assign_add(ops.cast(bad, self._counts.dtype))
         # The last True; keras.ops.max breaks the graph of torch.compile.
         index = len(places) - 1 - ops.argmax(ops.cast(ops.flip(bad), "int32"))
-        skipped = skip_count(step.result.finite, self._skipped) > 0
+        skipped = step.skipped > 0
         self._last.assign(ops.where(skipped, index, self.read_last()))
         first = self._read(self._first)
-        row = (index, step.result.kind, step.scale_before, self._scaler.read())
+        row = (index, step.kind, step.scale_before, self._scaler.read())
         stacked = ops.stack([ops.cast(each, "float32") for each in row])
         is_first = ops.logical_and(first[0] < 0, skipped)
         self._first.assign(ops.where(is_first, stacked, first))

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,10 +24,10 @@ NOT_BUILT = "the optimizer is not built yet, as before its first step"
 
 
 class SavedState:
-    """Saves and restores the variables that Keras' own class has, too.
+    """Saves and restores an optimizer's variables: in files, those that Keras' own class has.
 
     Args:
-        name: Of the optimizer, for messages.
+        optimizer: It is not kept, but asked for its name in messages.
         own: Its first four variables: iteration, learning_rate, step_counter, dynamic_scale.
         inner: The inner optimizer.
         scaler: The owner of the loss scale.
@@ -35,13 +36,13 @@ class SavedState:
 
     def __init__(
         self,
-        name: str,
+        optimizer: Optimizer,
         own: Sequence[Variable],
         inner: Optimizer,
         scaler: LossScaler,
         extra: ExtraState,
     ) -> None:
-        self._name = name
+        self._optimizer = weakref.ref(optimizer)
         self._own = list(own)
         self._inner = inner
         self._scaler = scaler
@@ -50,6 +51,11 @@ class SavedState:
         self._is_being_loaded = keras_hooks.is_loading()
         self._waiting: dict[str, Any] | None = None
         self._misfits: list[str] | None = None
+
+    @property
+    def _name(self) -> str:
+        optimizer = self._optimizer()
+        return "" if optimizer is None else str(optimizer.name)
 
     @property
     def variables(self) -> list[Variable]:
@@ -85,15 +91,14 @@ class SavedState:
         for key, value in values.items():
             store[key] = value
 
-    def load(self, store: Store, built: bool) -> None:
+    def load(self, store: Store) -> None:
         """Restores what `store` holds, lets it wait for `build`, or warns and changes nothing."""
         saved = {str(key): np.asarray(store[key]) for key in store.keys()}  # noqa: SIM118 - h5 entries
         whole, self._is_being_loaded = self._is_being_loaded, False
         if not saved:
             self._refuse(NO_STATE)
             return
-        inner = self._inner.variables
-        built = built or self._inner.built
+        inner, built = self._inner.variables, self._inner.built
         orders = layouts(self._own, inner) if built else []
         if whole or not built:
             orders += layouts(self._own, inner[: self._unbuilt_inner])
@@ -121,13 +126,9 @@ class SavedState:
         try:
             targets = match(orders, saved)
         except ValueError as error:
-            self._warn_not_loaded(str(error))
+            self._warn_not_loaded(str(error), stacklevel=4)
         else:
             self._restore(targets)
-
-    def forget_waiting(self) -> None:
-        """Drops what still waits for a variable: after a step it is of the past."""
-        self._extra.forget_waiting()
 
     @contextlib.contextmanager
     def noting_misfits(self) -> Iterator[list[str]]:
@@ -154,12 +155,12 @@ class SavedState:
         else:
             self._warn_not_loaded(why)
 
-    def _warn_not_loaded(self, why: str) -> None:
+    def _warn_not_loaded(self, why: str, stacklevel: int = 5) -> None:
         warnings.warn(
             f"The saved state of optimizer '{self._name}' was not loaded: {why}. The optimizer "
             "stays as it is. To continue the training that wrote a weights file, call "
             "keras_mp.resume(model, path) in place of load_weights.",
-            stacklevel=5,
+            stacklevel=stacklevel,
         )
 
     def _restore(self, targets: list[tuple[Variable, Any]]) -> None:

@@ -72,9 +72,11 @@ class LossScaler:
 
     def update(self, finite: Tensor) -> None:
         """Takes note of a step whose gradients were `finite`, or not: bool, shape ()."""
+        return  # a body, without which AutoGraph warns
 
     def restored(self) -> None:
         """Takes note that values were restored into the variables."""
+        return
 
 
 class DynamicLossScaler(LossScaler):

@@ -49,7 +49,7 @@ class StepStatistics:
             self.runs = self._added(SkippedRuns(variables, backend))
         if scaler.settings.diagnose:
             self._count = self._added(StepCount(variables, backend))
-            counts = OverflowCounts(self._count, scaler, self._skipped, variables, backend)
+            counts = OverflowCounts(self._count, scaler, variables, backend)
             self.overflows = self._added(counts)
 
     def _added(self, part: P) -> P:
