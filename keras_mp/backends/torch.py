@@ -1,7 +1,6 @@
 """PyTorch: foreach kernels; an `if` (one host sync) when eager, gated state when compiled."""
 
 import contextlib
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,12 +22,6 @@ from keras_mp.backends.numerics import (
 from keras_mp.backends.optimizers import flatten_optimizers, updated_variables
 
 _HALVES = (torch.float16, torch.bfloat16)
-# Of a `.grad` that was unscaled in place: its version then.
-_UNSCALED = "_keras_mp_unscaled"
-_NOT_CLEARED = (
-    "A backward pass has added to gradients that the optimizer had divided by the loss scale, and "
-    "their sum is no gradient. Clear them after each step: model.zero_grad()."
-)
 
 
 def read(variable: Variable) -> Any:
@@ -123,13 +116,10 @@ def apply_if_finite(
     if is_compiling():
         return _apply_gated(optimizer, gradients, variables, scale, skip_unscale)
     with torch.no_grad():
+        if scale is not None and not any(skip_unscale) and _are_own(gradients, variables):
+            return _apply_in_place(optimizer, gradients, variables, scale)
         as_given = gradients
-        in_place = (
-            scale is not None
-            and not any(skip_unscale)
-            and _unscale_in_place(gradients, variables, scale)
-        )
-        if scale is not None and not in_place:
+        if scale is not None:
             gradients = unscale(gradients, scale, skip_unscale)
         rounded = _rounded_back(as_given, variables)
         applied = gradients if rounded else _as_applied(gradients, variables)
@@ -142,11 +132,33 @@ def apply_if_finite(
             finite = (rounded or not amp) and bool(torch.all(each))
         if finite:
             optimizer.apply(gradients, variables)
-        if in_place:
-            _note_unscaled(gradients)
-        if finite:
             return StepResult(True, None, None)
         return StepResult(False, each, _kind(roots, applied))
+
+
+def _apply_in_place(
+    optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable], scale: Tensor
+) -> StepResult:
+    """Takes the step with gradients that are unscaled where they lie, and scaled again after it.
+
+    A copy of them would be fresh memory, which takes ten times as long as a pass. The product with
+    1 / scale is the quotient where the scale is a power of two, and else off by a rounding.
+    """
+    present = [gradient for gradient in gradients if gradient is not None]
+    bad = torch.zeros((), device=present[0].device)
+    torch._amp_foreach_non_finite_check_and_unscale_(present, bad, torch.reciprocal(scale))
+    try:
+        # The kernel looks at what it reads: what a scale below 1 makes infinite is not among it.
+        finite = not bad + (scale < 1)
+        if not finite:
+            roots, each = _seen(gradients)
+            finite = bool(torch.all(each))
+        if finite:
+            optimizer.apply(gradients, variables)
+            return StepResult(True, None, None)
+        return StepResult(False, each, _kind(roots, gradients))
+    finally:
+        torch._foreach_mul_(present, scale)
 
 
 def _apply_gated(
@@ -183,36 +195,20 @@ def _rounded_back(gradients: list[Gradient], variables: list[Variable]) -> bool:
     return given and all(variable.dtype == "bfloat16" for variable in variables)
 
 
-def _unscale_in_place(gradients: list[Gradient], variables: list[Variable], scale: Tensor) -> bool:
-    """Divides gradients that are the `.grad`s of their variables by `scale`, where they lie.
-
-    The rule is that of `torch.amp.GradScaler.unscale_`: `.grad`s belong to the trainer or the loop,
-    which clears them before the next backward pass. One that nobody wrote to since it was divided
-    (see `_note_unscaled`) is not divided again, so that a second step with it is right.
-
-    Returns:
-        Whether they are divided now; False if one is no `.grad`, or of another dtype or device.
-    """
+def _are_own(gradients: list[Gradient], variables: list[Variable]) -> bool:
+    """Returns whether all are `.grad`s of float32 variables, which can be changed in place."""
     present = [gradient for gradient in gradients if gradient is not None]
     own = all(
         gradient is None or gradient is variable.value.grad
         for gradient, variable in zip(gradients, variables, strict=True)
     )
-    if not own or not _takes_amp(present):
-        return False
-    writes = [g._version - getattr(g, _UNSCALED, -2) for g in present]
-    if 1 in writes:
-        warnings.warn(_NOT_CLEARED, stacklevel=2)
-    if scaled := [gradient for gradient, since in zip(present, writes, strict=True) if since]:
-        torch._foreach_div_(scaled, scale)
-    return True
-
-
-def _note_unscaled(gradients: list[Gradient]) -> None:
-    """Notes that these `.grad`s are unscaled, until somebody writes to them."""
-    for gradient in gradients:
-        if gradient is not None:
-            setattr(gradient, _UNSCALED, gradient._version)
+    return (
+        own
+        and len({id(gradient) for gradient in present}) == len(present)
+        and _takes_amp(present)
+        and not any(variable.dtype in HALVES for variable in variables)
+        and all(g.is_contiguous() and not g.is_inference() for g in present)
+    )
 
 
 def _takes_amp(gradients: list[Gradient]) -> bool:
