@@ -20,6 +20,8 @@ import pytest
 from keras import ops
 
 BATCH, BATCHES = 8, 8
+# It imports TensorFlow where there is one, for seconds that are not those of the first test.
+keras.utils.set_random_seed(0)
 # Tracing makes so many objects that looking for garbage after each 700 takes 5 % of the time.
 gc.set_threshold(50_000)
 

@@ -1,0 +1,190 @@
+"""How long each test takes, as recorded: the long ones are `slow`, and a new long one is an error.
+
+A pytest plugin. Seconds are of the processor, those of child processes included: what else the
+machine does counts little. `--record-durations` writes what it found to tests/data/durations.json;
+`--check-durations` fails the run where a test takes over `LIMIT` that the recording does not have
+as slow. Compiled functions or trained models that several tests share, fixtures of a module or
+results of `shared`, count in full for each of them, as any may be the first to ask.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+try:
+    import resource
+except ImportError:  # Windows, where child processes are not counted
+    resource = None
+
+RECORDING = Path(__file__).parent / "data" / "durations.json"
+KEPT, SLOW, LIMIT = 0.5, 1.5, 5.0  # seconds: written down; marked; too long without the mark
+ONCE = "once"  # what needs no Keras has one duration; the rest has one a backend
+
+
+def now():
+    """Returns the seconds of the processor that this process and its children took so far."""
+    children = 0.0
+    if resource is not None:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        children = used.ru_utime + used.ru_stime
+    return time.process_time() + children
+
+
+class Ledger:
+    """What was made once, what of it cost what, and what the present test asked for."""
+
+    def __init__(self):
+        self.own, self.parts = {}, {}
+        self.asked, self.spent = set(), 0.0
+
+    @contextlib.contextmanager
+    def making(self, key):
+        """Counts what happens in its scope for `key`, and not for the test that runs."""
+        outer, spent = self.asked, self.spent
+        self.asked, start = set(), now()
+        try:
+            yield
+        finally:
+            took = now() - start
+            self.own[key] = took - (self.spent - spent)
+            self.parts[key], self.asked = self.asked, outer
+            self.spent = spent + took
+            self.asked.add(key)
+
+    def of(self, asked):
+        """Returns the seconds of everything asked for, and of all that these asked for."""
+        seen, left = set(), set(asked)
+        while left:
+            key = left.pop()
+            seen.add(key)
+            left |= self.parts.get(key, set()) - seen
+        return sum(self.own.get(key, 0.0) for key in seen)
+
+
+LEDGER = Ledger()
+
+
+def shared(function):
+    """functools.cache, whose first call is not for the account of one test alone."""
+    made = functools.cache(function)
+
+    @functools.wraps(function)
+    def ask(*args, **options):
+        key = (function, args, tuple(options.items()))
+        if key in LEDGER.own:
+            LEDGER.asked.add(key)
+            return made(*args, **options)
+        with LEDGER.making(key):
+            return made(*args, **options)
+
+    return ask
+
+
+def kind(nodeid):
+    """Returns which of the recordings has a test: "once", or the backend that runs."""
+    each = nodeid.startswith(("tests/each/", "keras_mp/"))
+    return os.environ.get("KERAS_BACKEND", "jax") if each else ONCE
+
+
+def recorded():
+    """Returns {kind: {file: {the rest of the test's id: seconds}}}."""
+    return json.loads(RECORDING.read_text(encoding="utf-8")) if RECORDING.exists() else {}
+
+
+def written(durations):
+    """Returns the text of a recording, a test a line."""
+    return json.dumps(durations, indent=0, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+class Durations:
+    """Marks, measures, and at the end writes or compares."""
+
+    def __init__(self, config):
+        self.config = config
+        self.found, self.there, self.start = {}, {}, 0.0
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items):
+        before = recorded()
+        for item in items:
+            file, _, test = item.nodeid.partition("::")
+            self.there.setdefault(file, set()).add(test)
+            if before.get(kind(item.nodeid), {}).get(file, {}).get(test, 0.0) >= SLOW:
+                item.add_marker("slow")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef, request):
+        if fixturedef.scope == "function":
+            return (yield)
+        with LEDGER.making(fixturedef):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item):
+        LEDGER.asked, LEDGER.spent, self.start = set(), 0.0, now()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item):
+        try:
+            return (yield)
+        finally:  # what ends with a module is left out
+            own = now() - self.start - LEDGER.spent
+            fixtures = getattr(item, "_fixtureinfo", None)
+            used = fixtures.name2fixturedefs.values() if fixtures else []
+            self.found[item] = own + LEDGER.of({*LEDGER.asked, *(each[-1] for each in used)})
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session):
+        if self.config.getoption("record_durations"):
+            self.write()
+        if self.config.getoption("check_durations") and self.too_long() and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def too_long(self):
+        """Returns (seconds, id) of the tests over the limit that are not marked."""
+        found = (each for each in self.found.items() if each[0].get_closest_marker("slow") is None)
+        return sorted(((s, item.nodeid) for item, s in found if s > LIMIT), reverse=True)
+
+    def write(self):
+        """Puts the durations of the tests that ran in the place of those of before."""
+        durations = recorded()
+        for item, took in self.found.items():
+            file, _, test = item.nodeid.partition("::")
+            durations.setdefault(kind(item.nodeid), {}).setdefault(file, {})[test] = round(took, 1)
+        for of_kind in durations.values():
+            for file, tests in list(of_kind.items()):
+                there = self.there.get(file, tests)
+                kept = {t: s for t, s in tests.items() if s >= KEPT and t in there}
+                of_kind[file] = kept
+                if not kept or not (RECORDING.parents[2] / file).exists():
+                    del of_kind[file]
+        RECORDING.write_text(written(durations), encoding="utf-8")
+
+    def pytest_terminal_summary(self, terminalreporter):
+        if not self.config.getoption("check_durations") or not (long := self.too_long()):
+            return
+        terminalreporter.section(f"over {LIMIT:g} s of the processor, and not marked slow")
+        for took, nodeid in long:
+            terminalreporter.line(f"{took:6.1f} s  {nodeid}")
+        files = " ".join(sorted({nodeid.partition("::")[0] for _, nodeid in long}))
+        terminalreporter.line("Make them shorter; or record them, and they are marked:")
+        terminalreporter.line(
+            f"KERAS_BACKEND={os.environ.get('KERAS_BACKEND', 'jax')} "
+            f"python -m pytest --record-durations {files}"
+        )
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("durations")
+    group.addoption("--record-durations", action="store_true", help="see tests/durations.py")
+    group.addoption("--check-durations", action="store_true", help="see tests/durations.py")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Durations(config), "keras_mp_durations")
