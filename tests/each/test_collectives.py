@@ -7,6 +7,7 @@ import keras
 import pytest
 
 from tests import programs
+from tests.durations import shared
 
 pytestmark = [
     pytest.mark.slow,
@@ -61,14 +62,12 @@ OPTIMIZERS = ["momentum", "clipnorm", "global_clipnorm", "use_ema", "accumulatio
 @pytest.fixture(scope="module")
 def of_steps():
     """A function of an engine: (shapes, kind) of each collective of the plain step, and of ours."""
-    done = {}
 
-    def once(engine, optimizer):
-        if engine not in done:
-            done[engine] = json.loads(programs.run("-c", PROGRAM, engine).splitlines()[-1])
-        return done[engine][optimizer]
+    @shared
+    def found(engine):
+        return json.loads(programs.run("-c", PROGRAM, engine).splitlines()[-1])
 
-    return once
+    return lambda engine, optimizer: found(engine)[optimizer]
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -15,7 +15,9 @@ from tests.backends import on_one
 
 
 def run(*arguments, **environment):
-    return programs.completed("-m", "keras_mp.demo", *arguments, timeout=280, **environment)
+    return programs.completed(
+        "-m", "keras_mp.demo", *arguments, timeout=280, with_all=True, **environment
+    )
 
 
 @pytest.mark.skipif(
@@ -25,7 +27,7 @@ def run(*arguments, **environment):
 @pytest.mark.slow
 def test_main_job(tmp_path):
     """Real data, mixed_float16, above 97 %, saved, reloaded, continued, a config migrated."""
-    found = run("--backend", "jax", "--output", tmp_path, PYTHONIOENCODING="utf-8")
+    found = run("--epochs", 8, "--backend", "jax", "--output", tmp_path, PYTHONIOENCODING="utf-8")
     assert found.returncode == 0, found.stderr
     accuracies = [
         float(line.split()[-1].rstrip("%"))
