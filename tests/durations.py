@@ -22,7 +22,7 @@ except ImportError:  # Windows, where child processes are not counted
     resource = None
 
 RECORDING = Path(__file__).parent / "data" / "durations.json"
-KEPT, SLOW, LIMIT = 0.5, 1.5, 5.0  # seconds: written down; marked; too long without the mark
+KEPT, SLOW, LIMIT = 0.5, 1.0, 5.0  # seconds: written down; marked; too long without the mark
 ONCE = "once"  # what needs no Keras has one duration; the rest has one a backend
 
 
@@ -91,9 +91,34 @@ def kind(nodeid):
     return os.environ.get("KERAS_BACKEND", "jax") if each else ONCE
 
 
+def parts(nodeid):
+    """Returns the file of a test, without its folder, from which it may move, and the rest."""
+    file, _, test = nodeid.partition("::")
+    return file.rpartition("/")[2], test
+
+
 def recorded():
     """Returns {kind: {file: {the rest of the test's id: seconds}}}."""
     return json.loads(RECORDING.read_text(encoding="utf-8")) if RECORDING.exists() else {}
+
+
+def of_test(tests, test):
+    """Returns the seconds of a test, by its cases or as a whole, in the recording of its file."""
+    return tests.get(test, tests.get(test.partition("[")[0], 0.0))
+
+
+def shortened(tests):
+    """Returns the seconds by test without what is short, and with one for what is slow in all."""
+    by_function = {}
+    for test, took in tests.items():
+        by_function.setdefault(test.partition("[")[0], {})[test] = took
+    found = {}
+    for function, cases in by_function.items():
+        if min(cases.values()) >= SLOW:
+            found[function] = max(cases.values())
+        else:
+            found |= {test: took for test, took in cases.items() if took >= KEPT}
+    return found
 
 
 def written(durations):
@@ -106,15 +131,14 @@ class Durations:
 
     def __init__(self, config):
         self.config = config
-        self.found, self.there, self.start = {}, {}, 0.0
+        self.found, self.start = {}, 0.0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items):
         before = recorded()
         for item in items:
-            file, _, test = item.nodeid.partition("::")
-            self.there.setdefault(file, set()).add(test)
-            if before.get(kind(item.nodeid), {}).get(file, {}).get(test, 0.0) >= SLOW:
+            file, test = parts(item.nodeid)
+            if of_test(before.get(kind(item.nodeid), {}).get(file, {}), test) >= SLOW:
                 item.add_marker("slow")
 
     @pytest.hookimpl(wrapper=True)
@@ -152,18 +176,16 @@ class Durations:
         return sorted(((s, item.nodeid) for item, s in found if s > LIMIT), reverse=True)
 
     def write(self):
-        """Puts the durations of the tests that ran in the place of those of before."""
-        durations = recorded()
+        """Puts the durations of the files that ran in the place of those of before."""
+        durations, ran = recorded(), {}
         for item, took in self.found.items():
-            file, _, test = item.nodeid.partition("::")
-            durations.setdefault(kind(item.nodeid), {}).setdefault(file, {})[test] = round(took, 1)
-        for of_kind in durations.values():
-            for file, tests in list(of_kind.items()):
-                there = self.there.get(file, tests)
-                kept = {t: s for t, s in tests.items() if s >= KEPT and t in there}
-                of_kind[file] = kept
-                if not kept or not (RECORDING.parents[2] / file).exists():
-                    del of_kind[file]
+            file, test = parts(item.nodeid)
+            ran.setdefault((kind(item.nodeid), file), {})[test] = round(took, 1)
+        for (name, file), tests in ran.items():
+            of_kind = durations.setdefault(name, {})
+            of_kind.pop(file, None)
+            if left := shortened(tests):
+                of_kind[file] = left
         RECORDING.write_text(written(durations), encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter):

@@ -13,7 +13,7 @@ import zlib
 import pytest
 
 BACKENDS = ("jax", "tensorflow", "torch")
-# File in tests/each -> (the backend that has all, what is read).
+# File below tests/each -> (the backend that has all, what is read).
 READERS = {
     "test_load_early_hdf5.py": ("torch", "HDF5 files of the first Keras"),
     "test_load_model.py": ("torch", "saved models and weights of TF 1.15 to 2.15"),
@@ -28,7 +28,7 @@ READERS = {
     "test_resume_from_weights.py": ("torch", "weights files"),
     "test_scale_states.py": ("torch", "states of loss scales that Keras 3.10 to 3.15 wrote"),
 }
-# File in tests/each -> why any backend will do.
+# File below tests/each -> why any backend will do.
 TURNS = {
     "test_auto_wrap.py": "wraps by class and config",
     "test_compat_names.py": "names of then",
@@ -71,8 +71,8 @@ def pytest_collection_modifyitems(config, items):
 
 def is_mine(item, mode, is_first):
     """Returns whether the backend of this process runs a case."""
-    folder, _, file = item.nodeid.partition("::")[0].rpartition("/")
-    if folder != "tests/each" or item.get_closest_marker("skipif"):
+    file = item.nodeid.partition("::")[0].rpartition("/")[2]
+    if not item.nodeid.startswith("tests/each/") or item.get_closest_marker("skipif"):
         return True
     backend = os.environ.get("KERAS_BACKEND", "jax")
     turn = zlib.crc32(item.nodeid.encode()) % len(BACKENDS) == BACKENDS.index(backend)

@@ -41,7 +41,6 @@ def lso(inner, **settings):
 
 
 ON_TORCH = {
-    "jit": pytest.mark.slow,
     "steps_per_execution": pytest.mark.skip(reason="Keras refuses more than 1 on torch"),
 }
 

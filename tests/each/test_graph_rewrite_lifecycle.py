@@ -273,7 +273,6 @@ def test_disable_while_a_model_is_called():
 # -- and back --------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself
 @pytest.mark.parametrize("jit", [False, True])
 def test_disable_is_float32_to_the_bit(jit, backend, quick_compile, compiled_once):

@@ -238,7 +238,6 @@ def test_in_a_loop_of_ones_own(data, backend, given):
     assert found() != first
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself
 def test_compiled(make_model, with_nan, backend, quick_compile, compiled_once):
     jits = [True, backend != "torch"]  # half a minute, for the same numbers

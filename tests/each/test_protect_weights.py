@@ -188,7 +188,7 @@ def test_no_bit_changes(part, frozen, backend):
 @pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
 @pytest.mark.parametrize(
     "compile",
-    [{"run_eagerly": True}, pytest.param({"jit_compile": True}, marks=pytest.mark.slow)],
+    [{"run_eagerly": True}, {"jit_compile": True}],
     ids=["eager", "jit"],
 )
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself

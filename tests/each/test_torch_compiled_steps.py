@@ -185,7 +185,6 @@ def test_what_breaks_with_us_breaks_without_us(inner, graphs, small):
     assert reasons[0] == reasons[1] != set()
 
 
-@pytest.mark.slow
 def test_fit_has_as_many_graphs_as_with_the_plain_optimizer(
     with_nan, make_model, fit, quick_compile
 ):

@@ -40,6 +40,14 @@ def test_what_is_shared_counts_for_everyone(monkeypatch):
     assert ledger.of(ledger.asked) == pytest.approx(0.15, abs=0.04)
 
 
+def test_a_recording_is_short():
+    tests = {"a[1]": 2.0, "a[2]": 3.0, "b[1]": 0.1, "b[2]": 2.0, "b[3]": 0.7, "c": 0.2}
+    short = durations.shortened(tests)
+    assert short == {"a": 3.0, "b[2]": 2.0, "b[3]": 0.7}
+    slow = [test for test in tests if durations.of_test(short, test) >= durations.SLOW]
+    assert slow == ["a[1]", "a[2]", "b[2]"]
+
+
 def test_a_shared_thing_that_failed_is_tried_again():
     tries = []
 
@@ -55,15 +63,9 @@ def test_a_shared_thing_that_failed_is_tried_again():
     assert made() == "made"
 
 
-def test_the_recording_is_of_tests_that_are_there():
-    for tests in durations.recorded().values():
-        for file in tests:
-            assert (ROOT / file).is_file(), f"record again: {file} is no more"
-
-
 @pytest.mark.parametrize("file", [*turns.READERS, *turns.TURNS])
 def test_turns_are_of_files_that_are_there(file):
-    assert (ROOT / "tests" / "each" / file).is_file()
+    assert len(list((ROOT / "tests" / "each").rglob(file))) == 1
 
 
 def item(nodeid, *marks):
