@@ -1,43 +1,63 @@
 # On a fresh machine: `make demo` needs python3 >= 3.11 and make; `make test` also downloads TensorFlow and PyTorch.
 PYTHON ?= python3
+# How many of the tests' processes run at a time.
+JOBS ?= 2
 BACKENDS ?= jax tensorflow torch
 PIP = python -m pip install -q --disable-pip-version-check -c tests/constraints.txt
 ENV = TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0 CUDA_VISIBLE_DEVICES=
 # `make coverage` runs the tests by another program.
 PYTHON_RUN = python
 # torch's threads wait busily for each other at every op, which takes what other processes need.
-PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=30
+PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=10
 
 .PHONY: demo test test-once test-jax test-tensorflow test-torch coverage lint docs fuzz oldest matrix dist
-.PHONY: clean-environments licences audit bench clean clients clients-jax clients-tensorflow clients-torch
+.PHONY: test-all all-once all-jax all-tensorflow all-torch clean-environments licences audit bench clean
+.PHONY: clients clients-jax clients-tensorflow clients-torch
 
 .venv/.demo: pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv .venv
 	.venv/bin/$(PIP) -e '.[jax,demo]'
 	touch $@
 
+# For Linux PyPI has PyTorch with 5 GB of CUDA only. Without it, and with a tenth of the time: TORCH_INDEX
+# is the address that pytorch.org/get-started gives for pip and CPU.
+TORCH_INDEX ?=
 .venv/.test: .venv/.demo
-	.venv/bin/$(PIP) -e '.[test,browser]' tensorflow-cpu torch orbax-checkpoint
+	.venv/bin/$(PIP) $(TORCH_INDEX:%=--extra-index-url %) -e '.[test]' tensorflow-cpu torch orbax-checkpoint
 	touch $@
 
+# The browser opens the pages that are written; without it their tests say what they skip.
 .venv/.dev: .venv/.test
-	.venv/bin/$(PIP) -e '.[dev]'
+	.venv/bin/$(PIP) -e '.[dev,browser]'
 	touch $@
 
 demo: .venv/.demo
 	.venv/bin/python -m keras_mp.demo
 
 # Tests that never import keras run once; the others, and the docstrings' examples, once a backend.
-# `make -j2 test` runs two of them at a time.
-test: test-once $(BACKENDS:%=test-%)
+# `test` leaves out what takes long (tests/durations.py), and has what no backend changes on one of
+# them (tests/turns.py); `test-all` has everything, of artefacts a slice on all backends but one.
+FAST = -m 'not slow' --in-turns
+ALL = --in-slices
+test: .venv/.test
+	$(MAKE) -j$(JOBS) $(BACKENDS:%=test-%) test-once
+test-all: .venv/.test
+	$(MAKE) -j$(JOBS) -k -Otarget $(BACKENDS:%=all-%) all-once
 
 # CI leaves out those that `make fuzz` runs: ONCE='-m "not hypothesis"'.
+test-once all-once: PATHS = tests/once tests/licences.py benchmarks/running.py benchmarks/cuda.py
 test-once: .venv/.test
-	$(ENV) $(PYTEST) $(ONCE) tests/once tests/licences.py benchmarks/running.py benchmarks/cuda.py
+	$(ENV) $(PYTEST) $(FAST) $(PATHS)
+all-once: .venv/.test
+	$(ENV) $(PYTEST) $(ALL) $(DURATIONS) $(ONCE) $(PATHS)
 
-test-jax: ENV += $(XLA)
+# XLA's older emitters compile in two thirds of the time; `all-jax` has the newer ones but for CI.
+test-jax: ENV += XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
+all-jax: ENV += $(XLA)
 test-jax test-tensorflow test-torch: test-%: .venv/.test
-	$(ENV) KERAS_BACKEND=$* $(PYTEST) tests/each keras_mp
+	$(ENV) KERAS_BACKEND=$* $(PYTEST) $(FAST) tests/each keras_mp
+all-jax all-tensorflow all-torch: all-%: .venv/.test
+	$(ENV) KERAS_BACKEND=$* $(PYTEST) $(ALL) $(DURATIONS) tests/each keras_mp
 
 # Other people's tools in an environment of their own, which sees what is in .venv. CI has a part:
 # CLIENTS='-m quick'. `tensorflow`, which the last three ask for, is tensorflow-cpu here.
@@ -68,7 +88,7 @@ coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
 coverage: .venv/.dev
 	rm -rf build/coverage
 	mkdir -p build/coverage
-	$(MAKE) test BACKENDS='$(COVERED)' PYTHON_RUN='coverage run'
+	$(MAKE) test-all JOBS=1 BACKENDS='$(COVERED)' PYTHON_RUN='coverage run'
 	.venv/bin/coverage combine -q
 	.venv/bin/coverage html -q -d build/coverage/html
 	.venv/bin/coverage report --skip-covered --fail-under=$(LEAST)

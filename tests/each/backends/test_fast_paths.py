@@ -1,7 +1,6 @@
 """The backends' own ways of taking a step, against plain keras.ops: bit for bit."""
 
 import contextlib
-import functools
 
 import keras
 import numpy as np
@@ -11,9 +10,11 @@ from keras import ops, optimizers
 from keras_mp import LossScaleOptimizer
 from keras_mp.backends import reference
 from tests.compiled_steps import compiled_step
+from tests.durations import shared
 
 BACKEND = keras.backend.backend()
 SHAPES = [(3, 4), (4,), (2, 3, 2), (3, 4), ()]
+SHAPES_TO_COMPILE = SHAPES[-2:] if BACKEND == "torch" else SHAPES  # it takes seconds a variable
 BAD = {3: np.inf, 5: -np.inf, 6: np.nan}  # of 8 steps
 INNER = {
     "Adadelta": lambda: optimizers.Adadelta(1.0),
@@ -49,7 +50,7 @@ def nothing_recorded():
     return torch.no_grad()
 
 
-@functools.cache
+@shared
 def run(make, how, who, dtype="float32", scale=2.0**20, factor=1.0):
     """Returns all state of the inner optimizer after each good step, as bytes.
 
@@ -57,9 +58,10 @@ def run(make, how, who, dtype="float32", scale=2.0**20, factor=1.0):
     "reference", ours in one of two ways.
     """
     random = np.random.RandomState(0)
+    shapes = SHAPES_TO_COMPILE if how is compiled_step else SHAPES
     variables = [
         keras.Variable(np.asarray(random.randn(*shape), "float32"), dtype=dtype, name=f"v{i}")
-        for i, shape in enumerate(SHAPES)
+        for i, shape in enumerate(shapes)
     ]
     inner = optimizer = make()
     if who != "plain":
@@ -78,10 +80,10 @@ def run(make, how, who, dtype="float32", scale=2.0**20, factor=1.0):
         step = how(optimizer, variables)
         for number in range(8):
             now = 1.0 if who == "plain" else np.float32(ops.convert_to_numpy(optimizer.loss_scale))
-            gradients = [factor * np.asarray(random.randn(*s), "float32") for s in SHAPES]
+            gradients = [factor * np.asarray(random.randn(*s), "float32") for s in shapes]
             gradients = [np.asarray(g * now, "float32") for g in gradients]
             if number in BAD:
-                gradients[number % len(SHAPES)].flat[0] = BAD[number]
+                gradients[number % len(shapes)].flat[0] = BAD[number]
             if number not in BAD or who != "plain":
                 step([ops.array(g) for g in gradients])
                 state = [*variables, *inner.variables]

@@ -11,24 +11,23 @@ import numpy as np
 import pytest
 
 from tests import programs
+from tests.durations import shared
 from tests.faults import CASES, GROWTH, STEPS
 
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
+pytestmark = pytest.mark.processes
 OF_BACKEND = importlib.import_module(f"tests.engines.{keras.backend.backend()}")
 
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory):
     """A function that returns what an engine ended with: "case/count_skipped_steps/what"."""
-    done = {}
 
+    @shared
     def once(engine, replicas):
-        if (engine, replicas) not in done:
-            out = tmp_path_factory.mktemp("faults") / "found.npz"
-            programs.run("-m", "tests.faults", engine, replicas, out, timeout=250)
-            with np.load(out) as arrays:
-                done[engine, replicas] = dict(arrays)
-        return done[engine, replicas]
+        out = tmp_path_factory.mktemp("faults") / "found.npz"
+        programs.run("-m", "tests.faults", engine, replicas, out, timeout=250)
+        with np.load(out) as arrays:
+            return dict(arrays)
 
     return once
 

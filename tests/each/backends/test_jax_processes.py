@@ -14,7 +14,6 @@ from tests.engines import jax as engines
 from tests.faults import free_addresses
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.processes,
     pytest.mark.skipif(keras.backend.backend() != "jax", reason="about jax.distributed"),
 ]

@@ -15,7 +15,6 @@ from tests import faults, programs
 from tests.engines.tensorflow_workers import EVERY, FAULTS, STEPS
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.processes,
     pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.distribute"),
 ]

@@ -149,7 +149,6 @@ def ended(tmp_path_factory):
     return once
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("replicas", "case"), [(replicas, case) for replicas in (2, 3) for case in cases_of(replicas)]
 )

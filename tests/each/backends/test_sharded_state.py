@@ -8,7 +8,6 @@ import pytest
 from tests import programs
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.processes,
     pytest.mark.skipif(keras.backend.backend() != "jax", reason="Keras shards on JAX"),
 ]

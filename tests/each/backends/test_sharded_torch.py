@@ -22,7 +22,6 @@ from tests import programs
 from tests.engines.torch import group
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.processes,
     pytest.mark.skipif(keras.backend.backend() != "torch", reason="about DTensors"),
 ]

@@ -20,7 +20,6 @@ from tests import programs
 from tests.engines.torch import group, in_parallel
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.processes,
     pytest.mark.skipif(keras.backend.backend() != "torch", reason="about torch.distributed"),
 ]

@@ -159,7 +159,6 @@ def test_the_weights_of_an_archive_are_read_in_their_place(folders):
     assert found["written"] < MB
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size"),
     [("ckpt", WITH_ADAM), pytest.param("model.h5", WEIGHTS, marks=on_one)],

@@ -825,7 +825,7 @@ def test_tensorflow_is_imported_only_where_it_is_the_backend():
         *(f"load_model({str(path)!r})" for path in (H5, ZIP, SAVED)),
         "sys.exit('tensorflow' in sys.modules)",
     ]
-    done = programs.completed("-W", "ignore", "-c", "\n".join(lines))
+    done = programs.completed("-W", "ignore", "-c", "\n".join(lines), with_all=True)
     # That of TensorFlow checks the probe: it must be able to say yes.
     expected = int(keras.backend.backend() == "tensorflow")
     assert done.returncode == expected, done.stderr[-500:]

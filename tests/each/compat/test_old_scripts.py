@@ -48,7 +48,6 @@ def fitted(tmp_path_factory):
     return run(source, tmp_path_factory.mktemp("fit"))
 
 
-@pytest.mark.slow
 def test_fit(fitted):
     now, before = fitted[0], RECORDED["fit"]
     for key in ("loss_scale", "period", "iterations", "learning_rate"):
@@ -56,7 +55,6 @@ def test_fit(fitted):
     assert_close(now["weights"], before["weights"])
 
 
-@pytest.mark.slow
 def test_each_old_name_says_once_what_to_write(fitted):
     said = [line for line in fitted[1].splitlines() if "DeprecationWarning" in line]
     names = [line.split("experimental.")[1].split()[0] for line in said]
@@ -70,7 +68,6 @@ def test_each_old_name_says_once_what_to_write(fitted):
     assert all("script.py:" in line for line in said), "they name the caller's line"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="tf.GradientTape")
 def test_tape(tmp_path):
     source = replaced((SCRIPTS / "tape_tf23.py").read_text(), OLD, NEW)
@@ -80,7 +77,6 @@ def test_tape(tmp_path):
     assert_close(now["slots"], before["slots"])
 
 
-@pytest.mark.slow
 def test_twin(tmp_path):
     now, before = run((SCRIPTS / "twin.py").read_text(), tmp_path)[0], RECORDED["tape"]
     assert (now["scales"], now["iterations"]) == (before["scales"], before["iterations"])

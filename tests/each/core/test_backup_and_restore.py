@@ -68,7 +68,6 @@ def backup(folder, save_freq):
 
 
 @pytest.mark.processes
-@pytest.mark.slow
 @pytest.mark.parametrize("save_freq", ["epoch", 5])
 def test_killed_and_continued_is_as_never_killed(save_freq, state, tmp_path):
     """Bit for bit: weights, slots, iterations, scale, counter."""

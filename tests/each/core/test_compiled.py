@@ -212,7 +212,7 @@ def test_host_syncs_per_step(inner, settings, more):
 
 
 @on_torch
-@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
 def test_torch_compile_fullgraph(backend):
     """No graph break; Keras' own class has six."""
     import torch

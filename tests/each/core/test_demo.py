@@ -15,17 +15,18 @@ from tests.backends import on_one
 
 
 def run(*arguments, **environment):
-    return programs.completed("-m", "keras_mp.demo", *arguments, timeout=280, **environment)
+    return programs.completed(
+        "-m", "keras_mp.demo", *arguments, timeout=280, with_all=True, **environment
+    )
 
 
 @pytest.mark.skipif(
     keras.backend.backend() != "jax",
     reason="a minute and more: `make clean-environments` trains it on each backend alone",
 )
-@pytest.mark.slow
 def test_main_job(tmp_path):
     """Real data, mixed_float16, above 97 %, saved, reloaded, continued, a config migrated."""
-    found = run("--backend", "jax", "--output", tmp_path, PYTHONIOENCODING="utf-8")
+    found = run("--epochs", 8, "--backend", "jax", "--output", tmp_path, PYTHONIOENCODING="utf-8")
     assert found.returncode == 0, found.stderr
     accuracies = [
         float(line.split()[-1].rstrip("%"))
@@ -75,7 +76,6 @@ def shown(html):
 
 
 @on_one
-@pytest.mark.slow
 def test_too_little_training_is_a_failure():
     found = run("--epochs", "1")
     assert found.returncode == 1

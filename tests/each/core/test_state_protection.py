@@ -8,6 +8,7 @@ from keras import ops
 import keras_mp
 from keras_mp import LossScaleOptimizer
 from tests import programs
+from tests.compiled_steps import settled
 
 
 @pytest.fixture
@@ -338,7 +339,7 @@ def test_on_jax_the_optimizer_of_compile_is_the_only_one(make_model, backend):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself
-def test_torch_compile(make_model, data, backend, quick_compile):
+def test_torch_compile(make_model, data, backend, quick_compile, compiled_once):
     """The layer's own assignments break the graph on Keras; this breaks it nowhere else."""
     if backend != "torch":
         pytest.skip("about torch.compile")
@@ -354,7 +355,7 @@ def test_torch_compile(make_model, data, backend, quick_compile):
         model = make_model("float32", layer)
         if protect:
             keras_mp.protect_state(model)
-        optimizer = LossScaleOptimizer(keras.optimizers.SGD(0.01))
+        optimizer = settled(LossScaleOptimizer(keras.optimizers.SGD(0.01)))
         model.compile(optimizer, "mse", jit_compile=True)
         found = []
         for factor in (1.0, np.inf, 2.0):

@@ -11,6 +11,7 @@ import keras_mp
 from keras_mp import LossScaleOptimizer
 from keras_mp.assigned_state import assigned_attributes, assigned_variables
 from keras_mp.diagnosis.explaining import explain
+from tests.compiled_steps import settled
 
 X = np.random.RandomState(0).randn(2, 4).astype("float32")
 SEQUENCES = np.random.RandomState(0).randn(2, 3, 4).astype("float32")
@@ -187,18 +188,19 @@ def test_no_bit_changes(part, frozen, backend):
 @pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
 @pytest.mark.parametrize(
     "compile",
-    [{"run_eagerly": True}, pytest.param({"jit_compile": True}, marks=pytest.mark.slow)],
+    [{"run_eagerly": True}, {"jit_compile": True}],
     ids=["eager", "jit"],
 )
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself
 def test_no_bit_of_a_spectral_norm_changes_however_it_is_compiled(
-    compile, frozen, backend, quick_compile
+    compile, frozen, backend, quick_compile, compiled_once
 ):
     if backend == "jax" and "jit_compile" in compile:
         pytest.skip("the default")
     if backend == "torch" and "jit_compile" in compile and frozen:
         pytest.skip("half a minute for what the trained one shows")
     model, optimizer, x = made("spectral")
+    settled(optimizer)
     model.layers[0].trainable = not frozen
     keras_mp.protect_state(model)
     model.compile(optimizer, "mse", **compile)

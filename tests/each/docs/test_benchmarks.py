@@ -18,7 +18,6 @@ TINY = argparse.Namespace(batch=4, steps=3, width=16, sequence=4, repeat=1)
 VARIANTS = ["plain", "Keras' own", "ours", *([] if BACKEND == "jax" else ["ours, fused"])]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "mode"),
     [
@@ -39,7 +38,6 @@ def test_all_variants_train_alike(model, mode):
     assert all(each["fallback"] is None for each in found.values())
 
 
-@pytest.mark.slow
 @on_one
 def test_what_does_not_train_is_not_timed():
     make = train_step.makers(rate=0.0)["plain"]
@@ -65,7 +63,6 @@ def steps_of(found, name):
     return before
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="torch and JAX only")
 def test_variants_for_a_device_take_their_steps(monkeypatch):
     monkeypatch.setattr(cuda, "KEPT", 1000)  # so that some states are made anew

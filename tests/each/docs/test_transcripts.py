@@ -9,7 +9,6 @@ import pytest
 import keras_mp  # noqa: F401 - its classes are in the file
 from tests import programs, transcripts
 
-pytestmark = pytest.mark.slow
 PAGE = programs.ROOT / "docs" / "tutorials" / "walkthrough-tf23.md"
 RECORDED = json.loads((transcripts.DATA / "recorded.json").read_text(encoding="utf-8"))
 

@@ -83,7 +83,6 @@ def skipped(optimizer, epochs, y):
     return epochs * math.ceil((len(y) - TEST) / BATCH) - int(optimizer.iterations)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("build", [convnet, transformer])
 def test_learns_as_in_float32(build, digits):
     epochs = EPOCHS[build.__name__]
@@ -104,7 +103,6 @@ def test_learns_as_in_float32(build, digits):
     assert statistics.mean(rewritten) > statistics.mean(reference) - MARGIN
 
 
-@pytest.mark.slow
 def test_learns_where_the_scale_has_to_fall_first(digits):
     """2**15 times a loss times 2000 is more than float16 holds; Adam does not mind the 2000."""
     optimizer = keras_mp.graph_rewrite.enable(keras.optimizers.Adam(4e-3))

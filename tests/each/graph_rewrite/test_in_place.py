@@ -105,9 +105,7 @@ IN_PLACE = [
 ]
 
 
-@pytest.mark.parametrize(
-    "compiled", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "compiled"]
-)
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("change", IN_PLACE)
 def test_a_tensor_that_is_changed_in_place(change, compiled):
     import torch

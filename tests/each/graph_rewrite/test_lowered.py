@@ -23,7 +23,7 @@ from tests.lowered import (
     training_step,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("rewrite_ends")]
+pytestmark = pytest.mark.usefixtures("rewrite_ends")
 
 BACKEND = keras.backend.backend()
 LOW = frozenset({"float16"})

@@ -26,7 +26,7 @@ from tests.graph_rewrite_kinds import (
     trained,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("rewrite_ends")]
+pytestmark = pytest.mark.usefixtures("rewrite_ends")
 
 
 # -- kinds of models -------------------------------------------------------------------------------
@@ -165,7 +165,6 @@ OPTIONS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options_of_compile(option, quick_compile):

@@ -552,7 +552,6 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.mark.slow
 @on_one
 def test_killed_at_any_moment_it_is_whole_or_not_there(tmp_path):
     chance, out = random.Random(11), tmp_path / "out.keras"

@@ -28,7 +28,6 @@ from keras_mp.ranges.report import RangeReport, range_report
 from tests.backends import on_one
 from tests.fuzzing import examples
 
-pytestmark = pytest.mark.slow  # on JAX, where each operation is compiled by itself
 ONES, ZEROS = np.ones((8, 4), "float32"), np.zeros((8, 1), "float32")
 constant = keras.initializers.Constant
 

@@ -15,7 +15,6 @@ from keras_mp.migration.code.rewriting import may_concern, rewrite
 from tests.fuzzing import examples
 
 LIBRARY = Path(sysconfig.get_path("stdlib"))
-pytestmark = pytest.mark.slow
 HEAD = "import tensorflow as tf; from tensorflow.keras import mixed_precision as _kmp"
 SNIPPETS = {
     "_p = tf.keras.mixed_precision.experimental.Policy('mixed_float16')": (
