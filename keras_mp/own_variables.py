@@ -5,7 +5,7 @@ import keras
 from keras_mp.array_types import Optimizer, Variable
 from keras_mp.extra_state import ExtraState
 
-# The attributes of tf.keras' optimizer; all others begin with an underscore.
+# Attributes without an underscore before their name: two are those of tf.keras' optimizer.
 _PUBLIC = ("step_counter", "dynamic_scale", "hysteresis_left", "skipped_in_round")
 
 

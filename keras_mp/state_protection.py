@@ -142,14 +142,14 @@ def _scope(
     """Yields a list that holds, once the scope is left, whether all steps in it were taken."""
     for optimizer in optimizers:  # the model's own may be wrapped in here
         _check(optimizer)
-    native = backends.current()
+    backend = backends.current()
     given = None if metrics is True else list(metrics or ())
     variables = [*known, *assigned_variables(model)]
     for metric in _metrics(model) if given is None else given:
         variables += metric.variables
     variables = list({id(v): v for v in variables}.values())
-    before = {id(v): (v, ops.copy(native.read(v))) for v in variables}
-    buffers = [(buffer, ops.copy(buffer)) for buffer in native.buffers(model._flatten_layers())]
+    before = {id(v): (v, ops.copy(backend.read(v))) for v in variables}
+    buffers = [(buffer, ops.copy(buffer)) for buffer in backend.buffers(model._flatten_layers())]
     # Counted, not observed: the step may be in a function that was traced long ago. A model that
     # is built in here may get its optimizer wrapped meanwhile; a new one has skipped nothing.
     skipped = {
@@ -157,20 +157,20 @@ def _scope(
         for o in optimizers or (getattr(model, "optimizer", None),)
         if isinstance(o, LossScaleOptimizer)
     }
-    outcome: list[Any] = []
-    yield outcome
+    finite_step: list[Any] = []
+    yield finite_step
     for stepped in optimizers or (getattr(model, "optimizer", None),):
         optimizer = _check(stepped)
         finite = ops.equal(optimizer.skipped_steps, skipped.get(id(optimizer), 0))
-        outcome[:] = [ops.logical_and(outcome[0], finite) if outcome else finite]
+        finite_step[:] = [ops.logical_and(finite_step[0], finite) if finite_step else finite]
     for metric in _metrics(model) if given is None else given:
         # Some make their variables when they are updated first.
         new = [variable for variable in metric.variables if id(variable) not in before]
         before.update({id(v): (v, old) for v, old in zip(new, _reset(metric, new), strict=True)})
     for variable, old in before.values():
-        variable.assign(ops.where(outcome[0], native.read(variable), old))
+        variable.assign(ops.where(finite_step[0], backend.read(variable), old))
     for buffer, old in buffers:
-        buffer.copy_(ops.where(outcome[0], buffer, old))
+        buffer.copy_(ops.where(finite_step[0], buffer, old))
 
 
 def _step(
@@ -182,9 +182,9 @@ def _step(
     data: Any,
 ) -> Any:
     """A train step that assigns to variables (TensorFlow, PyTorch)."""
-    with _scope(model, optimizers, metrics, known) as outcome:
+    with _scope(model, optimizers, metrics, known) as finite_step:
         logs = train_step(data)
-    return _logs(outcome[0], logs, model.get_metrics_result()) if metrics else logs
+    return _logs(finite_step[0], logs, model.get_metrics_result()) if metrics else logs
 
 
 def _stateless_step(model: Model, metrics: bool, train_step: Any, state: Any, data: Any) -> Any:

@@ -288,11 +288,11 @@ class DynamicLossScale(LossScale):
         return ops.copy(backends.current().read(self._current_loss_scale))
 
     def update(self, grads: Iterable[Any]) -> tuple[None, Any]:
-        native = backends.current()
-        finite = native.all_finite(list(grads))
+        backend = backends.current()
+        finite = backend.all_finite(list(grads))
         scale, counter = self._state()
         new = next_scale(
-            native.read(scale), native.read(counter), finite, growth_steps=self._period
+            backend.read(scale), backend.read(counter), finite, growth_steps=self._period
         )
         scale.assign(new[0])
         counter.assign(new[1])

@@ -77,12 +77,12 @@ def apply(
         with after(gradients):
             step()
         return StepResult(True, None, None)
-    outcome = check_gradients(gradients, variables, scale, skip_unscale)
-    tf.cond(outcome.finite, step, lambda: None)
+    result = check_gradients(gradients, variables, scale, skip_unscale)
+    tf.cond(result.finite, step, lambda: None)
     if always:
-        with after([outcome.finite]):
+        with after([result.finite]):
             optimizer._iterations.assign_add(1)
-    return outcome
+    return result
 
 
 def _step(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:

@@ -142,16 +142,16 @@ def apply(
         values = _values(taken)
         if any(gradient.dtype != torch.float32 for gradient in dense):
             dense, scale = _divided(dense, taken, scale), None
-        outcome, bad = StepResult(True, None, None), None
+        result, bad = StepResult(True, None, None), None
         if settings.skip_nonfinite:
             present = [gradient is not None for gradient in gradients]
-            outcome, bad = _looked_at(dense, scale, present if settings.diagnose else None)
-        _decay(optimizer, values, outcome.finite)
+            result, bad = _check(dense, scale, present if settings.diagnose else None)
+        _decay(optimizer, values, result.finite)
         _update(optimizer, taken, values, dense, scale, bad)
-        _constrain(taken, outcome.finite)
+        _constrain(taken, result.finite)
         always = not settings.skip_nonfinite or settings.count_skipped_steps
-        optimizer._iterations.value.add_(1 if always else outcome.finite)
-        return outcome
+        optimizer._iterations.value.add_(1 if always else result.finite)
+        return result
 
 
 def _divided(gradients: Gradients, variables: Sequence[Variable], scale: Tensor) -> list[Any]:
@@ -175,7 +175,7 @@ def _batches(tensors: Sequence[Tensor]) -> Iterator[list[int]]:
         yield places
 
 
-def _looked_at(
+def _check(
     gradients: Gradients, scale: Tensor, present: Sequence[bool] | None
 ) -> tuple[StepResult, Any]:
     """Returns what `gradients / scale` are, and the same for kernels: 1 if one is not finite.

@@ -41,7 +41,7 @@ class Backend(Protocol):
         """Takes a step of `optimizer` with the gradients divided by `scale`, if these are finite.
 
         A scale of None divides nothing. (Dividing keeps every inf and nan; dividing by less than 1
-        adds some.)
+        adds some.) The gradients may be changed during the step; after it they are as before.
         """
 
     def apply(

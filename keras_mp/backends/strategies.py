@@ -48,7 +48,7 @@ class _Summed(threading.local):
     Replicas are threads.
     """
 
-    already = False
+    is_summed = False
 
 
 _summed = _Summed()
@@ -119,7 +119,7 @@ def _make_aware(home: type) -> None:
 
     @functools.wraps(sums)
     def unless_summed(self: Any, grads_and_vars: Any) -> Any:
-        return list(grads_and_vars) if _summed.already else sums(self, grads_and_vars)
+        return list(grads_and_vars) if _summed.is_summed else sums(self, grads_and_vars)
 
     setattr(home, _SUMS, unless_summed)
 
@@ -133,14 +133,14 @@ def summed(tensors: list[Tensor]) -> list[Any]:
 
 
 def apply(
-    optimizer: Optimizer, gradients: Gradients, variables: list[Variable], already: bool
+    optimizer: Optimizer, gradients: Gradients, variables: list[Variable], is_summed: bool
 ) -> None:
-    """One step of `optimizer` in a replica; `already` says whether the gradients are summed."""
-    before, _summed.already = _summed.already, already
+    """One step of `optimizer` in a replica; of gradients that are summed, or not."""
+    before, _summed.is_summed = _summed.is_summed, is_summed
     try:
         optimizer.apply(cast_for_accumulators(optimizer, gradients, variables), variables)
     finally:
-        _summed.already = before
+        _summed.is_summed = before
 
 
 def apply_across(
@@ -148,7 +148,7 @@ def apply_across(
     optimizer: Optimizer,
     gradients: list[Gradient],
     variables: list[Variable],
-    already: bool,
+    is_summed: bool,
 ) -> None:
     """One step of `optimizer` on every replica, from cross-replica context.
 
@@ -162,9 +162,9 @@ def apply_across(
     def on_each(step: Callable[[list[Any]], None]) -> None:
         strategy.extended.call_for_each_replica(step, args=(gradients,))
 
-    steps = _window(optimizer, already)
+    steps = _window(optimizer, is_summed)
     if not steps:
-        on_each(lambda gradients: apply(optimizer, gradients, variables, already))
+        on_each(lambda gradients: apply(optimizer, gradients, variables, is_summed))
         return
 
     def as_decided(last: bool) -> None:
@@ -185,7 +185,7 @@ def apply_across(
 
         object.__setattr__(optimizer, "_backend_apply_gradients", accumulate)
         try:
-            on_each(lambda gradients: apply(optimizer, gradients, variables, already))
+            on_each(lambda gradients: apply(optimizer, gradients, variables, is_summed))
         finally:
             del optimizer.__dict__["_backend_apply_gradients"]
 
@@ -193,7 +193,7 @@ def apply_across(
     tf.cond(last, lambda: as_decided(True), lambda: as_decided(False))
 
 
-def _window(optimizer: Optimizer, already: bool) -> int:
+def _window(optimizer: Optimizer, is_summed: bool) -> int:
     """Returns over how many steps `optimizer` accumulates here, or 0."""
     steps = optimizer.gradient_accumulation_steps or 0
     if not any(part.gradient_accumulation_steps for part in flatten_optimizers(optimizer)):
@@ -205,7 +205,7 @@ def _window(optimizer: Optimizer, already: bool) -> int:
             optimizer.use_ema and optimizer.ema_overwrite_frequency
         ),
         "with an optimizer that sums over replicas by itself": (
-            strategy.num_replicas_in_sync > 1 and not already
+            strategy.num_replicas_in_sync > 1 and not is_summed
         ),
         "with variables that replicas share": (
             strategy.num_replicas_in_sync > 1 and isinstance(strategy, _CENTRAL)

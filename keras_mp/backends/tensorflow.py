@@ -112,14 +112,14 @@ def apply_if_finite(
     if replicas() == 1:
         return _apply_if_finite_here(optimizer, gradients, variables, scale, skip_unscale)
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
-    already = strategies.takes_summed_gradients(optimizer)
-    if already:
+    is_summed = strategies.takes_summed_gradients(optimizer)
+    if is_summed:
         ready, roots = _reduced(ready, variables)
     else:
         roots = _on_all_replicas(_sum_sqrt_abs(list(map(cast_to_variable_dtype, ready, variables))))
     each = tf.math.is_finite(roots)
     finite = tf.reduce_all(each)
-    _apply(optimizer, ready, variables, already, finite)
+    _apply(optimizer, ready, variables, is_summed, finite)
     return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(roots)))
 
 
@@ -130,8 +130,8 @@ def _apply_if_finite_here(
     scale: Tensor,
     skip_unscale: Sequence[bool],
 ) -> StepResult:
-    outcome = check_gradients(gradients, variables, scale, skip_unscale)
-    finite = outcome.finite
+    result = check_gradients(gradients, variables, scale, skip_unscale)
+    finite = result.finite
 
     def ready() -> list[Any]:
         return gradients if scale is None else unscale(gradients, scale, skip_unscale)
@@ -146,7 +146,7 @@ def _apply_if_finite_here(
         _apply(optimizer, ready(), variables, False, finite)
     else:
         tf.cond(finite, step, lambda: None)
-    return outcome
+    return result
 
 
 def check_gradients(
@@ -211,11 +211,11 @@ def _on_all_replicas(roots: Tensor) -> Any:
 def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     """Applies `gradients`, finite or not; those of several replicas are summed first."""
     check_strategy()
-    already = replicas() > 1 and strategies.takes_summed_gradients(optimizer)
-    if already:
+    is_summed = replicas() > 1 and strategies.takes_summed_gradients(optimizer)
+    if is_summed:
         gradients, _ = _reduced(gradients, variables)
     with after(gradients):
-        _apply(optimizer, gradients, variables, already)
+        _apply(optimizer, gradients, variables, is_summed)
 
 
 def after(tensors: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
@@ -259,7 +259,7 @@ def _apply(
     optimizer: Optimizer,
     gradients: list[Gradient],
     variables: list[Variable],
-    already: bool,
+    is_summed: bool,
     finite: Tensor = None,
 ) -> None:
     def if_finite(step: Callable[[], None], finite: Tensor) -> None:
@@ -271,13 +271,13 @@ def _apply(
     # A strategy that reduces in a merge call cannot do so from inside a tf.cond of one replica:
     # there the cond goes around all replicas, or around the only one. Keras asks the same question.
     if tf.__internal__.distribute.strategy_supports_no_merge_call():
-        if_finite(lambda: strategies.apply(optimizer, gradients, variables, already), finite)
+        if_finite(lambda: strategies.apply(optimizer, gradients, variables, is_summed), finite)
         return
 
     def across_replicas(strategy: Any, finite: Tensor, gradients: list[Gradient]) -> None:
         agreed = None if finite is None else strategy.experimental_local_results(finite)[0]
         if_finite(
-            lambda: strategies.apply_across(strategy, optimizer, gradients, variables, already),
+            lambda: strategies.apply_across(strategy, optimizer, gradients, variables, is_summed),
             agreed,
         )
 

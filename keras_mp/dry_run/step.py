@@ -98,10 +98,10 @@ class DryRun:
                 passes[:] = [self._run(False)]
             return passes[0].scaled_loss
 
-        native = backends.current()
-        found = native.gradients(loss, list(variables))
+        backend = backends.current()
+        found = backend.gradients(loss, list(variables))
         return [
-            None if gradient is None else native.to_dense_gradient(gradient, variable)
+            None if gradient is None else backend.to_dense_gradient(gradient, variable)
             for gradient, variable in zip(found, variables, strict=True)
         ]
 

@@ -142,13 +142,13 @@ def differentiate(
             ]
             return sum(parts[1:], parts[0])
 
-    native = backends.current()
+    backend = backends.current()
     wanted = [*zeros, *variables]
     try:
         with unobserved():
-            found = native.gradients(total, wanted)
+            found = backend.gradients(total, wanted)
             arrays = [
-                None if g is None else as_numpy(native.to_dense_gradient(g, v))
+                None if g is None else as_numpy(backend.to_dense_gradient(g, v))
                 for g, v in zip(found, wanted, strict=True)
             ]
     except Exception:  # noqa: BLE001  as above

@@ -1,18 +1,6 @@
 """The rules of source migration, a module each: what old code becomes, and what a person must see.
 
-To add a rule:
-
-1. Write its module. It has `ID`; a header that begins with "KMPnnn: " and has lines `before:` and
-   `after:`, which become its section of the guide; and `decide(site)`, which takes a place in a
-   program and returns a `Decision`, or None where the rule has nothing to say.
-2. Add a line to `RULES`, with the next number: a number is never used again.
-3. Add the module to `_SITE_RULES` in `keras_mp/migration/code/rewriting.py`: the first rule that
-   decides about a place is the one that counts.
-4. Write tests/once/migration/rules/test_MODULE.py: what it rewrites, and what it leaves alone.
-5. Run `python -m keras_mp.migration.rules.guide`, which writes the guide, migration/README.md.
-
-Rules that look at something else than names and attributes (imports, strings, whole functions) are
-called by `rewriting.py` in a line of their own.
+How to add one is in CONTRIBUTING.md, under A rule for source code.
 """
 
 import importlib
