@@ -13,16 +13,14 @@ class FusedStep:
 
     Args:
         optimizer: The inner optimizer.
-        settings: Those of the wrapper.
 
     Raises:
         ValueError: There are no fused kernels for the rule of this optimizer.
     """
 
-    def __init__(self, optimizer: Optimizer, settings: Settings) -> None:
+    def __init__(self, optimizer: Optimizer) -> None:
         fused_rules.check(optimizer)
         self._optimizer = optimizer
-        self._settings = settings
         # Looked up once: torch.compile cannot trace an import.
         self._kernels = backends.fused_kernels()
         self._last_fallback: dict[str, str | None] = {}
@@ -42,7 +40,11 @@ class FusedStep:
         return self._kernels.fallback(self._optimizer, gradients, variables)
 
     def __call__(
-        self, gradients: list[Gradient], variables: list[Variable], scale: Tensor | None
+        self,
+        gradients: list[Gradient],
+        variables: list[Variable],
+        scale: Tensor | None,
+        settings: Settings,
     ) -> StepResult | None:
         """Takes a step with a fused kernel, if there is one for it.
 
@@ -50,6 +52,7 @@ class FusedStep:
             gradients: One a variable, or None; no NumPy arrays.
             variables: Of the model.
             scale: What to divide the gradients by, float32, shape (); None for nothing.
+            settings: Those of the wrapper.
 
         Returns:
             What the gradients were (with `skip_nonfinite=False`: nothing was looked at, and
@@ -63,4 +66,4 @@ class FusedStep:
         self._last_fallback["reason"] = reason
         if reason is not None or self._kernels is None:
             return None
-        return self._kernels.apply(self._optimizer, gradients, variables, scale, self._settings)
+        return self._kernels.apply(self._optimizer, gradients, variables, scale, settings)

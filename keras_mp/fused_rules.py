@@ -69,6 +69,7 @@ def check(optimizer: Optimizer) -> None:
 
     The same on every backend, also on one that has no such kernel, so that a script behaves alike.
 
+    >>> import keras
     >>> check(keras.optimizers.Adam())
     >>> check(keras.optimizers.Adam(clipnorm=1.0))
     Traceback (most recent call last):
@@ -97,6 +98,7 @@ def rule_of(optimizer: Optimizer) -> str | None:
     A subclass may have another rule, so it has none of these. On PyTorch, Keras itself makes
     objects of a subclass of its own.
 
+    >>> import keras
     >>> rule_of(keras.optimizers.SGD()), rule_of(keras.optimizers.Lion())
     ('SGD', None)
     """
@@ -131,6 +133,7 @@ def _unknown(optimizer: Optimizer) -> str:
 def option_fallback(optimizer: Optimizer) -> str | None:
     """Returns why no kernel of any framework keeps the rule of `optimizer`, or None.
 
+    >>> import keras
     >>> option_fallback(keras.optimizers.RMSprop())
     'RMSprop without momentum keeps no slot that the kernels need'
     """
@@ -154,6 +157,7 @@ def adagrad_epsilon(optimizer: Optimizer) -> float:
     sqrt(a + e) = sqrt(a) + e / (2 sqrt(a)) - ...: exact to the first order at the initial value,
     from which accumulators only grow; nowhere else off by more than e / (8 a) relatively.
 
+    >>> import keras
     >>> f"{adagrad_epsilon(keras.optimizers.Adagrad()):.2g}"
     '1.6e-07'
     """

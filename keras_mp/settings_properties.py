@@ -2,16 +2,22 @@
 
 from keras_mp.scaler import LossScaler
 from keras_mp.settings import Settings
+from keras_mp.stepper import Stepper
 
 
 class SettingsProperties:
     """The arguments of the constructor, to be read."""
 
     _scaler: LossScaler
+    _step: Stepper
 
     @property
     def _settings(self) -> Settings:
         return self._scaler.settings
+
+    @_settings.setter
+    def _settings(self, settings: Settings) -> None:
+        self._scaler.settings = self._step.settings = settings
 
     @property
     def dynamic(self) -> bool:

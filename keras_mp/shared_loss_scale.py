@@ -49,6 +49,7 @@ class SharedLossScale:
 
     Source: torch.amp.GradScaler, one scaler for several optimizers, whose `update` is this.
 
+    >>> from keras import ops
     >>> first, second = (
     ...     LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8.0) for _ in range(2)
     ... )

@@ -27,9 +27,9 @@ class Stepper:
 
     def __init__(self, optimizer: Optimizer, settings: Settings, backend: Backend) -> None:
         self._optimizer = optimizer
-        self._settings = settings
+        self.settings = settings
         self._backend = backend
-        self._fused = FusedStep(optimizer, settings) if settings.fused else None
+        self._fused = FusedStep(optimizer) if settings.fused else None
 
     def __call__(
         self, gradients: list[Gradient], variables: list[Variable], scale: Tensor | None
@@ -46,11 +46,11 @@ class Stepper:
         """
         plain = reference.is_taken()
         if self._fused is not None and not plain:
-            result = self._fused(gradients, variables, scale)
+            result = self._fused(gradients, variables, scale, self.settings)
             if result is not None:
                 return result
         skip_unscale = list(map(overwrites_with_gradient, variables))
-        if not self._settings.skip_nonfinite:
+        if not self.settings.skip_nonfinite:
             if scale is not None:
                 gradients = self._backend.unscale(gradients, scale, skip_unscale)
             self._backend.apply(self._optimizer, gradients, variables)
@@ -58,7 +58,7 @@ class Stepper:
         by_reference = plain and self._backend.replicas() == 1
         apply = reference.apply_if_finite if by_reference else self._backend.apply_if_finite
         result = apply(self._optimizer, gradients, variables, scale, skip_unscale)
-        if self._settings.count_skipped_steps:
+        if self.settings.count_skipped_steps:
             self._count_skip(result.finite)
         return result
 

@@ -11,7 +11,7 @@ def settled(optimizer):
     is compiled again where the first one began without.
     """
     optimizer.scale_loss(1.0)
-    optimizer._protocol.taken_as_scaled()
+    optimizer._scaler.protocol.taken_as_scaled()
     return optimizer
 
 

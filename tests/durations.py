@@ -22,7 +22,7 @@ except ImportError:  # Windows, where child processes are not counted
     resource = None
 
 RECORDING = Path(__file__).parent / "data" / "durations.json"
-KEPT, SLOW, LIMIT = 0.5, 1.0, 5.0  # seconds: written down; marked; too long without the mark
+SLOW, LIMIT = 0.5, 5.0  # seconds: written down, and marked; too long without the mark
 ONCE = "once"  # what needs no Keras has one duration; the rest has one a backend
 
 
@@ -108,7 +108,7 @@ def of_test(tests, test):
 
 
 def shortened(tests):
-    """Returns the seconds by test without what is short, and with one for what is slow in all."""
+    """Returns the seconds of the slow tests, and those of the slowest case where all are slow."""
     by_function = {}
     for test, took in tests.items():
         by_function.setdefault(test.partition("[")[0], {})[test] = took
@@ -117,7 +117,7 @@ def shortened(tests):
         if min(cases.values()) >= SLOW:
             found[function] = max(cases.values())
         else:
-            found |= {test: took for test, took in cases.items() if took >= KEPT}
+            found |= {test: took for test, took in cases.items() if took >= SLOW}
     return found
 
 
