@@ -35,6 +35,27 @@ def test_rooms_are_links():
         assert (ROOT / "keras_mp" / room).resolve() == ROOT / room
 
 
+@pytest.mark.parametrize("room", ["compat", "migration"])
+def test_a_clone_without_links_is_refused(tmp_path, room):
+    """git writes the target of a link into a file where the system lets it make none."""
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "keras_mp").mkdir()
+    (tmp_path / "keras_mp" / room).write_text(f"../{room}", encoding="utf-8")
+    program = "from setuptools import build_meta; build_meta.get_requires_for_build_wheel()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 1
+    assert "git config core.symlinks true" in done.stderr
+    assert str(Path("keras_mp") / room) in done.stderr
+
+
 def test_version_is_one():
     import keras_mp
 
