@@ -1,7 +1,7 @@
 """The dynamic loss-scale rule, as pure functions.
 
-Knows numbers, not optimizers: `loss_scale_optimizer.py` owns the variables and calls
-`next_scale` once a step. Imports keras.ops, and nothing of ours.
+Knows numbers, not optimizers: `scaler.py` owns the variables and calls `next_scale` once
+a step. Imports keras.ops, and nothing of ours.
 """
 
 from typing import Any

@@ -33,7 +33,7 @@ HEAD = """# In clean environments
 
 What happens to somebody who has nothing yet: a new virtual environment with one backend and
 nothing else, an empty home, and the README's commands, typed one by one. `make clean-environments`
-does [it](../../tests/clean_environments.py) again and compares. Numbers may differ.
+does [this](../../tests/clean_environments.py) again and compares. Numbers may differ.
 
 """
 COMMANDS = (

@@ -14,6 +14,8 @@ from keras_mp.backends.optimizers import overwrites_with_gradient, path
 from keras_mp.backends.tensorflow import after, check_gradients, unscale
 from keras_mp.settings import Settings
 
+_RULES = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")  # that have a kernel
+
 
 @tf.autograph.experimental.do_not_convert
 def fallback(
@@ -22,6 +24,8 @@ def fallback(
     """Returns why a step with these gradients is not fused, or None."""
     if (reason := fused_rules.option_fallback(optimizer)) is not None:
         return reason
+    if (rule := fused_rules.rule_of(optimizer)) not in _RULES:
+        return f"TensorFlow has no fused kernel for {rule}"
     if getattr(optimizer, "amsgrad", False):
         return "TensorFlow has no fused kernel of amsgrad"
     if gating.under_xla():

@@ -1,6 +1,6 @@
 """The tables of `migration/README.md`, made from the rules themselves.
 
-`python -m keras_mp.migration.rules.guide` prints them.
+`python -m keras_mp.migration.rules.guide` writes them.
 """
 
 import re

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, reject, settings, strategies as st, target
 from keras import ops
 
+from keras_mp import fused_rules
 from tests import optimizer_oracle as oracle
 from tests.fuzzing import FUZZING, examples, time_is_up
 from tests.optimizer_oracle import FORMATS, RULES, Range, Scaling, constant
@@ -52,7 +53,7 @@ SLOTS = {
     "Adafactor": {"r": "_r", "c": "_c", "velocity": "_v"},
 }
 SLOTS["AdamW"] = SLOTS["Adam"]
-FUSABLE = ["Adam", "AdamW", "SGD", "Adagrad", "RMSprop"]
+FUSABLE = list(fused_rules.CLASSES)
 # Keras' classes for torch that update all variables at once, with what is shared in one dtype.
 TOGETHER = set(SLOTS) - {"Ftrl", "Adafactor"} if BACKEND == "torch" else set()
 
