@@ -63,7 +63,7 @@ def test_a_shared_thing_that_failed_is_tried_again():
     assert made() == "made"
 
 
-@pytest.mark.parametrize("file", [*turns.READERS, *turns.TURNS])
+@pytest.mark.parametrize("file", [*turns.READERS, *turns.TURNS, *turns.TURNS_WHEN_FAST])
 def test_turns_are_of_files_that_are_there(file):
     assert (ROOT / "tests" / "each" / file).is_file()
 
@@ -98,11 +98,19 @@ def test_what_has_no_turn_runs_on_all(monkeypatch, mode):
     assert takers(monkeypatch, mode, *skipped) == list(turns.BACKENDS)
 
 
+def test_what_backends_compute_has_turns_in_the_fast_part_only(monkeypatch):
+    for file in turns.TURNS_WHEN_FAST:
+        nodeid = f"tests/each/{file}::test_a[b]"
+        assert len(takers(monkeypatch, "turns", nodeid)) == 1
+        assert takers(monkeypatch, "slices", nodeid) == list(turns.BACKENDS)
+
+
 def test_one_backend_has_all_and_the_others_the_first_of_each_test(monkeypatch):
     for file, (owner, _) in turns.READERS.items():
         nodeid = f"tests/each/{file}::test_a[b]"
         assert owner in takers(monkeypatch, "slices", nodeid)
         assert takers(monkeypatch, "slices", nodeid, is_first=True) == list(turns.BACKENDS)
-    assert takers(monkeypatch, "slices", "tests/each/core/test_policy.py::test_a") == list(
-        turns.BACKENDS
-    )
+    for file in turns.TURNS:
+        nodeid = f"tests/each/{file}::test_a[b]"
+        assert len(takers(monkeypatch, "slices", nodeid)) == 1
+        assert takers(monkeypatch, "slices", nodeid, is_first=True) == list(turns.BACKENDS)
