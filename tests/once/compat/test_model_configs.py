@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -517,6 +518,14 @@ def check(config: Any) -> Converted | None:
     again = convert(done.config)
     assert (again.config, again.changed) == (done.config, False)
     return done
+
+
+@pytest.mark.parametrize("name", ["", ">", "Custom>"])
+def test_a_name_of_no_class_is_refused(name: str) -> None:
+    layer = {"class_name": name, "config": {"name": "a", "dtype": "float32"}}
+    config = {"class_name": "Sequential", "config": {"name": "m", "layers": [layer]}}
+    with pytest.raises(LegacyError, match=re.escape("$.config.layers[0].class_name is")):
+        convert(config)
 
 
 @settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
