@@ -1,43 +1,63 @@
 # On a fresh machine: `make demo` needs python3 >= 3.11 and make; `make test` also downloads TensorFlow and PyTorch.
 PYTHON ?= python3
+# How many of the tests' processes run at a time.
+JOBS ?= 2
 BACKENDS ?= jax tensorflow torch
 PIP = python -m pip install -q --disable-pip-version-check -c tests/constraints.txt
 ENV = TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0 CUDA_VISIBLE_DEVICES=
 # `make coverage` runs the tests by another program.
 PYTHON_RUN = python
 # torch's threads wait busily for each other at every op, which takes what other processes need.
-PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=30
+PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=10
 
 .PHONY: demo test test-once test-jax test-tensorflow test-torch coverage lint docs fuzz oldest matrix dist
-.PHONY: clean-environments licences audit bench clean clients clients-jax clients-tensorflow clients-torch
+.PHONY: test-all all-once all-jax all-tensorflow all-torch clean-environments licences audit bench clean
+.PHONY: clients clients-jax clients-tensorflow clients-torch
 
 .venv/.demo: pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv .venv
 	.venv/bin/$(PIP) -e '.[jax,demo]'
 	touch $@
 
+# For Linux PyPI has PyTorch with 5 GB of CUDA only. Without it, and with a tenth of the time: TORCH_INDEX
+# is the address that pytorch.org/get-started gives for pip and CPU.
+TORCH_INDEX ?=
 .venv/.test: .venv/.demo
-	.venv/bin/$(PIP) -e '.[test,browser]' tensorflow-cpu torch orbax-checkpoint
+	.venv/bin/$(PIP) $(TORCH_INDEX:%=--extra-index-url %) -e '.[test]' tensorflow-cpu torch orbax-checkpoint
 	touch $@
 
+# The browser opens the pages that are written; without it their tests say what they skip.
 .venv/.dev: .venv/.test
-	.venv/bin/$(PIP) -e '.[dev]'
+	.venv/bin/$(PIP) -e '.[dev,browser]'
 	touch $@
 
 demo: .venv/.demo
 	.venv/bin/python -m keras_mp.demo
 
 # Tests that never import keras run once; the others, and the docstrings' examples, once a backend.
-# `make -j2 test` runs two of them at a time.
-test: test-once $(BACKENDS:%=test-%)
+# `test` leaves out what takes long (tests/durations.py), and has what no backend changes on one of
+# them (tests/turns.py); `test-all` has everything, of artefacts a slice on all backends but one.
+FAST = -m 'not slow' --in-turns
+ALL = --in-slices
+test: .venv/.test
+	$(MAKE) -j$(JOBS) $(BACKENDS:%=test-%) test-once
+test-all: .venv/.test
+	$(MAKE) -j$(JOBS) -k -Otarget $(BACKENDS:%=all-%) all-once
 
 # CI leaves out those that `make fuzz` runs: ONCE='-m "not hypothesis"'.
+test-once all-once: PATHS = tests/once tests/licences.py benchmarks/running.py benchmarks/cuda.py
 test-once: .venv/.test
-	$(ENV) $(PYTEST) $(ONCE) tests/once tests/licences.py benchmarks/running.py benchmarks/cuda_variants.py
+	$(ENV) $(PYTEST) $(FAST) $(PATHS)
+all-once: .venv/.test
+	$(ENV) $(PYTEST) $(ALL) $(DURATIONS) $(ONCE) $(PATHS)
 
-test-jax: ENV += $(XLA)
+# XLA's older emitters compile in two thirds of the time; `all-jax` has the newer ones but for CI.
+test-jax: ENV += XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
+all-jax: ENV += $(XLA)
 test-jax test-tensorflow test-torch: test-%: .venv/.test
-	$(ENV) KERAS_BACKEND=$* $(PYTEST) tests/each keras_mp
+	$(ENV) KERAS_BACKEND=$* $(PYTEST) $(FAST) tests/each keras_mp
+all-jax all-tensorflow all-torch: all-%: .venv/.test
+	$(ENV) KERAS_BACKEND=$* $(PYTEST) $(ALL) $(DURATIONS) tests/each keras_mp
 
 # Other people's tools in an environment of their own, which sees what is in .venv. CI has a part:
 # CLIENTS='-m quick'. `tensorflow`, which the last three ask for, is tensorflow-cpu here.
@@ -61,14 +81,14 @@ clients-jax clients-tensorflow clients-torch: clients-%: .venv-clients/.done
 		$(CLIENTS) tests/clients
 
 # Which statements and branches the tests take, at one and a half times their time; fails below LEAST
-# percent. docs/coverage.md has what is left, and why. CI measures the tests that need no Keras.
+# percent. docs/explanation/coverage.md has what is left, and why. CI measures the tests that need no Keras.
 COVERED ?= $(BACKENDS)
 LEAST ?= 99
 coverage: export COVERAGE_FILE = $(CURDIR)/build/coverage/data
 coverage: .venv/.dev
 	rm -rf build/coverage
 	mkdir -p build/coverage
-	$(MAKE) test BACKENDS='$(COVERED)' PYTHON_RUN='coverage run'
+	$(MAKE) test-all JOBS=1 BACKENDS='$(COVERED)' PYTHON_RUN='coverage run'
 	.venv/bin/coverage combine -q
 	.venv/bin/coverage html -q -d build/coverage/html
 	.venv/bin/coverage report --skip-covered --fail-under=$(LEAST)
@@ -90,10 +110,10 @@ FUZZ ?= 5
 FUZZ_SECONDS ?= 300
 fuzz: .venv/.test
 	$(ENV) KERAS_MP_FUZZ=$(FUZZ) KERAS_BACKEND=jax .venv/bin/python -m pytest -q -m hypothesis \
-		--timeout=1200 tests/once tests/each/test_load_model_damaged.py
+		--timeout=1200 tests/once tests/each/compat/test_load_model_damaged.py
 	for each in $(BACKENDS); do $(ENV) KERAS_MP_FUZZ=$(FUZZ) KERAS_MP_FUZZ_SECONDS=$(FUZZ_SECONDS) \
 		KERAS_BACKEND=$$each OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q --timeout=0 \
-		tests/each/test_optimizer_fuzz.py || exit 1; done
+		tests/each/core/test_optimizer_fuzz.py || exit 1; done
 
 # What is published.
 dist: .venv/.dev
@@ -113,9 +133,9 @@ matrix: .venv/.dev
 		python=$$(echo $$each | sed 's/py\(3\)\([0-9]*\).*/python\1.\2/'); \
 		if $$python -c ''; then .venv/bin/tox -q -e $$each -- $(QUICK) || exit 1; \
 		else echo "$$each: there is no $$python here"; fi; done
-QUICK = tests/each/test_apply.py tests/each/test_loss.py tests/each/test_saving.py
+QUICK = tests/each/core/test_apply.py tests/each/core/test_scaler.py tests/each/core/test_saved_state.py
 
-# docs/dependencies.md: what is installed for users, under which licence; fails on one that is not known.
+# docs/reference/dependencies.md: what is installed for users, under which licence; fails on one that is not known.
 licences: .venv/.dev
 	.venv/bin/python tests/licences.py
 
@@ -128,11 +148,13 @@ audit: .venv/.dev
 OLDEST ?= jax tensorflow
 oldest: .venv/.dev
 	.venv/bin/tox -q --workdir .tox/oldest -e $(subst $(SPACE),$(COMMA),$(OLDEST:%=py311-oldest-%)) -- \
-		-m 'not slow and not processes' $(HOOKED:%=tests/each/test_%.py)
+		-m 'not slow and not processes' $(foreach each,$(HOOKED),tests/each/$(dir $(each))test_$(notdir $(each)).py)
 # Where we touch what Keras and the backends keep to themselves, and so may change.
-HOOKED = apply auto_wrap callbacks compat_loss_scale_optimizer compat_policies copies explain \
-	find_overflow fit graph_rewrite_enabling graph_rewrite_numerics hyperparameters inner_optimizers \
-	loss load_model minimize monitor policy protect_state restore saving shared_loss_scale step_outcomes
+HOOKED = core/apply core/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
+	core/copies diagnosis/explaining overflow_search/search core/fit graph_rewrite/enabling \
+	graph_rewrite/numerics core/hyperparameters core/inner_optimizers core/scaler compat/load_model \
+	core/keras_2_methods monitor/callback core/policy core/state_protection compat/restore \
+	core/saved_state core/shared_loss_scale core/step_statistics
 COMMA := ,
 SPACE := $(subst ,, )
 

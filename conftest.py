@@ -9,6 +9,7 @@ from hypothesis import settings
 from tests.fuzzing import FUZZING, examples
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
+pytest_plugins = ["tests.durations", "tests.turns"]
 LOOPBACK = (None, "", "localhost", "127.0.0.1", "::1", b"localhost", b"127.0.0.1", b"::1")
 
 
@@ -40,7 +41,7 @@ collect_ignore = ["keras_mp/__init__.py", "tests/data"]
 def _compile_as_before():
     """What the policies of tf.keras make of `compile` ends with the test, or the example."""
     yield
-    policies = sys.modules.get("keras_mp.compat.policies")
+    policies = sys.modules.get("keras_mp.compat.scaling.policies")
     if policies is not None and policies._undo is not None:
         policies._undo()
         policies._undo = None

@@ -85,7 +85,7 @@ def costs(variables: int, rows: int = 0, *, skipped: bool = False, **settings: A
     optimizer = keras_mp.LossScaleOptimizer(keras.optimizers.Adam(1e-3), **settings)
     optimizer.build(trained)
     if rows:
-        optimizer.record_steps(rows)
+        optimizer._log_steps(rows)
     optimizer.scale_loss(1.0)
     gradient = np.full(4, np.inf if skipped else 1.0, "float32")
     gradients = [keras.ops.array(gradient) for _ in trained]

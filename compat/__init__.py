@@ -1,4 +1,15 @@
-"""The past: APIs, configs, optimizers and files of TF 1.15 to 2.15, on today's Keras.
+"""APIs, configs, optimizers and files of TF 1.15 to 2.15 on Keras 3; loss scales of other tools.
+
+| package or module               | subject                                                      |
+| ------------------------------- | ------------------------------------------------------------ |
+| mixed_precision, train, v1      | TensorFlow's namespaces, name by name: the table is `names`  |
+| scaling                         | their classes: loss scales, loss-scale optimizers, policies  |
+| optimizers, layers, activations | what trains as in Keras 2; saved files name these modules    |
+| keras2                          | the rules, options and slots of those optimizers             |
+| configs                         | serialized configs of Keras 2 into those of Keras 3          |
+| checkpoints, file_formats       | files, read without TensorFlow or Keras                      |
+| restoring, inspecting           | such files into a model; such files listed                   |
+| interchange                     | the loss scale of torch, flax, jmp and Keras                 |
 
 Modules and functions load on first use: this imports neither keras nor a framework.
 """
@@ -8,9 +19,9 @@ from typing import TYPE_CHECKING
 from keras_mp.compat import names
 
 if TYPE_CHECKING:
+    from keras_mp.compat.interchange.readers import scale_state
     from keras_mp.compat.restoring.checkpoints import restore
     from keras_mp.compat.restoring.models import load, load_model, load_weights
-    from keras_mp.compat.scale_states import scale_state
 
 _MODULES = ["configs", "mixed_precision", "optimizers", "train", "v1"]
 
@@ -24,6 +35,6 @@ __getattr__ = names.submodules(
         "load_model": "keras_mp.compat.restoring.models:load_model",
         "load_weights": "keras_mp.compat.restoring.models:load_weights",
         "restore": "keras_mp.compat.restoring.checkpoints:restore",
-        "scale_state": "keras_mp.compat.scale_states:scale_state",
+        "scale_state": "keras_mp.compat.interchange.readers:scale_state",
     },
 )

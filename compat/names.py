@@ -7,10 +7,10 @@ import importlib
 import warnings
 from collections.abc import Callable, Mapping
 
-_SCALES = "keras_mp.compat.loss_scales:"
-_OPTIMIZERS = "keras_mp.compat.loss_scale_optimizers:"
-_POLICIES = "keras_mp.compat.policies:"
-_REWRITE = "keras_mp.compat.train.rewriting:"
+_SCALES = "keras_mp.compat.scaling.loss_scales:"
+_OPTIMIZERS = "keras_mp.compat.scaling.loss_scale_optimizers:"
+_POLICIES = "keras_mp.compat.scaling.policies:"
+_REWRITE = "keras_mp.compat.scaling.graph_rewriting:"
 
 _LOSS_SCALES = {
     "LossScale": _SCALES + "LossScale",

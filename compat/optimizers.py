@@ -1,4 +1,4 @@
-"""Optimizers of TF 1.15 to 2.15, with their update rules of then.
+"""Optimizers with the update rules that TF 1.15 to 2.15 had.
 
 Ordinary Keras 3 optimizers, named as in `tf.keras.optimizers` and `tfa.optimizers`. Only what
 trained otherwise than Keras 3 trains is here: where the rules are the same and none of
@@ -10,8 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_mp.compat import update_rules
-from keras_mp.compat.optimizer_options import LegacyOptions
+from keras_mp.compat.keras2 import update_rules
+from keras_mp.compat.keras2.optimizer_options import LegacyOptions
 
 
 class SGD(LegacyOptions, keras.optimizers.SGD):

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from keras_mp.diagnosis.explaining import explain
     from keras_mp.loss_scale_optimizer import LossScaleOptimizer
     from keras_mp.monitor.callback import LossScaleMonitor
-    from keras_mp.monitor.overflow import find_overflow
-    from keras_mp.monitor.range_report import RangeReport, range_report
     from keras_mp.monitor.trace import Trace
+    from keras_mp.overflow_search.search import find_overflow
     from keras_mp.policy import (
         Policy,
         PolicyScope,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         policy_scope,
         set_global_policy,
     )
+    from keras_mp.ranges.report import RangeReport, range_report
     from keras_mp.resuming import resume
     from keras_mp.shared_loss_scale import SharedLossScale
     from keras_mp.state_protection import protect_state, protection_scope
@@ -54,17 +54,17 @@ _HOME = {
     "LossScaleOptimizer": "keras_mp.loss_scale_optimizer",
     "Policy": "keras_mp.policy",
     "PolicyScope": "keras_mp.policy",
-    "RangeReport": "keras_mp.monitor.range_report",
+    "RangeReport": "keras_mp.ranges.report",
     "SharedLossScale": "keras_mp.shared_loss_scale",
     "Trace": "keras_mp.monitor.trace",
     "auto_wrap": "keras_mp.auto_wrapping",
     "explain": "keras_mp.diagnosis.explaining",
-    "find_overflow": "keras_mp.monitor.overflow",
+    "find_overflow": "keras_mp.overflow_search.search",
     "global_policy": "keras_mp.policy",
     "policy_scope": "keras_mp.policy",
     "protect_state": "keras_mp.state_protection",
     "protection_scope": "keras_mp.state_protection",
-    "range_report": "keras_mp.monitor.range_report",
+    "range_report": "keras_mp.ranges.report",
     "resume": "keras_mp.resuming",
     "set_global_policy": "keras_mp.policy",
 }
@@ -100,10 +100,11 @@ def _register() -> None:
     importlib.import_module("keras_mp.loss_scale_optimizer")
 
 
-def _register_others() -> None:
-    importlib.import_module("keras_mp.compat.registered")
+def _register_compat() -> None:
+    # Saved files name these classes, too. The package imports `compat` here alone: see pyproject.
+    import keras_mp.compat.registered  # noqa: F401
 
 
-# In this order: the first waits until the module is whole, whoever imports it.
-after_import.call("keras_mp.loss_scale_optimizer", _register_others)
+# In this order: compat derives classes from the optimizer, so its module must be complete.
+after_import.call("keras_mp.loss_scale_optimizer", _register_compat)
 after_import.call("keras", _register)

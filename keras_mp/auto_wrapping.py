@@ -13,8 +13,10 @@ from typing import Any, Self
 import keras
 
 from keras_mp import backends
+from keras_mp.array_types import Model, Optimizer
 from keras_mp.backends import trainer_hook
-from keras_mp.loss_scale_optimizer import LossScaleOptimizer, wrapper_of
+from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.wrapping import wrapper_of
 
 _lock = threading.Lock()
 _open = 0
@@ -92,7 +94,7 @@ class AutoWrap:
         self()
 
 
-def computes_in_float16(model: Any) -> bool:
+def computes_in_float16(model: Model) -> bool:
     """Returns whether some layer of `model`, the model included, computes in float16.
 
     >>> computes_in_float16(keras.Sequential([keras.layers.Dense(1, dtype="mixed_float16")]))
@@ -107,7 +109,7 @@ def computes_in_float16(model: Any) -> bool:
     )
 
 
-def _before_compile(model: Any, optimizer: Any) -> Any:
+def _before_compile(model: Model, optimizer: Optimizer) -> Any:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         return None, None, False
     # Keras' own wrapper clears the factor without a word; and of ours, which compile may let go
@@ -116,7 +118,7 @@ def _before_compile(model: Any, optimizer: Any) -> Any:
     return optimizer.loss_scale_factor, wrapper_of(optimizer), explicit
 
 
-def _after_compile(model: Any, before: tuple[Any, Any, bool], auto_scale_loss: bool) -> None:
+def _after_compile(model: Model, before: tuple[Any, Any, bool], auto_scale_loss: bool) -> None:
     factor, _, explicit = before
     _undecided.discard(model)
     optimizer = model.optimizer
@@ -126,7 +128,7 @@ def _after_compile(model: Any, before: tuple[Any, Any, bool], auto_scale_loss: b
     if by_policy is not None and auto_scale_loss and not explicit:
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             optimizer = optimizer.inner_optimizer  # Keras' compile has wrapped it
-        with backends.current().lifted():
+        with backends.current().init_scope():
             wrapped = wrapper_of(optimizer) or by_policy(optimizer)
         _set_optimizer(model, wrapped)
         if wrapped is optimizer:
@@ -153,7 +155,7 @@ def _after_compile(model: Any, before: tuple[Any, Any, bool], auto_scale_loss: b
         _undecided.add(model)
 
 
-def _after_build(model: Any) -> None:
+def _after_build(model: Model) -> None:
     if model not in _undecided:
         return
     _undecided.discard(model)
@@ -163,14 +165,14 @@ def _after_build(model: Any) -> None:
         _set_optimizer(model, optimizer)
 
 
-def _wrapped(optimizer: Any) -> LossScaleOptimizer:
-    with backends.current().lifted():
+def _wrapped(optimizer: Optimizer) -> LossScaleOptimizer:
+    with backends.current().init_scope():
         return wrapper_of(optimizer) or LossScaleOptimizer(optimizer)
 
 
 def _from_keras(theirs: Any) -> LossScaleOptimizer:
     inner = theirs.inner_optimizer
-    with backends.current().lifted():
+    with backends.current().init_scope():
         ours = wrapper_of(inner) or LossScaleOptimizer.from_config(
             {**theirs.get_config(), "inner_optimizer": inner}
         )
@@ -181,11 +183,11 @@ def _from_keras(theirs: Any) -> LossScaleOptimizer:
     return ours
 
 
-def _stay_unscaled(model: Any) -> None:
+def _stay_unscaled(model: Model) -> None:
     # Keras does not write this argument of compile, and would scale after a reload.
     model._compile_config.config["auto_scale_loss"] = False
 
 
-def _set_optimizer(model: Any, optimizer: Any) -> None:
+def _set_optimizer(model: Model, optimizer: Optimizer) -> None:
     # As compile does: without Keras' tracking of attributes.
     object.__setattr__(model, "optimizer", optimizer)

@@ -11,6 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.array_types import Store, Variable
+
 
 class ExtraState(keras.losses.Loss):
     """Variables by name, as a child of the optimizer that Keras' saving finds.
@@ -26,7 +28,7 @@ class ExtraState(keras.losses.Loss):
         self._ignores_next = False
         self._restored: Callable[[], None] | None = None
 
-    def add(self, **variables: Any) -> None:
+    def add(self, **variables: Variable) -> None:
         """Adds variables by name, which are restored together or, where one does not fit, not.
 
         They take the values that were restored before there was a place for them.
@@ -48,14 +50,14 @@ class ExtraState(keras.losses.Loss):
         if self._pending:
             self._pending.clear()
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: Store) -> None:
         """Writes each variable under its name, and what still waits for its variable."""
         for name, value in self._pending.items():
             store[name] = value
         for name, variable in self._variables.items():
             store[name] = keras.ops.convert_to_numpy(variable)
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Store) -> None:
         """Restores what `store` holds; a variable that it lacks stays.
 
         What has no variable yet waits for it: some come with `build`.

@@ -11,6 +11,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.array_types import Model
+
 
 class _Feeder(keras.Model):
     """A model without layers, whose test step hands each batch on.
@@ -37,7 +39,7 @@ class _Feeder(keras.Model):
 
 
 def for_each(
-    model: Any,
+    model: Model,
     dataset: Any,
     take: Callable[[Any, Any, Any], None],
     steps: int | None = None,
@@ -80,7 +82,9 @@ def for_each(
     _feed(model, take, **parts, steps=steps)
 
 
-def one_batch(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+def one_batch(
+    model: Model, x: Any, y: Any = None, sample_weight: Any = None
+) -> tuple[Any, Any, Any]:
     """Returns (x, y, sample_weight) of one batch, as a step of `fit` gets it.
 
     Args:
@@ -110,7 +114,7 @@ def one_batch(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> t
     return x, y, sample_weight
 
 
-def prepares(model: Any, x: Any) -> bool:
+def prepares(model: Model, x: Any) -> bool:
     """Returns whether the class of a model has an `evaluate` of its own, which `x` has to pass.
 
     What is named as the inputs of the model has passed it: its preprocessing takes no such names.
@@ -154,7 +158,7 @@ def _samples(x: Any) -> int | None:
     return int(shape[0]) or None if shape else None
 
 
-def _feed(model: Any, take: Callable[[Any, Any, Any], None], **parts: Any) -> None:
+def _feed(model: Model, take: Callable[[Any, Any, Any], None], **parts: Any) -> None:
     taken = 0
 
     def take_one(data: Any) -> None:
@@ -174,7 +178,7 @@ def _feed(model: Any, take: Callable[[Any, Any, Any], None], **parts: Any) -> No
         raise ValueError("The dataset has no batch.")
 
 
-def _handing_on(model: Any, feeder: _Feeder) -> Any:
+def _handing_on(model: Model, feeder: _Feeder) -> Any:
     """Returns the model as another object, whose own `evaluate` ends in that of `feeder`.
 
     The class of it has the feeder's `evaluate` where `super()` would find that of Keras. What the

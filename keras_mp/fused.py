@@ -1,241 +1,58 @@
-"""`LossScaleOptimizer(optimizer, fused=True)`: which optimizers and options a fused kernel takes.
+"""`FusedStep`: takes steps with a fused kernel of the framework, where there is one."""
 
-One kernel of the framework updates, in one pass over the state, where Keras makes a dozen of
-passes. The state stays in the variables of the optimizer, so files, checkpoints and `fused=False`
-read it as ever.
-
-Kernels round elsewhere than Keras, so this is a choice. After 200 steps a weight is apart from that
-of the default path by less than 2**-20 of |weight| + the length of its way (measured: half of it).
-TensorFlow's Adam computes 1 - beta_2 in float32, and thereby another beta_2: add 2**-26 /
-(1 - beta_2), which is 1.5e-5 for 0.999 (measured: 0.7e-5).
-
-| optimizer                        | TensorFlow | PyTorch  | JAX     |
-| -------------------------------- | ---------- | -------- | ------- |
-| Adam, AdamW                      | fused      | fused    | default |
-| Adam, AdamW with amsgrad         | default    | fused    | default |
-| SGD, with momentum, nesterov     | fused      | fused    | default |
-| Adagrad, epsilon small enough    | fused      | fused    | default |
-| RMSprop with momentum            | fused      | default  | default |
-| RMSprop otherwise                | default    | default  | default |
-
-TensorFlow's are taken in graphs and eagerly; under XLA, which `fit` chooses by itself unless told
-`jit_compile=False`, it is the default path that is fused.
-
-"default" is the path without `fused`, with the same results as ever; so are steps whose gradients a
-kernel does not take (sparse ones, say). `LossScaleOptimizer.fused_fallback` says when and why. All
-other optimizers and options are errors, the same on every backend.
-
-The kernels are in `backends/fused_tensorflow.py` and `backends/fused_torch.py`, which have the same
-functions:
-
-- `fallback(optimizer, gradients, variables)`: why a step with these is not fused, or None;
-- `apply(optimizer, gradients, variables, scale, settings)`: takes a step with `gradients / scale`
-  (float32, shape (), or None for 1) on the built optimizer's Keras variables, and returns an
-  `Outcome`; its `each` is told with `settings.diagnose` only.
-"""
-
-import importlib
 from collections.abc import Sequence
-from types import ModuleType
-from typing import Any
 
-import keras
-
-from keras_mp.backends.numerics import Outcome
+from keras_mp import backends, fused_rules
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends.numerics import StepResult
 from keras_mp.settings import Settings
 
-CLASSES = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")
-# Options of keras.optimizers.Optimizer that change the rule. weight_decay is none of them: it is
-# a factor before the step, for each class.
-OPTIONS = (
-    "clipnorm",
-    "clipvalue",
-    "global_clipnorm",
-    "use_ema",
-    "gradient_accumulation_steps",
-    "loss_scale_factor",
-)
-# What makes a step in Keras, and so says another rule where an instance has its own.
-METHODS = (
-    "apply",
-    "apply_gradients",
-    "update_step",
-    "assign",
-    "assign_add",
-    "assign_sub",
-    "_apply_weight_decay",
-    "_backend_apply_gradients",
-    "_backend_update_step",
-    "_clip_gradients",
-    "_get_current_learning_rate",
-    "_parallel_update_step",
-    "_use_weight_decay",
-)
-XLA = "XLA fuses the default path by itself"
-_REMEDY = "use fused=False"
-# Kernels divide by sqrt(accumulator) + epsilon, Keras by sqrt(accumulator + epsilon).
-ADAGRAD_EPSILON = 2e-6
 
+class FusedStep:
+    """Takes the steps of an optimizer with a fused kernel, with `fused=True`.
 
-def check(optimizer: Any) -> None:
-    """Raises ValueError unless there are fused kernels for the rule of `optimizer`.
+    Args:
+        optimizer: The inner optimizer.
 
-    The same on every backend, also on one that has no such kernel, so that a script behaves alike.
-
-    >>> check(keras.optimizers.Adam())
-    >>> check(keras.optimizers.Adam(clipnorm=1.0))
-    Traceback (most recent call last):
-    ValueError: fused=True is not possible with clipnorm=1.0 of Adam: fused kernels have no such \
-rule. Leave clipnorm out, or use fused=False.
+    Raises:
+        ValueError: There are no fused kernels for the rule of this optimizer.
     """
-    name = rule_of(optimizer)
-    if name is None:
-        raise ValueError(_unknown(optimizer))
-    for option in OPTIONS:
-        value = getattr(optimizer, option)
-        if value:
-            raise ValueError(_not_possible(f"{option}={value!r} of {name}", option))
-    for method in METHODS:
-        if method in optimizer.__dict__:
-            raise ValueError(_not_possible(f"the {method} that was set on this {name}", "it"))
-    if optimizer.weight_decay and _has_exclusions(optimizer):
-        raise ValueError(
-            _not_possible(f"exclude_from_weight_decay of {name}", "exclude_from_weight_decay")
-        )
 
+    def __init__(self, optimizer: Optimizer) -> None:
+        fused_rules.check(optimizer)
+        self._optimizer = optimizer
+        # Looked up once: torch.compile cannot trace an import.
+        self._kernels = backends.fused_kernels()
+        self._last_fallback: dict[str, str | None] = {}
 
-def rule_of(optimizer: Any) -> str | None:
-    """Returns the name in keras.optimizers of the very class of `optimizer`; None for others.
+    def fallback(self, variables: Sequence[Variable]) -> str | None:
+        """Returns why the last step was not fused, or None if it was.
 
-    A subclass may have another rule, so it has none of these. On PyTorch, Keras itself makes
-    objects of a subclass of its own.
-
-    >>> rule_of(keras.optimizers.SGD()), rule_of(keras.optimizers.Lion())
-    ('SGD', None)
-    """
-    cls = type(optimizer)
-    if cls.__name__ not in CLASSES or not cls.__module__.startswith("keras.src."):
-        return None
-    return cls.__name__
-
-
-def _has_exclusions(optimizer: Any) -> bool:
-    names = ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern")
-    return any(bool(getattr(optimizer, name, None)) for name in names)
-
-
-def _not_possible(found: str, what: str) -> str:
-    return (
-        f"fused=True is not possible with {found}: fused kernels have no such rule. "
-        f"Leave {what} out, or {_REMEDY}."
-    )
-
-
-def _unknown(optimizer: Any) -> str:
-    cls = type(optimizer)
-    bases = [base.__name__ for base in cls.__mro__ if base.__name__ in CLASSES]
-    kind = f", a subclass of {bases[0]} that may have another rule" if bases else ""
-    return (
-        f"fused=True is possible with {', '.join(CLASSES)} of keras.optimizers, but "
-        f"inner_optimizer is of the class {cls.__name__}{kind}. Use one of them, or {_REMEDY}."
-    )
-
-
-def option_fallback(optimizer: Any) -> str | None:
-    """Returns why no kernel of any framework keeps the rule of `optimizer`, or None.
-
-    >>> option_fallback(keras.optimizers.RMSprop())
-    'RMSprop without momentum keeps no slot that the kernels need'
-    """
-    match rule_of(optimizer):
-        case "Adagrad":
-            if not 0 < optimizer.epsilon <= ADAGRAD_EPSILON * optimizer.initial_accumulator_value:
-                return (
-                    f"Adagrad with epsilon above {ADAGRAD_EPSILON} * initial_accumulator_value: "
-                    "kernels add it elsewhere"
-                )
-        case "RMSprop" if optimizer.centered:
-            return "centered RMSprop takes differences in which rounding has no bound"
-        case "RMSprop" if not optimizer.momentum:
-            return "RMSprop without momentum keeps no slot that the kernels need"
-    return None
-
-
-def adagrad_epsilon(optimizer: Any) -> float:
-    """Returns the epsilon with which a kernel comes next to the rule of Keras' Adagrad.
-
-    sqrt(a + e) = sqrt(a) + e / (2 sqrt(a)) - ...: exact to the first order at the initial value,
-    from which accumulators only grow; nowhere else off by more than e / (8 a) relatively.
-
-    >>> f"{adagrad_epsilon(keras.optimizers.Adagrad()):.2g}"
-    '1.6e-07'
-    """
-    initial: float = optimizer.initial_accumulator_value
-    return float(optimizer.epsilon / (2 * initial**0.5))
-
-
-def _kernels() -> ModuleType | None:
-    name = keras.backend.backend()
-    if name == "jax":
-        return None
-    return importlib.import_module(f"keras_mp.backends.fused_{name}")
-
-
-class FusesSteps:
-    """The part of the wrapper that takes steps with fused kernels, with `fused=True`."""
-
-    inner_optimizer: Any
-    built: bool
-    _settings: Settings
-    _trainable_variables: list[Any]
-
-    def _prepare_fused(self, optimizer: Any) -> None:
-        if self._settings.fused:
-            check(optimizer)
-        # Past Keras' tracking. Looked up once: torch.compile cannot trace an import.
-        object.__setattr__(self, "_kernels", _kernels() if self._settings.fused else None)
-        object.__setattr__(self, "_last_fallback", {})
-
-    @property
-    def fused(self) -> bool:
-        """Whether steps are taken with fused kernels, where there are some: `fused_fallback`."""
-        return self._settings.fused
-
-    @property
-    def fused_fallback(self) -> str | None:
-        """Why steps take the default path in spite of `fused=True`; None if they are fused.
-
-        Of the last step that was taken, or traced: it depends on the gradients, too. Before the
-        first step, of one with dense float32 gradients. None with `fused=False`, too.
-
-        >>> from keras_mp import LossScaleOptimizer
-        >>> LossScaleOptimizer(keras.optimizers.RMSprop(), fused=True).fused_fallback is None
-        False
-        >>> LossScaleOptimizer(keras.optimizers.RMSprop()).fused_fallback is None
-        True
+        Before the first step: why one with dense float32 gradients of `variables` would not be.
         """
-        if not self._settings.fused:
-            return None
-        last: dict[str, str | None] = self.__dict__["_last_fallback"]
-        if last:
-            return last["reason"]
-        variables = self._trainable_variables if self.built else []
+        if self._last_fallback:
+            return self._last_fallback["reason"]
         return self._fallback([None] * len(variables), variables)
 
-    def _fallback(self, gradients: Sequence[Any], variables: Sequence[Any]) -> str | None:
-        kernels = self.__dict__["_kernels"]
-        if kernels is None:
-            return XLA
-        reason: str | None = kernels.fallback(self.inner_optimizer, gradients, variables)
-        return reason
+    def _fallback(self, gradients: Gradients, variables: Sequence[Variable]) -> str | None:
+        if self._kernels is None:
+            return fused_rules.XLA
+        return self._kernels.fallback(self._optimizer, gradients, variables)
 
-    def _fused_step(self, gradients: list[Any], variables: list[Any], scale: Any) -> Outcome | None:
+    def __call__(
+        self,
+        gradients: list[Gradient],
+        variables: list[Variable],
+        scale: Tensor | None,
+        settings: Settings,
+    ) -> StepResult | None:
         """Takes a step with a fused kernel, if there is one for it.
 
         Args:
             gradients: One a variable, or None; no NumPy arrays.
             variables: Of the model.
             scale: What to divide the gradients by, float32, shape (); None for nothing.
+            settings: Those of the wrapper.
 
         Returns:
             What the gradients were (with `skip_nonfinite=False`: nothing was looked at, and
@@ -244,19 +61,9 @@ class FusesSteps:
         Raises:
             ValueError: The optimizer was given an option meanwhile that kernels do not have.
         """
-        if not self._settings.fused:
-            return None
-        optimizer = self.inner_optimizer
-        check(optimizer)
+        fused_rules.check(self._optimizer)
         reason = self._fallback(gradients, variables)
-        self.__dict__["_last_fallback"]["reason"] = reason
-        if reason is not None:
+        self._last_fallback["reason"] = reason
+        if reason is not None or self._kernels is None:
             return None
-        outcome: Outcome = self.__dict__["_kernels"].apply(
-            optimizer,
-            gradients,
-            variables,
-            scale,
-            self._settings,
-        )
-        return outcome
+        return self._kernels.apply(self._optimizer, gradients, variables, scale, settings)

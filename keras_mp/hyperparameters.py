@@ -4,8 +4,8 @@ Knowledge of Keras 2 as a table; no framework, no keras.
 """
 
 import numbers
-from typing import Any
 
+from keras_mp.array_types import Optimizer
 from keras_mp.settings import BASE_OPTIONS
 
 # The wrapper scales the loss, so Keras' own factor is not among them.
@@ -34,7 +34,7 @@ KERAS_2: dict[str, tuple[str, ...]] = {
 }
 
 
-def names(optimizer: Any) -> frozenset[str]:
+def names(optimizer: Optimizer) -> frozenset[str]:
     """Returns the attributes of `optimizer` that its wrapper delegates.
 
     For an optimizer of Keras 2 these are its hyperparameters of then; for any other, every number
@@ -48,7 +48,7 @@ def names(optimizer: Any) -> frozenset[str]:
     return frozenset((*_ALWAYS, *(name for name in known if hasattr(optimizer, name))))
 
 
-def _numeric_keys(optimizer: Any) -> list[str]:
+def _numeric_keys(optimizer: Optimizer) -> list[str]:
     try:
         config = optimizer.get_config()
     except Exception:  # noqa: BLE001 - the user's code; wrapping does not need it

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.array_types import Optimizer
 from keras_mp.backends.optimizers import class_path
 
 _AN_OPTIMIZER = "an optimizer, such as keras.optimizers.Adam(1e-3)"
@@ -25,7 +26,7 @@ _TODAY = {
 }
 
 
-def check_inner_optimizer(optimizer: Any) -> None:
+def check_inner_optimizer(optimizer: Optimizer) -> None:
     """Raises TypeError unless `optimizer` is a Keras 3 optimizer that does not scale by itself.
 
     >>> check_inner_optimizer(keras.optimizers.SGD())
@@ -42,7 +43,7 @@ write keras.optimizers.get('adam').
     check_optimizer("inner_optimizer", optimizer)
 
 
-def check_optimizer(name: str, optimizer: Any) -> None:
+def check_optimizer(name: str, optimizer: Optimizer) -> None:
     """Raises TypeError unless `optimizer` is a Keras 3 optimizer; the text says what to write.
 
     No framework is imported for it: what is no object of Keras is judged by its class' name and
@@ -59,7 +60,7 @@ def check_optimizer(name: str, optimizer: Any) -> None:
     )
 
 
-def unwrapped(optimizer: Any) -> str:
+def unwrapped(optimizer: Optimizer) -> str:
     """Returns what is where a keras_mp.LossScaleOptimizer should be, and what to write instead.
 
     >>> unwrapped(keras.optimizers.SGD())
@@ -74,34 +75,6 @@ def unwrapped(optimizer: Any) -> str:
     if isinstance(optimizer, keras.optimizers.Optimizer):
         return f"{class_path(optimizer)}: wrap it, keras_mp.LossScaleOptimizer(optimizer)"
     return _described(optimizer)
-
-
-def serialized(optimizer: Any) -> dict[str, Any]:
-    """Returns the config of `optimizer` by its public name, so that any backend can read it.
-
-    On PyTorch, Keras writes the module of its PyTorch class, which no other backend can import.
-
-    >>> serialized(keras.optimizers.SGD())["module"]
-    'keras.optimizers'
-    """
-    config: dict[str, Any] = _by_public_names(keras.saving.serialize_keras_object(optimizer))
-    return config
-
-
-def _by_public_names(config: Any) -> Any:
-    """Returns `config` with the public names of the optimizers of Keras in it, as deep as any is.
-
-    Those of a MultiOptimizer are three levels down.
-    """
-    if isinstance(config, list):
-        return [_by_public_names(each) for each in config]
-    if not isinstance(config, dict):
-        return config
-    config = {key: _by_public_names(value) for key, value in config.items()}
-    private = str(config.get("module")).startswith("keras.src.")
-    if private and _is_keras_class(getattr(keras.optimizers, str(config.get("class_name")), None)):
-        return {**config, "module": "keras.optimizers", "registered_name": None}
-    return config
 
 
 def _described(given: Any) -> str:

@@ -1,28 +1,30 @@
 """The dynamic loss-scale rule, as pure functions.
 
-Knows numbers, not optimizers: `loss_scale_optimizer.py` owns the variables and calls
-`next_scale` once a step. Imports keras.ops, and nothing of ours.
+Knows numbers, not optimizers: `scaler.py` owns the variables and calls `next_scale` once
+a step. Imports keras.ops, and nothing of ours.
 """
 
 from typing import Any
 
 from keras import ops
 
+from keras_mp.array_types import Tensor
+
 LARGEST_SCALE = float.fromhex("0x1.fffffep127")  # of float32
 _LARGEST_COUNT = 2**31 - 1  # the counter is an int32 on JAX and PyTorch
 
 
 def next_scale(
-    scale: Any,
-    counter: Any,
-    finite: Any,
+    scale: Tensor,
+    counter: Tensor,
+    finite: Tensor,
     *,
     growth_steps: int = 2000,
     growth_factor: float = 2.0,
     backoff_factor: float = 0.5,
     min_scale: float = 1.0,
     max_scale: float | None = None,
-    hysteresis_left: Any = 1,
+    hysteresis_left: Tensor | int = 1,
 ) -> tuple[Any, Any]:
     """Returns the loss scale and its counter after one training step.
 
@@ -78,7 +80,9 @@ def next_scale(
     return taken, ops.where(restart, ops.zeros_like(counter), counter + 1)
 
 
-def _shrunk(scale: Any, backoff_factor: float, min_scale: float, hysteresis_left: Any) -> Any:
+def _shrunk(
+    scale: Tensor, backoff_factor: float, min_scale: float, hysteresis_left: Tensor | int
+) -> Any:
     shrunk = ops.maximum(scale * backoff_factor, ops.minimum(scale, min_scale))
     if isinstance(hysteresis_left, int):
         return shrunk if hysteresis_left <= 1 else scale
@@ -86,7 +90,7 @@ def _shrunk(scale: Any, backoff_factor: float, min_scale: float, hysteresis_left
 
 
 def next_hysteresis_left(
-    left: Any, counter: Any, finite: Any, *, growth_steps: int, hysteresis: int
+    left: Tensor, counter: Tensor, finite: Tensor, *, growth_steps: int, hysteresis: int
 ) -> Any:
     """Returns how many overflows it takes, after this step, until the scale shrinks.
 
@@ -128,5 +132,5 @@ def next_hysteresis_left(
     return ops.where(finite, ops.where(_is_due(counter, growth_steps), whole, left), fewer)
 
 
-def _is_due(counter: Any, growth_steps: int) -> Any:
+def _is_due(counter: Tensor, growth_steps: int) -> Any:
     return counter >= min(growth_steps, _LARGEST_COUNT) - 1

@@ -1,49 +1,47 @@
-"""`LossScaleOptimizer`: the loss-scale rule around any Keras optimizer.
+"""`LossScaleOptimizer`: loss scaling around any Keras optimizer.
 
-Owns the variables of the rule and the calling conventions; numbers are in `loss_scale.py`,
-what differs between frameworks in `backends/`.
+This class is the calling convention. Each of its parts owns its variables: `scaler.py` the loss
+scale, `step_statistics.py` what came of the steps, `saved_state.py` what files hold. Numbers are in
+`loss_scale.py`, what differs between frameworks in `backends/`.
 """
 
-import gc
 import warnings
-import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_mp import backends, hyperparameters
-from keras_mp.backends import devices, reference
-from keras_mp.backends.numerics import as_skipped, tensors_of
-from keras_mp.backends.optimizers import overwritten, parts, path
-from keras_mp.delegation import DelegatesToInnerOptimizer
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Store, Tensor, Variable
+from keras_mp.backends import devices
+from keras_mp.backends.numerics import as_tensors
+from keras_mp.backends.optimizers import path
 from keras_mp.extra_state import ExtraState
-from keras_mp.fused import FusesSteps
-from keras_mp.inner_optimizer import check_inner_optimizer, serialized
-from keras_mp.loss_scaling import ScalesLosses
-from keras_mp.minimizing import MinimizesLosses
-from keras_mp.optimizer_state import KeepsState
-from keras_mp.scale_updating import UpdatesScale
-from keras_mp.scaling_protocol import ScalingProtocol
-from keras_mp.settings import BASE_OPTIONS, Settings, unknown_keywords
-from keras_mp.step_outcomes import TellsOutcomes
+from keras_mp.inner_hyperparameters import InnerHyperparameters
+from keras_mp.inner_optimizer import check_inner_optimizer
+from keras_mp.keras_2_methods import Keras2Methods
+from keras_mp.optimizer_configs import constructor_arguments, serialized
+from keras_mp.own_variables import OwnVariables
+from keras_mp.saved_state import SavedState
+from keras_mp.scaler import DynamicLossScaler, LossScaler, ScaleGroup
+from keras_mp.settings import Settings, unknown_keywords
+from keras_mp.settings_properties import SettingsProperties
+from keras_mp.step_reports import StepReports
+from keras_mp.step_statistics import StepStatistics
+from keras_mp.stepper import Stepper
+from keras_mp.warn_once import WarnOnce
+from keras_mp.wrapping import check_unwrapped, note_wrapper
 
-
-def wrapper_of(optimizer: Any) -> "LossScaleOptimizer | None":
-    """Returns the LossScaleOptimizer around `optimizer`, if one is alive."""
-    wrapper = optimizer.__dict__.get("_keras_mp_wrapper")
-    return wrapper() if wrapper else None
+_OWN = 4  # iteration, learning_rate, step_counter, dynamic_scale: those of Keras' own class
 
 
 class LossScaleOptimizer(
-    DelegatesToInnerOptimizer,
-    KeepsState,
-    ScalesLosses,
-    UpdatesScale,
-    TellsOutcomes,
-    FusesSteps,
-    MinimizesLosses,
+    InnerHyperparameters,
+    SettingsProperties,
+    StepReports,
+    Keras2Methods,
     keras.optimizers.LossScaleOptimizer,
 ):
     """An optimizer that applies loss scaling to prevent numeric underflow.
@@ -143,9 +141,14 @@ class LossScaleOptimizer(
     (1.0, 4.0, 1)
     """
 
+    built: bool
+    extra_state: ExtraState
+    _saved_state: SavedState
+    _step: Stepper
+
     def __init__(
         self,
-        inner_optimizer: Any,
+        inner_optimizer: Optimizer,
         dynamic: bool = True,
         initial_scale: float | None = None,
         dynamic_growth_steps: int | None = None,
@@ -167,45 +170,39 @@ class LossScaleOptimizer(
             raise unknown_keywords(unknown)
         check_inner_optimizer(inner_optimizer)
         settings = Settings.checked(
-            dynamic,
-            initial_scale,
-            dynamic_growth_steps,
-            growth_factor,
-            backoff_factor,
-            min_scale,
-            max_scale,
-            hysteresis,
-            count_skipped_steps,
-            skip_nonfinite,
-            diagnose,
-            max_consecutive_skips,
-            fused,
+            dynamic=dynamic,
+            initial_scale=initial_scale,
+            dynamic_growth_steps=dynamic_growth_steps,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            min_scale=min_scale,
+            max_scale=max_scale,
+            hysteresis=hysteresis,
+            count_skipped_steps=count_skipped_steps,
+            skip_nonfinite=skip_nonfinite,
+            diagnose=diagnose,
+            max_consecutive_skips=max_consecutive_skips,
+            fused=fused,
         )
-        if wrapper_of(inner_optimizer) is not None:
-            gc.collect()  # a wrapper that nobody uses any more may still be there
-        if wrapper_of(inner_optimizer) is not None:
-            raise ValueError(
-                f"inner_optimizer is already wrapped by a LossScaleOptimizer: {inner_optimizer}. "
-                "Use that wrapper, or make a new optimizer."
-            )
+        check_unwrapped(inner_optimizer)
         # Not super(): the parent would bring its own rule, state and checks.
         keras.optimizers.Optimizer.__init__(
             self, learning_rate=0.0, name="loss_scale_optimizer" if name is None else name
         )
-        self._settings = settings
-        self._prepare_fused(inner_optimizer)
-        self._protocol = ScalingProtocol()
-        self._said: set[str] = set()
-        self._prepare_state()
-        # Past Keras' tracking. The module is looked up once: torch.compile cannot trace an import.
-        object.__setattr__(self, "_before_step", None)
-        object.__setattr__(self, "_native", backends.current())
-        self._native.check_strategy()
+        # The module is looked up once: torch.compile cannot trace an import.
+        _set(self, "_backend", backends.current())
+        _set(self, "_step", Stepper(inner_optimizer, settings, self._backend))
+        _set(self, "_warn_once", WarnOnce(self._backend))
+        _set(self, "_before_step", None)
+        self._backend.check_strategy()
         # Before build, so that a function traced early reads variables and not a constant.
-        with self._native.lifted():
-            object.__setattr__(self, "extra_state", ExtraState())
-            self._add_scale_variables()
-            self._add_outcome_variables()
+        with self._backend.init_scope():
+            _set(self, "extra_state", ExtraState())
+            variables, backend = self._own_variables(), self._backend
+            scaler = DynamicLossScaler if settings.dynamic else LossScaler
+            _set(self, "_scaler", scaler(settings, variables, backend, self._warn_once))
+            self.extra_state.call_when_restored(self._scaler.restored)
+            _set(self, "_statistics", StepStatistics(self._scaler, variables, backend))
         if inner_optimizer.loss_scale_factor is not None:
             warnings.warn(
                 f"loss_scale_factor={inner_optimizer.loss_scale_factor} of the inner optimizer is "
@@ -215,20 +212,19 @@ class LossScaleOptimizer(
                 stacklevel=2,
             )
             inner_optimizer.loss_scale_factor = None
+        saved = (self, self._variables[:_OWN], inner_optimizer, self._scaler, self.extra_state)
+        _set(self, "_saved_state", SavedState(*saved))
         self._names = hyperparameters.names(inner_optimizer)
-        self._unbuilt_inner = 0 if inner_optimizer.built else len(inner_optimizer.variables)
         self.inner_optimizer = inner_optimizer
-        object.__setattr__(inner_optimizer, "_keras_mp_wrapper", weakref.ref(self))
+        note_wrapper(inner_optimizer, self)
+
+    def _own_variables(self) -> OwnVariables:
+        return OwnVariables(self, self.extra_state)
 
     # -- what the loss scale is ------------------------------------------------------------------
 
     @property
-    def dynamic(self) -> bool:
-        """Whether the loss scale changes during training."""
-        return self._settings.dynamic
-
-    @property
-    def loss_scale(self) -> Any:
+    def loss_scale(self) -> Tensor:
         """The current loss scale, a float32 tensor of shape ().
 
         On JAX the optimizer's state is on loan to the compiled step during `fit`: in a callback
@@ -239,20 +235,15 @@ class LossScaleOptimizer(
         >>> float(opt.loss_scale)
         1024.0
         """
-        return ops.copy(self._current_scale(4))
+        return ops.copy(self._scaler.read_or_warn(4))
 
     @property
-    def dynamic_counter(self) -> Any:
+    def dynamic_counter(self) -> Tensor | None:
         """Finite steps since the last overflow, or since growth was last due.
 
         An integer tensor of shape (); None with a fixed scale.
         """
-        return ops.copy(self._native.read(self.step_counter)) if self.dynamic else None
-
-    @property
-    def initial_scale(self) -> float:
-        """The loss scale at the start of training."""
-        return self._settings.initial_scale
+        return ops.copy(self._scaler.read_counter()) if self.dynamic else None
 
     @property
     def dynamic_growth_steps(self) -> int | None:
@@ -265,14 +256,53 @@ class LossScaleOptimizer(
 
     @dynamic_growth_steps.setter
     def dynamic_growth_steps(self, value: int) -> None:
-        if not self.dynamic:
+        if not isinstance(self._scaler, DynamicLossScaler):
             raise ValueError("dynamic_growth_steps cannot be set: this loss scale is fixed.")
-        for each in self._group.optimizers if self.shares_scale else (self,):
-            each._settings = each._settings.with_growth_steps(value)
+        self._scaler.set_growth_steps(value)
+
+    @property
+    def fused_fallback(self) -> str | None:
+        """Why steps take the default path in spite of `fused=True`; None if they are fused.
+
+        Of the last step that was taken, or traced: it depends on the gradients, too. Before the
+        first step, of one with dense float32 gradients. None with `fused=False`, too.
+
+        >>> from keras_mp import LossScaleOptimizer
+        >>> LossScaleOptimizer(keras.optimizers.RMSprop(), fused=True).fused_fallback is None
+        False
+        >>> LossScaleOptimizer(keras.optimizers.RMSprop()).fused_fallback is None
+        True
+        """
+        return self._step.fused_fallback(self._trainable_variables if self.built else [])
+
+    def scale_loss(self, loss: Tensor | float) -> Tensor:
+        """Returns `loss` times the loss scale, for `apply`; Keras 3's trainers call it.
+
+        Args:
+            loss: Number or tensor of any shape. float16 and bfloat16 are scaled in float32, so
+                that the product cannot overflow.
+
+        Returns:
+            float32 (float64 for a float64 loss where the backend has that), same shape.
+
+        >>> from keras_mp import LossScaleOptimizer
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=2.0**20)
+        >>> float(opt.scale_loss(ops.array(4.0, dtype="float16")))
+        4194304.0
+        """
+        self._scaler.protocol.call("scale_loss")
+        return self._scaler.scale_loss(loss)
+
+    def stateless_scale_loss(
+        self, optimizer_variables: Sequence[Tensor], loss: Tensor | float
+    ) -> Tensor:
+        """`scale_loss` with the loss scale among `optimizer_variables`, values of `variables`."""
+        with keras.StatelessScope(zip(self.variables, optimizer_variables, strict=True)):
+            return self.scale_loss(loss)
 
     # -- state -----------------------------------------------------------------------------------
 
-    def build(self, variables: Sequence[Any]) -> None:
+    def build(self, variables: Sequence[Variable]) -> None:
         """Creates the inner optimizer's variables for `variables`. A second call changes nothing.
 
         Args:
@@ -285,7 +315,7 @@ class LossScaleOptimizer(
             return
         variables = list(variables)
         inner = self.inner_optimizer
-        with self._native.lifted():
+        with self._backend.init_scope():
             if not inner.built:
                 inner.build(variables)
         if [id(v) for v in inner._trainable_variables] != [id(v) for v in variables]:
@@ -293,28 +323,75 @@ class LossScaleOptimizer(
                 f"The inner optimizer was built for {len(inner._trainable_variables)} other "
                 f"variables than these {len(variables)}. Make a new optimizer for a new model."
             )
-        # Past Keras' tracking, which would add the model's variables to the optimizer's own.
-        object.__setattr__(self, "_trainable_variables", variables)
-        object.__setattr__(
-            self,
-            "_trainable_variables_indices",
-            {self._var_key(variable): i for i, variable in enumerate(variables)},
-        )
-        with self._native.lifted():
-            self._add_diagnosis_variables()
+        # Not tracked by Keras, which would add the model's variables to the optimizer's own.
+        _set(self, "_trainable_variables", variables)
+        places = {self._var_key(variable): i for i, variable in enumerate(variables)}
+        _set(self, "_trainable_variables_indices", places)
+        with self._backend.init_scope():
+            self._statistics.build(variables, self._own_variables())
         self.built = True
         devices.warn_if_still_undecided()
-        with self._native.lifted():  # a trace of tf.function may be thrown away
-            self._take_waiting()
+        with self._backend.init_scope():  # a trace of tf.function may be thrown away
+            self._saved_state.take_waiting()
+
+    @property
+    def variables(self) -> list[Variable]:
+        """Own variables (iteration, learning_rate, step_counter, dynamic_scale), the inner's, more.
+
+        The first two are unused; they keep the order of Keras' own class. Last come those that it
+        does not have (`skipped_steps`, `hysteresis_left`, ...).
+        """
+        return [*self._saved_state.variables, *self._variables[_OWN:]]
+
+    def get_weights(self) -> list[np.ndarray[Any, Any]]:
+        """Returns the values of `variables` as NumPy arrays, of those that Keras' own class has."""
+        return self._saved_state.arrays()
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Sets `variables`, in their order.
+
+        Args:
+            weights: One array a variable, of its shape: as from `get_weights` of this class or of
+                Keras' own, or of all `variables`.
+
+        Raises:
+            ValueError: The number of arrays or a shape differs; nothing is set then.
+        """
+        self._saved_state.set(weights, self.variables)
+
+    def save_own_variables(self, store: Store) -> None:
+        """Writes the state, in the layout of Keras' own LossScaleOptimizer."""
+        self._saved_state.save(store)
+
+    def load_own_variables(self, store: Store) -> None:
+        """Restores what `store` holds, or warns and changes nothing.
+
+        Takes what this class or Keras' own LossScaleOptimizer wrote, and what the inner optimizer
+        wrote by itself (the loss scale then stays as it is). As a plain Keras optimizer it takes
+        nothing before `build`, and nothing of another optimizer or of other variables: a warning
+        says so. With a fixed scale the constructor owns the scale: another one in the store is not
+        taken, with a warning.
+
+        An optimizer that Keras makes from a config while it loads a whole model, or a copy, belongs
+        to the state that follows: this may wait for `build`.
+        """
+        self._saved_state.load(store)
 
     # -- the gradients ---------------------------------------------------------------------------
 
-    def check_finite(self, grads: Sequence[Any]) -> Any:
+    def check_finite(self, grads: Gradients) -> Tensor:
         """Returns a bool of shape (): no inf and no nan in `grads`; None is passed over."""
-        return self._native.all_finite(tensors_of(list(grads)))
+        return self._backend.all_finite(as_tensors(list(grads)))
 
-    def apply(self, grads: Iterable[Any], trainable_variables: Any = None) -> None:
+    def apply(
+        self,
+        grads: Iterable[Gradient],
+        trainable_variables: Iterable[Variable] | None = None,
+    ) -> None:
         """Unscales `grads` and takes a step with them, unless one is not finite.
+
+        On PyTorch gradients that are the `.grad`s of their variables are unscaled in place during
+        the step, which saves a copy; after it they hold what they held.
 
         Args:
             grads: Gradients of the scaled loss (`scale_loss`), one a variable; None for a variable
@@ -325,17 +402,17 @@ class LossScaleOptimizer(
         Raises:
             ValueError: A variable that the optimizer was not built for, or only None gradients.
         """
-        self._warn_once(self._protocol.taken_as_scaled())
+        self._warn_once(self._scaler.protocol.taken_as_scaled())
         self._apply(list(grads), trainable_variables, scaled=True)
 
     def apply_gradients(
         self,
-        grads_and_vars: Iterable[tuple[Any, Any]],
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
         name: str | None = None,
         experimental_aggregate_gradients: bool = True,
         *,
         gradients_scaled: bool | None = None,
-    ) -> Any:
+    ) -> Tensor:
         """Takes a step with (gradient, variable) pairs, unless a gradient is not finite.
 
         Args:
@@ -352,9 +429,9 @@ class LossScaleOptimizer(
         Returns:
             `iterations`.
         """
-        scaled, message = self._protocol.gradients_scaled(gradients_scaled)
+        scaled, message = self._scaler.protocol.gradients_scaled(gradients_scaled)
         self._warn_once(message)
-        if not experimental_aggregate_gradients and self._native.replicas() > 1:
+        if not experimental_aggregate_gradients and self._backend.replicas() > 1:
             raise ValueError(
                 "experimental_aggregate_gradients=False is not possible with more than one "
                 "replica: Keras 3 optimizers always sum the gradients of the replicas. Hand over "
@@ -365,8 +442,11 @@ class LossScaleOptimizer(
         return self.iterations
 
     def stateless_apply(
-        self, optimizer_variables: Any, grads: Any, trainable_variables: Any
-    ) -> tuple[list[Any], list[Any]]:
+        self,
+        optimizer_variables: Sequence[Tensor],
+        grads: Gradients,
+        trainable_variables: Sequence[Tensor],
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """`apply` without side effects, for functions that JAX transforms.
 
         Args:
@@ -380,43 +460,35 @@ class LossScaleOptimizer(
         Raises:
             ValueError: Not built, another number of values, or TensorFlow, where Keras has none.
         """
-        values: tuple[list[Any], list[Any]] = keras.optimizers.Optimizer.stateless_apply(
+        values: tuple[list[Tensor], list[Tensor]] = keras.optimizers.Optimizer.stateless_apply(
             self,
-            self._native.stateless_values(optimizer_variables),
+            self._backend.values_to_change(optimizer_variables),
             grads,
-            self._native.stateless_values(trainable_variables),
+            self._backend.values_to_change(trainable_variables),
         )
         return values
 
-    def _apply(self, gradients: list[Any], variables: Any, *, scaled: bool) -> None:
+    def _apply(
+        self, gradients: list[Gradient], given: Iterable[Variable] | None, *, scaled: bool
+    ) -> None:
         if not gradients:
             return
-        variables = self._resolve(gradients, variables)
+        variables = self._resolve(gradients, given)
         if self._before_step is not None:
             self._before_step(variables)
-        gradients = self._native.merged(tensors_of(gradients))
-        native, inner = self._native, self.inner_optimizer
-        scale = native.read(self.dynamic_scale) if scaled else None
-        raw = list(map(overwritten, variables))
-        plain = reference.is_taken()
-        outcome = None if plain else self._fused_step(gradients, variables, scale)
+        gradients = self._backend.sum_duplicate_rows(as_tensors(gradients))
+        scale = self._scaler.read() if scaled else None
+        result = self._step(gradients, variables, scale)
         if not self._settings.skip_nonfinite:
-            if outcome is None:
-                ready = gradients if scale is None else native.unscale(gradients, scale, raw)
-                native.apply(inner, ready, variables)
             return
-        if outcome is None:
-            room = reference if plain and native.replicas() == 1 else native
-            outcome = room.apply_if_finite(inner, gradients, variables, scale, raw)
-            if self._settings.count_skipped_steps:
-                self._count_skip(outcome.finite)
-        watched = self._settings.diagnose or self._recorded is not None
-        before = ops.copy(native.read(self.dynamic_scale)) if watched else None
-        if self.dynamic:
-            self._after_step(outcome.finite)
-        self._note_outcome(outcome, variables, before)
+        before = self._statistics.scale_before()
+        self._scaler.update(result.finite)
+        self.extra_state.forget_waiting()
+        self._statistics.note(result, variables, self._get_variable_index, before)
 
-    def _resolve(self, gradients: list[Any], given: Any) -> list[Any]:
+    def _resolve(
+        self, gradients: list[Gradient], given: Iterable[Variable] | None
+    ) -> list[Variable]:
         if given is None:
             if not self.built:
                 raise ValueError(
@@ -439,16 +511,23 @@ class LossScaleOptimizer(
             raise ValueError(f"No gradients provided for any variable: {paths}.")
         return variables
 
-    def _count_skip(self, finite: Any) -> None:
-        if finite is True:
-            return
-        for optimizer in parts(self.inner_optimizer):
-            if optimizer.built and not optimizer.gradient_accumulation_steps:
-                counter = optimizer._iterations
-                skipped = as_skipped(finite, counter)
-                if optimizer.use_ema:  # Keras begins averages at iteration 0, and else at zeros
-                    skipped = skipped * ops.cast(counter.value > 0, counter.dtype)
-                counter.assign_add(skipped)
+    # -- who watches -----------------------------------------------------------------------------
+
+    def _log_steps(self, rows: int) -> bool:
+        """Has `StepStatistics.keep_log` write a row for each step."""
+        return self._statistics.keep_log(rows, self._own_variables())
+
+    def _share_scale(self, group: ScaleGroup) -> None:
+        """Leaves the scale to the group, which decides once a round."""
+        assert isinstance(self._scaler, DynamicLossScaler)
+        self._scaler.share(group, self._own_variables())
+
+    def _call_before_steps(self, function: Callable[[Sequence[Variable]], None] | None) -> None:
+        """Has `function` called with the variables of each step before it is taken; None ends it.
+
+        Where steps are traced, it is called once a trace.
+        """
+        _set(self, "_before_step", function)
 
     # -- serialization ---------------------------------------------------------------------------
 
@@ -477,30 +556,13 @@ class LossScaleOptimizer(
         Takes what `get_config` returns, what Keras 3's LossScaleOptimizer and the ones of
         TensorFlow 2.1 to 2.15 return.
         """
-        arguments = dict(config)
-        inner = arguments.get("inner_optimizer")
-        if not isinstance(inner, keras.optimizers.Optimizer):
-            from keras_mp.compat import configs  # late: the one arrow from the core to the past
-
-            if configs.is_legacy(arguments):
-                arguments = dict(configs.convert_loss_scale_config(arguments).config)
-            if "inner_optimizer" not in arguments:
-                raise ValueError(
-                    f"A config of a LossScaleOptimizer has an inner_optimizer, but the keys are "
-                    f"{', '.join(arguments)}. Of a serialized optimizer hand over its 'config'."
-                )
-            inner = keras.saving.deserialize_keras_object(
-                arguments["inner_optimizer"], custom_objects=custom_objects
-            )
-        del arguments["inner_optimizer"]
-        # Keras' own class, which has no floor, takes a scale below ours.
-        if "dynamic" not in arguments and "min_scale" not in arguments:
-            arguments["min_scale"] = min(1.0, arguments.get("initial_scale") or 1.0)
-        # Keras 3 wrote the options of its base class too, at their defaults: they mean nothing.
-        for option, default in BASE_OPTIONS.items():
-            if option in arguments and arguments[option] == default:
-                del arguments[option]
+        inner, arguments = constructor_arguments(config, custom_objects)
         return cls(inner, **arguments)
+
+
+def _set(optimizer: Optimizer, name: str, value: Any) -> None:
+    """Sets an attribute that Keras does not track, nor count among the state."""
+    object.__setattr__(optimizer, name, value)
 
 
 # The public home: what a config, a pickle and the documentation name. Doctest looks only for what

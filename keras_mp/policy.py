@@ -32,8 +32,8 @@ _PLAIN = (keras.DTypePolicy, keras.FloatDTypePolicy)
 class Policy(keras.FloatDTypePolicy):
     """A `keras.DTypePolicy` that is hashable and always of a floating-point dtype.
 
-    It is accepted wherever Keras takes a dtype policy and equals a `keras.DTypePolicy` of its
-    name. It is saved as one, too: a model that holds it opens without keras_mp.
+    Use it wherever Keras takes a dtype policy. It equals a `keras.DTypePolicy` of the same name,
+    and is saved as one: a model that holds it opens without keras_mp.
 
     Args:
         name: "mixed_float16", "mixed_bfloat16", or the name of a floating-point dtype. None is
@@ -88,8 +88,8 @@ def set_global_policy(policy: str | keras.DTypePolicy | None) -> None:
     A thread that calls `keras.config.set_dtype_policy` later goes its own way, and inside a
     `policy_scope` a thread does not see what others set. What is set inside a scope ends with it.
 
-    Where float16 is slow, and where Keras' own LossScaleOptimizer would be used, the first call
-    says so; `logging.getLogger("keras_mp").setLevel(logging.ERROR)` silences both.
+    The first call warns where float16 is slow, and where `compile` uses Keras' own
+    LossScaleOptimizer. `logging.getLogger("keras_mp").setLevel(logging.ERROR)` silences both.
 
     Args:
         policy: A policy or its name, quantized ones included. None follows
@@ -134,14 +134,14 @@ def global_policy() -> keras.DTypePolicy:
 class PolicyScope:
     """Sets the policy for a `with` block, or for a decorated function.
 
-    It holds for the thread, or the asyncio task, that enters it and for threads started inside
-    it, such as the replicas of `tf.distribute.MirroredStrategy`, until it ends. Inside it, no
-    other thread changes the policy, except that those it started follow its `set_global_policy`.
-    What is set inside it ends with it. Threads that were started before, those of an older pool
-    say, do not see it.
+    It holds for the thread, or the asyncio task, that enters it, and for threads that start
+    inside it, such as the replicas of `tf.distribute.MirroredStrategy`. Inside it, no other thread
+    changes the policy; threads that it started follow its `set_global_policy`. What is set inside
+    it ends with it. Threads that were started before, such as those of an older pool, do not see
+    it.
 
     Args:
-        policy: As of `set_global_policy`.
+        policy: As for `set_global_policy`.
 
     >>> with policy_scope("mixed_bfloat16") as policy:
     ...     layer = keras.layers.Dense(1)
@@ -345,8 +345,9 @@ def _is_float(policy: keras.DTypePolicy) -> bool:
 def _check_float(policy: keras.DTypePolicy) -> None:
     if not _is_float(policy):
         raise ValueError(
-            f"a policy named {policy.name!r} computes in {policy.compute_dtype}: a policy must be "
-            "'mixed_float16', 'mixed_bfloat16', or a floating-point dtype such as 'float32'"
+            f"The policy {policy.name!r} computes in {policy.compute_dtype}: a policy needs a "
+            "floating-point dtype. Use 'mixed_float16', 'mixed_bfloat16', or the name of such a "
+            "dtype, for example 'float32'."
         )
 
 
@@ -366,6 +367,6 @@ def _advise_wrapping() -> None:
         return
     _advised = True
     _logger.warning(
-        "keras_mp: a bare compile('adam') under this policy gets Keras' own LossScaleOptimizer. "
-        "Pass keras_mp.LossScaleOptimizer(...), or call keras_mp.auto_wrap() first"
+        "keras_mp: under this policy compile('adam') uses Keras' own LossScaleOptimizer, not ours. "
+        "Pass keras_mp.LossScaleOptimizer(...) to compile, or call keras_mp.auto_wrap() before it"
     )

@@ -7,13 +7,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_mp.array_types import Model
 from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 
 _ENDINGS = (".weights.h5", ".weights.json", ".keras")
 
 
-def resume(model: Any, path: str | os.PathLike[str]) -> int:
+def resume(model: Model, path: str | os.PathLike[str]) -> int:
     """Continues the training that wrote a weights file: weights, optimizer state, loss scale.
 
     `model.load_weights` is for fine-tuning: it takes the weights, and of the optimizer's state what
@@ -61,7 +62,7 @@ def resume(model: Any, path: str | os.PathLike[str]) -> int:
     before = [(v, ops.copy(v.value)) for v in (*model.variables, *optimizer.variables)]
     loaded = False
     try:
-        with optimizer._noting_misfits() as misfits:
+        with optimizer._saved_state.noting_misfits() as misfits:
             try:
                 model.load_weights(path)
             except ValueError as error:
@@ -81,7 +82,7 @@ def resume(model: Any, path: str | os.PathLike[str]) -> int:
     return int(optimizer.iterations)
 
 
-def _put_back(model: Any, values: list[tuple[Any, Any]]) -> None:
+def _put_back(model: Model, values: list[tuple[Any, Any]]) -> None:
     for variable, value in values:
         variable.assign(value)
     for layer in model._flatten_layers():
@@ -89,7 +90,7 @@ def _put_back(model: Any, values: list[tuple[Any, Any]]) -> None:
             layer.finalize_state()  # its constants are made from its variables
 
 
-def _checked(model: Any, path: str | os.PathLike[str]) -> LossScaleOptimizer:
+def _checked(model: Model, path: str | os.PathLike[str]) -> LossScaleOptimizer:
     optimizer = getattr(model, "optimizer", None)
     if not isinstance(optimizer, LossScaleOptimizer):
         found = "is not compiled: call model.compile(keras_mp.LossScaleOptimizer(...)) first"

@@ -1,6 +1,6 @@
-"""What a loss scaler is told at construction, checked: pure Python, no framework.
+"""The arguments of a LossScaleOptimizer, checked: pure Python, no framework.
 
-`LossScaleOptimizer.__init__` hands its arguments to `Settings.checked`; nothing else validates.
+`LossScaleOptimizer.__init__` hands them to `Settings.checked`; nothing else validates them.
 """
 
 import math
@@ -9,12 +9,13 @@ import struct
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
+from keras_mp.float_formats import FLOAT32
+
 INITIAL_SCALE = 2.0**15
 GROWTH_STEPS = 2000
 # Settings that say what is told of a step, or how it is computed, not what the loss scale does: two
 # optimizers may differ in them.
 WATCHING = ("diagnose", "max_consecutive_skips", "fused")
-FLOAT32_TINY = 2.0**-126  # the smallest normal number; XLA flushes smaller ones to zero
 
 # Options of keras.optimizers.Optimizer, with their defaults, that belong to the optimizer inside.
 BASE_OPTIONS = {
@@ -58,77 +59,33 @@ class Settings:
     @classmethod
     def checked(
         cls,
-        dynamic: Any = True,
-        initial_scale: Any = None,
-        dynamic_growth_steps: Any = None,
-        growth_factor: Any = 2.0,
-        backoff_factor: Any = 0.5,
-        min_scale: Any = 1.0,
-        max_scale: Any = None,
-        hysteresis: Any = 1,
-        count_skipped_steps: Any = True,
-        skip_nonfinite: Any = True,
-        diagnose: Any = False,
-        max_consecutive_skips: Any = None,
-        fused: Any = False,
+        *,
+        dynamic: bool = True,
+        initial_scale: float | None = None,
+        dynamic_growth_steps: int | None = None,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        min_scale: float = 1.0,
+        max_scale: float | None = None,
+        hysteresis: int = 1,
+        count_skipped_steps: bool = True,
+        skip_nonfinite: bool = True,
+        diagnose: bool = False,
+        max_consecutive_skips: int | None = None,
+        fused: bool = False,
     ) -> Self:
         """Returns the settings, defaults filled in; raises TypeError or ValueError."""
-        if not _is_bool(dynamic):
-            raise TypeError(
-                f"dynamic must be True or False, as in tf.keras, but got {dynamic!r}. If this is "
-                "an initial scale (keras.optimizers.LossScaleOptimizer takes initial_scale and "
-                "dynamic_growth_steps as 2nd and 3rd positional arguments), name it: "
-                f"LossScaleOptimizer(optimizer, initial_scale={dynamic!r})."
-            )
-        for name, flag in (
-            ("count_skipped_steps", count_skipped_steps),
-            ("skip_nonfinite", skip_nonfinite),
-            ("diagnose", diagnose),
-            ("fused", fused),
-        ):
-            if not _is_bool(flag):
-                raise TypeError(f"{name} must be True or False, but got {flag!r}.")
-        if not dynamic and initial_scale is None:
-            raise ValueError(
-                "initial_scale must be given when dynamic=False, such as initial_scale=1024."
-            )
-        if not dynamic and dynamic_growth_steps is not None:
-            raise ValueError(
-                "dynamic_growth_steps must be None when dynamic=False (a fixed scale never "
-                f"grows), but got {dynamic_growth_steps!r}."
-            )
-        if dynamic and not skip_nonfinite:
+        _check_flags(dynamic, count_skipped_steps, skip_nonfinite, diagnose, fused)
+        if not dynamic:
+            _check_fixed(initial_scale, dynamic_growth_steps)
+        elif not skip_nonfinite:
             raise ValueError(
                 "skip_nonfinite=False needs dynamic=False: a dynamic scale shrinks by skipping "
                 "the steps whose gradients are not finite."
             )
-        scale = (
-            INITIAL_SCALE if initial_scale is None else _positive("initial_scale", initial_scale)
-        )
-        low = _positive("min_scale", min_scale)
-        high = None if max_scale is None else _positive("max_scale", max_scale)
-        if high is not None and low > high:
-            raise ValueError(
-                f"min_scale must not exceed max_scale, but got min_scale={low} and "
-                f"max_scale={high}."
-            )
-        if dynamic and (scale < low or (high is not None and scale > high)):
-            raise ValueError(
-                f"initial_scale must lie between min_scale and max_scale, but got "
-                f"initial_scale={scale}, min_scale={low}, max_scale={high}. Set "
-                f"{'min_scale' if scale < low else 'max_scale'}={scale} to start there."
-            )
-        growth = number("growth_factor", growth_factor)
-        if not 1 < float32(growth) < math.inf:
-            raise ValueError(
-                "growth_factor must be greater than 1 and finite, in float32, but got "
-                f"{growth_factor!r}."
-            )
-        backoff = number("backoff_factor", backoff_factor)
-        if not 0 < float32(backoff) < 1:
-            raise ValueError(
-                f"backoff_factor must lie between 0 and 1 in float32, but got {backoff_factor!r}."
-            )
+        scale, low, high = _scales(dynamic, initial_scale, min_scale, max_scale)
+        growth = _growth_factor(growth_factor)
+        backoff = _backoff_factor(backoff_factor)
         overflows = _count("hysteresis", hysteresis)
         if not dynamic and overflows != 1:
             raise ValueError(
@@ -145,6 +102,9 @@ class Settings:
             steps = growth_steps(
                 GROWTH_STEPS if dynamic_growth_steps is None else dynamic_growth_steps
             )
+        runs = None
+        if max_consecutive_skips is not None:
+            runs = _count("max_consecutive_skips", max_consecutive_skips)
         return cls(
             dynamic=bool(dynamic),
             initial_scale=scale,
@@ -157,11 +117,7 @@ class Settings:
             count_skipped_steps=bool(count_skipped_steps),
             skip_nonfinite=bool(skip_nonfinite),
             diagnose=bool(diagnose),
-            max_consecutive_skips=(
-                None
-                if max_consecutive_skips is None
-                else _count("max_consecutive_skips", max_consecutive_skips)
-            ),
+            max_consecutive_skips=runs,
             fused=bool(fused),
         )
 
@@ -207,7 +163,79 @@ def unknown_keywords(names: Any) -> TypeError:
     return TypeError(f"LossScaleOptimizer does not take {', '.join(parts)}.")
 
 
-def _is_bool(value: Any) -> bool:
+def _check_flags(
+    dynamic: object,
+    count_skipped_steps: object,
+    skip_nonfinite: object,
+    diagnose: object,
+    fused: object,
+) -> None:
+    if not _is_bool(dynamic):
+        raise TypeError(
+            f"dynamic must be True or False, as in tf.keras, but got {dynamic!r}. If this is "
+            "an initial scale (keras.optimizers.LossScaleOptimizer takes initial_scale and "
+            "dynamic_growth_steps as 2nd and 3rd positional arguments), name it: "
+            f"LossScaleOptimizer(optimizer, initial_scale={dynamic!r})."
+        )
+    for name, flag in (
+        ("count_skipped_steps", count_skipped_steps),
+        ("skip_nonfinite", skip_nonfinite),
+        ("diagnose", diagnose),
+        ("fused", fused),
+    ):
+        if not _is_bool(flag):
+            raise TypeError(f"{name} must be True or False, but got {flag!r}.")
+
+
+def _check_fixed(initial_scale: object, dynamic_growth_steps: object) -> None:
+    if initial_scale is None:
+        raise ValueError(
+            "initial_scale must be given when dynamic=False, such as initial_scale=1024."
+        )
+    if dynamic_growth_steps is not None:
+        raise ValueError(
+            "dynamic_growth_steps must be None when dynamic=False (a fixed scale never "
+            f"grows), but got {dynamic_growth_steps!r}."
+        )
+
+
+def _scales(
+    dynamic: bool, initial_scale: object, min_scale: object, max_scale: object
+) -> tuple[float, float, float | None]:
+    """Returns the initial, the smallest and the largest scale."""
+    scale = INITIAL_SCALE if initial_scale is None else _positive("initial_scale", initial_scale)
+    low = _positive("min_scale", min_scale)
+    high = None if max_scale is None else _positive("max_scale", max_scale)
+    if high is not None and low > high:
+        raise ValueError(
+            f"min_scale must not exceed max_scale, but got min_scale={low} and max_scale={high}."
+        )
+    if dynamic and (scale < low or (high is not None and scale > high)):
+        raise ValueError(
+            f"initial_scale must lie between min_scale and max_scale, but got "
+            f"initial_scale={scale}, min_scale={low}, max_scale={high}. Set "
+            f"{'min_scale' if scale < low else 'max_scale'}={scale} to start there."
+        )
+    return scale, low, high
+
+
+def _growth_factor(given: object) -> float:
+    factor = number("growth_factor", given)
+    if not 1 < float32(factor) < math.inf:
+        raise ValueError(
+            f"growth_factor must be greater than 1 and finite, in float32, but got {given!r}."
+        )
+    return factor
+
+
+def _backoff_factor(given: object) -> float:
+    factor = number("backoff_factor", given)
+    if not 0 < float32(factor) < 1:
+        raise ValueError(f"backoff_factor must lie between 0 and 1 in float32, but got {given!r}.")
+    return factor
+
+
+def _is_bool(value: object) -> bool:
     # np.bool_ is not a subclass of bool; its class name is bool_ (NumPy 1) or bool (NumPy 2).
     return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
 
@@ -241,7 +269,8 @@ def float32(value: float) -> float:
 
 def _positive(name: str, value: Any) -> float:
     found = number(name, value)
-    if not FLOAT32_TINY <= float32(found) < math.inf:
+    # XLA flushes smaller numbers to zero.
+    if not FLOAT32.smallest_normal <= float32(found) < math.inf:
         raise ValueError(
             f"{name} must be positive and finite in float32 (at least 1.2e-38), but got {value!r}."
         )

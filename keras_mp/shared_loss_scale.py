@@ -1,13 +1,13 @@
 """`SharedLossScale`: one loss scale for several optimizers, decided once a round."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
-from keras import ops
 
+from keras_mp.array_types import Optimizer, Tensor
 from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.scaler import DynamicLossScaler, ScaleGroup
 from keras_mp.settings import WATCHING
 
 
@@ -49,6 +49,7 @@ class SharedLossScale:
 
     Source: torch.amp.GradScaler, one scaler for several optimizers, whose `update` is this.
 
+    >>> from keras import ops
     >>> first, second = (
     ...     LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8.0) for _ in range(2)
     ... )
@@ -65,8 +66,9 @@ class SharedLossScale:
     def __init__(self, *optimizers: LossScaleOptimizer) -> None:
         _check(optimizers)
         self._optimizers = optimizers
+        self._group = ScaleGroup([_scaler_of(optimizer) for optimizer in optimizers])
         for optimizer in optimizers:
-            optimizer.share_scale(self)
+            optimizer._share_scale(self._group)
         self.follow(optimizers[0])
 
     @property
@@ -75,24 +77,28 @@ class SharedLossScale:
         return self._optimizers
 
     @property
-    def loss_scale(self) -> Any:
+    def loss_scale(self) -> Tensor:
         """The current loss scale, a float32 tensor of shape ()."""
         return self._optimizers[0].loss_scale
 
-    def scale_loss(self, loss: Any) -> Any:
+    def scale_loss(self, loss: Tensor | float) -> Tensor:
         """Returns `loss` times the loss scale, for `apply` of any of the optimizers.
 
         As `LossScaleOptimizer.scale_loss`, for a loss whose gradients several of them take.
         """
-        for optimizer in self._optimizers[1:]:
-            optimizer.expect_scaled()
+        self._expect_scaled_gradients()
         return self._optimizers[0].scale_loss(loss)
 
-    def stateless_scale_loss(self, optimizer_variables: Any, loss: Any) -> Any:
+    def stateless_scale_loss(
+        self, optimizer_variables: Sequence[Tensor], loss: Tensor | float
+    ) -> Tensor:
         """`scale_loss` with the values of the first optimizer's `variables`, for JAX."""
-        for optimizer in self._optimizers[1:]:
-            optimizer.expect_scaled()
+        self._expect_scaled_gradients()
         return self._optimizers[0].stateless_scale_loss(optimizer_variables, loss)
+
+    def _expect_scaled_gradients(self) -> None:
+        for scaler in self._group.scalers[1:]:
+            scaler.protocol.call("scale_loss")
 
     def update(self) -> None:
         """Ends a round: the scale shrinks if a step was skipped since the last call, or counts.
@@ -100,11 +106,11 @@ class SharedLossScale:
         In a replica context where a `tf.distribute` strategy trains, and inside a traced step
         where there is one.
         """
-        finite = ops.all(ops.stack([o.was_finite() for o in self._optimizers]))
-        first, *others = self._optimizers
-        first.end_round(finite, others)
+        self._group.end_round()
 
-    def stateless_update(self, optimizers_variables: Sequence[Any]) -> list[list[Any]]:
+    def stateless_update(
+        self, optimizers_variables: Sequence[Sequence[Tensor]]
+    ) -> list[list[Tensor]]:
         """`update` without side effects, for functions that JAX transforms.
 
         Args:
@@ -130,12 +136,10 @@ class SharedLossScale:
 
     def follow(self, leader: LossScaleOptimizer) -> None:
         """Gives all of them the scale, and what belongs to it, of one of them."""
-        for optimizer in self._optimizers:
-            if optimizer is not leader:
-                optimizer.take_scale_of(leader)
+        self._group.follow(_scaler_of(leader))
 
 
-def _check(optimizers: Sequence[Any]) -> None:
+def _check(optimizers: Sequence[Optimizer]) -> None:
     for optimizer in optimizers:
         if not isinstance(optimizer, LossScaleOptimizer):
             raise TypeError(
@@ -148,12 +152,8 @@ def _check(optimizers: Sequence[Any]) -> None:
             f"{', one of them twice' if len(optimizers) > 1 else ''}."
         )
     for optimizer in optimizers:
-        if optimizer.shares_scale:
+        if _scaler_of(optimizer).is_shared:
             raise ValueError(f"{optimizer.name} shares its loss scale already, in another group.")
-        if not optimizer.dynamic:
-            raise ValueError(
-                f"{optimizer.name} has a fixed loss scale: there is nothing to decide together."
-            )
     first, *others = (optimizer._settings.as_config() for optimizer in optimizers)
     for i, other in enumerate(others, 2):
         for name in first:
@@ -162,3 +162,11 @@ def _check(optimizers: Sequence[Any]) -> None:
                     "The settings of optimizers that share a loss scale must be the same, but "
                     f"{name} is {first[name]} for the first and {other[name]} for number {i}."
                 )
+
+
+def _scaler_of(optimizer: LossScaleOptimizer) -> DynamicLossScaler:
+    if not isinstance(optimizer._scaler, DynamicLossScaler):
+        raise ValueError(
+            f"{optimizer.name} has a fixed loss scale: there is nothing to decide together."
+        )
+    return optimizer._scaler

@@ -6,8 +6,10 @@ Files hold an optimizer's state as arrays by position, without names.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from keras_mp.array_types import Variable
 
-def layouts(own: Sequence[Any], inner: Sequence[Any]) -> list[list[Any]]:
+
+def layouts(own: Sequence[Variable], inner: Sequence[Variable]) -> list[list[Any]]:
     """Returns the orders in which state of these variables is found in files.
 
     Args:
@@ -21,7 +23,7 @@ def layouts(own: Sequence[Any], inner: Sequence[Any]) -> list[list[Any]]:
     ]
 
 
-def match(orders: Sequence[Sequence[Any]], saved: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+def match(orders: Sequence[Sequence[Variable]], saved: Mapping[str, Any]) -> list[tuple[Any, Any]]:
     """Returns (variable, array) pairs for the first of `orders` that `saved` has.
 
     Args:
@@ -45,7 +47,7 @@ def match(orders: Sequence[Sequence[Any]], saved: Mapping[str, Any]) -> list[tup
     )
 
 
-def check(variables: Sequence[Any], values: Sequence[Any]) -> None:
+def check(variables: Sequence[Variable], values: Sequence[Any]) -> None:
     """Raises ValueError unless there is one array of the right shape for each variable.
 
     >>> import numpy as np

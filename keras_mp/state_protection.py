@@ -13,12 +13,13 @@ import keras
 from keras import ops
 
 from keras_mp import backends
+from keras_mp.array_types import Model, Optimizer, Tensor, Variable
+from keras_mp.assigned_state import SEED, assigned_variables
 from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.written_state import SEED, written_variables
 
 
-def protect_state(model: Any, *optimizers: Any, metrics: bool = False) -> Any:
+def protect_state(model: Model, *optimizers: Any, metrics: bool = False) -> Any:
     """Makes the train step of `model` put the state of its layers back where a step is skipped.
 
     Without it, one batch whose activations overflow leaves inf or nan in the moving mean and
@@ -74,7 +75,7 @@ def protect_state(model: Any, *optimizers: Any, metrics: bool = False) -> Any:
     """
     for optimizer in optimizers:
         _check(optimizer)
-    known = written_variables(model)  # now: torch.compile cannot read byte code
+    known = assigned_variables(model)  # now: torch.compile cannot read byte code
     if keras.backend.backend() != "jax":
         step = functools.partial(_step, model, optimizers, metrics, known, model.train_step)
     elif optimizers:
@@ -89,7 +90,7 @@ def protect_state(model: Any, *optimizers: Any, metrics: bool = False) -> Any:
     return model
 
 
-def is_protected(model: Any) -> bool:
+def is_protected(model: Model) -> bool:
     """Returns whether `protect_state` was called on `model`."""
     step = vars(model).get("train_step")
     return isinstance(step, functools.partial) and step.func in (_step, _stateless_step)
@@ -97,7 +98,7 @@ def is_protected(model: Any) -> bool:
 
 @contextlib.contextmanager
 def protection_scope(
-    model: Any, *optimizers: Any, metrics: bool | Iterable[Any] = False
+    model: Model, *optimizers: Any, metrics: bool | Iterable[Any] = False
 ) -> Iterator[None]:
     """A scope around one step of a loop of your own, after which the state is put back if skipped.
 
@@ -133,19 +134,22 @@ def protection_scope(
 
 @contextlib.contextmanager
 def _scope(
-    model: Any, optimizers: Sequence[Any], metrics: bool | Iterable[Any], known: Sequence[Any]
+    model: Model,
+    optimizers: Sequence[Optimizer],
+    metrics: bool | Iterable[Any],
+    known: Sequence[Any],
 ) -> Iterator[list[Any]]:
     """Yields a list that holds, once the scope is left, whether all steps in it were taken."""
     for optimizer in optimizers:  # the model's own may be wrapped in here
         _check(optimizer)
-    native = backends.current()
+    backend = backends.current()
     given = None if metrics is True else list(metrics or ())
-    variables = [*known, *written_variables(model)]
+    variables = [*known, *assigned_variables(model)]
     for metric in _metrics(model) if given is None else given:
         variables += metric.variables
     variables = list({id(v): v for v in variables}.values())
-    before = {id(v): (v, ops.copy(native.read(v))) for v in variables}
-    buffers = [(buffer, ops.copy(buffer)) for buffer in native.buffers(model._flatten_layers())]
+    before = {id(v): (v, ops.copy(backend.read(v))) for v in variables}
+    buffers = [(buffer, ops.copy(buffer)) for buffer in backend.buffers(model._flatten_layers())]
     # Counted, not observed: the step may be in a function that was traced long ago. A model that
     # is built in here may get its optimizer wrapped meanwhile; a new one has skipped nothing.
     skipped = {
@@ -153,44 +157,48 @@ def _scope(
         for o in optimizers or (getattr(model, "optimizer", None),)
         if isinstance(o, LossScaleOptimizer)
     }
-    outcome: list[Any] = []
-    yield outcome
+    finite_step: list[Any] = []
+    yield finite_step
     for stepped in optimizers or (getattr(model, "optimizer", None),):
         optimizer = _check(stepped)
         finite = ops.equal(optimizer.skipped_steps, skipped.get(id(optimizer), 0))
-        outcome[:] = [ops.logical_and(outcome[0], finite) if outcome else finite]
+        finite_step[:] = [ops.logical_and(finite_step[0], finite) if finite_step else finite]
     for metric in _metrics(model) if given is None else given:
         # Some make their variables when they are updated first.
         new = [variable for variable in metric.variables if id(variable) not in before]
         before.update({id(v): (v, old) for v, old in zip(new, _reset(metric, new), strict=True)})
     for variable, old in before.values():
-        variable.assign(ops.where(outcome[0], native.read(variable), old))
+        variable.assign(ops.where(finite_step[0], backend.read(variable), old))
     for buffer, old in buffers:
-        buffer.copy_(ops.where(outcome[0], buffer, old))
+        buffer.copy_(ops.where(finite_step[0], buffer, old))
 
 
 def _step(
-    model: Any,
-    optimizers: Sequence[Any],
+    model: Model,
+    optimizers: Sequence[Optimizer],
     metrics: bool,
     known: Sequence[Any],
     train_step: Any,
     data: Any,
 ) -> Any:
     """A train step that assigns to variables (TensorFlow, PyTorch)."""
-    with _scope(model, optimizers, metrics, known) as outcome:
+    with _scope(model, optimizers, metrics, known) as finite_step:
         logs = train_step(data)
-    return _logs(outcome[0], logs, model.get_metrics_result()) if metrics else logs
+    return _logs(finite_step[0], logs, model.get_metrics_result()) if metrics else logs
 
 
-def _stateless_step(model: Any, metrics: bool, train_step: Any, state: Any, data: Any) -> Any:
+def _stateless_step(model: Model, metrics: bool, train_step: Any, state: Any, data: Any) -> Any:
     """A train step that takes and returns the state (JAX)."""
     optimizer = _check(model.optimizer)
     logs, new_state = train_step(state, data)
-    finite = ops.equal(optimizer.skipped_in(new_state[2]), optimizer.skipped_in(state[2]))
-    written = {id(v) for v in written_variables(model)}
+    skipped_in = optimizer._statistics.skipped_in
+    before, after = (skipped_in(optimizer.variables, each[2]) for each in (state, new_state))
+    finite = ops.equal(after, before)
+    written = {id(v) for v in assigned_variables(model)}
 
-    def put_back(part: int, variables: Sequence[Any], *, all_of_them: bool = True) -> list[Any]:
+    def put_back(
+        part: int, variables: Sequence[Variable], *, all_of_them: bool = True
+    ) -> list[Any]:
         return [
             # Nothing was written where the new value is the old one.
             ops.where(finite, new, old)
@@ -209,7 +217,7 @@ def _stateless_step(model: Any, metrics: bool, train_step: Any, state: Any, data
     return logs, (trained, others, new_state[2], measured)
 
 
-def _logs(finite: Any, logs: Any, results: Mapping[str, Any]) -> Any:
+def _logs(finite: Tensor, logs: Any, results: Mapping[str, Any]) -> Any:
     """Returns the logs of a step, of a skipped one with the results of the metrics put back."""
     if not isinstance(logs, Mapping):
         return logs
@@ -226,7 +234,7 @@ def _logs(finite: Any, logs: Any, results: Mapping[str, Any]) -> Any:
     }
 
 
-def _metrics(model: Any) -> list[Any]:
+def _metrics(model: Model) -> list[Any]:
     """Returns the metrics that a step may update, those of models inside included."""
     found = list(model.metrics)
     for layer in model._flatten_layers():
@@ -234,14 +242,14 @@ def _metrics(model: Any) -> list[Any]:
     return list({id(metric): metric for metric in found}.values())
 
 
-def _reset(metric: Any, variables: Sequence[Any]) -> list[Any]:
+def _reset(metric: Any, variables: Sequence[Variable]) -> list[Any]:
     """Returns the values that `variables` have when `metric` is reset, which it is not."""
     with keras.StatelessScope():
         metric.reset_state()
         return [ops.convert_to_tensor(variable) for variable in variables]
 
 
-def _check(optimizer: Any) -> LossScaleOptimizer:
+def _check(optimizer: Optimizer) -> LossScaleOptimizer:
     if not isinstance(optimizer, LossScaleOptimizer):
         raise TypeError(
             "protect_state and protection_scope need a keras_mp.LossScaleOptimizer (it tells which "

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from keras_mp.compat.artefacts import Kind, kind_of
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.errors import LegacyError
+from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
 from keras_mp.migration import backends, building, publishing, sources
 from keras_mp.migration.console import missing
 from keras_mp.migration.publishing import Refused
@@ -37,8 +37,8 @@ NEEDS_OPTIMIZER = (
 WITHOUT = "--model-only writes the model without its optimizer"
 OBJECTS = "here: --model script.py, whose classes and functions are found by their names"
 ENDED = (
-    "--model: the code of {} ended the program ({!r}): put what it does beside defining things "
-    "behind if __name__ == '__main__'"
+    "--model: {} ended the program ({!r}): put what it runs, other than definitions, under "
+    "if __name__ == '__main__'"
 )
 # What the artefacts need besides Keras; a module that the user's script misses is another matter.
 _OURS = ("google_crc32c", "h5py", "numpy")

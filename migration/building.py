@@ -13,9 +13,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from keras_mp.compat import checks
-from keras_mp.compat.artefacts import kind_of
-from keras_mp.compat.configs import convert_model, convert_optimizer
+from keras_mp.compat.configs import checks, convert_model, convert_optimizer
+from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.reading import Unreadable as NotJson, read_json
 
@@ -90,7 +89,7 @@ def model_of_script(module: ModuleType, file: str, factory: str) -> Any:
     """Returns what the factory of a script makes.
 
     Raises:
-        Refused: There is none of that name, or what it returns is no built model.
+        Refused: There is no such function, or it returns no Keras model.
     """
     import keras
 
@@ -105,7 +104,7 @@ def model_of_script(module: ModuleType, file: str, factory: str) -> Any:
 
 
 def model_of_config(file: str, tf_version: str | None, exact_training: bool = False) -> Any:
-    """Returns the model of a `to_json()`, of then or of today.
+    """Returns the model of what `to_json()` wrote, in Keras 2 or Keras 3.
 
     Raises:
         Refused: The file cannot be read.
@@ -120,7 +119,7 @@ def model_of_config(file: str, tf_version: str | None, exact_training: bool = Fa
 
 
 def optimizer_of_config(file: str, tf_version: str | None) -> Any:
-    """Returns the optimizer of its config, of then or of today, as in `model_of_config`."""
+    """Returns the optimizer of a config of Keras 2 or Keras 3, as in `model_of_config`."""
     import keras
 
     config = convert_optimizer(_json(file, "--optimizer"), tf_version=tf_version).config

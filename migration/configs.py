@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from keras_mp.compat import checks, configs
-from keras_mp.compat.configs import Change, Converted
+from keras_mp.compat import configs
+from keras_mp.compat.configs import Change, Converted, checks
 from keras_mp.compat.errors import LegacyError
 from keras_mp.migration.console import dumped, put, say
 from keras_mp.migration.reading import Unreadable, read_json

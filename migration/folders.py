@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
-from keras_mp.compat.artefacts import kind_of
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration import building, sources
 from keras_mp.migration.artefacts import NEEDS_MODEL, WEIGHTS_ONLY, Outcome, Request, Step
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import Found, walk
 
-CLOSED = "this folder may not be read: give yourself the right, or name the others"
+CLOSED = "this folder cannot be read: change its permissions, or name the other folders"
 # -P: the folder that it runs in may have modules by the names of Python's.
 COMMAND = (sys.executable, "-P", "-m", "keras_mp.migration", "migrate", "--json")
 
@@ -76,13 +76,13 @@ def migrate(request: Request, jobs: int, step: Step = lambda _what, _more: None)
 
 
 def check(folder: Path, out: Path) -> None:
-    """Refuses a folder for the outputs that is none, or is inside that of the inputs.
+    """Refuses an output that is not a folder, or is inside the folder of the inputs.
 
     Raises:
         Refused: It is so.
     """
     if out.exists() and not out.is_dir():
-        raise Refused(f"{out} is there, and no folder")
+        raise Refused(f"{out} is there, and is not a folder")
     inside, outside = out.resolve(), folder.resolve()
     if inside == outside or outside in inside.parents:
         raise Refused(f"{out} is inside {folder}: write elsewhere")

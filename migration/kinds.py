@@ -1,6 +1,5 @@
 """What a PATH is taken for, by its name and its first bytes: nothing heavy need be loaded."""
 
-import glob
 from pathlib import Path
 from typing import Literal
 
@@ -56,7 +55,7 @@ def _is_config(path: str) -> bool:
         if Path(path).is_dir() or Path(f"{path}.index").exists():
             return False
         if not Path(path).is_file():
-            return not _has_data(Path(path))
+            return not _has_data_files(path)
         if path.endswith(".json"):
             return True
         with Path(path).open("rb") as file:
@@ -66,6 +65,9 @@ def _is_config(path: str) -> bool:
     return start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
-def _has_data(prefix: Path) -> bool:
-    """Returns whether it is a checkpoint that has lost its index."""
-    return any(prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*-of-*"))
+def _has_data_files(path: str) -> bool:
+    """Returns whether a path that is not there names a checkpoint that has lost its index."""
+    from keras_mp.compat.checkpoints import locating  # late: it needs NumPy
+
+    prefix = Path(locating.without_suffix(path))
+    return bool(locating.data_files(prefix.parent, prefix.name))

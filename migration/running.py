@@ -106,8 +106,8 @@ def _of_folder(
 
 
 def _size(path: Path) -> int:
-    from keras_mp.compat.artefacts import kind_of
     from keras_mp.compat.checkpoints import Unreadable
+    from keras_mp.compat.file_formats.file_kinds import kind_of
 
     try:
         files = sources.files_of(path, kind_of(path))

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_mp.json_files import as_json
 from keras_mp.migration.console import dumped, missing, put, say, table
 from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import write_html_report
 from keras_mp.monitor.plotting import plot_trace
-from keras_mp.monitor.run_folder import RunFolder, as_json, read_trace
+from keras_mp.monitor.run_folder import RunFolder, read_trace
 from keras_mp.monitor.sparkline import BARS, sparkline
 from keras_mp.monitor.trace import Trace
+from keras_mp.rendering.text import number, percent
 
 _PICTURES = (".png", ".svg", ".pdf")
 _NARROW = 60
@@ -91,7 +93,7 @@ def _lines(trace: Trace) -> Iterator[str]:
     else:
         told = ""
         if found["skipped"] and trace.has_kinds:
-            share = drawing.percent(found["skipped"] / found["steps"])
+            share = percent(found["skipped"] / found["steps"])
             told = f" ({share}): {found['overflows']:,} inf, {found['nans']:,} nan"
         rows.append(
             ("skipped" if trace.has_kinds else "skipped steps", f"{found['skipped']:,}{told}")
@@ -99,10 +101,10 @@ def _lines(trace: Trace) -> Iterator[str]:
     if trace.has_kinds:
         rows.append(("longest run of skips", f"{found['longest_skips']:,}"))
     for what in ("lowest", "highest"):
-        rows.append((f"{what} loss scale", drawing.number(found[f"{what}_scale"])))
+        rows.append((f"{what} loss scale", number(found[f"{what}_scale"])))
     scale, is_end = drawing.last_scale(trace)
     when = "last loss scale" if is_end else "before the last step"
-    rows.append((when, drawing.number(scale)))
+    rows.append((when, number(scale)))
     yield table(rows)
     overflows = [each for each in trace.overflows() if each["variable"] is not None]
     if overflows:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import keras_mp
-from keras_mp.compat.artefacts import Kind
 from keras_mp.compat.checkpoints import Unreadable, locating
+from keras_mp.compat.file_formats.file_kinds import Kind
 
 _PIECE = 1 << 20
 _PART = re.compile(r"\.(?:index|data-\d{5}-of-\d{5})")

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keras_mp.compat.artefacts import Kind
 from keras_mp.compat.checkpoints import locating, table
+from keras_mp.compat.file_formats.file_kinds import Kind
 from keras_mp.migration.code.tree import is_left_out
 
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")

@@ -1,4 +1,4 @@
-"""The functions that make a file where there is none."""
+"""Writes a new file, and never over another."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""docs/clean-environments.md: the README's commands, as someone types them who has nothing yet.
+"""docs/reference/clean-environments.md: the README's commands, typed by who has nothing yet.
 
     python -m tests.clean_environments dist            # compares: 1 where something is otherwise
     python -m tests.clean_environments dist --write    # writes the page
@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.transcripts import OF_TENSORFLOW
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "clean-environments.md"
+PAGE = ROOT / "docs" / "reference" / "clean-environments.md"
 # What is installed, from which of the two files, and who is not there.
 BACKENDS = {
     "jax": ("keras-mp[jax]", "*.whl", "torch"),
@@ -32,8 +32,8 @@ EVERYTHING = "keras-mp[demo,migrate,plot,tensorboard]"
 HEAD = """# In clean environments
 
 What happens to somebody who has nothing yet: a new virtual environment with one backend and
-nothing else, an empty home, commands typed one by one. `make clean-environments` does
-[it](../tests/clean_environments.py) again and compares; numbers may differ.
+nothing else, an empty home, and the README's commands, typed one by one. `make clean-environments`
+does [this](../../tests/clean_environments.py) again and compares. Numbers may differ.
 
 """
 COMMANDS = (

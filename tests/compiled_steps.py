@@ -4,6 +4,17 @@ import keras
 from keras import ops
 
 
+def settled(optimizer):
+    """Returns a LossScaleOptimizer that notes what it notes after a step.
+
+    It remembers which of its methods were called, on which torch.compile guards: the second step
+    is compiled again where the first one began without.
+    """
+    optimizer.scale_loss(1.0)
+    optimizer._scaler.protocol.taken_as_scaled()
+    return optimizer
+
+
 def compiled_step(optimizer, variables, jit_compile=True, fullgraph=False):
     """Returns a function that takes a compiled step with a list of gradients.
 

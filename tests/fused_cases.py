@@ -85,7 +85,7 @@ FUSED = [name for name in CASES if name not in DEFAULT]
 NEAR = 16 * EPSILON
 BETAS = {"Adam": 0.999, "schedule": 0.999, "AdamW": 0.999, "betas": 0.99}
 fused_only = pytest.mark.skipif(
-    not FUSED, reason="JAX compiles the default path to one kernel: see test_fused_fallbacks.py"
+    not FUSED, reason="JAX compiles the default path to one kernel: see test_fused_rules.py"
 )
 on_torch = pytest.mark.skipif(BACKEND != "torch", reason="about PyTorch's kernels")
 on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="about TensorFlow's kernels")

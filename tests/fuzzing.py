@@ -13,7 +13,7 @@ _began = time.monotonic()
 
 
 def examples(number):
-    """Returns how many examples a test takes that takes `number` in `make test`."""
+    """Returns how many examples a test takes that takes `number` in `make test-all`."""
     return number * TIMES
 
 

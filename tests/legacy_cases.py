@@ -12,7 +12,7 @@ from keras import ops
 import keras_mp
 from keras_mp.compat.configs import convert_model, convert_optimizer
 from keras_mp.compat.errors import LegacyError
-from keras_mp.compat.slots import SLOTS
+from keras_mp.compat.keras2.slots import SLOTS
 from tests.fixtures import DATA, FIXTURES
 
 
@@ -262,15 +262,12 @@ def assert_bits(variable, expected, name):
 def divided(params):
     """Returns those of the cases, whose first value is a path in FIXTURES, that this backend takes.
 
-    What is bundled is read on each. The rest, which lies where KERAS_MP_FIXTURES says, is divided
-    by its place in the list: the runs on the three backends read all of it once. A reader that
-    minds the backend shows it in the bundled ones, which are of each version and kind.
+    What is bundled is read on each, what else lies where KERAS_MP_FIXTURES says on PyTorch only. A
+    reader that minds the backend shows it in the bundled ones, which are of each version and kind.
     """
-    bundled = [(DATA.joinpath(*_folder(param.values[0]))).is_dir() for param in params]
-    further = [param for param, here in zip(params, bundled, strict=True) if not here]
-    mine = further[("jax", "tensorflow", "torch").index(keras.backend.backend()) :: 3]
-    taken = {id(param) for param in mine}
-    return [p for p, here in zip(params, bundled, strict=True) if here or id(p) in taken]
+    if keras.backend.backend() == "torch":
+        return params
+    return [param for param in params if DATA.joinpath(*_folder(param.values[0])).is_dir()]
 
 
 def _folder(path):

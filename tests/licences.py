@@ -1,4 +1,4 @@
-"""docs/dependencies.md: what keras_mp brings along, and under which licences.
+"""docs/reference/dependencies.md: what keras_mp brings along, and under which licences.
 
     python tests/licences.py            # exits with 1 where a licence is not known
     python tests/licences.py --write    # writes the page, too
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "dependencies.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "dependencies.md"
 EXTRAS = ("", "jax", "tensorflow", "torch", "migrate", "plot", "tensorboard", "demo")
 KNOWN = (
     *("0BSD", "Apache", "BSD", "BSL-1.0", "CC0", "HPND", "ISC", "MIT", "MPL", "Mozilla", "PSF"),
@@ -24,10 +24,10 @@ KNOWN = (
 )
 HEAD = """# Dependencies and their licences
 
-What `pip install 'keras-mp[...]'` brings along, with the versions of
-[constraints.txt](../tests/constraints.txt), as the packages say of themselves. keras_mp itself is
-under Apache-2.0. `make licences` looks at what is installed, and fails where a licence is missing
-or not permissive.
+`pip install 'keras-mp[...]'` also installs these packages. The licences are those that the packages
+state, with the versions of [constraints.txt](../../tests/constraints.txt). keras_mp itself is under
+Apache-2.0. `make licences` looks at what is installed. It fails if a licence is missing or not
+permissive.
 
 | package | licence | for |
 |---|---|---|

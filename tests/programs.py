@@ -1,9 +1,13 @@
 """Programs that tests start: in the root of the repository, and none outlives its scope.
 
 Not `subprocess.run`: where time is up, that ends the program, but not the workers it started.
+
+What Keras imports where it is installed, and these programs have no use for, is not there for them:
+scikit-learn, and TensorFlow but for its own backend. It takes them half of their time.
 """
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
@@ -12,18 +16,29 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+# Python runs it at its start, where it lies on the path.
+WITHOUT = """
+import os, sys
+sys.modules["sklearn"] = None
+if os.environ.get("KERAS_BACKEND", "jax") != "tensorflow":
+    sys.modules["tensorflow"] = None
+"""
 
 
 @contextlib.contextmanager
-def started(*arguments, stdout, stderr=subprocess.STDOUT, **environment):
+def started(*arguments, stdout, stderr=subprocess.STDOUT, with_all=False, **environment):
     """A process of this Python; at the end of the scope, it and what it started are killed.
 
     Args:
         *arguments: As of a command line; numbers and paths become text.
         stdout: A file that it writes to. No pipe: what it started would keep that open.
         stderr: Another one.
+        with_all: Whether it finds all that is installed.
         **environment: Variables, besides those of this process.
     """
+    if not with_all:
+        path = [_without().name, os.environ.get("PYTHONPATH")]
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, path)), **environment}
     program = subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,
@@ -68,6 +83,13 @@ def run(*arguments, timeout=200, **environment):
     done = completed(*arguments, timeout=timeout, **environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+@functools.cache
+def _without():
+    folder = tempfile.TemporaryDirectory(prefix="keras_mp_without")
+    Path(folder.name, "sitecustomize.py").write_text(WITHOUT, encoding="utf-8")
+    return folder
 
 
 def _text():

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
-from keras_mp.monitor.run_folder import write_ranges, write_run
+from keras_mp.monitor.run_folder import write_run
 from keras_mp.monitor.trace import Trace
+from keras_mp.ranges.file import write_ranges
 
 BAD = "head/<script>alert(1)</script> & \"$x_{1}$\" 'ß'"
 VARIABLES = ("head/logits/kernel", "encoder/block_0/dense/kernel", f"{BAD}/bias")

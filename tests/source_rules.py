@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from keras_mp.migration.code.rewriting import rewrite
+from keras_mp.migration.rules import RULES
 
 HEAD = """\
 import tensorflow as tf
@@ -34,10 +35,7 @@ def said(lines, rule):
 
 def header(rule):
     """Returns the pairs of before and after in the header of a rule's module."""
-    import keras_mp.migration.rules
-
-    module = Path(keras_mp.migration.rules.__file__).with_name(f"{rule.lower()}.py")
-    text = module.read_text(encoding="utf-8")
+    text = Path(RULES[rule].load().__file__).read_text(encoding="utf-8")
     assert text.startswith(f'"""{rule}: ')
     pairs = re.findall(r"^before:  (.+)\nafter:   (.+)$", text, re.MULTILINE)
     return [(_code(before), _code(after)) for before, after in pairs]

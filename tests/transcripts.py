@@ -1,6 +1,6 @@
 """Pages with transcripts: what stands after `$ ` is run, and what follows is what it printed.
 
-    KERAS_BACKEND=jax python -m tests.transcripts docs/walkthrough-tf23.md    # writes it anew
+    KERAS_BACKEND=jax python -m tests.transcripts docs/tutorials/walkthrough-tf23.md  # writes it
 
 A ```python block after a line that ends with a name and a colon, "`resume.py`:", is that file.
 """

@@ -282,7 +282,7 @@ def _shape(message: memoryview) -> tuple[int, ...]:
             raise Malformed("has no known shape")
     numbers = math.prod(size for size in sizes if size)
     if len(sizes) > _MOST_DIMENSIONS or min(sizes, default=0) < 0 or numbers > _MOST_NUMBERS:
-        raise Malformed("has a shape that is none")
+        raise Malformed("has an impossible shape")
     return tuple(sizes)
 
 

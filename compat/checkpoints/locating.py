@@ -31,15 +31,25 @@ def prefix_of(path: str | Path) -> str:
         return _in_folder(path)
     if path.name == STATE_FILE and not known(Path(f"{path}.index").is_file):
         return _latest(path)
-    text = str(path)
-    if match := _PART.fullmatch(text):
-        text = match[1]
+    text = without_suffix(str(path))
     if known(Path(f"{text}.index").is_file):
         return text
     _check_no_data(text)
     if known(path.is_file):
         raise Unreadable(text, "", _what_else(path))
     raise Unreadable(f"{text}.index", "", _NONE)
+
+
+def without_suffix(path: str) -> str:
+    """Returns the prefix of a checkpoint that the name of one of its files begins with.
+
+    >>> without_suffix("ckpt-1.index"), without_suffix("a/ckpt-1.data-00000-of-00001")
+    ('ckpt-1', 'a/ckpt-1')
+    >>> without_suffix("model.h5")
+    'model.h5'
+    """
+    match = _PART.fullmatch(path)
+    return match[1] if match else path
 
 
 def known(question: Callable[[], bool]) -> bool:
@@ -60,21 +70,21 @@ def _in_folder(folder: Path) -> str:
     if known((folder / STATE_FILE).is_file):
         return _latest(folder / STATE_FILE)
     if known((folder / "saved_model.pb").is_file):
-        return str(folder / "variables" / "variables")
+        return prefix_of(folder / "variables" / "variables.index")
     found = sorted(folder.glob("*.index"))
     if len(found) == 1:
         return str(found[0]).removesuffix(".index")
     if not found:
-        raise _nothing_in(folder)
+        raise _no_index_in(folder)
     names = ", ".join(file.stem for file in found[:8])
     why = f"there is more than one checkpoint, and no file 'checkpoint' says which: name {names}"
     raise Unreadable(str(folder), "", why)
 
 
-def _nothing_in(folder: Path) -> Unreadable:
-    """Returns what is said of a folder without an index: which file is missing, if that is seen."""
-    for prefix, _ in data_files(folder):
-        _check_no_data(str(folder / prefix))
+def _no_index_in(folder: Path) -> Unreadable:
+    """Returns the error for a folder without an index, which names the missing file if it can."""
+    for prefix, data in data_files(folder):
+        return _no_index(str(folder / prefix), data)
     if folder.name == "variables" and known((folder.parent / "saved_model.pb").is_file):
         why = f"{_NONE}: the SavedModel has lost its variables"
         return Unreadable(str(folder / "variables.index"), "", why)
@@ -106,8 +116,12 @@ def data_files(folder: Path, name: str = "") -> list[tuple[str, str]]:
 def _check_no_data(prefix: str) -> None:
     """Raises Unreadable if there are data files of a checkpoint whose index is not there."""
     path = Path(prefix)
-    for _, data in data_files(path.parent, path.name)[:1]:
-        raise Unreadable(f"{prefix}.index", "", f"{_NONE}, which {data} needs")
+    for _, data in data_files(path.parent, path.name) if path.name else ():
+        raise _no_index(prefix, data)
+
+
+def _no_index(prefix: str, data: str) -> Unreadable:
+    return Unreadable(f"{prefix}.index", "", f"{_NONE}, which {data} needs")
 
 
 def _latest(state: Path) -> str:
@@ -126,10 +140,12 @@ def _latest(state: Path) -> str:
         raise Unreadable(str(state), "", "names a path that is not UTF-8") from None
     if not name or "\0" in name:
         raise Unreadable(str(state), "", "names no checkpoint: its path is empty")
-    # The second is for an absolute path of before the folder was moved.
-    for named in (state.parent / name, state.parent / Path(name).name):
+    # The second is for an absolute path from before the folder was moved.
+    candidates = state.parent / name, state.parent / Path(name).name
+    for named in candidates:
         if known(Path(f"{named}.index").is_file):
             return str(named)
+    for named in candidates:
         if known(named.is_file):
             raise Unreadable(str(named), "", _what_else(named))
         _check_no_data(str(named))

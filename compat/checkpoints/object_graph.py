@@ -76,8 +76,8 @@ class ObjectGraph:
         """Returns the graph from a TrackableObjectGraph.
 
         Raises:
-            Malformed: It is not one, names an object that is not there, or nests them beyond all
-                measure.
+            Malformed: It is not one, names an object that is not there, or nests them too
+                deeply.
         """
         nodes = tuple(
             _node(wire.content(value))
@@ -102,7 +102,7 @@ class ObjectGraph:
         return at
 
     def key(self, number: int | None) -> str | None:
-        """Returns the key of the value of a variable, or None where it is none."""
+        """Returns the key of the value of a variable, or None if the object is not a variable."""
         if number is None:
             return None
         values = (a.key for a in self.nodes[number].attributes if a.name == "VARIABLE_VALUE")

@@ -48,7 +48,7 @@ def entries(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         for key, value in _block_entries(_block(data, block)):
             allowed -= len(key)
             if allowed < 0:
-                raise Malformed("names more than its size allows")
+                raise Malformed("its keys take more bytes than a file of its size can")
             if before is not None and key <= before:
                 raise Malformed("its keys are not in order")
             before = key
@@ -77,7 +77,7 @@ def _block(data: memoryview, handle: Handle) -> memoryview:
             "checkpoints and which is not read here"
         )
     if trailer[0] != 0:
-        raise Malformed(f"the block at {offset} is compressed in the unknown way {trailer[0]}")
+        raise Malformed(f"the block at {offset} is compressed by the unknown method {trailer[0]}")
     return block
 
 
@@ -98,7 +98,7 @@ def _block_entries(block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         if own + size > end - at:
             raise Malformed("a block ends within an entry")
         if shared + own > _LONGEST_KEY:
-            raise Malformed(f"a key of {shared + own} bytes is none of TensorFlow's")
+            raise Malformed(f"a key has {shared + own} bytes, more than TensorFlow writes")
         key = key[:shared] + bytes(content[at : at + own])
         at += own
         yield key, content[at : at + size]

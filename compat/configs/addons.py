@@ -4,13 +4,13 @@ Sources: tensorflow_addons 0.11.2, optimizers/*.py, `get_config`; keys of later 
 marked. A class is converted where `keras_mp.compat.optimizers` has its rule, else refused.
 """
 
-from keras_mp.compat.checks import Check, empty, flag, found, number
+from keras_mp.compat.configs.checks import Check, empty, flag, found, number
 from keras_mp.compat.errors import LegacyError
 
 PREFIX = "Addons>"
 
 _EXCLUDED = empty(
-    "which variables are excluded is no part of a config today; leave the key out and call "
+    "configs of Keras 3 do not say which variables are excluded: leave the key out, and call "
     "exclude_from_weight_decay(var_names=...) on the optimizer before it is built"
 )
 

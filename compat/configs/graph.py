@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import at, found
+from keras_mp.compat.configs import checks
+from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.layer_tables import RECURRENT
 from keras_mp.compat.configs.layers import Json, without_slash
 from keras_mp.compat.errors import LegacyError

@@ -8,9 +8,8 @@ name in `keras_mp.compat.optimizers`, and a Change says why. What the old progra
 import math
 from collections.abc import Iterable, Mapping
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import Check, found
-from keras_mp.compat.configs import addons, optimizer_tables as tables
+from keras_mp.compat.configs import addons, checks, optimizer_tables as tables
+from keras_mp.compat.configs.checks import Check, found
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.configs.serialized import (
     OWN_CLASS,
@@ -82,11 +81,11 @@ def inner_optimizer(
             report.add(f"{path}.config.decay", "defaulted", "schedule_decay=0.004, as in TF")
     decay = _decay(given, f"{path}.config")
     if decay and new_style:
-        why = f"no {name} of TF 2.10 to 2.15's new optimizers had a decay"
+        why = f"{name} of the new optimizers of TF 2.10 to 2.15 had no decay"
         raise LegacyError(f"{path}.config.decay", found(decay), why)
     own_name, reasons = _own_rule(name, given, new_style)
     if decay:
-        reasons.append(f"Keras 3 has no decay, {decay} here")
+        reasons.append(f"Keras 3 has no decay, which is {decay} here")
     if sparse:
         reasons.append(SPARSE)
     for key in tables.DROPPED:

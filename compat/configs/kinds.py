@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from keras_mp.compat import checks
 from keras_mp.compat.configs import (
     addons,
+    checks,
     layer_tables,
     models,
     optimizer_tables,

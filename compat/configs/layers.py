@@ -7,9 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import at, found
-from keras_mp.compat.configs import layer_tables as tables, policies
+from keras_mp.compat.configs import checks, layer_tables as tables, policies
+from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.configs.serialized import (
     Config,
@@ -31,11 +30,11 @@ OWN_CLASS = (
     "it; its config is taken as it is, but for the dtype policy"
 )
 HARD_SIGMOID = (
-    "hard_sigmoid is another function in Keras 3 (relu6(x + 3) / 6); the one of then, "
+    "hard_sigmoid of Keras 3 is another function, relu6(x + 3) / 6; that of Keras 2, "
     "clip(0.2 x + 0.5, 0, 1), is keras_mp.compat.activations.keras2_hard_sigmoid: loading needs "
     "import keras_mp"
 )
-_EXACT = "; exact_training=True keeps the layer of then, keras_mp.compat.layers."
+_EXACT = "; exact_training=True keeps the layer of tf.keras, keras_mp.compat.layers."
 BATCH_NORM = (
     "BatchNormalization of images: TensorFlow's fused kernel kept the unbiased variance of a "
     "batch (N / (N - 1)), Keras 3 keeps the biased one; predictions are the same, moving_variance "

@@ -4,9 +4,8 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import at, found
-from keras_mp.compat.configs import graph, layers, optimizer_tables, policies, training
+from keras_mp.compat.configs import checks, graph, layers, optimizer_tables, policies, training
+from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.layers import Json, Origin
 from keras_mp.compat.configs.optimizers import parsed_version
 from keras_mp.compat.configs.plain import copied
@@ -277,7 +276,7 @@ def _identities(value: object) -> Iterator[str]:
 
 
 def _is_scaled(name: str, given: Config, today: Json) -> bool | None:
-    """Whether compile() of then scaled the loss of a model; None where that does not show."""
+    """Whether compile() of tf.keras scaled the loss of a model; None if that is not known."""
     if _some(given, policies.is_todays):
         return False  # Keras 3 wrote it, and compiles it as it did
     if name not in MODELS:

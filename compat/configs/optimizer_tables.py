@@ -5,7 +5,7 @@ python/training/experimental/loss_scale.py, and of Keras 2.15 optimizers/*.py an
 mixed_precision/loss_scale_optimizer.py. Keys are called the same in Keras 3 unless said.
 """
 
-from keras_mp.compat.checks import (
+from keras_mp.compat.configs.checks import (
     Check,
     anything,
     empty,
@@ -135,7 +135,7 @@ FLAT: dict[str, Check] = {
     "initial_scale": or_none(scale),
     "dynamic_growth_steps": or_none(steps),
 }
-# Ours, for a config of today around an optimizer of then.
+# Of keras_mp, for a config of today around an old optimizer.
 KNOBS: dict[str, Check] = {
     "name": or_none(name),
     "growth_factor": number,

@@ -6,10 +6,10 @@ programs wrote is in `optimizer_tables.py`; whatever they did not write is refus
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import found
-from keras_mp.compat.configs import optimizer_tables as tables
+from keras_mp.compat.configs import checks, optimizer_tables as tables
+from keras_mp.compat.configs.checks import found
 from keras_mp.compat.configs.inner_optimizers import inner_optimizer
 from keras_mp.compat.configs.report import Converted, Report
 from keras_mp.compat.configs.serialized import (
@@ -22,6 +22,7 @@ from keras_mp.compat.configs.serialized import (
     unpacked,
 )
 from keras_mp.compat.errors import LegacyError
+from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import GROWTH_STEPS, INITIAL_SCALE, Settings
 
 Version = tuple[int, int] | None
@@ -50,7 +51,7 @@ def convert_optimizer(
         sparse_variables: Regular expressions for `variable.path`, for variables whose gradients
             were sparse: those of Embedding layers, which a config does not tell. Used where the
             old rule for them was another than that of Keras 3, see
-            `keras_mp.compat.optimizer_options`.
+            `keras_mp.compat.keras2.optimizer_options`.
 
     Returns:
         The optimizer: of `keras.optimizers` where its rule is that of Keras 3, else the class of
@@ -158,7 +159,7 @@ def _wrapper(
     named = {key: arguments.pop(key) for key in ("name", "inner_optimizer") if key in arguments}
     try:
         # Defaults too, as get_config writes them: they may change one day, this file does not.
-        settings = Settings.checked(**arguments).as_config()
+        settings = Settings.checked(**cast("dict[str, Any]", arguments)).as_config()
     except ValueError as error:
         raise LegacyError(path, "cannot be kept", str(error)) from error
     defaults = [f"{key}={settings[key]}" for key in settings if key not in arguments]
@@ -266,7 +267,7 @@ def _check_multiplier(config: Config, path: str) -> None:
     multiplier = config.get("multiplier", 2.0)
     if multiplier == 2:
         return
-    if not isinstance(multiplier, float) or not 1 < multiplier <= checks.FLOAT32_MAX:
+    if not isinstance(multiplier, float) or not 1 < multiplier <= FLOAT32.largest:
         raise LegacyError(f"{path}.multiplier", found(multiplier), "expected more than 1")
     scale = config.get("initial_loss_scale", INITIAL_SCALE)
     steps = config.get("increment_period", GROWTH_STEPS)

@@ -4,7 +4,7 @@ import math
 import numbers
 from collections.abc import Mapping
 
-from keras_mp.compat.checks import at, found
+from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.errors import LegacyError
 
 # A model inside a model adds five levels; TensorFlow itself never gets this deep.

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import found
+from keras_mp.compat.configs import checks
+from keras_mp.compat.configs.checks import found
 from keras_mp.compat.configs.optimizers import convert_optimizer
 from keras_mp.compat.configs.plain import copied
 from keras_mp.compat.configs.report import Converted, Report

@@ -4,8 +4,8 @@ import copy
 import re
 from collections.abc import Mapping
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import at, found
+from keras_mp.compat.configs import checks
+from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.errors import LegacyError
 
@@ -26,7 +26,7 @@ def unpacked(config: Config, path: str) -> tuple[str, Config]:
             why = 'expected what tf.keras serializes: {"class_name": ..., "config": {...}}'
             raise LegacyError(f"{path}.{key}", "is missing", why)
     name = config["class_name"]
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name.rpartition(">")[2]:
         raise LegacyError(f"{path}.class_name", found(name), "expected the name of a class")
     return name, checks.mapping(config["config"], f"{path}.config")
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from keras_mp.compat import checks
-from keras_mp.compat.checks import at, found
-from keras_mp.compat.configs import training_tables as tables
+from keras_mp.compat.configs import checks, training_tables as tables
+from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.layers import OWN_CLASS, Json, function, is_of_keras, own, renamed
 from keras_mp.compat.configs.optimizer_tables import OPTIMIZERS, OTHER_DEFAULTS
 from keras_mp.compat.configs.optimizers import convert_optimizer

@@ -5,13 +5,13 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from keras_mp.compat.artefacts import kind_of
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable
 from keras_mp.compat.checkpoints.bundle import Array, Bundle, Entry
 from keras_mp.compat.checkpoints.object_graph import KEY, ObjectGraph
 from keras_mp.compat.checkpoints.optimizer_nodes import OptimizerKeys, keys_of, optimizers
+from keras_mp.compat.file_formats import saved_models
+from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer, Tensor
-from keras_mp.compat.restoring import saved_models
 
 _NO_SCALE = "there is no dynamic loss scale; a checkpoint does not hold a fixed one"
 _DAMAGED = "its object graph is damaged: which tensor is what cannot be told"

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from keras_mp.compat.checks import is_deep
+from keras_mp.compat.configs.checks import is_deep
 from keras_mp.compat.inspecting.inspection import Model, Optimizer
 
 Config = Mapping[str, object]

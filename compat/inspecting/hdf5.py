@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.file_formats.hdf5_groups import FAILURES, is_own, lies_elsewhere, reason
 from keras_mp.compat.inspecting import configs, versions
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer, Tensor
-from keras_mp.compat.restoring.hdf5_reading import FAILURES, is_own, lies_elsewhere, reason
 
 NO_SCALE = "HDF5 files hold neither the current loss scale nor its counter"
 NO_CHECKSUMS = "HDF5 has no checksums: that every array can be read is all that was checked"
@@ -134,7 +134,7 @@ def _datasets(root: Any) -> Iterator[tuple[str, Any]]:
 
 def _check(dataset: Any, shape: tuple[int, ...], size: int) -> None:
     if lies_elsewhere(dataset):
-        raise ValueError("lies in another file")
+        raise ValueError("is stored in another file, which is not read")
     stored = dataset.id.get_storage_size()
     if size > _PIECE and stored < size // 1000:
         raise ValueError(f"claims {size} bytes, of which {stored} are stored")

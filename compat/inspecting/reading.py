@@ -2,11 +2,18 @@
 
 from pathlib import Path
 
-from keras_mp.compat.artefacts import kind_of
 from keras_mp.compat.checkpoints import Unreadable, locating
 from keras_mp.compat.configs import kind_of as kind_of_config
 from keras_mp.compat.errors import LegacyError
-from keras_mp.compat.inspecting import checkpoint, configs, hdf5, saved_model, versions, zipped
+from keras_mp.compat.file_formats.file_kinds import kind_of
+from keras_mp.compat.inspecting import (
+    checkpoint,
+    configs,
+    hdf5,
+    keras_archive,
+    saved_model,
+    versions,
+)
 from keras_mp.compat.inspecting.inspection import Inspection
 
 _MOST_JSON = 1 << 26
@@ -42,7 +49,7 @@ def inspect(path: str | Path) -> Inspection:
         case "h5":
             hdf5.read(found, str(path), str(path))
         case "keras":
-            zipped.read(found, str(path))
+            keras_archive.read(found, str(path))
         case _:
             _read_json(found, path)
     return found

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.file_formats import saved_models
 from keras_mp.compat.inspecting import checkpoint, configs
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer
-from keras_mp.compat.restoring import saved_models
 
-_NO_KERAS = "it holds no model of Keras: tf.saved_model.save of something else wrote it"
+_NO_KERAS = "it holds no Keras model: tf.saved_model.save wrote it from something else"
 
 
 def read(found: Inspection, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which TensorFlow wrote something, as narrow as the bytes tell, and from what that follows."""
+"""Guesses which TensorFlow or Keras wrote a file, as narrowly as it tells, and says from what."""
 
 import json
 import re

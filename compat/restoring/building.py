@@ -16,8 +16,8 @@ import keras
 import keras_mp
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.checks import at, found, is_deep
 from keras_mp.compat.configs import Change
+from keras_mp.compat.configs.checks import at, found, is_deep
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring.limits import limited
 
@@ -40,14 +40,14 @@ def parsed(text: str | bytes, file: str, where: str) -> Json:
     """Returns a JSON object of a file.
 
     Raises:
-        Unreadable: It is none.
+        Unreadable: It is not a JSON object.
     """
     try:
         value = json.loads(text)
     except RecursionError:
         raise Unreadable(file, where, "is nested too deeply") from None
     except ValueError as error:
-        raise Unreadable(file, where, f"is no JSON: {error}") from None
+        raise Unreadable(file, where, f"is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise Unreadable(file, where, f"{found(value)}, not an object")
     if is_deep(value):
@@ -120,12 +120,14 @@ def model(
     """
     config = _resolved(copy.deepcopy(config), "$", custom_objects)
     scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
-    with scope, limited(file), telling(file, "the model's config"):
+    with scope, limited(file), named_errors(file, "the model's config"):
         made = keras.saving.deserialize_keras_object(
             config, custom_objects=dict(custom_objects), safe_mode=safe_mode
         )
     if not isinstance(made, keras.Model):
-        raise Unreadable(file, "the model's config", f"is of a {type(made).__name__}, not a model")
+        raise Unreadable(
+            file, "the model's config", f"describes a {type(made).__name__}, not a model"
+        )
     return made
 
 
@@ -137,20 +139,23 @@ def call(file: str, made: Any, arguments: tuple[Any, ...] | None, policy: object
     """
     if arguments is None:
         why = (
-            f"does not say with what {type(made).__name__} is called: build it in code, compile "
-            "it, and keras_mp.compat.restore fills it from this file"
+            f"does not say what inputs {type(made).__name__} takes: build and compile it in code, "
+            "then call keras_mp.compat.restore with this file"
         )
         raise Unreadable(file, "", why)
     scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
-    with scope, limited(file), telling(file, f"a call of {type(made).__name__}"):
+    with scope, limited(file), named_errors(file, f"a call of {type(made).__name__}"):
         made(*arguments)
 
 
 def compile_model(file: str, made: Any, training: Json, custom_objects: Custom) -> None:
     """Compiles a model by a converted training config, with just the optimizer that is there."""
     training = _resolved(copy.deepcopy(training), "$", custom_objects)
-    training["auto_scale_loss"] = False  # a loss scale of then is in the optimizer
-    with telling(file, "the training config"), keras.saving.custom_object_scope(custom_objects):
+    training["auto_scale_loss"] = False  # an old loss scale is in the optimizer
+    with (
+        named_errors(file, "the training config"),
+        keras.saving.custom_object_scope(custom_objects),
+    ):
         made.compile_from_config(training)
         if made.optimizer is not None and not made.optimizer.built:
             made.optimizer.build(made.trainable_variables)
@@ -219,8 +224,8 @@ def _known(name: str, custom_objects: Custom) -> bool:
 
 
 @contextlib.contextmanager
-def telling(file: str, where: str) -> Iterator[None]:
-    """Says which file and what of it made Keras, or a class of the user's, raise."""
+def named_errors(file: str, where: str) -> Iterator[None]:
+    """Turns any error into an `Unreadable` that names the file and the part of it."""
     try:
         yield
     except (LegacyError, Unreadable):

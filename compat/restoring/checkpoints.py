@@ -15,16 +15,17 @@ from keras_mp.compat.checkpoints.optimizer_nodes import (
     keys_of,
     optimizers,
 )
-from keras_mp.compat.restoring import objects, orders, saver
+from keras_mp.compat.file_formats.values import Value, value_of
+from keras_mp.compat.restoring import object_matching, v1_saver, variable_order
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
     number,
     plan_optimizer,
 )
-from keras_mp.compat.restoring.plan import Plan, Report, RestoreError, Value, value_of
+from keras_mp.compat.restoring.plan import Plan, Report, RestoreError
 
-# Not state: how often it was saved, running metrics.
+# Not restored: how often it was saved, and running metrics.
 _IGNORED = ("save_counter/", "keras_api/metrics/")
 
 
@@ -48,7 +49,7 @@ def restore(
         path: The prefix of a checkpoint, its `.index`, or a folder with a `checkpoint` file. From
             `tf.train.Checkpoint`, `CheckpointManager`, `model.save_weights`, a SavedModel, or
             `tf.compat.v1.train.Saver`.
-        model: The Keras 3 model, built; or a list or dict of variables, of which stood there.
+        model: The Keras 3 model, built; or a list or dict of variables, as `Checkpoint` was given.
         optimizer: The optimizer; `model.optimizer` if None, and none if that is None, too. Built
             here if it is not.
         strict: Whether a tensor that nothing takes, or a variable without a value, is an error.
@@ -65,19 +66,19 @@ def restore(
         ValueError: The model is not built, or a path names nothing.
     """
     checkpoint = Checkpoint(path)
-    weights = objects.weights(model)
+    weights = object_matching.weights(model)
     if not weights:
-        raise ValueError("the model has no weights yet: build it, or call it once, before.")
+        raise ValueError("the model has no weights yet: build it, or call it once, first.")
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     if optimizer is not None and not optimizer.built:
         optimizer.build([weight for weight in weights if weight.trainable])
     plan = Plan(checkpoint.prefix)
     if checkpoint.graph is None:
-        saver.plan(plan, checkpoint, weights, optimizer, names or {})
+        v1_saver.plan(plan, checkpoint, weights, optimizer, names or {})
     else:
         if names:
             raise ValueError(
-                "names= is for the files of tf.compat.v1.train.Saver; this has objects"
+                f"names= is for files of tf.compat.v1.train.Saver; {checkpoint.prefix} has objects"
             )
         plan_objects(
             plan, checkpoint, checkpoint.graph, model, optimizer, model_path, optimizer_path
@@ -99,7 +100,7 @@ def plan_objects(
     Args are those of `restore`; what fits nothing is noted in `plan`.
     """
     start = _model_node(plan.file, graph, model, model_path)
-    found = objects.match(graph, start, model)
+    found = object_matching.match(graph, start, model)
     taken = set()
     for node, variable in found.items():
         key = graph.key(node)
@@ -107,7 +108,7 @@ def plan_objects(
             taken.add(key)
             if not plan.planned(variable):
                 plan.assign(value_of(checkpoint, key), variable)
-    weights = objects.weights(model)
+    weights = object_matching.weights(model)
     plan.missing += [weight.path for weight in weights if not plan.planned(weight)]
     keys = None if optimizer is None else optimizer_keys(plan.file, graph, optimizer_path)
     if optimizer is not None and keys is None:
@@ -116,10 +117,10 @@ def plan_objects(
         taken |= keys.all()
         trained = [weight for weight in weights if weight.trainable]
         if isinstance(model, keras.layers.Layer):
-            trained = orders.trainable(model)
+            trained = variable_order.trainable(model)
         state = _state(plan, checkpoint, graph, keys, found, trained)
         if keys.layout == "v1":
-            state.slots = saver.adapted(plan, optimizer, state)
+            state.slots = v1_saver.adapted(plan, optimizer, state)
         plan_optimizer(plan, optimizer, state)
     plan.unused += [key for key in checkpoint if key not in taken and not key.startswith(_IGNORED)]
 
@@ -128,12 +129,12 @@ def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> 
     if path is not None:
         node = graph.find(path)
         if node is None:
-            raise ValueError(f"{file} has nothing called {path!r}; it has {_names(graph)}.")
+            raise ValueError(f"{file} has no object called {path!r}; it has {_names(graph)}.")
         return node
     # The root, where save_weights and SavedModel have the model, or what stood in Checkpoint(...),
     # whose names may be those of single weights of the model.
-    at_root = len(objects.match(graph, 0, model))
-    if at_root == len(objects.weights(model)):
+    at_root = len(object_matching.match(graph, 0, model))
+    if at_root == len(object_matching.weights(model)):
         return 0
     counts = {node: _matches(graph, node, model) for node in graph.nodes[0].children.values()}
     best = max(counts.values(), default=0)
@@ -142,14 +143,14 @@ def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> 
         return 0
     if len(winners) > 1:
         raise ValueError(
-            f"{file} holds several models that fit; say model_path=, one of {_names(graph)}."
+            f"{file} holds several models that fit: pass model_path=, one of {_names(graph)}."
         )
     return winners[0]
 
 
 def _matches(graph: ObjectGraph, start: int, model: Any) -> int:
     try:
-        return len(objects.match(graph, start, model))
+        return len(object_matching.match(graph, start, model))
     except ValueError:  # it is not the model, which alone has to fit
         return 0
 
@@ -164,8 +165,8 @@ def optimizer_keys(file: str, graph: ObjectGraph, path: str | None) -> Optimizer
     found = optimizers(graph)
     if len(found) > 1:
         raise ValueError(
-            f"{file} holds several optimizers; say optimizer_path= to keras_mp.compat.restore, one "
-            f"of {', '.join(name for name, _ in found)}."
+            f"{file} holds several optimizers: pass optimizer_path= to keras_mp.compat.restore, "
+            f"one of {', '.join(name for name, _ in found)}."
         )
     return keys_of(graph, found[0][1]) if found else None
 

@@ -13,15 +13,16 @@ import keras
 import numpy as np
 
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.restoring import orders, recurrent
-from keras_mp.compat.restoring.hdf5_reading import Folder
+from keras_mp.compat.file_formats.hdf5_groups import Group
+from keras_mp.compat.file_formats.values import Array, Value
+from keras_mp.compat.restoring import cudnn_weights, variable_order
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
     number,
     plan_optimizer,
 )
-from keras_mp.compat.restoring.plan import Array, Plan, Value
+from keras_mp.compat.restoring.plan import Plan
 
 _OWN = "top_level_model_weights"
 NO_SCALE = (
@@ -51,20 +52,20 @@ _PRODUCT = re.compile(r"(momentum_cache|m_schedule)(_[0-9]+)?")
 _BY_NAME = re.compile(r"2\.0\.[0-8]")
 
 
-def is_classic(root: Folder) -> bool:
+def is_classic(root: Group) -> bool:
     """Returns whether a file is of the classic layout."""
     return "model_weights" in root or root.texts("layer_names") is not None
 
 
-def weights_of(root: Folder) -> Folder:
+def weights_of(root: Group) -> Group:
     """Returns the group that has `layer_names`."""
-    return root.folder("model_weights") if "model_weights" in root else root
+    return root.group("model_weights") if "model_weights" in root else root
 
 
 Named = dict[str, list[Any]]
 
 
-def plan_weights(plan: Plan, group: Folder, model: Any) -> Named:
+def plan_weights(plan: Plan, group: Group, model: Any) -> Named:
     """Plans to give a model the weights of a group with `layer_names`.
 
     Layers are found by their names, or one after another where the names of a model without config
@@ -76,23 +77,25 @@ def plan_weights(plan: Plan, group: Folder, model: Any) -> Named:
     """
     named: Named = {}
     for layer, name in _layers(plan, group, model):
-        inside = group.folder(name)
+        inside = group.group(name)
         names = inside.texts("weight_names") or []
-        mine = orders.own(model) if layer is model else orders.weights(layer)
+        mine = variable_order.own(model) if layer is model else variable_order.weights(layer)
         for variable, value, old in _weights(plan, inside, names, layer, mine):
             plan.assign(value, variable)
             for each in old:
                 named.setdefault(_bare(each), []).append(variable)
     for weight in model.weights:
         if not plan.planned(weight):
-            if _OWN not in group and any(weight is variable for variable in orders.own(model)):
+            if _OWN not in group and any(
+                weight is variable for variable in variable_order.own(model)
+            ):
                 plan.lose(NO_OWN + weight.path)
             else:
                 plan.missing.append(weight.path)
     return named
 
 
-def _layers(plan: Plan, group: Folder, model: Any) -> list[tuple[Any, str]]:
+def _layers(plan: Plan, group: Group, model: Any) -> list[tuple[Any, str]]:
     """Returns (layer, name of its group), for all layers with weights."""
     names = group.texts("layer_names")
     if names is None:
@@ -111,16 +114,16 @@ def _layers(plan: Plan, group: Folder, model: Any) -> list[tuple[Any, str]]:
     return found
 
 
-def _count(group: Folder, name: str) -> int:
-    return len(group.folder(name).texts("weight_names") or ())
+def _count(group: Group, name: str) -> int:
+    return len(group.group(name).texts("weight_names") or ())
 
 
 def _weights(
-    plan: Plan, inside: Folder, names: list[str], layer: Any, mine: list[Any]
+    plan: Plan, inside: Group, names: list[str], layer: Any, mine: list[Any]
 ) -> list[tuple[Any, Value, tuple[str, ...]]]:
     """Returns (variable, its value, names that it had)."""
     shapes = [inside.shape(name) for name in names]
-    converted = recurrent.of_cudnn(layer, shapes)
+    converted = cudnn_weights.of_cudnn(layer, shapes)
     if converted is not None and len(names) == len(mine):
         source = f"{inside.path} (CuDNN's layout)"
         whole = [inside.value(name) for name in names]
@@ -148,7 +151,7 @@ def _weights(
 
 
 def plan_state(
-    plan: Plan, root: Folder, model: Any, optimizer: Any, named: Named, *, has_config: bool = True
+    plan: Plan, root: Group, model: Any, optimizer: Any, named: Named, *, has_config: bool = True
 ) -> None:
     """Plans to give an optimizer the state that is in `optimizer_weights`.
 
@@ -165,7 +168,7 @@ def plan_state(
         plan.lose(NO_SCALE)
     names = None
     if "optimizer_weights" in root:
-        group = root.folder("optimizer_weights")
+        group = root.group("optimizer_weights")
         names = group.texts("weight_names")
     if not names:
         plan.lose(NO_OPTIMIZER)
@@ -183,7 +186,7 @@ def plan_state(
     trained = _trained(named, model)
     pairs: list[tuple[str, Any]] | None
     if _bare(names[0]) == "iteration":
-        pairs = orders.new_slots(inner, trained)
+        pairs = variable_order.new_slots(inner, trained)
         nadam_product(plan, inner, state, len(trained))
     else:
         pairs = _by_name(slots, named) or _by_order(group, inner, slots, named, trained)
@@ -198,7 +201,7 @@ def plan_state(
 
 
 def _slots(
-    plan: Plan, group: Folder, inner: Any, names: list[str], pairs: list[tuple[str, Any]]
+    plan: Plan, group: Group, inner: Any, names: list[str], pairs: list[tuple[str, Any]]
 ) -> list[Slot]:
     found = []
     for name, (slot, variable) in zip(names, pairs, strict=True):
@@ -240,7 +243,7 @@ def _longest(owner: str, named: Mapping[str, object]) -> str | None:
 
 
 def _by_order(
-    group: Folder, inner: Any, slots: list[str], named: Named, trained: list[Any]
+    group: Group, inner: Any, slots: list[str], named: Named, trained: list[Any]
 ) -> list[tuple[str, Any]] | None:
     """Returns (slot, variable) of "training/Adam/Variable_12:0", by places and shapes.
 
@@ -253,7 +256,7 @@ def _by_order(
     if _BY_NAME.fullmatch(group.root.text("keras_version") or ""):
         orders_tried.reverse()
     for variables in orders_tried:
-        pairs = orders.old_slots(inner, variables, len(slots))
+        pairs = variable_order.old_slots(inner, variables, len(slots))
         if pairs is not None and all(
             shape == tuple(variable.shape) or slot == "vhat"
             for shape, (slot, variable) in zip(shapes, pairs, strict=True)
@@ -266,9 +269,9 @@ def _trained(named: Named, model: Any) -> list[Any]:
     """Returns what was trained, in the order of the file; in the model's if the file has less."""
     variables = [variable for several in named.values() for variable in several]
     trained = [variable for variable in variables if variable.trainable]
-    ordered = orders.trainable(model)
+    ordered = variable_order.trainable(model)
     is_all = {id(variable) for variable in trained} == {id(variable) for variable in ordered}
-    return trained if is_all and not orders.own(model) else ordered
+    return trained if is_all and not variable_order.own(model) else ordered
 
 
 def nadam_product(plan: Plan, inner: Any, state: OptimizerState, count: int) -> None:

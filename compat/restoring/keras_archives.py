@@ -14,18 +14,24 @@ from typing import Any, BinaryIO
 
 import keras
 
-from keras_mp.compat.artefacts import CONFIG, WEIGHTS, ZIP_FAILURES, zip_reason
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.restoring import hdf5, orders
-from keras_mp.compat.restoring.hdf5_reading import Folder, opened
+from keras_mp.compat.file_formats.hdf5_groups import Group, opened
+from keras_mp.compat.file_formats.values import Value
+from keras_mp.compat.file_formats.zip_archives import (
+    CONFIG,
+    WEIGHTS,
+    ZIP_FAILURES,
+    stored_member,
+    zip_reason,
+)
+from keras_mp.compat.restoring import hdf5, variable_order
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
     number,
     plan_optimizer,
 )
-from keras_mp.compat.restoring.parts import stored_member
-from keras_mp.compat.restoring.plan import Plan, Value
+from keras_mp.compat.restoring.plan import Plan
 
 NO_SCALE = (
     ".keras and .weights.h5 files of TF 2.12 to 2.15 hold neither the current loss scale nor its "
@@ -41,7 +47,7 @@ OF_KERAS_3 = "the optimizer's state is in the form of Keras 3: use model.load_we
 # Lists of all layers of a model: in TF 2.12 to 2.14, and later.
 _LISTS = ("_layer_checkpoint_dependencies", "layers")
 _NO_STATE = ("optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss")
-# Keras does not compress; who did so afterwards gains little with trained weights.
+# Keras does not compress archives; compressing one later saves little, as weights are random.
 _MOST_CONFIG, _MOST_RATIO = 1 << 28, 100
 _PIECE = 1 << 20
 
@@ -64,7 +70,7 @@ class Archive:
         except ZIP_FAILURES as error:
             raise Unreadable(self.path, "", f"cannot be opened: {zip_reason(error)}") from None
         if CONFIG not in self._sizes:
-            raise Unreadable(self.path, CONFIG, "is not in this archive, so it is none of Keras")
+            raise Unreadable(self.path, CONFIG, "is not in this archive: Keras did not write it")
 
     def __contains__(self, name: str) -> bool:
         return name in self._sizes
@@ -87,12 +93,14 @@ class Archive:
         if info is None:
             raise Unreadable(self.path, name, "is not in this archive")
         if info.file_size > min(most, _MOST_RATIO * info.compress_size + (1 << 20)):
-            raise Unreadable(self.path, name, f"claims {info.file_size} bytes, which is too much")
+            raise Unreadable(
+                self.path, name, f"claims {info.file_size} bytes, more than the archive can hold"
+            )
         return info
 
     @contextmanager
-    def weights(self) -> Iterator[Folder]:
-        """Opens the weights: in their place, unless somebody compressed them."""
+    def weights(self) -> Iterator[Group]:
+        """Opens the weights: in the archive itself, unless they were compressed."""
         info, shown = self._info(WEIGHTS, most=1 << 62), f"{self.path}/{WEIGHTS}"
         if info.compress_type != zipfile.ZIP_STORED:
             with opened(BytesIO(self.read(WEIGHTS, most=1 << 62)), shown) as root:
@@ -114,66 +122,66 @@ class Archive:
             yield member
 
 
-def is_v3(root: Folder) -> bool:
+def is_v3(root: Group) -> bool:
     """Returns whether an HDF5 file is of the layout of TF 2.12 and later."""
     return "vars" in root
 
 
-def plan_weights(plan: Plan, root: Folder, model: Any) -> None:
+def plan_weights(plan: Plan, root: Group, model: Any) -> None:
     """Plans to give a model the weights of a `model.weights.h5`."""
-    for folder, layer in _walk(plan, root, model):
-        variables = orders.own(layer)
-        _plan_own(plan, folder.folder("vars"), layer, variables)
+    for group, layer in _walk(plan, root, model):
+        variables = variable_order.own(layer)
+        _plan_own(plan, group.group("vars"), layer, variables)
     plan.missing += [weight.path for weight in model.weights if not plan.planned(weight)]
 
 
-def _walk(plan: Plan, root: Folder, model: Any) -> Iterable[tuple[Folder, Any]]:
+def _walk(plan: Plan, root: Group, model: Any) -> Iterable[tuple[Group, Any]]:
     """Yields each group that has variables, and the layer that they belong to."""
-    waiting: list[tuple[Folder, Any]] = [(root, model)]
+    waiting: list[tuple[Group, Any]] = [(root, model)]
     seen = set()
     while waiting:
-        folder, ours = waiting.pop()
-        if folder.address in seen:
+        group, ours = waiting.pop()
+        if group.address in seen:
             continue
-        seen.add(folder.address)
-        names = folder.names()
-        if "vars" in names and folder.folder("vars").names():
+        seen.add(group.address)
+        names = group.names()
+        if "vars" in names and group.group("vars").names():
             if isinstance(ours, keras.layers.Layer):
-                yield folder, ours
+                yield group, ours
             else:
-                plan.unused.append(folder.at("vars"))
+                plan.unused.append(group.at("vars"))
         for name in names:
-            if name == "vars" or (folder is root and name in _NO_STATE):
+            if name == "vars" or (group is root and name in _NO_STATE):
                 continue
-            if not folder.is_folder(name):
-                plan.unused.append(folder.at(name))
+            if not group.is_group(name):
+                plan.unused.append(group.at(name))
                 continue
             theirs = _child(ours, name)
-            inside = folder.folder(name)
+            inside = group.group(name)
             if theirs is not None:
                 waiting.append((inside, theirs))
             else:
                 plan.unused += _filled(inside, seen)
 
 
-def _filled(folder: Folder, seen: set[int]) -> Iterator[str]:
-    waiting = [folder]
+def _filled(group: Group, seen: set[int]) -> Iterator[str]:
+    waiting = [group]
     while waiting:
-        folder = waiting.pop()
-        if folder.address in seen:
+        group = waiting.pop()
+        if group.address in seen:
             continue
-        seen.add(folder.address)
-        names = folder.names()
-        inside = {name for name in names if folder.is_folder(name)}
-        yield from (folder.at(name) for name in names if name not in inside)
-        waiting += [folder.folder(name) for name in names if name in inside]
+        seen.add(group.address)
+        names = group.names()
+        inside = {name for name in names if group.is_group(name)}
+        yield from (group.at(name) for name in names if name not in inside)
+        waiting += [group.group(name) for name in names if name in inside]
 
 
 def _child(ours: Any, name: str) -> Any:
     if isinstance(ours, dict):
         return ours.get(name)
     if name in _LISTS:
-        layers = ours.layers if isinstance(ours, keras.Model) else orders.children(ours)
+        layers = ours.layers if isinstance(ours, keras.Model) else variable_order.children(ours)
         return _by_class(layers, twice=name == _LISTS[0])
     value = getattr(ours, name, None)
     if isinstance(value, keras.layers.Layer):
@@ -220,7 +228,7 @@ def snake_case(name: str) -> str:
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
-def _plan_own(plan: Plan, group: Folder, layer: Any, variables: list[Any]) -> None:
+def _plan_own(plan: Plan, group: Group, layer: Any, variables: list[Any]) -> None:
     names = group.names()
     if sorted(names) != sorted(str(i) for i in range(len(variables))):
         ours = ", ".join(v.name for v in variables) or "none"
@@ -233,7 +241,7 @@ def _plan_own(plan: Plan, group: Folder, layer: Any, variables: list[Any]) -> No
                 plan.assign(value, variable)
 
 
-def _value(plan: Plan, group: Folder, name: str, variable: Any) -> Value | None:
+def _value(plan: Plan, group: Group, name: str, variable: Any) -> Value | None:
     shape = group.shape(name)
     if shape == tuple(variable.shape):
         return group.value(name)
@@ -242,7 +250,7 @@ def _value(plan: Plan, group: Folder, name: str, variable: Any) -> Value | None:
 
 
 def plan_state(
-    plan: Plan, root: Folder, model: Any, optimizer: Any, *, has_config: bool = True
+    plan: Plan, root: Group, model: Any, optimizer: Any, *, has_config: bool = True
 ) -> None:
     """Plans to give an optimizer the state in `optimizer/vars`.
 
@@ -261,23 +269,23 @@ def plan_state(
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if getattr(optimizer, "dynamic", False):
         plan.lose(NO_SCALE)
-    if "optimizer" not in root or "vars" not in (outer := root.folder("optimizer")):
+    if "optimizer" not in root or "vars" not in (outer := root.group("optimizer")):
         plan.lose(NO_OPTIMIZER)
         return
-    group = outer.folder("vars")
+    group = outer.group("vars")
     names = sorted(group.names(), key=lambda name: (len(name), name))
     if not names:
         plan.lose(NO_OPTIMIZER)
         return
     if names != [str(i) for i in range(len(names))]:
-        raise Unreadable(plan.file, group.path, "is no list of variables")
-    trained = orders.trainable(model)
+        raise Unreadable(plan.file, group.path, "is not a list of variables")
+    trained = variable_order.trainable(model)
     if len(names) > 1 and group.shape("1") == () and trained and tuple(trained[0].shape) != ():
         plan.unused.append(f"{group.path}: {OF_KERAS_3}")
         return
     state = OptimizerState(has_config=has_config)
     state.iterations = number(plan, _value(plan, group, "0", inner._iterations))
-    pairs = orders.new_slots(inner, trained)
+    pairs = variable_order.new_slots(inner, trained)
     if pairs is None or len(pairs) != len(names) - 1:
         plan.unused += [group.at(name) for name in names[1:]]
     else:

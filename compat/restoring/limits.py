@@ -1,4 +1,4 @@
-"""What a model of a file that nobody vouches for may allocate: no more than the file can fill."""
+"""Limits what a model from an untrusted file may allocate: no more than the file can fill."""
 
 import contextlib
 import functools
@@ -12,7 +12,7 @@ import keras
 
 from keras_mp.compat.checkpoints import Unreadable
 
-# HDF5 files may be compressed; `hdf5_reading` refuses arrays that claim more than that.
+# HDF5 files may be compressed; `hdf5_groups` refuses arrays that claim more than that.
 MOST_RATIO, SMALL = 1000, 1 << 24
 
 _patching = threading.Lock()
@@ -23,7 +23,7 @@ _original: Any = None
 
 @contextlib.contextmanager
 def limited(path: str) -> Iterator[None]:
-    """In this scope the layers that this thread makes cannot ask for more numbers than a file has.
+    """Stops layers that this thread makes from asking for more numbers than the file has.
 
     A config of a few bytes may ask for a layer of a billion units, which the system would hand out
     long before anybody could compare it with the arrays of the file.
@@ -79,5 +79,5 @@ def _count(layer: Any, shape: Any) -> None:
         return  # Keras says what is wrong with it
     _here.left -= math.prod(sizes)
     if _here.left < 0:
-        why = f"asks for a weight of the shape {tuple(sizes)}, and the file is too small for that"
+        why = f"asks for a weight of shape {tuple(sizes)}, but the file is too small to hold it"
         raise Unreadable(_here.path, f"layer {layer.name}", why)

@@ -13,17 +13,12 @@ from typing import Any
 import keras
 
 from keras_mp.compat import configs
-from keras_mp.compat.artefacts import CONFIG, METADATA, Kind, kind_of
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
 from keras_mp.compat.configs import Change
-from keras_mp.compat.restoring import (
-    building,
-    checkpoints,
-    hdf5,
-    hdf5_reading,
-    keras_archives,
-    saved_models,
-)
+from keras_mp.compat.file_formats import hdf5_groups, saved_models
+from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
+from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA
+from keras_mp.compat.restoring import building, checkpoints, hdf5, keras_archives
 from keras_mp.compat.restoring.building import Json
 from keras_mp.compat.restoring.plan import Plan, Report
 
@@ -32,7 +27,7 @@ NO_STATE = (
     "anew"
 )
 WEIGHTS_ONLY = "holds weights only: build the model, and call keras_mp.compat.load_weights"
-NOTHING = "holds no model of Keras, nor weights (a save that failed leaves such a file)"
+NOTHING = "holds neither a Keras model nor weights: was saving it interrupted?"
 SEVERAL = (
     "holds several optimizers: load it with compile=False, compile the model, and say which to "
     "keras_mp.compat.restore(..., optimizer_path=)"
@@ -160,7 +155,7 @@ def load_weights(
         hdf5.finish(model)
         return report
     if not model.built or not model.weights:
-        raise ValueError(f"{model.name} has no weights yet: build it, or call it once, before.")
+        raise ValueError(f"{model.name} has no weights yet: build it, or call it once, first.")
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     if optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
@@ -182,11 +177,11 @@ def load_weights(
 
 
 @contextlib.contextmanager
-def _weights_file(path: str | Path, kind: Kind) -> Iterator[hdf5_reading.Folder]:
+def _weights_file(path: str | Path, kind: Kind) -> Iterator[hdf5_groups.Group]:
     if kind == "json":
         raise Unreadable(str(path), "", "is a config without weights")
     opened = (
-        hdf5_reading.opened(path, str(path))
+        hdf5_groups.opened(path, str(path))
         if kind == "h5"
         else keras_archives.Archive(path).weights()
     )
@@ -208,7 +203,7 @@ class Options:
 
 def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
     file = str(path)
-    with hdf5_reading.opened(path, file) as root:
+    with hdf5_groups.opened(path, file) as root:
         version = root.text("keras_version")
         text = root.text("model_config")
         if building.is_keras_3(version):
@@ -222,7 +217,7 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
         config = building.parsed(text, file, "model_config")
         text = root.text("training_config")
         training = None if text is None else building.parsed(text, file, "training_config")
-        made = _Made(file, options, version, training)
+        made = _ModelBuilder(file, options, version, training)
         made.build(config)
         made.compile()
         plan = Plan(file)
@@ -247,7 +242,7 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
         return _of_keras_3(file, version, options)
     training = config.get("compile_config")
     given = training.get("optimizer") if isinstance(training, dict) else None
-    made = _Made(file, options, version if isinstance(version, str) else None, None, given)
+    made = _ModelBuilder(file, options, version if isinstance(version, str) else None, None, given)
     made.build(config)
     made.compile()
     plan = Plan(file)
@@ -269,7 +264,9 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
     training = metadata.get("training_config")
     training = training if isinstance(training, dict) else None
     version = metadata.get("keras_version")
-    made = _Made(saved.where, options, version if isinstance(version, str) else None, training)
+    made = _ModelBuilder(
+        saved.where, options, version if isinstance(version, str) else None, training
+    )
     made.tf_version = options.tf_version or saved.version or made.tf_version
     policy = metadata.get("dtype")
     inside = config.get("config")
@@ -284,12 +281,14 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
     checkpoint = Checkpoint(saved.variables)
     plan = Plan(checkpoint.prefix)
     if checkpoint.graph is None:
-        raise Unreadable(checkpoint.prefix, "", "has no object graph, so it is none of a model")
+        raise Unreadable(
+            checkpoint.prefix, "", "has no object graph: it was not saved from a model"
+        )
     _plan_saved_model(plan, checkpoint, made)
     return made.model, made.finished(plan)
 
 
-def _plan_saved_model(plan: Plan, checkpoint: Checkpoint, made: "_Made") -> None:
+def _plan_saved_model(plan: Plan, checkpoint: Checkpoint, made: "_ModelBuilder") -> None:
     graph = checkpoint.graph
     assert graph is not None
     there = [number for _, number in optimizer_nodes.optimizers(graph)]
@@ -304,8 +303,8 @@ def _plan_saved_model(plan: Plan, checkpoint: Checkpoint, made: "_Made") -> None
         plan.lose(NO_STATE)
 
 
-class _Made:
-    """A model on its way: what was converted, and what that changed."""
+class _ModelBuilder:
+    """A model being built from its old configs, and the changes that this took."""
 
     def __init__(
         self,
@@ -365,7 +364,7 @@ class _Made:
 
 
 def _of_keras_3(file: str, version: str, options: Options) -> tuple[Any, Report]:
-    with building.telling(file, f"the model, of Keras {version}"):
+    with building.named_errors(file, f"the model, of Keras {version}"):
         model = keras.saving.load_model(
             file,
             custom_objects=options.custom_objects,

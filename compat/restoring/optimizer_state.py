@@ -1,4 +1,4 @@
-"""The state of an old optimizer, from whatever file, planned onto a Keras 3 optimizer."""
+"""Plans how the state of a Keras 2 optimizer, from any file, goes into a Keras 3 optimizer."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,15 +9,18 @@ import keras
 import numpy as np
 
 import keras_mp
-from keras_mp.compat import slots
-from keras_mp.compat.restoring.plan import Plan, Value
+from keras_mp.compat.file_formats.values import Value
+from keras_mp.compat.keras2 import slots
+from keras_mp.compat.restoring.plan import Plan
 
 NO_SCALE = (
-    "the file holds no loss scale (fixed ones and HDF5 and .keras files never do): the optimizer "
-    "starts with its initial one"
+    "the file holds no loss scale (none is saved if it is fixed, nor in HDF5 and .keras files): "
+    "the optimizer starts from its initial_scale"
 )
-UNTRAINED = "the optimizer had taken no step, and had no slots yet: those of today stay as they are"
-NO_WRAPPER = "the file holds a loss scale, but the optimizer is no keras_mp.LossScaleOptimizer"
+UNTRAINED = (
+    "the saved optimizer had taken no step and had no slots yet: those of this one stay as they are"
+)
+NO_WRAPPER = "the file holds a loss scale, but the optimizer is not a keras_mp.LossScaleOptimizer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +118,18 @@ def number(plan: Plan, value: Value | None) -> Value | None:
     array = value.array
     if array.shape == () and array.dtype.kind in "iufV" and np.isfinite(array.astype("float64")):
         return value
-    plan.unused.append(f"{value.source}: {array.dtype}{list(array.shape)} is no finite number")
+    plan.unused.append(f"{value.source}: {array.dtype}{list(array.shape)} is not a finite number")
     return None
 
 
 def _plan_rate(plan: Plan, inner: Any, rate: Value | None) -> None:
     if isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
         if rate is not None:
-            plan.note(f"{rate.source} is not taken: the optimizer has a schedule")
+            plan.note(f"{rate.source} is not used: the optimizer has a learning rate schedule")
     elif rate is None:
         plan.note(
-            "the file holds no learning rate (there was a schedule, or it is of a kind that has "
-            f"none): it stays {float(inner.learning_rate)}"
+            "the file holds no learning rate (it was a schedule, or files of this kind have none): "
+            f"it stays {float(inner.learning_rate)}"
         )
     else:
         plan.assign(rate, inner._learning_rate)
@@ -148,7 +151,7 @@ def _plan_hyper(plan: Plan, inner: Any, name: str, value: Value) -> None:
             plan.unused.append(f"{value.source} = {number}")
     elif np.float32(current) != np.float32(number):
         plan.set(value, inner, name, number)
-        plan.note(f"{name} of the optimizer was {current}; the file has {number}, which is taken")
+        plan.note(f"{name} of the optimizer was {current} and is now {number}, as in the file")
 
 
 def _plan_slot(plan: Plan, inner: Any, slot: Slot) -> None:
@@ -160,7 +163,7 @@ def _plan_slot(plan: Plan, inner: Any, slot: Slot) -> None:
             return
     if slot.name in ("momentum", "momentums") and getattr(inner, "momentum", None) == 0:
         # SGD of TF 2.11 and later had them without momentum, too, and never read them.
-        plan.note("slots of SGD without momentum are of no use, and not taken")
+        plan.note("momentum slots of SGD without momentum are left out: it never reads them")
         return
     plan.unused.append(slot.value.source)
 
@@ -197,7 +200,7 @@ def _plan_scale(plan: Plan, wrapper: Any, state: OptimizerState) -> None:
     if counts is not None and counts != wrapper._settings.count_skipped_steps:
         settings = dataclasses.replace(wrapper._settings, count_skipped_steps=counts)
         plan.set(None, wrapper, "_settings", settings)
-        plan.note(f"count_skipped_steps is set to {counts}, as the TensorFlow that wrote the file")
+        plan.note(f"count_skipped_steps is set to {counts}, as in the TensorFlow that wrote it")
 
 
 def _scalar(value: Value, dtype: str) -> Value:

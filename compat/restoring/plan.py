@@ -1,21 +1,19 @@
-"""What is to be assigned where: planned as a whole, checked, and only then done.
+"""Plans all assignments of a file to variables, checks them, and only then makes them.
 
 So a checkpoint that fits in part, or is damaged in its last tensor, changes nothing. Each value is
 read twice for that, to check it and to assign it, and none is kept: a plan needs the memory of one.
 """
 
 import dataclasses
-import functools
 import hashlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from keras_mp.compat.configs import Change
+from keras_mp.compat.file_formats.values import Array, Value
 
-Array = np.ndarray[Any, np.dtype[Any]]
 SHOWN = 16  # digits of a checksum that a report has
 
 
@@ -30,9 +28,9 @@ class RestoreError(ValueError):
     Traceback (most recent call last):
     keras_mp.compat.restoring.plan.RestoreError: ckpt-1 does not fit; nothing was restored (with \
 strict=False, what fits would be).
-    nothing takes, from the file (1):
+    in the file, but not used (1):
       model/extra
-    nothing is in the file for (1):
+    not in the file (1):
       dense/kernel
     """
 
@@ -48,48 +46,12 @@ strict=False, what fits would be).
             "be)."
         ]
         for title, names in (
-            ("nothing takes, from the file", self.unused),
-            ("nothing is in the file for", self.missing),
+            ("in the file, but not used", self.unused),
+            ("not in the file", self.missing),
         ):
             if names:
                 lines += [f"{title} ({len(names)}):", *(f"  {name}" for name in names)]
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A value of a file, which is read whenever it is asked for, and not kept.
-
-    Attributes:
-        source: Its key there.
-        read: Returns it.
-
-    >>> counter = Value("iter", lambda: np.asarray(3)).mapped(lambda array: array + 1)
-    >>> counter.source, int(counter.array)
-    ('iter', 4)
-    """
-
-    source: str
-    read: Callable[[], Array]
-
-    @classmethod
-    def of(cls, source: str, array: Array) -> "Value":
-        """Returns one that is in memory already."""
-        return cls(source, lambda: array)
-
-    @property
-    def array(self) -> Array:
-        """It, read anew."""
-        return self.read()
-
-    def mapped(self, function: Callable[[Array], Array]) -> "Value":
-        """Returns what a function makes of it, computed when it is read."""
-        return Value(self.source, lambda: function(self.read()))
-
-
-def value_of(values: Mapping[str, Array], key: str) -> Value:
-    """Returns a value of a mapping that reads what it is asked for, such as a checkpoint."""
-    return Value(key, functools.partial(values.__getitem__, key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +94,7 @@ class Plan:
         """Plans `variable.assign(value)`; a value of another shape is not used."""
         array = value.array
         if array.dtype.kind == "O":
-            self.unused.append(f"{value.source}: is text, but {_path(variable)} is of numbers")
+            self.unused.append(f"{value.source}: is text, but {_path(variable)} holds numbers")
             return
         if tuple(array.shape) != tuple(variable.shape):
             self.unused.append(
@@ -148,7 +110,7 @@ class Plan:
         self._planned.add(id(variable))
 
     def misfit(self, source: str, shape: tuple[int, ...], variable: Any) -> None:
-        """Says that a value, which was not read, is of another shape than its variable."""
+        """Notes that a value, which is not read, has another shape than its variable."""
         there = f"{shape} in the file, {tuple(variable.shape)} in the model"
         self.unused.append(f"{source}: {there}, for {_path(variable)}")
 
@@ -160,12 +122,12 @@ class Plan:
         self.settings.append((value, owner, name, new))
 
     def note(self, text: str) -> None:
-        """Says what the reader should know."""
+        """Notes what the user should know."""
         if text not in self.notes:
             self.notes.append(text)
 
     def lose(self, text: str) -> None:
-        """Says what a file of this kind never holds."""
+        """Notes what files of this kind never hold."""
         if text not in self.lost:
             self.lost.append(text)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import keras
 
+from keras_mp.array_types import Model
+
 
 class LastBatch:
     """Remembers the last batch of `fit`.
@@ -21,7 +23,7 @@ class LastBatch:
         self._kept: list[Any] = []
         self._end: Callable[[], None] = lambda: None
 
-    def follow(self, model: Any) -> None:
+    def follow(self, model: Model) -> None:
         """Begins; once the train function of `model` is made, before it is called.
 
         Several may follow one model: they share what is kept, until one of them ends.

@@ -6,23 +6,30 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_mp import fused
+from keras_mp import fused_rules
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
 from keras_mp.backends import gating
-from keras_mp.backends.numerics import Outcome, narrowed
-from keras_mp.backends.optimizers import overwritten, path
-from keras_mp.backends.tensorflow import after, looked_at, unscale
+from keras_mp.backends.numerics import StepResult, cast_to_variable_dtype
+from keras_mp.backends.optimizers import overwrites_with_gradient, path
+from keras_mp.backends.tensorflow import after, check_gradients, unscale
 from keras_mp.settings import Settings
+
+_RULES = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")  # that have a kernel
 
 
 @tf.autograph.experimental.do_not_convert
-def fallback(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> str | None:
+def fallback(
+    optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
+) -> str | None:
     """Returns why a step with these gradients is not fused, or None."""
-    if (reason := fused.option_fallback(optimizer)) is not None:
+    if (reason := fused_rules.option_fallback(optimizer)) is not None:
         return reason
+    if (rule := fused_rules.rule_of(optimizer)) not in _RULES:
+        return f"TensorFlow has no fused kernel for {rule}"
     if getattr(optimizer, "amsgrad", False):
         return "TensorFlow has no fused kernel of amsgrad"
     if gating.under_xla():
-        return fused.XLA
+        return fused_rules.XLA
     if tf.distribute.has_strategy():
         return f"under {type(tf.distribute.get_strategy()).__name__} Keras updates the replicas"
     for gradient, variable in zip(gradients, variables, strict=True):
@@ -35,33 +42,37 @@ def fallback(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any])
     return None
 
 
-def _of_variable(variable: Any) -> str | None:
+def _of_variable(variable: Variable) -> str | None:
     value = _value(variable)
     # Its subclasses, and what has other variables in it, are told apart by name.
     if type(value).__name__ != "ResourceVariable":
         return f"is a {type(value).__name__}, which kernels do not take"
     if value.dtype != tf.float32:
         return f"is of {value.dtype.name}, not float32"
-    if overwritten(variable):
+    if overwrites_with_gradient(variable):
         return "takes its gradient as new value (float8)"
     return None
 
 
-def _value(variable: Any) -> Any:
+def _value(variable: Variable) -> Any:
     return getattr(variable, "value", variable)
 
 
 @tf.autograph.experimental.do_not_convert
 def apply(
-    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, settings: Settings
-) -> Outcome:
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    settings: Settings,
+) -> StepResult:
     """Takes a step with `gradients / scale`, for which `fallback` gave no reason."""
     always = settings.skip_nonfinite and settings.count_skipped_steps
-    raw = [False] * len(gradients)
+    skip_unscale = [False] * len(gradients)
 
     def step() -> None:
-        ready = gradients if scale is None else unscale(gradients, scale, raw)
-        ready = list(map(narrowed, ready, variables))
+        ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
+        ready = list(map(cast_to_variable_dtype, ready, variables))
         _step(optimizer, *optimizer._filter_empty_gradients(ready, variables))
         if not always:
             optimizer._iterations.assign_add(1)
@@ -69,16 +80,16 @@ def apply(
     if not settings.skip_nonfinite:
         with after(gradients):
             step()
-        return Outcome(True, None, None)
-    outcome = looked_at(gradients, variables, scale, raw)
-    tf.cond(outcome.finite, step, lambda: None)
+        return StepResult(True, None, None)
+    result = check_gradients(gradients, variables, scale, skip_unscale)
+    tf.cond(result.finite, step, lambda: None)
     if always:
-        with after([outcome.finite]):
+        with after([result.finite]):
             optimizer._iterations.assign_add(1)
-    return outcome
+    return result
 
 
-def _step(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+def _step(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     rate = tf.cast(tf.convert_to_tensor(optimizer._get_current_learning_rate()), tf.float32)
     if optimizer.weight_decay is not None:
         decay = rate * optimizer.weight_decay
@@ -95,12 +106,12 @@ def _step(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
             variable.assign(variable.constraint(variable))
 
 
-def _kernel(optimizer: Any, rate: Any) -> tuple[Callable[..., Any], dict[str, list[Any]]]:
+def _kernel(optimizer: Optimizer, rate: Any) -> tuple[Callable[..., Any], dict[str, list[Any]]]:
     """Returns the kernel, and the slots of all variables by the names of its arguments."""
     ops, partial = tf.raw_ops, functools.partial
     # An integer (the beta_1=0 of GANs) or a NumPy number would be a tensor of its own dtype.
     constant = partial(tf.constant, dtype=tf.float32)
-    match fused.rule_of(optimizer):
+    match fused_rules.rule_of(optimizer):
         case "Adam" | "AdamW":
             betas = {"beta1": constant(optimizer.beta_1), "beta2": constant(optimizer.beta_2)}
             number = tf.cast(optimizer._iterations.value + 1, tf.float32)
@@ -121,7 +132,7 @@ def _kernel(optimizer: Any, rate: Any) -> tuple[Callable[..., Any], dict[str, li
                 var=var, alpha=rate, delta=grad
             ), {}
         case "Adagrad":
-            epsilon = constant(fused.adagrad_epsilon(optimizer))
+            epsilon = constant(fused_rules.adagrad_epsilon(optimizer))
             kernel = partial(ops.ResourceApplyAdagradV2, lr=rate, epsilon=epsilon)
             return kernel, {"accum": optimizer._accumulators}
     kernel = partial(

@@ -6,7 +6,7 @@
 - SGD with momentum: Keras keeps the sum of past updates, `m = momentum * m - lr * g`, the kernel
   that of past gradients, and multiplies it by the learning rate. It is given `-lr * g`, and -1 (as
   `g` and a `grad_scale` of `-1 / lr`).
-- Adagrad: see `keras_mp.fused.adagrad_epsilon`.
+- Adagrad: see `keras_mp.fused_rules.adagrad_epsilon`.
 
 Whether the gradients are finite stays on a device (`found_inf`), in eager and compiled steps:
 Python waits for nothing, and no graph breaks. In the memory of the host it is read, without a wait.
@@ -20,15 +20,17 @@ from typing import Any
 import keras
 import torch
 
-from keras_mp import fused
-from keras_mp.backends.numerics import Outcome, narrowed, widened
-from keras_mp.backends.optimizers import overwritten
+from keras_mp import fused_rules
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends.numerics import StepResult, cast_to_variable_dtype, upcast
+from keras_mp.backends.optimizers import overwrites_with_gradient
 from keras_mp.backends.torch import is_compiling
+from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import Settings
 
 _BATCH = 2**20  # elements
 _SMALL = 2.0**-80  # squares of float32 times this, 2**30 of them, have a sum
-_LARGEST = torch.finfo(torch.float32).max * _SMALL
+_LARGEST = FLOAT32.largest * _SMALL
 _ENDLESS = 2.0**100  # above any norm of finite numbers
 
 _KERNELS = {
@@ -73,12 +75,14 @@ _LIBRARY = torch.library.Library("keras_mp", "FRAGMENT")
 _TRACEABLE = _made_traceable()
 
 
-def fallback(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> str | None:
+def fallback(
+    optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
+) -> str | None:
     """Returns why a step with these gradients is not fused, or None."""
-    rule = fused.rule_of(optimizer)
+    rule = fused_rules.rule_of(optimizer)
     if rule not in _KERNELS:
         return f"PyTorch has no fused kernel for {rule}"
-    if (reason := fused.option_fallback(optimizer)) is not None:
+    if (reason := fused_rules.option_fallback(optimizer)) is not None:
         return reason
     if not variables:
         return None
@@ -94,7 +98,7 @@ def fallback(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any])
     return None
 
 
-def _of_variable(variable: Any, value: Any, device: Any) -> str | None:
+def _of_variable(variable: Variable, value: Tensor, device: Any) -> str | None:
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
         return f"is a {type(value).__name__}, which kernels do not take"
     if value.dtype != torch.float32:
@@ -103,12 +107,12 @@ def _of_variable(variable: Any, value: Any, device: Any) -> str | None:
         return f"is on {value.device}, and another variable on {device}"
     if not value.is_contiguous() or not value.numel():
         return "has no elements, or not in the order of its shape"
-    if overwritten(variable):
+    if overwrites_with_gradient(variable):
         return "takes its gradient as new value (float8)"
     return None
 
 
-def _of_gradient(gradient: Any, device: Any) -> str | None:
+def _of_gradient(gradient: Gradient, device: Any) -> str | None:
     if gradient.is_sparse:
         return "is sparse"
     if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
@@ -120,40 +124,44 @@ def _of_gradient(gradient: Any, device: Any) -> str | None:
     return None
 
 
-def _values(variables: Sequence[Any]) -> list[Any]:
+def _values(variables: Sequence[Variable]) -> list[Any]:
     """Returns the tensors of Keras variables."""
     return [variable.value for variable in variables]
 
 
 def apply(
-    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, settings: Settings
-) -> Outcome:
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    settings: Settings,
+) -> StepResult:
     """Takes a step with `gradients / scale`, for which `fallback` gave no reason."""
     with torch.no_grad():
         dense, taken = optimizer._filter_empty_gradients(gradients, variables)
         values = _values(taken)
         if any(gradient.dtype != torch.float32 for gradient in dense):
             dense, scale = _divided(dense, taken, scale), None
-        outcome, bad = Outcome(True, None, None), None
+        result, bad = StepResult(True, None, None), None
         if settings.skip_nonfinite:
             present = [gradient is not None for gradient in gradients]
-            outcome, bad = _looked_at(dense, scale, present if settings.diagnose else None)
-        _decay(optimizer, values, outcome.finite)
+            result, bad = _check(dense, scale, present if settings.diagnose else None)
+        _decay(optimizer, values, result.finite)
         _update(optimizer, taken, values, dense, scale, bad)
-        _constrain(taken, outcome.finite)
+        _constrain(taken, result.finite)
         always = not settings.skip_nonfinite or settings.count_skipped_steps
-        optimizer._iterations.value.add_(1 if always else outcome.finite)
-        return outcome
+        optimizer._iterations.value.add_(1 if always else result.finite)
+        return result
 
 
-def _divided(gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> list[Any]:
+def _divided(gradients: Gradients, variables: Sequence[Variable], scale: Tensor) -> list[Any]:
     """Returns `gradients / scale` in float32, to which they are cast after the division."""
-    wide = list(map(widened, gradients))
+    wide = list(map(upcast, gradients))
     new = wide if scale is None else torch._foreach_div(wide, scale)
-    return list(map(narrowed, new, variables))
+    return list(map(cast_to_variable_dtype, new, variables))
 
 
-def _batches(tensors: Sequence[Any]) -> Iterator[list[int]]:
+def _batches(tensors: Sequence[Tensor]) -> Iterator[list[int]]:
     """Yields the places of `tensors` in batches whose copies stay in a cache, and are soon free."""
     places: list[int] = []
     left = _BATCH
@@ -167,9 +175,9 @@ def _batches(tensors: Sequence[Any]) -> Iterator[list[int]]:
         yield places
 
 
-def _looked_at(
-    gradients: Sequence[Any], scale: Any, present: Sequence[bool] | None
-) -> tuple[Outcome, Any]:
+def _check(
+    gradients: Gradients, scale: Tensor, present: Sequence[bool] | None
+) -> tuple[StepResult, Any]:
     """Returns what `gradients / scale` are, and the same for kernels: 1 if one is not finite.
 
     Args:
@@ -181,7 +189,7 @@ def _looked_at(
         # Reading a number waits for nothing there; squares that overflow are looked at below.
         worst = torch.amax(torch.stack(torch._foreach_norm(gradients, 2)))
         if math.isfinite(worst) and (scale is None or scale >= 1):
-            return Outcome(True, None, None), None
+            return StepResult(True, None, None), None
     small: list[Any] = []
     for places in _batches(gradients):
         small += torch._foreach_norm(torch._foreach_mul([gradients[i] for i in places], _SMALL), 2)
@@ -197,14 +205,14 @@ def _looked_at(
     if present is not None:
         rows, true = iter((whole <= limit).unbind()), torch.ones_like(finite)
         each = torch.stack([next(rows) if there else true for there in present])
-    return Outcome(finite, each, (bad + torch.isnan(worst)).int()), bad
+    return StepResult(finite, each, (bad + torch.isnan(worst)).int()), bad
 
 
 def _is_host(device: Any) -> bool:
     return bool(device.type == "cpu")
 
 
-def _decay(optimizer: Any, values: list[Any], finite: Any) -> None:
+def _decay(optimizer: Optimizer, values: list[Tensor], finite: Tensor) -> None:
     if optimizer.weight_decay is None:
         return
     factor = 1 - optimizer.weight_decay * _learning_rate(optimizer, values[0])
@@ -212,7 +220,7 @@ def _decay(optimizer: Any, values: list[Any], finite: Any) -> None:
 
 
 def _kernel(
-    optimizer: Any, scale: Any, like: Any
+    optimizer: Optimizer, scale: Tensor, like: Any
 ) -> tuple[Callable[..., Any], list[list[Any]], Any, dict[str, Any]]:
     """Returns a kernel and what it is given: rows of a tensor a variable, a divisor, numbers.
 
@@ -221,7 +229,7 @@ def _kernel(
     rate = _learning_rate(optimizer, like)
     count = len(optimizer._trainable_variables)
     numbers: dict[str, Any] = {"lr": rate, "weight_decay": 0.0, "maximize": False}
-    match fused.rule_of(optimizer):
+    match fused_rules.rule_of(optimizer):
         case "Adam" | "AdamW":
             step = optimizer._iterations.value + 1
             root = torch.sqrt(1 - torch.pow(float(optimizer.beta_2), step))
@@ -255,18 +263,18 @@ def _kernel(
             }
             rows = [_values(optimizer.momentums if momentum else [])]
             return _overload("_fused_sgd_"), rows, scale, numbers
-    numbers |= {"lr_decay": 0.0, "eps": fused.adagrad_epsilon(optimizer)}
+    numbers |= {"lr_decay": 0.0, "eps": fused_rules.adagrad_epsilon(optimizer)}
     rows = [_values(optimizer._accumulators), [_constant(1.0, rate.device)] * count]
     return _overload("_fused_adagrad_"), rows, scale, numbers
 
 
 def _update(
-    optimizer: Any,
-    variables: list[Any],
-    values: list[Any],
-    gradients: list[Any],
-    scale: Any,
-    bad: Any,
+    optimizer: Optimizer,
+    variables: list[Variable],
+    values: list[Tensor],
+    gradients: list[Gradient],
+    scale: Tensor,
+    bad: Tensor,
 ) -> None:
     kernel, rows, divisor, numbers = _kernel(optimizer, scale, gradients[0])
     for places in _batches(gradients):
@@ -287,7 +295,7 @@ def _overload(name: str) -> Any:
     return _TRACEABLE[name] if is_compiling() else _OVERLOADS[name]
 
 
-def _learning_rate(optimizer: Any, like: Any) -> Any:
+def _learning_rate(optimizer: Optimizer, like: Any) -> Any:
     """Returns the learning rate of this step: float32, shape (), on the device of `like`."""
     rate = optimizer._get_current_learning_rate()
     if isinstance(rate, keras.Variable):
@@ -309,11 +317,11 @@ def _kept(value: float, device: Any) -> Any:
     return torch.full((), value, device=device)
 
 
-def _where(finite: Any, new: Any, old: Any) -> Any:
+def _where(finite: Tensor, new: Any, old: Any) -> Any:
     return new if finite is True else torch.where(finite, new, old)
 
 
-def _constrain(variables: list[Any], finite: Any) -> None:
+def _constrain(variables: list[Variable], finite: Tensor) -> None:
     for variable in variables:
         if variable.constraint is not None:
             value = variable.value

@@ -12,7 +12,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_mp.backends.optimizers import averages, written
+from keras_mp.array_types import Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends.optimizers import averages, updated_variables
 
 
 def under_xla() -> bool:
@@ -32,7 +33,9 @@ def under_xla() -> bool:
     return False
 
 
-def gateable(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+def variables_to_gate(
+    optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
+) -> list[Any]:
     """Returns the `tf.Variable`s that a step writes, if it can be gated and XLA compiles it.
 
     Empty otherwise: where `tf.distribute` wraps the variables, where rows are written, and where
@@ -42,16 +45,16 @@ def gateable(optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any])
         return []
     if any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
         return []
-    state = map(_native, written(optimizer, variables))
+    state = map(_tf_variable, updated_variables(optimizer, variables))
     return list({id(v): v for v in state}.values())
 
 
-def _native(variable: Any) -> Any:
+def _tf_variable(variable: Variable) -> Any:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 @contextlib.contextmanager
-def gated(variables: Sequence[Any], finite: Any) -> Iterator[None]:
+def gated(variables: Sequence[Variable], finite: Tensor) -> Iterator[None]:
     """Has every assignment to `variables` keep the old value unless `finite` is true."""
     for variable in variables:
         for name, method in _methods(variable, finite).items():
@@ -64,10 +67,10 @@ def gated(variables: Sequence[Any], finite: Any) -> Iterator[None]:
                 object.__delattr__(variable, name)
 
 
-def _methods(variable: Any, finite: Any) -> dict[str, Any]:
+def _methods(variable: Variable, finite: Tensor) -> dict[str, Any]:
     write = variable.assign
 
-    def assign(value: Any, *args: Any, **kwargs: Any) -> Any:
+    def assign(value: Tensor, *args: Any, **kwargs: Any) -> Any:
         value = tf.convert_to_tensor(value, variable.dtype)
         return write(tf.where(finite, value, variable), *args, **kwargs)
 

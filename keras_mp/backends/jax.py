@@ -11,18 +11,19 @@ import keras
 import numpy as np
 from jax.experimental import sparse
 
+from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
 from keras_mp.backends.numerics import (
-    Outcome,
-    accumulable,
-    as_checked,
-    bounds,
-    divided_each,
+    StepResult,
+    cast_for_accumulators,
+    finite_bounds,
     finite_each,
+    map_unscaled,
     nonfinite_kind,
     nonzero_rows,
-    reciprocals,
-    root_sums,
-    widened,
+    reciprocal_factors,
+    sum_sqrt_abs,
+    tensors_to_check,
+    upcast,
 )
 from keras_mp.backends.optimizers import averages
 
@@ -39,7 +40,7 @@ _ON_LOAN = (
 )
 
 
-def read(variable: Any) -> Any:
+def read(variable: Variable) -> Any:
     """Returns the value of `variable`, its array.
 
     Raises:
@@ -49,11 +50,11 @@ def read(variable: Any) -> Any:
         return variable.value
     except TypeError as error:
         # Keras empties the variables meanwhile, and then misses an initializer.
-        inside = is_baked_in(np.zeros(()))
+        inside = is_trace_constant(np.zeros(()))
         raise RuntimeError(_INSIDE_THE_STEP if inside else _ON_LOAN) from error
 
 
-def buffers(layers: Sequence[Any]) -> list[Any]:
+def buffers(layers: Sequence[Layer]) -> list[Any]:
     """Returns nothing: buffers are PyTorch's."""
     return []
 
@@ -63,7 +64,7 @@ def is_compiling() -> bool:
     return False
 
 
-def is_baked_in(value: Any) -> bool:
+def is_trace_constant(value: Tensor) -> bool:
     """Returns whether `value` would become a constant of the function that is being compiled."""
     if isinstance(value, jax.core.Tracer):
         return False
@@ -73,7 +74,7 @@ def is_baked_in(value: Any) -> bool:
 class _Scope(keras.StatelessScope):
     """A stateless scope that leaves variables of the scope around it as they are there."""
 
-    def get_current_value(self, variable: Any) -> Any:
+    def get_current_value(self, variable: Variable) -> Any:
         value = super().get_current_value(variable)
         if value is None and self.original_scope is not None:
             return self.original_scope.get_current_value(variable)
@@ -95,7 +96,7 @@ class _Recording(_Scope):
 class _Gate(_Recording):
     """A stateless scope in which an assignment takes place only where `finite` is true."""
 
-    def __init__(self, finite: Any) -> None:
+    def __init__(self, finite: Tensor) -> None:
         super().__init__()
         self._finite = finite
 
@@ -104,47 +105,51 @@ class _Gate(_Recording):
         super().add_update((variable, jnp.where(self._finite, value, variable.value)))
 
 
-def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
-    """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are."""
-    factors = functools.cache(lambda dtype: reciprocals(scale, dtype))
+def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
+    """Returns `gradients` divided by `scale`, but for None and those marked `skip_unscale`."""
+    factors = functools.cache(lambda dtype: reciprocal_factors(scale, dtype))
 
-    def divided(gradient: Any) -> Any:
+    def divided(gradient: Gradient) -> Any:
         if isinstance(gradient, sparse.BCOO):
             return sparse.BCOO((divided(gradient.data), gradient.indices), shape=gradient.shape)
-        gradient = widened(gradient)
+        gradient = upcast(gradient)
         first, second = factors(gradient.dtype)
         return gradient * first * second
 
-    return divided_each(gradients, raw, divided)
+    return map_unscaled(gradients, skip_unscale, divided)
 
 
-def all_finite(gradients: Sequence[Any]) -> Any:
+def all_finite(gradients: Gradients) -> Any:
     """Returns a bool of shape (): no inf and no nan in `gradients`."""
     return jnp.all(finite_each(_leaves(gradients)))
 
 
-def _leaves(gradients: Sequence[Any]) -> list[Any]:
+def _leaves(gradients: Gradients) -> list[Any]:
     return [g.data if isinstance(g, sparse.BCOO) else g for g in gradients]
 
 
-def merged(gradients: Sequence[Any]) -> list[Any]:
+def sum_duplicate_rows(gradients: Gradients) -> list[Any]:
     """Returns `gradients`: there is no row twice in a dense one."""
     return list(gradients)
 
 
-def densified(gradient: Any, variable: Any) -> Any:
+def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
     """Returns a BCOO gradient as an array, rows named twice summed; others as they are."""
     return gradient.todense() if isinstance(gradient, sparse.BCOO) else gradient
 
 
-def rows_held(gradient: Any, variable: Any) -> Any:
+def touched_rows(gradient: Gradient, variable: Variable) -> Any:
     """Returns a bool of shape (rows, 1, 1, ...): the rows with an element that is not zero."""
-    return nonzero_rows(densified(gradient, variable))
+    return nonzero_rows(to_dense_gradient(gradient, variable))
 
 
 def apply_if_finite(
-    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
-) -> Outcome:
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    skip_unscale: Sequence[bool],
+) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
     Traced, a step runs whether its gradients are finite or not, and each assignment of it keeps the
@@ -152,17 +157,17 @@ def apply_if_finite(
     reads every gradient once more than the plain optimizer does, and moves nothing else. (A
     `lax.cond` copies the state, and a choice at the end computes the update anew for each result.)
     """
-    ready = gradients if scale is None else unscale(gradients, scale, raw)
+    ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
-    seen, scaled = as_checked(gradients, variables, raw, one)
-    roots = root_sums(_leaves(seen))
-    each = jnp.isfinite(bounds(roots, scaled, scale))
+    seen, scaled = tensors_to_check(gradients, variables, skip_unscale, one)
+    roots = sum_sqrt_abs(_leaves(seen))
+    each = jnp.isfinite(finite_bounds(roots, scaled, scale))
     finite = jnp.all(each)
     if not isinstance(finite, jax.core.Tracer):
         if not finite:
-            return Outcome(False, each, nonfinite_kind(roots))
+            return StepResult(False, each, nonfinite_kind(roots))
         apply(optimizer, ready, variables)
-        return Outcome(True, None, None)
+        return StepResult(True, None, None)
     # An average of weights is computed in one with the weights, but not across a choice: there
     # the choice comes last, so that the same is rounded as without us.
     last = averages(optimizer)
@@ -172,27 +177,27 @@ def apply_if_finite(
     for variable in scope.assigned.values():
         value = scope.get_current_value(variable)
         variable.assign(jnp.where(finite, value, variable.value) if last else value)
-    return Outcome(finite, each, jnp.where(finite, 0, nonfinite_kind(roots)))
+    return StepResult(finite, each, jnp.where(finite, 0, nonfinite_kind(roots)))
 
 
-def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     """Applies `gradients`, finite or not."""
-    optimizer.apply(accumulable(optimizer, gradients, variables), variables)
+    optimizer.apply(cast_for_accumulators(optimizer, gradients, variables), variables)
 
 
-def stateless_values(values: Sequence[Any]) -> list[Any]:
+def values_to_change(values: Sequence[Tensor]) -> list[Any]:
     """Returns `values`: arrays are immutable here."""
     return list(values)
 
 
-def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
+def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
     """Returns the gradients of `loss()` with respect to `variables`.
 
     What `loss` assigns to other variables (seeds, moving statistics) is kept.
     """
     assigned: list[Any] = []
 
-    def total(values: list[Any]) -> tuple[Any, list[Any]]:
+    def total(values: list[Tensor]) -> tuple[Any, list[Any]]:
         # Without collect_losses Layer.add_loss adds nothing.
         with _Recording(zip(variables, values, strict=True), collect_losses=True) as scope:
             result = keras.ops.sum(loss())
@@ -205,13 +210,19 @@ def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
     return list(results)
 
 
-def unshare(variables: Sequence[Any]) -> None:
+def tape_gradients(
+    tape: Any, loss: Tensor | float, scale: Callable[[Any], Any], variables: list[Variable]
+) -> None:
+    """Returns None: tapes are TensorFlow's."""
+
+
+def copy_shared_arrays(variables: Sequence[Variable]) -> None:
     """Gives each of `variables` an array of its own; Keras' EMA leaves two with the same one."""
     for variable in variables:
         variable.assign(jnp.copy(variable.value))
 
 
-def lifted() -> contextlib.AbstractContextManager[None]:
+def init_scope() -> contextlib.AbstractContextManager[None]:
     """Returns a scope in which variables may be created."""
     return contextlib.nullcontext()
 

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 from keras.backend import standardize_dtype
 
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
 from keras_mp.backends.optimizers import accumulates
 
 HALVES = ("float16", "bfloat16")
@@ -14,7 +15,7 @@ _LARGE = 2.0**64
 _ABOVE_BFLOAT16 = 1 + 2.0**-8  # float32 ends that much above bfloat16
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     """What the gradients of a step were.
 
     `finite`: bool, shape (): no inf and no nan; a Python bool where Python branched on it, or where
@@ -23,19 +24,19 @@ class Outcome(NamedTuple):
     `finite` is the Python True, and `each` where nobody asked fused kernels for it.
     """
 
-    finite: Any
+    finite: Tensor
     each: Any
     kind: Any
 
 
-def as_skipped(finite: Any, counter: Any) -> Any:
+def skip_count(finite: Tensor, counter: Tensor) -> Any:
     """Returns 0 for a step that is `finite`, 1 for one that is not, in the dtype of `counter`.
 
     Made from the counter, so that no number is sent to the device.
 
     >>> import keras
     >>> counter = keras.Variable(7, dtype="int32", trainable=False)
-    >>> [int(as_skipped(finite, counter)) for finite in (True, False)]
+    >>> [int(skip_count(finite, counter)) for finite in (True, False)]
     [0, 1]
     """
     if isinstance(finite, bool):
@@ -43,45 +44,45 @@ def as_skipped(finite: Any, counter: Any) -> Any:
     return ops.cast(ops.logical_not(finite), counter.dtype)
 
 
-def widened(tensor: Any) -> Any:
+def upcast(tensor: Tensor) -> Any:
     """Returns `tensor`, in float32 if its dtype has 16 bits.
 
-    >>> standardize_dtype(widened(ops.ones((2,), "float16")).dtype)
+    >>> standardize_dtype(upcast(ops.ones((2,), "float16")).dtype)
     'float32'
     """
     return ops.cast(tensor, "float32") if standardize_dtype(tensor.dtype) in HALVES else tensor
 
 
-def tensors_of(gradients: Sequence[Any]) -> list[Any]:
+def as_tensors(gradients: Gradients) -> list[Any]:
     """Returns `gradients` with NumPy arrays as tensors.
 
-    >>> ops.is_tensor(tensors_of([np.ones(2, "float32")])[0])
+    >>> ops.is_tensor(as_tensors([np.ones(2, "float32")])[0])
     True
     """
     return [ops.array(g) if isinstance(g, np.ndarray) else g for g in gradients]
 
 
-def divided_each(
-    gradients: Sequence[Any], raw: Sequence[bool], divided: Callable[[Any], Any]
+def map_unscaled(
+    gradients: Gradients, skip_unscale: Sequence[bool], divided: Callable[[Any], Any]
 ) -> list[Any]:
-    """Returns `divided(gradient)` of each; None, and those marked `raw`, as they are.
+    """Returns `divided(gradient)` of each; None, and those marked `skip_unscale`, as they are.
 
-    >>> divided_each([4.0, None, 4.0], [False, False, True], lambda gradient: gradient / 2)
+    >>> map_unscaled([4.0, None, 4.0], [False, False, True], lambda gradient: gradient / 2)
     [2.0, None, 4.0]
     """
     return [
         gradient if gradient is None or keep else divided(gradient)
-        for gradient, keep in zip(gradients, raw, strict=True)
+        for gradient, keep in zip(gradients, skip_unscale, strict=True)
     ]
 
 
-def reciprocals(scale: Any, dtype: Any) -> tuple[Any, Any]:
+def reciprocal_factors(scale: Tensor, dtype: Any) -> tuple[Any, Any]:
     """Returns two factors whose product is 1 / `scale`, of `dtype` and shape ().
 
     XLA keeps the result of a division, but repeats a product where it is needed; and it takes the
     reciprocal of a scale above 2**126 for zero, which two factors stay clear of.
 
-    >>> first, second = reciprocals(ops.array(2.0**127), "float32")
+    >>> first, second = reciprocal_factors(ops.array(2.0**127), "float32")
     >>> float(first) * float(second) * 2.0**127
     1.0
     """
@@ -90,11 +91,11 @@ def reciprocals(scale: Any, dtype: Any) -> tuple[Any, Any]:
     return 1 / (scale * second), second
 
 
-def narrows(gradient: Any, variable: Any) -> bool:
+def loses_range(gradient: Gradient, variable: Variable) -> bool:
     """Returns whether the optimizer casts a dense or sparse `gradient` to a smaller range.
 
     >>> import keras
-    >>> narrows(ops.array(1e5), keras.Variable(0.0, dtype="float16"))
+    >>> loses_range(ops.array(1e5), keras.Variable(0.0, dtype="float16"))
     True
     """
     if not ops.is_tensor(gradient):
@@ -108,23 +109,24 @@ def narrows(gradient: Any, variable: Any) -> bool:
     return smaller and given != taken
 
 
-def narrowed(gradient: Any, variable: Any) -> Any:
+def cast_to_variable_dtype(gradient: Gradient, variable: Variable) -> Any:
     """Returns a dense or sparse `gradient` in its variable's dtype if that has a smaller range.
 
     The optimizer casts it so, after the finite check: 1e5 becomes inf in float16 then, and 3.4e38
     in bfloat16.
 
     >>> import keras
-    >>> bool(ops.isfinite(narrowed(ops.array(1e5), keras.Variable(0.0, dtype="float16"))))
-    False
+    >>> weight = keras.Variable(0.0, dtype="float16")
+    >>> float(cast_to_variable_dtype(ops.array(1e5), weight))
+    inf
     """
-    if not narrows(gradient, variable):
+    if not loses_range(gradient, variable):
         return gradient
     return ops.cast(gradient, standardize_dtype(variable.dtype))
 
 
-def accumulable(
-    optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]
+def cast_for_accumulators(
+    optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
 ) -> Sequence[Any]:
     """Returns `gradients` with those of 16-bit variables in the dtype of their accumulators.
 
@@ -135,7 +137,7 @@ def accumulable(
     >>> import keras
     >>> weight = keras.Variable([0.0], dtype="float16")
     >>> sums = keras.optimizers.SGD(gradient_accumulation_steps=2)
-    >>> standardize_dtype(accumulable(sums, [ops.ones((1,))], [weight])[0].dtype)
+    >>> standardize_dtype(cast_for_accumulators(sums, [ops.ones((1,))], [weight])[0].dtype)
     'float16'
     """
     if not accumulates(optimizer):
@@ -149,44 +151,44 @@ def accumulable(
     ]
 
 
-def as_checked(
-    gradients: Sequence[Any],
-    variables: Sequence[Any],
-    raw: Sequence[bool],
+def tensors_to_check(
+    gradients: Gradients,
+    variables: Sequence[Variable],
+    skip_unscale: Sequence[bool],
     unscaled: Callable[[Any], Any] | None,
 ) -> tuple[list[Any], list[bool]]:
     """Returns tensors that are finite where what is applied is, and which are still scaled.
 
     These are the gradients as they came: a check of the divided ones would have them written out.
-    Dividing by 1 or more changes nothing of what is finite; `bounds` sees to smaller scales. Those
-    that are cast to a smaller dtype are divided and cast (those of bfloat16 come from float32,
-    where they were only divided, back to where they were).
+    Dividing by 1 or more changes nothing of what is finite; `finite_bounds` sees to smaller scales.
+    Those that are cast to a smaller dtype are divided and cast (those of bfloat16 come from
+    float32, where they were only divided, back to where they were).
 
     Args:
         gradients: Of the variables; tensors, sparse ones, None.
         variables: In the same order.
-        raw: Which ones are not divided.
+        skip_unscale: Which ones are not divided.
         unscaled: Returns a gradient divided by the loss scale; None if none is divided.
     """
     seen, scaled = [], []
-    for gradient, variable, keep in zip(gradients, variables, raw, strict=True):
+    for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True):
         divided = unscaled is not None and not keep
-        cast = narrows(_as_divided(gradient), variable)
+        cast = loses_range(_as_divided(gradient), variable)
         if divided and unscaled is not None and cast:
             gradient = unscaled(gradient)
-        seen.append(narrowed(gradient, variable))
+        seen.append(cast_to_variable_dtype(gradient, variable))
         scaled.append(gradient is None or (divided and not cast))
     return seen, scaled
 
 
-def _as_divided(gradient: Any) -> Any:
+def _as_divided(gradient: Gradient) -> Any:
     """Returns a gradient with the range of the divided one; of bfloat16 it is that before."""
     if not ops.is_tensor(gradient) or standardize_dtype(gradient.dtype) == "bfloat16":
         return gradient
-    return widened(gradient)
+    return upcast(gradient)
 
 
-def bounds(roots: Any, scaled: Sequence[bool], scale: Any) -> Any:
+def finite_bounds(roots: Tensor, scaled: Sequence[bool], scale: Tensor) -> Any:
     """Returns numbers that are finite where the gradients, divided by `scale`, are.
 
     Dividing by less than 1 may overflow. The square of a sum of roots is no less than the largest
@@ -194,11 +196,12 @@ def bounds(roots: Any, scaled: Sequence[bool], scale: Any) -> Any:
     largest number is 0.4 % below that of float32.
 
     Args:
-        roots: `root_sums` of what is checked: shape (number of gradients,).
+        roots: `sum_sqrt_abs` of what is checked: shape (number of gradients,).
         scaled: Which ones are still to be divided.
         scale: float32, shape (); None if nothing is.
 
-    >>> [float(each) for each in bounds(ops.array([32.0, 4.0]), [True, False], ops.array(0.5))]
+    >>> roots = ops.array([32.0, 4.0])
+    >>> [float(each) for each in finite_bounds(roots, [True, False], ops.array(0.5))]
     [2056.0, 4.0]
     """
     if scale is None or not any(scaled):
@@ -208,7 +211,7 @@ def bounds(roots: Any, scaled: Sequence[bool], scale: Any) -> Any:
     return divided if all(scaled) else ops.where(ops.array(scaled), divided, roots)
 
 
-def nonzero_rows(gradient: Any) -> Any:
+def nonzero_rows(gradient: Gradient) -> Any:
     """Returns which rows of a dense `gradient` have an element that is not zero.
 
     Returns:
@@ -220,7 +223,7 @@ def nonzero_rows(gradient: Any) -> Any:
     return ops.any(ops.not_equal(gradient, 0), axis=tuple(range(1, gradient.ndim)), keepdims=True)
 
 
-def root_sums(tensors: Sequence[Any]) -> Any:
+def sum_sqrt_abs(tensors: Sequence[Tensor]) -> Any:
     """Returns the sum of the square roots of magnitudes of each tensor; 0 for None.
 
     Finite where all elements are, since roots are too small for their sum to overflow; inf where
@@ -234,19 +237,19 @@ def root_sums(tensors: Sequence[Any]) -> Any:
     Returns:
         float32 (float64 if one of them is), shape (number of tensors,).
 
-    >>> sums = root_sums([ops.array([4.0, 9.0]), None, ops.array([np.inf, -np.inf])])
+    >>> sums = sum_sqrt_abs([ops.array([4.0, 9.0]), None, ops.array([np.inf, -np.inf])])
     >>> [float(each) for each in sums]
     [5.0, 0.0, inf]
     """
     present = [t for t in tensors if t is not None]
     doubles = any(standardize_dtype(t.dtype) in ("float64", "complex128") for t in present)
     wide = "float64" if doubles else "float32"
-    sums = iter([ops.cast(ops.sum(ops.sqrt(ops.abs(widened(t)))), wide) for t in present])
+    sums = iter([ops.cast(ops.sum(ops.sqrt(ops.abs(upcast(t)))), wide) for t in present])
     zero = ops.zeros((), wide)
     return ops.stack([zero if t is None else next(sums) for t in tensors])
 
 
-def finite_each(tensors: Sequence[Any]) -> Any:
+def finite_each(tensors: Sequence[Tensor]) -> Any:
     """Returns of each tensor whether no element is inf or nan; True for None.
 
     Returns:
@@ -255,16 +258,16 @@ def finite_each(tensors: Sequence[Any]) -> Any:
     >>> [bool(each) for each in finite_each([ops.array([1.0, 2.0]), None, ops.array([np.inf])])]
     [True, True, False]
     """
-    return ops.isfinite(root_sums(tensors)) if len(tensors) else ops.ones((0,), "bool")
+    return ops.isfinite(sum_sqrt_abs(tensors)) if len(tensors) else ops.ones((0,), "bool")
 
 
-def nonfinite_kind(roots: Any) -> Any:
-    """Returns 2 if there is a nan behind these `root_sums`, else 1: int32, shape ().
+def nonfinite_kind(roots: Tensor) -> Any:
+    """Returns 2 if there is a nan behind these `sum_sqrt_abs`, else 1: int32, shape ().
 
     For what is not finite.
 
     >>> bad = ([np.inf, -np.inf], [np.inf, np.nan])
-    >>> [int(nonfinite_kind(root_sums([ops.array(each)]))) for each in bad]
+    >>> [int(nonfinite_kind(sum_sqrt_abs([ops.array(each)]))) for each in bad]
     [1, 2]
     """
     return ops.cast(ops.any(ops.isnan(roots)), "int32") + 1

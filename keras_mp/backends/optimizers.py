@@ -5,48 +5,50 @@ from typing import Any
 
 import keras
 
+from keras_mp.array_types import Optimizer, Variable
 
-def parts(optimizer: Any) -> list[Any]:
+
+def flatten_optimizers(optimizer: Optimizer) -> list[Any]:
     """Returns `optimizer`, and the ones that it steps with if it is a MultiOptimizer.
 
     >>> import keras
-    >>> len(parts(keras.optimizers.SGD()))
+    >>> len(flatten_optimizers(keras.optimizers.SGD()))
     1
     """
     return [optimizer, *getattr(optimizer, "optimizers", ())]
 
 
-def averages(optimizer: Any) -> bool:
+def averages(optimizer: Optimizer) -> bool:
     """Returns whether `optimizer` keeps averages of weights.
 
     >>> import keras
     >>> averages(keras.optimizers.SGD(use_ema=True))
     True
     """
-    return any(part.use_ema for part in parts(optimizer))
+    return any(part.use_ema for part in flatten_optimizers(optimizer))
 
 
-def accumulates(optimizer: Any) -> bool:
+def accumulates(optimizer: Optimizer) -> bool:
     """Returns whether `optimizer` sums gradients up over several steps.
 
     >>> import keras
     >>> accumulates(keras.optimizers.SGD(gradient_accumulation_steps=2))
     True
     """
-    return any(part.gradient_accumulation_steps for part in parts(optimizer))
+    return any(part.gradient_accumulation_steps for part in flatten_optimizers(optimizer))
 
 
-def written(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
+def updated_variables(optimizer: Optimizer, variables: Sequence[Variable]) -> list[Any]:
     """Returns the variables that a step of `optimizer` with `variables` may write, each once."""
     touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
     return list({id(variable): variable for variable in touched}.values())
 
 
-def overwritten(variable: Any) -> bool:
+def overwrites_with_gradient(variable: Variable) -> bool:
     """Returns whether `variable` takes its gradient as new value, never scaled (float8's scales).
 
     >>> import keras
-    >>> overwritten(keras.Variable(1.0))
+    >>> overwrites_with_gradient(keras.Variable(1.0))
     False
     """
     return bool(getattr(variable, "overwrite_with_gradient", False))
@@ -67,7 +69,7 @@ def class_path(given: Any) -> str:
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
 
 
-def path(variable: Any) -> str:
+def path(variable: Variable) -> str:
     """Returns the path of a Keras variable, the name of any other.
 
     >>> import keras

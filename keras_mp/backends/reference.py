@@ -8,14 +8,15 @@ values back. Not for several replicas of `tf.distribute`, nor for tensors cut ov
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import Any
 
 from keras import ops
 
 from keras_mp import backends
-from keras_mp.backends.numerics import Outcome, narrowed, widened
-from keras_mp.backends.optimizers import written
+from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
+from keras_mp.backends.numerics import StepResult, cast_to_variable_dtype, upcast
+from keras_mp.backends.optimizers import updated_variables
+from keras_mp.backends.protocol import Backend
 
 _taken = [os.environ.get("KERAS_MP_FAST_PATHS", "1") == "0"]
 
@@ -41,8 +42,12 @@ def is_taken() -> bool:
 
 
 def apply_if_finite(
-    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
-) -> Outcome:
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    skip_unscale: Sequence[bool],
+) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
     Args:
@@ -50,32 +55,36 @@ def apply_if_finite(
         gradients: Of the variables; tensors, sparse ones, None.
         variables: In the same order.
         scale: float32, shape (); None if the gradients are not scaled.
-        raw: Which ones are not divided.
+        skip_unscale: Which ones are not divided.
     """
-    native = backends.current()
+    backend = backends.current()
     ready = [
-        gradient if gradient is None or scale is None or keep else _divided(native, gradient, scale)
-        for gradient, keep in zip(gradients, raw, strict=True)
+        g if g is None or scale is None or keep else _divided(backend, g, scale)
+        for g, keep in zip(gradients, skip_unscale, strict=True)
+    ]
+    dense = [
+        None if g is None else backend.to_dense_gradient(g, v)
+        for g, v in zip(ready, variables, strict=True)
     ]
     applied = [
-        None if g is None else widened(ops.abs(narrowed(native.densified(g, v), v)))
-        for g, v in zip(ready, variables, strict=True)
+        None if g is None else upcast(ops.abs(cast_to_variable_dtype(g, v)))
+        for g, v in zip(dense, variables, strict=True)
     ]
     true, false = ops.ones((), "bool"), ops.zeros((), "bool")
     each = ops.stack([true if g is None else ops.all(ops.isfinite(g)) for g in applied])
     nans = ops.stack([false if g is None else ops.any(ops.isnan(g)) for g in applied])
     finite = ops.all(each)
-    state = written(optimizer, variables)
-    before = [ops.copy(native.read(variable)) for variable in state]
-    native.apply(optimizer, ready, variables)
+    state = updated_variables(optimizer, variables)
+    before = [ops.copy(backend.read(variable)) for variable in state]
+    backend.apply(optimizer, ready, variables)
     for variable, value in zip(state, before, strict=True):
-        variable.assign(ops.where(finite, native.read(variable), value))
+        variable.assign(ops.where(finite, backend.read(variable), value))
     kind = ops.where(finite, 0, ops.where(ops.any(nans), 2, 1))
-    return Outcome(finite, each, ops.cast(kind, "int32"))
+    return StepResult(finite, each, ops.cast(kind, "int32"))
 
 
-def _divided(native: ModuleType, gradient: Any, scale: Any) -> Any:
+def _divided(backend: Backend, gradient: Gradient, scale: Tensor) -> Any:
     if not ops.is_tensor(gradient) or getattr(gradient, "is_sparse", False):
-        return native.unscale([gradient], scale, [False])[0]
-    gradient = widened(gradient)
+        return backend.unscale([gradient], scale, [False])[0]
+    gradient = upcast(gradient)
     return ops.divide(gradient, ops.cast(scale, gradient.dtype))

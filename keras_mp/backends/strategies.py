@@ -10,14 +10,15 @@ From Keras, beyond its public API, at the first step of several replicas:
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from keras_mp.backends.numerics import accumulable
-from keras_mp.backends.optimizers import parts
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends.numerics import cast_for_accumulators
+from keras_mp.backends.optimizers import flatten_optimizers
 
 _SUMS = "_all_reduce_sum_gradients"
 
@@ -47,7 +48,7 @@ class _Summed(threading.local):
     Replicas are threads.
     """
 
-    already = False
+    is_summed = False
 
 
 _summed = _Summed()
@@ -99,12 +100,12 @@ def replicas() -> int:
     return int(context.num_replicas_in_sync)
 
 
-def takes_summed(optimizer: Any) -> bool:
+def takes_summed_gradients(optimizer: Optimizer) -> bool:
     """Returns whether `optimizer` can be told that gradients are summed over the replicas already.
 
     It cannot if it sums in a way of its own; then it sums after clipping, as it does without us.
     """
-    for part in parts(optimizer):
+    for part in flatten_optimizers(optimizer):
         home = next((each for each in type(part).__mro__ if _SUMS in vars(each)), None)
         if home not in keras.optimizers.Optimizer.__mro__ or _SUMS in vars(part):
             return False
@@ -118,12 +119,12 @@ def _make_aware(home: type) -> None:
 
     @functools.wraps(sums)
     def unless_summed(self: Any, grads_and_vars: Any) -> Any:
-        return list(grads_and_vars) if _summed.already else sums(self, grads_and_vars)
+        return list(grads_and_vars) if _summed.is_summed else sums(self, grads_and_vars)
 
     setattr(home, _SUMS, unless_summed)
 
 
-def summed(tensors: list[Any]) -> list[Any]:
+def summed(tensors: list[Tensor]) -> list[Any]:
     """Returns the sums of `tensors`, dense ones and IndexedSlices, over the replicas: one batch."""
     if not tensors:
         return []
@@ -131,17 +132,23 @@ def summed(tensors: list[Any]) -> list[Any]:
     return list(context.all_reduce(tf.distribute.ReduceOp.SUM, tensors))
 
 
-def apply(optimizer: Any, gradients: Sequence[Any], variables: list[Any], already: bool) -> None:
-    """One step of `optimizer` in a replica; `already` says whether the gradients are summed."""
-    before, _summed.already = _summed.already, already
+def apply(
+    optimizer: Optimizer, gradients: Gradients, variables: list[Variable], is_summed: bool
+) -> None:
+    """One step of `optimizer` in a replica; of gradients that are summed, or not."""
+    before, _summed.is_summed = _summed.is_summed, is_summed
     try:
-        optimizer.apply(accumulable(optimizer, gradients, variables), variables)
+        optimizer.apply(cast_for_accumulators(optimizer, gradients, variables), variables)
     finally:
-        _summed.already = before
+        _summed.is_summed = before
 
 
 def apply_across(
-    strategy: Any, optimizer: Any, gradients: list[Any], variables: list[Any], already: bool
+    strategy: Any,
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    is_summed: bool,
 ) -> None:
     """One step of `optimizer` on every replica, from cross-replica context.
 
@@ -155,13 +162,13 @@ def apply_across(
     def on_each(step: Callable[[list[Any]], None]) -> None:
         strategy.extended.call_for_each_replica(step, args=(gradients,))
 
-    steps = _window(optimizer, already)
+    steps = _window(optimizer, is_summed)
     if not steps:
-        on_each(lambda gradients: apply(optimizer, gradients, variables, already))
+        on_each(lambda gradients: apply(optimizer, gradients, variables, is_summed))
         return
 
     def as_decided(last: bool) -> None:
-        def accumulate(gradients: list[Any], variables: list[Any]) -> None:
+        def accumulate(gradients: list[Gradient], variables: list[Variable]) -> None:
             sums = optimizer._accumulated_gradients
             held = [sums[optimizer._get_variable_index(variable)] for variable in variables]
             if last:
@@ -178,7 +185,7 @@ def apply_across(
 
         object.__setattr__(optimizer, "_backend_apply_gradients", accumulate)
         try:
-            on_each(lambda gradients: apply(optimizer, gradients, variables, already))
+            on_each(lambda gradients: apply(optimizer, gradients, variables, is_summed))
         finally:
             del optimizer.__dict__["_backend_apply_gradients"]
 
@@ -186,19 +193,19 @@ def apply_across(
     tf.cond(last, lambda: as_decided(True), lambda: as_decided(False))
 
 
-def _window(optimizer: Any, already: bool) -> int:
+def _window(optimizer: Optimizer, is_summed: bool) -> int:
     """Returns over how many steps `optimizer` accumulates here, or 0."""
     steps = optimizer.gradient_accumulation_steps or 0
-    if not any(part.gradient_accumulation_steps for part in parts(optimizer)):
+    if not any(part.gradient_accumulation_steps for part in flatten_optimizers(optimizer)):
         return 0
     strategy = tf.distribute.get_strategy()
     reasons = {
-        "in a part of a MultiOptimizer": len(parts(optimizer)) > 1,
+        "in a part of a MultiOptimizer": len(flatten_optimizers(optimizer)) > 1,
         "together with ema_overwrite_frequency": bool(
             optimizer.use_ema and optimizer.ema_overwrite_frequency
         ),
         "with an optimizer that sums over replicas by itself": (
-            strategy.num_replicas_in_sync > 1 and not already
+            strategy.num_replicas_in_sync > 1 and not is_summed
         ),
         "with variables that replicas share": (
             strategy.num_replicas_in_sync > 1 and isinstance(strategy, _CENTRAL)

@@ -9,60 +9,61 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
 from keras_mp.backends import gating, strategies
 from keras_mp.backends.numerics import (
-    Outcome,
-    as_checked,
-    bounds,
-    divided_each,
-    narrowed,
+    StepResult,
+    cast_to_variable_dtype,
+    finite_bounds,
+    map_unscaled,
     nonfinite_kind,
     nonzero_rows,
-    reciprocals,
-    root_sums,
-    widened,
+    reciprocal_factors,
+    sum_sqrt_abs,
+    tensors_to_check,
+    upcast,
 )
-from keras_mp.backends.optimizers import overwritten
+from keras_mp.backends.optimizers import overwrites_with_gradient
 
 
-def read(variable: Any) -> Any:
+def read(variable: Variable) -> Any:
     """Returns the value of `variable` as a tensor, read at this point of the program."""
     return tf.identity(variable.value)
 
 
-def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
-    """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are."""
+def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
+    """Returns `gradients` divided by `scale`, but for None and those marked `skip_unscale`."""
     under_xla = gating.under_xla()
     scales = functools.cache(lambda dtype: tf.cast(scale, dtype))
-    factors = functools.cache(lambda dtype: reciprocals(scale, dtype))
+    factors = functools.cache(lambda dtype: reciprocal_factors(scale, dtype))
 
-    def divided(gradient: Any) -> Any:
+    def divided(gradient: Gradient) -> Any:
         if isinstance(gradient, tf.IndexedSlices):
             values = divided(gradient.values)
             return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-        gradient = widened(gradient)
+        gradient = upcast(gradient)
         if under_xla:
             first, second = factors(gradient.dtype)
             return gradient * first * second
         return gradient / scales(gradient.dtype)
 
-    return divided_each(gradients, raw, divided)
+    return map_unscaled(gradients, skip_unscale, divided)
 
 
-def all_finite(gradients: Sequence[Any]) -> Any:
+def all_finite(gradients: Gradients) -> Any:
     """Returns a bool of shape (): no inf and no nan in `gradients`, on any replica."""
-    return tf.reduce_all(tf.math.is_finite(_on_all_replicas(_root_sums(gradients))))
+    return tf.reduce_all(tf.math.is_finite(_on_all_replicas(_sum_sqrt_abs(gradients))))
 
 
-def _root_sums(gradients: Sequence[Any]) -> Any:
-    return root_sums(_leaves(gradients)) if gradients else tf.zeros((0,))
+def _sum_sqrt_abs(gradients: Gradients) -> Any:
+    return sum_sqrt_abs(_leaves(gradients)) if gradients else tf.zeros((0,))
 
 
-def _leaves(gradients: Sequence[Any]) -> list[Any]:
+def _leaves(gradients: Gradients) -> list[Any]:
     return [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
 
 
-def merged(gradients: Sequence[Any]) -> list[Any]:
+def sum_duplicate_rows(gradients: Gradients) -> list[Any]:
     """Returns `gradients` with every row that IndexedSlices name twice summed into one.
 
     Keras 3.15 squares such rows one by one, and adds the squares.
@@ -70,13 +71,13 @@ def merged(gradients: Sequence[Any]) -> list[Any]:
     return [_merged(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
 
 
-def _merged(gradient: Any) -> Any:
+def _merged(gradient: Gradient) -> Any:
     rows, places = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
 
 
-def densified(gradient: Any, variable: Any) -> Any:
+def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
     """Returns IndexedSlices as a tensor, rows named twice summed; a tensor as it is."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
@@ -84,7 +85,7 @@ def densified(gradient: Any, variable: Any) -> Any:
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
 
 
-def rows_held(gradient: Any, variable: Any) -> Any:
+def touched_rows(gradient: Gradient, variable: Variable) -> Any:
     """Returns a bool of shape (rows, 1, 1, ...): the rows that IndexedSlices name, zero or not.
 
     Of a tensor: the rows with an element that is not zero.
@@ -97,67 +98,78 @@ def rows_held(gradient: Any, variable: Any) -> Any:
 
 
 def apply_if_finite(
-    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
-) -> Outcome:
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    skip_unscale: Sequence[bool],
+) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
     Of several replicas it is their sum, which is what a step takes.
     """
     check_strategy()
     if replicas() == 1:
-        return _apply_if_finite_here(optimizer, gradients, variables, scale, raw)
-    ready = gradients if scale is None else unscale(gradients, scale, raw)
-    already = strategies.takes_summed(optimizer)
-    if already:
+        return _apply_if_finite_here(optimizer, gradients, variables, scale, skip_unscale)
+    ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
+    is_summed = strategies.takes_summed_gradients(optimizer)
+    if is_summed:
         ready, roots = _reduced(ready, variables)
     else:
-        roots = _on_all_replicas(_root_sums(list(map(narrowed, ready, variables))))
+        roots = _on_all_replicas(_sum_sqrt_abs(list(map(cast_to_variable_dtype, ready, variables))))
     each = tf.math.is_finite(roots)
     finite = tf.reduce_all(each)
-    _apply(optimizer, ready, variables, already, finite)
-    return Outcome(finite, each, tf.where(finite, 0, nonfinite_kind(roots)))
+    _apply(optimizer, ready, variables, is_summed, finite)
+    return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(roots)))
 
 
 def _apply_if_finite_here(
-    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
-) -> Outcome:
-    outcome = looked_at(gradients, variables, scale, raw)
-    finite = outcome.finite
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    skip_unscale: Sequence[bool],
+) -> StepResult:
+    result = check_gradients(gradients, variables, scale, skip_unscale)
+    finite = result.finite
 
     def ready() -> list[Any]:
-        return gradients if scale is None else unscale(gradients, scale, raw)
+        return gradients if scale is None else unscale(gradients, scale, skip_unscale)
 
     def step() -> None:
         strategies.apply(optimizer, ready(), variables, False)
 
-    if state := gating.gateable(optimizer, gradients, variables):
+    if state := gating.variables_to_gate(optimizer, gradients, variables):
         with gating.gated(state, finite):
             step()
     elif tf.distribute.has_strategy():
         _apply(optimizer, ready(), variables, False, finite)
     else:
         tf.cond(finite, step, lambda: None)
-    return outcome
+    return result
 
 
-def looked_at(
-    gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
-) -> Outcome:
+def check_gradients(
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    skip_unscale: Sequence[bool],
+) -> StepResult:
     """Returns what `gradients` divided by `scale` are, of the only replica."""
     one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
-    seen, scaled = as_checked(gradients, variables, raw, one)
+    seen, scaled = tensors_to_check(gradients, variables, skip_unscale, one)
     roots = _roots(_leaves(seen), scale)
-    each = tf.math.is_finite(bounds(roots, scaled, scale))
+    each = tf.math.is_finite(finite_bounds(roots, scaled, scale))
     finite = tf.reduce_all(each)
-    return Outcome(finite, each, tf.where(finite, 0, nonfinite_kind(roots)))
+    return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(roots)))
 
 
-def _roots(tensors: list[Any], scale: Any) -> Any:
-    """Returns `root_sums`; zeros where plain sums, which are cheaper, show that all is finite."""
+def _roots(tensors: list[Tensor], scale: Tensor) -> Any:
+    """Returns `sum_sqrt_abs`; zeros where plain sums, which are cheaper, are finite."""
     axes = functools.cache(tf.range)  # one constant, not one a tensor
 
-    def sum_of(tensor: Any) -> Any:
-        tensor = widened(tensor)
+    def sum_of(tensor: Tensor) -> Any:
+        tensor = upcast(tensor)
         if tensor.dtype.is_complex:
             tensor = tf.abs(tensor)
         if tensor.shape.rank is None:
@@ -173,8 +185,8 @@ def _roots(tensors: list[Any], scale: Any) -> Any:
     return tf.cond(fine, lambda: tf.zeros_like(total), lambda: _roots_by_shape(tensors, wide))
 
 
-def _roots_by_shape(tensors: list[Any], wide: Any) -> Any:
-    """Returns `root_sums`; tensors of one shape are stacked, which keeps the graph small."""
+def _roots_by_shape(tensors: list[Tensor], wide: Any) -> Any:
+    """Returns `sum_sqrt_abs`; tensors of one shape are stacked, which keeps the graph small."""
     groups: dict[Any, list[int]] = {}
     for i, tensor in enumerate(tensors):
         known = tensor is not None and tensor.shape.is_fully_defined()
@@ -185,28 +197,28 @@ def _roots_by_shape(tensors: list[Any], wide: Any) -> Any:
         if tensors[members[0]] is None:
             parts.append(tf.zeros((1,), wide))
             continue
-        roots = tf.sqrt(tf.abs(widened(tf.stack([tensors[i] for i in members]))))
+        roots = tf.sqrt(tf.abs(upcast(tf.stack([tensors[i] for i in members]))))
         sums = tf.reduce_sum(tf.reshape(roots, [len(members), -1]), axis=1)
         parts.append(tf.cast(sums, wide))
     return tf.gather(tf.concat(parts, 0), np.argsort(places))
 
 
-def _on_all_replicas(roots: Any) -> Any:
-    """Returns `root_sums` of the gradients of all replicas: they are not negative, so infs stay."""
+def _on_all_replicas(roots: Tensor) -> Any:
+    """Returns `sum_sqrt_abs` of all replicas: they are not negative, so infs stay."""
     return strategies.summed([roots])[0] if replicas() > 1 else roots
 
 
-def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     """Applies `gradients`, finite or not; those of several replicas are summed first."""
     check_strategy()
-    already = replicas() > 1 and strategies.takes_summed(optimizer)
-    if already:
+    is_summed = replicas() > 1 and strategies.takes_summed_gradients(optimizer)
+    if is_summed:
         gradients, _ = _reduced(gradients, variables)
     with after(gradients):
-        _apply(optimizer, gradients, variables, already)
+        _apply(optimizer, gradients, variables, is_summed)
 
 
-def after(tensors: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+def after(tensors: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
     """Returns a scope in which nothing of a graph runs before these tensors are there.
 
     `fit` finds the end of data of unknown length by running a step without a batch: what does not
@@ -220,21 +232,23 @@ def after(tensors: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
     return scope
 
 
-def _reduced(gradients: list[Any], variables: list[Any]) -> tuple[list[Any], Any]:
-    """Returns the sums over the replicas, and `root_sums` of them, the same everywhere.
+def _reduced(gradients: list[Gradient], variables: list[Variable]) -> tuple[list[Any], Any]:
+    """Returns the sums over the replicas, and `sum_sqrt_abs` of them, the same everywhere.
 
     Gradients that are values (float8) stay those of the replica, where they are assigned; the
-    `root_sums` of these are summed in the same batch.
+    `sum_sqrt_abs` of these are summed in the same batch.
     """
-    values = {i for i, variable in enumerate(variables) if overwritten(variable)}
+    values = {i for i, variable in enumerate(variables) if overwrites_with_gradient(variable)}
     places = [i for i, gradient in enumerate(gradients) if gradient is not None and i not in values]
-    of_values = _root_sums([gradients[i] for i in values])
+    of_values = _sum_sqrt_abs([gradients[i] for i in values])
     sums = strategies.summed([gradients[i] for i in places] + [of_values] * bool(values))
     out = list(gradients)
-    for i, total in zip(places, merged(sums[: len(places)]), strict=True):
+    for i, total in zip(places, sum_duplicate_rows(sums[: len(places)]), strict=True):
         out[i] = total
-    applied = [None if i in values else narrowed(out[i], v) for i, v in enumerate(variables)]
-    roots = _root_sums(applied)
+    applied = [
+        None if i in values else cast_to_variable_dtype(out[i], v) for i, v in enumerate(variables)
+    ]
+    roots = _sum_sqrt_abs(applied)
     if values:
         elsewhere = tf.scatter_nd([[i] for i in values], sums[-1], [len(variables)])
         roots += tf.cast(elsewhere, roots.dtype)
@@ -242,9 +256,13 @@ def _reduced(gradients: list[Any], variables: list[Any]) -> tuple[list[Any], Any
 
 
 def _apply(
-    optimizer: Any, gradients: list[Any], variables: list[Any], already: bool, finite: Any = None
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    is_summed: bool,
+    finite: Tensor = None,
 ) -> None:
-    def if_finite(step: Callable[[], None], finite: Any) -> None:
+    def if_finite(step: Callable[[], None], finite: Tensor) -> None:
         if finite is None:
             step()
         else:
@@ -253,25 +271,25 @@ def _apply(
     # A strategy that reduces in a merge call cannot do so from inside a tf.cond of one replica:
     # there the cond goes around all replicas, or around the only one. Keras asks the same question.
     if tf.__internal__.distribute.strategy_supports_no_merge_call():
-        if_finite(lambda: strategies.apply(optimizer, gradients, variables, already), finite)
+        if_finite(lambda: strategies.apply(optimizer, gradients, variables, is_summed), finite)
         return
 
-    def across_replicas(strategy: Any, finite: Any, gradients: list[Any]) -> None:
+    def across_replicas(strategy: Any, finite: Tensor, gradients: list[Gradient]) -> None:
         agreed = None if finite is None else strategy.experimental_local_results(finite)[0]
         if_finite(
-            lambda: strategies.apply_across(strategy, optimizer, gradients, variables, already),
+            lambda: strategies.apply_across(strategy, optimizer, gradients, variables, is_summed),
             agreed,
         )
 
     tf.distribute.get_replica_context().merge_call(across_replicas, args=(finite, gradients))
 
 
-def stateless_values(values: Sequence[Any]) -> list[Any]:
+def values_to_change(values: Sequence[Tensor]) -> list[Any]:
     """Returns `values`; Keras refuses `stateless_apply` on this backend."""
     return list(values)
 
 
-def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
+def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
     """Returns the gradients of `loss()` with respect to `variables`."""
     values = [v.value if isinstance(v, keras.Variable) else v for v in variables]
     with tf.GradientTape() as tape:
@@ -281,7 +299,7 @@ def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
 
 
 def tape_gradients(
-    tape: Any, loss: Any, scale: Callable[[Any], Any], variables: list[Any]
+    tape: Any, loss: Tensor | float, scale: Callable[[Any], Any], variables: list[Variable]
 ) -> list[Any]:
     """Returns the gradients of `scale(loss)`, for a `loss` recorded on the caller's `tape`."""
     with tape:
@@ -291,11 +309,11 @@ def tape_gradients(
     )
 
 
-def unshare(variables: Sequence[Any]) -> None:
+def copy_shared_arrays(variables: Sequence[Variable]) -> None:
     """Does nothing: assigning copies here."""
 
 
-def buffers(layers: Sequence[Any]) -> list[Any]:
+def buffers(layers: Sequence[Layer]) -> list[Any]:
     """Returns nothing: buffers are PyTorch's."""
     return []
 
@@ -305,12 +323,12 @@ def is_compiling() -> bool:
     return False
 
 
-def is_baked_in(value: Any) -> bool:
+def is_trace_constant(value: Tensor) -> bool:
     """Returns False: compiled functions read variables here."""
     return False
 
 
-def lifted() -> contextlib.AbstractContextManager[None]:
+def init_scope() -> contextlib.AbstractContextManager[None]:
     """Returns a scope in which variables may be created, even while a tf.function is traced."""
     scope: contextlib.AbstractContextManager[None] = tf.init_scope()
     return scope

@@ -1,58 +1,57 @@
 """PyTorch: foreach kernels; an `if` (one host sync) when eager, gated state when compiled."""
 
 import contextlib
-import functools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import torch
 
+from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
 from keras_mp.backends.numerics import (
     HALVES,
-    Outcome,
-    divided_each,
+    StepResult,
+    cast_to_variable_dtype,
     finite_each,
-    narrowed,
+    map_unscaled,
     nonfinite_kind,
     nonzero_rows,
-    root_sums,
-    widened,
+    sum_sqrt_abs,
+    upcast,
 )
-from keras_mp.backends.optimizers import parts, written
+from keras_mp.backends.optimizers import flatten_optimizers, updated_variables
 
 _HALVES = (torch.float16, torch.bfloat16)
 
 
-def read(variable: Any) -> Any:
+def read(variable: Variable) -> Any:
     """Returns the value of `variable` as a tensor, sharing memory with it."""
     value = variable.value
     return value.detach() if value.requires_grad else value
 
 
-def unscale(gradients: Sequence[Any], scale: Any, raw: Sequence[bool]) -> list[Any]:
-    """Returns `gradients` divided by `scale`; None, and those marked `raw`, as they are.
+def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
+    """Returns `gradients` divided by `scale`; None, and those marked `skip_unscale`, as they are.
 
     The caller's gradients are left alone: this allocates.
     """
     dense = [
         i
-        for i, (gradient, keep) in enumerate(zip(gradients, raw, strict=True))
+        for i, (gradient, keep) in enumerate(zip(gradients, skip_unscale, strict=True))
         if not (gradient is None or keep or gradient.is_sparse)
     ]
-    out = divided_each(gradients, raw, lambda g: widened(g) / scale if g.is_sparse else g)
+    out = map_unscaled(gradients, skip_unscale, lambda g: upcast(g) / scale if g.is_sparse else g)
     if dense:
         wide = [gradients[i] for i in dense]
         if any(gradient.dtype in _HALVES for gradient in wide):
-            wide = list(map(widened, wide))
+            wide = list(map(upcast, wide))
         divided = torch._foreach_div([_local(gradient) for gradient in wide], scale)
         for i, gradient, local in zip(dense, wide, divided, strict=True):
             out[i] = _rebuilt(gradient, local)
     return out
 
 
-def all_finite(gradients: Sequence[Any]) -> Any:
+def all_finite(gradients: Gradients) -> Any:
     """Returns a bool of shape (): no inf and no nan in `gradients`.
 
     Of gradients that are cut (DTensors) each process looks at its parts; one all-reduce of a
@@ -62,20 +61,20 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     return torch.all(_agreed(finite_each(_leaves(reduced)), "min", reduced))
 
 
-def _seen(gradients: Sequence[Any]) -> tuple[Any, Any]:
-    """Returns `root_sums`, of the parts in this process, and of each gradient whether it is finite.
+def _seen(gradients: Gradients) -> tuple[Any, Any]:
+    """Returns `sum_sqrt_abs` of the parts in this process, and whether each gradient is finite.
 
     Each gradient is whole or cut, but no term of a sum.
     """
-    roots = root_sums(_leaves(gradients))
+    roots = sum_sqrt_abs(_leaves(gradients))
     return roots, _agreed(torch.isfinite(roots), "min", gradients)
 
 
-def _kind(roots: Any, gradients: Sequence[Any]) -> Any:
+def _kind(roots: Tensor, gradients: Gradients) -> Any:
     return _agreed(nonfinite_kind(roots), "max", gradients)
 
 
-def _leaves(gradients: Sequence[Any]) -> list[Any]:
+def _leaves(gradients: Gradients) -> list[Any]:
     return [
         gradient.coalesce().values()
         if gradient is not None and gradient.is_sparse
@@ -84,24 +83,28 @@ def _leaves(gradients: Sequence[Any]) -> list[Any]:
     ]
 
 
-def merged(gradients: Sequence[Any]) -> list[Any]:
+def sum_duplicate_rows(gradients: Gradients) -> list[Any]:
     """Returns `gradients`: there is no row twice in a dense one."""
     return list(gradients)
 
 
-def densified(gradient: Any, variable: Any) -> Any:
+def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
     """Returns a sparse gradient as a dense tensor, rows named twice summed; others as they are."""
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
-def rows_held(gradient: Any, variable: Any) -> Any:
+def touched_rows(gradient: Gradient, variable: Variable) -> Any:
     """Returns a bool of shape (rows, 1, 1, ...): the rows with an element that is not zero."""
-    return nonzero_rows(densified(gradient, variable))
+    return nonzero_rows(to_dense_gradient(gradient, variable))
 
 
 def apply_if_finite(
-    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
-) -> Outcome:
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    skip_unscale: Sequence[bool],
+) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
     Under `torch.compile` an `if` on a tensor would break the graph, so the step runs on and the
@@ -111,17 +114,17 @@ def apply_if_finite(
         gradients = list(map(_reduced, gradients, variables))
         _cut_slots(optimizer)
     if is_compiling():
-        return _apply_gated(optimizer, gradients, variables, scale, raw)
+        return _apply_gated(optimizer, gradients, variables, scale, skip_unscale)
     with torch.no_grad():
+        if scale is not None and not any(skip_unscale) and _are_own(gradients, variables):
+            return _apply_in_place(optimizer, gradients, variables, scale)
         as_given = gradients
-        if scale is not None and _of_trainer(gradients, variables, raw):
-            torch._foreach_div_([g for g in gradients if g is not None], scale)
-        elif scale is not None:
-            gradients = unscale(gradients, scale, raw)
+        if scale is not None:
+            gradients = unscale(gradients, scale, skip_unscale)
         rounded = _rounded_back(as_given, variables)
         applied = gradients if rounded else _as_applied(gradients, variables)
         present = [gradient for gradient in applied if gradient is not None]
-        amp = scale is not None and not any(raw) and _takes_amp(present)
+        amp = scale is not None and not any(skip_unscale) and _takes_amp(present)
         finite = amp and not _any_bad(present, scale if rounded else None)
         if not finite:
             applied = _as_applied(gradients, variables)
@@ -129,66 +132,86 @@ def apply_if_finite(
             finite = (rounded or not amp) and bool(torch.all(each))
         if finite:
             optimizer.apply(gradients, variables)
-            return Outcome(True, None, None)
-        return Outcome(False, each, _kind(roots, applied))
+            return StepResult(True, None, None)
+        return StepResult(False, each, _kind(roots, applied))
+
+
+def _apply_in_place(
+    optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable], scale: Tensor
+) -> StepResult:
+    """Takes the step with gradients that are unscaled where they lie, and scaled again after it.
+
+    A copy of them would be fresh memory, which takes ten times as long as a pass. The product with
+    1 / scale is the quotient where the scale is a power of two, and else off by a rounding.
+    """
+    present = [gradient for gradient in gradients if gradient is not None]
+    bad = torch.zeros((), device=present[0].device)
+    torch._amp_foreach_non_finite_check_and_unscale_(present, bad, torch.reciprocal(scale))
+    try:
+        # The kernel looks at what it reads: what a scale below 1 makes infinite is not among it.
+        finite = not bad + (scale < 1)
+        if not finite:
+            roots, each = _seen(gradients)
+            finite = bool(torch.all(each))
+        if finite:
+            optimizer.apply(gradients, variables)
+            return StepResult(True, None, None)
+        return StepResult(False, each, _kind(roots, gradients))
+    finally:
+        torch._foreach_mul_(present, scale)
 
 
 def _apply_gated(
-    optimizer: Any, gradients: list[Any], variables: list[Any], scale: Any, raw: Sequence[bool]
-) -> Outcome:
-    ready = gradients if scale is None else unscale(gradients, scale, raw)
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    skip_unscale: Sequence[bool],
+) -> StepResult:
+    ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     applied = _as_applied(ready, variables)
     roots, each = _seen(applied)
     finite = torch.all(each)
     with torch.no_grad():
-        state = written(optimizer, variables)
+        state = updated_variables(optimizer, variables)
         before = [(variable, variable.value.clone()) for variable in state]
         optimizer.apply(ready, variables)
         for variable, value in before:
             variable.value.copy_(torch.where(finite, variable.value, value))
-    return Outcome(finite, each, torch.where(finite, 0, _kind(roots, applied)))
+    return StepResult(finite, each, torch.where(finite, 0, _kind(roots, applied)))
 
 
-def _as_applied(gradients: list[Any], variables: list[Any]) -> list[Any]:
-    """Returns `narrowed` ones: for 400 at a time, of which most often none is."""
+def _as_applied(gradients: list[Gradient], variables: list[Variable]) -> list[Any]:
+    """Returns `cast_to_variable_dtype` ones: for 400 at a time, of which most often none is."""
     single = all(gradient is None or gradient.dtype == torch.float32 for gradient in gradients)
     if single and not any(variable.dtype in HALVES for variable in variables):
         return gradients
-    return list(map(narrowed, gradients, variables))
+    return list(map(cast_to_variable_dtype, gradients, variables))
 
 
-def _rounded_back(gradients: list[Any], variables: list[Any]) -> bool:
+def _rounded_back(gradients: list[Gradient], variables: list[Variable]) -> bool:
     """Returns whether all are of bfloat16: gradients that are divided by 1 or more still fit."""
     given = all(gradient is None or gradient.dtype == torch.bfloat16 for gradient in gradients)
     return given and all(variable.dtype == "bfloat16" for variable in variables)
 
 
-def _of_trainer(gradients: list[Any], variables: list[Any], raw: Sequence[bool]) -> bool:
-    """Returns whether these are the `.grad`s of a step that Keras' own trainer takes.
-
-    Nobody else holds them, and the next step clears them: they may be unscaled in place. Those of
-    any other caller may not.
-    """
-    step = _train_step().__code__
-    frame = sys._getframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("keras_mp."):
-        frame = frame.f_back  # type: ignore[assignment]
-    if frame is None or frame.f_code is not step:
-        return False
-    pairs = zip(gradients, variables, strict=True)
+def _are_own(gradients: list[Gradient], variables: list[Variable]) -> bool:
+    """Returns whether all are `.grad`s of float32 variables, which can be changed in place."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    own = all(
+        gradient is None or gradient is variable.value.grad
+        for gradient, variable in zip(gradients, variables, strict=True)
+    )
     return (
-        not any(raw)
-        and all(gradient is variable.value.grad for gradient, variable in pairs)
-        and _takes_amp([gradient for gradient in gradients if gradient is not None])
+        own
+        and len({id(gradient) for gradient in present}) == len(present)
+        and _takes_amp(present)
+        and not any(variable.dtype in HALVES for variable in variables)
+        and all(g.is_contiguous() and not g.is_inference() for g in present)
     )
 
 
-@functools.cache
-def _train_step() -> Any:
-    return next(vars(cls)["train_step"] for cls in keras.Model.__mro__ if "train_step" in vars(cls))
-
-
-def _takes_amp(gradients: list[Any]) -> bool:
+def _takes_amp(gradients: list[Gradient]) -> bool:
     """Returns whether `_any_bad` may look at `gradients`, once they are tensors of our own."""
     return len({gradient.device for gradient in gradients}) == 1 and all(
         gradient.dtype == torch.float32
@@ -199,7 +222,7 @@ def _takes_amp(gradients: list[Any]) -> bool:
     )
 
 
-def _any_bad(gradients: list[Any], scale: Any) -> Any:
+def _any_bad(gradients: list[Gradient], scale: Tensor) -> Any:
     """Returns whether an element of tensors of our own is not finite, or `scale` is below 1.
 
     float32, shape (), 0 if not. One call, which writes each element back, times 1.
@@ -210,19 +233,19 @@ def _any_bad(gradients: list[Any], scale: Any) -> Any:
     return bad if scale is None else bad + (scale < 1)
 
 
-def apply(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     """Applies `gradients`, finite or not."""
     if any(map(_is_distributed, gradients)):
         _cut_slots(optimizer)
     optimizer.apply(gradients, variables)
 
 
-def stateless_values(values: Sequence[Any]) -> list[Any]:
+def values_to_change(values: Sequence[Tensor]) -> list[Any]:
     """Returns copies of `values`: Keras' torch optimizers update tensors in place."""
     return [torch.clone(keras.ops.convert_to_tensor(value)).detach() for value in values]
 
 
-def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
+def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
     """Returns the gradients of `loss()` with respect to `variables`."""
     frozen = [variable.path for variable in variables if not variable.value.requires_grad]
     if frozen:
@@ -236,11 +259,17 @@ def gradients(loss: Callable[[], Any], variables: list[Any]) -> list[Any]:
     )
 
 
-def unshare(variables: Sequence[Any]) -> None:
+def tape_gradients(
+    tape: Any, loss: Tensor | float, scale: Callable[[Any], Any], variables: list[Variable]
+) -> None:
+    """Returns None: tapes are TensorFlow's."""
+
+
+def copy_shared_arrays(variables: Sequence[Variable]) -> None:
     """Does nothing: assigning copies here."""
 
 
-def buffers(layers: Sequence[Any]) -> list[Any]:
+def buffers(layers: Sequence[Layer]) -> list[Any]:
     """Returns the buffers of `layers`, and of modules in them; Keras does not know them."""
     wrapper = keras.layers.TorchModuleWrapper
     found = [
@@ -255,12 +284,12 @@ def is_compiling() -> bool:
     return compiling
 
 
-def is_baked_in(value: Any) -> bool:
+def is_trace_constant(value: Tensor) -> bool:
     """Returns False: compiled functions read variables here."""
     return False
 
 
-def lifted() -> contextlib.AbstractContextManager[None]:
+def init_scope() -> contextlib.AbstractContextManager[None]:
     """Returns a scope in which variables may be created."""
     return contextlib.nullcontext()
 
@@ -274,16 +303,16 @@ def check_strategy() -> None:
     """Does nothing: `tf.distribute` is TensorFlow's."""
 
 
-def _is_distributed(tensor: Any) -> bool:
+def _is_distributed(tensor: Tensor) -> bool:
     """Returns whether `tensor` is a DTensor, without an import that most do not need."""
     return hasattr(tensor, "device_mesh")
 
 
-def _local(tensor: Any) -> Any:
+def _local(tensor: Tensor) -> Any:
     return tensor.to_local() if _is_distributed(tensor) else tensor
 
 
-def _rebuilt(tensor: Any, local: Any) -> Any:
+def _rebuilt(tensor: Tensor, local: Any) -> Any:
     """Returns what has `local` as its part in this process, and else is as `tensor`."""
     if not _is_distributed(tensor):
         return local
@@ -293,7 +322,7 @@ def _rebuilt(tensor: Any, local: Any) -> Any:
     )
 
 
-def _reduced(gradient: Any, variable: Any = None) -> Any:
+def _reduced(gradient: Gradient, variable: Variable = None) -> Any:
     """Returns a gradient whose terms are still in different processes as their sum.
 
     Finite terms may have a sum that is not. It is laid out as the variable, whole if that is None.
@@ -308,7 +337,7 @@ def _reduced(gradient: Any, variable: Any = None) -> Any:
     return gradient.redistribute(placements=whole)
 
 
-def _agreed(values: Any, how: str, tensors: Sequence[Any]) -> Any:
+def _agreed(values: Tensor, how: str, tensors: Sequence[Tensor]) -> Any:
     """Returns the least ("min") or greatest ("max") of `values` where parts of `tensors` are.
 
     One all-reduce for each dimension of a mesh along which something is cut.
@@ -327,9 +356,9 @@ def _agreed(values: Any, how: str, tensors: Sequence[Any]) -> Any:
     return values
 
 
-def _cut_slots(optimizer: Any) -> None:
+def _cut_slots(optimizer: Optimizer) -> None:
     """Lays out what `optimizer` keeps for a variable as the variable is: Keras makes it whole."""
-    for each in parts(optimizer):
+    for each in flatten_optimizers(optimizer):
         variables = each._trainable_variables
         for name, kept in vars(each).items():
             if name in ("_variables", "_trainable_variables") or not isinstance(kept, list):
@@ -339,7 +368,7 @@ def _cut_slots(optimizer: Any) -> None:
                     _cut_as(slot, variable)
 
 
-def _cut_as(slot: Any, variable: Any) -> None:
+def _cut_as(slot: Any, variable: Variable) -> None:
     if not isinstance(slot, keras.Variable) or not _is_distributed(variable.value):
         return
     if _is_distributed(slot.value) or tuple(slot.shape) != tuple(variable.shape):

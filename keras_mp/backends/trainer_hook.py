@@ -12,6 +12,8 @@ from typing import Any
 
 import keras
 
+from keras_mp.array_types import Model
+
 
 def trainer_class() -> Any:
     """Returns the class that defines `compile`, of which every Keras model is one."""
@@ -47,7 +49,7 @@ def install(
             )
     signature = inspect.signature(trainer.compile)
 
-    def hooked_compile(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+    def hooked_compile(original: Any, model: Model, *args: Any, **kwargs: Any) -> None:
         bound = signature.bind(model, *args, **kwargs)
         bound.apply_defaults()
         seen = before_compile(model, bound.arguments["optimizer"])
@@ -57,7 +59,7 @@ def install(
     building: list[Any] = []
     built = after_build or (lambda model: None)
 
-    def hooked_build(original: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+    def hooked_build(original: Any, model: Model, *args: Any, **kwargs: Any) -> None:
         building.append(model)
         try:
             original(model, *args, **kwargs)
@@ -65,7 +67,7 @@ def install(
             building.remove(model)
         built(model)
 
-    def hooked_loss(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+    def hooked_loss(original: Any, model: Model, *args: Any, **kwargs: Any) -> Any:
         # TensorFlow builds layers while it traces the step: this is the first call after that.
         # A symbolic build calls it too, where no variable can be made.
         if model not in building:
@@ -76,7 +78,7 @@ def install(
     if before_run is not None:
         ready = before_run
 
-        def hooked_make(original: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        def hooked_make(original: Any, model: Model, *args: Any, **kwargs: Any) -> Any:
             ready(model)
             return original(model, *args, **kwargs)
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import keras
 
+from keras_mp.assigned_state import self_assigned_weights
 from keras_mp.diagnosis.explanation import Finding, Level
 from keras_mp.diagnosis.facts import Facts, dtype_of, float16_outputs, trained_float16
+from keras_mp.float_formats import FLOAT16
 from keras_mp.state_protection import is_protected
-from keras_mp.written_state import written_weights
 
 # -- the variables -----------------------------------------------------------------------------
 
@@ -59,7 +60,7 @@ def assigned_weights(facts: Facts) -> Iterator[Finding]:
     # `fit` on JAX drops what is assigned to weights, unless they are frozen.
     dropped = keras.backend.backend() == "jax"
     for one in facts.layers:
-        weights = [v for v in written_weights(one.layer) if not (dropped and v.trainable)]
+        weights = [v for v in self_assigned_weights(one.layer) if not (dropped and v.trainable)]
         if weights:
             names = ", ".join(dict.fromkeys(variable.name for variable in weights))
             yield Finding(
@@ -252,8 +253,8 @@ def _sum_in_float16(layer: Any) -> tuple[Level, str, str] | None:
         return (
             "warning",
             f"{type(layer).__name__} sums {window} values in float16",
-            f"where their mean exceeds {65504 / window:.3g}, the result is inf; global pooling "
-            "layers do not have this",
+            f"where their mean exceeds {FLOAT16.largest / window:.3g}, the result is inf; global "
+            "pooling layers do not have this",
         )
     product = isinstance(layer, layers.Attention) and layer.score_mode == "dot"
     if product and not isinstance(layer, layers.AdditiveAttention):

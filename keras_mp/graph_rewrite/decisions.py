@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from keras_mp.float_formats import FLOAT16
 from keras_mp.graph_rewrite import gradients, keras_ops, painter
 from keras_mp.graph_rewrite.graph import Graph
 from keras_mp.graph_rewrite.lists import OpLists
@@ -14,7 +15,7 @@ SENTENCES = {
     "constant": "LOW cannot hold its constant, or that of an op before it",
 }
 # The largest finite number and the smallest that is not subnormal.
-_RANGE = {"float16": (65504.0, 2.0**-14)}
+_RANGE = {"float16": (FLOAT16.largest, FLOAT16.smallest_normal)}
 
 
 @dataclass(frozen=True, slots=True)

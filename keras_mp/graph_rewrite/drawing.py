@@ -1,6 +1,6 @@
 """The painted graph as text in the DOT language, and as places on a plane.
 
-Pure: knows the rows and edges of a report, neither Keras nor matplotlib.
+Pure: knows the rows and edges of a graph, neither Keras nor matplotlib.
 
 Places: Sugiyama, Tagawa and Toda 1981: ranks by the longest path, crossings reduced by
 barycentres, then each rank is moved as close to its neighbours as the distances allow.
@@ -10,10 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from keras_mp.graph_rewrite.rows import Edge, Report, Row
+from keras_mp.graph_rewrite.painted_graph import Edge, PaintedGraph, Row
 
 # Fill and border; dark text is read on each, in a light viewer and in a dark one.
 LOW = ("#bcdcf5", "#0b5c96")
@@ -28,7 +26,7 @@ _SWEEPS = 12
 Node = tuple[str, int]
 
 
-def colours(row: "Row", low: str) -> tuple[str, str]:
+def colours(row: Row, low: str) -> tuple[str, str]:
     """Returns the fill and the border of an op."""
     if row.dtype == low and row.colour == "allow":
         return LOW
@@ -37,40 +35,40 @@ def colours(row: "Row", low: str) -> tuple[str, str]:
     return FLOAT32 if row.dtype == "float32" else OTHER
 
 
-def words(row: "Row") -> str:
+def words(row: Row) -> str:
     """Returns what colour alone must not say: "float32, deny"."""
     return f"{row.dtype}, deny" if row.colour == "deny" else row.dtype
 
 
-def ends(edge: "Edge") -> tuple[Node, Node]:
+def ends(edge: Edge) -> tuple[Node, Node]:
     """Returns the two nodes of an edge: ("op", index), or one named after the tensor."""
     outside = ("unseen" if edge.unseen else "input", edge.tensor)
     source = outside if edge.source is None else ("op", edge.source)
     return source, ("output", edge.tensor) if edge.target is None else ("op", edge.target)
 
 
-def edges_of_nodes(report: "Report") -> dict[Node, "Edge"]:
+def edges_of_nodes(graph: PaintedGraph) -> dict[Node, Edge]:
     """Returns the first edge of each node."""
-    return {node: edge for edge in reversed(report.edges) for node in ends(edge)}
+    return {node: edge for edge in reversed(graph.edges) for node in ends(edge)}
 
 
-def to_dot(report: "Report") -> str:
-    """Returns the graph of a report in the DOT language; the same report gives the same text."""
+def to_dot(graph: PaintedGraph) -> str:
+    """Returns a graph in the DOT language; the same graph gives the same text."""
     lines = [
-        f"digraph {quoted(report.model)} {{",
-        f"  graph [label={quoted(report.model + chr(10) + report.summary)}, labelloc=t, "
+        f"digraph {quoted(graph.model)} {{",
+        f"  graph [label={quoted(graph.model + chr(10) + graph.summary)}, labelloc=t, "
         f'bgcolor="white", fontname="Helvetica", fontcolor="{TEXT}"];',
         f'  node [shape=box, style="rounded,filled", fontname="Helvetica", fontcolor="{TEXT}"];',
         f'  edge [color="{LINE}", fontname="Helvetica", fontsize=10, fontcolor="{CAST}"];',
     ]
-    lines += _clusters(report)
-    nodes = dict.fromkeys(node for edge in report.edges for node in ends(edge) if node[0] != "op")
-    edges = edges_of_nodes(report)
+    lines += _clusters(graph)
+    nodes = dict.fromkeys(node for edge in graph.edges for node in ends(edge) if node[0] != "op")
+    edges = edges_of_nodes(graph)
     for node in nodes:
         text = f"{node[0]}\n{edges[node].dtype} {shape_text(edges[node].shape)}"
         style = "shape=point" if node[0] == "unseen" else 'shape=plaintext, style=""'
         lines.append(f"  {_id(node)} [{style}, label={quoted(text)}];")
-    for edge in report.edges:
+    for edge in graph.edges:
         source, target = ends(edge)
         marked = ""
         if edge.cast is not None:
@@ -101,13 +99,13 @@ def shape_text(shape: Sequence[int | None]) -> str:
 
 @dataclass
 class _Cluster:
-    rows: list["Row"] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     inner: dict[str, "_Cluster"] = field(default_factory=dict)
 
 
-def _clusters(report: "Report") -> list[str]:
+def _clusters(graph: PaintedGraph) -> list[str]:
     root = _Cluster()
-    for row in report.rows:
+    for row in graph.rows:
         cluster = root
         for part in row.layer.split("/") if row.layer else ():
             cluster = cluster.inner.setdefault(part, _Cluster())
@@ -118,7 +116,7 @@ def _clusters(report: "Report") -> list[str]:
     def write(cluster: _Cluster, indent: str) -> None:
         nonlocal count
         for row in cluster.rows:
-            fill, border = colours(row, report.dtype)
+            fill, border = colours(row, graph.dtype)
             thick = ", penwidth=2" if row.colour == "deny" else ""
             lines.append(
                 f"{indent}op{row.index} [label={quoted(row.op + chr(10) + words(row))}, "
@@ -138,11 +136,11 @@ def _clusters(report: "Report") -> list[str]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the nodes of a report are drawn, and the ways of its edges.
+    """Where the nodes of a graph are drawn, and the ways of its edges.
 
     Attributes:
         places: By node, its centre across and its rank from the top. One node is 1 wide.
-        ways: For each edge of the report, the nodes on its way. Those between the ends are bends,
+        ways: For each edge of the graph, the nodes on its way. Those between the ends are bends,
             one a rank; edges of one tensor share them.
     """
 
@@ -150,18 +148,18 @@ class Layout:
     ways: Sequence[Sequence[Node]]
 
 
-def layout(report: "Report", gap: float = 0.15, lane: float = 0.12) -> Layout:
-    """Returns where to draw the ops of a report, from the top to the bottom.
+def layout(graph: PaintedGraph, gap: float = 0.15, lane: float = 0.12) -> Layout:
+    """Returns where to draw the ops of a graph, from the top to the bottom.
 
     Args:
-        report: The report.
+        graph: What to draw.
         gap: Smallest distance between two nodes of one rank, in widths of a node.
         lane: Width of an edge that passes a rank, likewise.
     """
-    rank, detached = _ranks(report)
+    rank, detached = _ranks(graph)
     ways: list[list[Node]] = []
     links: dict[tuple[Node, Node], None] = {}
-    for edge in report.edges:
+    for edge in graph.edges:
         source, target = ends(edge)
         bends: list[Node] = [
             (f"bend{edge.tensor}", at) for at in range(rank[source] + 1, rank[target])
@@ -188,10 +186,10 @@ def layout(report: "Report", gap: float = 0.15, lane: float = 0.12) -> Layout:
     return Layout({node: (across[node], rank[node]) for node in rank}, ways)
 
 
-def _ranks(report: "Report") -> tuple[dict[Node, int], list[int]]:
+def _ranks(graph: PaintedGraph) -> tuple[dict[Node, int], list[int]]:
     given: dict[int, list[Edge]] = defaultdict(list)
     taken: dict[Node, list[int]] = defaultdict(list)
-    for edge in report.edges:
+    for edge in graph.edges:
         if edge.target is not None:
             given[edge.target].append(edge)
         source, _ = ends(edge)
@@ -200,7 +198,7 @@ def _ranks(report: "Report") -> tuple[dict[Node, int], list[int]]:
     rank: dict[int, int] = {}
     bottom = start = 0  # the rank below all ops so far, and below those before the last of a run
     detached: list[int] = []
-    for row in report.rows:
+    for row in graph.rows:
         edges = given[row.index]
         upper = [rank[edge.source] + 1 for edge in edges if edge.source is not None]
         alone = not edges and not taken["op", row.index]
@@ -216,12 +214,12 @@ def _ranks(report: "Report") -> tuple[dict[Node, int], list[int]]:
         rank[row.index] = max(upper, default=0)
         bottom = max(bottom, rank[row.index] + 1)
     # What has nothing above it comes down to where it is taken.
-    for row in reversed(report.rows):
+    for row in reversed(graph.rows):
         consumers = taken["op", row.index]
         if not given[row.index] and consumers:
             rank[row.index] = max(0, min(rank[i] for i in consumers) - 1)
     found: dict[Node, int] = {("op", index): at for index, at in rank.items()}
-    for edge in report.edges:
+    for edge in graph.edges:
         source, target = ends(edge)
         if source[0] != "op":
             lowest = min((rank[i] for i in taken[source]), default=1)

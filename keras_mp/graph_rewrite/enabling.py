@@ -229,7 +229,7 @@ def _watch(optimizer: LossScaleOptimizer) -> None:
         optimizer = held()
         if optimizer is None or hooks.is_compiling():
             return
-        optimizer.call_before_steps(None)
+        optimizer._call_before_steps(None)
         painted = {id(v) for model in rewritten.painted() for v in model.trainable_variables}
         if optimizer in _marked and not any(id(variable) in painted for variable in variables):
             warnings.warn(
@@ -241,7 +241,7 @@ def _watch(optimizer: LossScaleOptimizer) -> None:
                 stacklevel=2,
             )
 
-    optimizer.call_before_steps(check)
+    optimizer._call_before_steps(check)
 
 
 def _before_compile(model: Any, optimizer: Any) -> Any:

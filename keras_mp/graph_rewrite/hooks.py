@@ -267,13 +267,13 @@ def _hook_remat() -> Callable[[], None]:
 
     @functools.wraps(original)
     def hooked(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return original(_going_on(function), *args, **kwargs)
+        return original(_with_dispatch_of_now(function), *args, **kwargs)
 
     return _put(module, name, hooked)
 
 
-def _going_on(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns `function`, of which a later call, for the gradient, computes as one now does."""
+def _with_dispatch_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `function` so that a later call, for the gradient, computes as a call now does."""
     dispatch = _active.dispatch
     if dispatch is None or not hasattr(dispatch, "resumed"):
         return function
@@ -399,8 +399,8 @@ def is_compiling() -> bool:
     return bool(torch.compiler.is_compiling())
 
 
-def is_uncounted(x: Any) -> bool:
-    """Returns whether torch does not count changes of `x` in place: it is of inference mode."""
+def is_inference_tensor(x: Any) -> bool:
+    """Returns whether `x` is of torch's inference mode, which counts no changes in place."""
     return keras.backend.backend() == "torch" and bool(x.is_inference())
 
 

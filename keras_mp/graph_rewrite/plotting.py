@@ -3,33 +3,24 @@
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from keras_mp.atomic_writing import replacing
 from keras_mp.graph_rewrite import drawing
-
-if TYPE_CHECKING:
-    from keras_mp.graph_rewrite.rows import Report, Row
+from keras_mp.graph_rewrite.painted_graph import PaintedGraph, Row
+from keras_mp.rendering import figures
 
 # Inches.
 _WIDTH, _HEIGHT, _PITCH = 1.75, 0.36, 0.66
 _MARGIN, _HEAD = 0.3, 0.9
 _NARROWEST = 7.0
 _DPI = 120
-_LARGEST = 30000  # pixels a side; viewers and encoders stop somewhere above
+_NEEDS = ("A picture of the graph", "Report.to_dot() needs nothing.")
 
 
-def plot(report: "Report", path: str | Path | None = None) -> Any:
+def plot(graph: PaintedGraph, path: str | Path | None = None) -> Any:
     """Returns a `matplotlib.figure.Figure` of a report; see `Report.plot`."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            "A picture of the graph needs matplotlib: pip install 'keras-mp[plot]'. "
-            "Report.to_dot() needs nothing."
-        ) from error
-    layout = drawing.layout(report)
+    mpl, figure_class = figures.load_matplotlib(*_NEEDS)
+    layout = drawing.layout(graph)
     across = [x for x, _ in layout.places.values()]
     left, right = min(across, default=0.0), max(across, default=0.0)
     ranks = 1 + max((rank for _, rank in layout.places.values()), default=0)
@@ -44,27 +35,26 @@ def plot(report: "Report", path: str | Path | None = None) -> Any:
         for node, (x, rank) in layout.places.items()
     }
     with mpl.rc_context({"svg.hashsalt": "keras-mp"}):
-        figure = Figure(
-            (width, height), dpi=min(_DPI, _LARGEST / max(width, height)), facecolor="white"
+        figure = figure_class(
+            (width, height), dpi=min(_DPI, figures.LARGEST / max(width, height)), facecolor="white"
         )
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, width), ylim=(0, height))
         axes.axis("off")
-        _draw_edges(axes, report, layout, places)
-        _draw_nodes(axes, report, places)
-        _draw_head(axes, report, width, height)
-        if path is not None:
-            _save(figure, Path(path))
+        _draw_edges(axes, graph, layout, places)
+        _draw_nodes(axes, graph, places)
+        _draw_head(axes, graph, width, height)
+        figures.save(figure, path)
     return figure
 
 
-def _draw_nodes(axes: Any, report: "Report", places: Any) -> None:
-    for row in report.rows:
+def _draw_nodes(axes: Any, graph: PaintedGraph, places: Any) -> None:
+    for row in graph.rows:
         x, y = places["op", row.index]
-        _box(axes, x, y, _WIDTH, _HEIGHT, *drawing.colours(row, report.dtype), _style(row))
+        _box(axes, x, y, _WIDTH, _HEIGHT, *drawing.colours(row, graph.dtype), _style(row))
         _text(axes, x, y + 0.08, row.op, 7.5, weight="bold", room=30)
         _text(axes, x, y - 0.08, _below(row), 6.5)
-    for node, edge in drawing.edges_of_nodes(report).items():
+    for node, edge in drawing.edges_of_nodes(graph).items():
         x, y = places[node]
         if node[0] == "unseen":
             axes.plot([x], [y], "o", markersize=3, color=drawing.LINE)
@@ -73,7 +63,7 @@ def _draw_nodes(axes: Any, report: "Report", places: Any) -> None:
             _text(axes, x, y - 0.08, f"{edge.dtype} {drawing.shape_text(edge.shape)}", 6.5)
 
 
-def _below(row: "Row") -> str:
+def _below(row: Row) -> str:
     words = drawing.words(row)
     return f"{_fitted(row.layer, 36 - len(words))} · {words}" if row.layer else words
 
@@ -82,7 +72,7 @@ def _fitted(text: str, room: int) -> str:
     return text if len(text) <= room else "…" + text[1 - room :]
 
 
-def _style(row: "Row") -> str:
+def _style(row: Row) -> str:
     return "deny" if row.colour == "deny" else "plain"
 
 
@@ -112,9 +102,9 @@ def _text(axes: Any, x: float, y: float, text: str, size: float, **how: Any) -> 
     axes.text(x, y, shown, fontsize=size, parse_math=False, **how)
 
 
-def _draw_edges(axes: Any, report: "Report", layout: drawing.Layout, places: Any) -> None:
+def _draw_edges(axes: Any, graph: PaintedGraph, layout: drawing.Layout, places: Any) -> None:
     drawn: set[Any] = set()
-    for edge, way in zip(report.edges, layout.ways, strict=True):
+    for edge, way in zip(graph.edges, layout.ways, strict=True):
         points = []
         for i, node in enumerate(way):
             x, y = places[node]
@@ -176,15 +166,15 @@ def _curve(
     )
 
 
-def _draw_head(axes: Any, report: "Report", width: float, height: float) -> None:
+def _draw_head(axes: Any, graph: PaintedGraph, width: float, height: float) -> None:
     top = height - _MARGIN
-    phase = "training" if report.training else "inference"
-    title = f"{report.model}: {phase}, {report.lists} lists"
+    phase = "training" if graph.training else "inference"
+    title = f"{graph.model}: {phase}, {graph.lists} lists"
     _text(axes, _MARGIN, top, title, 10, weight="bold", ha="left", va="top")
-    _text(axes, _MARGIN, top - 0.25, report.summary, 8, ha="left", va="top")
+    _text(axes, _MARGIN, top - 0.25, graph.summary, 8, ha="left", va="top")
     at, y = _MARGIN, top - 0.68
     for name, (fill, border), style in (
-        (report.dtype, drawing.LOW, "plain"),
+        (graph.dtype, drawing.LOW, "plain"),
         ("float32, deny", drawing.DENY, "deny"),
         ("float32", drawing.FLOAT32, "plain"),
         ("other dtype", drawing.OTHER, "plain"),
@@ -197,10 +187,3 @@ def _draw_head(axes: Any, report: "Report", width: float, height: float) -> None
     at += 1.05
     axes.plot([at], [y], "o", markersize=3, color=drawing.LINE)
     _text(axes, at + 0.1, y, "not made by a keras op", 7.5, ha="left")
-
-
-def _save(figure: Any, path: Path) -> None:
-    kind = path.suffix.removeprefix(".").lower() or "png"
-    metadata = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else {}
-    with replacing(path) as beside:
-        figure.savefig(beside, format=kind, dpi=figure.dpi, metadata=metadata)

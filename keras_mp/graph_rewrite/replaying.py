@@ -16,6 +16,7 @@ from keras import ops
 from keras_mp.graph_rewrite import hooks
 from keras_mp.graph_rewrite.decisions import Decision
 from keras_mp.graph_rewrite.graph import Graph
+from keras_mp.graph_rewrite.half_precision_cache import HalfPrecisionCache
 from keras_mp.graph_rewrite.recording import layer_of
 from keras_mp.graph_rewrite.tensors import (
     dtype_of,
@@ -26,7 +27,6 @@ from keras_mp.graph_rewrite.tensors import (
     shape_of,
     tensors,
 )
-from keras_mp.graph_rewrite.twins import Twins
 
 # Their tensors are made to have one shape.
 _BROADCASTING = frozenset(
@@ -76,7 +76,7 @@ class Replay:
         self._plan = plan
         self._dtype = dtype
         self._seen: dict[tuple[str, str], int] = {}
-        self._twins = Twins()
+        self._cache = HalfPrecisionCache()
 
     def __call__(
         self,
@@ -130,26 +130,26 @@ class Replay:
             return ops.cast(x, self._dtype) if "float" in dtype_of(x) else x
         if dtype_of(x) != "float32":
             return x
-        twin = self._twins.get(x)
-        if twin is None or dtype_of(twin) != self._dtype:
+        cached = self._cache.get(x)
+        if cached is None or dtype_of(cached) != self._dtype:
             return ops.cast(x, self._dtype)
-        return twin
+        return cached
 
     def high(self, result: Any) -> Any:
-        """Returns the result of a painted op in float32; its twin is remembered."""
+        """Returns the result of a painted op in float32; as it was made, it is cached."""
         return replaced(result, self._high)
 
     def _high(self, x: Any) -> Any:
         if dtype_of(x) != self._dtype:
             return x
         wide = ops.cast(x, "float32")
-        self._twins.set(wide, x)
+        self._cache.set(wide, x)
         return wide
 
     def remember(self, wide: Any, low: Any) -> None:
         """Notes that `low` is `wide` in the 16-bit dtype."""
         if dtype_of(low) == self._dtype and dtype_of(wide) == "float32":
-            self._twins.set(wide, low)
+            self._cache.set(wide, low)
 
 
 def _period(planned: Sequence[bool]) -> int:
@@ -165,13 +165,15 @@ def _period(planned: Sequence[bool]) -> int:
 
 
 def _plain(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
-    change = _fitted(run, args, kwargs) if name in _BROADCASTING else run.low
+    change = _broadcasting(run, args, kwargs) if name in _BROADCASTING else run.low
     args = replaced(tuple(args), change)
     kwargs = {key: replaced(value, change) for key, value in kwargs.items()}
     return run.high(original(*args, **kwargs))
 
 
-def _fitted(run: Replay, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _broadcasting(
+    run: Replay, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Callable[[Any], Any]:
     # Broadcast before the cast: the other way round the gradient of a bias would be summed over
     # the batch in 16 bits, where 4096 times 16 is inf.
     found = [x for x in (*args, *kwargs.values()) if is_tensor(x)]

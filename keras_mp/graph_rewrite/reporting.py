@@ -9,9 +9,10 @@ from keras_mp.graph_rewrite import examples, hooks, painter, rewritten
 from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, decide
 from keras_mp.graph_rewrite.graph import Graph, Op, Origin, Value
 from keras_mp.graph_rewrite.lists import OpLists, op_lists
+from keras_mp.graph_rewrite.op_report import Report
+from keras_mp.graph_rewrite.painted_graph import Edge, Row
 from keras_mp.graph_rewrite.recording import record
 from keras_mp.graph_rewrite.replaying import Plan
-from keras_mp.graph_rewrite.rows import Edge, Report, Row
 
 __all__ = ["Report", "report"]
 

@@ -91,8 +91,8 @@ def rewrite(model: Any, options: Options, by_compile: bool = False) -> None:
     original, before = model.call, vars(model).get("call")
     held = weakref.ref(model)
 
-    def plan_now(outline: Any, *leaves: Any) -> replaying.Plan:
-        args, kwargs = _filled(outline, iter(leaves))
+    def plan_now(structure: Any, *leaves: Any) -> replaying.Plan:
+        args, kwargs = _unflattened(structure, iter(leaves))
         return _plan_for(state, held(), original, args, kwargs)
 
     plan_of_trace = hooks.at_compile_time(plan_now)
@@ -103,7 +103,7 @@ def rewrite(model: Any, options: Options, by_compile: bool = False) -> None:
             return original(*args, **kwargs)
         if hooks.is_compiling():
             leaves: list[Any] = []
-            plan = plan_of_trace(_outline((args, kwargs), leaves), *leaves)
+            plan = plan_of_trace(_flattened((args, kwargs), leaves), *leaves)
         else:
             plan = _plan_for(state, held(), original, args, kwargs)
         with hooks.dispatching(replaying.Replay(plan, options.dtype), traced_as=plan.token):
@@ -226,25 +226,25 @@ def _signature(x: Any) -> Any:
     return x if isinstance(x, (bool, int, float, str, type(None))) else type(x)
 
 
-def _outline(x: Any, leaves: list[Any]) -> Any:
-    """Returns `x` without its tensors, which join `leaves`; torch.compile can trace this."""
+def _flattened(x: Any, leaves: list[Any]) -> Any:
+    """Returns the structure of nested `x`; its tensors join `leaves`. torch.compile traces it."""
     if isinstance(x, (list, tuple)):
-        return (type(x).__name__, *[_outline(item, leaves) for item in x])
+        return (type(x).__name__, *[_flattened(item, leaves) for item in x])
     if isinstance(x, dict):
-        return ("dict", *[(key, _outline(value, leaves)) for key, value in x.items()])
+        return ("dict", *[(key, _flattened(value, leaves)) for key, value in x.items()])
     if x is None or isinstance(x, (bool, int, float, str)):
         return ("constant", x)
     leaves.append(x)
     return ("leaf",)
 
 
-def _filled(outline: Any, leaves: Iterator[Any]) -> Any:
-    kind, *rest = outline
+def _unflattened(structure: Any, leaves: Iterator[Any]) -> Any:
+    kind, *rest = structure
     if kind == "leaf":
         return next(leaves)
     if kind == "constant":
         return rest[0]
     if kind == "dict":
-        return {key: _filled(value, leaves) for key, value in rest}
-    items = [_filled(item, leaves) for item in rest]
+        return {key: _unflattened(value, leaves) for key, value in rest}
+    items = [_unflattened(item, leaves) for item in rest]
     return items if kind == "list" else tuple(items)

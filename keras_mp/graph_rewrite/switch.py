@@ -6,7 +6,7 @@ _enabled = False
 
 
 def set_enabled(value: bool) -> None:
-    """Switches it."""
+    """Sets whether the graph rewrite is enabled."""
     global _enabled
     _enabled = value
 

@@ -1,1 +1,1 @@
-"""See what mixed precision does in a run: its loss scale, its overflows, its ranges."""
+"""The loss scale of a training run: recorded, written, drawn and reported."""

@@ -14,10 +14,11 @@ import keras_mp
 from keras_mp.backends.batches import LastBatch
 from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.monitor import run_folder
+from keras_mp.monitor import plotting, run_folder
 from keras_mp.monitor.callback_order import called_before, writes_logs
-from keras_mp.monitor.drawing import counted
 from keras_mp.monitor.trace import FILE, Row, Trace, append_jsonl, open_jsonl
+from keras_mp.rendering.text import pluralized
+from keras_mp.step_log import StepLog
 
 _NO_CURE = "which no loss scale can cure"
 
@@ -124,11 +125,22 @@ class LossScaleMonitor(keras.callbacks.Callback):
             )
         return optimizer
 
+    @property
+    def _step_log(self) -> StepLog:
+        log = self._optimizer._statistics.log
+        assert log is not None
+        return log
+
+    def _take_most_skips(self) -> int:
+        runs = self._optimizer._statistics.runs
+        assert runs is not None
+        return runs.take_most(self)
+
     # -- callbacks -------------------------------------------------------------------------------
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
-        if self._is_traced and self._optimizer.record_steps(self._rows):
+        if self._is_traced and self._optimizer._log_steps(self._rows):
             model.train_function = None  # it was traced without
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -143,7 +155,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
         self._started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._has_begun = False
         if optimizer.max_consecutive_skips is not None:
-            optimizer.take_most_skips(self)  # of a training before this one
+            self._take_most_skips()  # of a training before this one
             self._batch.follow(self.model)
         if self._folder is not None:
             self._write_run()  # so that an unwritable folder is no news of tomorrow
@@ -162,9 +174,10 @@ class LossScaleMonitor(keras.callbacks.Callback):
         self._since_read = self._since_check = 0
         self._steps_a_call = self.model.steps_per_execution
         self._limit = optimizer.max_consecutive_skips
-        self._table_rows = optimizer.recorded_rows
+        log = optimizer._statistics.log
+        self._table_rows = 0 if log is None else log.rows
         if self._is_traced:
-            steps, _ = optimizer.recorded(self._steps)
+            steps, _ = self._step_log.since(self._steps)
             if optimizer is self._watched and steps >= self._steps:
                 self._read_rows()  # a training that was interrupted left some
             else:
@@ -205,7 +218,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
             return "LossScaleMonitor, not used in fit yet"
         optimizer = self._optimizer
         lines = [f"loss scale {float(optimizer.loss_scale):g}"]
-        lines.append(f"{counted(int(optimizer.skipped_steps), 'step')} skipped")
+        lines.append(f"{pluralized(int(optimizer.skipped_steps), 'step')} skipped")
         if optimizer.diagnose:
             first = optimizer.first_overflow()
             lines.append("no overflow" if first is None else str(first))
@@ -225,8 +238,6 @@ class LossScaleMonitor(keras.callbacks.Callback):
         Raises:
             ImportError: matplotlib is not there: pip install 'keras-mp[plot]'.
         """
-        from keras_mp.monitor import plotting
-
         return plotting.plot_trace(self.trace, path, dark=dark)
 
     # -- logs ------------------------------------------------------------------------------------
@@ -260,8 +271,8 @@ class LossScaleMonitor(keras.callbacks.Callback):
             self.model.jax_state_sync()
 
     def _read_rows(self) -> None:
-        optimizer = self._optimizer
-        steps, found = optimizer.recorded(self._steps)
+        log = self._step_log
+        steps, found = log.since(self._steps)
         if steps < self._steps + self._since_read:
             rows = self._read_again(steps)
         else:
@@ -272,7 +283,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
                     "two reads. LossScaleMonitor(rows=...) of a newly made optimizer sets their "
                     "number",
                     lost,
-                    optimizer.recorded_rows,
+                    log.rows,
                 )
         self._steps = steps
         self._since_read = 0
@@ -292,7 +303,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
         since = max(0 if went_back else self._began, steps - max(self._since_read, 1))
         newest = self._kept[-(max(self._steps, steps) - since) :]
         held = {(step, *values): epoch for step, epoch, *values in newest}
-        rows = self._as_rows(self._optimizer.recorded(since)[1])
+        rows = self._as_rows(self._step_log.since(since)[1])
         known = [held.get((step, *values)) for step, _, *values in rows]
         if not went_back:
             first = next((i for i, epoch in enumerate(known) if epoch is None), len(rows))
@@ -303,7 +314,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
         ]
 
     def _as_rows(self, found: Iterable[tuple[int, float, int, int]]) -> list[Row]:
-        path_of = self._optimizer.path_of
+        path_of = self._optimizer._statistics.path_of
         return [(step, self._epoch, scale, kind, path_of(i)) for step, scale, kind, i in found]
 
     def _write_run(self) -> None:
@@ -347,7 +358,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
 
     def _check_skips(self, limit: int, logs: Callable[[], Any]) -> None:
         self._since_check = 0
-        run = self._optimizer.take_most_skips(self)
+        run = self._take_most_skips()
         if run < limit or self.stopped is not None:
             return
         self.model.stop_training = True
@@ -367,7 +378,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
         batch = self._batch.get()
         if batch is None:
             return _by_logs(logs)
-        from keras_mp.monitor.overflow import find_in_batch
+        from keras_mp.overflow_search.search import find_in_batch  # late: few runs are stopped
 
         try:
             x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)

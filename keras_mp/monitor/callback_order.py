@@ -7,7 +7,7 @@ import keras
 
 # Those of Keras that write all that they find in the logs.
 _WRITERS = ("CSVLogger", "RemoteMonitor", "TensorBoard")
-_HOMES = ("mlflow", "wandb")  # packages whose callbacks do
+_PACKAGES = ("mlflow", "wandb")  # whose callbacks write them, too
 
 
 def called_before(callback: Any) -> list[Any]:
@@ -39,4 +39,4 @@ def writes_logs(callback: Any) -> bool:
     """
     if any(isinstance(callback, getattr(keras.callbacks, name)) for name in _WRITERS):
         return True
-    return any(cls.__module__.partition(".")[0] in _HOMES for cls in type(callback).__mro__)
+    return any(cls.__module__.partition(".")[0] in _PACKAGES for cls in type(callback).__mro__)

@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 
 from keras_mp.atomic_writing import write_atomically
+from keras_mp.json_files import as_json
+from keras_mp.markup import escaped, path
 from keras_mp.monitor import drawing, svg
 from keras_mp.monitor.page_style import CSS
-from keras_mp.monitor.run_folder import RunFolder, as_json
-from keras_mp.monitor.svg import escaped
+from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import KINDS, Trace
+from keras_mp.ranges import html
+from keras_mp.rendering.html import data_attributes
+from keras_mp.rendering.text import number
 
 _MOST = 500  # skipped steps in the table; the trace has all
 _SEEN = 10  # of them are shown at once
@@ -31,25 +35,6 @@ img-src data:">
 <header>
 <h1>{title}</h1>
 """
-_COLUMNS_OF_RANGES = (
-    ("layer or variable", ""),
-    ("dtype", ""),
-    ("log₂ of magnitudes", ""),
-    ("inf, nan", "besides"),
-    ("largest", "number"),
-    ("to zero", "number"),
-    ("sub-normal", "number"),
-    ("to inf", "number"),
-    ("bfloat16: to zero", "number"),
-    ("bfloat16: to inf", "number"),
-)
-_FRACTIONS = (
-    ("float16", "zero"),
-    ("float16", "subnormal"),
-    ("float16", "overflow"),
-    ("bfloat16", "zero"),
-    ("bfloat16", "overflow"),
-)
 
 
 def html_report(run: RunFolder) -> str:
@@ -125,9 +110,9 @@ def _facts(run: RunFolder) -> Iterator[str]:
     ]
     yield '<dl class="facts" id="facts">'
     for key, label, value in facts:
-        shown = drawing.number(value) if isinstance(value, int | float) else value
+        shown = number(value) if isinstance(value, int | float) else value
         yield (
-            f'<div><dt>{label}</dt><dd id="{key}" {_data(value=value)}>'
+            f'<div><dt>{label}</dt><dd id="{key}" {data_attributes(value=value)}>'
             f"{escaped('unknown' if shown is None else shown)}</dd></div>"
         )
     yield "</dl>"
@@ -152,11 +137,11 @@ def _skipped(trace: Trace) -> Iterator[str]:
     yield f"<details{is_open}><summary>Skipped steps ({len(at):,})</summary>"
     rows = [
         (
-            _data(step=int(trace.steps[i]), kind=KINDS[trace.kinds[i]]),
+            data_attributes(step=int(trace.steps[i]), kind=KINDS[trace.kinds[i]]),
             [
                 f"{trace.steps[i]:,}",
                 str(trace.epochs[i]),
-                drawing.number(float(trace.scales[i])),
+                number(float(trace.scales[i])),
                 KINDS[trace.kinds[i]],
                 trace.variables[i] or "",
             ],
@@ -193,12 +178,12 @@ def _overflows(run: RunFolder) -> Iterator[str]:
         variable, first = each.get("variable"), each.get("first_step")
         kind = _kind(each.get("kind") or kinds.get(first))
         layer = each.get("layer") or (str(variable).rpartition("/")[0] if variable else "")
-        data = _data(variable=variable, count=each["count"], first_step=first)
+        data = data_attributes(variable=variable, count=each["count"], first_step=first)
         cells = [
             variable or "not recorded: LossScaleOptimizer(..., diagnose=True) names it",
             layer,
             f"{each['count']:,}",
-            drawing.number(first),
+            number(first),
             kind,
         ]
         rows.append((data, cells))
@@ -230,63 +215,8 @@ def _ranges(ranges: Mapping[str, Any]) -> Iterator[str]:
         yield '<ul id="advice">'
         yield from (f"<li>{escaped(sentence)}</li>" for sentence in sentences)
         yield "</ul>"
-    yield from tables_of_ranges(ranges)
+    yield from html.tables(ranges)
     yield "</section>"
-
-
-def tables_of_ranges(ranges: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the heat maps of `ranges.json` with their numbers, a table for each kind of values."""
-    scale = ranges.get("loss_scale")
-    at = f" (here {drawing.number(scale)})" if isinstance(scale, int | float) else ""
-    yield (
-        '<p class="note">The darker (in dark mode: the lighter), the more of the values have that '
-        "magnitude. Lines: the smallest subnormal number (dotted), the smallest normal one "
-        "(dashed) and the largest (solid). Gradients are shown unscaled; the limits of float16 "
-        f"are moved by the loss scale{at} instead, those of bfloat16 are not. The fractions are "
-        "what a cast to the dtype makes of the values, of gradients times the loss scale.</p>"
-    )
-    shown = drawing.shown_exponents(ranges)
-    for kind, rows in drawing.by_kind(ranges["rows"]).items():
-        yield from _ranges_of(ranges, kind, rows, shown)
-
-
-def _ranges_of(
-    ranges: Mapping[str, Any], kind: str, rows: Sequence[Mapping[str, Any]], shown: tuple[int, int]
-) -> Iterator[str]:
-    yield '<div class="scroll">'
-    yield f'<table class="ranges" data-kind="{escaped(kind)}">'
-    yield f"<caption><h3>{escaped(kind.capitalize())}</h3></caption>"
-    yield "<thead><tr>"
-    for i, (head, kind_of_cell) in enumerate(_COLUMNS_OF_RANGES):
-        below = svg.ruler(ranges, kind, shown) if i == 2 else ""
-        yield f'<th scope="col" class="{kind_of_cell}">{head}{below}</th>'
-    yield "</tr></thead>"
-    yield "<tbody>"
-    for row in rows:
-        fractions = {
-            f"{dtype}_{key}": drawing.fraction_of(row, dtype, key) for dtype, key in _FRACTIONS
-        }
-        numbers = {key: row.get(key) for key in ("count", "zeros", "infs", "nans")}
-        ends = {key: row.get(key) for key in ("smallest", "largest")}
-        title = f"{row['class']} " if row.get("class") else ""
-        cells = [
-            f'<th scope="row" class="path" title="{escaped(title)}">{svg.path(row["path"])}</th>',
-            f"<td>{escaped(row.get('dtype') or '')}</td>",
-            f"<td>{svg.strip(ranges, row, shown)}</td>",
-            f'<td class="besides">{escaped(drawing.besides(row))}</td>',
-            f'<td class="number">{escaped(_short(row.get("largest")))}</td>',
-        ]
-        for (_, key), fraction in zip(_FRACTIONS, fractions.values(), strict=True):
-            style = "number much" if (fraction or 0) > drawing.MUCH[key] else "number"
-            cells.append(f'<td class="{style}">{escaped(drawing.percent(fraction))}</td>')
-        yield f"<tr {_data(path=row['path'], **numbers, **ends, **fractions)}>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>"
-
-
-def _short(value: object) -> str:
-    if not isinstance(value, int | float):
-        return ""
-    return drawing.number(float(f"{value:.3g}")) if 1e-3 <= value < 1e5 else f"{value:.2g}"
 
 
 def _layers(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -296,7 +226,7 @@ def _layers(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     keys = ("path", "class", "policy", "compute_dtype", "variable_dtype")
     rows = [
         (
-            _data(path=each["path"], policy=each.get("policy")),
+            data_attributes(path=each["path"], policy=each.get("policy")),
             ["" if each.get(key) is None else str(each[key]) for key in keys],
         )
         for each in layers
@@ -320,13 +250,15 @@ def _settings(run: Mapping[str, Any]) -> Iterator[str]:
         ),
     ):
         if pairs:
-            rows = [(_data(name=name, value=value), [name, value]) for name, value in pairs]
+            rows = [
+                (data_attributes(name=name, value=value), [name, value]) for name, value in pairs
+            ]
             yield from _table(identity, [(caption, "path"), ("", "path")], rows)
 
 
 def _setting(value: object) -> str:
     plain = as_json(value)
-    return drawing.number(plain) if isinstance(plain, float) else str(plain)
+    return number(plain) if isinstance(plain, float) else str(plain)
 
 
 def _table(
@@ -350,13 +282,4 @@ def _table(
 
 
 def _cell(text: str, kind: str) -> str:
-    return svg.path(text) if kind == "path" else escaped(text)
-
-
-def _data(**values: object) -> str:
-    """Returns `data-` attributes; those of None are left out."""
-    return " ".join(
-        f'data-{key.replace("_", "-")}="{escaped(value)}"'
-        for key, value in values.items()
-        if value is not None
-    )
+    return path(text) if kind == "path" else escaped(text)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from keras_mp.monitor import drawing
-from keras_mp.monitor.run_folder import check_ranges
 from keras_mp.monitor.trace import Trace
+from keras_mp.ranges.file import check_ranges
 
 
 def write_tensorboard(
@@ -44,7 +44,7 @@ def write_tensorboard(
         check_ranges(ranges)
     skipped = np.cumsum(trace.is_skipped)
     with SummaryWriter(str(logdir), write_to_disk=True) as writer:
-        for i in drawing.thinned(trace, most).tolist():
+        for i in drawing.downsampled(trace, most).tolist():
             step = int(trace.steps[i])
             writer.add_scalar("loss_scale", float(trace.scales[i]), step)
             if trace.has_kinds:

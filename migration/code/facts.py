@@ -57,20 +57,35 @@ class Facts:
         if chain(node) is None:
             return False
         place = self.key(node)
-        around = [node, *self._program.above(node)]
-        if any(block in around for block in self._uses.narrowed[place]):
-            return True
         values = self._uses.values[place]
+        if any(self._is_narrowed(node, block, values) for block in self._uses.narrowed[place]):
+            return True
         wrapping = [i for i, value in enumerate(values) if _wraps(self._program, value)]
         # An optimizer is made, then wrapped; what comes after that may be anything.
         return bool(wrapping) and wrapping[-1] == len(values) - 1
+
+    def _is_narrowed(
+        self, node: cst.CSTNode, block: cst.CSTNode, values: list[cst.CSTNode]
+    ) -> bool:
+        """Returns whether a name is in a block, and none of its values comes before it there."""
+        above = self._program.above
+        return block in (node, *above(node)) and not any(
+            block in above(value) and self._is_before(value, node) for value in values
+        )
+
+    def is_unwrapped_before(self, node: cst.CSTNode) -> bool:
+        """Returns whether a name was assigned its own inner optimizer, further up in the text."""
+        return any(self._is_before(one, node) for one in self._uses.unwrapped[self.key(node)])
+
+    def _is_before(self, first: cst.CSTNode, second: cst.CSTNode) -> bool:
+        return self._program.span(first)[1] <= self._program.span(second)[0]
 
     def is_asked_for_its_inner(self, node: cst.CSTNode) -> bool:
         """Returns whether a program of Keras asks a name, by a string, for `_optimizer`."""
         return self._is_of_keras and chain(node) is not None and self.key(node) in self._uses.asked
 
     def note_compat(self, call: cst.Call) -> None:
-        """Notes that a call makes an optimizer of keras_mp.compat, with the attributes of then."""
+        """Notes that a call makes an optimizer of keras_mp.compat, which has the old attributes."""
         self._of_compat.add(call)
 
     def is_of_compat(self, node: cst.CSTNode) -> bool:
@@ -146,6 +161,8 @@ class _Uses(cst.CSTVisitor):
         self.program = program
         self.assigned: dict[cst.CSTNode, tuple[object, str]] = {}
         self.values: dict[tuple[object, str], list[cst.CSTNode]] = defaultdict(list)
+        # What is assigned its own inner optimizer -> these values.
+        self.unwrapped: dict[tuple[object, str], list[cst.CSTNode]] = defaultdict(list)
         self.read: dict[tuple[object, str], set[str]] = defaultdict(set)
         self.called: dict[str, set[str]] = defaultdict(set)  # method -> of what
         self.names_called: set[tuple[object, str]] = set()
@@ -211,6 +228,8 @@ class _Uses(cst.CSTVisitor):
         inner = self._of_inner(value)
         if inner is None or chain(inner) is None or key(self.program, inner) != place:
             self.values[place].append(value)
+        elif inner is not value:
+            self.unwrapped[place].append(value)
         if isinstance(target, cst.Attribute) and target.attr.value == "_optimizer":
             around = (up for up in self.program.above(target) if isinstance(up, cst.ClassDef))
             bases = [self.program.source(base) for up in around for base in up.bases]

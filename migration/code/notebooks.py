@@ -135,7 +135,7 @@ class _Joined:
     def place_of(self, failure: Failure, program: Callable[[str], Rewritten]) -> Place | None:
         """Returns where a failure is: if at the first place, the cell that fails so by itself."""
         if failure.place == Place(1, 1):
-            # Nothing is asked of a program without a word of ours.
+            # With such a word: a text without one would not be parsed.
             word = next((line for line in self._lines if self._concerns(_bytes(line))), "")
             for cell, header, body in zip(self._cells, self._headers, self._bodies, strict=True):
                 try:

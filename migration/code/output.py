@@ -126,7 +126,11 @@ def tables(plans: Sequence[Plan], *, written: bool) -> list[list[tuple[str, ...]
     files = [("files", str(len(plans)))]
     files += [(words[kind], str(counts[kind])) for kind in _FILES if counts[kind]]
     rules = [
-        (rule, *(str(found[verdict]) for verdict in _VERDICTS), RULES.get(rule, ""))
+        (
+            rule,
+            *(str(found[verdict]) for verdict in _VERDICTS),
+            RULES[rule].title if rule in RULES else "",
+        )
         for rule, found in sorted(_by_rule(plans).items())
     ]
     head = ("rule", "rewritten" if written else "to rewrite", "person", "kept", "what")

@@ -14,22 +14,22 @@ from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, 
 from keras_mp.migration.code.sites import Decision, Site, Verdict
 from keras_mp.migration.code.syntax import syntax_error
 from keras_mp.migration.rules import (
-    kmp001,
-    kmp002,
-    kmp003,
-    kmp004,
-    kmp005,
-    kmp006,
-    kmp007,
-    kmp008,
-    kmp009,
-    kmp010,
-    kmp011,
-    kmp012,
-    kmp013,
-    kmp014,
-    kmp015,
-    kmp016,
+    dtype_policies,
+    experimental_optimizers,
+    graph_rewrite,
+    graph_rewrite_switches,
+    imports,
+    layer_policies,
+    loss_scale_classes,
+    loss_scale_optimizers,
+    mentions,
+    optimizer_attributes,
+    optimizer_classes,
+    reading_policies,
+    setting_policies,
+    training_loops,
+    unknown_names,
+    version_checks,
 )
 
 __all__ = ["Finding", "Result", "Unparsable", "may_concern", "rewrite"]
@@ -43,17 +43,31 @@ _BROAD = re.compile("|".join(_WORDS))
 _LOOKUP = r"attr\([^\"']{1,80}[\"']_optimizer[\"']"
 _CONCERNS = re.compile("|".join((*_WORDS, _LOOKUP)))
 _CONCERNS_BYTES = re.compile(_CONCERNS.pattern.encode())
-_SITES = (
-    kmp015, kmp001, kmp002, kmp003, kmp004, kmp005, kmp006, kmp007, kmp008, kmp009, kmp010, kmp013,
-)  # fmt: skip
+# In this order: the first rule that decides about a place is the one that counts.
+_SITE_RULES = (
+    unknown_names,
+    experimental_optimizers,
+    loss_scale_optimizers,
+    dtype_policies,
+    setting_policies,
+    reading_policies,
+    layer_policies,
+    loss_scale_classes,
+    optimizer_classes,
+    optimizer_attributes,
+    graph_rewrite,
+    imports,
+)
 _OF_COMPAT = ("keras_mp.compat.mixed_precision.experimental.", "keras_mp.compat.train.")
 _OPTION = re.compile(r"auto_mixed_precision(_mkl|_cpu|_onednn_bfloat16)?")
 _SET_VARIABLE = re.compile(r"TF_ENABLE_AUTO_MIXED_PRECISION\w*(=|$)")
 _VARIABLE = "TF_ENABLE_AUTO_MIXED_PRECISION"
 _TAKE_OPTIONS = re.compile(r"experimental_options\b|[Rr]ewriter_?[Cc]onfig|rewrite_options")
 _OF_OPTIMIZERS = (
-    "_optimizer", "_loss_scale", "loss_scale", *kmp009.OF_SCALES, *kmp009.OF_OBJECTS,
-)  # fmt: skip
+    *("_optimizer", "_loss_scale", "loss_scale"),
+    *optimizer_attributes.SCALE_ATTRIBUTES,
+    *optimizer_attributes.SCALE_OBJECT_ONLY,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,21 +164,21 @@ class _Run:
             self._of_old(node)
         for node in found.attributes:
             self._of_attribute(node)
-        for call, decision in kmp012.decide(self._facts):
-            self._note(kmp012.ID, call, decision)
+        for call, decision in training_loops.decide(self._facts):
+            self._note(training_loops.ID, call, decision)
         for statement in found.imports:
-            for rule, decision in kmp013.of_import(program, statement, self._settled):
+            for rule, decision in imports.of_import(program, statement, self._settled):
                 self._note(rule, statement, decision)
         for node in found.switches:
-            self._note(kmp011.ID, node, kmp011.decide())
+            self._note(graph_rewrite_switches.ID, node, graph_rewrite_switches.decide())
         for node, value in found.strings:
-            path = kmp016.of_string(value)
+            path = mentions.of_string(value)
             if path is not None:
-                self._note(kmp016.ID, node, path)
+                self._note(mentions.ID, node, path)
         for node in found.unresolved:
-            spelled = kmp016.of_name(program.source(node))
+            spelled = mentions.of_name(program.source(node))
             if spelled is not None:
-                self._note(kmp016.ID, node, spelled)
+                self._note(mentions.ID, node, spelled)
         self._mentions(found)
         if self._ours:
             self._edits += import_of_ours(program, self._edits)
@@ -184,34 +198,34 @@ class _Run:
         if meaning is None or name is None or node in self._inner:
             return
         if meaning.guarded or meaning.several or program.is_guarded(node):
-            decision = kmp014.decide(name, several=meaning.several and not meaning.guarded)
-            self._note(kmp014.ID, node, decision)
+            decision = version_checks.decide(name, several=meaning.several and not meaning.guarded)
+            self._note(version_checks.ID, node, decision)
             return
         if program.is_bound(node):
-            self._note(kmp015.ID, node, kmp015.bound(name))
+            self._note(unknown_names.ID, node, unknown_names.bound(name))
             return
         parent = program.parent(node)
         call = parent if isinstance(parent, cst.Call) and parent.func is node else None
         site = Site(program, self._facts, node, name, call)
-        for rule in _SITES:
+        for rule in _SITE_RULES:
             decided = rule.decide(site)
             if decided is not None:
                 self._note(rule.ID, call or node, decided, node)
                 if call and any(edit.text.startswith(_OF_COMPAT) for edit in decided.edits):
                     self._facts.note_compat(call)
                 return
-        self._note(kmp015.ID, node, Decision("person", f"{name} is used in a way not known"))
+        self._note(unknown_names.ID, node, Decision("person", f"{name} is used in a way not known"))
 
     def _of_attribute(self, node: cst.CSTNode) -> None:
         parent = self._program.parent(node)
         call = parent if isinstance(parent, cst.Call) and parent.func is node else None
         site = Site(self._program, self._facts, node, None, call)
-        decision = kmp009.decide(site)
+        decision = optimizer_attributes.decide(site)
         if decision is None:
             return
         if self._program.is_guarded(node) or self._program.is_bound(node):
             decision = Decision("person", decision.message)
-        self._note(kmp009.ID, call or node, decision)
+        self._note(optimizer_attributes.ID, call or node, decision)
 
     def _note(
         self, rule: str, node: cst.CSTNode, decision: Decision, name: cst.CSTNode | None = None
@@ -268,13 +282,13 @@ class _Run:
             if line in self._covered:  # a further line of something that was decided
                 self._find(line, len(code) - len(code.lstrip()) + 1, *self._covered[line])
                 continue
-            if not self._selected(kmp016.ID):
+            if not self._selected(mentions.ID):
                 continue
             comment = any(at <= match.start() for at in found.comments.get(line, ()))
             offset = self._program.lines.offset(line, match.start())
             text = any(start <= offset < end for start, end in found.texts)
-            decision = kmp016.of_line(code, comment=comment, text=text)
-            self._find(line, match.start() + 1, kmp016.ID, decision.verdict, decision.message)
+            decision = mentions.of_line(code, comment=comment, text=text)
+            self._find(line, match.start() + 1, mentions.ID, decision.verdict, decision.message)
 
 
 def _needs_import(edit: Edit) -> bool:
@@ -331,7 +345,8 @@ class _Expressions(cst.CSTVisitor):
         return False
 
     def visit_Call(self, node: cst.Call) -> None:
-        if kmp009.looked_up(self.program, node) in ("_optimizer", "_loss_scale"):
+        name = optimizer_attributes.attribute_looked_up(self.program, node)
+        if name in ("_optimizer", "_loss_scale"):
             self.attributes.append(node)
 
     def visit_Name(self, node: cst.Name) -> None:

@@ -1,27 +1,48 @@
 """The rules of source migration, a module each: what old code becomes, and what a person must see.
 
-Each has `ID`, a header with before and after, and `decide`, which takes a place in a program and
-returns a `Decision`, or None where the rule has nothing to say.
+How to add one is in CONTRIBUTING.md, under A rule for source code.
 """
 
+import importlib
 from collections.abc import Mapping
+from types import ModuleType
+from typing import NamedTuple
 
-# id -> title; the modules are loaded late, as they need libcst.
-RULES: Mapping[str, str] = {
-    "KMP001": "experimental LossScaleOptimizer to its new constructor",
-    "KMP002": "LossScaleOptimizer of TF 2.4 and later",
-    "KMP003": "dtype policies",
-    "KMP004": "setting the global policy",
-    "KMP005": "reading the global policy",
-    "KMP006": "reading the policy of a layer",
-    "KMP007": "loss scale classes",
-    "KMP008": "the class LossScaleOptimizer itself",
-    "KMP009": "attributes of a wrapped optimizer",
-    "KMP010": "the graph rewrite",
-    "KMP011": "switches of the graph rewrite",
-    "KMP012": "training loops that scale the loss",
-    "KMP013": "imports and names of modules",
-    "KMP014": "code that asks for the version",
-    "KMP015": "names that have no counterpart",
-    "KMP016": "strings, comments, names of the program's own",
+
+class Rule(NamedTuple):
+    """A rule.
+
+    Attributes:
+        module: Its module, which is loaded late, as it needs libcst.
+        title: What it is about, for lists of rules.
+    """
+
+    module: str
+    title: str
+
+    def load(self) -> ModuleType:
+        """Returns the module."""
+        return importlib.import_module(f"{__name__}.{self.module}")
+
+
+# ID -> rule, in the order of lists of rules.
+RULES: Mapping[str, Rule] = {
+    "KMP001": Rule(
+        "experimental_optimizers", "experimental LossScaleOptimizer to its new constructor"
+    ),
+    "KMP002": Rule("loss_scale_optimizers", "LossScaleOptimizer of TF 2.4 and later"),
+    "KMP003": Rule("dtype_policies", "dtype policies"),
+    "KMP004": Rule("setting_policies", "setting the global policy"),
+    "KMP005": Rule("reading_policies", "reading the global policy"),
+    "KMP006": Rule("layer_policies", "reading the policy of a layer"),
+    "KMP007": Rule("loss_scale_classes", "loss scale classes"),
+    "KMP008": Rule("optimizer_classes", "the class LossScaleOptimizer itself"),
+    "KMP009": Rule("optimizer_attributes", "attributes of a wrapped optimizer"),
+    "KMP010": Rule("graph_rewrite", "the graph rewrite"),
+    "KMP011": Rule("graph_rewrite_switches", "switches of the graph rewrite"),
+    "KMP012": Rule("training_loops", "training loops that scale the loss"),
+    "KMP013": Rule("imports", "imports and names of modules"),
+    "KMP014": Rule("version_checks", "code that asks for the version"),
+    "KMP015": Rule("unknown_names", "names that have no counterpart"),
+    "KMP016": Rule("mentions", "strings, comments, names of the program's own"),
 }

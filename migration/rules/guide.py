@@ -1,9 +1,8 @@
 """The tables of `migration/README.md`, made from the rules themselves.
 
-`python -m keras_mp.migration.rules.guide` prints them.
+`python -m keras_mp.migration.rules.guide` writes them.
 """
 
-import importlib
 import re
 from pathlib import Path
 
@@ -57,10 +56,10 @@ def _names() -> str:
 
 def _rules() -> str:
     parts = []
-    for rule, title in RULES.items():
-        text = importlib.import_module(f"keras_mp.migration.rules.{rule.lower()}").__doc__ or ""
+    for name, rule in RULES.items():
+        text = rule.load().__doc__ or ""
         body = text.partition("\n")[2].strip("\n") or text.partition(": ")[2]
-        parts.append(f"### {rule}: {title}\n\n{_markdown(body)}\n")
+        parts.append(f"### {name}: {rule.title}\n\n{_markdown(body)}\n")
     return "\n".join(parts)
 
 

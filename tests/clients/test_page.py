@@ -1,4 +1,4 @@
-"""The program of docs/other-tools.md runs, from its first block to the last."""
+"""The program of docs/how-to/other-tools.md runs, from its first block to the last."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.clients.small import quick_on
 
-PAGE = Path(__file__).parents[2] / "docs" / "other-tools.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "other-tools.md"
 NEEDED = ("keras_hub", "keras_tuner", "mlflow", "wandb", "orbax.checkpoint")
 
 

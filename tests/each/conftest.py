@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import logging
 import os
 import tempfile
 from importlib.metadata import version
@@ -20,6 +21,12 @@ import pytest
 from keras import ops
 
 BATCH, BATCHES = 8, 8
+# It imports TensorFlow where there is one, for seconds that are not those of the first test.
+keras.utils.set_random_seed(0)
+if keras.backend.backend() == "torch":
+    # pytest listens to each logger that does not propagate, and torch.compile then writes a trace
+    # of all it does: a fifth of its time.
+    logging.getLogger("torch.__trace").propagate = True
 # Tracing makes so many objects that looking for garbage after each 700 takes 5 % of the time.
 gc.set_threshold(50_000)
 
@@ -129,6 +136,23 @@ def rewrite_ends():
     assert not hooks.is_dispatching()
     graph_rewrite.disable()
     assert not hooks.is_installed()
+
+
+@pytest.fixture
+def compiled_once(monkeypatch):
+    """Has torch.compile take the first step of `fit` for one like the others.
+
+    `zero_grad` asks whether there are gradients, and a step is compiled again where there are. For
+    what optimizers note see `tests.compiled_steps.settled`.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+
+        def zero_grad(self):
+            for parameter in self.parameters():
+                parameter.grad = None
+
+        monkeypatch.setattr(torch.nn.Module, "zero_grad", zero_grad)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from tests import faults
 
 TESTED = [
-    ("data parallel", 2),
     ("data parallel", 8),
     ("model parallel", 8),
     ("data parallel processes", 2),

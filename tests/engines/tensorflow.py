@@ -7,10 +7,8 @@ from tests import faults
 
 TESTED = [
     ("one device", 1),
-    ("mirrored", 2),
-    ("mirrored", 4),
+    ("mirrored", 3),
     ("central", 2),
-    ("workers", 2),
     ("workers", 3),
 ]
 COPIES = {"central": 1}  # of each variable, where it is not one a replica

@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 
 from tests import faults
 
-TESTED = [("ddp", 2), ("ddp", 4), ("ddp fit", 2), ("fsdp", 2)]
+TESTED = [("ddp", 3), ("ddp fit", 2), ("fsdp", 2)]
 CUT = {"fsdp": 4}  # kernels and biases of both layers
 
 

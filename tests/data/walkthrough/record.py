@@ -1,4 +1,4 @@
-"""Records what docs/walkthrough-tf23.md starts from, and where TensorFlow itself would have ended.
+"""Records where docs/tutorials/walkthrough-tf23.md starts, and where TensorFlow itself ended.
 
 python3.8 -m pip install tensorflow-cpu==2.3.4 'protobuf<3.20'
 TF_CPP_MIN_LOG_LEVEL=3 python3.8 record.py

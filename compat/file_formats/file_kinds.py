@@ -1,0 +1,65 @@
+"""Tells the format of a file or folder: by its first bytes, or by TensorFlow's own file names.
+
+Those are `saved_model.pb`, `checkpoint` and `*.index`; no other name is trusted.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from keras_mp.compat.checkpoints import locating
+from keras_mp.compat.checkpoints.errors import Unreadable
+
+Kind = Literal["checkpoint", "saved_model", "h5", "keras", "json"]
+
+
+def kind_of(path: str | Path) -> Kind:
+    """Returns what a path is.
+
+    Up to TF 2.12 a file called model.keras is HDF5, and one called x.weights.h5 may be of two
+    layouts, so names say nothing.
+
+    Raises:
+        Unreadable: It is not there, or nothing of this kind.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.keras")
+    ...     _ = path.write_bytes(b"\\x89HDF\\r\\n\\x1a\\n")
+    ...     kind_of(path)
+    'h5'
+    """
+    path = Path(path)
+    if locating.known(path.is_dir):
+        if locating.known((path / "saved_model.pb").is_file):
+            return "saved_model"
+        locating.prefix_of(path)
+        return "checkpoint"
+    is_part = path.suffix == ".index" or path.name == locating.STATE_FILE
+    if not is_part and locating.known(path.is_file):
+        start = _start_of(path)
+        if start.startswith(b"\x89HDF\r\n\x1a\n"):
+            return "h5"
+        if start.startswith(b"PK\x03\x04"):
+            return "keras"
+        if start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+            return "json"
+        if path.name == "saved_model.pb":
+            return "saved_model"
+    if not locating.known(path.exists) and not _is_of_checkpoint(path):
+        raise Unreadable(str(path), "", "there is no such file")
+    locating.prefix_of(path)
+    return "checkpoint"
+
+
+def _is_of_checkpoint(path: Path) -> bool:
+    is_whole = locating.known(Path(f"{path}.index").is_file)
+    prefix = Path(locating.without_suffix(str(path)))
+    return is_whole or bool(locating.data_files(prefix.parent, prefix.name))
+
+
+def _start_of(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(64)
+    except OSError as error:
+        raise Unreadable(str(path), "", f"cannot be opened: {error.strerror}") from None

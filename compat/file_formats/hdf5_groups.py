@@ -1,0 +1,228 @@
+"""Groups of an HDF5 file that is not trusted: their texts, lists of names and arrays.
+
+Links to other files are not followed, and no array is read before its shape has been checked.
+"""
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.file_formats.values import Array, Value
+
+# What h5py raises on damaged files.
+FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, MemoryError)
+_MOST_NAMES = 1 << 20
+_ELSEWHERE = "is a link, which is not followed"
+
+
+class Group:
+    """A group of an HDF5 file.
+
+    Args:
+        file: What to call the file in errors.
+        path: Of the group in it; empty for the root.
+        group: The `h5py.Group`.
+        root: The root; None where this is it.
+    """
+
+    def __init__(self, file: str, path: str, group: Any, root: "Group | None" = None) -> None:
+        self.file = file
+        self.path = path
+        self.root = self if root is None else root
+        self._group = group
+
+    def __contains__(self, name: str) -> bool:
+        with self._reading(name):
+            return _link(self._group, name) is not None
+
+    @property
+    def address(self) -> int:
+        """The address in the file, which is the same under every name that links to the group."""
+        import h5py
+
+        with self._reading(""):
+            return int(h5py.h5o.get_info(self._group.id).addr)
+
+    def names(self) -> list[str]:
+        """Returns the names of the members."""
+        with self._reading(""):
+            return [str(name) for name in self._group]
+
+    def group(self, name: str) -> "Group":
+        """Returns a group inside.
+
+        Raises:
+            Unreadable: It is missing, or not a group.
+        """
+        import h5py
+
+        found = self._member(name)
+        if not isinstance(found, h5py.Group):
+            raise Unreadable(self.file, self.at(name), "is not a group")
+        return Group(self.file, self.at(name), found, self.root)
+
+    def is_group(self, name: str) -> bool:
+        """Returns whether the member of that name is a group."""
+        import h5py
+
+        with self._reading(name):
+            return is_own(self._group, name) and (
+                self._group.get(name, getclass=True) is h5py.Group
+            )
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of an array, without reading it."""
+        with self._reading(name):
+            return tuple(map(int, self._dataset(name).shape))
+
+    def array(self, name: str) -> Array:
+        """Returns an array.
+
+        Raises:
+            Unreadable: It is damaged, or not of numbers.
+        """
+        dataset = self._dataset(name)
+        with self._reading(name):
+            if dataset.dtype.kind not in "biuf":
+                raise Unreadable(
+                    self.file, self.at(name), f"has the dtype {dataset.dtype}, not numbers"
+                )
+            size = int(np.prod(dataset.shape, dtype="float64")) * dataset.dtype.itemsize
+            if size > (1 << 24) and dataset.id.get_storage_size() < size // 1000:
+                raise Unreadable(
+                    self.file, self.at(name), f"claims {size} bytes, but far fewer are stored"
+                )
+            return np.asarray(dataset[()])
+
+    def value(self, name: str) -> Value:
+        """Returns an array to be read later, as long as the file is open."""
+        return Value(self.at(name), functools.partial(self.array, name))
+
+    def text(self, name: str) -> str | None:
+        """Returns an attribute that is text; None if there is no such attribute."""
+        with self._reading(f"attribute {name}"):
+            value = self._group.attrs.get(name)
+            value = value.item() if isinstance(value, np.generic) else value
+        if isinstance(value, bytes):
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                raise Unreadable(self.file, self.at(f"attribute {name}"), "is not UTF-8") from None
+        if value is not None and not isinstance(value, str):
+            raise Unreadable(self.file, self.at(f"attribute {name}"), "is not text")
+        return value
+
+    def texts(self, name: str) -> list[str] | None:
+        """Returns an attribute that is a list of text; Keras splits a long one into several."""
+        parts = [name]
+        with self._reading(f"attribute {name}"):
+            attributes = self._group.attrs
+            if name not in attributes:
+                if f"{name}0" not in attributes:
+                    return None
+                parts = [f"{name}{i}" for i in range(len(attributes)) if f"{name}{i}" in attributes]
+            values = [item for part in parts for item in np.ravel(attributes[part]).tolist()]
+        if len(values) > _MOST_NAMES:
+            raise Unreadable(
+                self.file,
+                self.at(f"attribute {name}"),
+                f"has {len(values)} names, which is too many",
+            )
+        found = []
+        for value in values:
+            if not isinstance(value, str | bytes):
+                where = self.at(f"attribute {name}")
+                raise Unreadable(self.file, where, "is not a list of names")
+            found.append(value if isinstance(value, str) else value.decode("utf-8", "replace"))
+        return found
+
+    def at(self, name: str) -> str:
+        """Returns the path of a member."""
+        return f"{self.path}/{name}" if self.path else name
+
+    def _dataset(self, name: str) -> Any:
+        import h5py
+
+        found = self._member(name)
+        if not isinstance(found, h5py.Dataset):
+            raise Unreadable(self.file, self.at(name), "is not an array")
+        with self._reading(name):
+            if lies_elsewhere(found):
+                raise Unreadable(
+                    self.file, self.at(name), "is stored in another file, which is not read"
+                )
+        return found
+
+    def _member(self, name: str) -> Any:
+        import h5py
+
+        here = self._group
+        with self._reading(name):
+            for part in name.split("/"):
+                is_name = isinstance(here, h5py.Group) and part not in ("", ".", "..")
+                if not is_name or _link(here, part) is None:
+                    raise Unreadable(self.file, self.at(name), "is missing")
+                if not is_own(here, part):
+                    raise Unreadable(self.file, self.at(name), _ELSEWHERE)
+                here = here[part]
+        return here
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Unreadable:
+            raise
+        except FAILURES as error:
+            raise Unreadable(self.file, self.at(name), reason(error)) from None
+
+
+@contextmanager
+def opened(file: str | Path | BinaryIO, shown: str) -> Iterator[Group]:
+    """Opens an HDF5 file for reading.
+
+    Args:
+        file: Its path, or the file itself, which was opened.
+        shown: What to call it in errors.
+
+    Raises:
+        Unreadable: It is not one.
+    """
+    import h5py
+
+    try:
+        root = h5py.File(file, "r")
+    except FAILURES as error:
+        raise Unreadable(shown, "", f"cannot be opened as HDF5: {reason(error)}") from None
+    with root:
+        yield Group(shown, "", root)
+
+
+def is_own(group: Any, name: str) -> bool:
+    """Returns whether what a group has under a name is in the file: no link to elsewhere.
+
+    Anything else that h5py offers follows the link, which may wait for ever or open any file.
+    """
+    import h5py
+
+    return isinstance(_link(group, name), h5py.HardLink)
+
+
+def lies_elsewhere(dataset: Any) -> bool:
+    """Returns whether the numbers of an array are in another file."""
+    return bool(dataset.is_virtual or dataset.external)
+
+
+def _link(group: Any, name: str) -> Any:
+    return group.get(name, getlink=True)
+
+
+def reason(error: Exception) -> str:
+    """Returns the message of an error of h5py, on one short line."""
+    text = str(error.args[0]) if error.args else type(error).__name__
+    return " ".join(text.split())[:200]

@@ -1,0 +1,133 @@
+"""The order in which Keras 2 listed the variables of a model and the slots of its optimizers.
+
+Files without names (`.keras`, `.weights.h5`) and lists in HDF5 files identify them by it alone.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+
+from keras_mp.compat.keras2 import slots
+
+# New class (TF 2.10 and later) -> [attributes of its slots that follow one another variable by
+# variable], in the order in which `build` made them. Source: keras/src/optimizers of Keras 2.13.
+NEW: dict[str, tuple[tuple[str, ...], ...]] = {
+    "SGD": (("momentums",),),
+    "Adam": (("_momentums", "_velocities"), ("_velocity_hats",)),
+    "AdamW": (("_momentums", "_velocities"), ("_velocity_hats",)),
+    "Nadam": (("_momentums", "_velocities"),),
+    "Adamax": (("_m", "_u"),),
+    "Adagrad": (("_accumulators",),),
+    "Adadelta": (("_accumulated_grads", "_accumulated_delta_vars"),),
+    "RMSprop": (("_velocities",), ("_momentums",), ("_average_gradients",)),
+    "Ftrl": (("_accumulators", "_linears"),),
+    "Lion": (("_momentums",),),
+}
+_AVERAGE = "_model_variables_moving_average"
+
+
+def children(layer: Any) -> list[Any]:
+    """Returns the layers right inside a layer, also those in lists and dicts of it."""
+    return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
+def own(layer: Any) -> list[Any]:
+    """Returns the weights of a layer that are of none inside, trainable ones first."""
+    return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
+def trainable(layer: Any) -> list[Any]:
+    """Returns `layer.trainable_weights` of Keras 2.
+
+    A model had its own after those of its layers, any other layer before.
+
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> [variable.name for variable in trainable(model)]
+    ['kernel', 'bias']
+    """
+    if not layer.trainable:
+        return []
+    inside = [weight for child in children(layer) for weight in trainable(child)]
+    mine = [weight for weight in layer._trainable_variables if weight.trainable]
+    return _once([*inside, *mine] if isinstance(layer, keras.Model) else [*mine, *inside])
+
+
+def weights(layer: Any) -> list[Any]:
+    """Returns `trainable_weights + non_trainable_weights` of Keras 2: the order of HDF5 files.
+
+    >>> layer = keras.layers.BatchNormalization()
+    >>> layer.build((None, 2))
+    >>> [variable.name for variable in weights(layer)]
+    ['gamma', 'beta', 'moving_mean', 'moving_variance']
+    """
+    return _once([*trainable(layer), *_frozen(layer)])
+
+
+def _frozen(layer: Any) -> list[Any]:
+    inside = children(layer)
+    if layer.trainable:
+        theirs = [weight for child in inside for weight in _frozen(child)]
+        mine = list(layer._non_trainable_variables)
+    else:
+        theirs = [weight for child in inside for weight in weights(child)]
+        mine = own(layer)
+    return [*theirs, *mine] if isinstance(layer, keras.Model) else [*mine, *theirs]
+
+
+def _once(variables: Iterable[Any]) -> list[Any]:
+    return list({id(variable): variable for variable in variables}.values())
+
+
+def new_slots(inner: Any, variables: list[Any]) -> list[tuple[str, Any]] | None:
+    """Returns (attribute, variable of the model) of each slot, as a new optimizer listed them.
+
+    Args:
+        inner: The optimizer of today, built.
+        variables: What was trained, in Keras 2's order.
+
+    Returns:
+        Without the step count, which comes first. None for a class that is not known.
+    """
+    groups = _of_class(inner, NEW)
+    if groups is None:
+        return None
+    found = [(_AVERAGE, variable) for variable in variables] if inner.use_ema else []
+    for group in groups:
+        # SGD had slots without momentum, too.
+        there = [name for name in group if getattr(inner, name, None) or name == "momentums"]
+        found += [(name, variable) for variable in variables for name in there]
+    return found
+
+
+def old_slots(inner: Any, variables: list[Any], count: int) -> list[tuple[str, Any]] | None:
+    """Returns (slot, variable of the model) of each slot, as optimizers before TF 2.11 listed them.
+
+    Args:
+        inner: The optimizer of today.
+        variables: What was trained, in Keras 2's order.
+        count: How many slots there are; tells which of the optional ones.
+
+    Returns:
+        None for a class that is not known, or a count that it cannot have.
+    """
+    names = _of_class(inner, slots.SLOTS)
+    if names is None or not variables or count % len(variables):
+        return None
+    there = list(names)[: count // len(variables)]
+    if len(there) * len(variables) != count:
+        return None
+    if any(cls.__name__ == "RMSprop" for cls in type(inner).__mro__):
+        has = {"rms": True, "momentum": inner.momentum > 0, "mg": inner.centered}
+        there = [name for name in names if has[name]]
+        if len(there) * len(variables) != count:
+            return None
+    return slots.in_order(inner, there, variables)
+
+
+def _of_class(inner: Any, table: dict[str, Any]) -> Any:
+    return next((table[cls.__name__] for cls in _classes(inner) if cls.__name__ in table), None)
+
+
+def _classes(inner: Any) -> Iterator[type]:
+    yield from type(inner).__mro__

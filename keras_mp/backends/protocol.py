@@ -1,0 +1,120 @@
+"""What a backend offers: `tensorflow.py`, `jax.py` and `torch.py` have these functions.
+
+mypy holds the three modules against `Backend` where `backends.current` returns them, and those of
+fused kernels against `FusedKernels`.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
+from keras_mp.backends.numerics import StepResult
+from keras_mp.settings import Settings
+
+
+class Backend(Protocol):
+    """The functions that `LossScaleOptimizer` and its parts call."""
+
+    def read(self, variable: Variable) -> Tensor:
+        """Returns the value of `variable` now."""
+
+    def unscale(
+        self, gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]
+    ) -> list[Gradient]:
+        """Returns the gradients divided by `scale`, 16-bit ones in float32.
+
+        None stays None, sparse stays sparse; those marked `skip_unscale` stay as they are.
+        """
+
+    def all_finite(self, gradients: Gradients) -> Tensor:
+        """Returns a bool of shape (): no inf and no nan in any gradient, on any replica."""
+
+    def apply_if_finite(
+        self,
+        optimizer: Optimizer,
+        gradients: list[Gradient],
+        variables: list[Variable],
+        scale: Tensor | None,
+        skip_unscale: Sequence[bool],
+    ) -> StepResult:
+        """Takes a step of `optimizer` with the gradients divided by `scale`, if these are finite.
+
+        A scale of None divides nothing. (Dividing keeps every inf and nan; dividing by less than 1
+        adds some.) The gradients may be changed during the step; after it they are as before.
+        """
+
+    def apply(
+        self, optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]
+    ) -> None:
+        """Takes a step of `optimizer`, whatever is in the gradients."""
+
+    def sum_duplicate_rows(self, gradients: Gradients) -> list[Gradient]:
+        """Returns the gradients; rows that a sparse one names twice are summed."""
+
+    def to_dense_gradient(self, gradient: Gradient, variable: Variable) -> Tensor:
+        """Returns a sparse gradient as a tensor of the variable's shape, a dense one as it is."""
+
+    def touched_rows(self, gradient: Gradient, variable: Variable) -> Tensor:
+        """Returns which rows of a dense or sparse gradient there are: bool, (rows, 1, 1, ...)."""
+
+    def values_to_change(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """Returns values that an optimizer may change in place."""
+
+    def gradients(self, loss: Callable[[], Tensor], variables: list[Variable]) -> list[Gradient]:
+        """Returns the gradients of `loss()` by the backend's own differentiation."""
+
+    def tape_gradients(
+        self,
+        tape: Any,
+        loss: Tensor,
+        scale: Callable[[Tensor], Tensor],
+        variables: list[Variable],
+    ) -> list[Gradient] | None:
+        """Returns the gradients of `scale(loss)`, for a loss that a `tf.GradientTape` recorded.
+
+        None on JAX and PyTorch, which have no tapes.
+        """
+
+    def copy_shared_arrays(self, variables: Sequence[Variable]) -> None:
+        """Gives each variable an array of its own."""
+
+    def buffers(self, layers: Sequence[Layer]) -> list[Tensor]:
+        """Returns tensors that `layers` keep and that are no variables, to be changed in place."""
+
+    def is_compiling(self) -> bool:
+        """Returns whether Python code is traced that must not warn."""
+
+    def is_trace_constant(self, value: Tensor) -> bool:
+        """Returns whether the function that is being compiled would take `value` as a constant."""
+
+    def init_scope(self) -> AbstractContextManager[None]:
+        """Returns a scope in which variables may be created, even while a function is traced."""
+
+    def replicas(self) -> int:
+        """Returns how many replicas the current step runs on."""
+
+    def check_strategy(self) -> None:
+        """Raises ValueError under a strategy of devices that loss scaling does not work with."""
+
+
+class FusedKernels(Protocol):
+    """The functions of `fused_tensorflow.py` and `fused_torch.py`."""
+
+    def fallback(
+        self, optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
+    ) -> str | None:
+        """Returns why a step with these is not fused, or None."""
+
+    def apply(
+        self,
+        optimizer: Optimizer,
+        gradients: list[Gradient],
+        variables: list[Variable],
+        scale: Tensor | None,
+        settings: Settings,
+    ) -> StepResult:
+        """Takes a step with `gradients / scale` on a built optimizer.
+
+        `each` of the result is told with `settings.diagnose` only.
+        """

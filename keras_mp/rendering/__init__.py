@@ -1,0 +1,1 @@
+"""What pictures and pages share: numbers as text, ticks, SVG, matplotlib, and a style."""

@@ -1,0 +1,23 @@
+"""`WarnOnce`: a warning that is said once an optimizer."""
+
+import warnings
+
+from keras_mp.backends.protocol import Backend
+
+
+class WarnOnce:
+    """Warns of each message once.
+
+    Silent while torch.compile traces, which would break its graph at a warning.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._said: set[str] = set()
+
+    def __call__(self, message: str | None, stacklevel: int = 3) -> None:
+        """Warns, unless the message is None or was said before; the level is that of `warn`."""
+        if message is None or message in self._said or self._backend.is_compiling():
+            return
+        self._said.add(message)
+        warnings.warn(message, stacklevel=stacklevel)

@@ -1,0 +1,33 @@
+"""The parts of a LossScaleOptimizer by themselves: variables, a backend, and steps to tell them."""
+
+import keras
+from keras import ops
+
+from keras_mp import backends
+from keras_mp.backends.numerics import StepResult
+from keras_mp.extra_state import ExtraState
+from keras_mp.own_variables import OwnVariables
+from keras_mp.step import Step
+
+INT = keras.backend.standardize_dtype("int")
+
+
+def places():
+    """Returns (the optimizer that a part's variables are added to, `OwnVariables`, the backend)."""
+    optimizer = keras.optimizers.SGD()
+    return optimizer, OwnVariables(optimizer, ExtraState()), backends.current()
+
+
+def step(kind, variables=(), each=None, scale=1.0):
+    """Returns a step whose gradients were of `kind`: 0 finite, 1 inf, 2 nan."""
+    finite = ops.convert_to_tensor(kind == 0)
+    result = StepResult(finite, None if each is None else ops.array(each, "bool"), None)
+    known = [id(variable) for variable in variables]
+    return Step(
+        result=result,
+        variables=variables,
+        index_of=lambda variable: known.index(id(variable)),
+        kind=ops.array(kind, INT),
+        skipped=ops.array(int(kind > 0), INT),
+        scale_before=ops.array(scale, "float32"),
+    )

@@ -1,0 +1,221 @@
+"""How long each test takes, as recorded: the long ones are `slow`, and a new long one is an error.
+
+A pytest plugin. Seconds are of the processor, those of child processes included: what else the
+machine does counts little. `--record-durations` writes what it found to tests/data/durations.json;
+`--check-durations` fails the run where a test takes over `LIMIT` that the recording does not have
+as slow. Compiled functions or trained models that several tests share, fixtures of a module or
+results of `shared`, count in full for each of them, as any may be the first to ask.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+try:
+    import resource
+except ImportError:  # Windows, where child processes are not counted
+    resource = None
+
+RECORDING = Path(__file__).parent / "data" / "durations.json"
+SLOW, LIMIT = 0.5, 5.0  # seconds: written down, and marked; too long without the mark
+ONCE = "once"  # what needs no Keras has one duration; the rest has one a backend
+
+
+def now():
+    """Returns the seconds of the processor that this process and its children took so far."""
+    children = 0.0
+    if resource is not None:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        children = used.ru_utime + used.ru_stime
+    return time.process_time() + children
+
+
+class Ledger:
+    """What was made once, what of it cost what, and what the present test asked for."""
+
+    def __init__(self):
+        self.own, self.parts = {}, {}
+        self.asked, self.spent = set(), 0.0
+
+    @contextlib.contextmanager
+    def making(self, key):
+        """Counts what happens in its scope for `key`, and not for the test that runs."""
+        outer, spent = self.asked, self.spent
+        self.asked, start = set(), now()
+        try:
+            yield
+        finally:
+            took = now() - start
+            self.own[key] = took - (self.spent - spent)
+            self.parts[key], self.asked = self.asked, outer
+            self.spent = spent + took
+            self.asked.add(key)
+
+    def of(self, asked):
+        """Returns the seconds of everything asked for, and of all that these asked for."""
+        seen, left = set(), set(asked)
+        while left:
+            key = left.pop()
+            seen.add(key)
+            left |= self.parts.get(key, set()) - seen
+        return sum(self.own.get(key, 0.0) for key in seen)
+
+
+LEDGER = Ledger()
+
+
+def shared(function):
+    """functools.cache, whose first call is not for the account of one test alone."""
+    made = functools.cache(function)
+
+    @functools.wraps(function)
+    def ask(*args, **options):
+        key = (function, args, tuple(options.items()))
+        if key in LEDGER.own:
+            LEDGER.asked.add(key)
+            return made(*args, **options)
+        with LEDGER.making(key):
+            return made(*args, **options)
+
+    return ask
+
+
+def kind(nodeid):
+    """Returns which of the recordings has a test: "once", or the backend that runs."""
+    each = nodeid.startswith(("tests/each/", "keras_mp/"))
+    return os.environ.get("KERAS_BACKEND", "jax") if each else ONCE
+
+
+def split(nodeid):
+    """Returns the file of a test and the rest of its id."""
+    file, _, test = nodeid.partition("::")
+    return file, test
+
+
+def recorded():
+    """Returns {kind: {file: {the rest of the test's id: seconds}}}."""
+    return json.loads(RECORDING.read_text(encoding="utf-8")) if RECORDING.exists() else {}
+
+
+def of_test(tests, test):
+    """Returns the seconds of a test, by its cases or as a whole, in the recording of its file."""
+    return tests.get(test, tests.get(test.partition("[")[0], 0.0))
+
+
+def shortened(tests):
+    """Returns the seconds of the slow tests, and those of the slowest case where all are slow."""
+    by_function = {}
+    for test, took in tests.items():
+        by_function.setdefault(test.partition("[")[0], {})[test] = took
+    found = {}
+    for function, cases in by_function.items():
+        if min(cases.values()) >= SLOW:
+            found[function] = max(cases.values())
+        else:
+            found |= {test: took for test, took in cases.items() if took >= SLOW}
+    return found
+
+
+def written(durations):
+    """Returns the text of a recording, a test a line."""
+    return json.dumps(durations, indent=0, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+class Durations:
+    """Marks, measures, and at the end writes or compares."""
+
+    def __init__(self, config):
+        self.config = config
+        self.found, self.start = {}, 0.0
+        self.left_out = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items):
+        before = recorded()
+        for item in items:
+            file, test = split(item.nodeid)
+            if of_test(before.get(kind(item.nodeid), {}).get(file, {}), test) >= SLOW:
+                item.add_marker("slow")
+
+    def pytest_deselected(self, items):
+        self.left_out.extend(items)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef, request):
+        if fixturedef.scope == "function":
+            return (yield)
+        with LEDGER.making(fixturedef):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item):
+        LEDGER.asked, LEDGER.spent, self.start = set(), 0.0, now()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item):
+        try:
+            return (yield)
+        finally:  # what ends with a module is left out
+            own = now() - self.start - LEDGER.spent
+            fixtures = getattr(item, "_fixtureinfo", None)
+            used = fixtures.name2fixturedefs.values() if fixtures else []
+            self.found[item] = own + LEDGER.of({*LEDGER.asked, *(each[-1] for each in used)})
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session):
+        if self.config.getoption("record_durations"):
+            self.write()
+        if self.config.getoption("check_durations") and self.too_long() and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def too_long(self):
+        """Returns (seconds, id) of the tests over the limit that are not marked."""
+        found = (each for each in self.found.items() if each[0].get_closest_marker("slow") is None)
+        return sorted(((s, item.nodeid) for item, s in found if s > LIMIT), reverse=True)
+
+    def write(self):
+        """Puts the durations of the files that ran in the place of those of before."""
+        durations, ran = recorded(), {}
+        for item, took in self.found.items():
+            file, test = split(item.nodeid)
+            ran.setdefault((kind(item.nodeid), file), {})[test] = round(took, 1)
+        for item in self.left_out:
+            file, test = split(item.nodeid)
+            if (tests := ran.get((kind(item.nodeid), file))) is not None:
+                before = durations.get(kind(item.nodeid), {}).get(file, {})
+                tests[test] = of_test(before, test)
+        for (name, file), tests in ran.items():
+            of_kind = durations.setdefault(name, {})
+            of_kind.pop(file, None)
+            if left := shortened(tests):
+                of_kind[file] = left
+        RECORDING.write_text(written(durations), encoding="utf-8")
+
+    def pytest_terminal_summary(self, terminalreporter):
+        if not self.config.getoption("check_durations") or not (long := self.too_long()):
+            return
+        terminalreporter.section(f"over {LIMIT:g} s of the processor, and not marked slow")
+        for took, nodeid in long:
+            terminalreporter.line(f"{took:6.1f} s  {nodeid}")
+        files = " ".join(sorted({nodeid.partition("::")[0] for _, nodeid in long}))
+        terminalreporter.line("Make them shorter; or record them, and they are marked:")
+        terminalreporter.line(
+            f"KERAS_BACKEND={os.environ.get('KERAS_BACKEND', 'jax')} "
+            f"python -m pytest --record-durations {files}"
+        )
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("durations")
+    group.addoption("--record-durations", action="store_true", help="see tests/durations.py")
+    group.addoption("--check-durations", action="store_true", help="see tests/durations.py")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Durations(config), "keras_mp_durations")

@@ -1,0 +1,169 @@
+"""What `restore` and `keras-mp migrate` take of memory and disk: no copies but those of Keras."""
+
+import json
+import sys
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+from tests import bundles, programs
+from tests.backends import on_one
+
+MB = 1 << 20
+WIDTH, LAYERS, LARGEST = 1024, 12, 4 * MB
+WEIGHTS = LAYERS * LARGEST
+WITH_ADAM = 3 * WEIGHTS
+SPARE = 40 * MB  # what the backend compiles, and does not give back at once
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux says how much memory a process had"
+)
+
+# Each does something small first, which imports what it needs, and then the same with what is
+# large. `before` and `start` are from in between.
+MEASURES = """
+import json, sys
+from pathlib import Path
+
+def number(file, name):
+    return int(Path("/proc/self", file).read_text().split(name + ":")[1].split()[0])
+
+def now():
+    return number("status", "VmRSS") << 10, number("io", "wchar")
+
+def report(before, start):
+    more, written = (number("status", "VmHWM") << 10) - before, number("io", "wchar") - start
+    print(json.dumps({"more": more, "written": written}))
+
+small, large, *rest = sys.argv[1:]
+"""
+RESTORES = """
+import keras
+from keras_mp.compat import restore
+
+def built(folder):
+    model = keras.models.model_from_json(Path(folder, "model.json").read_text())
+    optimizer = json.loads(Path(folder, "optimizer.json").read_text())
+    model.compile(keras.optimizers.deserialize(optimizer))
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+restore(Path(small, "ckpt"), built(small))
+model = built(large)
+restore(Path(large, "ckpt"), model)  # now the zeros, which take no memory yet, are written over
+before, start = now()
+restore(Path(large, "ckpt"), model)
+report(before, start)
+"""
+READS = """
+from keras_mp.compat.restoring.keras_archives import Archive
+
+def read(folder):
+    with Archive(Path(folder, "old.keras")).weights() as root:
+        group = root.group("vars")
+        return sum(group.array(name).nbytes for name in group.names())
+
+read(small)
+before, start = now()
+read(large)
+report(before, start)
+"""
+MIGRATES = """
+from keras_mp.migration.cli import main
+
+def migrate(folder):
+    arguments = [str(Path(folder, rest[0])), "-o", str(Path(folder, rest[0] + ".keras"))]
+    if rest[0] == "ckpt":
+        for option in ("model", "optimizer"):
+            arguments += ["--" + option, str(Path(folder, option + ".json"))]
+    assert main(["migrate", *arguments]) == 0
+
+migrate(small)
+before, start = now()
+migrate(large)
+report(before, start)
+"""
+
+
+def write(folder, layers, width):
+    """Writes a model in each form: a checkpoint with the state of Adam, HDF5, and an archive."""
+    random = np.random.default_rng(0)
+
+    def kernels():
+        return [random.random((width, width), dtype="float32") for _ in range(layers)]
+
+    dense = [keras.layers.Dense(width, use_bias=False) for _ in range(layers)]
+    model = keras.Sequential([keras.Input((width,)), *dense])
+    (folder / "model.json").write_text(model.to_json())
+    adam = keras.optimizers.serialize(keras.optimizers.Adam(1e-3))
+    (folder / "optimizer.json").write_text(json.dumps(adam))
+    bundles.write_objects(
+        folder / "ckpt",
+        {
+            "model": {f"layer_with_weights-{i}": {"kernel": k} for i, k in enumerate(kernels())},
+            "optimizer": {
+                "_iterations": np.asarray(7),
+                "_learning_rate": np.asarray(1e-3, "float32"),
+                "_momentums": kernels(),
+                "_velocities": kernels(),
+            },
+        },
+    )
+    names = [f"dense_{i}" for i in range(layers)]
+    listed = [
+        {"class_name": "Dense", "config": {"name": name, "units": width, "use_bias": False}}
+        for name in names
+    ]
+    listed[0]["config"]["batch_input_shape"] = [None, width]
+    config = {"class_name": "Sequential", "config": {"name": "net", "layers": listed}}
+    with h5py.File(folder / "model.h5", "w") as file:
+        file.attrs["model_config"] = json.dumps(config)
+        group = file.create_group("model_weights")
+        group.attrs["layer_names"] = names
+        for name, kernel in zip(names, kernels(), strict=True):
+            group[f"{name}/{name}/kernel:0"] = kernel
+            group[name].attrs["weight_names"] = [f"{name}/kernel:0"]
+    with h5py.File(folder / "weights.h5", "w") as file:
+        for i, kernel in enumerate(kernels()):
+            file[f"vars/{i}"] = kernel
+    with zipfile.ZipFile(folder / "old.keras", "w") as archive:
+        archive.writestr("config.json", json.dumps(config))
+        archive.write(folder / "weights.h5", "model.weights.h5")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    small, large = tmp_path_factory.mktemp("small"), tmp_path_factory.mktemp("large")
+    write(small, 1, 16)
+    write(large, LAYERS, WIDTH)
+    return small, large
+
+
+def measured(program, folders, *arguments):
+    # What is freed goes back at once, or else the last copy hides in what was taken before.
+    settings = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+    said = programs.run("-c", MEASURES + program, *folders, *arguments, **settings)
+    return json.loads(said.splitlines()[-1])
+
+
+def test_a_checkpoint_is_restored_tensor_by_tensor(folders):
+    assert measured(RESTORES, folders)["more"] < LARGEST + SPARE
+
+
+def test_the_weights_of_an_archive_are_read_in_their_place(folders):
+    found = measured(READS, folders)
+    assert found["more"] < 2 * LARGEST
+    assert found["written"] < MB
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("ckpt", WITH_ADAM), pytest.param("model.h5", WEIGHTS, marks=on_one)],
+)
+def test_migrating_takes_the_model_and_the_copy_that_keras_makes(name, size, folders):
+    found = measured(MIGRATES, folders, name)
+    assert found["more"] < 2 * size + LARGEST + SPARE
+    assert size < found["written"] < size + MB, "the archive is written once"

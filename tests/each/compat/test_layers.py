@@ -1,0 +1,453 @@
+"""Layers train as they did in TensorFlow: recorded steps, replayed in Keras 3."""
+
+import functools
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_mp.compat import layers
+from keras_mp.compat.configs import convert_layer, convert_model
+from keras_mp.compat.configs.layers import BATCH_NORM, DROPOUT, TIME_DISTRIBUTED
+
+# JAX has no float64 unless asked to.
+pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
+
+DATA = Path(__file__).parents[2] / "data/training_steps"
+RECORDED = {
+    version: np.load(DATA / f"recorded_tf{version.replace('.', '')}.npz")
+    for version in ("2.3", "2.10")
+}
+CASES = [
+    (version, name)
+    for version, arrays in RECORDED.items()
+    for name in sorted({key.partition("/")[0] for key in arrays.files if "/" in key})
+]
+# Rounding decides there, also between the kernels of one TensorFlow: see the last tests.
+ILL_CONDITIONED = [(version, name) for version, name in CASES if name.endswith("far_mean")]
+IS_DIVIDED = tuple(map(int, keras.__version__.split(".")[:2])) >= (3, 14)
+divides = pytest.mark.skipif(
+    not IS_DIVIDED, reason="Keras divides an activity_regularizer by the batch size from 3.14 on"
+)
+WELL_CONDITIONED = [case for case in CASES if case not in ILL_CONDITIONED]
+STEPS = 2
+FLOAT32, FLOAT16 = 1e-6, 2.0**-10
+
+
+def loaded(version: str, name: str, *, exact_training: bool) -> tuple[Any, list[Any]]:
+    """Returns a recorded layer with its weights, and these in TensorFlow's order."""
+    arrays = RECORDED[version]
+    old = json.loads(str(arrays[f"{name}/config"]))
+    done = convert_layer(old, tf_version=version, exact_training=exact_training)
+    layer = keras.saving.deserialize_keras_object(done.config)
+    layer(arrays[f"{name}/x"][0])
+    kept = [v for v in layer.non_trainable_variables if "seed" not in v.path]
+    variables = [*layer.trainable_variables, *kept]
+    for i, variable in enumerate(variables):
+        variable.assign(arrays[f"{name}/weight/{i}"])
+    assert f"{name}/weight/{len(variables)}" not in arrays
+    return layer, kept
+
+
+def training_step(layer: Any, x: Any, weighting: Any) -> tuple[Any, Any, list[Any]]:
+    """Returns the output, the regularization and the gradients, the input's last."""
+    step = {"jax": jax_step, "tensorflow": tensorflow_step, "torch": torch_step}
+    result: tuple[Any, Any, list[Any]] = step[keras.backend.backend()](layer, x, weighting)
+    return result
+
+
+def call_of(layer: Any) -> Any:
+    options = {"training": True} if "training" in inspect.signature(layer.call).parameters else {}
+    return functools.partial(layer, **options)
+
+
+@functools.lru_cache(maxsize=1)
+def differentiated(layer: Any, *, with_input: bool) -> Any:
+    """Returns a function that is compiled once for the steps of a layer."""
+    import jax
+
+    kept = layer.non_trainable_variables
+
+    def loss(trainable: Any, x: Any, state: Any, weighting: Any) -> Any:
+        values = [*zip([*layer.trainable_variables, *kept], [*trainable, *state], strict=True)]
+        with keras.StatelessScope(values, collect_losses=True) as scope:
+            y = call_of(layer)(x)
+            extra = sum(layer.losses)
+        new = [scope.get_current_value(v) for v in kept]
+        total = (y * weighting.astype(y.dtype)).astype("float32").sum() + extra
+        return total, (y, extra, new)
+
+    return jax.jit(jax.grad(loss, (0, 1) if with_input else (0,), has_aux=True))
+
+
+def jax_step(layer: Any, x: Any, weighting: Any) -> tuple[Any, Any, list[Any]]:
+    kept = layer.non_trainable_variables
+    differentiate = differentiated(layer, with_input=np.issubdtype(x.dtype, np.floating))
+    trainable, state = ([v.value for v in group] for group in (layer.trainable_variables, kept))
+    (gradients, *of_x), (y, extra, new) = differentiate(trainable, x, state, weighting)
+    for variable, value in zip(kept, new, strict=True):
+        variable.assign(value)
+    return y, extra, [*gradients, *of_x]
+
+
+def tensorflow_step(layer: Any, x: Any, weighting: Any) -> tuple[Any, Any, list[Any]]:
+    import tensorflow as tf
+
+    x = tf.constant(x)
+    with tf.GradientTape() as tape:
+        if x.dtype.is_floating:
+            tape.watch(x)
+        y = call_of(layer)(x)
+        extra = sum(layer.losses)
+        total = tf.reduce_sum(tf.cast(y * tf.cast(weighting, y.dtype), "float32")) + extra
+    sources = [v.value for v in layer.trainable_variables]
+    gradients = tape.gradient(total, [*sources, *([x] if x.dtype.is_floating else [])])
+    return y, extra, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def torch_step(layer: Any, x: Any, weighting: Any) -> tuple[Any, Any, list[Any]]:
+    import torch
+
+    is_float = np.issubdtype(x.dtype, np.floating)
+    x = torch.tensor(x, requires_grad=is_float)
+    y = call_of(layer)(x)
+    extra = sum(layer.losses)
+    total = (y * torch.tensor(weighting).to(y.dtype)).float().sum() + extra
+    sources = [v.value for v in layer.trainable_variables]
+    gradients = torch.autograd.grad(total, [*sources, *([x] if is_float else [])])
+    return y.detach(), extra.detach() if extra else extra, list(gradients)
+
+
+def array(value: Any) -> Any:
+    return np.asarray(ops.convert_to_numpy(value), "float64")
+
+
+def difference(found: Any, recorded: Any, size: float | None = None) -> float:
+    """Returns the largest difference, as a part of `size` or of the largest recorded number."""
+    found, recorded = array(found), np.asarray(recorded, "float64")
+    assert found.shape == recorded.shape
+    if not found.size:
+        return 0.0
+    return float(np.abs(found - recorded).max() / (size or np.abs(recorded).max() or 1.0))
+
+
+def differences(version: str, name: str, *, exact_training: bool) -> dict[str, float]:
+    """Returns, by what it is of, the largest difference in all recorded steps."""
+    arrays = RECORDED[version]
+    layer, kept = loaded(version, name, exact_training=exact_training)
+    found: dict[str, list[float]] = {"y": [], "regularization": [], "gradients": [], "state": []}
+    for step in range(STEPS):
+        x = arrays[f"{name}/x"][step]
+        y, extra, gradients = training_step(layer, x, arrays[f"{name}/weighting"])
+        count = len(layer.trainable_variables)
+        keys = [*map(str, range(count)), "input"][: len(gradients)]
+        recorded = [arrays[f"{name}/{step}/gradient/{key}"] for key in keys]
+        # That of an input is a small difference of large numbers where a layer normalizes.
+        size = max((float(np.abs(gradient).max()) for gradient in recorded), default=1.0)
+        found["y"].append(difference(y, arrays[f"{name}/{step}/y"]))
+        recorded_extra = arrays[f"{name}/{step}/regularization"]
+        found["regularization"].append(difference(extra, recorded_extra))
+        for gradient, expected in zip(gradients, recorded, strict=True):
+            found["gradients"].append(difference(gradient, expected, size))
+        for i, variable in enumerate(kept):
+            found["state"].append(difference(variable, arrays[f"{name}/{step}/state/{i}"]))
+    found["predicted"] = [
+        difference(layer(arrays[f"{name}/x"][0], training=False), arrays[f"{name}/predicted"])
+        if "training" in inspect.signature(layer.call).parameters
+        else 0.0
+    ]
+    return {key: max(values, default=0.0) for key, values in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [
+        pytest.param(*case, marks=divides if case[1] in ("activity", "dense") else ())
+        for case in WELL_CONDITIONED
+    ],
+)
+def test_trains_as_then(version: str, name: str) -> None:
+    found = differences(version, name, exact_training=True)
+    of_float16 = ("y", "gradients", "predicted") if name.endswith("float16") else ()
+    for key, value in found.items():
+        assert value < (FLOAT16 if key in of_float16 else FLOAT32), found
+
+
+OTHERWISE = [
+    ("2.3", "bn_4d", "state", 1e-4),
+    ("2.3", "bn_4d_momentum", "state", 5e-3),
+    ("2.3", "bn_4d_channels_first", "state", 1e-2),
+    ("2.3", "bn_4d_two", "state", 0.4),
+    ("2.3", "bn_4d_float16", "state", 5e-3),
+    ("2.3", "bn_4d_tiny_epsilon", "y", 1.0),
+    ("2.3", "bn_3d_mask", "state", 0.1),
+    ("2.3", "time_distributed", "y", 0.5),
+    ("2.10", "bn_5d", "state", 1e-3),
+]
+
+
+@pytest.mark.parametrize(("version", "name", "what", "least"), OTHERWISE)
+def test_keras_trains_otherwise(version: str, name: str, what: str, least: float) -> None:
+    assert differences(version, name, exact_training=False)[what] > least
+
+
+@pytest.mark.parametrize(("version", "name"), ILL_CONDITIONED)
+def test_numbers_far_from_zero(version: str, name: str) -> None:
+    """No further from the exact output than TensorFlow was, or than the input's rounding is."""
+    arrays = RECORDED[version]
+    found = differences(version, name, exact_training=True)
+    assert found["state"] < FLOAT32
+    axes = -1 if name.startswith("layer") else tuple(range(arrays[f"{name}/x"].ndim - 2))
+    x = arrays[f"{name}/x"][0].astype("float64")
+    gamma, beta = (arrays[f"{name}/weight/{i}"].astype("float64") for i in (0, 1))
+    mean, variance = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+    exact = (x - mean) / np.sqrt(variance + 1e-3) * gamma + beta
+    layer, _ = loaded(version, name, exact_training=True)
+    y, _, _ = training_step(layer, arrays[f"{name}/x"][0], arrays[f"{name}/weighting"])
+    rounding = 2.0**-24 * np.abs(x).max() / np.sqrt(variance.min())
+    theirs = difference(arrays[f"{name}/0/y"], exact)
+    assert difference(y, exact) < max(theirs, 4 * rounding)
+
+
+def test_float16_keeps_float32_statistics() -> None:
+    layer = layers.BatchNormalization(dtype="float16")
+    layer.build((None, 3))
+    assert {v.dtype for v in layer.variables} == {"float32"}
+    y = layer(np.ones((2, 3), "float16"), training=True)
+    assert keras.backend.standardize_dtype(y.dtype) == "float16"
+    plain = keras.layers.BatchNormalization(dtype="float16")
+    plain.build((None, 3))
+    assert {v.dtype for v in plain.variables} == {"float16"}  # what the layer is for
+
+
+def test_masks_count_from_tf_2_12_on() -> None:
+    x = np.asarray([[[1.0, 0.0], [3.0, 1.0], [50.0, 5.0]], [[2.0, 2.0]] * 3], "float32")
+    mask = np.asarray([[True, True, False], [False, False, True]])
+    means = {}
+    for version in ("2.11", "2.12"):
+        layer = layers.BatchNormalization(momentum=0.0, tf_version=version)
+        plain = keras.layers.BatchNormalization(momentum=0.0)
+        layer(x, training=True, mask=mask)
+        plain(x, training=True, mask=mask)
+        means[version] = array(layer.moving_mean)[0]
+        if version == "2.12":
+            assert array(layer.moving_variance) == pytest.approx(array(plain.moving_variance))
+    assert means == {"2.11": pytest.approx(10.0), "2.12": pytest.approx(2.0)}
+
+
+@pytest.mark.parametrize("option", ["renorm", "synchronized"])
+def test_options_of_keras_alone(option: str) -> None:
+    with pytest.raises(ValueError, match=rf"{option}=True: use keras\.layers\.BatchNormalization"):
+        layers.BatchNormalization(**{option: True})
+
+
+def test_frozen_layers_keep_their_statistics() -> None:
+    layer = layers.BatchNormalization()
+    layer.build((None, 2, 2, 3))
+    layer.trainable = False
+    before = [array(v) for v in layer.variables]
+    x = np.random.RandomState(0).rand(2, 2, 2, 3)
+    assert difference(layer(x, training=True), array(layer(x, training=False))) == 0.0
+    assert all(np.array_equal(a, array(v)) for a, v in zip(before, layer.variables, strict=True))
+
+
+def dropped(layer: Any) -> Any:
+    """Returns which inputs of (batch, time, features) did not count."""
+    x = np.ones((2, 6, 4), "float32")
+    layer.build(x.shape)
+    y_shape = layer.compute_output_shape(x.shape)
+    _, _, gradients = training_step(layer, x, np.ones(y_shape, "float32"))
+    return array(gradients[-1]) == 0.0
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_dropout_of_the_fused_kernels(name: str) -> None:
+    zeros = dropped(getattr(layers, name)(3, dropout=0.5))
+    assert 0.2 < zeros.mean() < 0.8
+    assert len({step.tobytes() for step in zeros.transpose(1, 0, 2)}) > 3
+    plain = dropped(getattr(keras.layers, name)(3, dropout=0.5))
+    assert (plain == plain[:, :1]).all()  # what the layer is for
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU"])
+def test_recurrent_layers_predict_as_those_of_keras(name: str) -> None:
+    ours = getattr(layers, name)(3, dropout=0.5)
+    plain = getattr(keras.layers, name)(3, dropout=0.5)
+    x = np.random.RandomState(0).rand(2, 6, 4).astype("float32")
+    for layer in (ours, plain):
+        layer.build(x.shape)
+    for a, b in zip(ours.trainable_variables, plain.trainable_variables, strict=True):
+        a.assign(b)
+    assert difference(ours(x), array(plain(x))) < FLOAT32
+    assert type(ours).from_config(ours.get_config()).dropout == 0.5
+    with pytest.raises(ValueError, match=rf"recurrent_dropout=0\.5: .*keras\.layers\.{name} does"):
+        getattr(layers, name)(3, recurrent_dropout=0.5)
+
+
+@divides
+def test_a_regularizer_inside_time_distributed_counts() -> None:
+    inside = keras.layers.Activation("linear", activity_regularizer=keras.regularizers.L1(1.0))
+    layer = layers.TimeDistributed(inside)
+    layer(np.full((2, 3, 4), 0.5, "float32"), training=True)
+    assert float(sum(layer.losses)) == pytest.approx(2.0)  # 4 * 0.5 a row; TF 2.3.4, too
+
+
+@pytest.mark.parametrize("is_static", [True, False])
+def test_time_distributed_in_models(is_static: bool) -> None:
+    x = inputs = keras.Input((5 if is_static else None, 4))
+    x = layers.TimeDistributed(keras.layers.Dense(3))(x)
+    x = layers.TimeDistributed(keras.layers.Dropout(0.5))(x)
+    model = keras.Model(inputs, x)
+    given = np.random.RandomState(0).rand(2, 5, 4).astype("float32")
+    dense = model.layers[1].layer
+    expected = given @ array(dense.kernel) + array(dense.bias)
+    assert difference(model.predict(given, verbose=0), expected) < FLOAT32
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_time_distributed_hands_the_mask_on(stateful: bool) -> None:
+    class Kept(keras.layers.Layer):
+        supports_masking = True
+
+        def call(self, inputs: Any, mask: Any) -> Any:
+            return inputs * ops.cast(mask, inputs.dtype)
+
+    inside = Kept()
+    inside.stateful = stateful  # then step by step, as Keras does it
+    mask = np.array([[[True, False], [True, True], [False, False]]])
+    given = np.ones((1, 3, 2), "float32")
+    assert (array(layers.TimeDistributed(inside)(given, mask=mask)) == mask).all()
+
+
+BN = {"class_name": "BatchNormalization", "config": {"name": "bn", "axis": [3], "dtype": "float32"}}
+SYNC = {
+    "class_name": "SyncBatchNormalization",
+    "config": {"name": "bn", "axis": [3], "dtype": "float32"},
+}
+
+
+def of_lstm(**options: Any) -> dict[str, Any]:
+    config = {
+        "name": "lstm",
+        "trainable": True,
+        "dtype": "float32",
+        "units": 3,
+        "use_bias": True,
+        "activation": "tanh",
+        "recurrent_activation": "sigmoid",
+        "unroll": False,
+        "dropout": 0.5,
+        "recurrent_dropout": 0.0,
+    }
+    return {"class_name": "LSTM", "config": config | options}
+
+
+def distributed(layer: dict[str, Any]) -> dict[str, Any]:
+    config = {"name": "each", "dtype": "float32", "layer": layer}
+    return {"class_name": "TimeDistributed", "config": config}
+
+
+DENSE = {"class_name": "Dense", "config": {"name": "d", "dtype": "float32", "units": 2}}
+
+
+@pytest.mark.parametrize(
+    ("old", "name", "note"),
+    [
+        pytest.param(BN, "BatchNormalization", BATCH_NORM, id="bn"),
+        pytest.param(of_lstm(), "LSTM", DROPOUT, id="lstm"),
+        pytest.param(distributed(BN), "TimeDistributed", TIME_DISTRIBUTED, id="each bn"),
+        pytest.param(distributed(DENSE), "TimeDistributed", None, id="each dense"),
+    ],
+)
+def test_conversion_says_so_or_keeps_the_layer(old: Any, name: str, note: str | None) -> None:
+    plain = convert_layer(old)
+    assert plain.config["module"] == "keras.layers"
+    kinds = {change.what: change.kind for change in plain.changes if change.matters}
+    assert kinds.get(note, "differs") == "differs"
+    assert (note in kinds) == (note is not None)
+    exact = convert_layer(old, exact_training=True)
+    assert exact.config["registered_name"] == f"keras_mp>{name}"
+    assert not {BATCH_NORM, DROPOUT, TIME_DISTRIBUTED} & set(exact.notes)
+    assert any("which trains as then" in what for what in exact.notes)
+    assert not convert_layer(exact.config).changed
+    layer = keras.saving.deserialize_keras_object(exact.config)
+    assert type(layer) is getattr(layers, name)
+    again = keras.saving.serialize_keras_object(layer)
+    assert not convert_layer(again, exact_training=True).changed
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        pytest.param(SYNC, id="sync"),
+        pytest.param(of_lstm(dropout=0.0), id="no dropout"),
+        pytest.param(of_lstm(recurrent_activation="hard_sigmoid"), id="not fused"),
+        pytest.param(of_lstm(recurrent_dropout=0.1), id="recurrent dropout"),
+        pytest.param(of_lstm(unroll=True), id="unrolled"),
+    ],
+)
+def test_layers_that_train_alike_are_those_of_keras(old: Any) -> None:
+    done = convert_layer(old, exact_training=True)
+    assert done.config["module"] == "keras.layers"
+    assert not {BATCH_NORM, DROPOUT} & set(convert_layer(old).notes)
+
+
+def test_tf_1_dropped_the_same_at_each_step() -> None:
+    done = convert_layer(of_lstm(), exact_training=True, tf_version="1.15")
+    assert done.config["module"] == "keras.layers"
+
+
+@pytest.mark.parametrize(("told", "noted"), [("1.15", False), ("2.3", True), (None, True)])
+def test_dropout_is_noted_where_it_differs(told: str | None, noted: bool) -> None:
+    start = {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 4, 3], "name": "i"}}
+    inside = {"class_name": "Sequential", "config": {"name": "in", "layers": [start, of_lstm()]}}
+    old = {"class_name": "Sequential", "config": {"name": "net", "layers": [inside]}}
+    for done in (
+        convert_layer(of_lstm(), tf_version=told),
+        convert_model(old, tf_version=told),
+    ):
+        assert (DROPOUT in done.notes) == noted
+
+
+@pytest.mark.parametrize(
+    ("told", "written", "expected"),
+    [
+        ("2.3", "2.4.0", "2.3"),
+        (None, "2.11.0", "2.11"),
+        (None, "2.3.0-tf", "2.3"),
+        (None, 3, "2.5"),
+        (None, "2.12345.0", "2.5"),
+    ],
+)
+def test_a_converted_model_trains_on(
+    tmp_path: Path, told: Any, written: Any, expected: str
+) -> None:
+    inside = [
+        {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 4, 4, 3], "name": "i"}},
+        BN,
+        {"class_name": "GlobalAveragePooling2D", "config": {"name": "p", "dtype": "float32"}},
+        DENSE,
+    ]
+    old = {"class_name": "Sequential", "config": {"name": "net", "layers": inside}}
+    old |= {"keras_version": written}
+    done = convert_model(old, tf_version=told, exact_training=True)
+    model = keras.models.model_from_json(json.dumps(done.config))
+    assert model.layers[0].tf_version == expected
+    random = np.random.RandomState(0)
+    x, y = random.rand(8, 4, 4, 3), random.rand(8, 2)
+    model.compile("sgd", "mse")
+    model.fit(x, y, batch_size=4, epochs=1, shuffle=False, verbose=0)
+    kept, halves = np.ones(3), x.reshape(2, 4 * 4 * 4, 3)
+    for half in halves:
+        kept = 0.99 * kept + 0.01 * half.var(0, ddof=1)
+    assert difference(model.layers[0].moving_variance, kept) < FLOAT32
+    model.save(tmp_path / "net.keras")
+    again = keras.saving.load_model(tmp_path / "net.keras")
+    assert type(again.layers[0]) is layers.BatchNormalization
+    assert again.layers[0].tf_version == expected
+    assert difference(again.predict(x, verbose=0), model.predict(x, verbose=0)) == 0.0

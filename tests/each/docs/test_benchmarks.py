@@ -1,0 +1,107 @@
+"""`benchmarks/train_step.py` and `benchmarks/cuda.py`: that what they time is training.
+
+No times: those depend on the machine.
+"""
+
+import argparse
+
+import keras
+import numpy as np
+import pytest
+
+from benchmarks import cuda, monitor, train_step
+from keras_mp.fused_rules import XLA
+from tests.backends import on_one
+
+BACKEND = keras.backend.backend()
+TINY = argparse.Namespace(batch=4, steps=3, width=16, sequence=4, repeat=1)
+VARIANTS = ["plain", "Keras' own", "ours", *([] if BACKEND == "jax" else ["ours, fused"])]
+
+
+@pytest.mark.parametrize(
+    ("model", "mode"),
+    [
+        (model, mode)
+        for mode in monitor.MODES[BACKEND]
+        for model in train_step.MODELS
+        if mode != "xla" or model == "convnet"  # XLA takes half a minute for the other
+    ],
+)
+def test_all_variants_train_alike(model, mode):
+    found = train_step.measure(model, mode, TINY)["variants"]
+    assert list(found) == VARIANTS
+    losses = [each["loss"] for each in found.values()]
+    # Scales are powers of two; what rounds elsewhere are kernels, and what XLA fuses.
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-4)
+    fallback = found.pop(VARIANTS[-1])["fallback"]
+    assert fallback == (XLA if mode == "xla" else None)
+    assert all(each["fallback"] is None for each in found.values())
+
+
+@on_one
+def test_what_does_not_train_is_not_timed():
+    make = train_step.makers(rate=0.0)["plain"]
+    run = train_step.Run("transformer", make, False, TINY)
+    with pytest.raises(ArithmeticError, match="does not train"):
+        run.warm_up()
+
+
+def test_sizes_are_those_of_the_model():
+    size = cuda.QUICK["quick"]
+    shapes = [tuple(variable.shape) for variable in cuda.decoder(size).trainable_variables]
+    assert shapes == size.shapes()
+
+
+def steps_of(found, name):
+    """Takes a few steps of a variant, and returns how its loss scale ended."""
+    steps = found[name]()
+    before = steps.scale()
+    for _ in range(2):
+        steps.take()
+    steps.wait()
+    assert steps.scale() == before, "a step was skipped"
+    return before
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="torch and JAX only")
+def test_variants_for_a_device_take_their_steps(monkeypatch):
+    monkeypatch.setattr(cuda, "KEPT", 1000)  # so that some states are made anew
+    native = {"torch": cuda.Torch, "jax": cuda.Jax}[BACKEND](quick=False)
+    peers = ["torch Adam", "GradScaler"] if BACKEND == "torch" else []
+    updates = native.updates(cuda.QUICK["quick"])
+    training = native.training(cuda.QUICK["quick"], 1024.0)
+    assert list(updates) == list(training) == VARIANTS + peers
+    for name in updates:
+        unscaled = name in ("plain", "torch Adam")
+        assert steps_of(updates, name) == (None if unscaled else 1.0)
+        assert steps_of(training, name) == (None if unscaled else 1024.0)
+
+
+@on_one
+def test_only_the_section_is_replaced():
+    before = f"head\n{cuda.BEGIN}\nold\n{cuda.END}\ntail\n"
+    after = cuda.replaced(before, "new")
+    assert after == f"head\n{cuda.BEGIN}\n\nnew\n\n{cuda.END}\ntail\n"
+    assert cuda.replaced(after, "new") == after
+    for wrong in ("", f"{cuda.END}{cuda.BEGIN}", before + before):
+        with pytest.raises(ValueError, match="once each"):
+            cuda.replaced(wrong, "new")
+
+
+@on_one
+def test_the_table():
+    """28 bytes for each of 1e9 parameters in 28 ms are 1e12 a second, half of what a copy does."""
+    each = {"milliseconds": [27.0, 28.0, 29.0], "ratio": [1.0, 1.0, 1.0]}
+    each |= {"skipped": False, "fallback": None}
+    variants = {"plain": each, "ours": each | {"skipped": True}, "GradScaler": {"failed": "why"}}
+    table = {"size": "1B", "parameters": 10**9, "policy": None}
+    found = {"backend": "torch", "device": "D", "versions": {"torch": "2"}, "copy": 2e12}
+    found["tables"] = [table | {"variants": variants}, table | {"left out": "too large"}]
+    text = cuda.markdown([found], "2026-01-01", argparse.Namespace(repeat=9))
+    times = "28.000 (27.000 to 29.000) | 1.000 (1.000 to 1.000)"
+    assert text.splitlines()[-4:] == [
+        f"| 1B | optimizer | plain | {times} | 0.50 |",
+        f"| 1B | optimizer | ours (skipped) | {times} | 0.57 |",
+        "| 1B | optimizer | GradScaler | why | | |",
+        "| 1B | optimizer | all | left out: too large | | |",
+    ]

@@ -1,0 +1,116 @@
+"""What tests cost, and who runs them: shared costs, marks, turns."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from tests import durations, turns
+from tests.programs import ROOT
+
+
+def busy(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_what_is_shared_counts_for_everyone(monkeypatch):
+    ledger = durations.Ledger()
+    monkeypatch.setattr(durations, "LEDGER", ledger)
+
+    @durations.shared
+    def part():
+        busy(0.05)
+        return "part"
+
+    @durations.shared
+    def whole(name):
+        busy(0.1)
+        return part() + name
+
+    start = durations.now()
+    assert whole("a") == whole("a") == "parta"
+    assert durations.now() - start - ledger.spent < 0.04  # nothing is left for the test itself
+    assert ledger.of(ledger.asked) == pytest.approx(0.15, abs=0.04)
+    ledger.asked = set()
+    part()
+    assert ledger.of(ledger.asked) == pytest.approx(0.05, abs=0.03)
+    assert whole("a") == "parta"
+    assert ledger.of(ledger.asked) == pytest.approx(0.15, abs=0.04)
+
+
+def test_a_recording_is_short():
+    tests = {"a[1]": 2.0, "a[2]": 3.0, "b[1]": 0.1, "b[2]": 2.0, "b[3]": 0.4, "c": 0.2}
+    short = durations.shortened(tests)
+    assert short == {"a": 3.0, "b[2]": 2.0}
+    slow = [test for test in tests if durations.of_test(short, test) >= durations.SLOW]
+    assert slow == ["a[1]", "a[2]", "b[2]"]
+
+
+def test_a_shared_thing_that_failed_is_tried_again():
+    tries = []
+
+    @durations.shared
+    def made():
+        tries.append(1)
+        if len(tries) < 2:
+            raise ValueError("not yet")
+        return "made"
+
+    with pytest.raises(ValueError, match="not yet"):
+        made()
+    assert made() == "made"
+
+
+@pytest.mark.parametrize("file", [*turns.READERS, *turns.TURNS, *turns.TURNS_WHEN_FAST])
+def test_turns_are_of_files_that_are_there(file):
+    assert (ROOT / "tests" / "each" / file).is_file()
+
+
+def item(nodeid, *marks):
+    return SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda name: name in marks or None)
+
+
+def takers(monkeypatch, mode, nodeid, *marks, is_first=False):
+    found = []
+    for backend in turns.BACKENDS:
+        monkeypatch.setenv("KERAS_BACKEND", backend)
+        if turns.is_mine(item(nodeid, *marks), mode, is_first):
+            found.append(backend)
+    return found
+
+
+def test_one_backend_takes_a_case_whose_turn_it_is(monkeypatch):
+    taken = set()
+    for number in range(30):
+        for file in ("core/test_policy.py", "compat/test_restore.py"):
+            (one,) = takers(monkeypatch, "turns", f"tests/each/{file}::test_a[{number}]")
+            taken.add(one)
+    assert taken == set(turns.BACKENDS)
+
+
+@pytest.mark.parametrize("mode", ["turns", "slices"])
+def test_what_has_no_turn_runs_on_all(monkeypatch, mode):
+    for nodeid in ("tests/each/core/test_apply.py::test_a", "tests/once/test_policy.py::test_a"):
+        assert takers(monkeypatch, mode, nodeid) == list(turns.BACKENDS)
+    skipped = "tests/each/compat/test_restore.py::test_a", "skipif"
+    assert takers(monkeypatch, mode, *skipped) == list(turns.BACKENDS)
+
+
+def test_what_backends_compute_has_turns_in_the_fast_part_only(monkeypatch):
+    for file in turns.TURNS_WHEN_FAST:
+        nodeid = f"tests/each/{file}::test_a[b]"
+        assert len(takers(monkeypatch, "turns", nodeid)) == 1
+        assert takers(monkeypatch, "slices", nodeid) == list(turns.BACKENDS)
+
+
+def test_one_backend_has_all_and_the_others_the_first_of_each_test(monkeypatch):
+    for file, (owner, _) in turns.READERS.items():
+        nodeid = f"tests/each/{file}::test_a[b]"
+        assert owner in takers(monkeypatch, "slices", nodeid)
+        assert takers(monkeypatch, "slices", nodeid, is_first=True) == list(turns.BACKENDS)
+    for file in turns.TURNS:
+        nodeid = f"tests/each/{file}::test_a[b]"
+        assert len(takers(monkeypatch, "slices", nodeid)) == 1
+        assert takers(monkeypatch, "slices", nodeid, is_first=True) == list(turns.BACKENDS)

@@ -1,0 +1,44 @@
+"""The guide to source migration says what the rules do."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from keras_mp.compat.names import NAMES
+from keras_mp.migration.rules import RULES, guide
+
+README = Path(__file__).resolve().parents[3] / "migration" / "README.md"
+
+
+def test_its_tables_are_those_of_the_rules():
+    text = README.read_text(encoding="utf-8")
+    assert text == guide.guide(text), "run python -m keras_mp.migration.rules.guide"
+
+
+def test_its_tables_are_written(tmp_path, monkeypatch):
+    text = README.read_text(encoding="utf-8")
+    row = next(line for line in text.split("\n") if f"`{next(iter(NAMES))}" in line)
+    (tmp_path / "README.md").write_text(text.replace(f"{row}\n", ""), encoding="utf-8")
+    monkeypatch.setattr(guide, "__file__", str(tmp_path / "rules" / "guide.py"))
+    guide.main()
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_has_every_old_name(name):
+    rows = [line for line in README.read_text(encoding="utf-8").split("\n") if f"`{name}" in line]
+    assert len(rows) == 1
+    assert "keras_mp" in rows[0] or "dtype_policy" in rows[0]
+
+
+def test_every_rule_has_its_module_and_its_tests():
+    modules = {
+        path.stem
+        for path in (README.parent / "rules").glob("*.py")
+        if re.search("^ID = ", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert modules == {rule.module for rule in RULES.values()}
+    assert [rule.load().ID for rule in RULES.values()] == list(RULES) == sorted(RULES)
+    tests = {path.stem[5:] for path in Path(__file__).parent.glob("rules/test_*.py")}
+    assert tests == modules

@@ -1,0 +1,88 @@
+"""Which cases run on one backend instead of three: those whose result has nothing to do with it.
+
+A pytest plugin. `--in-turns` (`make test`) gives each case of the files of all tables below to one
+of the three backends, by a checksum of its name. `--in-slices` (`make test-all`) gives each backend
+a slice of `TURNS` and `READERS`: the first case of each test, and a third of the others; of
+`READERS` one backend has all. Without either, each backend has all. What is skipped on some backend
+stays where it is; numbers that a backend computes are compared on all three.
+"""
+
+import os
+import zlib
+
+import pytest
+
+BACKENDS = ("jax", "tensorflow", "torch")
+# File below tests/each -> (the backend that has all, what is read).
+READERS = {
+    "compat/test_hostile.py": ("torch", "files that lie about what is in them"),
+    "compat/test_load_early_hdf5.py": ("torch", "HDF5 files of the first Keras"),
+    "compat/test_load_model.py": ("torch", "saved models and weights of TF 1.15 to 2.15"),
+    "compat/test_load_model_damaged.py": (
+        "jax",
+        "the same files, damaged; JAX also has those by hypothesis",
+    ),
+    "migration/test_artefacts.py": ("torch", "artefacts, by the command"),
+    "core/test_feeding.py": ("torch", "saved preprocessing layers"),
+    "compat/test_restore.py": ("torch", "checkpoints"),
+    "compat/test_restore_errors.py": ("torch", "checkpoints that do not fit"),
+    "core/test_resuming.py": ("torch", "weights files"),
+    "compat/test_scale_states.py": ("torch", "states of loss scales that Keras 3.10 to 3.15 wrote"),
+}
+# File below tests/each -> why any backend will do.
+TURNS = {
+    "core/test_auto_wrapping.py": "wraps by class and config",
+    "compat/test_names.py": "names of then",
+    "compat/test_policies.py": "configs of policies",
+    "diagnosis/test_explaining.py": "findings about models and optimizers",
+    "diagnosis/test_explaining_numbers.py": "findings about numbers that it is given",
+    "diagnosis/test_float32_layers.py": "advice about layers",
+    "graph_rewrite/test_reporting.py": "what a report says",
+    "core/test_hyperparameters.py": "arguments and their errors",
+    "compat/test_model_configs_load.py": "configs of models",
+    "compat/test_optimizer_configs_load.py": "configs of optimizers",
+    "core/test_policy.py": "configs of policies",
+    "ranges/test_report.py": "tables and pictures of counts",
+    "compat/test_source_patterns_resolve.py": "names in migrated programs",
+    "core/test_inner_optimizer.py": "messages",
+}
+# File below tests/each -> what each backend computes, which `make test-all` has on all of them.
+TURNS_WHEN_FAST = {
+    "compat/test_replay.py": "recorded steps",
+    "compat/test_resume.py": "recorded trainings that go on",
+}
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("turns")
+    group.addoption("--in-turns", action="store_true", help="see tests/turns.py")
+    group.addoption("--in-slices", action="store_true", help="see tests/turns.py")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    mode = "turns" if config.getoption("in_turns") else "slices"
+    if mode == "slices" and not config.getoption("in_slices"):
+        return
+    mine, others, seen = [], [], set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        taken = is_mine(item, mode, test not in seen)
+        seen.add(test)
+        (mine if taken else others).append(item)
+    items[:] = mine
+    config.hook.pytest_deselected(items=others)
+
+
+def is_mine(item, mode, is_first):
+    """Returns whether the backend of this process runs a case."""
+    file = item.nodeid.partition("::")[0].removeprefix("tests/each/")
+    if not item.nodeid.startswith("tests/each/") or item.get_closest_marker("skipif"):
+        return True
+    backend = os.environ.get("KERAS_BACKEND", "jax")
+    turn = zlib.crc32(item.nodeid.encode()) % len(BACKENDS) == BACKENDS.index(backend)
+    if mode == "turns":
+        return turn or file not in {**READERS, **TURNS, **TURNS_WHEN_FAST}
+    if file not in {**READERS, **TURNS}:
+        return True
+    return turn or is_first or (file in READERS and backend == READERS[file][0])
