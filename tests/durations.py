@@ -22,7 +22,7 @@ except ImportError:  # Windows, where child processes are not counted
     resource = None
 
 RECORDING = Path(__file__).parent / "data" / "durations.json"
-SLOW, LIMIT = 0.5, 5.0  # seconds: written down, and marked; too long without the mark
+SLOW, LIMIT = 0.25, 5.0  # seconds: written down, and marked; too long without the mark
 ONCE = "once"  # what needs no Keras has one duration; the rest has one a backend
 
 
@@ -184,7 +184,7 @@ class Durations:
         durations, ran = recorded(), {}
         for item, took in self.found.items():
             file, test = split(item.nodeid)
-            ran.setdefault((kind(item.nodeid), file), {})[test] = round(took, 1)
+            ran.setdefault((kind(item.nodeid), file), {})[test] = round(took, 2)
         for item in self.left_out:
             file, test = split(item.nodeid)
             if (tests := ran.get((kind(item.nodeid), file))) is not None:
