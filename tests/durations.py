@@ -2,15 +2,17 @@
 
 A pytest plugin. Seconds are of the processor, those of child processes included: what else the
 machine does counts little. `--record-durations` writes what it found to tests/data/durations.json;
-`--check-durations` fails the run where a test takes over `LIMIT` that the recording does not have
-as slow. Compiled functions or trained models that several tests share, fixtures of a module or
-results of `shared`, count in full for each of them, as any may be the first to ask.
+`--check-durations` fails a test that takes over `LIMIT` and that the recording does not have as
+slow, unless it was the first to import a library: that is nobody's own. Compiled functions or
+trained models that several tests share, fixtures of a module or results of `shared`, count in full
+for each of them, as any may be the first to ask.
 """
 
 import contextlib
 import functools
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -23,6 +25,7 @@ except ImportError:  # Windows, where child processes are not counted
 
 RECORDING = Path(__file__).parent / "data" / "durations.json"
 SLOW, LIMIT = 0.25, 5.0  # seconds: written down, and marked; too long without the mark
+LIBRARY = 50  # modules: who imports as many for the first time in the process imports a library
 ONCE = "once"  # what needs no Keras has one duration; the rest has one a backend
 
 
@@ -126,12 +129,24 @@ def written(durations):
     return json.dumps(durations, indent=0, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def check(item, took):
+    """Fails a test that took longer than one may that is not marked."""
+    if took <= LIMIT or item.get_closest_marker("slow") is not None:
+        return
+    backend = os.environ.get("KERAS_BACKEND", "jax")
+    pytest.fail(
+        f"{took:.1f} s of the processor, and not marked slow. Make it shorter; or record it: "
+        f"KERAS_BACKEND={backend} python -m pytest --record-durations {split(item.nodeid)[0]}",
+        pytrace=False,
+    )
+
+
 class Durations:
-    """Marks, measures, and at the end writes or compares."""
+    """Marks, measures, compares, and at the end writes."""
 
     def __init__(self, config):
         self.config = config
-        self.found, self.start = {}, 0.0
+        self.found, self.start, self.modules = {}, 0.0, 0
         self.left_out = []
 
     @pytest.hookimpl(tryfirst=True)
@@ -155,29 +170,28 @@ class Durations:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item):
         LEDGER.asked, LEDGER.spent, self.start = set(), 0.0, now()
+        self.modules = len(sys.modules)
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item):
         try:
-            return (yield)
+            result = yield
         finally:  # what ends with a module is left out
             own = now() - self.start - LEDGER.spent
             fixtures = getattr(item, "_fixtureinfo", None)
             used = fixtures.name2fixturedefs.values() if fixtures else []
-            self.found[item] = own + LEDGER.of({*LEDGER.asked, *(each[-1] for each in used)})
+            took = own + LEDGER.of({*LEDGER.asked, *(each[-1] for each in used)})
+            self.found[item] = took
+        imported = len(sys.modules) - self.modules >= LIBRARY
+        if self.config.getoption("check_durations") and not imported:
+            check(item, took)
+        return result
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session):
         if self.config.getoption("record_durations"):
             self.write()
-        if self.config.getoption("check_durations") and self.too_long() and not session.exitstatus:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def too_long(self):
-        """Returns (seconds, id) of the tests over the limit that are not marked."""
-        found = (each for each in self.found.items() if each[0].get_closest_marker("slow") is None)
-        return sorted(((s, item.nodeid) for item, s in found if s > LIMIT), reverse=True)
 
     def write(self):
         """Puts the durations of the files that ran in the place of those of before."""
@@ -196,19 +210,6 @@ class Durations:
             if left := shortened(tests):
                 of_kind[file] = left
         RECORDING.write_text(written(durations), encoding="utf-8")
-
-    def pytest_terminal_summary(self, terminalreporter):
-        if not self.config.getoption("check_durations") or not (long := self.too_long()):
-            return
-        terminalreporter.section(f"over {LIMIT:g} s of the processor, and not marked slow")
-        for took, nodeid in long:
-            terminalreporter.line(f"{took:6.1f} s  {nodeid}")
-        files = " ".join(sorted({nodeid.partition("::")[0] for _, nodeid in long}))
-        terminalreporter.line("Make them shorter; or record them, and they are marked:")
-        terminalreporter.line(
-            f"KERAS_BACKEND={os.environ.get('KERAS_BACKEND', 'jax')} "
-            f"python -m pytest --record-durations {files}"
-        )
 
 
 def pytest_addoption(parser):

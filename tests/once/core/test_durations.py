@@ -1,6 +1,7 @@
 """What tests cost, and who runs them: shared costs, marks, turns."""
 
-import time
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -9,35 +10,58 @@ from tests import durations, turns
 from tests.programs import ROOT
 
 
-def busy(seconds):
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        pass
-
-
 def test_what_is_shared_counts_for_everyone(monkeypatch):
-    ledger = durations.Ledger()
+    ledger, clock = durations.Ledger(), [0]
     monkeypatch.setattr(durations, "LEDGER", ledger)
+    monkeypatch.setattr(durations, "now", lambda: clock[0])
 
     @durations.shared
     def part():
-        busy(0.05)
+        clock[0] += 5
         return "part"
 
     @durations.shared
     def whole(name):
-        busy(0.1)
+        clock[0] += 10
         return part() + name
 
-    start = durations.now()
     assert whole("a") == whole("a") == "parta"
-    assert durations.now() - start - ledger.spent < 0.04  # nothing is left for the test itself
-    assert ledger.of(ledger.asked) == pytest.approx(0.15, abs=0.04)
+    assert clock[0] == ledger.spent == 15  # nothing is left for the test itself
+    assert ledger.of(ledger.asked) == 15
     ledger.asked = set()
     part()
-    assert ledger.of(ledger.asked) == pytest.approx(0.05, abs=0.03)
+    assert ledger.of(ledger.asked) == 5
     assert whole("a") == "parta"
-    assert ledger.of(ledger.asked) == pytest.approx(0.15, abs=0.04)
+    assert ledger.of(ledger.asked) == 15
+
+
+TESTS = """
+import sys, types
+from tests import durations
+clock = [0]
+durations.now = lambda: clock[0]
+
+def test_short():
+    clock[0] += 4
+
+def test_long():
+    clock[0] += 6
+
+def test_imports():
+    clock[0] += 6
+    sys.modules.update((f"imported_{n}", types.ModuleType("m")) for n in range(60))
+"""
+
+
+def test_a_long_test_without_a_mark_fails(tmp_path):
+    (tmp_path / "test_some.py").write_text(TESTS)
+    check = [sys.executable, "-m", "pytest", "-q", "-p", "tests.durations", "--check-durations"]
+    done = subprocess.run(
+        [*check, "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert "1 failed, 2 passed" in done.stdout
+    assert "6.0 s of the processor, and not marked slow. Make" in done.stdout
 
 
 def test_a_recording_is_short():
