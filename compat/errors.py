@@ -23,3 +23,7 @@ class LegacyError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.path} {self.found}: {self.why}"
+
+
+class NotComputed(ValueError):
+    """An operation that cannot be computed of what it is given; says which, and why."""
