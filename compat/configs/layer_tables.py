@@ -295,8 +295,8 @@ _OPERATION = (
 _GONE = f"Keras 3 has no such layer; {_IN_CODE}"
 REFUSED = {
     "Lambda": (
-        "its Python code is not run, not even read; write the function as a layer of your own, "
-        f"or {_IN_CODE}"
+        "its function was saved by name only; write it as a layer of your own and say --model "
+        f"script.py:name or custom_objects, or {_IN_CODE}"
     ),
     **dict.fromkeys(
         (
@@ -314,6 +314,13 @@ REFUSED = {
         ),
         _GONE,
     ),
+}
+
+# Layers that models of tf.keras.applications have of their own, and their keys.
+APPLICATIONS = {
+    "CustomScaleLayer": ("scale",),
+    "LayerScale": ("init_values", "projection_dim"),
+    "StochasticDepth": ("drop_path_rate",),
 }
 
 FLAGS = _words(

@@ -49,6 +49,8 @@ TIME_DISTRIBUTED = (
     "the other: a BatchNormalization inside has the statistics of each step by itself, and an "
     f"activity_regularizer inside is not in the loss{_EXACT}TimeDistributed"
 )
+_APPLICATIONS = r"((tf_)?keras|tensorflow\.python\.keras)(\.src)?\.applications\..+"
+_OF_TENSORFLOW = r"tensorflow\.python\.ops\.init_ops(_v2)?"
 TF_VERSION = "2.5"  # the last one whose layers are those of TF 2.0, where nobody knows
 CUDNN = (
     "it computes the same anywhere; its weights are laid out otherwise (kernels transposed, two "
@@ -101,6 +103,8 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
     for key in given:
         if ours and key not in _OF_LAYER:
             raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
+    if _is_of_applications(given, inside):
+        return _of_applications(given, inside, path, report)
     if not ours or bare not in tables.LAYERS:
         return own_layer(given, path, report)
     if bare in tables.EARLY:
@@ -130,6 +134,31 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
         keys = {BATCH_NORM: ".config.axis", DROPOUT: ".config.dropout"}
         report.add(f"{path}{keys.get(differs, '')}", "differs", differs, matters=True)
     return of_keras("keras.layers", today, config) | _identity(given)
+
+
+def _is_of_applications(given: Config, inside: Config) -> bool:
+    """Whether it is a layer that models of tf.keras.applications define: nobody has its class."""
+    package, _, name = str(given["class_name"]).rpartition(">")
+    module = given.get("module")
+    of_keras_only = module is None or re.fullmatch(_APPLICATIONS, str(module)) is not None
+    keys = tables.APPLICATIONS.get(name)
+    own = inside.keys() - set(tables.SHARED)
+    return keys is not None and package in ("", "Custom") and of_keras_only and own == set(keys)
+
+
+def _of_applications(given: Config, inside: Config, path: str, report: Report) -> Json:
+    name = str(given["class_name"]).rpartition(">")[2]
+    where = f"{path}.config"
+    config: Json = {
+        "name": renamed(inside.get("name", name.lower()), f"{where}.name", report),
+        "trainable": bool(inside.get("trainable", True)),
+        "dtype": policies.policy(inside.get("dtype"), f"{where}.dtype", report),
+    }
+    config |= {key: checks.number(inside[key], at(where, key)) for key in tables.APPLICATIONS[name]}
+    if "projection_dim" in config:
+        config["projection_dim"] = checks.count(inside["projection_dim"], f"{where}.projection_dim")
+    report.add(path, "rewritten", f"keras_mp.compat.layers.{name}: loading needs import keras_mp")
+    return of_ours("keras_mp.compat.layers", name, config) | _identity(given)
 
 
 def _trains_otherwise(name: str, today: Config, tf_version: str | None) -> str | None:
@@ -394,7 +423,10 @@ def part(kind: str, value: object, path: str, report: Report) -> object:
     known = _BY_ALIAS[kind].get(_alias(name), tables.ALIASES.get(_alias(name)))
     if name == "RadialConstraint":
         raise LegacyError(f"{path}.class_name", found(name), "Keras 3 has no such constraint")
-    if known not in table or not is_of_keras(given, name, package):
+    # tf.initializers were classes of their own, with the same rules.
+    module = str(given.get("module"))
+    of_tensorflow = kind == "initializer" and re.fullmatch(_OF_TENSORFLOW, module) is not None
+    if known not in table or not (of_tensorflow or is_of_keras(given, name, package)):
         report.add(path, "rewritten", OWN_CLASS.format(name=name), matters=True)
         return own(given, dict(inside))
     config: Json = {}

@@ -4,7 +4,15 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from keras_mp.compat.configs import checks, graph, layers, optimizer_tables, policies, training
+from keras_mp.compat.configs import (
+    checks,
+    graph,
+    layers,
+    operation_layers,
+    optimizer_tables,
+    policies,
+    training,
+)
 from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.layers import Json, Origin
 from keras_mp.compat.configs.optimizers import parsed_version
@@ -55,9 +63,10 @@ def convert_model(
     ['InputLayer', 'Dense']
     """
     report = Report()
-    given = copied(config, "$")
+    given = copied(config, "$", finite=False)
     origin = _origin(given, tf_version, exact_training=exact_training)
     today = _model(checks.mapping(given, "$"), "$", report, origin)
+    report.check()
     identities = list(_identities(given))
     if len(identities) != len(set(identities)):
         report.add("$", "differs", SHARED, matters=True)
@@ -76,9 +85,10 @@ def convert_layer(
     0.5
     """
     report = Report()
-    given = checks.mapping(copied(config, "$"), "$")
+    given = checks.mapping(copied(config, "$", finite=False), "$")
     origin = _origin(given, tf_version, exact_training=exact_training)
     today = _any_layer(given, "$", report, origin)
+    report.check()
     if "build_config" in given:  # inside a model, layers are built when they are called
         today["build_config"] = given["build_config"]
     return _converted(today, given, report)
@@ -103,12 +113,22 @@ def _origin(given: object, tf_version: str | None, *, exact_training: bool) -> O
 def _any_layer(value: object, path: str, report: Report, origin: Origin) -> Json:
     given = checks.mapping(value, path)
     name, inside = given.get("class_name"), given.get("config")
+    if operation_layers.is_one(given) and not layers.is_todays(given):
+        return _operation(given, path, report)
     if name in MODELS and layers.is_of_keras(given, str(name), "models|.*engine"):
         return _model(given, path, report, origin)
     if isinstance(inside, Mapping) and all(key in inside for key in FUNCTIONAL):
         return _model(given, path, report, origin)
     nested = functools.partial(_any_layer, origin=origin)
     return layers.layer(given, path, report, nested, origin)
+
+
+def _operation(given: Config, path: str, report: Report) -> Json:
+    try:
+        return operation_layers.alone(given, path, report)
+    except LegacyError as error:
+        report.refuse(error)
+        return dict(given)
 
 
 def _model(given: Config, path: str, report: Report, origin: Origin) -> Json:
@@ -227,6 +247,8 @@ def _functional(given: Config, path: str, report: Report, origin: Origin, *, is_
         raise LegacyError(f"{path}.layers", found(inner), "expected a list of layers")
     where = f"{path}.layers"
     mappings = [checks.mapping(item, f"{where}[{i}]") for i, item in enumerate(inner)]
+    mappings, outputs = operation_layers.rewritten(mappings, given["output_layers"], where, report)
+    given = {**given, "output_layers": outputs}
     calls = graph.read(mappings, [given["input_layers"], given["output_layers"]], where)
     result: Json = {}
     for key, value in given.items():

@@ -11,8 +11,14 @@ from keras_mp.compat.errors import LegacyError
 DEPTH = 100
 
 
-def copied(value: object, path: str, depth: int = 0) -> object:
+def copied(value: object, path: str, depth: int = 0, *, finite: bool = True) -> object:
     """Returns a deep copy; tuples become lists, as they do in a file.
+
+    Args:
+        value: The value.
+        path: Where it is.
+        depth: How many levels are above it.
+        finite: Whether infinity is refused; masks in models are made of it.
 
     Raises:
         LegacyError: It is not JSON: another type, a key that is no string, or too deep.
@@ -31,14 +37,17 @@ def copied(value: object, path: str, depth: int = 0) -> object:
             for key, item in value.items():
                 if not isinstance(key, str):
                     raise LegacyError(path, f"has a key {key!r:.60}", "expected strings as keys")
-                result[key] = copied(item, at(path, key), depth + 1)
+                result[key] = copied(item, at(path, key), depth + 1, finite=finite)
             return result
         case list() | tuple():
-            return [copied(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
+            return [
+                copied(item, f"{path}[{i}]", depth + 1, finite=finite)
+                for i, item in enumerate(value)
+            ]
         case None | bool() | str():
             return value
         case numbers.Integral():
             return int(value)
-        case float() if math.isfinite(value):
+        case float() if math.isfinite(value) or (math.isinf(value) and not finite):
             return float(value)
     raise LegacyError(path, found(value), "expected JSON")

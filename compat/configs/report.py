@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from keras_mp.compat.errors import LegacyError
+
 UNCHANGED = "already in today's form: nothing to do"
 
-Kind = Literal["renamed", "rewritten", "defaulted", "dropped", "differs"]
+Kind = Literal["renamed", "rewritten", "computes", "defaulted", "dropped", "differs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +17,9 @@ class Change:
 
     Attributes:
         path: Where it was, as a JSON path from the root `$`.
-        kind: "renamed"; "rewritten", the same thing in other words; "defaulted", was not there;
-            "dropped"; or "differs", kept, but Keras 3 behaves otherwise.
+        kind: "renamed"; "rewritten", the same thing in other words; "computes", a TensorFlow
+            operation or a Lambda layer, "name = x / 255"; "defaulted", was not there; "dropped"; or
+            "differs", kept, but Keras 3 behaves otherwise.
         what: What became of it, and why.
         matters: Whether a person should read it. False where nothing that trains is other.
     """
@@ -41,10 +44,28 @@ class Report:
     """
 
     changes: list[Change] = field(default_factory=list)
+    refused: list[LegacyError] = field(default_factory=list)
 
     def add(self, path: str, kind: Kind, what: str, *, matters: bool = False) -> None:
         """Notes a change."""
         self.changes.append(Change(path, kind, what, matters))
+
+    def refuse(self, error: LegacyError) -> None:
+        """Notes what has no counterpart; others may follow, and `check` raises for all."""
+        self.refused.append(error)
+
+    def check(self) -> None:
+        """Raises for all that was refused.
+
+        Raises:
+            LegacyError: Something was.
+        """
+        if len(self.refused) == 1:
+            raise self.refused[0]
+        if self.refused:
+            each = "\n".join(f"  {error}" for error in self.refused)
+            count = len(self.refused)
+            raise LegacyError("$", f"has {count} layers without counterpart", f"\n{each}")
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)

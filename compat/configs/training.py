@@ -106,7 +106,8 @@ def compile_config(
             case "loss":
                 result[key] = _nested(loss, value, where, report)
             case "metrics" | "weighted_metrics":
-                result[key] = _nested(metric, _of_one_output(value), where, report)
+                # Of several outputs Keras 3.10 takes no empty list.
+                result[key] = _nested(metric, _of_one_output(value), where, report) or None
             case "loss_weights":
                 result[key] = _nested(lambda one, _path, _report: one, value, where, report)
             case "sample_weight_mode":

@@ -18,7 +18,8 @@ from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs import Change
 from keras_mp.compat.configs.checks import at, found, is_deep
-from keras_mp.compat.errors import LegacyError
+from keras_mp.compat.errors import LegacyError, NotComputed
+from keras_mp.compat.restoring import keras_layers, recursion, variable_order
 from keras_mp.compat.restoring.limits import limited
 
 Json = dict[str, Any]
@@ -120,10 +121,21 @@ def model(
     """
     config = _resolved(copy.deepcopy(config), "$", custom_objects)
     scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
-    with scope, limited(file), named_errors(file, "the model's config"):
-        made = keras.saving.deserialize_keras_object(
-            config, custom_objects=dict(custom_objects), safe_mode=safe_mode
-        )
+    room = recursion.enough_for(recursion.layers_of(config))
+    with scope, room, limited(file), named_errors(file, "the model's config"):
+
+        def build(config: Json) -> Any:
+            return keras.saving.deserialize_keras_object(
+                config, custom_objects=dict(custom_objects), safe_mode=safe_mode
+            )
+
+        if keras_layers.has_operations(config):
+            # Shapes are known of what was built; without values that is soon done.
+            with keras.StatelessScope(initialize_variables=False):
+                plain = keras_layers.found(build(copy.deepcopy(config)))
+            config = keras_layers.replaced(config, plain)
+        made = build(copy.deepcopy(config))  # Keras takes the config apart
+        variable_order.remember(made, config)
     if not isinstance(made, keras.Model):
         raise Unreadable(
             file, "the model's config", f"describes a {type(made).__name__}, not a model"
@@ -231,6 +243,16 @@ def named_errors(file: str, where: str) -> Iterator[None]:
     except (LegacyError, Unreadable):
         raise
     except Exception as error:
-        text = next((line for line in str(error).splitlines() if line.strip()), "")
-        why = f"{type(error).__name__}: {text.strip()[:300]}"
+        said = next((one for one in _causes(error) if isinstance(one, NotComputed)), None)
+        text = next((line for line in str(said or error).splitlines() if line.strip()), "")
+        why = text if said else f"{type(error).__name__}: {text.strip()[:300]}"
         raise Unreadable(file, where, why) from error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an error and what it came of, the first cause first."""
+    found = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    yield from reversed(found)

@@ -101,7 +101,7 @@ def _layers(plan: Plan, group: Group, model: Any) -> list[tuple[Any, str]]:
     if names is None:
         raise Unreadable(group.file, group.path, "has no attribute layer_names")
     filled = [name for name in names if _count(group, name)]
-    layers = {layer.name: layer for layer in model.layers if layer.weights}
+    layers = {layer.name: layer for layer in variable_order.layers(model) if layer.weights}
     todays = {name: name.replace("/", "_") for name in filled}
     found = [(layers[todays[name]], name) for name in filled if todays[name] in layers]
     if len(found) < len(filled) and len(layers) == len(filled):

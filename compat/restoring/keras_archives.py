@@ -181,7 +181,8 @@ def _child(ours: Any, name: str) -> Any:
     if isinstance(ours, dict):
         return ours.get(name)
     if name in _LISTS:
-        layers = ours.layers if isinstance(ours, keras.Model) else variable_order.children(ours)
+        is_model = isinstance(ours, keras.Model)
+        layers = (variable_order.layers if is_model else variable_order.children)(ours)
         return _by_class(layers, twice=name == _LISTS[0])
     value = getattr(ours, name, None)
     if isinstance(value, keras.layers.Layer):

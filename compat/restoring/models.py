@@ -18,8 +18,15 @@ from keras_mp.compat.configs import Change
 from keras_mp.compat.file_formats import hdf5_groups, saved_models
 from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
 from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA
-from keras_mp.compat.restoring import building, checkpoints, hdf5, keras_archives
+from keras_mp.compat.restoring import (
+    building,
+    checkpoints,
+    hdf5,
+    keras_archives,
+    variable_order,
+)
 from keras_mp.compat.restoring.building import Json
+from keras_mp.compat.restoring.output_names import with_names_of_today
 from keras_mp.compat.restoring.plan import Plan, Report
 
 NO_STATE = (
@@ -70,8 +77,8 @@ def load_model(
         path: The file, or the folder of a SavedModel.
         custom_objects: Name -> class or function, of what is not Keras's own.
         safe_mode: Whether to refuse what runs code of the file, as `keras.saving.load_model` does;
-            here also in HDF5 files of Keras 3. A Lambda of TF 1.15 to 2.15 is refused in any case:
-            its code is bytecode of another Python.
+            here also in HDF5 files of Keras 3. The byte code of a Lambda of TF 1.15 to 2.15 is
+            read in any case, and never run: what it computes becomes an `Operation`.
         compile: Whether to compile the model, which is what makes an optimizer.
         strict: Whether a value that nothing takes, or a variable without a value, is an error.
         tf_version: The TensorFlow that wrote the file, such as "2.2", where it does not tell.
@@ -159,6 +166,10 @@ def load_weights(
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     if optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
+    if kind == "keras":
+        archive = keras_archives.Archive(path)
+        config = building.parsed(archive.read(CONFIG), archive.path, CONFIG)
+        variable_order.remember(model, config)
     plan = Plan(str(path))
     with _weights_file(path, kind) as root:
         if hdf5.is_classic(root):
@@ -353,6 +364,7 @@ class _ModelBuilder:
             self._today, self.given, self.model, self.tf_version
         )
         self.changes += changes
+        today = with_names_of_today(today, self.model)
         building.compile_model(self.file, self.model, today, self.options.custom_objects)
 
     def finished(self, plan: Plan) -> Report:

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from keras_mp.compat.checkpoints.object_graph import ObjectGraph, place_of
+from keras_mp.compat.restoring import variable_order
 
 _LAYER_WITH_WEIGHTS = "layer_with_weights-"
 # Of every Keras model in a SavedModel: lists of what is reached by attributes already.
@@ -69,7 +70,7 @@ def _child(ours: Any, name: str) -> Any:
         return ours.get(name)
     if isinstance(ours, keras.Model) and name.startswith(_LAYER_WITH_WEIGHTS):
         # "layer-3", which stands beside, counts inputs too, of which today's Sequential has none.
-        layers = [layer for layer in ours.layers if layer.weights]
+        layers = [layer for layer in variable_order.layers(ours) if layer.weights]
         return _at(layers, name.removeprefix(_LAYER_WITH_WEIGHTS))
     value = getattr(ours, name, None)
     kinds = (keras.Variable, keras.layers.Layer, list, tuple, dict)

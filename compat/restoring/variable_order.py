@@ -3,7 +3,8 @@
 Files without names (`.keras`, `.weights.h5`) and lists in HDF5 files identify them by it alone.
 """
 
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -25,16 +26,60 @@ NEW: dict[str, tuple[tuple[str, ...], ...]] = {
     "Lion": (("_momentums",),),
 }
 _AVERAGE = "_model_variables_moving_average"
+# Model -> the places of its layers in its old config, where there were operations.
+_PLACES: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()
+
+
+def remember(model: Any, config: Mapping[str, Any]) -> None:
+    """Notes the order of layers that a file goes by, which may be another than today's.
+
+    Keras orders layers by their depth, and operations have another one today: those that compute
+    shapes are inside of others, and an added loss stands between two layers.
+
+    Args:
+        model: The model that is built.
+        config: What it is built of, with the layers in the order of the old config, or that one.
+            Of another model, with layers of other names, nothing is noted.
+    """
+    inside = config.get("config")
+    rows = inside.get("layers") if isinstance(inside, Mapping) else None
+    if not isinstance(rows, list) or not isinstance(model, keras.Model):
+        return
+    names = [
+        str(row.get("config", {}).get("name", row.get("name"))).replace("/", "_") for row in rows
+    ]
+    if {layer.name for layer in model.layers if layer.weights} <= set(names):
+        _PLACES[model] = {name: place for place, name in enumerate(names)}
+    known = {layer.name: layer for layer in model.layers}
+    for name, row in zip(names, rows, strict=True):
+        if name in known:
+            remember(known[name], row)
+
+
+def _in_order(model: Any, found: list[Any]) -> list[Any]:
+    places = _PLACES.get(model, {})
+    return sorted(found, key=lambda layer: places.get(layer.name, len(places)))
+
+
+def layers(model: Any) -> list[Any]:
+    """Returns `model.layers` of Keras 2."""
+    return _in_order(model, model.layers)
 
 
 def children(layer: Any) -> list[Any]:
     """Returns the layers right inside a layer, also those in lists and dicts of it."""
-    return list(layer._flatten_layers(include_self=False, recursive=False))
+    return _in_order(layer, list(layer._flatten_layers(include_self=False, recursive=False)))
 
 
 def own(layer: Any) -> list[Any]:
     """Returns the weights of a layer that are of none inside, trainable ones first."""
-    return [*layer._trainable_variables, *layer._non_trainable_variables]
+    return [*layer._trainable_variables, *_not_trained(layer)]
+
+
+def _not_trained(layer: Any) -> list[Any]:
+    # What a layer counts (AddMetric) is no weight of it.
+    weights = {id(weight) for weight in layer.weights}
+    return [variable for variable in layer._non_trainable_variables if id(variable) in weights]
 
 
 def trainable(layer: Any) -> list[Any]:
@@ -68,7 +113,7 @@ def _frozen(layer: Any) -> list[Any]:
     inside = children(layer)
     if layer.trainable:
         theirs = [weight for child in inside for weight in _frozen(child)]
-        mine = list(layer._non_trainable_variables)
+        mine = _not_trained(layer)
     else:
         theirs = [weight for child in inside for weight in weights(child)]
         mine = own(layer)
