@@ -23,6 +23,7 @@ from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
 from keras_mp.migration import backends, building, publishing, sources
 from keras_mp.migration.console import missing
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.writing import write_new
 
 NEEDS_MODEL = (
     "a checkpoint holds no model: say --model model.json (what model.to_json() wrote) or "
@@ -59,6 +60,7 @@ class Request:
         tf_version: The TensorFlow that wrote the artefact.
         model_only: Whether to leave the optimizer out.
         exact_training: As of `convert_model`.
+        as_code: Where to write a program that builds the model; None for none.
     """
 
     path: str
@@ -68,6 +70,7 @@ class Request:
     tf_version: str | None = None
     model_only: bool = False
     exact_training: bool = False
+    as_code: str | None = None
 
     def options(self) -> dict[str, object]:
         """Returns what the result depends on besides the artefact; files by their checksums.
@@ -96,9 +99,11 @@ class Outcome:
             file of Keras 3; "refused", on purpose; or "failed".
         kind: What it is; None where nobody knows.
         out: What was written.
+        code: The program that was written.
         sha256: Of the artefact, see `sources.checksum`.
         report: What went where, as `Report.as_dict()`.
         rows: The same, as rows of a table.
+        computed: What TensorFlow operations and Lambda layers compute: (layer, expression).
         verified: How many arrays were read back and found equal.
         notes: What the reader should know.
         why: Why it was refused or failed.
@@ -110,9 +115,11 @@ class Outcome:
     status: str
     kind: Kind | None = None
     out: str | None = None
+    code: str | None = None
     sha256: str | None = None
     report: dict[str, Any] | None = None
     rows: tuple[tuple[str, ...], ...] = ()
+    computed: tuple[tuple[str, str], ...] = ()
     verified: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     why: str | None = None
@@ -132,6 +139,7 @@ class Outcome:
             "kind": self.kind,
             "status": self.status,
             "out": self.out,
+            "code": self.code,
             "sha256": self.sha256,
             "report": self.report,
             "verified": self.verified,
@@ -204,6 +212,8 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
         return replace(outcome, status="unchanged", notes=(note,))
     out = None if request.out is None else Path(request.out)
     files = sources.files_of(path, kind)
+    if request.as_code is not None:
+        _check_code(Path(request.as_code))
     if out is not None:
         _refuse_inside(out, path)
         publishing.check(out)
@@ -221,10 +231,19 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
             (row.source.replace(VALUE, ""), row.target, row.dtype, str(list(row.shape)), row.sha256)
             for row in report.rows
         ),
+        computed=tuple(
+            (layer, expression)
+            for change in report.changes
+            if change.kind == "computes"
+            for layer, _, expression in [change.what.partition(" = ")]
+        ),
         notes=tuple(dict.fromkeys((*notes, *_said(report)))),
     )
+    code = None if request.as_code is None else _code(model, request)
     if out is None:
-        return replace(outcome, status="would convert")
+        if code is None:
+            return replace(outcome, status="would convert")
+        return _with_code(replace(outcome, status="converted"), request, code)
     from keras_mp.migration.verifying import Saved, reload_and_compare
 
     with publishing.staged(out) as beside:
@@ -236,7 +255,39 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
         del model  # it need not fit into memory twice
         gc.collect()
         verified = reload_and_compare(beside, saved, report.rows, custom_objects=objects)
-    return replace(outcome, status="converted", out=str(out), verified=verified)
+    done = replace(outcome, status="converted", out=str(out), verified=verified)
+    return done if code is None else _with_code(done, request, code)
+
+
+def _check_code(path: Path) -> None:
+    if os.path.lexists(path):
+        raise Refused(f"{path} is there already: name another file, or remove it")
+    if path.suffix != ".py":
+        raise Refused(f"--as-code {path}: the name must end in .py")
+    if not path.parent.is_dir():
+        raise Refused(f"{path}: there is no folder {path.parent}")
+
+
+def _code(model: Any, request: Request) -> str:
+    """Returns the program that builds a model, before anything is written.
+
+    Raises:
+        Refused: There is none.
+    """
+    from keras_mp.compat.model_code import NoCode, model_code
+
+    title = f"The model of {Path(request.path).name}, as keras-mp read it."
+    weights = "OUT.keras" if request.out is None else Path(request.out).name
+    try:
+        return model_code(model, title=title, weights=weights)
+    except NoCode as error:
+        raise Refused(f"--as-code: {error}") from None
+
+
+def _with_code(outcome: Outcome, request: Request, code: str) -> Outcome:
+    assert request.as_code is not None
+    write_new(Path(request.as_code), code, sync=True)
+    return replace(outcome, code=request.as_code)
 
 
 def _said(report: Any) -> tuple[str, ...]:
@@ -244,7 +295,7 @@ def _said(report: Any) -> tuple[str, ...]:
     return (
         *report.notes,
         *report.lost,
-        *(change.what for change in report.changes if change.matters),
+        *(c.what for c in report.changes if c.matters and c.kind != "computes"),
         *(f"not taken from the file: {name}" for name in report.unused),
         *(f"not in the file: {name}" for name in report.missing),
     )

@@ -53,6 +53,8 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
         yield "model", f"{found.model.class_name}{name}{layers}"
     if found.policies:
         yield "policies", ", ".join(f"{name}: {n} layers" for name, n in found.policies.items())
+    for i, computed in enumerate(found.computed):
+        yield ("" if i else "operations"), str(computed)
     for optimizer in found.optimizers:
         yield from _optimizer(optimizer)
     if found.save_counter is not None:

@@ -10,7 +10,7 @@ from keras_mp.migration.configs import CONVERT
 from keras_mp.migration.kinds import KindOfPath, is_there
 from keras_mp.migration.reading import STDIN
 
-_OF_ARTEFACTS = ("model", "optimizer", "model_only")
+_OF_ARTEFACTS = ("model", "optimizer", "model_only", "as_code")
 OF_SOURCES = ("write", "diff", "only", "skip", "unsafe")
 EXIT_STATUS = """\
 exit status:
@@ -117,6 +117,11 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="for a checkpoint: config of its optimizer; else the model's own is taken",
     )
     add("--model-only", action="store_true", help="leave the optimizer out")
+    add(
+        "--as-code",
+        metavar="FILE",
+        help="write there a Keras 3 program that builds the model, to read, change and keep",
+    )
     add = migrate.add_argument_group("of source code").add_argument
     add("--write", action="store_true", help="rewrite in place")
     add("--diff", action="store_true", help="print a patch; the rest goes to stderr")

@@ -76,6 +76,7 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         tf_version=arguments.tf_version,
         model_only=arguments.model_only,
         exact_training=arguments.exact_training,
+        as_code=arguments.as_code,
     )
     try:
         if path in done.folders or _is_folder(Path(path)):
@@ -92,6 +93,8 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
 def _of_folder(
     request: Request, arguments: argparse.Namespace, *, has_sources: bool
 ) -> list[Outcome]:
+    if request.as_code is not None:
+        raise Refused("--as-code writes one model: name one artefact, and not a folder")
     found = walk(Path(request.path))
     if not found.found and not found.closed:
         if has_sources:
@@ -139,10 +142,16 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
 def _tell_one(outcome: Outcome, head: str) -> None:
     if outcome.rows:
         put(head + table([_HEAD, *outcome.rows]) + "\n")
-    if outcome.status == "converted":
+    if outcome.computed:
+        put("\n" + table([("layer", "computes"), *outcome.computed]) + "\n")
+    if outcome.code is not None:
+        say(f"{outcome.code}: written: `build()` in it makes the model")
+    if outcome.status == "converted" and outcome.out is not None:
         weights, state = (outcome.verified[what] for what in ("weights", "optimizer"))
         what = f"{weights} weights and {state} variables of the optimizer"
         say(f"{outcome.out}: written, and loaded again: {what}, each bit for bit the same")
+        if outcome.computed:
+            say(f"{outcome.out}: `import keras_mp` before Keras loads it: the operations are there")
     elif outcome.status == "would convert":
         say("nothing was written: name an output with -o OUT.keras")
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_mp.compat.restoring import recursion
 from keras_mp.compat.restoring.plan import SHOWN, Restored, checksum
 
 
@@ -43,18 +44,21 @@ class Saved:
         weights: Its weights.
         state: The variables of its optimizer.
         optimizer: The config of that; None without one.
+        layers: How many layers it has.
     """
 
     weights: tuple[Array, ...]
     state: tuple[Array, ...]
     optimizer: object
+    layers: int = 0
 
     @classmethod
     def of(cls, model: Any) -> "Saved":
         """Returns that of a model, which is read one variable after another."""
         optimizer = getattr(model, "optimizer", None)  # there is none before compile()
         state = [] if optimizer is None else optimizer.variables
-        return cls(_arrays(model.weights), _arrays(state), _config(optimizer))
+        layers = sum(1 for _ in model._flatten_layers())
+        return cls(_arrays(model.weights), _arrays(state), _config(optimizer), layers)
 
 
 def reload_and_compare(
@@ -82,7 +86,8 @@ def reload_and_compare(
 
     before = saved if isinstance(saved, Saved) else Saved.of(saved)
     try:
-        again = keras.saving.load_model(path, custom_objects=dict(custom_objects))
+        with recursion.enough_for(before.layers):
+            again = keras.saving.load_model(path, custom_objects=dict(custom_objects))
     except Exception as error:  # whatever Keras or a class of the user's raises
         raise Mismatch(f"what was written cannot be loaded again: {error}") from error
     after = Saved.of(again)

@@ -3,6 +3,8 @@
 import math
 from dataclasses import asdict, dataclass, field
 
+from keras_mp.compat.inspecting.computed_layers import Computed
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -100,6 +102,7 @@ class Inspection:
         why: What that is concluded from.
         model: None where there is no config.
         policies: Dtype policy -> number of layers with it.
+        computed: What its operations and Lambda layers compute.
         optimizers: None, one, or several.
         save_counter: How often a `tf.train.Checkpoint` had saved.
         tensors: All arrays.
@@ -114,6 +117,7 @@ class Inspection:
     why: str = ""
     model: Model | None = None
     policies: dict[str, int] = field(default_factory=dict)
+    computed: list[Computed] = field(default_factory=list)
     optimizers: list[Optimizer] = field(default_factory=list)
     save_counter: int | None = None
     tensors: list[Tensor] = field(default_factory=list)

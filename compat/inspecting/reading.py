@@ -14,6 +14,7 @@ from keras_mp.compat.inspecting import (
     saved_model,
     versions,
 )
+from keras_mp.compat.inspecting.computed_layers import computed_of
 from keras_mp.compat.inspecting.inspection import Inspection
 
 _MOST_JSON = 1 << 26
@@ -73,6 +74,7 @@ def _read_json(found: Inspection, path: Path) -> None:
         found.written_by, found.why = versions.of_keras_version(version)
     if kind == "model":
         found.model, found.policies = configs.model_of(config), configs.policies_of(config)
+        found.computed = computed_of(config)
     if kind in ("optimizer", "training"):
         given = config if kind == "optimizer" else config.get("optimizer_config")
         optimizer = configs.optimizer_of(given)
