@@ -45,11 +45,18 @@ TURNS = {
     "ranges/test_report.py": "tables and pictures of counts",
     "compat/test_source_patterns_resolve.py": "names in migrated programs",
     "core/test_inner_optimizer.py": "messages",
+    "compat/test_deep_models.py": "how deep Keras builds models",
+    "compat/test_model_code.py": "programs of models",
+    "migration/test_operations.py": "what the command says of operations",
 }
 # File below tests/each -> what each backend computes, which `make test-all` has on all of them.
 TURNS_WHEN_FAST = {
     "compat/test_replay.py": "recorded steps",
     "compat/test_resume.py": "recorded trainings that go on",
+    "compat/test_operations.py": "recorded models with operations",
+    "compat/test_operations_in_models.py": "recorded models with operations",
+    "compat/test_applications.py": "recorded architectures",
+    "compat/operations/test_lambdas.py": "recorded functions",
 }
 
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from keras_mp.compat.operations.vocabulary import signatures
+
 PRODUCT = ("keras_mp/", "compat/", "migration/")
 USERS = ("tests", "benchmarks", "docs", "conftest.py")
 DEAD, CLEAN = 3, 0  # vulture's exit codes; others are of errors of its own
@@ -13,9 +15,16 @@ def main() -> int:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (DEAD, CLEAN):
         sys.exit(f"vulture failed: {done.stderr or done.stdout}")
-    dead = [line for line in done.stdout.splitlines() if line.startswith(PRODUCT)]
+    lines = [line for line in done.stdout.splitlines() if line.startswith(PRODUCT)]
+    dead = [line for line in lines if not is_operation(line)]
     sys.stdout.writelines(f"{line}\n" for line in dead)
     return int(bool(dead))
+
+
+def is_operation(line: str) -> bool:
+    """Whether it is a function that the vocabulary names: nothing else does."""
+    name = line.split("'")[1].removesuffix("_")
+    return line.startswith("compat/operations/computing/") and name in signatures()
 
 
 if __name__ == "__main__":
