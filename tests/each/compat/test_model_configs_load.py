@@ -71,7 +71,6 @@ RECORDED = {
     for name, record in read(path)["models"].items()
     if "error" not in record
 }
-REFUSED = {"operation": "Op", "function": "Lambda"}
 
 
 def load(config: Json, **own: Any) -> Any:
@@ -184,10 +183,6 @@ def with_weights(model: Any, rows: list[Any]) -> Any:
 @pytest.mark.parametrize(("version", "name"), RECORDED)
 def test_recorded_models_predict_the_same(version: str, name: str) -> None:
     record = RECORDED[version, name]
-    if name in REFUSED:
-        with pytest.raises(LegacyError, match=r"\.class_name is \"\w*" + REFUSED[name]):
-            convert_model(record["json"])
-        return
     done = convert_model(record["json"])
     model = with_weights(keras.models.model_from_json(json.dumps(done.config)), record["weights"])
     xs = [np.asarray(x, "float32") for x in record["x"]]

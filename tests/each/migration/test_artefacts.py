@@ -634,4 +634,4 @@ def test_exact_training_takes_the_layers_of_then(tmp_path):
     assert main(["migrate", "--exact-training", str(source), "-o", str(out)]) == 0
     layers = keras.saving.load_model(out).layers
     (norm,) = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
-    assert type(norm).__module__ == "keras_mp.compat.layers"
+    assert type(norm).__module__ == "keras_mp.compat.layers.keras2"

@@ -340,12 +340,15 @@ def test_notes_tell_what_matters_once() -> None:
             layer("Attention", causal=True), "$.config.causal", "use_causal_mask", id="causal"
         ),
         pytest.param(layer("InputLayer", ragged=True), "$.config.ragged", "ragged", id="ragged"),
-        pytest.param(layer("Lambda", function=[]), "$.class_name", "not run", id="Lambda"),
-        pytest.param(layer("TFOpLambda"), "$.class_name", "keras.ops", id="TFOpLambda"),
+        pytest.param(layer("Lambda", function=[]), "$.config.function", "write it as", id="Lambda"),
+        pytest.param(
+            layer("Lambda", function="mine"), "$.class_name", "saved by name only", id="by name"
+        ),
+        pytest.param(layer("TFOpLambda"), "$.class_name", "calls it", id="TFOpLambda"),
         pytest.param(
             layer("TFOpLambda") | {"module": "keras.src.layers.core.tf_op_layer"},
             "$.class_name",
-            "keras.ops",
+            "calls it",
             id="TFOpLambda of 2.13",
         ),
         pytest.param(layer("LocallyConnected1D"), "$.class_name", "no such layer", id="gone"),
@@ -371,9 +374,9 @@ def test_notes_tell_what_matters_once() -> None:
             id="constraint",
         ),
         pytest.param(
-            layer("TimeDistributed", layer=layer("Lambda")),
-            "$.config.layer.class_name",
-            "not run",
+            layer("TimeDistributed", layer=layer("Lambda", function=[])),
+            "$.config.layer.config.function",
+            "write it as",
             id="inside",
         ),
         pytest.param(
