@@ -54,8 +54,8 @@ class Operation(_Unmasked):
     >>> layer = Operation("divide", {"x1": {"tensor": 0}, "x2": 255})
     >>> layer.expression
     'x / 255'
-    >>> float(layer(ops.array([51.0]))[0])
-    0.2
+    >>> float(layer(ops.array([127.5]))[0])
+    0.5
     """
 
     def __init__(

@@ -1,8 +1,6 @@
 """`keras-mp migrate` and `inspect` of models with operations: what they compute, and programs."""
 
 import json
-import subprocess
-import sys
 
 import h5py
 import keras
@@ -11,6 +9,7 @@ import pytest
 
 from keras_mp.compat import model_code
 from keras_mp.migration.cli import main
+from tests import programs
 from tests.fixtures import DATA
 
 OPERATIONS = DATA / "operations"
@@ -58,14 +57,8 @@ def test_the_new_file_opens_with_keras_mp_only(tmp_path):
         "import keras_mp, keras, sys; model = keras.saving.load_model(sys.argv[1]); "
         "print([layer.expression for layer in model.layers if hasattr(layer, 'expression')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, out],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert "ops.matmul(x[0], x[1], transpose_b=True)" in done.stdout
+    said = programs.run("-c", program, out, timeout=120)
+    assert "ops.matmul(x[0], x[1], transpose_b=True)" in said
 
 
 def test_the_program(tmp_path, capsys):
