@@ -20,6 +20,10 @@ NO_SCALE = (
 UNTRAINED = (
     "the saved optimizer had taken no step and had no slots yet: those of this one stay as they are"
 )
+WITHOUT_GRADIENT = (
+    "the file has no slots of {}: TensorFlow made those of a weight at its first gradient, and "
+    "this one never had any. They start as in a new optimizer"
+)
 NO_WRAPPER = "the file holds a loss scale, but the optimizer is not a keras_mp.LossScaleOptimizer"
 
 
@@ -99,11 +103,40 @@ def plan_optimizer(plan: Plan, optimizer: Any, state: OptimizerState) -> None:
     if not state.slots and state.iterations is not None and int(state.iterations.array) == 0:
         plan.note(UNTRAINED)
         return
+    new = _without_gradient(plan, inner, state.slots)
     plan.missing += [
         variable.path
         for variable in inner.variables
-        if not plan.planned(variable) and variable is not inner._learning_rate
+        if not plan.planned(variable)
+        and variable is not inner._learning_rate
+        and id(variable) not in new
     ]
+
+
+def _without_gradient(plan: Plan, inner: Any, slots: list[Slot]) -> set[int]:
+    """Returns ids of the slots of weights that had none in an optimizer of TF 2.10 and before."""
+    if not slots or any(_is_new(slot.name) for slot in slots):
+        return set()
+    had = {id(slot.variable) for slot in slots}
+    new: set[int] = set()
+    for index, variable in enumerate(inner._trainable_variables):
+        if id(variable) not in had:
+            plan.note(WITHOUT_GRADIENT.format(variable.path))
+            new |= {id(slots[index]) for slots in _kept(inner)}
+    return new
+
+
+def _kept(inner: Any) -> list[list[Any]]:
+    """Returns the lists of slots of an optimizer: one a variable each."""
+    own = ("_variables", "_trainable_variables")
+    lists = [each for name, each in vars(inner).items() if name not in own]
+    count = len(inner._trainable_variables)
+    return [each for each in lists if isinstance(each, list) and len(each) == count]
+
+
+def _is_new(name: str) -> bool:
+    """Returns whether a slot is named as the attribute of an optimizer of TF 2.11."""
+    return name.startswith("_") or name == "momentums"
 
 
 def number(plan: Plan, value: Value | None) -> Value | None:
@@ -175,7 +208,7 @@ def _attributes(inner: Any, name: str) -> list[str]:
         slots.SLOTS[cls.__name__] for cls in type(inner).__mro__ if cls.__name__ in slots.SLOTS
     )
     of_class = next(known, {})
-    names = [name, f"_{name.lstrip('_')}"] if name.startswith("_") or name == "momentums" else []
+    names = [name, f"_{name.lstrip('_')}"] if _is_new(name) else []
     return [*names, of_class[name]] if name in of_class else names
 
 

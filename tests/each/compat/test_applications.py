@@ -17,8 +17,8 @@ FEW = (
     *("tf210/RegNetY002", "tf215/EfficientNetV2B0", "tf215/DenseNet121", "tf215/NASNetMobile"),
     *("tf215/ConvNeXtTiny-mixed_float16", "tf215/InceptionResNetV2", "tf24/ResNet50"),
 )
-# JAX compiles half a minute for each of the others.
-FAST = ("tf24/MobileNetV3Small", "tf210/RegNetY002", "tf215/EfficientNetV2B0")
+# JAX compiles up to a minute for each of the others.
+FAST = ("tf24/MobileNetV3Small",)
 SMALL = (
     "EfficientNetB0",
     "EfficientNetV2B0",
