@@ -117,6 +117,8 @@ def _without_gradient(plan: Plan, inner: Any, slots: list[Slot]) -> set[int]:
     """Returns ids of the slots of weights that had none in an optimizer of TF 2.10 and before."""
     if not slots or any(_is_new(slot.name) for slot in slots):
         return set()
+    if plan.unused:  # which may be the slots that are sought here
+        return set()
     had = {id(slot.variable) for slot in slots}
     new: set[int] = set()
     for index, variable in enumerate(inner._trainable_variables):
