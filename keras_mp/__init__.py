@@ -32,14 +32,17 @@ __version__ = "0.1.0"
 __all__ = [
     "LossScaleMonitor",
     "LossScaleOptimizer",
+    "MasterWeights",
     "Policy",
     "PolicyScope",
     "RangeReport",
     "SharedLossScale",
+    "StochasticRounding",
     "Trace",
     "auto_wrap",
     "explain",
     "find_overflow",
+    "float32_weights",
     "global_policy",
     "policy_scope",
     "protect_state",
@@ -52,14 +55,17 @@ __all__ = [
 _HOME = {
     "LossScaleMonitor": "keras_mp.monitor.callback",
     "LossScaleOptimizer": "keras_mp.loss_scale_optimizer",
+    "MasterWeights": "keras_mp.sixteen_bit.master_weights",
     "Policy": "keras_mp.policy",
     "PolicyScope": "keras_mp.policy",
     "RangeReport": "keras_mp.ranges.report",
     "SharedLossScale": "keras_mp.shared_loss_scale",
+    "StochasticRounding": "keras_mp.sixteen_bit.stochastic_rounding",
     "Trace": "keras_mp.monitor.trace",
     "auto_wrap": "keras_mp.auto_wrapping",
     "explain": "keras_mp.diagnosis.explaining",
     "find_overflow": "keras_mp.overflow_search.search",
+    "float32_weights": "keras_mp.sixteen_bit.float32_weights",
     "global_policy": "keras_mp.policy",
     "policy_scope": "keras_mp.policy",
     "protect_state": "keras_mp.state_protection",
@@ -98,6 +104,8 @@ def __dir__() -> list[str]:
 def _register() -> None:
     # So that `keras.saving.load_model` knows our classes before anybody has touched their names.
     importlib.import_module("keras_mp.loss_scale_optimizer")
+    importlib.import_module("keras_mp.sixteen_bit.master_weights")
+    importlib.import_module("keras_mp.sixteen_bit.stochastic_rounding")
 
 
 def _register_compat() -> None:

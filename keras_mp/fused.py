@@ -19,8 +19,9 @@ class FusedStep:
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
-        fused_rules.check(optimizer)
-        self._optimizer = optimizer
+        self._narrow = getattr(optimizer, "_narrow_weights", None)
+        self._optimizer = optimizer if self._narrow is None else optimizer.inner_optimizer
+        fused_rules.check(self._optimizer)
         # Looked up once: torch.compile cannot trace an import.
         self._kernels = backends.fused_kernels()
         self._last_fallback: dict[str, str | None] = {}
@@ -32,6 +33,10 @@ class FusedStep:
         """
         if self._last_fallback:
             return self._last_fallback["reason"]
+        if self._narrow is not None:
+            if self._narrow.rounds:
+                return fused_rules.ROUNDED
+            variables = self._narrow.targets(variables)
         return self._fallback([None] * len(variables), variables)
 
     def _fallback(self, gradients: Gradients, variables: Sequence[Variable]) -> str | None:
@@ -61,7 +66,22 @@ class FusedStep:
         Raises:
             ValueError: The optimizer was given an option meanwhile that kernels do not have.
         """
+        if self._narrow is not None and self._narrow.rounds:
+            self._last_fallback["reason"] = fused_rules.ROUNDED
+            return None
         fused_rules.check(self._optimizer)
+        if self._narrow is None:
+            return self._apply(gradients, variables, scale, settings)
+        with self._narrow.in_float32(gradients, variables) as (wide, targets):
+            return self._apply(wide, targets, scale, settings)
+
+    def _apply(
+        self,
+        gradients: list[Gradient],
+        variables: list[Variable],
+        scale: Tensor | None,
+        settings: Settings,
+    ) -> StepResult | None:
         reason = self._fallback(gradients, variables)
         self._last_fallback["reason"] = reason
         if reason is not None or self._kernels is None:

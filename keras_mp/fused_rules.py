@@ -58,6 +58,7 @@ METHODS = (
     "_parallel_update_step",
     "_use_weight_decay",
 )
+ROUNDED = "weights or slots in 16 bits alone are rounded after each step, which kernels do not"
 XLA = "XLA fuses the default path by itself"
 _REMEDY = "use fused=False"
 # Kernels divide by sqrt(accumulator) + epsilon, Keras by sqrt(accumulator + epsilon).

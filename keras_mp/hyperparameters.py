@@ -39,7 +39,10 @@ def names(optimizer: Optimizer) -> frozenset[str]:
 
     For an optimizer of Keras 2 these are its hyperparameters of then; for any other, every number
     (no bool) in `get_config()` except epsilon. The options of the base class are always among them.
+    Of one that wraps another, those of that other.
     """
+    if (inner := getattr(optimizer, "inner_optimizer", None)) is not None:
+        return names(inner)
     known = KERAS_2.get(type(optimizer).__name__)
     if known is None or not type(optimizer).__module__.startswith("keras."):
         known = tuple(_numeric_keys(optimizer))

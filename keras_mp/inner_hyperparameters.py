@@ -45,6 +45,7 @@ class InnerHyperparameters:
 
     inner_optimizer: Optimizer
     _backend: Backend
+    _for_good: frozenset[str] = FOR_GOOD  # what is decided when it is made
 
     weight_decay = _Delegated()
     clipnorm = _Delegated()
@@ -96,7 +97,7 @@ class InnerHyperparameters:
     def loss_scale_factor(self, value: float | None) -> None:
         if value is not None:
             raise ValueError(
-                f"loss_scale_factor={value} cannot be set on a LossScaleOptimizer. Write "
+                f"loss_scale_factor={value} cannot be set on a {type(self).__name__}. Write "
                 f"LossScaleOptimizer(optimizer, dynamic=False, initial_scale={value})."
             )
 
@@ -128,22 +129,22 @@ class InnerHyperparameters:
             return getattr(inner, name)
         if name == "epsilon" and hasattr(inner, "epsilon"):
             raise AttributeError(
-                "LossScaleOptimizer has no epsilon: it is not a hyperparameter. Read "
+                f"{type(self).__name__} has no epsilon: it is not a hyperparameter. Read "
                 "`optimizer.inner_optimizer.epsilon`."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         inner = self.__dict__.get("inner_optimizer")
-        if name in FOR_GOOD:
+        if name in self._for_good:
             raise AttributeError(
-                f"{name} of a LossScaleOptimizer is decided when it is made, and cannot be set: "
-                f"LossScaleOptimizer(inner, {name}={value!r})."
+                f"{name} of a {type(self).__name__} is decided when it is made, and cannot be set: "
+                f"{type(self).__name__}(inner, {name}={value!r})."
             )
         if inner is None or (name not in self.__dict__["_names"] and name != "inner_optimizer"):
             if inner is not None and self._is_only_the_inners(name):
                 warnings.warn(
-                    f"{name} is set on the LossScaleOptimizer and does not reach the inner "
+                    f"{name} is set on the {type(self).__name__} and does not reach the inner "
                     f"optimizer. Set `optimizer.inner_optimizer.{name}`.",
                     stacklevel=2,
                 )

@@ -100,6 +100,9 @@ class SavedState:
             return
         inner, built = self._inner.variables, self._inner.built
         orders = layouts(self._own, inner) if built else []
+        narrow = getattr(self._inner, "_narrow_weights", None)
+        if built and narrow is not None:  # of an optimizer for the same weights in float32
+            orders += layouts(self._own, narrow.of_the_rule)
         if whole or not built:
             orders += layouts(self._own, inner[: self._unbuilt_inner])
         try:

@@ -20,6 +20,9 @@ SECTIONS = {
         *("keras_mp.LossScaleOptimizer", "keras_mp.resume", "keras_mp.SharedLossScale"),
         *("keras_mp.auto_wrap", "keras_mp.protect_state", "keras_mp.protection_scope"),
     ),
+    "Weights in 16 bits": (
+        *("keras_mp.MasterWeights", "keras_mp.StochasticRounding", "keras_mp.float32_weights"),
+    ),
     "Policies": (
         *("keras_mp.Policy", "keras_mp.set_global_policy", "keras_mp.global_policy"),
         *("keras_mp.policy_scope", "keras_mp.PolicyScope"),

@@ -25,7 +25,7 @@ from keras_mp.backends.numerics import (
     tensors_to_check,
     upcast,
 )
-from keras_mp.backends.optimizers import averages
+from keras_mp.backends.optimizers import averages, updated
 
 _INSIDE_THE_STEP = (
     "The optimizer's state is not in its variables inside the compiled step of fit(), which is "
@@ -57,6 +57,19 @@ def read(variable: Variable) -> Any:
 def buffers(layers: Sequence[Layer]) -> list[Any]:
     """Returns nothing: buffers are PyTorch's."""
     return []
+
+
+def bitcast(tensor: Tensor, dtype: str) -> Any:
+    """Returns the bits of `tensor` as numbers of another dtype with as many bits."""
+    return jax.lax.bitcast_convert_type(tensor, jnp.dtype(dtype))
+
+
+def version(variable: Variable) -> None:
+    """Returns None: the arrays of a compiled step are others at each."""
+
+
+def update_tensors(optimizer: Optimizer) -> None:
+    """Does nothing: the variables that it updates hold arrays anyway."""
 
 
 def is_compiling() -> bool:
@@ -159,7 +172,8 @@ def apply_if_finite(
     """
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
-    seen, scaled = tensors_to_check(gradients, variables, skip_unscale, one)
+    targets = updated(optimizer, variables)
+    seen, scaled = tensors_to_check(gradients, targets, skip_unscale, one)
     roots = sum_sqrt_abs(_leaves(seen))
     each = jnp.isfinite(finite_bounds(roots, scaled, scale))
     finite = jnp.all(each)
@@ -182,7 +196,8 @@ def apply_if_finite(
 
 def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     """Applies `gradients`, finite or not."""
-    optimizer.apply(cast_for_accumulators(optimizer, gradients, variables), variables)
+    targets = updated(optimizer, variables)
+    optimizer.apply(cast_for_accumulators(optimizer, gradients, targets), variables)
 
 
 def values_to_change(values: Sequence[Tensor]) -> list[Any]:

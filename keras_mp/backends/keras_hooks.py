@@ -10,9 +10,10 @@ From keras.src, because Keras has no public way to see each read and write of it
   same optimizer state.
 """
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -136,3 +137,24 @@ def hand_down(scopes: Callable[[], tuple[int, ...]]) -> Callable[[], None]:
 def inherited() -> tuple[int, ...]:
     """Returns what `hand_down` noted when this thread was started."""
     return getattr(threading.current_thread(), _INHERITED, ())
+
+
+@contextlib.contextmanager
+def holding(variable: Any, value: Any) -> Iterator[None]:
+    """A scope in which a Keras variable holds a float32 value, and is of that dtype.
+
+    Keras has no public way to change the dtype of a variable; what it holds is `_value`, and of
+    which dtype `_dtype`.
+    """
+    before = variable._value, variable._dtype
+    other = keras.Variable(
+        value,
+        dtype="float32",
+        trainable=variable.trainable,
+        layout=getattr(variable, "_layout", None),
+    )
+    variable._value, variable._dtype = other._value, "float32"
+    try:
+        yield
+    finally:
+        variable._value, variable._dtype = before

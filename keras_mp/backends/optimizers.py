@@ -11,11 +11,32 @@ from keras_mp.array_types import Optimizer, Variable
 def flatten_optimizers(optimizer: Optimizer) -> list[Any]:
     """Returns `optimizer`, and the ones that it steps with if it is a MultiOptimizer.
 
+    Of one that has masters around another, that other.
+
     >>> import keras
     >>> len(flatten_optimizers(keras.optimizers.SGD()))
     1
     """
-    return [optimizer, *getattr(optimizer, "optimizers", ())]
+    if hasattr(optimizer, "_narrow_weights"):
+        return flatten_optimizers(optimizer.inner_optimizer)
+    parts = getattr(optimizer, "optimizers", ())
+    return [optimizer, *(each for part in parts for each in flatten_optimizers(part))]
+
+
+def updated(optimizer: Optimizer, variables: Sequence[Variable]) -> list[Any]:
+    """Returns what a step of `optimizer` updates in place of each variable: its master, or it.
+
+    >>> import keras
+    >>> weight = keras.Variable(1.0)
+    >>> updated(keras.optimizers.SGD(), [weight])[0] is weight
+    True
+    """
+    found: dict[int, Any] = {}
+    for part in (optimizer, *getattr(optimizer, "optimizers", ())):
+        if hasattr(part, "_narrow_weights"):
+            known = part._trainable_variables
+            found.update(zip(map(id, known), part._narrow_weights.targets(known), strict=True))
+    return [found.get(id(variable), variable) for variable in variables]
 
 
 def averages(optimizer: Optimizer) -> bool:

@@ -82,6 +82,15 @@ class Backend(Protocol):
     def buffers(self, layers: Sequence[Layer]) -> list[Tensor]:
         """Returns tensors that `layers` keep and that are no variables, to be changed in place."""
 
+    def bitcast(self, tensor: Tensor, dtype: str) -> Tensor:
+        """Returns the bits of `tensor` as numbers of another dtype with as many bits."""
+
+    def version(self, variable: Variable) -> Any:
+        """Returns what differs once `variable` was assigned to; None where nothing tells that."""
+
+    def update_tensors(self, optimizer: Optimizer) -> None:
+        """Has `optimizer` update variables that are plain tensors during a step, too."""
+
     def is_compiling(self) -> bool:
         """Returns whether Python code is traced that must not warn."""
 

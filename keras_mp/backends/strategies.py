@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
 from keras_mp.backends.numerics import cast_for_accumulators
-from keras_mp.backends.optimizers import flatten_optimizers
+from keras_mp.backends.optimizers import flatten_optimizers, updated
 
 _SUMS = "_all_reduce_sum_gradients"
 
@@ -138,7 +138,8 @@ def apply(
     """One step of `optimizer` in a replica; of gradients that are summed, or not."""
     before, _summed.is_summed = _summed.is_summed, is_summed
     try:
-        optimizer.apply(cast_for_accumulators(optimizer, gradients, variables), variables)
+        targets = updated(optimizer, variables)
+        optimizer.apply(cast_for_accumulators(optimizer, gradients, targets), variables)
     finally:
         _summed.is_summed = before
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +24,20 @@ from keras_mp.backends.numerics import (
     tensors_to_check,
     upcast,
 )
-from keras_mp.backends.optimizers import overwrites_with_gradient
+from keras_mp.backends.optimizers import overwrites_with_gradient, updated
+
+# What Keras' optimizers for TensorFlow do with `tf.Variable`s, and others with Keras' own.
+_BY_VARIABLE = (
+    "add_variable_from_reference",
+    "assign",
+    "assign_add",
+    "assign_sub",
+    "_apply_weight_decay",
+    "_backend_increment_gradient_accumulators",
+    "_backend_update_step",
+    "_overwrite_model_variables_with_average_value",
+    "_var_key",
+)
 
 
 def read(variable: Variable) -> Any:
@@ -112,11 +126,12 @@ def apply_if_finite(
     if replicas() == 1:
         return _apply_if_finite_here(optimizer, gradients, variables, scale, skip_unscale)
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
+    targets = updated(optimizer, variables)
     is_summed = strategies.takes_summed_gradients(optimizer)
     if is_summed:
-        ready, roots = _reduced(ready, variables)
+        ready, roots = _reduced(ready, targets)
     else:
-        roots = _on_all_replicas(_sum_sqrt_abs(list(map(cast_to_variable_dtype, ready, variables))))
+        roots = _on_all_replicas(_sum_sqrt_abs(list(map(cast_to_variable_dtype, ready, targets))))
     each = tf.math.is_finite(roots)
     finite = tf.reduce_all(each)
     _apply(optimizer, ready, variables, is_summed, finite)
@@ -130,7 +145,8 @@ def _apply_if_finite_here(
     scale: Tensor,
     skip_unscale: Sequence[bool],
 ) -> StepResult:
-    result = check_gradients(gradients, variables, scale, skip_unscale)
+    targets = updated(optimizer, variables)
+    result = check_gradients(gradients, targets, scale, skip_unscale)
     finite = result.finite
 
     def ready() -> list[Any]:
@@ -213,7 +229,7 @@ def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Varia
     check_strategy()
     is_summed = replicas() > 1 and strategies.takes_summed_gradients(optimizer)
     if is_summed:
-        gradients, _ = _reduced(gradients, variables)
+        gradients, _ = _reduced(gradients, updated(optimizer, variables))
     with after(gradients):
         _apply(optimizer, gradients, variables, is_summed)
 
@@ -316,6 +332,25 @@ def copy_shared_arrays(variables: Sequence[Variable]) -> None:
 def buffers(layers: Sequence[Layer]) -> list[Any]:
     """Returns nothing: buffers are PyTorch's."""
     return []
+
+
+def bitcast(tensor: Tensor, dtype: str) -> Any:
+    """Returns the bits of `tensor` as numbers of another dtype with as many bits."""
+    return tf.bitcast(tensor, dtype)
+
+
+def version(variable: Variable) -> None:
+    """Returns None: nothing tells a graph that a variable was assigned to."""
+
+
+def update_tensors(optimizer: Optimizer) -> None:
+    """Has `optimizer` update variables that are plain tensors during a step, too.
+
+    Keras' class for TensorFlow goes by `tf.Variable`s, for replicas; the one below it does not.
+    """
+    base = next(cls for cls in type(optimizer).__mro__ if cls.__name__ == "BaseOptimizer")
+    for name in _BY_VARIABLE:
+        object.__setattr__(optimizer, name, types.MethodType(getattr(base, name), optimizer))
 
 
 def is_compiling() -> bool:

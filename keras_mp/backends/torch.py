@@ -19,7 +19,7 @@ from keras_mp.backends.numerics import (
     sum_sqrt_abs,
     upcast,
 )
-from keras_mp.backends.optimizers import flatten_optimizers, updated_variables
+from keras_mp.backends.optimizers import flatten_optimizers, updated, updated_variables
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -121,13 +121,14 @@ def apply_if_finite(
         as_given = gradients
         if scale is not None:
             gradients = unscale(gradients, scale, skip_unscale)
-        rounded = _rounded_back(as_given, variables)
-        applied = gradients if rounded else _as_applied(gradients, variables)
+        targets = updated(optimizer, variables)
+        rounded = _rounded_back(as_given, targets)
+        applied = gradients if rounded else _as_applied(gradients, targets)
         present = [gradient for gradient in applied if gradient is not None]
         amp = scale is not None and not any(skip_unscale) and _takes_amp(present)
         finite = amp and not _any_bad(present, scale if rounded else None)
         if not finite:
-            applied = _as_applied(gradients, variables)
+            applied = _as_applied(gradients, targets)
             roots, each = _seen(applied)
             finite = (rounded or not amp) and bool(torch.all(each))
         if finite:
@@ -169,7 +170,7 @@ def _apply_gated(
     skip_unscale: Sequence[bool],
 ) -> StepResult:
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
-    applied = _as_applied(ready, variables)
+    applied = _as_applied(ready, updated(optimizer, variables))
     roots, each = _seen(applied)
     finite = torch.all(each)
     with torch.no_grad():
@@ -276,6 +277,23 @@ def buffers(layers: Sequence[Layer]) -> list[Any]:
         buffer for layer in layers for buffer in layer.buffers(recurse=isinstance(layer, wrapper))
     ]
     return list({id(buffer): buffer for buffer in found}.values())
+
+
+def bitcast(tensor: Tensor, dtype: str) -> Any:
+    """Returns the bits of `tensor` as numbers of another dtype with as many bits."""
+    return tensor.view(getattr(torch, dtype))
+
+
+def version(variable: Variable) -> Any:
+    """Returns what differs once `variable` was assigned to; None where nothing tells that."""
+    value = variable.value
+    if is_compiling() or value.is_inference():
+        return None
+    return id(value), value._version
+
+
+def update_tensors(optimizer: Optimizer) -> None:
+    """Does nothing: it changes the tensors of variables in place, whose ever they are."""
 
 
 def is_compiling() -> bool:

@@ -1,0 +1,113 @@
+"""`MasterWeights`: weights in 16 bits, whose exact values the optimizer keeps in float32."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_mp.array_types import Optimizer, Variable
+from keras_mp.sixteen_bit.storages import Master, Split, Storage
+from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
+
+STORAGES = ("float32", "split")
+
+
+class MasterWeights(SixteenBitOptimizer):
+    """An optimizer that updates weights in float16 or bfloat16 by float32 master weights.
+
+    A model with the policy "bfloat16", or with layers of `dtype="float16"`, has its weights in 16
+    bits. Keras updates them there: a step smaller than 2**-9 of a weight changes nothing, and
+    training stalls. Here the inner optimizer updates a float32 copy of each, with float32 slots,
+    and the weight is that copy, rounded.
+
+    >>> weight = keras.Variable([1.0], dtype="bfloat16")
+    >>> optimizer = MasterWeights(keras.optimizers.SGD(1.0))
+    >>> for _ in range(8):
+    ...     optimizer.apply([ops.array([-0.001])], [weight])
+    >>> float(weight.numpy()[0])  # a step of 0.001 alone would leave it at 1
+    1.0078125
+
+    Variables in float32 are the inner optimizer's as ever. Around float16 put a loss scale, too:
+    `LossScaleOptimizer(MasterWeights(optimizer))`.
+
+    What is assigned to a weight between steps (`load_weights`, `set_weights`) is its new master,
+    unless the old one is the same number in 16 bits. On PyTorch an assignment through `.data` is
+    not seen.
+
+    Args:
+        inner_optimizer: The `keras.optimizers.Optimizer` to wrap. It keeps its own variables and
+            must not be used by itself any more.
+        storage: "float32": a copy of each 16-bit weight. "split": for bfloat16 only, the lower 16
+            bits of each master, whose upper half is the weight itself: 2 bytes a weight in place
+            of 4, and the same steps. The weight is rounded to nearest; where the master lies
+            halfway, away from zero and not to even.
+        slots: "float32"; or "bfloat16", for moments of half the size, rounded at random. For Adam,
+            AdamW, Lion, SGD, RMSprop and Adafactor.
+        seed: What the random numbers for `slots` are made of, together with the step.
+        name: Name of the optimizer; defaults to "master_weights".
+
+    Raises:
+        TypeError: `inner_optimizer` is not a Keras 3 optimizer, or scales losses, or has masters.
+        ValueError: An unknown storage or dtype of slots, or slots of another optimizer. At `build`:
+            "split" with weights in float16.
+
+    Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.1.
+    """
+
+    def __init__(
+        self,
+        inner_optimizer: Optimizer,
+        storage: str = "float32",
+        *,
+        slots: str = "float32",
+        seed: int = 0,
+        name: str | None = None,
+    ) -> None:
+        if storage not in STORAGES:
+            raise ValueError(f"storage must be 'float32' or 'split', but got {storage!r}.")
+        object.__setattr__(self, "_storage_kind", storage)
+        super().__init__(inner_optimizer, slots=slots, seed=seed, name=name or "master_weights")
+
+    @property
+    def storage(self) -> str:
+        """How the masters are kept: "float32" or "split"."""
+        kind: str = self._storage_kind
+        return kind
+
+    def _storage(self, variable: Variable) -> Storage:
+        if self.storage == "split":
+            if keras.backend.standardize_dtype(variable.dtype) != "bfloat16":
+                raise ValueError(
+                    f"storage='split' is for weights in bfloat16, and {variable.path} is in "
+                    f"{variable.dtype}: its values are no halves of float32. Use storage='float32'."
+                )
+            return Split(variable, self._beside(variable, "int16", "rest"))
+        target = self._beside(variable, "float32", "master")
+        target._path = variable.path  # by which optimizers name their slots, and choose weights
+        target._name = variable.name
+        target.constraint = getattr(variable, "constraint", None)
+        target.assign(ops.cast(variable.value, "float32"))
+        return Master(variable, target)
+
+    def _beside(self, variable: Variable, dtype: str, name: str) -> Any:
+        return self.add_variable(
+            shape=variable.shape,
+            dtype=dtype,
+            layout=getattr(variable, "_layout", None),
+            name=f"{variable.path.replace('/', '_')}_{name}",
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, JSON-serializable.
+
+        >>> MasterWeights(keras.optimizers.SGD(), "split").get_config()["storage"]
+        'split'
+        """
+        return {**super().get_config(), "storage": self.storage}
+
+
+# The public home: what a config, a pickle and the documentation name. Doctest looks only for what
+# is at home in a module, unless it is told.
+MasterWeights.__module__ = "keras_mp"
+__test__ = {"MasterWeights": MasterWeights}
+keras.saving.register_keras_serializable(package="keras_mp")(MasterWeights)

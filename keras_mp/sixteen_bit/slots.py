@@ -1,0 +1,83 @@
+"""Slots in bfloat16: moments that are rounded at random, of rules that are known to stand it."""
+
+import contextlib
+from collections.abc import Iterator, Set
+from typing import Any
+
+from keras_mp.array_types import Optimizer, Variable
+from keras_mp.backends.optimizers import class_path
+from keras_mp.sixteen_bit.storages import Rounded, Transient
+
+# Rules whose slots are means of what is seen, so that what rounding adds averages out.
+KNOWN = ("Adam", "AdamW", "Lion", "SGD", "RMSprop", "Adafactor")
+DTYPES = ("float32", "bfloat16")
+# What Keras keeps beside the rule's own slots: sums, which are exact, and what users take home.
+_WIDE = ("gradient_accumulator", "average")
+
+
+def check_slots(dtype: str, optimizer: Optimizer) -> None:
+    """Raises ValueError unless `optimizer` can have slots of `dtype`.
+
+    >>> import keras
+    >>> check_slots("bfloat16", keras.optimizers.Adam())
+    >>> check_slots("bfloat16", keras.optimizers.Ftrl())
+    Traceback (most recent call last):
+    ValueError: slots='bfloat16' is for Adam, AdamW, Lion, SGD, RMSprop, Adafactor, and this is \
+keras.optimizers.Ftrl: leave slots out.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"slots must be 'float32' or 'bfloat16', but got {dtype!r}.")
+    if dtype == "float32":
+        return
+    parts = getattr(optimizer, "optimizers", None) or [optimizer]
+    for part in parts:
+        cls = type(part)
+        if cls.__name__ not in KNOWN or not cls.__module__.startswith("keras.src."):
+            raise ValueError(
+                f"slots={dtype!r} is for {', '.join(KNOWN)}, and this is {class_path(part)}: "
+                "leave slots out."
+            )
+
+
+@contextlib.contextmanager
+def sixteen_bit_slots(
+    optimizer: Optimizer, targets: Set[int], dtype: str
+) -> Iterator[list[tuple[Variable, Rounded]]]:
+    """A scope in which `optimizer` makes its slots of some weights in `dtype`.
+
+    Args:
+        optimizer: Is built in the scope.
+        targets: Ids of the weights.
+        dtype: "bfloat16"; with "float32" nothing is done.
+
+    Returns:
+        A list that has (weight, slot) after the scope.
+    """
+    found: list[tuple[Variable, Rounded]] = []
+    if dtype == "float32":
+        yield found
+        return
+    make = optimizer.add_variable_from_reference
+
+    def add(
+        reference_variable: Variable, name: str | None = None, initializer: Any = "zeros"
+    ) -> Any:
+        if id(reference_variable) not in targets or name in _WIDE:
+            return make(reference_variable, name=name, initializer=initializer)
+        stored = optimizer.add_variable(
+            shape=reference_variable.shape,
+            initializer=initializer,
+            dtype=dtype,
+            name=f"{reference_variable.path.replace('/', '_')}_{name or 'var'}",
+            layout=getattr(reference_variable, "_layout", None),
+        )
+        target = Transient(reference_variable, stored.name, stored.path)
+        target.constraint = None
+        found.append((reference_variable, Rounded(stored, target)))
+        return target
+
+    object.__setattr__(optimizer, "add_variable_from_reference", add)
+    try:
+        yield found
+    finally:
+        object.__setattr__(optimizer, "add_variable_from_reference", make)

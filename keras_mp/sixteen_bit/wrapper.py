@@ -1,0 +1,203 @@
+"""`SixteenBitOptimizer`: a step of any Keras optimizer in float32, for weights in 16 bits."""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mp import backends, hyperparameters
+from keras_mp.array_types import Gradient, Optimizer, Store, Tensor, Variable
+from keras_mp.backends.numerics import as_tensors
+from keras_mp.inner_hyperparameters import InnerHyperparameters
+from keras_mp.inner_optimizer import check_optimizer
+from keras_mp.optimizer_configs import serialized
+from keras_mp.sixteen_bit.narrow_weights import NarrowWeights
+from keras_mp.sixteen_bit.slots import check_slots
+from keras_mp.sixteen_bit.storages import Storage
+from keras_mp.state_layout import match
+
+_AT_A_TIME = 2**22  # elements that are in float32 at once
+
+
+class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
+    """The part that `MasterWeights` and `StochasticRounding` share; see there."""
+
+    built: bool
+    inner_optimizer: Optimizer
+    _narrow_weights: NarrowWeights
+    _slot_dtype: str
+    _seed: int
+    _for_good = frozenset({"storage", "slots", "seed"})
+
+    def __init__(
+        self, inner_optimizer: Optimizer, *, slots: str, seed: int, name: str | None
+    ) -> None:
+        check_optimizer("inner_optimizer", inner_optimizer)
+        if isinstance(inner_optimizer, keras.optimizers.LossScaleOptimizer):
+            kind = type(self).__name__
+            raise TypeError(
+                f"inner_optimizer must not scale losses: put the loss scale around {kind}, "
+                f"LossScaleOptimizer({kind}(optimizer))."
+            )
+        if isinstance(inner_optimizer, SixteenBitOptimizer):
+            raise TypeError(
+                f"inner_optimizer must not be a {type(inner_optimizer).__name__} itself; hand over "
+                "its inner_optimizer."
+            )
+        check_slots(slots, inner_optimizer)
+        keras.optimizers.Optimizer.__init__(self, learning_rate=0.0, name=name)
+        _set(self, "_backend", backends.current())
+        parts = (inner_optimizer, self._storage, slots, int(seed), self._backend)
+        _set(self, "_narrow_weights", NarrowWeights(*parts))
+        _set(self, "_slot_dtype", slots)
+        _set(self, "_seed", int(seed))
+        self._names = hyperparameters.names(inner_optimizer)
+        self.inner_optimizer = inner_optimizer
+
+    @property
+    def slots(self) -> str:
+        """The dtype of the moments that the inner optimizer keeps of 16-bit weights."""
+        return self._slot_dtype
+
+    @property
+    def seed(self) -> int:
+        """What the random numbers are made of, together with the step."""
+        return self._seed
+
+    def _storage(self, variable: Variable) -> Storage:
+        """Returns what stands for a 16-bit weight."""
+        raise NotImplementedError
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def build(self, variables: Sequence[Variable]) -> None:
+        """Creates the state for `variables`. A second call changes nothing.
+
+        Args:
+            variables: The trainable `keras.Variable`s of the model; those that are in float32 are
+                the inner optimizer's as ever.
+        """
+        if self.built:
+            return
+        variables = list(variables)
+        inner = self.inner_optimizer
+        if inner.built:
+            raise ValueError(
+                f"The inner optimizer of {type(self).__name__} is built already, for weights "
+                "themselves: make a new one."
+            )
+        with self._backend.init_scope():
+            self._narrow_weights.build(variables)
+        _set(self, "_trainable_variables", variables)
+        indices = {self._var_key(variable): i for i, variable in enumerate(variables)}
+        _set(self, "_trainable_variables_indices", indices)
+        self.built = True
+
+    @property
+    def variables(self) -> list[Variable]:
+        """Those of the inner optimizer, then what is kept of each 16-bit weight."""
+        return self._narrow_weights.variables
+
+    # -- the step --------------------------------------------------------------------------------
+
+    def apply(
+        self, grads: Iterable[Gradient], trainable_variables: Iterable[Variable] | None = None
+    ) -> None:
+        """Takes a step.
+
+        Args:
+            grads: One a variable, of any float dtype; None for a variable that the loss does not
+                depend on.
+            trainable_variables: The variables, in the same order; all that the optimizer was built
+                for if None.
+        """
+        gradients = as_tensors(list(grads))
+        if not gradients:
+            return
+        if trainable_variables is None:
+            if not self.built:
+                raise ValueError(
+                    "apply(grads) without variables needs a built optimizer: call "
+                    "`optimizer.build(model.trainable_variables)`, or hand over the variables."
+                )
+            trainable_variables = self._trainable_variables
+        variables = list(trainable_variables)
+        if not self.built:
+            self.build(variables)
+        self._check_variables_are_known(variables)
+        self._narrow_weights.apply(*self._filter_empty_gradients(gradients, variables))
+
+    def stateless_apply(
+        self,
+        optimizer_variables: Sequence[Tensor],
+        grads: Sequence[Gradient],
+        trainable_variables: Sequence[Tensor],
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """`apply` without side effects, for functions that JAX transforms."""
+        values: tuple[list[Tensor], list[Tensor]] = keras.optimizers.Optimizer.stateless_apply(
+            self,
+            self._backend.values_to_change(optimizer_variables),
+            grads,
+            self._backend.values_to_change(trainable_variables),
+        )
+        return values
+
+    def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
+        """Lets the inner optimizer put final values (its moving averages) into the variables."""
+        if not self.inner_optimizer.use_ema:
+            return
+        self._narrow_weights.finalize(var_list)
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def save_own_variables(self, store: Store) -> None:
+        """Writes the state: that of the inner optimizer as it would by itself, then the rest."""
+        for i, variable in enumerate(self.variables):
+            store[str(i)] = ops.convert_to_numpy(variable)
+
+    def load_own_variables(self, store: Store) -> None:
+        """Restores what `store` holds, or warns and changes nothing.
+
+        Takes what this class wrote, and what the inner optimizer wrote by itself, for float32
+        weights: then each master is what is assigned to its weight. `float32_weights` has it exact.
+        """
+        saved = {str(key): np.asarray(store[key]) for key in store.keys()}  # noqa: SIM118 - h5 entries
+        try:
+            found = match([self.variables, self._narrow_weights.of_the_rule], saved)
+        except ValueError as error:
+            warnings.warn(
+                f"The saved state of optimizer '{self.name}' was not loaded: {error}. The "
+                "optimizer stays as it is.",
+                stacklevel=2,
+            )
+            return
+        for variable, value in found:
+            variable.assign(value)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, JSON-serializable."""
+        return {
+            "name": self.name,
+            "inner_optimizer": serialized(self.inner_optimizer),
+            "slots": self.slots,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Returns an optimizer from what `get_config` returned."""
+        arguments = dict(config)
+        inner = arguments.pop("inner_optimizer")
+        if not isinstance(inner, keras.optimizers.Optimizer):
+            inner = keras.saving.deserialize_keras_object(inner, custom_objects=custom_objects)
+        return cls(inner, **arguments)
+
+
+def _set(optimizer: Optimizer, name: str, value: Any) -> None:
+    """Sets an attribute that Keras does not track, nor count among the state."""
+    object.__setattr__(optimizer, name, value)

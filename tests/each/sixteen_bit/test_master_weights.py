@@ -1,0 +1,95 @@
+"""MasterWeights: 16-bit models train as the same models under a mixed policy do, bit for bit."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_mp import MasterWeights
+
+OPTIMIZERS = {
+    "sgd": lambda: keras.optimizers.SGD(0.05, momentum=0.9),
+    "adam": lambda: keras.optimizers.Adam(0.01),
+    "adamw_clipped": lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1, clipnorm=0.02),
+    "decayed": lambda: keras.optimizers.Adam(0.01, weight_decay=0.1, global_clipnorm=0.03),
+    "lion": lambda: keras.optimizers.Lion(0.003),
+    "rmsprop": lambda: keras.optimizers.RMSprop(0.003),
+    "adafactor": lambda: keras.optimizers.Adafactor(0.01),
+    "averaged": lambda: keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.5),
+    "overwritten": lambda: keras.optimizers.SGD(
+        0.05, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=3
+    ),
+    "accumulated": lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=2),
+    "scheduled": lambda: keras.optimizers.SGD(
+        keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
+    ),
+}
+
+
+def model_with(policy):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential(
+        [
+            keras.layers.Dense(
+                16,
+                activation="tanh",
+                dtype=policy,
+                kernel_constraint=keras.constraints.MaxNorm(1.2),
+            ),
+            keras.layers.Dense(8, activation="tanh", dtype=policy),
+            keras.layers.Dense(1, dtype="float32"),
+        ]
+    )
+    model.build((None, 4))
+    return model
+
+
+def data(steps):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(8 * steps, 4)).astype("float32")
+    return x, np.sin(x.sum(axis=1, keepdims=True))
+
+
+def fitted(policy, optimizer, weights, jit, steps=12):
+    model = model_with(policy)
+    model.set_weights(weights)
+    model.compile(
+        optimizer, loss="mse", jit_compile=jit, run_eagerly=not jit, auto_scale_loss=False
+    )
+    history = model.fit(*data(steps), batch_size=8, epochs=1, shuffle=False, verbose=0)
+    return model, history.history["loss"][-1]
+
+
+def rounded_weights(dtype):
+    return [ops.convert_to_numpy(ops.cast(w, "float32")) for w in model_with(dtype).weights]
+
+
+def masters(optimizer):
+    return [ops.convert_to_numpy(each.wide()) for each in optimizer._narrow_weights.storages]
+
+
+def is_compiled(jit):
+    return jit and keras.backend.backend() != "torch"
+
+
+@pytest.mark.parametrize("jit", [True, False], ids=["jit", "eager"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_trains_as_the_mixed_policy(name, jit):
+    if jit and keras.backend.backend() == "torch":
+        pytest.skip("torch.compile: see test_compiled_steps")
+    weights = rounded_weights("bfloat16")
+    mixed, loss = fitted("mixed_bfloat16", OPTIMIZERS[name](), weights, jit)
+    optimizer = MasterWeights(OPTIMIZERS[name]())
+    narrow, narrow_loss = fitted("bfloat16", optimizer, weights, jit)
+    expected = [ops.convert_to_numpy(v) for v in mixed.trainable_variables[:4]]
+    for found, there, variable in zip(
+        masters(optimizer), expected, narrow.trainable_variables, strict=False
+    ):
+        if is_compiled(jit):
+            np.testing.assert_allclose(found, there, rtol=2e-2, atol=2e-3)
+        else:
+            np.testing.assert_array_equal(found, there)
+            rounded = ops.convert_to_numpy(ops.cast(ops.cast(there, "bfloat16"), "float32"))
+            now = ops.convert_to_numpy(ops.cast(variable, "float32"))
+            np.testing.assert_array_equal(now, rounded)
+    assert narrow_loss == pytest.approx(loss, rel=1e-2 if is_compiled(jit) else 1e-6)
