@@ -44,12 +44,14 @@ __all__ = [
     "find_overflow",
     "float32_weights",
     "global_policy",
+    "memory_report",
     "policy_scope",
     "protect_state",
     "protection_scope",
     "range_report",
     "resume",
     "set_global_policy",
+    "sixteen_bit_policy",
 ]
 
 _HOME = {
@@ -67,12 +69,14 @@ _HOME = {
     "find_overflow": "keras_mp.overflow_search.search",
     "float32_weights": "keras_mp.sixteen_bit.float32_weights",
     "global_policy": "keras_mp.policy",
+    "memory_report": "keras_mp.sixteen_bit.memory",
     "policy_scope": "keras_mp.policy",
     "protect_state": "keras_mp.state_protection",
     "protection_scope": "keras_mp.state_protection",
     "range_report": "keras_mp.ranges.report",
     "resume": "keras_mp.resuming",
     "set_global_policy": "keras_mp.policy",
+    "sixteen_bit_policy": "keras_mp.sixteen_bit.policies",
 }
 
 

@@ -22,6 +22,7 @@ SECTIONS = {
     ),
     "Weights in 16 bits": (
         *("keras_mp.MasterWeights", "keras_mp.StochasticRounding", "keras_mp.float32_weights"),
+        *("keras_mp.sixteen_bit_policy", "keras_mp.memory_report"),
     ),
     "Policies": (
         *("keras_mp.Policy", "keras_mp.set_global_policy", "keras_mp.global_policy"),

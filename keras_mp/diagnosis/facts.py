@@ -68,9 +68,17 @@ class Facts:
         return next((one.path for one in self.layers if one.layer is layer), name)
 
 
-def trained_float16(one: Placed) -> bool:
-    """Returns whether the optimizer changes float16 variables of the layer."""
-    return any(variable.trainable and dtype_of(variable) == "float16" for variable in one.variables)
+def updated_in(facts: Facts, one: Placed, dtype: str) -> bool:
+    """Returns whether the optimizer changes variables of the layer that are of a 16-bit dtype.
+
+    One that has float32 masters for them, or rounds them at random, does not.
+    """
+    optimizer = facts.optimizer
+    while optimizer is not None:
+        if hasattr(optimizer, "_narrow_weights"):
+            return False
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return any(variable.trainable and dtype_of(variable) == dtype for variable in one.variables)
 
 
 def float16_outputs(facts: Facts) -> Iterator[tuple[str, Any, str]]:

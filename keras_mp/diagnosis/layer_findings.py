@@ -12,7 +12,7 @@ import keras
 
 from keras_mp.assigned_state import self_assigned_weights
 from keras_mp.diagnosis.explanation import Finding, Level
-from keras_mp.diagnosis.facts import Facts, dtype_of, float16_outputs, trained_float16
+from keras_mp.diagnosis.facts import Facts, dtype_of, float16_outputs, updated_in
 from keras_mp.float_formats import FLOAT16
 from keras_mp.state_protection import is_protected
 
@@ -22,7 +22,7 @@ from keras_mp.state_protection import is_protected
 def no_master_copy(facts: Facts) -> Iterator[Finding]:
     """Trained variables in float16."""
     for one in facts.layers:
-        if trained_float16(one):
+        if updated_in(facts, one, "float16"):
             yield Finding(
                 "no_master_copy",
                 "error",
@@ -31,7 +31,24 @@ def no_master_copy(facts: Facts) -> Iterator[Finding]:
                 "updates below half a unit in the last place vanish: 100 steps of 1e-4 leave a "
                 "weight at exactly 1",
                 "policy mixed_float16: variables in float32, computation in float16. A layer that "
-                "is built keeps its variables: make it anew",
+                "is built keeps its variables: make it anew. Or, for weights in 16 bits, "
+                "keras_mp.LossScaleOptimizer(keras_mp.MasterWeights(optimizer))",
+            )
+
+
+def bfloat16_updates(facts: Facts) -> Iterator[Finding]:
+    """Trained variables in bfloat16."""
+    for one in facts.layers:
+        if updated_in(facts, one, "bfloat16"):
+            yield Finding(
+                "bfloat16_updates",
+                "error",
+                one.path,
+                "trained variables in bfloat16, without a float32 copy",
+                "steps below 0.2 % of a weight vanish: 100 steps of 1e-3 leave a weight at "
+                "exactly 1",
+                "keras_mp.MasterWeights(optimizer), or keras_mp.StochasticRounding(optimizer), "
+                "which needs no copy; or policy mixed_bfloat16, with variables in float32",
             )
 
 
@@ -332,6 +349,7 @@ def _name(given: Any) -> str:
 
 RULES = (
     no_master_copy,
+    bfloat16_updates,
     float16_statistics,
     assigned_weights,
     float16_softmax,

@@ -11,7 +11,7 @@ import keras
 from keras_mp import auto_wrapping
 from keras_mp.backends.optimizers import class_path
 from keras_mp.diagnosis.explanation import Finding
-from keras_mp.diagnosis.facts import Facts, trained_float16
+from keras_mp.diagnosis.facts import Facts, updated_in
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 
 
@@ -152,7 +152,10 @@ _SLOTS = {
 
 def float16_slots(facts: Facts) -> Iterator[Finding]:
     """Optimizers that square gradients, in float16."""
-    if not any(trained_float16(one) for one in facts.layers) or facts.optimizer is None:
+    if (
+        not any(updated_in(facts, one, "float16") for one in facts.layers)
+        or facts.optimizer is None
+    ):
         return
     inner = getattr(facts.optimizer, "inner_optimizer", facts.optimizer)
     bases = (base.__name__ for base in type(inner).__mro__)

@@ -12,7 +12,7 @@ import pytest
 from keras import layers, ops
 
 import keras_mp
-from keras_mp import LossScaleOptimizer, graph_rewrite
+from keras_mp import LossScaleOptimizer, MasterWeights, graph_rewrite
 from keras_mp.diagnosis.explaining import explain
 from tests.explained import codes, hidden, ours, out, sequential
 
@@ -53,7 +53,10 @@ CLEAN = {
     "float32": lambda: (sequential(hidden, out(), policy="float32"), keras.optimizers.Adam()),
     "float32, no optimizer": lambda: (sequential(hidden, out(), policy="float32"), None),
     "mixed_bfloat16": lambda: (sequential(hidden, policy="mixed_bfloat16"), keras.optimizers.SGD()),
-    "bfloat16": lambda: (sequential(hidden, policy="bfloat16"), keras.optimizers.SGD()),
+    "bfloat16": lambda: (
+        sequential(hidden, policy="bfloat16"),
+        MasterWeights(keras.optimizers.SGD()),
+    ),
     "mixed_float16": lambda: (sequential(hidden, out()), ours()),
     "fixed scale": lambda: (sequential(hidden, out()), ours(dynamic=False, initial_scale=128)),
     "many layers, mixed_float16": lambda: (functional("mixed_float16"), ours()),

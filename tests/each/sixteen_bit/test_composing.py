@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mp import LossScaleOptimizer, MasterWeights, StochasticRounding
+from keras_mp import LossScaleOptimizer, MasterWeights, StochasticRounding, explain
 from keras_mp.sixteen_bit.rounding import split
 from keras_mp.sixteen_bit.storages import Master
 from tests.each.sixteen_bit.test_master_weights import (
@@ -366,3 +366,28 @@ def test_follows_the_mixed_policy_in_float16():
     expected = values(mixed.trainable_variables[:4])
     assert_same(masters(optimizer.inner_optimizer), expected)
     assert narrow_loss == pytest.approx(loss, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "code"), [("float16", "no_master_copy"), ("bfloat16", "bfloat16_updates")]
+)
+def test_explain_names_the_remedy(dtype, code, capsys):
+    model = model_with(dtype)
+    for optimizer, found in (
+        (keras.optimizers.SGD(), True),
+        (LossScaleOptimizer(keras.optimizers.SGD()), True),
+        (LossScaleOptimizer(MasterWeights(keras.optimizers.SGD())), False),
+        (StochasticRounding(keras.optimizers.SGD()), False),
+    ):
+        explanation = explain(model, optimizer)
+        remedies = [each for each in explanation.findings if each.code == code]
+        assert bool(remedies) == found
+        assert not found or "keras_mp.MasterWeights(optimizer)" in str(remedies[0])
+
+
+def test_what_explain_says_of_bfloat16_is_so():
+    weight = keras.Variable([1.0], dtype="bfloat16")
+    optimizer = keras.optimizers.SGD(1e-3)
+    for _ in range(100):
+        optimizer.apply([ops.cast(ops.array([1.0]), "bfloat16")], [weight])
+    assert float(weight.numpy()[0]) == 1.0

@@ -1,0 +1,186 @@
+"""`memory_report`: the bytes of a parameter, of weights, gradients, slots and masters."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_mp.array_types import Model, Optimizer, Variable
+from keras_mp.sixteen_bit.narrow_weights import is_narrow
+from keras_mp.sixteen_bit.slots import KNOWN
+from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
+
+_KINDS = ("weights", "gradients", "slots", "masters")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes that a training keeps, besides activations.
+
+    Attributes:
+        name: What is measured, or would be.
+        parameters: Numbers that are trained.
+        weights: Bytes of what is trained.
+        gradients: Of its gradients, in the dtypes of the weights.
+        slots: Of what the optimizer keeps, but for masters.
+        masters: Of float32 copies, or lower halves.
+    """
+
+    name: str
+    parameters: int
+    weights: int
+    gradients: int
+    slots: int
+    masters: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.weights + self.gradients + self.slots + self.masters
+
+    def a_parameter(self) -> float:
+        """Bytes a parameter."""
+        return self.total / max(1, self.parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """What a training keeps now, and what it would with other choices.
+
+    Attributes:
+        now: Measured from the arrays.
+        layers: The same for each layer with trainable weights, without what the optimizer keeps for
+            all of them.
+        others: The alternatives, computed from the shapes.
+    """
+
+    now: Memory
+    layers: tuple[Memory, ...]
+    others: tuple[Memory, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns all of it as plain JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [("", *_KINDS, "MB", "a parameter")]
+        for memory in (self.now, *self.others):
+            each = [f"{getattr(memory, k) / max(1, memory.parameters):.2f}" for k in _KINDS]
+            megabytes = f"{memory.total / 1e6:.1f}"
+            rows.append((memory.name, *each, megabytes, f"{memory.a_parameter():.2f}"))
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        lines = [
+            "  ".join(
+                text.ljust(width) if i == 0 else text.rjust(width)
+                for i, (text, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        ]
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def memory_report(model: Model, optimizer: Optimizer | None = None) -> MemoryReport:
+    """Returns the bytes a parameter that a training keeps, besides activations.
+
+    Args:
+        model: Built.
+        optimizer: Built, as after the first step; that of `model.compile` if None.
+
+    Returns:
+        What there is, measured from the arrays; the same layer by layer; and what other choices
+        would take. Gradients are counted in the dtypes of the weights.
+
+    Raises:
+        ValueError: Model or optimizer is not built, or there is no optimizer.
+
+    >>> model = keras.Sequential([keras.layers.Dense(8, use_bias=False)])
+    >>> model.build((None, 4))
+    >>> adam = keras.optimizers.Adam()
+    >>> adam.build(model.trainable_variables)
+    >>> round(memory_report(model, adam).now.a_parameter())  # and 8 bytes of counters
+    16
+    """
+    optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
+    if optimizer is None or not model.built:
+        raise ValueError(
+            "memory_report needs a model that is built, and an optimizer: compile it first, or "
+            "hand one over."
+        )
+    if not optimizer.built:
+        raise ValueError(
+            "The optimizer is not built yet: call `optimizer.build(model.trainable_variables)`."
+        )
+    now = _measured("now", model.trainable_variables, optimizer)
+    layers = [
+        _measured(layer.path or layer.name, layer.trainable_variables, optimizer, by_variable=True)
+        for layer in model._flatten_layers(include_self=False)
+        if layer.trainable_variables and not list(layer._flatten_layers(include_self=False))
+    ]
+    return MemoryReport(now, tuple(layers), tuple(_alternatives(model, optimizer)))
+
+
+def _measured(
+    name: str, variables: list[Variable], optimizer: Optimizer, *, by_variable: bool = False
+) -> Memory:
+    parameters = sum(_size(variable) for variable in variables)
+    weights = sum(map(_bytes, variables))
+    narrow = _narrow_weights(optimizer)
+    own = [] if narrow is None else narrow.storages
+    masters = sum(_bytes(v) for each in own for v in each.own)
+    slots = sum(map(_bytes, optimizer.variables)) - masters
+    if by_variable:
+        ids = {id(variable) for variable in variables}
+        masters = sum(_bytes(v) for each in own if id(each.variable) in ids for v in each.own)
+        whole = sum(_size(variable) for variable in optimizer._trainable_variables)
+        slots = round(slots * parameters / max(1, whole))
+    return Memory(name, parameters, weights, weights, slots, masters)
+
+
+def _alternatives(model: Model, optimizer: Optimizer) -> list[Memory]:
+    """Returns the choices that there are for the same rule, by the shapes."""
+    variables = model.trainable_variables
+    parameters = sum(map(_size, variables))
+    narrow = _narrow_weights(optimizer)
+    inner = optimizer
+    while hasattr(inner, "inner_optimizer"):
+        inner = inner.inner_optimizer
+    known = sum(map(_size, optimizer.variables)) - (
+        0 if narrow is None else sum(_size(v) for each in narrow.storages for v in each.own)
+    )
+    slots = known / max(1, parameters)  # numbers a parameter
+
+    def row(name: str, weight: int, slot: int, master: int) -> Memory:
+        kept = round(slots * parameters)
+        each = (weight * parameters, weight * parameters, slot * kept, master * parameters)
+        return Memory(name, parameters, *each)
+
+    found = [
+        row("mixed policy", 4, 4, 0),
+        row("MasterWeights", 2, 4, 4),
+        row("MasterWeights, split", 2, 4, 2),
+        row("StochasticRounding", 2, 4, 0),
+    ]
+    if type(inner).__name__ in KNOWN:
+        found += [
+            row("MasterWeights, split, slots in bfloat16", 2, 2, 2),
+            row("StochasticRounding, slots in bfloat16", 2, 2, 0),
+        ]
+    return found
+
+
+def _narrow_weights(optimizer: Optimizer) -> Any:
+    while optimizer is not None and not isinstance(optimizer, SixteenBitOptimizer):
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return None if optimizer is None else optimizer._narrow_weights
+
+
+def _size(variable: Variable) -> int:
+    return int(np.prod(variable.shape, dtype=np.int64))
+
+
+def _bytes(variable: Variable) -> int:
+    if is_narrow(variable):
+        return 2 * _size(variable)
+    dtype = keras.backend.standardize_dtype(variable.dtype)
+    return int(np.dtype(dtype).itemsize) * _size(variable)
