@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from keras_mp.ranges.report import RangeReport, range_report
     from keras_mp.resuming import resume
     from keras_mp.shared_loss_scale import SharedLossScale
+    from keras_mp.sixteen_bit.float32_weights import float32_weights
+    from keras_mp.sixteen_bit.master_weights import MasterWeights
+    from keras_mp.sixteen_bit.memory import memory_report
+    from keras_mp.sixteen_bit.policies import sixteen_bit_policy
+    from keras_mp.sixteen_bit.stochastic_rounding import StochasticRounding
     from keras_mp.state_protection import protect_state, protection_scope
 
 __version__ = "0.1.0"

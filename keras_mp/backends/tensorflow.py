@@ -34,7 +34,6 @@ _BY_VARIABLE = (
     "assign_sub",
     "_apply_weight_decay",
     "_backend_increment_gradient_accumulators",
-    "_backend_update_step",
     "_overwrite_model_variables_with_average_value",
     "_var_key",
 )
@@ -351,6 +350,13 @@ def update_tensors(optimizer: Optimizer) -> None:
     base = next(cls for cls in type(optimizer).__mro__ if cls.__name__ == "BaseOptimizer")
     for name in _BY_VARIABLE:
         object.__setattr__(optimizer, name, types.MethodType(getattr(base, name), optimizer))
+
+    def update(gradients: list[Gradient], variables: list[Variable], rate: Tensor) -> None:
+        pairs = list(zip(gradients, variables, strict=True))
+        for gradient, variable in optimizer._all_reduce_sum_gradients(pairs):
+            optimizer.update_step(gradient, variable, rate)
+
+    object.__setattr__(optimizer, "_backend_update_step", update)
 
 
 def is_compiling() -> bool:

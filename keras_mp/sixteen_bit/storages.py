@@ -1,5 +1,6 @@
 """What stands for a 16-bit weight, or a slot of it, while the inner optimizer takes its step."""
 
+import threading
 from typing import Any, Protocol
 
 import keras
@@ -11,14 +12,18 @@ from keras_mp.sixteen_bit.rounding import Draw, is_rounded, join, split, stochas
 
 
 class Transient(keras.Variable):
-    """A float32 variable with a value during a step only, and no memory besides."""
+    """A float32 variable with a value during a step only, and no memory besides.
+
+    Each replica of `tf.distribute` is a thread, with a value of its own.
+    """
 
     def __init__(self, like: Variable, name: str, path: str) -> None:
-        self._tensor: Any = None
+        self._tensors: dict[int, Any] = {}
         super().__init__(
             "zeros", shape=like.shape, dtype="float32", trainable=like.trainable, name=name
         )
         self._path = path
+        self._layout = getattr(like, "_layout", None)  # which slots take from it, on JAX
         self.constraint = getattr(like, "constraint", None)
 
     def _initialize_with_initializer(self, initializer: Any) -> None:
@@ -26,22 +31,25 @@ class Transient(keras.Variable):
 
     @property
     def value(self) -> Any:
-        if self._tensor is None:
+        tensor = self._tensors.get(threading.get_ident())
+        if tensor is None:
             raise RuntimeError(f"{self._path} has a value only during a step of its optimizer.")
-        return self._tensor
+        return tensor
 
     def bind(self, tensor: Tensor) -> None:
         """Gives it a value, which PyTorch's optimizers change in place."""
-        self._tensor = tensor
+        self._tensors[threading.get_ident()] = tensor
 
     def release(self) -> Any:
         """Returns its value, and forgets it."""
-        tensor, self._tensor = self.value, None
+        tensor = self.value
+        del self._tensors[threading.get_ident()]
         return tensor
 
     def assign(self, value: Tensor) -> Any:
-        self._tensor = ops.convert_to_tensor(value, "float32")
-        return self._tensor
+        tensor = ops.convert_to_tensor(value, "float32")
+        self.bind(tensor)
+        return tensor
 
 
 class Storage(Protocol):
