@@ -68,6 +68,11 @@ def version(variable: Variable) -> None:
     """Returns None: the arrays of a compiled step are others at each."""
 
 
+def is_cut(variable: Variable) -> bool:
+    """Returns False: one program sees the whole."""
+    return False
+
+
 def update_tensors(optimizer: Optimizer) -> None:
     """Does nothing: the variables that it updates hold arrays anyway."""
 

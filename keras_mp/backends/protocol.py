@@ -88,6 +88,9 @@ class Backend(Protocol):
     def version(self, variable: Variable) -> Any:
         """Returns what differs once `variable` was assigned to; None where nothing tells that."""
 
+    def is_cut(self, variable: Variable) -> bool:
+        """Returns whether each process has a part of `variable` only."""
+
     def update_tensors(self, optimizer: Optimizer) -> None:
         """Has `optimizer` update variables that are plain tensors during a step, too."""
 

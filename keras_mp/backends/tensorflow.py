@@ -342,6 +342,11 @@ def version(variable: Variable) -> None:
     """Returns None: nothing tells a graph that a variable was assigned to."""
 
 
+def is_cut(variable: Variable) -> bool:
+    """Returns False: each replica has the whole."""
+    return False
+
+
 def update_tensors(optimizer: Optimizer) -> None:
     """Has `optimizer` update variables that are plain tensors during a step, too.
 

@@ -292,6 +292,11 @@ def version(variable: Variable) -> Any:
     return id(value), value._version
 
 
+def is_cut(variable: Variable) -> bool:
+    """Returns whether `variable` is a DTensor, as of FSDP 2."""
+    return _is_distributed(variable.value)
+
+
 def update_tensors(optimizer: Optimizer) -> None:
     """Does nothing: it changes the tensors of variables in place, whose ever they are."""
 

@@ -56,8 +56,18 @@ class NarrowWeights:
         self._is_as_inner = False
 
     def build(self, variables: list[Variable]) -> None:
-        """Builds the inner optimizer for what stands for the weights."""
+        """Builds the inner optimizer for what stands for the weights.
+
+        Raises:
+            ValueError: A 16-bit weight is in parts in several processes.
+        """
         inner = self._inner
+        cut = [v.path for v in variables if is_narrow(v) and self._backend.is_cut(v)]
+        if cut:
+            raise ValueError(
+                f"Weights in 16 bits that FSDP cuts are not supported yet, such as {cut[0]}. Keep "
+                "them in float32, with the policy mixed_bfloat16, or whole in each process (DDP)."
+            )
         storages = [self._make(v) if is_narrow(v) else None for v in variables]
         targets = [
             variable if storage is None else storage.target

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mp import LossScaleOptimizer, MasterWeights, StochasticRounding, explain
+from keras_mp import LossScaleOptimizer, MasterWeights, StochasticRounding, backends, explain
 from keras_mp.sixteen_bit.rounding import split
 from keras_mp.sixteen_bit.storages import Master
 from tests.each.sixteen_bit.test_master_weights import (
@@ -53,7 +53,7 @@ def assert_same(left, right):
 def test_halves_and_copies_are_the_same_master(name):
     copies, halves = (MasterWeights(OPTIMIZERS[name](), each) for each in ("float32", "split"))
     left, right = weights(), weights()
-    for step in range(40):
+    for step in range(12):
         copies.apply(gradients(step), left)
         halves.apply(gradients(step), right)
     assert_same(masters(copies), masters(halves))
@@ -391,3 +391,9 @@ def test_what_explain_says_of_bfloat16_is_so():
     for _ in range(100):
         optimizer.apply([ops.cast(ops.array([1.0]), "bfloat16")], [weight])
     assert float(weight.numpy()[0]) == 1.0
+
+
+def test_cut_weights_are_refused(monkeypatch):
+    monkeypatch.setattr(backends.current(), "is_cut", lambda variable: True)
+    with pytest.raises(ValueError, match="that FSDP cuts are not supported yet"):
+        MasterWeights(keras.optimizers.SGD()).build(weights())
