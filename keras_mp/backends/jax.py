@@ -68,6 +68,11 @@ def version(variable: Variable) -> None:
     """Returns None: the arrays of a compiled step are others at each."""
 
 
+def thread() -> int:
+    """Returns 0: a step is of one thread."""
+    return 0
+
+
 def is_cut(variable: Variable) -> bool:
     """Returns False: one program sees the whole."""
     return False

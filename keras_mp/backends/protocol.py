@@ -88,6 +88,9 @@ class Backend(Protocol):
     def version(self, variable: Variable) -> Any:
         """Returns what differs once `variable` was assigned to; None where nothing tells that."""
 
+    def thread(self) -> int:
+        """Returns a number that differs where several threads take a step together."""
+
     def is_cut(self, variable: Variable) -> bool:
         """Returns whether each process has a part of `variable` only."""
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import threading
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -340,6 +341,11 @@ def bitcast(tensor: Tensor, dtype: str) -> Any:
 
 def version(variable: Variable) -> None:
     """Returns None: nothing tells a graph that a variable was assigned to."""
+
+
+def thread() -> int:
+    """Returns a number of the calling thread: each replica is one."""
+    return threading.get_ident()
 
 
 def is_cut(variable: Variable) -> bool:

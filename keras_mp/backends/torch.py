@@ -292,6 +292,11 @@ def version(variable: Variable) -> Any:
     return id(value), value._version
 
 
+def thread() -> int:
+    """Returns 0: a step is of one thread."""
+    return 0
+
+
 def is_cut(variable: Variable) -> bool:
     """Returns whether `variable` is a DTensor, as of FSDP 2."""
     return _is_distributed(variable.value)

@@ -1,11 +1,11 @@
 """`NarrowWeights`: what stands for the 16-bit weights of an optimizer, and a step with it."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_mp.array_types import Gradient, Optimizer, Variable
@@ -162,7 +162,7 @@ class NarrowWeights:
         inner = self._inner
         places = [self._places[id(variable)] for variable in variables]
         gradients = inner._clip_gradients(self._wide(gradients, variables))
-        for start, end in _runs([int(np.prod(variable.shape)) for variable in variables]):
+        for start, end in _runs([math.prod(variable.shape) for variable in variables]):
             targets = [self._targets[place] for place in places[start:end]]
             with self._loaded(places[start:end]):
                 inner._apply_weight_decay(targets)

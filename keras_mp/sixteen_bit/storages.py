@@ -1,6 +1,5 @@
 """What stands for a 16-bit weight, or a slot of it, while the inner optimizer takes its step."""
 
-import threading
 from typing import Any, Protocol
 
 import keras
@@ -19,6 +18,7 @@ class Transient(keras.Variable):
 
     def __init__(self, like: Variable, name: str, path: str) -> None:
         self._tensors: dict[int, Any] = {}
+        self._backend = backends.current()
         super().__init__(
             "zeros", shape=like.shape, dtype="float32", trainable=like.trainable, name=name
         )
@@ -31,19 +31,19 @@ class Transient(keras.Variable):
 
     @property
     def value(self) -> Any:
-        tensor = self._tensors.get(threading.get_ident())
+        tensor = self._tensors.get(self._backend.thread())
         if tensor is None:
             raise RuntimeError(f"{self._path} has a value only during a step of its optimizer.")
         return tensor
 
     def bind(self, tensor: Tensor) -> None:
         """Gives it a value, which PyTorch's optimizers change in place."""
-        self._tensors[threading.get_ident()] = tensor
+        self._tensors[self._backend.thread()] = tensor
 
     def release(self) -> Any:
         """Returns its value, and forgets it."""
         tensor = self.value
-        del self._tensors[threading.get_ident()]
+        del self._tensors[self._backend.thread()]
         return tensor
 
     def assign(self, value: Tensor) -> Any:

@@ -1,5 +1,8 @@
 """16-bit weights with loss scales, skipped steps, fused kernels, several optimizers, options."""
 
+import copy
+import pickle
+
 import keras
 import numpy as np
 import pytest
@@ -397,3 +400,56 @@ def test_cut_weights_are_refused(monkeypatch):
     monkeypatch.setattr(backends.current(), "is_cut", lambda variable: True)
     with pytest.raises(ValueError, match="that FSDP cuts are not supported yet"):
         MasterWeights(keras.optimizers.SGD()).build(weights())
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="about torch.compile")
+@pytest.mark.parametrize("kind", ["float32", "split", "rounded", "scaled"])
+def test_a_step_compiles_without_a_break(kind):
+    import torch
+
+    def after(compiled):
+        variables = weights()
+        inner = keras.optimizers.Adam(0.01)
+        optimizer = (
+            StochasticRounding(inner, slots="bfloat16")
+            if kind == "rounded"
+            else MasterWeights(inner, "split" if kind == "split" else "float32")
+        )
+        if kind == "scaled":
+            optimizer = LossScaleOptimizer(optimizer)
+            optimizer.scale_loss(1.0)
+        optimizer.build(variables)
+
+        def step(*given):
+            with torch.no_grad():
+                optimizer.apply(list(given), variables)
+
+        take = torch.compile(step, fullgraph=True, backend="aot_eager") if compiled else step
+        for number in range(4):
+            take(*gradients(number))
+        return values([*variables, *optimizer.variables])
+
+    assert_same(after(False), after(True))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))])
+@pytest.mark.parametrize("kind", ["split", "rounded"])
+def test_copies(kind, copied):
+    inner = keras.optimizers.Adam(0.01)
+    optimizer = (
+        StochasticRounding(inner, slots="bfloat16")
+        if kind == "rounded"
+        else MasterWeights(inner, "split")
+    )
+    model = model_with("bfloat16")
+    model.compile(optimizer, "mse", run_eagerly=True, auto_scale_loss=False)
+    x, y = data(2)
+    model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    other = copied(model)
+    other.compile(other.optimizer, "mse", run_eagerly=True, auto_scale_loss=False)
+    for each in (model, other):
+        each.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    assert_same(
+        values([*model.variables, *model.optimizer.variables]),
+        values([*other.variables, *other.optimizer.variables]),
+    )
