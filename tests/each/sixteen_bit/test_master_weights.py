@@ -86,10 +86,11 @@ def test_trains_as_the_mixed_policy(name, jit):
         masters(optimizer), expected, narrow.trainable_variables, strict=False
     ):
         if is_compiled(jit):
-            np.testing.assert_allclose(found, there, rtol=2e-2, atol=2e-3)
+            # XLA adds the same numbers in another order, in two programs.
+            np.testing.assert_allclose(found, there, rtol=0, atol=1e-6)
         else:
             np.testing.assert_array_equal(found, there)
             rounded = ops.convert_to_numpy(ops.cast(ops.cast(there, "bfloat16"), "float32"))
             now = ops.convert_to_numpy(ops.cast(variable, "float32"))
             np.testing.assert_array_equal(now, rounded)
-    assert narrow_loss == pytest.approx(loss, rel=1e-2 if is_compiled(jit) else 1e-6)
+    assert narrow_loss == pytest.approx(loss, rel=1e-5)
