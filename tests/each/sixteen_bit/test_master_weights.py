@@ -76,7 +76,7 @@ def is_compiled(jit):
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_trains_as_the_mixed_policy(name, jit):
     if jit and keras.backend.backend() == "torch":
-        pytest.skip("torch.compile: see test_compiled_steps")
+        pytest.skip("Keras compiles no step of fit on PyTorch")
     weights = rounded_weights("bfloat16")
     mixed, loss = fitted("mixed_bfloat16", OPTIMIZERS[name](), weights, jit)
     optimizer = MasterWeights(OPTIMIZERS[name]())
