@@ -23,17 +23,18 @@ def of(optimizer: Any, variables: int, elements: int, **modes: Any) -> dict[str,
         variables: How many to train.
         elements: Of each.
         modes: `skipped=True` on torch puts an inf into the gradients, `xla=True` on TensorFlow
-            counts what XLA makes of the step.
+            counts what XLA makes of the step, `dtype` is that of variables and gradients.
     """
     import keras
 
-    trained = [keras.Variable(np.ones(elements, "float32")) for _ in range(variables)]
+    dtype = modes.get("dtype", "float32")
+    trained = [keras.Variable(np.ones(elements), dtype=dtype) for _ in range(variables)]
     optimizer.build(trained)
     optimizer.scale_loss(1.0)
     gradient = np.full(elements, 1.0, "float32")
     if modes.get("skipped"):
         gradient[0] = np.inf
-    gradients = [keras.ops.array(gradient) for _ in trained]
+    gradients = [keras.ops.cast(gradient, dtype) for _ in trained]
     match keras.backend.backend():
         case "jax":
             return _of_jax(optimizer, gradients, trained)
@@ -41,9 +42,10 @@ def of(optimizer: Any, variables: int, elements: int, **modes: Any) -> dict[str,
             return _of_xla(optimizer, gradients, trained)
         case "tensorflow":
             return dict(monitor._of_tensorflow(optimizer, gradients, trained))
-    from keras_mp.backends import fused_torch
+    from keras_mp.backends import bits_torch, fused_torch
 
-    with unittest.mock.patch.object(fused_torch, "_is_host", return_value=False):
+    device = unittest.mock.patch.object(fused_torch, "_is_host", return_value=False)
+    with device, unittest.mock.patch.object(bits_torch, "_is_eager", return_value=False):
         return dict(monitor._of_torch(optimizer, gradients, trained))
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ import numpy as np
 from jax.experimental import sparse
 
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
+from keras_mp.backends.elements import each_whole
 from keras_mp.backends.numerics import (
     StepResult,
     cast_for_accumulators,
@@ -26,6 +27,7 @@ from keras_mp.backends.numerics import (
     upcast,
 )
 from keras_mp.backends.optimizers import averages, updated
+from keras_mp.backends.protocol import Elementwise
 
 _INSIDE_THE_STEP = (
     "The optimizer's state is not in its variables inside the compiled step of fit(), which is "
@@ -64,6 +66,34 @@ def bitcast(tensor: Tensor, dtype: str) -> Any:
     return jax.lax.bitcast_convert_type(tensor, jnp.dtype(dtype))
 
 
+def shifted_right(bits: Tensor, count: int) -> Any:
+    """Returns int32 numbers shifted by 1 bit or more, with zeros on the left."""
+    return jax.lax.shift_right_logical(bits, jnp.int32(count))
+
+
+def upper_half(bits: Tensor) -> Any:
+    """Returns the upper 16 bits of int32 numbers: int16."""
+    return keras.ops.cast(keras.ops.right_shift(bits, 16), "int16")
+
+
+def keep_nan(numbers: Tensor, wide: Tensor) -> Any:
+    """Returns `numbers`, but nan where `wide` is nan."""
+    return keras.ops.where(keras.ops.isnan(wide), float("nan"), numbers)
+
+
+def elementwise(
+    function: Elementwise, *columns: Sequence[Tensor], starts: Sequence[int] = ()
+) -> list[Any]:
+    """Returns `function(places, *row)` for each row of tensors: XLA makes loops of it."""
+    return each_whole(function, *columns, starts=starts)
+
+
+def assign_each(variables: Sequence[Variable], values: Sequence[Tensor]) -> None:
+    """Assigns each variable a value, in its dtype."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(keras.ops.cast(value, variable.dtype))
+
+
 def version(variable: Variable) -> None:
     """Returns None: the arrays of a compiled step are others at each."""
 
@@ -73,9 +103,12 @@ def thread() -> int:
     return 0
 
 
-def is_cut(variable: Variable) -> bool:
-    """Returns False: one program sees the whole."""
-    return False
+def cut_as(kept: Variable, variable: Variable) -> None:
+    """Does nothing: layouts are given when variables are made."""
+
+
+def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable]) -> None:
+    """Does nothing: layouts are given when variables are made."""
 
 
 def update_tensors(optimizer: Optimizer) -> None:

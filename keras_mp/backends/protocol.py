@@ -4,13 +4,17 @@ mypy holds the three modules against `Backend` where `backends.current` returns 
 fused kernels against `FusedKernels`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
 from keras_mp.backends.numerics import StepResult
 from keras_mp.settings import Settings
+
+Places = Callable[[], Tensor]
+# Takes what gives the place of each number in the whole (int32), and tensors of one shape.
+Elementwise = Callable[..., Any]
 
 
 class Backend(Protocol):
@@ -85,14 +89,39 @@ class Backend(Protocol):
     def bitcast(self, tensor: Tensor, dtype: str) -> Tensor:
         """Returns the bits of `tensor` as numbers of another dtype with as many bits."""
 
+    def shifted_right(self, bits: Tensor, count: int) -> Tensor:
+        """Returns int32 numbers shifted by 1 bit or more, with zeros on the left."""
+
+    def upper_half(self, bits: Tensor) -> Tensor:
+        """Returns the upper 16 bits of int32 numbers, which are not used any more: int16."""
+
+    def keep_nan(self, numbers: Tensor, wide: Tensor) -> Tensor:
+        """Returns `numbers`, but nan where `wide`, of the same shape, is nan."""
+
+    def elementwise(
+        self, function: Elementwise, *columns: Sequence[Tensor], starts: Sequence[int] = ()
+    ) -> list[Any]:
+        """Returns `function(places, *row)` for each row of tensors of one shape.
+
+        Each number of what it returns, a tensor or a tuple of them, is made of those at its place
+        alone: so several rows may be handed over as one, or a row in parts. `places` gives int32
+        numbers that count from `starts` on, in each row.
+        """
+
+    def assign_each(self, variables: Sequence[Variable], values: Sequence[Tensor]) -> None:
+        """Assigns each variable a value, in its dtype."""
+
     def version(self, variable: Variable) -> Any:
         """Returns what differs once `variable` was assigned to; None where nothing tells that."""
 
     def thread(self) -> int:
         """Returns a number that differs where several threads take a step together."""
 
-    def is_cut(self, variable: Variable) -> bool:
-        """Returns whether each process has a part of `variable` only."""
+    def cut_as(self, kept: Variable, variable: Variable) -> None:
+        """Lays out a variable as another of its shape, of which each process has a part only."""
+
+    def cut_slots(self, optimizer: Optimizer, weights: Mapping[int, Variable]) -> None:
+        """Lays out the slots as the weights; `weights`: id of what stands for one -> it."""
 
     def update_tensors(self, optimizer: Optimizer) -> None:
         """Has `optimizer` update variables that are plain tensors during a step, too."""

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
 from keras_mp.backends import gating, strategies
+from keras_mp.backends.elements import each_whole
 from keras_mp.backends.numerics import (
     StepResult,
     cast_to_variable_dtype,
@@ -26,6 +27,7 @@ from keras_mp.backends.numerics import (
     upcast,
 )
 from keras_mp.backends.optimizers import overwrites_with_gradient, updated
+from keras_mp.backends.protocol import Elementwise
 
 # What Keras' optimizers for TensorFlow do with `tf.Variable`s, and others with Keras' own.
 _BY_VARIABLE = (
@@ -339,6 +341,34 @@ def bitcast(tensor: Tensor, dtype: str) -> Any:
     return tf.bitcast(tensor, dtype)
 
 
+def shifted_right(bits: Tensor, count: int) -> Any:
+    """Returns int32 numbers shifted by 1 bit or more, with zeros on the left."""
+    return tf.bitcast(tf.bitwise.right_shift(tf.bitcast(bits, tf.uint32), count), tf.int32)
+
+
+def upper_half(bits: Tensor) -> Any:
+    """Returns the upper 16 bits of int32 numbers: int16."""
+    return keras.ops.cast(keras.ops.right_shift(bits, 16), "int16")
+
+
+def keep_nan(numbers: Tensor, wide: Tensor) -> Any:
+    """Returns `numbers`, but nan where `wide` is nan."""
+    return keras.ops.where(keras.ops.isnan(wide), float("nan"), numbers)
+
+
+def elementwise(
+    function: Elementwise, *columns: Sequence[Tensor], starts: Sequence[int] = ()
+) -> list[Any]:
+    """Returns `function(places, *row)` for each row of tensors: XLA makes loops of it."""
+    return each_whole(function, *columns, starts=starts)
+
+
+def assign_each(variables: Sequence[Variable], values: Sequence[Tensor]) -> None:
+    """Assigns each variable a value, in its dtype."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(keras.ops.cast(value, variable.dtype))
+
+
 def version(variable: Variable) -> None:
     """Returns None: nothing tells a graph that a variable was assigned to."""
 
@@ -348,9 +378,12 @@ def thread() -> int:
     return threading.get_ident()
 
 
-def is_cut(variable: Variable) -> bool:
-    """Returns False: each replica has the whole."""
-    return False
+def cut_as(kept: Variable, variable: Variable) -> None:
+    """Does nothing: layouts are given when variables are made."""
+
+
+def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable]) -> None:
+    """Does nothing: layouts are given when variables are made."""
 
 
 def update_tensors(optimizer: Optimizer) -> None:

@@ -8,6 +8,23 @@ import keras
 import torch
 
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
+from keras_mp.backends.bits_torch import (
+    assign_each as assign_each,
+    bitcast as bitcast,
+    elementwise as elementwise,
+    keep_nan as keep_nan,
+    shifted_right as shifted_right,
+    upper_half as upper_half,
+)
+from keras_mp.backends.distributed_torch import (
+    agreed,
+    cut_as as cut_as,
+    cut_slots as cut_slots,
+    is_distributed,
+    local_part,
+    rebuilt,
+    reduced,
+)
 from keras_mp.backends.numerics import (
     HALVES,
     StepResult,
@@ -19,7 +36,7 @@ from keras_mp.backends.numerics import (
     sum_sqrt_abs,
     upcast,
 )
-from keras_mp.backends.optimizers import flatten_optimizers, updated, updated_variables
+from keras_mp.backends.optimizers import updated, updated_variables
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -45,9 +62,9 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
         wide = [gradients[i] for i in dense]
         if any(gradient.dtype in _HALVES for gradient in wide):
             wide = list(map(upcast, wide))
-        divided = torch._foreach_div([_local(gradient) for gradient in wide], scale)
+        divided = torch._foreach_div([local_part(gradient) for gradient in wide], scale)
         for i, gradient, local in zip(dense, wide, divided, strict=True):
-            out[i] = _rebuilt(gradient, local)
+            out[i] = rebuilt(gradient, local)
     return out
 
 
@@ -57,8 +74,8 @@ def all_finite(gradients: Gradients) -> Any:
     Of gradients that are cut (DTensors) each process looks at its parts; one all-reduce of a
     scalar a dimension of the mesh makes one answer of it.
     """
-    reduced = [None if gradient is None else _reduced(gradient) for gradient in gradients]
-    return torch.all(_agreed(finite_each(_leaves(reduced)), "min", reduced))
+    summed = [None if gradient is None else reduced(gradient) for gradient in gradients]
+    return torch.all(agreed(finite_each(_leaves(summed)), "min", summed))
 
 
 def _seen(gradients: Gradients) -> tuple[Any, Any]:
@@ -67,18 +84,18 @@ def _seen(gradients: Gradients) -> tuple[Any, Any]:
     Each gradient is whole or cut, but no term of a sum.
     """
     roots = sum_sqrt_abs(_leaves(gradients))
-    return roots, _agreed(torch.isfinite(roots), "min", gradients)
+    return roots, agreed(torch.isfinite(roots), "min", gradients)
 
 
 def _kind(roots: Tensor, gradients: Gradients) -> Any:
-    return _agreed(nonfinite_kind(roots), "max", gradients)
+    return agreed(nonfinite_kind(roots), "max", gradients)
 
 
 def _leaves(gradients: Gradients) -> list[Any]:
     return [
         gradient.coalesce().values()
         if gradient is not None and gradient.is_sparse
-        else _local(gradient)
+        else local_part(gradient)
         for gradient in gradients
     ]
 
@@ -110,9 +127,9 @@ def apply_if_finite(
     Under `torch.compile` an `if` on a tensor would break the graph, so the step runs on and the
     old values are chosen afterwards; the copies fuse away there.
     """
-    if any(map(_is_distributed, gradients)):
-        gradients = list(map(_reduced, gradients, variables))
-        _cut_slots(optimizer)
+    if any(map(is_distributed, gradients)):
+        gradients = list(map(reduced, gradients, variables))
+        cut_slots(optimizer)
     if is_compiling():
         return _apply_gated(optimizer, gradients, variables, scale, skip_unscale)
     with torch.no_grad():
@@ -218,7 +235,7 @@ def _takes_amp(gradients: list[Gradient]) -> bool:
         gradient.dtype == torch.float32
         and gradient.device.type in ("cpu", "cuda")
         and not gradient.is_sparse
-        and not _is_distributed(gradient)
+        and not is_distributed(gradient)
         for gradient in gradients
     )
 
@@ -236,8 +253,8 @@ def _any_bad(gradients: list[Gradient], scale: Tensor) -> Any:
 
 def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     """Applies `gradients`, finite or not."""
-    if any(map(_is_distributed, gradients)):
-        _cut_slots(optimizer)
+    if any(map(is_distributed, gradients)):
+        cut_slots(optimizer)
     optimizer.apply(gradients, variables)
 
 
@@ -279,11 +296,6 @@ def buffers(layers: Sequence[Layer]) -> list[Any]:
     return list({id(buffer): buffer for buffer in found}.values())
 
 
-def bitcast(tensor: Tensor, dtype: str) -> Any:
-    """Returns the bits of `tensor` as numbers of another dtype with as many bits."""
-    return tensor.view(getattr(torch, dtype))
-
-
 def version(variable: Variable) -> Any:
     """Returns what differs once `variable` was assigned to; None where nothing tells that."""
     value = variable.value
@@ -295,11 +307,6 @@ def version(variable: Variable) -> Any:
 def thread() -> int:
     """Returns 0: a step is of one thread."""
     return 0
-
-
-def is_cut(variable: Variable) -> bool:
-    """Returns whether `variable` is a DTensor, as of FSDP 2."""
-    return _is_distributed(variable.value)
 
 
 def update_tensors(optimizer: Optimizer) -> None:
@@ -329,80 +336,3 @@ def replicas() -> int:
 
 def check_strategy() -> None:
     """Does nothing: `tf.distribute` is TensorFlow's."""
-
-
-def _is_distributed(tensor: Tensor) -> bool:
-    """Returns whether `tensor` is a DTensor, without an import that most do not need."""
-    return hasattr(tensor, "device_mesh")
-
-
-def _local(tensor: Tensor) -> Any:
-    return tensor.to_local() if _is_distributed(tensor) else tensor
-
-
-def _rebuilt(tensor: Tensor, local: Any) -> Any:
-    """Returns what has `local` as its part in this process, and else is as `tensor`."""
-    if not _is_distributed(tensor):
-        return local
-    mesh, placements = tensor.device_mesh, tensor.placements
-    return type(tensor).from_local(
-        local, mesh, placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
-    )
-
-
-def _reduced(gradient: Gradient, variable: Variable = None) -> Any:
-    """Returns a gradient whose terms are still in different processes as their sum.
-
-    Finite terms may have a sum that is not. It is laid out as the variable, whole if that is None.
-    """
-    if not _is_distributed(gradient) or not any(p.is_partial() for p in gradient.placements):
-        return gradient
-    from torch.distributed.tensor import Replicate
-
-    if variable is not None and _is_distributed(variable.value):
-        return gradient.redistribute(placements=variable.value.placements)
-    whole = [Replicate() if p.is_partial() else p for p in gradient.placements]
-    return gradient.redistribute(placements=whole)
-
-
-def _agreed(values: Tensor, how: str, tensors: Sequence[Tensor]) -> Any:
-    """Returns the least ("min") or greatest ("max") of `values` where parts of `tensors` are.
-
-    One all-reduce for each dimension of a mesh along which something is cut.
-    """
-    cut: dict[Any, set[int]] = {}
-    for tensor in filter(_is_distributed, tensors):
-        dimensions = [i for i, p in enumerate(tensor.placements) if not p.is_replicate()]
-        cut.setdefault(tensor.device_mesh, set()).update(dimensions)
-    for mesh, along in cut.items():
-        if along:
-            from torch.distributed.tensor import DTensor, Partial, Replicate
-
-            everywhere = [Partial(how) if i in along else Replicate() for i in range(mesh.ndim)]
-            mine = DTensor.from_local(values.float(), mesh, everywhere, run_check=False)
-            values = mine.full_tensor().to(values.dtype)
-    return values
-
-
-def _cut_slots(optimizer: Optimizer) -> None:
-    """Lays out what `optimizer` keeps for a variable as the variable is: Keras makes it whole."""
-    for each in flatten_optimizers(optimizer):
-        variables = each._trainable_variables
-        for name, kept in vars(each).items():
-            if name in ("_variables", "_trainable_variables") or not isinstance(kept, list):
-                continue
-            if len(kept) == len(variables):
-                for slot, variable in zip(kept, variables, strict=True):
-                    _cut_as(slot, variable)
-
-
-def _cut_as(slot: Any, variable: Variable) -> None:
-    if not isinstance(slot, keras.Variable) or not _is_distributed(variable.value):
-        return
-    if _is_distributed(slot.value) or tuple(slot.shape) != tuple(variable.shape):
-        return
-    from torch.distributed.tensor import distribute_tensor
-
-    mesh, placements = variable.value.device_mesh, variable.value.placements
-    parts = distribute_tensor(slot.value.detach(), mesh, placements, src_data_rank=None)
-    slot._value = torch.nn.Parameter(parts, requires_grad=False)

@@ -90,12 +90,14 @@ class MasterWeights(SixteenBitOptimizer):
         return Master(variable, target)
 
     def _beside(self, variable: Variable, dtype: str, name: str) -> Any:
-        return self.add_variable(
+        kept = self.add_variable(
             shape=variable.shape,
             dtype=dtype,
             layout=getattr(variable, "_layout", None),
             name=f"{variable.path.replace('/', '_')}_{name}",
         )
+        self._backend.cut_as(kept, variable)
+        return kept
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, JSON-serializable.

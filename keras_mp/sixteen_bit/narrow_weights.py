@@ -13,19 +13,15 @@ from keras_mp.backends.numerics import HALVES, upcast
 from keras_mp.backends.protocol import Backend
 from keras_mp.sixteen_bit.rounding import Draw
 from keras_mp.sixteen_bit.slots import sixteen_bit_slots
-from keras_mp.sixteen_bit.storages import Storage, Transient
+from keras_mp.sixteen_bit.storages import Rounded, Storage, Transient
 
 _AT_A_TIME = 2**22  # elements that are in float32 at once
 
 
 class _Part(NamedTuple):
-    """What stands for a weight, or for a slot of one.
-
-    `place`: of the weight. `stream`: of the random numbers.
-    """
+    """What stands for a weight, or for a slot of one. `place`: of the weight."""
 
     place: int
-    stream: int
     storage: Storage
 
 
@@ -51,23 +47,14 @@ class NarrowWeights:
         self._inner, self._make, self._slots, self._seed = inner, make, slots, seed
         self._backend = backend
         self._parts: list[_Part] = []
+        self._storages: list[Storage] = []
         self._targets: list[Variable] = []
         self._places: dict[int, int] = {}
         self._is_as_inner = False
 
     def build(self, variables: list[Variable]) -> None:
-        """Builds the inner optimizer for what stands for the weights.
-
-        Raises:
-            ValueError: A 16-bit weight is in parts in several processes.
-        """
+        """Builds the inner optimizer for what stands for the weights."""
         inner = self._inner
-        cut = [v.path for v in variables if is_narrow(v) and self._backend.is_cut(v)]
-        if cut:
-            raise ValueError(
-                f"Weights in 16 bits that FSDP cuts are not supported yet, such as {cut[0]}. Keep "
-                "them in float32, with the policy mixed_bfloat16, or whole in each process (DDP)."
-            )
         storages = [self._make(v) if is_narrow(v) else None for v in variables]
         targets = [
             variable if storage is None else storage.target
@@ -79,12 +66,20 @@ class NarrowWeights:
         narrow = {id(storage.target) for storage in storages if storage is not None}
         with sixteen_bit_slots(inner, narrow, self._slots) as slots:
             inner.build(targets)
+        stands_for = {id(t): v for t, v in zip(targets, variables, strict=True)}
+        self._backend.cut_slots(inner, stands_for)
+        for weight, slot in slots:
+            self._backend.cut_as(slot.variable, stands_for[id(weight)])
         of_target = {id(target): place for place, target in enumerate(targets)}
-        self._parts = [_Part(i, i, each) for i, each in enumerate(storages) if each is not None]
-        self._parts += [
-            _Part(of_target[id(weight)], len(variables) + i, slot)
-            for i, (weight, slot) in enumerate(slots)
-        ]
+        of_weights = [_Part(i, each) for i, each in enumerate(storages) if each is not None]
+        of_slots = [_Part(of_target[id(weight)], slot) for weight, slot in slots]
+        self._storages = [part.storage for part in of_weights]
+        self._parts = sorted([*of_weights, *of_slots], key=lambda part: part.place)
+        start = 0
+        for part in self._parts:
+            if isinstance(part.storage, Rounded):
+                part.storage.start = start
+                start += math.prod(part.storage.variable.shape)
         self._targets = targets
         self._places = {id(variable): place for place, variable in enumerate(variables)}
 
@@ -95,7 +90,7 @@ class NarrowWeights:
         """Those of the inner optimizer, then what is kept of each 16-bit weight."""
         if self._is_as_inner:
             return self.of_the_rule
-        return [*self.of_the_rule, *(v for part in self._parts for v in part.storage.own)]
+        return [*self.of_the_rule, *(v for each in self._storages for v in each.own)]
 
     @property
     def of_the_rule(self) -> list[Variable]:
@@ -105,7 +100,7 @@ class NarrowWeights:
     @property
     def storages(self) -> list[Storage]:
         """What stands for each 16-bit weight."""
-        return [part.storage for part in self._parts if part.stream < len(self._targets)]
+        return list(self._storages)
 
     @contextlib.contextmanager
     def as_inner(self) -> Iterator[None]:
@@ -175,14 +170,17 @@ class NarrowWeights:
     @contextlib.contextmanager
     def _loaded(self, places: Iterable[int]) -> Iterator[None]:
         """A scope in which targets, and their slots, have float32 values, which are kept."""
-        step = ops.cast(self._inner._iterations.value, "int32")
+        draw = Draw(self._seed, ops.cast(self._inner._iterations.value, "int32"))
         wanted = set(places)
-        parts = [part for part in self._parts if part.place in wanted]
-        for part in parts:
-            part.storage.load()
+        kinds: dict[type[Storage], list[Storage]] = {}
+        for part in self._parts:
+            if part.place in wanted:
+                kinds.setdefault(type(part.storage), []).append(part.storage)
+        for kind, storages in kinds.items():
+            kind.load(storages)
         yield
-        for part in parts:
-            part.storage.store(Draw(self._seed, step, part.stream))
+        for kind, storages in kinds.items():
+            kind.store(storages, draw)
 
     def _wide(self, gradients: list[Gradient], variables: list[Variable]) -> list[Gradient]:
         targets = self.targets(variables)

@@ -4,127 +4,165 @@ Pure functions of tensors. What is random is a function of a seed, a step and a 
 every backend and every device.
 """
 
-import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from keras import ops
 
 from keras_mp import backends
 from keras_mp.array_types import Tensor
+from keras_mp.backends.elements import signed
+from keras_mp.backends.protocol import Places
 
 # A permutation of 32-bit numbers that leaves no visible pattern ("lowbias32" of Chris Wellons'
-# "Prospecting for Hash Functions", 2018), with a key added in between.
+# "Prospecting for Hash Functions", 2018), with a key added in between. Its last step, which mends
+# the lower bits, is left out where only the upper ones are used.
 _FIRST, _SECOND = 0x7FEB352D, 0x846CA68B
 _GOLDEN = 0x9E3779B9
-_LARGEST = {"bfloat16": 3.3895313892515355e38, "float16": 65504.0}
 
 
 class Draw(NamedTuple):
-    """Says which random numbers: the same ones for the same three numbers.
+    """Says which random numbers: those of a step of an optimizer.
 
-    `seed`: of the optimizer. `step`: integer tensor of shape (). `stream`: which of the tensors
-    that are rounded in the step.
+    `seed`: of the optimizer. `step`: integer tensor of shape ().
     """
 
     seed: int
     step: Tensor
-    stream: int
 
 
-def split(master: Tensor) -> tuple[Tensor, Tensor]:
+def split(masters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
     """Returns float32 numbers as bfloat16, rounded to nearest, and what is left, as int16.
 
     Of two that are as near it is the one away from zero: to even there would be 2**16 + 1 different
     rests of the even ones, which 16 bits cannot tell apart.
 
     Args:
-        master: float32, any shape.
+        masters: float32, of any shapes.
 
     Returns:
-        (bfloat16, int16), each of that shape. `join` gives `master` back, bit for bit; any nan as
-        the usual one.
+        (bfloat16, int16) for each, of its shape. `join` gives it back, bit for bit; any nan as the
+        usual one.
 
-    >>> upper, rest = split(ops.array([1.00390625, -3.0]))
+    >>> [(upper, rest)] = split([ops.array([1.00390625, -3.0])])
     >>> [float(each) for each in upper], [int(each) for each in rest]
     ([1.0078125, -3.0], [-32768, 0])
     """
-    bitcast = backends.current().bitcast
-    bits = bitcast(ops.where(ops.isnan(master), float("nan"), master), "int32")
-    upper = ops.right_shift(bits + 0x8000, 16)
-    rest = bits - ops.left_shift(upper, 16)
-    return bitcast(ops.cast(upper, "int16"), "bfloat16"), ops.cast(rest, "int16")
+    return backends.current().elementwise(_split, masters)
 
 
-def join(upper: Tensor, rest: Tensor) -> Tensor:
-    """Returns the float32 numbers that `split` made `upper` and `rest` of.
+def join(uppers: Sequence[Tensor], rests: Sequence[Tensor]) -> list[Tensor]:
+    """Returns the float32 numbers that `split` made `uppers` and `rests` of.
 
     >>> numbers = ops.array([0.1, -1e-30])
-    >>> bool(ops.all(join(*split(numbers)) == numbers))
+    >>> upper, rest = split([numbers])[0]
+    >>> bool(ops.all(join([upper], [rest])[0] == numbers))
     True
     """
-    bitcast = backends.current().bitcast
-    high = ops.left_shift(ops.cast(bitcast(upper, "int16"), "int32"), 16)
-    return bitcast(high + ops.cast(rest, "int32"), "float32")
+    return backends.current().elementwise(_join, uppers, rests)
 
 
-def is_rounded(narrow: Tensor, wide: Tensor) -> Tensor:
-    """Returns where `narrow` is `wide` rounded to nearest: bool, of their shape.
+def newest(narrow: Sequence[Tensor], masters: Sequence[Tensor]) -> list[Tensor]:
+    """Returns each master, float32, with the weight where the weight is not it, rounded.
 
     Compared as bits: XLA takes a cast to 16 bits and back for nothing.
 
-    >>> from keras import ops
-    >>> bool(is_rounded(ops.cast(0.1, "bfloat16"), ops.array(0.1)))
-    True
+    >>> weight, master = ops.cast([0.1, 2.0], "bfloat16"), ops.array([0.1, 1.0])
+    >>> found = newest([weight], [master])[0]
+    >>> [float(each) for each in found == master], float(found[1])
+    ([1.0, 0.0], 2.0)
     """
-    bitcast = backends.current().bitcast
-    rounded = ops.cast(wide, narrow.dtype)
-    return ops.equal(bitcast(rounded, "int16"), bitcast(narrow, "int16"))
+    return backends.current().elementwise(_newest, narrow, masters)
 
 
-def stochastic(wide: Tensor, dtype: str, draw: Draw) -> Tensor:
+def stochastic(
+    wide: Sequence[Tensor], dtype: str, draw: Draw, starts: Sequence[int]
+) -> list[Tensor]:
     """Returns float32 numbers rounded up or down at random, so that the mean is the number.
 
-    What lies beyond the largest number of `dtype` is rounded to nearest; so are inf and nan.
+    What float16 cannot hold becomes inf, and nan stays nan.
 
     Args:
-        wide: float32, any shape.
+        wide: float32, of any shapes.
         dtype: "bfloat16" or "float16".
         draw: Which random numbers.
+        starts: Place of the first number of each, of all that are rounded in the step.
 
     Returns:
-        `dtype`, same shape.
+        `dtype`, same shapes.
 
-    >>> found = stochastic(ops.ones((4096,)) * 1.001, "bfloat16", Draw(0, ops.array(1), 0))
+    >>> [found] = stochastic([ops.ones((4096,)) * 1.001], "bfloat16", Draw(0, ops.array(1)), [0])
     >>> sorted({float(each) for each in found})
     [1.0, 1.0078125]
     >>> abs(float(ops.mean(ops.cast(found, "float32"))) - 1.001) < 3e-4
     True
     """
-    bits = random_bits(wide.shape, draw)
-    rounded = _bfloat16(wide, bits) if dtype == "bfloat16" else _float16(wide, bits)
-    inside = ops.abs(wide) < _LARGEST[dtype]  # of nan, False
-    return ops.where(inside, ops.cast(rounded, dtype), ops.cast(wide, dtype))
+    of_draw = keys(draw)
+
+    def rounded(places: Places, wide: Tensor) -> Tensor:
+        return _ROUNDED[dtype](wide, random_bits(places(), of_draw))
+
+    return backends.current().elementwise(rounded, wide, starts=starts)
 
 
-def random_bits(shape: tuple[int, ...], draw: Draw) -> Tensor:
-    """Returns random int32 numbers of a shape, of which each bit is random.
-
-    >>> bits = random_bits((2, 3), Draw(0, ops.array(7), 0))
-    >>> bits.shape == (2, 3)
-    True
-    """
+def keys(draw: Draw) -> tuple[Tensor, Tensor]:
+    """Returns what `random_bits` makes of a draw, two int32 numbers of shape ()."""
     step = ops.cast(draw.step, "int32")
-    key = _mixed(step * _signed(_GOLDEN) + _signed(_mixed_number(draw.seed)), draw.stream)
-    other = _mixed(key, _GOLDEN)
-    places = ops.reshape(ops.arange(math.prod(shape), dtype="int32"), shape)
-    return _mixed(ops.bitwise_xor(places, key), other)
+    bits = step * signed(_GOLDEN) + signed(_mixed_number(draw.seed))
+    key = _finished(_mixed(bits, 0))
+    return key, _finished(_mixed(key, signed(_GOLDEN)))
+
+
+def random_bits(places: Tensor, keys: tuple[Tensor, Tensor]) -> Tensor:
+    """Returns a number for each place, whose upper 24 bits are random: int32, of their shape.
+
+    >>> bits = random_bits(ops.arange(3, dtype="int32"), keys(Draw(0, ops.array(7))))
+    >>> len({int(each) for each in bits})
+    3
+    """
+    bits = places * signed(_GOLDEN)
+    bits += keys[0]
+    return _mixed(bits, keys[1])
+
+
+def _split(_: Places, master: Tensor) -> tuple[Tensor, Tensor]:
+    bitcast = backends.current().bitcast
+    bits = bitcast(backends.current().keep_nan(master, master), "int32")
+    upper = backends.current().upper_half(bits + 0x8000)
+    # The cast keeps the lower 16 bits, whose sign makes up for what was rounded.
+    return bitcast(upper, "bfloat16"), ops.cast(bits, "int16")
+
+
+def _join(_: Places, upper: Tensor, rest: Tensor) -> Tensor:
+    bitcast = backends.current().bitcast
+    bits = ops.cast(bitcast(upper, "int16"), "int32")
+    bits *= 2**16
+    bits += ops.cast(rest, "int32")
+    return bitcast(bits, "float32")
+
+
+def _newest(_: Places, narrow: Tensor, master: Tensor) -> Tensor:
+    bitcast = backends.current().bitcast
+    rounded = ops.cast(master, narrow.dtype)
+    same = ops.equal(bitcast(rounded, "int16"), bitcast(narrow, "int16"))
+    return ops.where(same, master, ops.cast(narrow, "float32"))
 
 
 def _mixed(bits: Tensor, key: Tensor | int) -> Tensor:
-    key = _signed(key) if isinstance(key, int) else key
-    bits = ops.bitwise_xor(bits, _shifted(bits, 16)) * _signed(_FIRST) + key
-    bits = ops.bitwise_xor(bits, _shifted(bits, 15)) * _signed(_SECOND)
-    return ops.bitwise_xor(bits, _shifted(bits, 16))
+    # Changed in place where tensors can be: fresh memory takes longer than the sum.
+    shifted = backends.current().shifted_right
+    first = shifted(bits, 16)
+    first ^= bits
+    first *= signed(_FIRST)
+    first += key
+    second = shifted(first, 15)
+    second ^= first
+    second *= signed(_SECOND)
+    return second
+
+
+def _finished(bits: Tensor) -> Tensor:
+    return bits ^ backends.current().shifted_right(bits, 16)
 
 
 def _mixed_number(number: int) -> int:
@@ -134,32 +172,23 @@ def _mixed_number(number: int) -> int:
     return bits ^ (bits >> 16)
 
 
-def _shifted(bits: Tensor, count: int) -> Tensor:
-    return ops.bitwise_and(ops.right_shift(bits, count), (1 << (32 - count)) - 1)
-
-
-def _signed(number: int) -> int:
-    """Returns the number that int32 has for these bits.
-
-    >>> _signed(0xFFFFFFFF)
-    -1
-    """
-    number &= 0xFFFFFFFF
-    return number - (1 << 32) if number >> 31 else number
-
-
 def _bfloat16(wide: Tensor, bits: Tensor) -> Tensor:
-    """Cuts the lower half off, after a random number was added to it: float32."""
-    bitcast = backends.current().bitcast
-    added = bitcast(wide, "int32") + ops.bitwise_and(bits, 0xFFFF)
-    return bitcast(ops.bitwise_and(added, _signed(0xFFFF0000)), "float32")
+    """Cuts the lower half off, after a random number was added to it."""
+    backend = backends.current()
+    added = backend.shifted_right(bits, 16)
+    added += backend.bitcast(wide, "int32")
+    return backend.keep_nan(backend.bitcast(backend.upper_half(added), "bfloat16"), wide)
 
 
 def _float16(wide: Tensor, bits: Tensor) -> Tensor:
     """The same with 13 bits; below 2**-14, where numbers are 2**-24 apart, by the distance."""
-    bitcast = backends.current().bitcast
-    added = bitcast(wide, "int32") + ops.bitwise_and(bits, 0x1FFF)
-    normal = bitcast(ops.bitwise_and(added, _signed(0xFFFFE000)), "float32")
-    chance = ops.cast(_shifted(bits, 8), "float32") * 2.0**-24
+    backend = backends.current()
+    added = backend.bitcast(wide, "int32") + backend.shifted_right(bits, 19)
+    normal = backend.bitcast(added & signed(0xFFFFE000), "float32")
+    chance = ops.cast(backend.shifted_right(bits, 8), "float32") * 2.0**-24
     small = ops.floor(wide * 2.0**24 + chance) * 2.0**-24
-    return ops.where(ops.abs(wide) < 2.0**-14, small, normal)
+    rounded = ops.where(ops.abs(wide) < 2.0**-14, small, normal)
+    return ops.cast(backend.keep_nan(rounded, wide), "float16")
+
+
+_ROUNDED = {"bfloat16": _bfloat16, "float16": _float16}

@@ -1,5 +1,6 @@
 """What stands for a 16-bit weight, or a slot of it, while the inner optimizer takes its step."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import keras
@@ -7,7 +8,7 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.array_types import Tensor, Variable
-from keras_mp.sixteen_bit.rounding import Draw, is_rounded, join, split, stochastic
+from keras_mp.sixteen_bit.rounding import Draw, join, newest, split, stochastic
 
 
 class Transient(keras.Variable):
@@ -55,22 +56,25 @@ class Transient(keras.Variable):
 class Storage(Protocol):
     """What stands for a 16-bit variable.
 
-    `variable`: it. `target`: float32, what the inner optimizer updates. `own`: what is kept between
-    steps besides the variable itself.
+    `variable`: it. `target`: float32, what the inner optimizer updates. `start`: place of its first
+    number, of all that are rounded at random.
     """
 
     variable: Variable
     target: Variable
+    start: int
 
     @property
     def own(self) -> list[Variable]:
-        """Variables that are the optimizer's own."""
+        """Variables that are kept between steps besides the variable itself."""
 
-    def load(self) -> None:
-        """Gives the target its value, before a step."""
+    @staticmethod
+    def load(storages: Sequence[Any]) -> None:
+        """Gives the targets of some of this class their values, before a step."""
 
-    def store(self, draw: Draw) -> None:
-        """Gives the variable its value, after a step."""
+    @staticmethod
+    def store(storages: Sequence[Any], draw: Draw) -> None:
+        """Gives the variables their values, after a step."""
 
     def wide(self) -> Tensor:
         """Returns the exact value: float32."""
@@ -89,6 +93,8 @@ class Master:
         target: Its copy.
     """
 
+    start = 0
+
     def __init__(self, variable: Variable, target: Variable) -> None:
         self.variable, self.target = variable, target
         self._backend = backends.current()
@@ -98,18 +104,28 @@ class Master:
     def own(self) -> list[Variable]:
         return [self.target]
 
-    def load(self) -> None:
-        if self._version is not None and self._backend.version(self.variable) == self._version:
-            return
-        self.target.assign(self.wide())
+    @property
+    def _is_known(self) -> bool:
+        version = self._version
+        return version is not None and self._backend.version(self.variable) == version
 
-    def store(self, draw: Draw) -> None:
-        self.variable.assign(ops.cast(self.target.value, self.variable.dtype))
-        self._version = self._backend.version(self.variable)
+    @staticmethod
+    def load(storages: Sequence["Master"]) -> None:
+        others = [each for each in storages if not each._is_known]
+        masters = [each.target for each in others]
+        found = newest([each.variable.value for each in others], [m.value for m in masters])
+        backends.current().assign_each(masters, found)
+
+    @staticmethod
+    def store(storages: Sequence["Master"], draw: Draw) -> None:
+        backend = backends.current()
+        variables = [each.variable for each in storages]
+        backend.assign_each(variables, [each.target.value for each in storages])
+        for each in storages:
+            each._version = backend.version(each.variable)
 
     def wide(self) -> Tensor:
-        weight, master = self.variable.value, self.target.value
-        return ops.where(is_rounded(weight, master), master, ops.cast(weight, "float32"))
+        return newest([self.variable.value], [self.target.value])[0]
 
     def set(self, wide: Tensor) -> None:
         self.target.assign(wide)
@@ -124,6 +140,8 @@ class Split:
         rest: int16, see `rounding.split`.
     """
 
+    start = 0
+
     def __init__(self, variable: Variable, rest: Variable) -> None:
         self.variable, self.rest = variable, rest
         self.target = Transient(variable, variable.name, variable.path)
@@ -132,17 +150,23 @@ class Split:
     def own(self) -> list[Variable]:
         return [self.rest]
 
-    def load(self) -> None:
-        self.target.bind(self.wide())
+    @staticmethod
+    def load(storages: Sequence["Split"]) -> None:
+        uppers, rests = zip(*((s.variable.value, s.rest.value) for s in storages), strict=True)
+        for each, wide in zip(storages, join(uppers, rests), strict=True):
+            each.target.bind(wide)
 
-    def store(self, draw: Draw) -> None:
-        self.set(self.target.release())
+    @staticmethod
+    def store(storages: Sequence["Split"], draw: Draw) -> None:
+        uppers, rests = zip(*split([each.target.release() for each in storages]), strict=True)
+        kept = [*(each.variable for each in storages), *(each.rest for each in storages)]
+        backends.current().assign_each(kept, [*uppers, *rests])
 
     def wide(self) -> Tensor:
-        return join(self.variable.value, self.rest.value)
+        return join([self.variable.value], [self.rest.value])[0]
 
     def set(self, wide: Tensor) -> None:
-        upper, rest = split(wide)
+        upper, rest = split([wide])[0]
         self.variable.assign(upper)
         self.rest.assign(rest)
 
@@ -155,6 +179,8 @@ class Rounded:
         target: Stands for it.
     """
 
+    start = 0
+
     def __init__(self, variable: Variable, target: Transient) -> None:
         self.variable, self.target = variable, target
 
@@ -162,15 +188,25 @@ class Rounded:
     def own(self) -> list[Variable]:
         return []
 
-    def load(self) -> None:
-        self.target.bind(self.wide())
+    @staticmethod
+    def load(storages: Sequence["Rounded"]) -> None:
+        for each in storages:
+            each.target.bind(each.wide())
 
-    def store(self, draw: Draw) -> None:
-        dtype = keras.backend.standardize_dtype(self.variable.dtype)
-        self.variable.assign(stochastic(self.target.release(), dtype, draw))
+    @staticmethod
+    def store(storages: Sequence["Rounded"], draw: Draw) -> None:
+        for dtype in ("bfloat16", "float16"):
+            chosen = [s for s in storages if _dtype(s.variable) == dtype]
+            wide = [each.target.release() for each in chosen]
+            rounded = stochastic(wide, dtype, draw, [each.start for each in chosen])
+            backends.current().assign_each([each.variable for each in chosen], rounded)
 
     def wide(self) -> Tensor:
         return ops.cast(self.variable.value, "float32")
 
     def set(self, wide: Tensor) -> None:
         self.variable.assign(ops.cast(wide, self.variable.dtype))
+
+
+def _dtype(variable: Variable) -> str:
+    return str(keras.backend.standardize_dtype(variable.dtype))

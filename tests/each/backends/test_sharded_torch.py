@@ -19,7 +19,7 @@ import pytest
 
 import keras_mp
 from tests import programs
-from tests.engines.torch import group
+from tests.engines.torch import group, in_parallel, in_shards
 
 pytestmark = [
     pytest.mark.processes,
@@ -50,6 +50,14 @@ OPTIONS = {
 }
 
 
+NARROW = {  # what is around Adam, for weights in 16 bits
+    "copies": keras_mp.MasterWeights,
+    "halves": lambda inner: keras_mp.MasterWeights(inner, "split"),
+    "halves, 16-bit slots": lambda inner: keras_mp.MasterWeights(inner, "split", slots="bfloat16"),
+    "random": lambda inner: keras_mp.StochasticRounding(inner, slots="bfloat16"),
+}
+
+
 def group_mesh():
     from torch import distributed
 
@@ -60,7 +68,9 @@ def cut(array, mesh, *placements):
     import torch
     from torch.distributed.tensor import Shard, distribute_tensor
 
-    return distribute_tensor(torch.tensor(array), mesh, placements or [Shard(0)])
+    return distribute_tensor(
+        torch.as_tensor(array), mesh, placements or [Shard(0)], src_data_rank=None
+    )
 
 
 def variables_of(arrays, mesh=None, *placements):
@@ -227,6 +237,88 @@ def sixteen_bits():
         assert float(opt.loss_scale) == scale
 
 
+def narrow_as_one_process(wrap, dtype, scaled):
+    """Weights in 16 bits, and what is kept of them: the same bits as with whole tensors."""
+    import torch
+
+    mesh = group_mesh()
+
+    def made(*to):
+        values = [torch.from_numpy(array).to(getattr(torch, dtype)) for array in arrays(0)]
+        if to:
+            values = [torch.nn.Parameter(cut(value, *to)) for value in values]
+        variables = [keras.Variable(value, dtype=dtype) for value in values]
+        optimizer = wrap(keras.optimizers.Adam(0.01, weight_decay=0.1))
+        if scaled:
+            optimizer = keras_mp.LossScaleOptimizer(optimizer, initial_scale=8.0)
+        optimizer.build(variables)
+        optimizer.scale_loss(1.0)
+        return optimizer, variables
+
+    (one, one_has), (many, many_have) = made(), made(mesh)
+    for step in range(6):
+        given = arrays(step + 1)
+        if scaled and step in (2, 3):
+            given[0][0 if step == 2 else -1] = np.nan
+        given = [torch.from_numpy(each).to(getattr(torch, dtype)) for each in given]
+        applied(one, given, one_has)
+        applied(many, [cut(each, mesh) for each in given], many_have)
+        for v, u in zip([*one_has, *one.variables], [*many_have, *many.variables], strict=True):
+            part = u.value.detach()  # neither gloo nor NCCL sends int16: no full_tensor
+            expected = v.value.detach()
+            if hasattr(part, "placements"):
+                expected, part = cut(expected, mesh).to_local(), part.to_local()
+            assert torch.equal(part, expected), (step, v.path)
+    of_shapes = [u for u in many.variables if tuple(u.shape) in SHAPES]
+    assert len(of_shapes) >= 2 * len(SHAPES)
+    assert all(hasattr(u.value, "placements") for u in of_shapes), "a copy or a slot is whole"
+
+
+def narrow_in_fit(cut_in_parts):
+    """`fit` with FSDP 2, or DistributedDataParallel: as one process on the whole batch."""
+    from torch import distributed
+
+    rank, random = distributed.get_rank(), np.random.RandomState(0)
+    x = random.randn(48, 4).astype("float32")
+    y = x.sum(axis=1, keepdims=True)
+
+    def model_of():
+        keras.utils.set_random_seed(0)
+        dense = partial(keras.layers.Dense, dtype="bfloat16")
+        return keras.Sequential([keras.Input((4,)), dense(8, activation="tanh"), dense(1)])
+
+    def fitted(model, x, y, size):
+        inner = keras_mp.MasterWeights(keras.optimizers.Adam(0.05), "split", slots="bfloat16")
+        model.compile(keras_mp.LossScaleOptimizer(inner), keras.losses.MeanSquaredError())
+        model.fit(x, y, batch_size=size, epochs=4, shuffle=False, verbose=0)
+        return model
+
+    rows = [each.reshape(-1, REPLICAS, 4, each.shape[1])[:, rank] for each in (x, y)]
+    mine = [each.reshape(-1, each.shape[-1]) for each in rows]
+    model = model_of()
+    many = in_shards(model, group_mesh()) if cut_in_parts else in_parallel(model)
+    fitted(many, *mine, 4)
+    of_optimizer = many.optimizer.variables
+    assert cut_in_parts == any(hasattr(v.value, "placements") for v in of_optimizer)
+    if not cut_in_parts:
+        everything = [whole_of(v) for v in (*many.trainable_variables, *of_optimizer)]
+        everybodys = [None] * REPLICAS
+        distributed.all_gather_object(everybodys, everything)
+        for theirs, ours in zip(everybodys[0], everything, strict=True):
+            np.testing.assert_array_equal(theirs, ours)
+    found = [whole_of(v) for v in many.trainable_variables]
+    one = fitted(model_of(), x, y, 8)
+    for value, expected in zip(found, one.trainable_variables, strict=False):
+        np.testing.assert_allclose(value, whole_of(expected), atol=0.02)
+    loss = one.evaluate(x, y, verbose=0)
+    assert loss < 0.2 * float(np.mean(y**2))
+
+
+def whole_of(variable):
+    value = variable.value.detach()
+    return (value.full_tensor() if hasattr(value, "full_tensor") else value).float().numpy()
+
+
 def parts_of_a_model_that_some_do_not_use(**options):
     """DistributedDataParallel: None everywhere or nowhere, whole windows of accumulation skipped.
 
@@ -360,8 +452,9 @@ def a_compiled_step():
             np.testing.assert_allclose(whole(u), whole(v), rtol=0, atol=1e-6)
 
 
-def a_checkpoint_of_torch():
+def a_checkpoint_of_torch(name=None):
     """Optimizer and weights, cut, through torch.distributed.checkpoint, and on as if never away."""
+    import torch
     import torch.distributed.checkpoint as checkpoint
 
     def steps(opt, variables, numbers):
@@ -373,6 +466,11 @@ def a_checkpoint_of_torch():
 
     def started(seed):
         opt, variables = wrapped("Adam"), variables_of(arrays(seed), mesh)
+        if name:
+            inner = NARROW[name](keras.optimizers.Adam(0.1))
+            opt = keras_mp.LossScaleOptimizer(inner, initial_scale=8.0)
+            values = [v.value.detach().bfloat16() for v in variables]
+            variables = [keras.Variable(torch.nn.Parameter(v), dtype="bfloat16") for v in values]
         opt.build(variables)
         opt.scale_loss(1.0)
         steps(opt, variables, [])
@@ -381,7 +479,8 @@ def a_checkpoint_of_torch():
     def tensors(opt, variables):
         return {str(i): v.value.detach() for i, v in enumerate([*variables, *opt.variables])}
 
-    mesh, folder = group_mesh(), Path(sys.argv[1]) / "checkpoint"
+    mesh = group_mesh()
+    folder = Path(sys.argv[1]) / f"checkpoint {name}"
     opt, variables = started(0)
     steps(opt, variables, range(3))
     checkpoint.save(tensors(opt, variables), checkpoint_id=folder)
@@ -391,7 +490,8 @@ def a_checkpoint_of_torch():
     checkpoint.load(tensors(again, others), checkpoint_id=folder)
     steps(again, others, range(3, 6))
     for v, u in zip([*variables, *opt.variables], [*others, *again.variables], strict=True):
-        np.testing.assert_array_equal(whole(u), whole(v))
+        left, right = u.value.detach(), v.value.detach()
+        assert torch.equal(*(getattr(e, "to_local", lambda e=e: e)() for e in (left, right)))
 
 
 CHECKS = {
@@ -409,6 +509,17 @@ CHECKS = {
         parts_of_a_model_that_some_do_not_use, gradient_as_bucket_view=True
     ),
     "a checkpoint of torch": a_checkpoint_of_torch,
+    **{f"a checkpoint of torch, {n}": partial(a_checkpoint_of_torch, n) for n in NARROW},
+    **{
+        f"{name}, {dtype}{', scaled' if scaled else ''}": partial(
+            narrow_as_one_process, wrap, dtype, scaled
+        )
+        for name, wrap in NARROW.items()
+        for dtype, scaled in (("bfloat16", False), ("bfloat16", True), ("float16", True))
+        if dtype == "bfloat16" or "halves" not in name
+    },
+    "16 bits, FSDP": partial(narrow_in_fit, True),
+    "16 bits, DDP": partial(narrow_in_fit, False),
     **{name: lambda n=name, o=o: same_as_one_process(n, o) for name, o in OPTIMIZERS.items()},
     **{f"SGD {name}": lambda o=o: same_as_one_process("SGD", o) for name, o in OPTIONS.items()},
     **{f"Adam {name}": lambda o=o: same_as_one_process("Adam", o) for name, o in OPTIONS.items()},

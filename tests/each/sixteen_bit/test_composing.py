@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mp import LossScaleOptimizer, MasterWeights, StochasticRounding, backends, explain
+from keras_mp import LossScaleOptimizer, MasterWeights, StochasticRounding, explain
 from keras_mp.sixteen_bit.rounding import split
 from keras_mp.sixteen_bit.storages import Master
 from tests.each.sixteen_bit.test_master_weights import (
@@ -70,11 +70,14 @@ def test_halves_and_copies_are_the_same_master(name):
 def test_halves_are_the_same_master_after_a_thousand_steps(monkeypatch):
     """The copies are told to round halfway masters away from zero, as the halves are."""
 
-    def store(self, draw):
-        self.variable.assign(split(self.target.value)[0])
+    def store(storages, draw):
+        for each, (upper, _) in zip(
+            storages, split([s.target.value for s in storages]), strict=True
+        ):
+            each.variable.assign(upper)
 
     monkeypatch.setattr(Master, "store", store)
-    monkeypatch.setattr(Master, "load", lambda self: None)
+    monkeypatch.setattr(Master, "load", lambda storages: None)
     start = rounded_weights("bfloat16")
     x, y = data(100)
     found = []
@@ -394,12 +397,6 @@ def test_what_explain_says_of_bfloat16_is_so():
     for _ in range(100):
         optimizer.apply([ops.cast(ops.array([1.0]), "bfloat16")], [weight])
     assert float(weight.numpy()[0]) == 1.0
-
-
-def test_cut_weights_are_refused(monkeypatch):
-    monkeypatch.setattr(backends.current(), "is_cut", lambda variable: True)
-    with pytest.raises(ValueError, match="that FSDP cuts are not supported yet"):
-        MasterWeights(keras.optimizers.SGD()).build(weights())
 
 
 @pytest.mark.skipif(BACKEND != "torch", reason="about torch.compile")

@@ -139,3 +139,24 @@ def test_what_has_no_masters_is_refused():
     model = compiled(WRAPPERS["copies"]())
     with pytest.raises(ValueError, match=r"call `model.optimizer.build\("), float32_weights(model):
         pass
+
+
+@pytest.mark.filterwarnings("ignore:Sharding info not provided")
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_orbax_has_every_bit(name, tmp_path):
+    if not hasattr(keras.callbacks, "OrbaxCheckpoint"):
+        pytest.skip("this Keras has no OrbaxCheckpoint")
+    pytest.importorskip("orbax.checkpoint", reason="orbax-checkpoint is not installed")
+    # Keras restores nothing of a Sequential model without an Input, and does not say so.
+    x = inputs = keras.Input((4,))
+    for width in (16, 8, 1):
+        x = keras.layers.Dense(width, activation="tanh", dtype="bfloat16")(x)
+    model = keras.Model(inputs, x)
+    model.compile(WRAPPERS[name](), "mse", run_eagerly=True, auto_scale_loss=False)
+    folder = str(tmp_path / "orbax")
+    callback = keras.callbacks.OrbaxCheckpoint(directory=folder, save_freq="epoch")
+    x, y = data(4)
+    model.fit(x, y, batch_size=8, shuffle=False, verbose=0, callbacks=[callback])
+    loaded = keras.saving.load_model(folder)
+    assert_same(state(model), state(loaded))
+    assert type(loaded.optimizer) is type(model.optimizer)
