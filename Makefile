@@ -163,6 +163,7 @@ SPACE := $(subst ,, )
 bench: .venv/.test
 	$(ENV) .venv/bin/python benchmarks/step.py
 	$(ENV) .venv/bin/python benchmarks/train_step.py
+	$(ENV) .venv/bin/python -m benchmarks.sixteen_bit --tasks --time
 	$(ENV) .venv/bin/python benchmarks/start.py
 	$(ENV) .venv/bin/python benchmarks/conversion.py
 

@@ -35,6 +35,11 @@ class Policy(keras.FloatDTypePolicy):
     Use it wherever Keras takes a dtype policy. It equals a `keras.DTypePolicy` of the same name,
     and is saved as one: a model that holds it opens without keras_mp.
 
+    Which to take: "mixed_bfloat16" where the hardware computes in bfloat16 (NVIDIA since Ampere,
+    TPUs, newer CPUs); it needs no loss scale. Else "mixed_float16", with `LossScaleOptimizer`. Both
+    keep weights in float32. "bfloat16" and "float16" keep them in 16 bits, in half the memory, and
+    Keras' optimizers alone do not train them: see `sixteen_bit_policy` and `MasterWeights`.
+
     Args:
         name: "mixed_float16", "mixed_bfloat16", or the name of a floating-point dtype. None is
             the name of the global policy at this moment.

@@ -70,7 +70,7 @@ def test_waits_for_the_device(settings, waits, skipped):
     assert counts.get("waits", 0) == waits
 
 
-# What is around Adam for weights in bfloat16: bytes a parameter that the compiled step of JAX moves,
+# What is around Adam for weights in bfloat16: bytes a parameter that the step of JAX moves,
 # calls of aten for 10 weights, nodes of TensorFlow's graph for 10 weights.
 NARROW = {
     "copies": (MasterWeights, 44, 36, 580),

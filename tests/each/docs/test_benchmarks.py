@@ -1,4 +1,4 @@
-"""`benchmarks/train_step.py` and `benchmarks/cuda.py`: that what they time is training.
+"""`benchmarks/train_step.py`, `cuda.py` and `sixteen_bit.py`: that what they measure is training.
 
 No times: those depend on the machine.
 """
@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import cuda, monitor, train_step
+from benchmarks import cuda, monitor, sixteen_bit, train_step
 from keras_mp.fused_rules import XLA
 from tests.backends import on_one
 
@@ -44,6 +44,25 @@ def test_what_does_not_train_is_not_timed():
     run = train_step.Run("transformer", make, False, TINY)
     with pytest.raises(ArithmeticError, match="does not train"):
         run.warm_up()
+
+
+def test_weights_in_16_bits_learn_and_plain_ones_do_not():
+    """Towards targets that are a few thousandths away."""
+    task = sixteen_bit.tasks()["regression"]
+    ends = {
+        variant: np.mean(sixteen_bit.train(task, variant, 0, 250)[-50:])
+        for variant in ("mixed", "plain bfloat16", "split", "StochasticRounding")
+    }
+    assert ends["split"] < 1.2 * ends["mixed"]
+    assert ends["mixed"] < ends["StochasticRounding"] < 0.9 * ends["plain bfloat16"]
+
+
+@on_one
+def test_every_task_has_what_it_needs():
+    for task in sixteen_bit.tasks().values():
+        x, y = task.data(0)
+        model = task.model()
+        assert tuple(model(x[:2]).shape[:-1]) == y[:2].shape[: len(model.output_shape) - 1]
 
 
 def test_sizes_are_those_of_the_model():

@@ -355,6 +355,31 @@ def test_fused_kernels_update_the_masters(name):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="gradients of embeddings are sparse there")
+def test_sparse_gradients_of_copies_and_of_halves():
+    """As with the optimizer alone for copies, and as its dense gradient for halves."""
+    import tensorflow as tf
+
+    rows = tf.constant([[0.5, 1.0], [0.25, -2.0], [3.0, 1.0]], tf.bfloat16)
+    sparse = tf.IndexedSlices(rows, tf.constant([2, 0, 2]), tf.constant([4, 2]))
+    dense = tf.convert_to_tensor(sparse)
+
+    def trained(optimizer, gradient, dtype="bfloat16"):
+        variable = keras.Variable(np.full((4, 2), 0.5), dtype=dtype)
+        for _ in range(3):
+            optimizer.apply([gradient], [variable])
+        return masters(optimizer)[0] if dtype == "bfloat16" else variable.numpy()
+
+    def adam():
+        return keras.optimizers.Adam(0.01)
+
+    wide = tf.IndexedSlices(tf.cast(rows, tf.float32), sparse.indices, sparse.dense_shape)
+    copies = trained(MasterWeights(adam()), sparse)
+    np.testing.assert_array_equal(copies, trained(adam(), wide, "float32"))
+    halves = trained(MasterWeights(adam(), "split"), sparse)
+    np.testing.assert_array_equal(halves, trained(MasterWeights(adam(), "split"), dense))
+
+
 def test_fused_kernels_take_no_halves():
     optimizer = LossScaleOptimizer(MasterWeights(keras.optimizers.Adam(), "split"), fused=True)
     variables = weights()
