@@ -311,6 +311,20 @@ def test_a_batch_normalization_takes_its_statistics_without_a_cast():
     assert made_by == {"add", "moments"}
 
 
+def test_what_updates_moving_statistics_is_told():
+    found = report(convnet())
+    updates = {row.index: row for row in found.rows if row.updates}
+    assert {row.layer for row in updates.values()} == {"bn"}
+    assert {row.op for row in updates.values()} == {"multiply", "add"}
+    taken = {edge.source for edge in found.edges if edge.target not in updates}
+    assert not taken & set(updates), "nothing else takes what they make"
+    others = [row.op for row in found.rows if row.layer == "bn" and not row.updates]
+    assert others == ["moments", "batch_normalization"]
+    assert not [row for row in report(convnet(), training=False).rows if row.updates]
+    for make in (recurrent, attention, two_outputs):
+        assert not [row for row in report(make()).rows if row.updates]
+
+
 def test_nothing_remains_of_a_report():
     model = convnet()
     model.compile("sgd", "categorical_crossentropy")
