@@ -75,6 +75,7 @@ class PaintedGraph:
     rows: tuple[Row, ...]
     edges: tuple[Edge, ...]
     missed: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    part: str | None = None
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:

@@ -325,6 +325,22 @@ def test_what_updates_moving_statistics_is_told():
         assert not [row for row in report(make()).rows if row.updates]
 
 
+def test_a_model_of_many_layers_is_told_on_one_page():
+    found = report(keras.applications.MobileNetV2(weights=None, input_shape=(32, 32, 3)))
+    lines = str(found).splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 120
+    assert [line.split()[0] for line in lines if line.startswith("block_")] == [
+        f"block_{i}_*" for i in range(1, 17)
+    ]
+    inner = found.layer("block_1_expand_BN")
+    assert sum("(updates) x6" in line for line in str(inner).splitlines()) == 1
+    assert max(len(line) for line in str(found.layer("block_3_*")).splitlines()) <= 120
+    assert len(found.text(rows=None).splitlines()) == 155 + 2
+    width, height = (side * found.plot().dpi for side in found.plot().get_size_inches())
+    assert (width <= 2000, height <= 1400) == (True, True)
+
+
 def test_nothing_remains_of_a_report():
     model = convnet()
     model.compile("sgd", "categorical_crossentropy")
