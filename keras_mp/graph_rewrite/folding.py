@@ -17,6 +17,7 @@ _OWN = " (own ops)"
 _TOKEN = re.compile(r"_*(?:\d+|[^\d_]+)")
 _LONGEST_PERIOD = 40
 _MOST_PARTS = 32
+_FEW = 12  # layers that are not folded once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,10 @@ def folded(rows: Sequence[Row]) -> tuple[Fold, ...]:
 
     >>> def op(index, layer):
     ...     return Row(index, layer, "add", 0, None, None, "allow", "float16", "", 1)
-    >>> names = ["stem", "block_1_conv", "block_1_relu", "block_2_conv", "block_2_relu"]
-    >>> stem, blocks = folded([op(i, name) for i, name in enumerate(names)])
-    >>> stem.name, blocks.name, [fold.name for fold in blocks.parts]
-    ('stem', 'block_*', ['block_1_*', 'block_2_*'])
+    >>> names = [f"block_{i}_{name}" for i in range(9) for name in ("conv", "relu")]
+    >>> stem, blocks = folded([op(i, name) for i, name in enumerate(["stem", *names])])
+    >>> stem.name, blocks.name, blocks.parts[3].name, [fold.name for fold in blocks.parts[3].parts]
+    ('stem', 'block_*', 'block_3_*', ['block_3_conv', 'block_3_relu'])
     """
     return _inside("", rows)
 
@@ -175,10 +176,10 @@ def _alike_names(folds: Sequence[Fold], start: int) -> list[Fold]:
                 continue
             while len(heads := {head(fold, len(prefix)) for fold in alike}) == 1:
                 (longer,) = heads
-                if longer is None:
+                if longer is None:  # the same name, as nobody gives to two layers
                     break
                 prefix = longer
-            parts = within(alike, len(prefix)) if len(heads) > 1 else alike
+            parts = within(alike, len(prefix)) if len(alike) > _FEW else alike
             found.append(_fold(_pattern(prefix, alike, names), parts))
         return found
 

@@ -7,6 +7,7 @@ from keras_mp.graph_rewrite import folding, report_text
 from keras_mp.graph_rewrite.painted_graph import PaintedGraph
 
 _OPS = tuple((name, "number" if name == "flops" else "") for name in report_text.OP_HEADER)
+_KINDS = tuple("number" if each else "" for each in report_text.LAYER_NUMBERS)
 # The columns of a line that opens; a table cannot fold.
 _CSS = """
 .keras-mp .fold > summary, .keras-mp .fold-head { display: grid; margin: 0; padding: 0.1rem 0;
@@ -34,8 +35,8 @@ def notebook_output(
     parts += [f"<p>{markup.escaped(note)}</p>" for note in notes]
     if folds:
         heads = "".join(
-            f'<span class="{_kind(name)}">{markup.escaped(name)}</span>'
-            for name in report_text.LAYER_HEADER
+            f'<span class="{kind}">{markup.escaped(name)}</span>'
+            for name, kind in zip(report_text.layer_header(graph), _KINDS, strict=True)
         )
         parts.append(f'<div class="scroll"><div class="fold-head">{heads}</div>')
         parts += [*_folds(graph, folds, 0, sum(row.flops for row in graph.rows)), "</div>"]
@@ -48,8 +49,8 @@ def _folds(
     for fold, (_, *cells) in zip(folds, report_text.layer_cells(graph, folds), strict=True):
         count = f" ({fold.layers:,} layers)" if fold.layers > 1 else ""
         numbers = "".join(
-            f'<span class="{_kind(name)}">{markup.escaped(cell)}</span>'
-            for name, cell in zip(report_text.LAYER_HEADER[1:], cells, strict=True)
+            f'<span class="{kind}">{markup.escaped(cell)}</span>'
+            for cell, kind in zip(cells, _KINDS[1:], strict=True)
         )
         yield (
             f'<details class="fold"><summary><span class="name" style="padding-left: {depth}rem">'
@@ -60,7 +61,3 @@ def _folds(
         else:
             yield markup.table(_OPS, report_text.op_cells(fold.rows, total))
         yield "</details>"
-
-
-def _kind(name: str) -> str:
-    return "number" if name in ("ops", "flops", "in 16 bits") else ""

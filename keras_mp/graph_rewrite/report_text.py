@@ -8,17 +8,21 @@ from keras_mp.graph_rewrite import folding
 from keras_mp.graph_rewrite.painted_graph import PaintedGraph, Row
 from keras_mp.rendering.text import percent, pluralized, shortened
 
-LAYER_HEADER = ("layer", "ops", "dtype", "flops", "in 16 bits", "casts in", "casts out")
 OP_HEADER = ("op", "TF op", "list", "colour", "dtype", "flops", "why")
 NARROWEST = 100
 _UPDATES = "it only updates variables, such as moving statistics"
-_RIGHT = ("ops", "flops", "in 16 bits")
+LAYER_NUMBERS = (False, True, False, True, True, False, False)
 _NAMES = 44
 _OP = 22
 
 
+def layer_header(graph: PaintedGraph) -> tuple[str, ...]:
+    """Returns what the columns of `layer_cells` hold; `LAYER_NUMBERS` says which are numbers."""
+    return ("layer", "ops", "dtype", "flops", f"in {graph.dtype}", "casts in", "casts out")
+
+
 def layer_cells(graph: PaintedGraph, folds: Sequence[folding.Fold]) -> list[tuple[str, ...]]:
-    """Returns the cells of folds, below `LAYER_HEADER`; the name is not shortened."""
+    """Returns the cells of folds, below `layer_header`; the name is not shortened."""
     found = []
     total = _flops(graph.rows)
     for fold, casts in zip(folds, folding.casts(graph, folds), strict=True):
@@ -84,13 +88,11 @@ def layer_table(graph: PaintedGraph, folds: Sequence[folding.Fold], width: int) 
     if not folds:
         return []
     cells = layer_cells(graph, folds)
-    header = list(LAYER_HEADER)
-    header[header.index("in 16 bits")] = f"in {graph.dtype}"
-    right = [name in _RIGHT for name in LAYER_HEADER]
+    header = layer_header(graph)
     room = width - sum(2 + size for size in _widths([header, *cells])[1:])
     names = [named(fold, min(room, _NAMES)) for fold in folds]
     lines = [(name, *others) for name, (_, *others) in zip(names, cells, strict=True)]
-    return _aligned([header, *lines], right)
+    return _aligned([header, *lines], LAYER_NUMBERS)
 
 
 def op_table(rows: Sequence[Row], width: int) -> list[str]:
@@ -104,7 +106,7 @@ def op_table(rows: Sequence[Row], width: int) -> list[str]:
     widths = [min(size, _OP) for size in _widths(every)][:-1]
     indent = 2
     room = max(20, width - indent - sum(size + 2 for size in widths))
-    right = [name in _RIGHT for name in OP_HEADER]
+    right = [name == "flops" for name in OP_HEADER]
 
     def lines_of(cells: Sequence[str]) -> Iterator[str]:
         *short, why = cells

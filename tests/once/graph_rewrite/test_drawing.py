@@ -319,6 +319,17 @@ def test_html_opens_layer_by_layer():
     assert Page(of([], [])._repr_html_()).folds == {}
 
 
+def test_a_block_of_few_layers_is_not_folded_once_more():
+    names = ("expand", "expand_bn", "project", "project_bn", "project_relu")
+    found = Page(blocks(20, names)._repr_html_()).folds
+    inner = [path[1] for path in found if path[0] == "block_3_* (5 layers)" and len(path) > 1]
+    assert inner == [f"block_3_{name}" for name in names]
+
+
+def test_html_names_the_dtype():
+    assert ">in float16</span>" in small()._repr_html_()
+
+
 def test_html_of_a_name_is_escaped():
     assert "<b>" not in of([row(0, "<b>", "<b>", why="<b>")], [], "<b>")._repr_html_()
 
