@@ -126,7 +126,14 @@ class Report(PaintedGraph):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns everything as what `json.dump` takes: each op and each tensor, nothing folded."""
+        """Returns everything as what `json.dump` takes: each op and each tensor, nothing folded.
+
+        >>> import keras
+        >>> model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4, name="d")])
+        >>> from keras_mp.graph_rewrite import report
+        >>> [(row["layer"], row["op"]) for row in report(model).to_dict()["rows"]]
+        [('d', 'matmul'), ('d', 'add')]
+        """
         missed = [
             {"layer": layer, "op": op, "calls": calls}
             for (layer, op), calls in sorted(self.missed.items())
@@ -145,7 +152,14 @@ class Report(PaintedGraph):
         }
 
     def to_dot(self) -> str:
-        """Returns all ops in the DOT language of Graphviz, in boxes by layer: `dot -Tsvg`."""
+        """Returns all ops in the DOT language of Graphviz, in boxes by layer: `dot -Tsvg`.
+
+        >>> import keras
+        >>> model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4, name="d")])
+        >>> from keras_mp.graph_rewrite import report
+        >>> report(model).to_dot().count(" -> ")
+        3
+        """
         return drawing.to_dot(self)
 
     def plot(self, path: str | Path | None = None, rows: int | None = _NODES) -> Any:
