@@ -1,15 +1,16 @@
-"""What a report of the graph rewrite says, op by op: as a table, as JSON, and drawn."""
+"""What a report of the graph rewrite says: folded by layer, op by op, as JSON, and drawn."""
 
-import html
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from keras_mp.graph_rewrite import drawing, plotting
-from keras_mp.graph_rewrite.painted_graph import PaintedGraph, Row
+from keras_mp.graph_rewrite import drawing, folding, plotting, report_html, report_text
+from keras_mp.graph_rewrite.painted_graph import Edge, PaintedGraph
 
-_HEADER = ("layer", "op", "TF op", "list", "colour", "dtype", "flops", "why")
-_MODEL = "(model)"
+_ROWS = 50
+_NODES = 40
 
 
 class Report(PaintedGraph):
@@ -26,19 +27,120 @@ class Report(PaintedGraph):
             (layer, op): a branch that was not taken when the plan was made, a loop that runs its
             body more often than was recorded, where the recorded rounds are not alike. Those of
             the allow list computed in the 16-bit dtype, others in float32.
+        part: The name that `layer` was given; None for the report of a whole model.
 
-    `str` is a table for a terminal, with one line for ops that are alike; `plot` and `to_dot` draw
-    the graph.
+    `str` is a table of the layers, where layers that belong together may share a line, and of a
+    `layer` a table of its ops. A notebook shows layers that open. `plot` and `to_dot` draw.
     """
 
+    def text(self, rows: int | None = _ROWS, width: int = 120) -> str:
+        """Returns a table of the layers, or of the ops where this is of a `layer`.
+
+        The columns of layers: the dtype of its ops ("mixed" where they have several), its share of
+        the floating point operations, how much of that is in the 16-bit dtype, and how many tensors
+        are cast on their way in and out.
+
+        Args:
+            rows: Most lines of the table. Layers are folded until they fit: those in another layer,
+                those whose names begin alike ("block_3_*"), and those from one to another
+                ("a … b"). None: one line for each layer, and all ops.
+            width: Most characters of a line, at least 100. Longer names lose their beginnings.
+
+        Raises:
+            ValueError: `rows` is below 1 or `width` below 100.
+
+        >>> import keras
+        >>> model = keras.Sequential([
+        ...     keras.layers.Input((8,)),
+        ...     keras.layers.Dense(16, name="hidden"),
+        ...     keras.layers.Dense(4, activation="softmax", name="probs"),
+        ... ])
+        >>> from keras_mp.graph_rewrite import report
+        >>> print(report(model).text())
+        layer   ops  dtype     flops  in float16  casts in   casts out
+        hidden    2  float16  66.7 %       100 %  1 float16
+        probs     3  mixed    33.3 %      94.1 %
+        5 ops: 3 float16, 2 float32; 98.0 % of the floating point operations in float16
+        """
+        if rows is not None and rows < 1:
+            raise ValueError(f"rows must be at least 1, or None, but got {rows!r}.")
+        if width < report_text.NARROWEST:
+            raise ValueError(f"width must be at least {report_text.NARROWEST}, but got {width!r}.")
+        more = []
+        if self.part is None:
+            folds = folding.unfolded(folding.folded(self.rows), rows)
+            lines = report_text.layer_table(self, folds, width)
+            if any(fold.parts for fold in folds):
+                layers = len({row.layer for row in self.rows})
+                more = [f"All {layers:,} layers: text(rows=None). Ops of some: layer(name)."]
+        else:
+            lines = report_text.op_table(self.rows, width)
+            if rows is not None and len(lines) > rows + 1:
+                left = len(lines) - rows - 1
+                lines = [*lines[: rows + 1], f"and {left:,} more lines: text(rows=None)"]
+        return "\n".join([*lines, self.summary, *report_text.missed(self, width), *more])
+
+    def layer(self, name: str) -> "Report":
+        """Returns the report of a layer: its ops, those of the layers in it, and their tensors.
+
+        What comes from outside counts as an input, and what is taken outside as an output. The ops
+        keep their `index`.
+
+        Args:
+            name: Path of a layer ("block/dense"), a name that the table shows ("block_3_*",
+                "a … b"), or a pattern of paths: "*" for every op of the model, "(model)" for those
+                that it calls itself.
+
+        Raises:
+            ValueError: No op is called by a layer of this name.
+
+        >>> import keras
+        >>> model = keras.Sequential([
+        ...     keras.layers.Input((8,)),
+        ...     keras.layers.Dense(16, name="hidden"),
+        ...     keras.layers.Dense(4, activation="softmax", name="probs"),
+        ... ])
+        >>> from keras_mp.graph_rewrite import report
+        >>> [(row.op, row.dtype) for row in report(model).layer("probs").rows]
+        [('matmul', 'float16'), ('add', 'float32'), ('softmax', 'float32')]
+        """
+        fold = folding.find(folding.folded(self.rows), name)
+        if fold is not None:
+            inside = {row.index for row in fold.rows}
+        else:
+            inside = {row.index for row in self.rows if _is_below(row.layer, name)} or {
+                row.index for row in self.rows if fnmatchcase(row.layer, name)
+            }
+        if not inside:
+            known = list(dict.fromkeys(row.layer for row in self.rows if row.layer))
+            near = get_close_matches(name, known, n=3)
+            said = f"; did you mean {', '.join(map(repr, near))}?" if near else "."
+            raise ValueError(f"No layer {name!r} of model {self.model!r} calls an op{said}")
+        layers = {row.layer for row in self.rows if row.index in inside}
+        return replace(
+            self,
+            rows=tuple(row for row in self.rows if row.index in inside),
+            edges=tuple(_edges(self.edges, inside)),
+            missed={key: calls for key, calls in self.missed.items() if key[0] in layers},
+            part=name,
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        """Returns everything as what `json.dump` takes."""
+        """Returns everything as what `json.dump` takes: each op and each tensor, nothing folded.
+
+        >>> import keras
+        >>> model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4, name="d")])
+        >>> from keras_mp.graph_rewrite import report
+        >>> [(row["layer"], row["op"]) for row in report(model).to_dict()["rows"]]
+        [('d', 'matmul'), ('d', 'add')]
+        """
         missed = [
             {"layer": layer, "op": op, "calls": calls}
             for (layer, op), calls in sorted(self.missed.items())
         ]
         return {
             "model": self.model,
+            "part": self.part,
             "dtype": self.dtype,
             "lists": self.lists,
             "training": self.training,
@@ -50,65 +152,60 @@ class Report(PaintedGraph):
         }
 
     def to_dot(self) -> str:
-        """Returns the graph in the DOT language of Graphviz: `dot -Tsvg`."""
+        """Returns all ops in the DOT language of Graphviz, in boxes by layer: `dot -Tsvg`.
+
+        >>> import keras
+        >>> model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(4, name="d")])
+        >>> from keras_mp.graph_rewrite import report
+        >>> report(model).to_dot().count(" -> ")
+        3
+        """
         return drawing.to_dot(self)
 
-    def plot(self, path: str | Path | None = None) -> Any:
-        """Returns the graph as a `matplotlib.figure.Figure`; no display is needed.
+    def plot(self, path: str | Path | None = None, rows: int | None = _NODES) -> Any:
+        """Returns the layers as a `matplotlib.figure.Figure`; no display and no Graphviz is needed.
+
+        A box is a layer, or some that are folded as in `text`. Its left part is as large as its
+        share in the 16-bit dtype. Dashed arrows are casts.
 
         Args:
             path: Where to save it as well: PNG, SVG or PDF, by the ending.
+            rows: Most boxes; None for one for each layer.
 
         Raises:
             ImportError: matplotlib is not installed.
-            ValueError: matplotlib knows no format with this ending.
+            ValueError: matplotlib knows no format with this ending, or `rows` is below 1.
         """
-        return plotting.plot(self, path)
+        if rows is not None and rows < 1:
+            raise ValueError(f"rows must be at least 1, or None, but got {rows!r}.")
+        return plotting.plot(self, folding.unfolded(folding.folded(self.rows), rows), path)
 
     def __str__(self) -> str:
         """Returns the table, the summary, and what missed the plan."""
-        lines = [*_table(self.rows), self.summary]
-        for (layer, op), calls in sorted(self.missed.items()):
-            lines.append(f"{calls} calls of {op} in {layer or _MODEL} were not in the plan")
-        return "\n".join(lines)
+        return self.text()
 
     def __repr__(self) -> str:
         """Returns one line."""
-        return f"<Report of {self.model!r}: {self.summary}>"
+        of = self.model if self.part is None else f"{self.part} of {self.model}"
+        return f"<Report of {of!r}: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        """Returns the layers for a notebook; each opens to show what is in it."""
+        folds = folding.unfolded(folding.folded(self.rows), _ROWS)
+        notes = [self.summary, *report_text.missed(self, width=10**6)]
+        return report_html.notebook_output(self, folds, notes)
 
 
-def _table(rows: tuple[Row, ...]) -> list[str]:
-    # A loop that is unrolled calls the same ops at each step.
-    groups: dict[tuple[str | None, ...], list[Row]] = {}
-    for row in rows:
-        key = (row.layer, row.op, row.tf_op, row.list, row.colour, row.dtype, row.why)
-        groups.setdefault(key, []).append(row)
-    total = sum(row.flops for row in rows) or 1
-    cells = [list(_HEADER)] if groups else []
-    for alike in groups.values():
-        first = alike[0]
-        share = 100 * sum(row.flops for row in alike) / total
-        cells.append(
-            [
-                first.layer or _MODEL,
-                first.op + (f" x{len(alike)}" if len(alike) > 1 else ""),
-                first.tf_op or "-",
-                first.list or "-",
-                first.colour,
-                first.dtype,
-                f"{share:.1f} %",
-                first.why,
-            ]
-        )
-    widths = [max(len(line[i]) for line in cells) for i in range(len(_HEADER))] if cells else []
-    right = _HEADER.index("flops")
-    return [
-        "  ".join(
-            text.rjust(width) if i == right else text.ljust(width)
-            for i, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in cells
-    ]
+def _is_below(layer: str, path: str) -> bool:
+    return layer == path or layer.startswith(f"{path}/")
+
+
+def _edges(edges: tuple[Edge, ...], inside: set[int]) -> list[Edge]:
+    """Returns the edges of a part, whose ends outside are inputs and outputs."""
+    found: dict[Edge, None] = {}
+    for edge in edges:
+        source = edge.source if edge.source in inside else None
+        target = edge.target if edge.target in inside else None
+        if source is not None or target is not None:
+            found[replace(edge, source=source, target=target)] = None
+    return list(found)

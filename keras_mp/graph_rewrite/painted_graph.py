@@ -24,6 +24,7 @@ class Row:
         why: The reason, as a sentence without its full stop.
         flops: Floating point operations of the forward pass; a multiply-add counts 2.
         because_of: Index of the op that `why` speaks of; None if there is none.
+        updates: Whether only variables take what it makes, such as moving statistics.
     """
 
     index: int
@@ -37,6 +38,7 @@ class Row:
     why: str
     flops: int
     because_of: int | None = None
+    updates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class PaintedGraph:
     rows: tuple[Row, ...]
     edges: tuple[Edge, ...]
     missed: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    part: str | None = None
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:

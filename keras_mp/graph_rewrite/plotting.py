@@ -1,163 +1,220 @@
-"""The painted graph as a picture, by matplotlib: no display, no state of pyplot."""
+"""The layers of a painted graph as a picture, by matplotlib: no display, no state of pyplot.
 
-from collections.abc import Sequence
-from itertools import pairwise
+Boxes stand in the order of the call, in columns from the left to the right, as lines of a text do:
+a model is a long chain with few branches, and needs no other layout.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_mp.graph_rewrite import drawing
-from keras_mp.graph_rewrite.painted_graph import PaintedGraph, Row
+from keras_mp.graph_rewrite import drawing, folding, report_text
+from keras_mp.graph_rewrite.painted_graph import Edge, PaintedGraph
 from keras_mp.rendering import figures
+from keras_mp.rendering.text import percent, shortened
 
 # Inches.
-_WIDTH, _HEIGHT, _PITCH = 1.75, 0.36, 0.66
-_MARGIN, _HEAD = 0.3, 0.9
-_NARROWEST = 7.0
-_DPI = 120
+_WIDTH, _HEIGHT, _PITCH, _COLUMN = 2.3, 0.44, 0.74, 3.1
+_WORDS = 1.5  # the width of an input or an output
+_MARGIN, _HEAD = 0.3, 0.95
+_NARROWEST = 9.2
+_ASPECT = 1.5
+DPI = 110
+_LETTERS = 32  # of a name in a box
 _NEEDS = ("A picture of the graph", "Report.to_dot() needs nothing.")
+Point = tuple[float, float]
 
 
-def plot(graph: PaintedGraph, path: str | Path | None = None) -> Any:
-    """Returns a `matplotlib.figure.Figure` of a report; see `Report.plot`."""
+@dataclass
+class _Arrow:
+    """What goes from one node to another: the number of tensors, and of casts by dtype."""
+
+    tensors: set[int]
+    casts: dict[tuple[int, str], None]
+
+    def words(self) -> str:
+        """Returns the dtypes that are cast to: "float16, 2 float32"."""
+        counts = Counter(dtype for _, dtype in self.casts)
+        return ", ".join(f"{n} {name}" if n > 1 else name for name, n in sorted(counts.items()))
+
+
+def plot(graph: PaintedGraph, folds: Sequence[folding.Fold], path: str | Path | None = None) -> Any:
+    """Returns a `matplotlib.figure.Figure` of folds; see `Report.plot`."""
     mpl, figure_class = figures.load_matplotlib(*_NEEDS)
-    layout = drawing.layout(graph)
-    across = [x for x, _ in layout.places.values()]
-    left, right = min(across, default=0.0), max(across, default=0.0)
-    ranks = 1 + max((rank for _, rank in layout.places.values()), default=0)
-    needed = (right - left + 1) * _WIDTH + 2 * _MARGIN
-    width, height = max(needed, _NARROWEST), ranks * _PITCH + _HEAD + 2 * _MARGIN
-    start = (width - needed) / 2 + _MARGIN + _WIDTH / 2
+    nodes, arrows, unseen = _graph(graph, folds)
+    tall = max(1, math.ceil(math.sqrt(len(nodes) * _COLUMN / _PITCH / _ASPECT)))
+    tall = min(len(nodes), max(tall, 8)) or 1
+    columns = max(1, math.ceil(len(nodes) / tall))
+    tall = math.ceil(len(nodes) / columns) or 1
+    needed = columns * _COLUMN + 2 * _MARGIN
+    width, height = max(needed, _NARROWEST), tall * _PITCH + _HEAD + 2 * _MARGIN
     places = {
         node: (
-            start + (x - left) * _WIDTH,
-            height - _MARGIN - _HEAD - _PITCH * (rank + 0.5),
+            _MARGIN + _COLUMN * (at // tall + 0.5),
+            height - _MARGIN - _HEAD - _PITCH * (at % tall + 0.5),
         )
-        for node, (x, rank) in layout.places.items()
+        for at, node in enumerate(nodes)
     }
     with mpl.rc_context({"svg.hashsalt": "keras-mp"}):
         figure = figure_class(
-            (width, height), dpi=min(_DPI, figures.LARGEST / max(width, height)), facecolor="white"
+            (width, height), dpi=min(DPI, figures.LARGEST / max(width, height)), facecolor="white"
         )
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, width), ylim=(0, height))
         axes.axis("off")
-        _draw_edges(axes, graph, layout, places)
-        _draw_nodes(axes, graph, places)
+        for (source, target), arrow in arrows.items():
+            sides = [_WIDTH / 2 if nodes[node] is None else _WORDS / 2 for node in (source, target)]
+            _draw_arrow(axes, places[source], places[target], sides, arrow)
+        total = sum(row.flops for row in graph.rows)
+        for place, fold in enumerate(folds):
+            x, y = places["fold", place]
+            _draw_fold(axes, x, y, fold, graph.dtype, total)
+            if place in unseen:
+                at = x - _WIDTH / 2 - 0.09
+                axes.plot([at], [y], "o", markersize=4, color=drawing.LINE, zorder=4)
+        for node, edge in nodes.items():
+            if edge is not None:
+                x, y = places[node]
+                _text(axes, x, y + 0.08, node[0], 8, style="italic")
+                _text(axes, x, y - 0.09, f"{edge.dtype} {drawing.shape_text(edge.shape)}", 7)
         _draw_head(axes, graph, width, height)
         figures.save(figure, path)
     return figure
 
 
-def _draw_nodes(axes: Any, graph: PaintedGraph, places: Any) -> None:
-    for row in graph.rows:
-        x, y = places["op", row.index]
-        _box(axes, x, y, _WIDTH, _HEIGHT, *drawing.colours(row, graph.dtype), _style(row))
-        _text(axes, x, y + 0.08, row.op, 7.5, weight="bold", room=30)
-        _text(axes, x, y - 0.08, _below(row), 6.5)
-    for node, edge in drawing.edges_of_nodes(graph).items():
-        x, y = places[node]
-        if node[0] == "unseen":
-            axes.plot([x], [y], "o", markersize=3, color=drawing.LINE)
-        elif node[0] != "op":
-            _text(axes, x, y + 0.08, node[0], 7.5, style="italic")
-            _text(axes, x, y - 0.08, f"{edge.dtype} {drawing.shape_text(edge.shape)}", 6.5)
+def _graph(
+    graph: PaintedGraph, folds: Sequence[folding.Fold]
+) -> tuple[
+    Mapping[drawing.Node, Edge | None], Mapping[tuple[drawing.Node, drawing.Node], _Arrow], set[int]
+]:
+    """Returns the nodes in their order, the arrows, and which folds take what no keras op made."""
+    owner = folding.owners(folds)
+    inputs: dict[drawing.Node, Edge] = {}
+    outputs: dict[drawing.Node, Edge] = {}
+    arrows: dict[tuple[drawing.Node, drawing.Node], _Arrow] = {}
+    unseen: set[int] = set()
+    for edge in graph.edges:
+        if edge.unseen:
+            unseen.update(owner[end] for end in (edge.target,) if end is not None)
+            continue
+        source, target = (
+            ("fold", owner[index]) if kind == "op" else (kind, index)
+            for kind, index in drawing.ends(edge)
+        )
+        if source == target:
+            continue
+        if edge.source is None:
+            inputs.setdefault(source, edge)
+        if edge.target is None:
+            outputs.setdefault(target, edge)
+        arrow = arrows.setdefault((source, target), _Arrow(set(), {}))
+        arrow.tensors.add(edge.tensor)
+        if edge.cast is not None:
+            arrow.casts[edge.tensor, edge.cast] = None
+    nodes: dict[drawing.Node, Edge | None] = {**inputs}
+    nodes.update({("fold", place): None for place in range(len(folds))})
+    return {**nodes, **outputs}, arrows, unseen
 
 
-def _below(row: Row) -> str:
-    words = drawing.words(row)
-    return f"{_fitted(row.layer, 36 - len(words))} · {words}" if row.layer else words
-
-
-def _fitted(text: str, room: int) -> str:
-    return text if len(text) <= room else "…" + text[1 - room :]
-
-
-def _style(row: Row) -> str:
-    return "deny" if row.colour == "deny" else "plain"
+def _draw_fold(axes: Any, x: float, y: float, fold: folding.Fold, low: str, total: int) -> None:
+    dtype = fold.dtype()
+    flops = sum(row.flops for row in fold.rows)
+    share = sum(row.flops for row in fold.rows if row.dtype == low) / flops if flops else 0.0
+    if dtype == low:
+        fill, border, share = *drawing.LOW, 0.0
+    elif dtype in ("float32", folding.MIXED):
+        fill, border = drawing.DENY
+    else:
+        fill, border = drawing.OTHER
+    _box(axes, x, y, _WIDTH, _HEIGHT, fill, border, share, 0.9 if dtype == low else 1.8)
+    _text(axes, x, y + 0.09, report_text.named(fold, _LETTERS), 8, weight="bold")
+    words = f"{dtype}: {percent(share)} {low}" if dtype == folding.MIXED else dtype
+    of_all = f" · {percent(flops / total if total else 0.0)} of flops"
+    _text(axes, x, y - 0.1, words + of_all, 7)
 
 
 def _box(
-    axes: Any, x: float, y: float, width: float, height: float, fill: str, border: str, style: str
+    axes: Any,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    fill: str,
+    border: str,
+    share: float,
+    line: float,
 ) -> None:
-    from matplotlib.patches import FancyBboxPatch
+    """Draws a box whose left part, a share of its width, has the colour of 16 bits."""
+    from matplotlib.patches import FancyBboxPatch, Rectangle
 
-    axes.add_patch(
-        FancyBboxPatch(
+    def box(**how: Any) -> Any:
+        return FancyBboxPatch(
             (x - width / 2, y - height / 2),
             width,
             height,
             boxstyle="round,pad=0,rounding_size=0.06",
-            facecolor=fill,
-            edgecolor=border,
-            linewidth=2.0 if style == "deny" else 0.9,
-            zorder=3,
+            **how,
         )
-    )
+
+    ground = box(facecolor=fill, edgecolor="none", zorder=3)
+    axes.add_patch(ground)
+    if share:
+        corner = (x - width / 2, y - height / 2)
+        part = Rectangle(corner, width * share, height, facecolor=drawing.LOW[0], zorder=3.1)
+        axes.add_patch(part)
+        part.set_clip_path(ground)
+    axes.add_patch(box(facecolor="none", edgecolor=border, linewidth=line, zorder=3.2))
 
 
-def _text(axes: Any, x: float, y: float, text: str, size: float, **how: Any) -> None:
-    room = how.pop("room", None)
-    how = {"ha": "center", "va": "center", "color": drawing.TEXT, "zorder": 4, **how}
-    shown = text if room is None else _fitted(text, room)
-    axes.text(x, y, shown, fontsize=size, parse_math=False, **how)
-
-
-def _draw_edges(axes: Any, graph: PaintedGraph, layout: drawing.Layout, places: Any) -> None:
-    drawn: set[Any] = set()
-    for edge, way in zip(graph.edges, layout.ways, strict=True):
-        points = []
-        for i, node in enumerate(way):
-            x, y = places[node]
-            # A bend passes its rank straight, beside the boxes.
-            if i > 0:
-                points.append((x, y + _HEIGHT / 2 + 0.01))
-            if i < len(way) - 1:
-                points.append((x, y if node[0] == "unseen" else y - _HEIGHT / 2))
-        color = drawing.LINE
-        if len(way) > 2:
-            shared = tuple(way[:-1])
-            if shared not in drawn:
-                _curve(axes, points[:-1], color, "-")
-                drawn.add(shared)
-        cast = edge.cast is not None
-        _curve(
-            axes, points[-2:], drawing.CAST if cast else color, "--" if cast else "-", arrow=True
+def _draw_arrow(axes: Any, start: Point, end: Point, sides: Sequence[float], arrow: _Arrow) -> None:
+    (x0, y0), (x1, y1) = start, end
+    half = _HEIGHT / 2
+    words = arrow.words()
+    rows = (y0 - y1) / _PITCH
+    side, other = sides
+    if abs(x0 - x1) < 0.01 and 0.5 < rows < 1.5:
+        points, codes = [(x0, y0 - half), (x1, y1 + half)], "ML"
+        label = (x1, (y0 + y1) / 2)
+    elif abs(x0 - x1) < 0.01:
+        # Past what is between them, at the right; the longer, the wider.
+        far = x0 + _WIDTH / 2 + min(0.4, 0.12 + 0.04 * abs(rows)) * 4 / 3
+        points, codes = [(x0 + side, y0), (far, y0), (far, y1), (x1 + other, y1)], "MCCC"
+        label = (x1 + other + 0.3, y1 + 0.1)
+    else:
+        sign = 1 if x1 > x0 else -1
+        left, right = x0 + sign * side, x1 - sign * other
+        bend = sign * max(0.35, abs(right - left) / 2)
+        points = [(left, y0), (left + bend, y0), (right - bend, y1), (right, y1)]
+        codes = "MCCC"
+        label = (right - sign * 0.32, y1 + 0.11)
+    _curve(axes, points, codes, drawing.CAST if words else drawing.LINE, "--" if words else "-")
+    if words:
+        axes.text(
+            *label,
+            words,
+            fontsize=7,
+            color=drawing.CAST,
+            ha="center",
+            va="center",
+            zorder=5,
+            bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"},
         )
-        if edge.cast is not None:
-            x, y = points[-1]
-            (x0, _) = points[-2]
-            # Beside the arrow: casts that come in from two sides do not hide each other.
-            at = x if abs(x0 - x) < 0.05 else x + (0.24 if x0 > x else -0.24)
-            axes.text(
-                at,
-                y + 0.11,
-                edge.cast,
-                fontsize=5.5,
-                color=drawing.CAST,
-                ha="center",
-                va="center",
-                zorder=5,
-                bbox={"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none"},
-            )
 
 
-def _curve(
-    axes: Any, points: Sequence[tuple[float, float]], color: str, line: str, arrow: bool = False
-) -> None:
+def _curve(axes: Any, points: Sequence[Point], codes: str, color: str, line: str) -> None:
     from matplotlib.patches import FancyArrowPatch
     from matplotlib.path import Path as Curve
 
-    vertices, codes = [points[0]], [Curve.MOVETO]
-    for (x0, y0), (x1, y1) in pairwise(points):
-        bend = (y0 - y1) / 2
-        vertices += [(x0, y0 - bend), (x1, y1 + bend), (x1, y1)]
-        codes += [Curve.CURVE4] * 3
+    known = {"M": Curve.MOVETO, "L": Curve.LINETO, "C": Curve.CURVE4}
     axes.add_patch(
         FancyArrowPatch(
-            path=Curve(vertices, codes),
-            arrowstyle="-|>,head_length=3,head_width=1.6" if arrow else "-",
+            path=Curve(points, [known[code] for code in codes]),
+            arrowstyle="-|>,head_length=4,head_width=2",
             linestyle=line,
-            linewidth=1.0,
+            linewidth=1.1,
             color=color,
             shrinkA=0,
             shrinkB=0,
@@ -166,24 +223,31 @@ def _curve(
     )
 
 
+def _text(axes: Any, x: float, y: float, text: str, size: float, **how: Any) -> None:
+    how = {"ha": "center", "va": "center", "color": drawing.TEXT, "zorder": 4, **how}
+    axes.text(x, y, text, fontsize=size, parse_math=False, **how)
+
+
 def _draw_head(axes: Any, graph: PaintedGraph, width: float, height: float) -> None:
     top = height - _MARGIN
     phase = "training" if graph.training else "inference"
-    title = f"{graph.model}: {phase}, {graph.lists} lists"
+    of = graph.model if graph.part is None else f"{graph.part} of {graph.model}"
+    room = int((width - 2 * _MARGIN) * 11)
+    title = f"{shortened(of, max(8, room - 30))}: {phase}, {graph.lists} lists"
     _text(axes, _MARGIN, top, title, 10, weight="bold", ha="left", va="top")
     _text(axes, _MARGIN, top - 0.25, graph.summary, 8, ha="left", va="top")
     at, y = _MARGIN, top - 0.68
-    for name, (fill, border), style in (
-        (graph.dtype, drawing.LOW, "plain"),
-        ("float32, deny", drawing.DENY, "deny"),
-        ("float32", drawing.FLOAT32, "plain"),
-        ("other dtype", drawing.OTHER, "plain"),
+    for name, fill, border, share in (
+        (graph.dtype, *drawing.LOW, 0.0),
+        ("float32", *drawing.DENY, 0.0),
+        (f"mixed: share in {graph.dtype}", *drawing.DENY, 0.5),
+        ("other dtype", *drawing.OTHER, 0.0),
     ):
-        _box(axes, at + 0.14, y, 0.28, 0.17, fill, border, style)
+        _box(axes, at + 0.14, y, 0.28, 0.17, fill, border, share, 1.0)
         _text(axes, at + 0.36, y, name, 7.5, ha="left")
-        at += 0.62 + 0.075 * len(name)
-    axes.plot([at, at + 0.35], [y, y], "--", color=drawing.CAST, linewidth=1.0)
+        at += 0.62 + 0.07 * len(name)
+    axes.plot([at, at + 0.35], [y, y], "--", color=drawing.CAST, linewidth=1.1)
     _text(axes, at + 0.43, y, "cast to", 7.5, ha="left")
     at += 1.05
-    axes.plot([at], [y], "o", markersize=3, color=drawing.LINE)
-    _text(axes, at + 0.1, y, "not made by a keras op", 7.5, ha="left")
+    axes.plot([at], [y], "o", markersize=4, color=drawing.LINE)
+    _text(axes, at + 0.1, y, "takes what no keras op made", 7.5, ha="left")

@@ -151,6 +151,7 @@ def _rows(graph: Graph, decisions: list[Decision], low: str) -> Iterator[Row]:
         op = graph.ops[vertex]
         return f"{op.name} of {repr(op.layer) if op.layer else 'the model'}"
 
+    updates = _updates(graph)
     for index, (op, decision) in enumerate(zip(graph.ops, decisions, strict=True)):
         because_of = decision.because_of
         if because_of is not None and because_of >= len(graph.ops):
@@ -167,7 +168,25 @@ def _rows(graph: Graph, decisions: list[Decision], low: str) -> Iterator[Row]:
             why=_why(op, decision, name, low),
             flops=op.flops,
             because_of=because_of,
+            updates=index in updates,
         )
+
+
+def _updates(graph: Graph) -> set[int]:
+    """Returns the ops whose results reach variables, and nothing else."""
+    kept = {*graph.outputs, *graph.losses}
+    takers: dict[int, set[int]] = {}
+    for index, op in enumerate(graph.ops):
+        for i in op.inputs:
+            takers.setdefault(i, set()).add(index)
+    reached = {*kept, *graph.assigned, *takers}
+    found: set[int] = set()
+    for index in reversed(range(len(graph.ops))):
+        # What nobody takes, as a mask, is no update.
+        used = [i for i in graph.ops[index].outputs if i in reached]
+        if used and not kept & set(used) and all(takers.get(i, set()) <= found for i in used):
+            found.add(index)
+    return found
 
 
 def _why(op: Op, decision: Decision, name: Any, low: str) -> str:

@@ -311,6 +311,36 @@ def test_a_batch_normalization_takes_its_statistics_without_a_cast():
     assert made_by == {"add", "moments"}
 
 
+def test_what_updates_moving_statistics_is_told():
+    found = report(convnet())
+    updates = {row.index: row for row in found.rows if row.updates}
+    assert {row.layer for row in updates.values()} == {"bn"}
+    assert {row.op for row in updates.values()} == {"multiply", "add"}
+    taken = {edge.source for edge in found.edges if edge.target not in updates}
+    assert not taken & set(updates), "nothing else takes what they make"
+    others = [row.op for row in found.rows if row.layer == "bn" and not row.updates]
+    assert others == ["moments", "batch_normalization"]
+    assert not [row for row in report(convnet(), training=False).rows if row.updates]
+    for make in (recurrent, attention, two_outputs):
+        assert not [row for row in report(make()).rows if row.updates]
+
+
+def test_a_model_of_many_layers_is_told_on_one_page():
+    found = report(keras.applications.MobileNetV2(weights=None, input_shape=(32, 32, 3)))
+    lines = str(found).splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 120
+    assert [line.split()[0] for line in lines if line.startswith("block_")] == [
+        f"block_{i}_*" for i in range(1, 17)
+    ]
+    inner = found.layer("block_1_expand_BN")
+    assert sum("(updates) x6" in line for line in str(inner).splitlines()) == 1
+    assert max(len(line) for line in str(found.layer("block_3_*")).splitlines()) <= 120
+    assert len(found.text(rows=None).splitlines()) == 155 + 2
+    width, height = (side * found.plot().dpi for side in found.plot().get_size_inches())
+    assert (width <= 2000, height <= 1400) == (True, True)
+
+
 def test_nothing_remains_of_a_report():
     model = convnet()
     model.compile("sgd", "categorical_crossentropy")
