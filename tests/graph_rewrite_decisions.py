@@ -5,6 +5,9 @@ The two sides do not compute a layer by the same ops. A triple (model, layer, op
 - An op that both have is matched by family, in order of occurrence within the layer.
 - One op against several (layer normalization is one op here, eleven in TF 1.15) is one triple,
   which agrees if all of the several have the dtype of the one.
+- The body of a loop belongs to the layer that runs it, as TF 1.15 names no layer inside: the cell of
+  a recurrent layer is one with that layer. What a loop itself consists of, such as Enter and Merge,
+  is no keras op; its colour shows in what the body computes.
 - What is not a keras op may have no row, such as an operator of user code, `x * y`, or layer
   normalization by torch: it computes in float32, and counts so.
 
@@ -71,6 +74,7 @@ FAMILY_OF_NODE = {
     "Softmax": "softmax",
     "Softplus": "softplus",
     "Softsign": "softsign",
+    "Split": "split",
     "Sqrt": "sqrt",
     "Square": "square",
     "SquaredDifference": "squared_difference",
@@ -81,6 +85,7 @@ FAMILY_OF_NODE = {
     "Sum": "sum",
     "Tanh": "tanh",
     "Transpose": "transpose",
+    "Unpack": "unstack",
 }
 # Keras op -> family, where they are called differently.
 FAMILY_OF_ROW = {
@@ -119,9 +124,11 @@ ONE_HERE = {
     "selu": {"elu", "compare", "multiply", "where"},
     "separable_conv": {"depthwise_conv", "conv"},
     "silu": {"sigmoid", "multiply"},
+    "split": {"get_item"},  # of the gates
     "variance": {"stop_gradient", "squared_difference", "mean"},
 }
 OF_VECTORS = {"matmul"}
+ALSO_ONE_THERE = {"split"}
 # Family of a node -> the keras ops, several, that it is here.
 SEVERAL_HERE = {
     "resize": {"repeat"},
@@ -149,12 +156,20 @@ _NO_COMPUTATION = {
     "VarHandleOp": "variable: float32 on both sides",
 }
 _DILATED = {"SpaceToBatchND", "BatchToSpaceND"}
+_OF_LOOPS = {
+    *("Enter", "Merge", "Switch", "NextIteration", "Exit", "ReverseV2", "TensorArrayV3"),
+    *("TensorArrayScatterV3", "TensorArrayReadV3", "TensorArrayWriteV3", "TensorArrayGatherV3"),
+}
+# Time before batch and back, the last step, and the state that TF 1.15 begins a ConvLSTM with.
+_AROUND_LOOPS = {"Transpose", "StridedSlice", "ZerosLike", "Sum", "Conv2D", "Mul"}
+_OF_MASKS = {"Select", "Tile", "ZerosLike"}
+_IN_LOOP = re.compile(r"/while(_\d+)?/")
 _UNFUSED = "/batchnorm/"  # of a batch normalization, if not of images
 _ADD_A_LOSS = {"divergence"}  # layers that do nothing else
 _DROPOUT = re.compile(r"/dropout/(?!mul(_1)?$)")
 
 
-def why_not_compared(node):
+def why_not_compared(node, in_loop_layer=False):
     """Returns why a forward node has no counterpart, whatever our rows are, or None."""
     if re.match(r"(fetch|OUT)_\d+$", node["name"]):
         return "Identity of a fetch"
@@ -164,9 +179,18 @@ def why_not_compared(node):
         return "loss op"
     if node["op"] in _DILATED:
         return "dilation: space is batch around a Conv2D in TF 1.15"
+    if node["op"] in _OF_LOOPS or (in_loop_layer and is_around_a_loop(node)):
+        return "loop: what hands its states and sequences on"
     if _DROPOUT.search(node["name"]):
         return "dropout: its mask and its rate, no data of the model"
     return None
+
+
+def is_around_a_loop(node):
+    """Returns whether a node of a layer that runs a loop only feeds that, or takes what it made."""
+    if _IN_LOOP.search(node["name"]):
+        return node["op"] in _OF_MASKS
+    return node["op"] in _AROUND_LOOPS
 
 
 def why_node_is_left(node, families_here):
@@ -181,11 +205,15 @@ def why_node_is_left(node, families_here):
     return None
 
 
-def why_row_is_left(row, families_there, families_here, loss_ops):
+def why_row_is_left(row, families_there, families_here, loss_ops, loops=()):
     """Returns why a row found no node in its layer, or None."""
     family = family_of(row)
     if row.dtype not in ("float16", "float32"):
         return "no float data"
+    if row.op in ("zeros", "ones"):
+        return "constant"
+    if row.op == "get_item" and row.layer in loops:
+        return "loop: its first step, whose shape that of a dropout mask would be"
     if row.layer in _ADD_A_LOSS and not loss_ops:
         return "loss that a layer adds, which no output needs"
     if family in OPERATORS and "batch_normalization" in families_here:
@@ -323,14 +351,16 @@ def compare(decided, rows):
     result = Comparison(rows=len(rows))
     loss_ops = {node["op"] for node in decided["nodes"] if node["layer"] == "loss"}
     there, here = {}, {}
+    loops = {node["layer"] for node in decided["nodes"] if node["op"] == "NextIteration"}
     for node in forward_slots(decided):
         result.nodes += 1
-        if why := why_not_compared(node):
+        if why := why_not_compared(node, in_loop_layer=node["layer"] in loops):
             result.nodes_left[why] += 1
         else:
             there.setdefault(node["layer"], []).append(node)
     for row in rows:
-        here.setdefault(row.layer, []).append(row)
+        around = next((layer for layer in loops if row.layer.startswith(f"{layer}/")), row.layer)
+        here.setdefault(around, []).append(row)
     for layer in {**there, **here}:
         nodes, layer_rows = there.get(layer, []), here.get(layer, [])
         matching = _Matching(decided["model"], layer, nodes, layer_rows)
@@ -343,7 +373,7 @@ def compare(decided, rows):
                 result.unexplained.append(f"{node['name']} ({node['op']}) of Grappler in {layer}")
         theirs = {node["family"] for node in nodes}
         for row in matching.rows:
-            why = why_row_is_left(row, theirs, ours, loss_ops)
+            why = why_row_is_left(row, theirs, ours, loss_ops, loops)
             in_float16 = " (float16)" if row.dtype == "float16" else ""
             result.rows_left[(why or "unexplained") + in_float16] += 1
             if not why:
@@ -378,6 +408,7 @@ class _Matching:
     def triples(self):
         return [
             *self._unfused_normalization(),
+            *self._unstacked_bias(),
             *self._one_to_one(),
             *self._one_row_to_nodes(),
             *self._rows_to_one_node(),
@@ -403,13 +434,20 @@ class _Matching:
         if len(rows) == 1 and nodes:
             yield self._match(rows, nodes)
 
+    def _unstacked_bias(self):
+        nodes = [node for node in self.nodes if node["family"] == "unstack"]
+        squeezed = [row for row in self.rows if row.op == "squeeze"]
+        split = [row for row in self.rows if row.op == "split"][:1]
+        if len(nodes) == len(split) and len(squeezed) == 2:
+            yield self._match([*split, *squeezed], nodes)
+
     def _one_to_one(self):
         for family in dict.fromkeys(node["family"] for node in self.nodes):
             nodes = [node for node in self.nodes if node["family"] == family]
             rows = [row for row in self.rows if family_of(row) == family]
             if family in SHAPE_OPS and len(nodes) != len(rows):
                 continue
-            if family in ONE_HERE and family not in OF_VECTORS:
+            if family in ONE_HERE and family not in OF_VECTORS | ALSO_ONE_THERE:
                 continue  # below, with the further nodes that it may be
             for node, row in zip(nodes, rows, strict=False):
                 yield self._match([row], [node])

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 
 from keras_mp.float_formats import FLOAT16
 from keras_mp.graph_rewrite import gradients, keras_ops, painter
-from keras_mp.graph_rewrite.graph import Graph
+from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Origin
 from keras_mp.graph_rewrite.lists import OpLists
+from keras_mp.graph_rewrite.loops import LoopVertices
 
 # Beside those of the painter.
 SENTENCES = {
     "weights_only": "it computes with weights only, which stay float32",
     "constant": "LOW cannot hold its constant, or that of an op before it",
+    "accumulates": "it adds to a state step by step, and a sum in LOW stops growing",
 }
+_SUMS = frozenset({"add", "subtract"})
+_ADDING = _SUMS | {"reshape", "transpose", "expand_dims", "squeeze", "copy"}
 # The largest finite number and the smallest that is not subnormal.
 _RANGE = {"float16": (FLOAT16.largest, FLOAT16.smallest_normal)}
 
@@ -37,12 +41,43 @@ class Decision:
     because_of: int | None = None
 
 
-def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16") -> list[Decision]:
-    """Returns a decision for each op of `graph`.
+@dataclass(frozen=True, slots=True)
+class LoopDecision:
+    """What was decided about a loop: which of its tensors are in the 16-bit dtype.
 
-    Two rules are not TensorFlow's: an infer or clear op that computes with weights only is in no
-    list, and an op with a constant that `dtype` cannot hold, 1e-7 or -1e9 in float16, is denied,
-    and so is what follows it through ops in no list.
+    Attributes:
+        carried: For each state.
+        read: For each sequence that the body takes elements of.
+        written: For each sequence of what the body makes.
+    """
+
+    carried: tuple[bool, ...]
+    read: tuple[bool, ...]
+    written: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What was decided about a graph.
+
+    Attributes:
+        ops: One for each op.
+        loops: One for each loop.
+        low_values: The values that loops hand on in the 16-bit dtype.
+    """
+
+    ops: list[Decision]
+    loops: list[LoopDecision]
+    low_values: frozenset[int]
+
+
+def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16") -> Decisions:
+    """Returns a decision for each op and each loop of `graph`.
+
+    Three rules are not TensorFlow's: an infer or clear op that computes with weights only is in no
+    list; an op with a constant that `dtype` cannot hold, 1e-7 or -1e9 in float16, is denied, and so
+    is what follows it through ops in no list; and an op that adds to the state of a loop, which
+    nothing else changes, is denied.
 
     Args:
         graph: The ops of one call of a model.
@@ -56,30 +91,83 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
     for i in weights:
         kinds[i] = None
     constants = _constants(graph, kinds, dtype)
-    for i in constants:
+    sums = [i for i in _sums(graph) if kinds[i] not in ("allow", "deny")]
+    for i in (*constants, *sums):
         kinds[i] = "deny"
     vertices = [
         painter.Vertex(list=kind, is_float32=_computes_float32(graph, index))
         for index, kind in enumerate(kinds)
     ]
     edges: list[tuple[int, int]] = []
+
+    def add(name: str, *inputs: int) -> int:
+        vertices.append(painter.Vertex(list=lists.list_of(name)))
+        edges.extend((vertex, len(vertices) - 1) for vertex in inputs)
+        return len(vertices) - 1
+
+    def connect(vertex: int, taker: int) -> None:
+        edges.append((vertex, taker))
+
+    loops = LoopVertices(graph, add, connect, lists.variant)
     for index, op in enumerate(graph.ops):
         # Statistics, scale and offset of a batch normalization are float32 in any colour.
         inputs = op.inputs[:1] if op.name == "batch_normalization" else op.inputs
-        for value in (graph.values[i] for i in inputs):
-            if value.op is not None and value.is_float32:
-                edges.append((value.op, index))
+        for i in inputs:
+            vertex = loops.vertex(i)
+            if vertex is not None and graph.values[i].is_float32:
+                edges.append((vertex, index))
     if training:
+        gradients.add_gradients(graph, loops)
+    painting = painter.paint(
+        painter.PaintGraph(vertices, edges, loops.groups, loops.loop_edges, variant=lists.variant)
+    )
+    own = dict.fromkeys(sums, "accumulates") | dict.fromkeys(constants, "constant")
+    own |= dict.fromkeys(weights, "weights_only")
+    handed_on = [i for i, value in enumerate(graph.values) if value.origin is Origin.LOOP]
+    low_values = frozenset(i for i in handed_on if loops.vertex(i) in painting.low)
+    return Decisions(
+        [_decision(i, kinds[i], own.get(i), painting) for i in range(len(graph.ops))],
+        [_loop_decision(loop, low_values) for loop in graph.loops],
+        low_values,
+    )
 
-        def add(name: str, *inputs: int) -> int:
-            vertices.append(painter.Vertex(list=lists.list_of(name)))
-            edges.extend((vertex, len(vertices) - 1) for vertex in inputs)
-            return len(vertices) - 1
 
-        gradients.add_gradients(graph, range(len(graph.ops)), add)
-    painting = painter.paint(painter.PaintGraph(vertices, edges, variant=lists.variant))
-    own = dict.fromkeys(constants, "constant") | dict.fromkeys(weights, "weights_only")
-    return [_decision(i, kinds[i], own.get(i), painting) for i in range(len(graph.ops))]
+def _loop_decision(loop: Loop, low: frozenset[int]) -> LoopDecision:
+    return LoopDecision(
+        tuple(state.start in low for state in loop.carried),
+        tuple(each.element in low for each in loop.read),
+        tuple(each.whole in low for each in loop.written),
+    )
+
+
+def _sums(graph: Graph) -> set[int]:
+    """Returns the ops that add to a state of a loop in which no op makes it smaller again.
+
+    A state s of s = f s + x with a gate f below 1 stays near x; one of s = s + x grows with the
+    steps: in float16 a sum of ones stops at 2048, in bfloat16 at 256.
+    """
+    found: set[int] = set()
+    for loop in graph.loops:
+        for state in loop.carried:
+            found.update(_path_of_sums(graph, loop, state))
+    return found
+
+
+def _path_of_sums(graph: Graph, loop: Loop, state: Carried) -> set[int]:
+    reached, path = {state.start}, set()
+    for index in range(loop.first, loop.last):
+        op = graph.ops[index]
+        if op.name in _ADDING and any(i in reached for i in op.inputs):
+            reached.update(op.outputs)
+            path.add(index)
+    # From its end the state must come back to its start by these alone.
+    behind, back = {state.end}, set()
+    for index in sorted(path, reverse=True):
+        if any(i in behind for i in graph.ops[index].outputs):
+            behind.update(graph.ops[index].inputs)
+            back.add(index)
+    is_sum = state.start in behind and any(graph.ops[i].name in _SUMS for i in back)
+    return back if is_sum else set()
 
 
 def _computes_float32(graph: Graph, index: int) -> bool:

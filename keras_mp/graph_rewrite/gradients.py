@@ -6,13 +6,11 @@ math_grad.py, nn_grad.py, array_grad.py). They are painted only; what runs backw
 backend's own differentiation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from keras_mp.graph_rewrite.graph import Graph, Op, Origin, Shape
-
-Add = Callable[..., int]
-"""add(name of a TensorFlow op, *vertices that it takes) -> its vertex."""
+from keras_mp.graph_rewrite.graph import Graph, Loop, Op, Origin, Shape
+from keras_mp.graph_rewrite.loops import Add, LoopVertices
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,57 +34,162 @@ class _Call:
 _Rule = Callable[[_Call], "list[int | None]"]
 
 
-def add_gradients(graph: Graph, vertices: Sequence[int], add: Add) -> None:
+def add_gradients(graph: Graph, loops: LoopVertices) -> None:
     """Adds the vertices of the loss and of every gradient of `graph`.
 
     The loss is one denied op: that is what every Keras loss ends in (Mean, Sum), and its gradient
-    comes back through denied ops.
+    comes back through denied ops. A loop runs backward as a loop of its own; what it needs of each
+    forward step comes from a stack.
 
     Args:
         graph: The forward ops.
-        vertices: The vertex of each op.
-        add: Adds a vertex.
+        loops: Its loops; it also says which vertex stands for which value, and adds vertices.
     """
-    needed = _needed(graph)
-    arriving: dict[int, list[int]] = {}
-    made = [
-        i
-        for i, value in enumerate(graph.values)
-        if value.op is not None and value.is_float32 and i in needed
-    ]
-    taken = {i for op in graph.ops for i in op.inputs}
-    for i in made:
-        producer = graph.values[i].op
-        assert producer is not None
-        # What no op takes goes into one that was not recorded, and that may be anything.
-        if i in graph.losses:
-            arriving.setdefault(i, []).append(add("Fill"))  # a sum of losses hands back ones
-        elif i in graph.outputs or (i not in taken and i not in graph.assigned):
-            arriving.setdefault(i, []).append(add("Sum", vertices[producer]))
-    for index in range(len(graph.ops) - 1, -1, -1):
-        op = graph.ops[index]
-        incoming = [vertex for i in op.outputs for vertex in arriving.get(i, ())]
-        floats = [i for i in op.inputs if graph.values[i].is_float32]
-        if not incoming or not any(i in needed for i in floats):
-            continue
-        dy = incoming[0] if len(incoming) == 1 else add("AddN", *incoming)
-        call = _Call(
-            add,
-            [_vertex(graph, vertices, i) for i in floats],
-            vertices[index],
-            dy,
-            [graph.values[i].shape for i in floats],
-            graph.values[op.outputs[0]].shape,
+    _Backward(graph, loops).run()
+
+
+class _Backward:
+    """The walk from the loss to the weights; `arriving` holds the gradients of each value."""
+
+    def __init__(self, graph: Graph, loops: LoopVertices) -> None:
+        self.graph = graph
+        self.loops = loops
+        self.needed = _needed(graph)
+        self.arriving: dict[int, list[int]] = {}
+        self._merges: dict[int, tuple[int, int]] = {}  # start of a state -> its Merge and Switch
+        self._popped: dict[int, int] = {}
+        self._inside = _innermost(graph)
+
+    def run(self) -> None:
+        self._seed()
+        for index in range(len(self.graph.ops), -1, -1):
+            for loop in reversed(self.graph.loops):
+                if loop.first == index != loop.last:
+                    self._leave(loop)
+            for loop in reversed(self.graph.loops):
+                if loop.first == index == loop.last:
+                    self._enter(loop)
+                    self._leave(loop)
+            for loop in self.graph.loops:
+                if loop.last == index != loop.first:
+                    self._enter(loop)
+            if index:
+                self._differentiate(index - 1)
+
+    def _seed(self) -> None:
+        taken = _taken(self.graph)
+        for i, value in enumerate(self.graph.values):
+            vertex = self.loops.vertex(i)
+            if vertex is None or not value.is_float32 or i not in self.needed:
+                continue
+            # What no op takes goes into one that was not recorded, and that may be anything.
+            unseen = value.op is not None and i not in taken and i not in self.graph.assigned
+            if i in self.graph.losses:
+                self._arrive(i, self.loops.add("Fill"))  # a sum of losses hands back ones
+            elif i in self.graph.outputs or unseen:
+                self._arrive(i, self.loops.add("Sum", vertex))
+
+    def _arrive(self, value: int | None, vertex: int | None) -> None:
+        if value is not None and vertex is not None and value in self.needed:
+            self.arriving.setdefault(value, []).append(vertex)
+
+    def _gradient(self, *values: int | None) -> int | None:
+        """Returns the sum of what has arrived at some values."""
+        incoming = [each for i in values if i is not None for each in self.arriving.get(i, ())]
+        return (
+            self.loops.add("AddN", *incoming) if len(incoming) > 1 else next(iter(incoming), None)
         )
-        given = _rule(op, len(floats))(call)
-        for i, vertex in zip(floats, given, strict=False):
-            if vertex is not None and i in needed:
-                arriving.setdefault(i, []).append(vertex)
+
+    def _differentiate(self, index: int) -> None:
+        op = self.graph.ops[index]
+        floats = [i for i in op.inputs if self.graph.values[i].is_float32]
+        if not any(i in self.needed for i in floats):
+            return
+        dy = self._gradient(*op.outputs)
+        if dy is None:
+            return
+        call = _Call(
+            self.loops.add,
+            [self._seen(self.loops.vertex(i), index) for i in floats],
+            self._seen(index, index) or index,
+            dy,
+            [self.graph.values[i].shape for i in floats],
+            self.graph.values[op.outputs[0]].shape,
+        )
+        for i, vertex in zip(floats, _rule(op, len(floats))(call), strict=False):
+            self._arrive(i, vertex)
+
+    def _seen(self, vertex: int | None, index: int) -> int | None:
+        """Returns what the gradient of an op takes for a vertex: from a stack, in a loop."""
+        loop = self._inside.get(index)
+        if vertex is None or loop is None or vertex not in self._made_in(loop):
+            return vertex
+        if vertex not in self._popped:
+            push = self.loops.add("StackPushV2", vertex)
+            pop = self.loops.add("StackPopV2", push)
+            self.loops.share(self.loops.add("StackV2"), push, pop)
+            self._popped[vertex] = pop
+        return self._popped[vertex]
+
+    def _made_in(self, loop: Loop) -> set[int | None]:
+        states, read, _ = self.loops.vertices_of(loop)
+        return {*range(loop.first, loop.last), *states, *read}
+
+    def _enter(self, loop: Loop) -> None:
+        add = self.loops.add
+        for state in loop.carried:
+            if state.start not in self.needed or not self.loops.is_float32(state.start):
+                continue
+            assert state.start is not None
+            merge = add("Merge", add("Enter", self._gradient(state.after)))
+            switch = add("Switch", merge)
+            self._merges[state.start] = merge, switch
+            if loop.masked:
+                self._arrive(state.start, add("Select", switch))
+            self._arrive(state.end, add("Select", switch) if loop.masked else switch)
+        for each in loop.written:
+            sliced = self._gradient(each.last)
+            if sliced is not None:
+                self._arrive(each.whole, add("StridedSliceGrad", sliced))
+            dy = self._gradient(each.whole)
+            if dy is None:
+                continue
+            scatter = add("TensorArrayScatterV3", dy)
+            read = add("TensorArrayReadV3", scatter)
+            self.loops.join_container(each.whole, scatter, read)
+            self._arrive(each.element, add("Select", read) if loop.masked else read)
+
+    def _leave(self, loop: Loop) -> None:
+        add = self.loops.add
+        for state in loop.carried:
+            dy = self._gradient(state.start)
+            if dy is None or state.start not in self._merges:
+                continue
+            merge, switch = self._merges[state.start]
+            self.loops.feed_back(add("NextIteration", dy), merge)
+            self._arrive(state.before, add("Exit", switch))
+        for each in loop.read:
+            dy = self._gradient(each.element)
+            if dy is None:
+                continue
+            write = add("TensorArrayWriteV3", dy)
+            gather = add("TensorArrayGatherV3", write)
+            self.loops.join_container(each.element, write, gather)
+            self._arrive(each.whole, gather)
 
 
-def _vertex(graph: Graph, vertices: Sequence[int], i: int) -> int | None:
-    op = graph.values[i].op
-    return None if op is None else vertices[op]
+def _innermost(graph: Graph) -> dict[int, Loop]:
+    # An inner loop stands after the one around it.
+    return {index: loop for loop in graph.loops for index in range(loop.first, loop.last)}
+
+
+def _taken(graph: Graph) -> set[int | None]:
+    taken: set[int | None] = {i for op in graph.ops for i in op.inputs}
+    for loop in graph.loops:
+        taken.update(i for state in loop.carried for i in (state.before, state.end))
+        taken.update(each.whole for each in loop.read)
+        taken.update(each.element for each in loop.written)
+    return taken
 
 
 def _needed(graph: Graph) -> frozenset[int]:
@@ -94,10 +197,28 @@ def _needed(graph: Graph) -> frozenset[int]:
     for i, value in enumerate(graph.values):
         if value.trainable or value.origin is Origin.UNKNOWN:
             needed.add(i)
-    for op in graph.ops:
-        if op.name not in _CUT and any(i in needed for i in op.inputs):
-            needed.update(op.outputs)
+    flows = [*_flows(graph)]
+    count = -1
+    while count != len(needed):  # a loop feeds what it makes to the ops before
+        count = len(needed)
+        for sources, targets in flows:
+            if any(i in needed for i in sources):
+                needed.update(i for i in targets if i is not None)
     return frozenset(needed)
+
+
+def _flows(graph: Graph) -> Iterable[tuple[Sequence[int | None], Sequence[int | None]]]:
+    """Yields (values, values that have a gradient where one of those has)."""
+    for op in graph.ops:
+        if op.name not in _CUT:
+            yield op.inputs, op.outputs
+    for loop in graph.loops:
+        for state in loop.carried:
+            yield (state.before, state.end), (state.start, state.after)
+        for each in loop.read:
+            yield (each.whole,), (each.element,)
+        for each in loop.written:
+            yield (each.element,), (each.whole, each.last)
 
 
 def _rule(op: Op, floats: int) -> _Rule:

@@ -15,6 +15,7 @@ class Origin(Enum):
 
     INPUT = "input"
     VARIABLE = "variable"
+    LOOP = "loop"  # handed on by a loop: to its body, from step to step, or out of it
     UNKNOWN = "unknown"  # made by something that is not recorded: a wall
 
 
@@ -64,6 +65,72 @@ class Op:
         return self.layer, self.name
 
 
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A state that a loop carries from step to step: four values of one shape and dtype.
+
+    Attributes:
+        before: What it is before the loop; None for what is no tensor, such as a number.
+        start: What it is when a step begins.
+        end: What it is when a step ends.
+        after: What it is after the loop; None for what nobody gets.
+    """
+
+    before: int | None
+    start: int | None
+    end: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A tensor of which each step of a loop takes, or makes, one element.
+
+    Attributes:
+        whole: The tensor.
+        element: That of one step.
+        last: That of the last step where the loop returns it, too.
+    """
+
+    whole: int
+    element: int
+    last: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop, of which one step was recorded.
+
+    Attributes:
+        layer: Path of the layer that runs it, "" for the model itself.
+        name: Name of the function that runs it: "rnn", "scan".
+        occurrence: How many of this name the layer has run before.
+        first: Index of the first op of its body.
+        last: Index after the last op of its body.
+        steps: How often it runs the body; None where nobody can tell beforehand.
+        carried: The states, in the order of the flat structure.
+        read: What the body takes elements of; None for what is no tensor of floats.
+        written: What the elements that the body makes become.
+        masked: Whether a mask decides which of its examples take a step.
+    """
+
+    layer: str
+    name: str
+    occurrence: int
+    first: int
+    last: int
+    steps: int | None
+    carried: tuple[Carried, ...]
+    read: tuple[Sequence, ...]
+    written: tuple[Sequence, ...]
+    masked: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Returns what a decision is filed under, together with the occurrence."""
+        return self.layer, self.name
+
+
 @dataclass
 class Graph:
     """The ops of one call of a model, in the order in which they ran.
@@ -71,6 +138,7 @@ class Graph:
     Attributes:
         values: Every tensor.
         ops: Every op.
+        loops: Every loop; an inner one stands after the one around it.
         outputs: Indices of the values that the model returned.
         assigned: Indices of those that became values of variables, such as moving averages.
         losses: Indices of those that layers added to the loss.
@@ -80,10 +148,35 @@ class Graph:
 
     values: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
     outputs: tuple[int, ...] = ()
     assigned: tuple[int, ...] = ()
     losses: tuple[int, ...] = ()
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def makers(self) -> dict[int, int]:
+        """Returns the op that made each value; for what a loop hands on, that of what it was."""
+        came_from: dict[int, int | None] = {}
+        for loop in self.loops:
+            for state in loop.carried:
+                if state.start is not None:
+                    came_from[state.start] = state.before
+                if state.after is not None:
+                    came_from[state.after] = state.end
+            came_from |= {each.element: each.whole for each in loop.read}
+            for each in loop.written:
+                came_from[each.whole] = each.element
+                if each.last is not None:
+                    came_from[each.last] = each.element
+        found: dict[int, int] = {}
+        for index, value in enumerate(self.values):
+            i: int | None = index
+            while i is not None and i in came_from:
+                i = came_from[i]
+            op = None if i is None else self.values[i].op
+            if op is not None:
+                found[index] = op
+        return found
 
     def weights_only(self) -> frozenset[int]:
         """Returns the ops all of whose tensors come from weights: a reshaped bias, a scaled kernel.

@@ -11,6 +11,8 @@ The only module of this room that names a framework or `keras.src`. From keras.s
 - `backend.SymbolicScope`, `.in_symbolic_scope`, `.get_stateless_scope`: what such a run stands in.
 - `backend.get_keras_mask`, `.set_keras_mask`: a mask decides which ops run, and JAX's tracers take
   no attribute.
+- `backend.rnn`, `backend.core.while_loop`, `.fori_loop`, `.scan`, `.map`: the loops, whose bodies
+  run more often than they are recorded.
 - `backend.core.remat`: what is computed again for a gradient must be computed as it was.
 
 torch's FakeTensorMode has no public name either.
@@ -37,6 +39,8 @@ Dispatch = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], 
 _MODULES = ("numpy", "nn", "math", "linalg", "image")
 _FROM_CORE = ("slice", "stop_gradient", "unstack", "scatter", "scatter_update", "slice_update")
 _FROM_RANDOM = ("dropout",)
+# They run a function of the caller's once a step.
+_LOOPS = ("while_loop", "fori_loop", "scan", "map")
 # Several ops, or on torch one that no module of the backend has.
 _FROM_OPS = {
     "_layer_normalization": "layer_normalization",
@@ -49,6 +53,8 @@ _NAMES = (
     *(f"backend.{module}" for module in _MODULES),
     "backend.random",
     "backend.core.remat",
+    "backend.rnn",
+    *(f"backend.core.{name}" for name in ("while_loop", "fori_loop", "scan", "map")),
     "backend.compute_output_spec",
     "backend.SymbolicScope",
     "backend.in_symbolic_scope",
@@ -80,6 +86,13 @@ _OPERATORS = {
     "__neg__": "negative",
     "__abs__": "abs",
     "__getitem__": "get_item",
+}
+# torch changes its left side; elsewhere `x += y` is `x = x + y`.
+_IN_PLACE = {
+    "__iadd__": "__add__",
+    "__isub__": "__sub__",
+    "__imul__": "__mul__",
+    "__itruediv__": "__truediv__",
 }
 _LIBRARIES = ("jax.", "jaxlib.", "tensorflow.", "torch.", "keras.src.backend.", "optree.", "numpy.")
 
@@ -135,11 +148,16 @@ def install() -> None:
                 _undo.append(_hook(module, name, _FROM_OPS.get(name, name)))
             for module, name in _recurrent():
                 _undo.append(_refuse(module, name))
+            _undo.append(_hook_loop(keras.src.backend, "rnn"))
+            _undo.extend(_hook_loop(keras.src.backend.core, name) for name in _LOOPS)
             _undo.append(_hook_remat())
             for cls in _tensor_classes():
                 for method, name in _OPERATORS.items():
                     if hasattr(cls, method):
                         _undo.append(_hook_operator(cls, method, name))
+                for method, plain in _IN_PLACE.items():
+                    if hasattr(cls, method):
+                        _undo.append(_hook_in_place(cls, method, plain))
             _check()
         except BaseException:
             _uninstall()
@@ -233,6 +251,33 @@ def _hook_operator(cls: type, method: str, name: str) -> Callable[[], None]:
     return _put(cls, method, hooked)
 
 
+def _hook_in_place(cls: type, method: str, plain: str) -> Callable[[], None]:
+    original, operation, name = getattr(cls, method), getattr(cls, plain), _OPERATORS[plain]
+
+    @functools.wraps(original)
+    def hooked(x: Any, other: Any) -> Any:
+        dispatch = _active.dispatch
+        moved = getattr(dispatch, "moved", None)
+        if dispatch is None or moved is None or _called_by_library() or not _fits(x, other):
+            return original(x, other)
+        made = dispatch(name, operation, (x, other), {})
+        with dispatching(None):
+            x.copy_(made)  # whoever holds x sees it
+        moved(made, x)
+        return x
+
+    return _put(cls, method, hooked)
+
+
+def _fits(x: Any, other: Any) -> bool:
+    """Returns whether `x + other` has the shape and dtype of `x`."""
+    if not isinstance(other, type(x)):
+        return isinstance(other, (int, float)) and x.is_floating_point()
+    sides = zip(reversed(other.shape), reversed(x.shape), strict=False)
+    fits = len(other.shape) <= len(x.shape) and all(a in (1, b) for a, b in sides)
+    return fits and bool(other.dtype == x.dtype)
+
+
 def _recurrent() -> Iterator[tuple[Any, str]]:
     """Yields loops of Keras that call the framework, where no kernel of cuDNN runs."""
     backend = keras.src.backend
@@ -252,6 +297,19 @@ def _refuse(module: Any, name: str) -> Callable[[], None]:
         if _active.dispatch is not None:
             raise NotImplementedError  # the layer then runs its loop of keras ops
         return original(*args, **kwargs)
+
+    return _put(module, name, hooked)
+
+
+def _hook_loop(module: Any, name: str) -> Callable[[], None]:
+    original = getattr(module, name)
+
+    @functools.wraps(original)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        loop = getattr(_active.dispatch, "loop", None)
+        if loop is None:
+            return original(*args, **kwargs)
+        return loop(name, original, args, kwargs)
 
     return _put(module, name, hooked)
 

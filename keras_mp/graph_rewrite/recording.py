@@ -2,7 +2,8 @@
 
 import inspect
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import abc
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -10,12 +11,13 @@ import numpy as np
 
 from keras_mp.graph_rewrite import hooks, keras_ops
 from keras_mp.graph_rewrite.flops import flops
-from keras_mp.graph_rewrite.graph import Graph, Op, Origin, Value
+from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Op, Origin, Sequence, Value
+from keras_mp.graph_rewrite.loop_calls import LoopCall, loop_call
 from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of, tensors
 
 
 def record(
-    call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], model: Any
+    call: Callable[..., Any], args: abc.Sequence[Any], kwargs: Mapping[str, Any], model: Any
 ) -> Graph:
     """Runs `call(*args, **kwargs)` without computing anything, and returns its ops.
 
@@ -74,6 +76,7 @@ class _Recorder:
         self.graph = Graph()
         self._known: dict[int, int] = {}
         self._alive: list[Any] = []  # so that no id is given twice
+        self._times = 1  # how often the body of a loop runs
         for x in inputs:
             if keras.ops.is_tensor(x):
                 self._add(x, Value(Origin.INPUT, None, shape_of(x), dtype_of(x)))
@@ -113,7 +116,8 @@ class _Recorder:
                 () if sparse else keras_ops.stands_for(name, shapes, arguments, of_variable),
                 taken,
                 outputs,
-                flops(
+                self._times
+                * flops(
                     name,
                     shapes,
                     self.graph.values[outputs[0]].shape,
@@ -124,7 +128,87 @@ class _Recorder:
         )
         return result
 
-    def finish(self, outputs: Any, assigned: Sequence[Any], losses: Sequence[Any]) -> None:
+    def loop(
+        self,
+        name: str,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Records one step of a loop, however often it would run; returns what it would."""
+        call = loop_call(name, original, args, kwargs)
+        if call is None:
+            return original(*args, **kwargs)
+        layer, counted = layer_of(self._path), f"loop {name}"
+        occurrence = self.graph.calls[layer, counted]
+        self.graph.calls[layer, counted] += 1
+        place = len(self.graph.loops)
+        with hooks.dispatching(None):
+            state = keras.tree.map_structure(_another, call.state)
+            elements = keras.tree.map_structure(lambda x: _first(x, call.axis), call.sequences)
+        before = self._leaves(call.state)
+        start = self._handed_on(state)
+        read = self._sequences(call.sequences, elements)
+        first, steps = len(self.graph.ops), 1 if call.steps is None else call.steps
+        self._times *= steps
+        if call.condition is not None:
+            call.condition(state)
+        ended, made = call.body(state, elements)
+        self._times //= max(steps, 1)
+        last = len(self.graph.ops)
+        end, elements_made = self._leaves(ended), self._leaves(made)
+        with hooks.dispatching(None):
+            state = keras.tree.map_structure(_another, ended)
+            whole = keras.tree.map_structure(lambda x: _stacked(x, call), made)
+            final = keras.tree.map_structure(_another, made)
+        after, wholes, finals = (self._handed_on(each) for each in (state, whole, final))
+        written = [
+            Sequence(together, one, at_last)
+            for together, one, at_last in zip(wholes, elements_made, finals, strict=True)
+            if together is not None and one is not None
+        ]
+        self.graph.loops.insert(
+            place,
+            Loop(
+                layer,
+                counted,
+                occurrence,
+                first,
+                last,
+                call.steps,
+                tuple(Carried(*each) for each in zip(before, start, end, after, strict=True)),
+                read,
+                tuple(written),
+                call.masked,
+            ),
+        )
+        return call.pack(state, whole, final)
+
+    def _leaves(self, structure: Any) -> list[int | None]:
+        """Returns the index of each tensor of a structure; None for what is none."""
+        leaves = keras.tree.flatten(structure)
+        return [self._index(x) if keras.ops.is_tensor(x) else None for x in leaves]
+
+    def _handed_on(self, structure: Any) -> list[int | None]:
+        """Adds the tensors of a structure as values that a loop hands on."""
+        return [
+            self._add(x, Value(Origin.LOOP, None, shape_of(x), dtype_of(x)))
+            if keras.ops.is_tensor(x)
+            else None
+            for x in keras.tree.flatten(structure)
+        ]
+
+    def _sequences(self, whole: Any, elements: Any) -> tuple[Sequence, ...]:
+        pairs = zip(self._leaves(whole), self._handed_on(elements), strict=True)
+        return tuple(Sequence(x, y) for x, y in pairs if x is not None and y is not None)
+
+    def moved(self, made: Any, x: Any) -> None:
+        """Notes that `x` was given the value of `made` in place."""
+        if id(made) in self._known:
+            self._known[id(x)] = self._known[id(made)]
+            self._alive.append(x)
+
+    def finish(self, outputs: Any, assigned: abc.Sequence[Any], losses: abc.Sequence[Any]) -> None:
         """Notes what the model returned, what its variables were given, and added losses."""
         self.graph.outputs = self._indices(keras.tree.flatten(outputs))
         self.graph.assigned = self._indices(assigned)
@@ -152,6 +236,23 @@ class _Recorder:
         return len(self.graph.values) - 1
 
 
+def _another(x: Any) -> Any:
+    """Returns a tensor like `x` that is another object: values are told apart by these."""
+    return keras.ops.copy(x) if keras.ops.is_tensor(x) else x
+
+
+def _first(x: Any, axis: int) -> Any:
+    return x[(slice(None),) * axis + (0,)] if keras.ops.is_tensor(x) else x
+
+
+def _stacked(x: Any, call: LoopCall) -> Any:
+    if not keras.ops.is_tensor(x):
+        return x
+    shape = list(keras.ops.shape(x))
+    shape.insert(call.axis, call.length)
+    return keras.ops.broadcast_to(keras.ops.expand_dims(x, call.axis), shape)
+
+
 def layer_of(model_path: str) -> str:
     """Returns the path of the layer that is being called, below the model."""
     path = hooks.layer_path()
@@ -169,7 +270,7 @@ def _arguments(
     return bound.arguments
 
 
-def _numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[float, ...]:
+def _numbers(args: abc.Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[float, ...]:
     found: list[float] = []
     for x in (*args, *kwargs.values()):
         if isinstance(x, np.ndarray) and x.size and x.dtype.kind in "fiu":

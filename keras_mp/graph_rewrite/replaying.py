@@ -14,9 +14,10 @@ import keras
 from keras import ops
 
 from keras_mp.graph_rewrite import hooks
-from keras_mp.graph_rewrite.decisions import Decision
+from keras_mp.graph_rewrite.decisions import Decision, Decisions, LoopDecision
 from keras_mp.graph_rewrite.graph import Graph
 from keras_mp.graph_rewrite.half_precision_cache import HalfPrecisionCache
+from keras_mp.graph_rewrite.loop_calls import Body, LoopCall, loop_call
 from keras_mp.graph_rewrite.recording import layer_of
 from keras_mp.graph_rewrite.tensors import (
     dtype_of,
@@ -46,6 +47,7 @@ class Plan:
         decisions: One for each op of it.
         path: Of the model, while it is called.
         low: For each (layer, op), whether each occurrence computes in the 16-bit dtype.
+        loops: For each (layer, loop), which tensors of each occurrence are in that dtype.
         allow: Names of keras ops of the allow list: low also where the plan has no such op.
         missed: Ops that ran and were not in the plan. What goes on as a loop is in it.
         token: Stands for this plan where JAX caches traces.
@@ -55,18 +57,22 @@ class Plan:
     decisions: list[Decision]
     path: str
     low: dict[tuple[str, str], list[bool]]
+    loops: dict[tuple[str, str], list[LoopDecision]]
     allow: frozenset[str]
     missed: Counter[tuple[str, str]] = field(default_factory=Counter)
     token: object = field(default_factory=object)
 
 
-def plan(graph: Graph, decisions: Sequence[Decision], path: str) -> Plan:
-    """Files decisions under what replaying sees of an op."""
+def plan(graph: Graph, decisions: Decisions, path: str) -> Plan:
+    """Files decisions under what replaying sees of an op or a loop."""
     low = {key: [False] * count for key, count in graph.calls.items()}
-    for op, decision in zip(graph.ops, decisions, strict=True):
+    for op, decision in zip(graph.ops, decisions.ops, strict=True):
         low[op.key][op.occurrence] = decision.low
-    allow = {op.name for op, d in zip(graph.ops, decisions, strict=True) if d.list == "allow"}
-    return Plan(graph, list(decisions), path, low, frozenset(allow))
+    loops: dict[tuple[str, str], list[LoopDecision]] = {}
+    for loop, decided in zip(graph.loops, decisions.loops, strict=True):
+        loops.setdefault(loop.key, []).append(decided)
+    allow = {op.name for op, d in zip(graph.ops, decisions.ops, strict=True) if d.list == "allow"}
+    return Plan(graph, decisions.ops, path, low, loops, frozenset(allow))
 
 
 class Replay:
@@ -94,6 +100,53 @@ class Replay:
                 return original(*args, **kwargs)
             special = _SPECIAL.get(name, _plain)
             return special(self, name, original, args, kwargs)
+
+    def loop(
+        self,
+        name: str,
+        original: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Runs a loop; its body is decided as it was recorded, however often it runs."""
+        call = loop_call(name, original, args, kwargs)
+        if call is None:
+            return original(*args, **kwargs)
+        key = layer_of(self._plan.path), f"loop {name}"
+        occurrence = self._seen.get(key, 0)
+        self._seen[key] = occurrence + 1
+        planned = self._plan.loops.get(key, [])
+        decided = planned[occurrence] if occurrence < len(planned) else None
+        condition, body = self._repeated(call.condition, call.body)
+        return _run(self, call, condition, body, decided)
+
+    def _repeated(self, condition: Any, body: Body) -> tuple[Any, Body]:
+        """Returns both so that each step takes the decisions that the first one takes."""
+        before = dict(self._seen)
+        asked = dict(self._seen)
+
+        def again(state: Any) -> Any:
+            self._seen = dict(before)
+            answer = condition(state)
+            asked.update(self._seen)
+            self._seen |= ended
+            return answer
+
+        ended: dict[tuple[str, str], int] = {}
+
+        def step(state: Any, elements: Any) -> tuple[Any, Any]:
+            self._seen = dict(asked)
+            result = body(state, elements)
+            ended.update(self._seen)
+            return result
+
+        return (None if condition is None else again), step
+
+    def moved(self, made: Any, x: Any) -> None:
+        """Notes that `x` was given the value of `made` in place."""
+        low = self._cache.get(made)
+        if low is not None:
+            self.remember(x, low)
 
     def resumed(self) -> Callable[[], "Replay"]:
         """Returns a function that makes replays which go on from here."""
@@ -150,6 +203,55 @@ class Replay:
         """Notes that `low` is `wide` in the 16-bit dtype."""
         if dtype_of(low) == self._dtype and dtype_of(wide) == "float32":
             self._cache.set(wide, low)
+
+
+def _run(
+    run: Replay, call: LoopCall, condition: Any, body: Body, decided: LoopDecision | None
+) -> Any:
+    """Runs a loop with its states and sequences in the dtypes that were decided."""
+    if decided is None or not _can_be_low(call, decided):
+        return call.run(condition, body, call.state, call.sequences)
+
+    def step(state: Any, elements: Any) -> tuple[Any, Any]:
+        state, made = body(widened(state), widened(elements))
+        return narrowed(state, decided.carried), narrowed(made, decided.written)
+
+    def asked(state: Any) -> Any:
+        return condition(widened(state))
+
+    def widened(structure: Any) -> Any:
+        with hooks.dispatching(None):
+            return keras.tree.map_structure(
+                lambda x: run.high(x) if _is_tensor(x) else x, structure
+            )
+
+    def narrowed(structure: Any, low: Sequence[bool]) -> Any:
+        leaves = keras.tree.flatten(structure)
+        with hooks.dispatching(None):
+            leaves = [run.low(x) if is_low else x for x, is_low in zip(leaves, low, strict=True)]
+        return keras.tree.pack_sequence_as(structure, leaves)
+
+    state = narrowed(call.state, decided.carried)
+    sequences = narrowed(call.sequences, decided.read)
+    result = call.run(None if condition is None else asked, step, state, sequences)
+    return widened(result)
+
+
+def _can_be_low(call: LoopCall, decided: LoopDecision) -> bool:
+    """Returns whether the loop takes 16-bit states and sequences.
+
+    With a mask Keras chooses between what a step makes and a state: both must have one dtype. A
+    state in the 16-bit dtype before the rewrite would come back in float32.
+    """
+    given = keras.tree.flatten((call.state, call.sequences))
+    if any(_is_tensor(x) and dtype_of(x) in ("float16", "bfloat16") for x in given):
+        return False
+    sides = {*decided.carried, *decided.written}
+    return not call.masked or len(sides) == 1
+
+
+def _is_tensor(x: Any) -> bool:
+    return bool(keras.ops.is_tensor(x))
 
 
 def _period(planned: Sequence[bool]) -> int:

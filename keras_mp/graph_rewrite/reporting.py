@@ -6,8 +6,8 @@ from typing import Any
 
 from keras_mp.feeding import are_numbers, one_batch
 from keras_mp.graph_rewrite import examples, hooks, painter, rewritten
-from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, decide
-from keras_mp.graph_rewrite.graph import Graph, Op, Origin, Value
+from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, Decisions, decide
+from keras_mp.graph_rewrite.graph import Graph, Op, Origin
 from keras_mp.graph_rewrite.lists import OpLists, op_lists
 from keras_mp.graph_rewrite.op_report import Report
 from keras_mp.graph_rewrite.painted_graph import Edge, Row
@@ -85,7 +85,7 @@ def report(
         dtype=options.dtype,
         lists=options.lists.name,
         training=training,
-        rows=tuple(_rows(graph, decisions, options.dtype)),
+        rows=tuple(_rows(graph, decisions.ops, options.dtype)),
         edges=tuple(_edges(graph, decisions, options.dtype)),
         missed=dict(missed),
     )
@@ -206,32 +206,29 @@ def _dtype(graph: Graph, op: Op) -> str:
     return next((dtype for dtype in dtypes if "float" in dtype), dtypes[0])
 
 
-def _edges(graph: Graph, decisions: list[Decision], low: str) -> Iterator[Edge]:
-    for target, (op, decision) in enumerate(zip(graph.ops, decisions, strict=True)):
+def _edges(graph: Graph, decisions: Decisions, low: str) -> Iterator[Edge]:
+    makers = graph.makers()
+
+    def edge(i: int, target: int | None, wants_low: bool) -> Edge:
+        value = graph.values[i]
+        if value.op is None:
+            is_low = i in decisions.low_values
+        else:
+            is_low = decisions.ops[value.op].low
+        cast = None
+        if value.is_float32 and is_low != wants_low:
+            cast = low if wants_low else "float32"
+        source = makers.get(i)
+        unseen = source is None and value.origin is not Origin.INPUT
+        return Edge(i, source, target, value.dtype, value.shape, cast, unseen)
+
+    for target, (op, decision) in enumerate(zip(graph.ops, decisions.ops, strict=True)):
         for i in dict.fromkeys(op.inputs):
-            value = graph.values[i]
-            if value.origin is Origin.VARIABLE:
+            if graph.values[i].origin is Origin.VARIABLE:
                 continue
             # Batch normalization takes its statistics in float32.
             wants_low = decision.low and (op.name != "batch_normalization" or i == op.inputs[0])
-            yield _edge(i, value, target, wants_low, decisions, low)
+            yield edge(i, target, wants_low)
     for i in dict.fromkeys(graph.outputs):
-        value = graph.values[i]
-        if value.origin is not Origin.VARIABLE:
-            yield _edge(i, value, None, False, decisions, low)
-
-
-def _edge(
-    tensor: int,
-    value: Value,
-    target: int | None,
-    wants_low: bool,
-    decisions: list[Decision],
-    low: str,
-) -> Edge:
-    is_low = value.op is not None and decisions[value.op].low
-    cast = None
-    if value.is_float32 and is_low != wants_low:
-        cast = low if wants_low else "float32"
-    unseen = value.op is None and value.origin is not Origin.INPUT
-    return Edge(tensor, value.op, target, value.dtype, value.shape, cast, unseen)
+        if graph.values[i].origin is not Origin.VARIABLE:
+            yield edge(i, None, False)

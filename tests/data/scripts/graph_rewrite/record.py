@@ -3,7 +3,7 @@
 python record.py FOLDER [MODEL ...]
 
 See README.md. A file is FOLDER/SET/MODEL.forward|training.json.gz, where the
-set is fitted, unfitted or second_sight.
+set is fitted, unfitted, second_sight, recurrent or recurrent_unfitted.
 """
 # ruff: noqa: E402 (TensorFlow reads the environment when it is loaded)
 
@@ -27,6 +27,8 @@ os.environ["TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_IGNORE_PERFORMANCE"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import fitted
+import recurrent
+import recurrent_unfitted
 import second_sight
 import tensorflow as tf
 import unfitted
@@ -41,6 +43,8 @@ SETS = {
     "fitted": fitted.models,
     "unfitted": unfitted.models,
     "second_sight": second_sight.models,
+    "recurrent": recurrent.models,
+    "recurrent_unfitted": recurrent_unfitted.models,
 }
 GPU = {"architecture": "7.0", "cuda": "10000", "cudnn": "7600"}
 Layer = tf.keras.layers.Layer

@@ -1,5 +1,7 @@
 """tf.keras of TensorFlow 1.15 or Keras 3, for models that are written once for both."""
 
+import functools
+
 BATCH = 8
 
 
@@ -30,6 +32,15 @@ class Shim:
             self.expand_dims, self.squeeze = tf.expand_dims, tf.squeeze
             self.reshape, self.square = tf.reshape, tf.square
             self.softplus, self.clip = tf.math.softplus, tf.clip_by_value
+
+        # What both compute alike: one product for all gates, as in CuDNNLSTM.
+        alike = {"recurrent_activation": "sigmoid"}
+        fused = {**alike, "implementation": 2}
+        layers = keras.layers
+        self.lstm = functools.partial(layers.LSTM, **fused)
+        self.lstm_cell = functools.partial(layers.LSTMCell, **fused)
+        self.gru = functools.partial(layers.GRU, reset_after=True, **fused)
+        self.conv_lstm = functools.partial(layers.ConvLSTM2D, **alike)
 
     def input(self, *shape, name="inp", dtype="float32"):
         return self.keras.Input(shape=shape, batch_size=BATCH, name=name, dtype=dtype)

@@ -1,0 +1,160 @@
+"""The ops around the body of a loop, as TensorFlow has them, for the painter.
+
+A state goes through Enter, Merge, Switch and Identity into the body, and through NextIteration back
+to Merge; Exit hands it on. A sequence lies in a container, whose writers and readers share a dtype.
+Source: TF 1.15, python/ops/control_flow_ops.py and tensor_array_ops.py; for the lists of TF 2 the
+containers are those of python/ops/list_ops.py, as its loops have.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Sequence
+from keras_mp.graph_rewrite.painter import Variant
+
+Add = Callable[..., int]
+"""add(name of a TensorFlow op, *vertices that it takes) -> its vertex."""
+Connect = Callable[[int, int], None]
+"""connect(vertex, vertex that takes what it makes)."""
+
+_OF_TF2 = {
+    "TensorArrayV3": "TensorListReserve",
+    "TensorArrayScatterV3": "TensorListFromTensor",
+    "TensorArrayReadV3": "TensorListGetItem",
+    "TensorArrayWriteV3": "TensorListSetItem",
+    "TensorArrayGatherV3": "TensorListStack",
+    "StackV2": "EmptyTensorList",
+    "StackPushV2": "TensorListPushBack",
+    "StackPopV2": "TensorListPopBack",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The vertices of a carried state."""
+
+    identity: int
+    end: int  # takes the state when a step ends
+    next: int
+    exit: int
+
+
+class LoopVertices:
+    """Adds the vertices of the loops of a graph, and says which stands for which value.
+
+    Attributes:
+        groups: Vertices that share a dtype.
+        loop_edges: (the NextIteration of a state, its Merge).
+    """
+
+    def __init__(self, graph: Graph, add: Add, connect: Connect, variant: Variant) -> None:
+        self.graph = graph
+        self.groups: list[list[int]] = []
+        self.loop_edges: list[tuple[int, tuple[int, ...]]] = []
+        self._add, self._connect, self._variant = add, connect, variant
+        self._of_value: dict[int, int] = {}
+        self._states: dict[int, _State] = {}
+        self._container: dict[int, list[int]] = {}
+        for loop in graph.loops:
+            for state in loop.carried:
+                self._add_state(loop, state)
+            for sequence in loop.read:
+                self._add_read(sequence)
+            for sequence in loop.written:
+                self._add_written(sequence)
+        for loop in graph.loops:
+            self._connect_ends(loop)
+
+    def vertex(self, value: int | None) -> int | None:
+        """Returns the vertex that makes a value, or None for an input or a weight."""
+        if value is None:
+            return None
+        op = self.graph.values[value].op
+        return self._of_value.get(value) if op is None else op
+
+    def add(self, name: str, *vertices: int | None) -> int:
+        """Adds an op by its name in TF 1.15."""
+        if self._variant != "tf1.15":
+            name = _OF_TF2.get(name, name)
+        return self._add(name, *(vertex for vertex in vertices if vertex is not None))
+
+    def is_float32(self, value: int | None) -> bool:
+        """Returns whether a value is a float32 tensor."""
+        return value is not None and self.graph.values[value].is_float32
+
+    def feed_back(self, last: int, merge: int) -> None:
+        """Closes a loop."""
+        self._connect(last, merge)
+        self.loop_edges.append((last, (merge,)))
+
+    def join_container(self, value: int, *vertices: int) -> None:
+        """Puts vertices into the container in which the sequence `value` lies."""
+        self._container[value].extend(vertices)
+
+    def share(self, *vertices: int) -> None:
+        """Makes vertices share a dtype."""
+        self.groups.append([*vertices])
+
+    def vertices_of(
+        self, loop: Loop
+    ) -> tuple[list[int | None], list[int | None], list[int | None]]:
+        """Returns the vertices whose colours are those of (states, sequences read, written)."""
+        states = [self.vertex(state.start) for state in loop.carried]
+        return (
+            states,
+            [self.vertex(sequence.element) for sequence in loop.read],
+            [self.vertex(sequence.whole) for sequence in loop.written],
+        )
+
+    def _add_state(self, loop: Loop, state: Carried) -> None:
+        if state.start is None or not self.is_float32(state.start):
+            return
+        merge = self.add("Merge", self.add("Enter", self.vertex(state.before)))
+        switch = self.add("Switch", merge)
+        identity = self.add("Identity", switch)
+        end = following = self.add("NextIteration")
+        if loop.masked:
+            end = self.add("Select", identity)
+            self._connect(end, following)
+        self.feed_back(following, merge)
+        leaving = self.add("Exit", switch)
+        self._of_value[state.start] = identity
+        if state.after is not None:
+            self._of_value[state.after] = leaving
+        self._states[state.start] = _State(identity, end, following, leaving)
+
+    def _add_read(self, sequence: Sequence) -> None:
+        if not self.is_float32(sequence.element):
+            return
+        scatter = self.add("TensorArrayScatterV3", self.vertex(sequence.whole))
+        read = self.add("TensorArrayReadV3", scatter)
+        self._of_value[sequence.element] = read
+        group = [self.add("TensorArrayV3"), scatter, read]
+        self._container[sequence.element] = group
+        self.groups.append(group)
+
+    def _add_written(self, sequence: Sequence) -> None:
+        if not self.is_float32(sequence.whole):
+            return
+        write = self.add("TensorArrayWriteV3")
+        gather = self.add("TensorArrayGatherV3", write)
+        self._of_value[sequence.whole] = gather
+        if sequence.last is not None:
+            self._of_value[sequence.last] = self.add("StridedSlice", gather)
+        group = [self.add("TensorArrayV3"), write, gather]
+        self._container[sequence.whole] = group
+        self.groups.append(group)
+
+    def _connect_ends(self, loop: Loop) -> None:
+        for state in loop.carried:
+            if state.start in self._states and (end := self.vertex(state.end)) is not None:
+                self._connect(end, self._states[state.start].end)
+        for sequence in loop.written:
+            made = self.vertex(sequence.element)
+            if sequence.whole in self._container and made is not None:
+                into = self._container[sequence.whole][1]
+                if loop.masked:
+                    select = self.add("Select", made)
+                    self._connect(select, into)
+                else:
+                    self._connect(made, into)
