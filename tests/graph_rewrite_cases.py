@@ -12,12 +12,11 @@ from keras import layers, ops
 
 # The programs that recorded the decisions build the models, there with tf.keras of TF 1.15.
 sys.path.insert(0, str(Path(__file__).parent / "data" / "scripts" / "graph_rewrite"))
-shim, fitted, unfitted, second_sight, recurrent, recurrent_unfitted = (
-    import_module(name)
-    for name in (
-        *("shim", "fitted", "unfitted", "second_sight"),
-        *("recurrent", "recurrent_unfitted"),
-    )
+shim, fitted, unfitted, second_sight = (
+    import_module(name) for name in ("shim", "fitted", "unfitted", "second_sight")
+)
+recurrent, recurrent_unfitted, recurrent_second_sight = (
+    import_module(f"recurrent{name}") for name in ("", "_unfitted", "_second_sight")
 )
 sys.path.pop(0)
 
@@ -166,5 +165,6 @@ UNFITTED = cases(unfitted.models(shim.Shim(keras)))
 SECOND_SIGHT = cases(second_sight.models(shim.Shim(keras)))
 RECURRENT = cases(recurrent.models(shim.Shim(keras)))
 RECURRENT_UNFITTED = cases(recurrent_unfitted.models(shim.Shim(keras)))
+RECURRENT_SECOND_SIGHT = cases(recurrent_second_sight.models(shim.Shim(keras)))
 KERAS_3 = cases(keras_3_models())
 ALL = FITTED | UNFITTED | KERAS_3

@@ -66,6 +66,7 @@ FAMILY_OF_NODE = {
     "ResizeBilinear": "resize",
     "ResizeNearestNeighbor": "resize",
     "ResourceGather": "take",
+    "ReverseV2": "flip",
     "Rsqrt": "rsqrt",
     "Select": "where",
     "SelectV2": "where",
@@ -157,11 +158,11 @@ _NO_COMPUTATION = {
 }
 _DILATED = {"SpaceToBatchND", "BatchToSpaceND"}
 _OF_LOOPS = {
-    *("Enter", "Merge", "Switch", "NextIteration", "Exit", "ReverseV2", "TensorArrayV3"),
+    *("Enter", "Merge", "Switch", "NextIteration", "Exit", "TensorArrayV3"),
     *("TensorArrayScatterV3", "TensorArrayReadV3", "TensorArrayWriteV3", "TensorArrayGatherV3"),
 }
 # Time before batch and back, the last step, and the state that TF 1.15 begins a ConvLSTM with.
-_AROUND_LOOPS = {"Transpose", "StridedSlice", "ZerosLike", "Sum", "Conv2D", "Mul"}
+_AROUND_LOOPS = {"Transpose", "ReverseV2", "StridedSlice", "ZerosLike", "Sum", "Conv2D"}
 _OF_MASKS = {"Select", "Tile", "ZerosLike"}
 _IN_LOOP = re.compile(r"/while(_\d+)?/")
 _UNFUSED = "/batchnorm/"  # of a batch normalization, if not of images
@@ -195,6 +196,8 @@ def is_around_a_loop(node):
 
 def why_node_is_left(node, families_here):
     """Returns why a node found no row in its layer, or None."""
+    if node["family"] == "transpose" and "softmax" in families_here:
+        return "softmax over another axis: its input transposed and its result back"
     if "/Tensordot" in node["name"] and node["family"] in SHAPE_OPS:
         return "Tensordot: Keras 3 multiplies without reshaping"
     if node["family"] in ("expand_dims", "squeeze"):
@@ -205,15 +208,13 @@ def why_node_is_left(node, families_here):
     return None
 
 
-def why_row_is_left(row, families_there, families_here, loss_ops, loops=()):
+def why_row_is_left(row, families_there, families_here, loss_ops):
     """Returns why a row found no node in its layer, or None."""
     family = family_of(row)
     if row.dtype not in ("float16", "float32"):
         return "no float data"
     if row.op in ("zeros", "ones"):
         return "constant"
-    if row.op == "get_item" and row.layer in loops:
-        return "loop: its first step, whose shape that of a dropout mask would be"
     if row.layer in _ADD_A_LOSS and not loss_ops:
         return "loss that a layer adds, which no output needs"
     if family in OPERATORS and "batch_normalization" in families_here:
@@ -341,6 +342,22 @@ def recorded(kind, name, training):
         return json.load(f)
 
 
+def used_rows(report):
+    """Returns the rows whose results reach an output, in whatever way.
+
+    Keras calls a stack of cells once before the loop, and takes the first step of a sequence, for
+    the shapes of dropout masks; TF 1.15 has nothing like it.
+    """
+    takers = {}
+    for edge in report.edges:
+        takers.setdefault(edge.source, set()).add(edge.target)
+    used = {None}
+    for row in reversed(report.rows):
+        if takers.get(row.index, set()) & used or row.updates:
+            used.add(row.index)
+    return [row for row in report.rows if row.index in used]
+
+
 def compare(decided, rows):
     """Compares Grappler's decisions for a model with our rows for it.
 
@@ -373,7 +390,7 @@ def compare(decided, rows):
                 result.unexplained.append(f"{node['name']} ({node['op']}) of Grappler in {layer}")
         theirs = {node["family"] for node in nodes}
         for row in matching.rows:
-            why = why_row_is_left(row, theirs, ours, loss_ops, loops)
+            why = why_row_is_left(row, theirs, ours, loss_ops)
             in_float16 = " (float16)" if row.dtype == "float16" else ""
             result.rows_left[(why or "unexplained") + in_float16] += 1
             if not why:

@@ -119,7 +119,7 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
     if training:
         gradients.add_gradients(graph, loops)
     painting = painter.paint(
-        painter.PaintGraph(vertices, edges, loops.groups, loops.loop_edges, variant=lists.variant)
+        painter.PaintGraph(vertices, edges, loops.groups(), loops.loop_edges, variant=lists.variant)
     )
     own = dict.fromkeys(sums, "accumulates") | dict.fromkeys(constants, "constant")
     own |= dict.fromkeys(weights, "weights_only")

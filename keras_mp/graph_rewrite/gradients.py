@@ -127,7 +127,7 @@ class _Backward:
         if vertex not in self._popped:
             push = self.loops.add("StackPushV2", vertex)
             pop = self.loops.add("StackPopV2", push)
-            self.loops.share(self.loops.add("StackV2"), push, pop)
+            self.loops.pass_through("StackV2", push, pop)
             self._popped[vertex] = pop
         return self._popped[vertex]
 
@@ -156,7 +156,7 @@ class _Backward:
                 continue
             scatter = add("TensorArrayScatterV3", dy)
             read = add("TensorArrayReadV3", scatter)
-            self.loops.join_container(each.whole, scatter, read)
+            self.loops.pass_back(each.whole, scatter, read)
             self._arrive(each.element, add("Select", read) if loop.masked else read)
 
     def _leave(self, loop: Loop) -> None:
@@ -174,7 +174,7 @@ class _Backward:
                 continue
             write = add("TensorArrayWriteV3", dy)
             gather = add("TensorArrayGatherV3", write)
-            self.loops.join_container(each.element, write, gather)
+            self.loops.pass_back(each.element, write, gather)
             self._arrive(each.whole, gather)
 
 

@@ -29,6 +29,15 @@ _OF_TF2 = {
 }
 
 
+@dataclass(slots=True)
+class _Container:
+    """The vertices of a container: what is written may come out of any reader."""
+
+    itself: int
+    writers: list[int]
+    readers: list[int]
+
+
 @dataclass(frozen=True, slots=True)
 class _State:
     """The vertices of a carried state."""
@@ -43,18 +52,17 @@ class LoopVertices:
     """Adds the vertices of the loops of a graph, and says which stands for which value.
 
     Attributes:
-        groups: Vertices that share a dtype.
         loop_edges: (the NextIteration of a state, its Merge).
     """
 
     def __init__(self, graph: Graph, add: Add, connect: Connect, variant: Variant) -> None:
         self.graph = graph
-        self.groups: list[list[int]] = []
         self.loop_edges: list[tuple[int, tuple[int, ...]]] = []
         self._add, self._connect, self._variant = add, connect, variant
         self._of_value: dict[int, int] = {}
         self._states: dict[int, _State] = {}
-        self._container: dict[int, list[int]] = {}
+        self._containers: list[_Container] = []
+        self._container: dict[int, _Container] = {}
         for loop in graph.loops:
             for state in loop.carried:
                 self._add_state(loop, state)
@@ -87,13 +95,31 @@ class LoopVertices:
         self._connect(last, merge)
         self.loop_edges.append((last, (merge,)))
 
-    def join_container(self, value: int, *vertices: int) -> None:
-        """Puts vertices into the container in which the sequence `value` lies."""
-        self._container[value].extend(vertices)
+    def groups(self) -> list[list[int]]:
+        """Returns the vertices that share a dtype, container by container."""
+        return [[each.itself, *each.writers, *each.readers] for each in self._containers]
 
-    def share(self, *vertices: int) -> None:
-        """Makes vertices share a dtype."""
-        self.groups.append([*vertices])
+    def pass_through(self, kind: str, writer: int, reader: int) -> _Container:
+        """Adds a container of a kind, "TensorArrayV3" or "StackV2"."""
+        container = _Container(self.add(kind), [writer], [reader])
+        self._containers.append(container)
+        return container
+
+    def pass_back(self, value: int, writer: int, reader: int) -> None:
+        """Adds the container of the gradient of the sequence `value`.
+
+        In TF 1.15 it is a part of that of the sequence itself.
+        """
+        if self._variant != "tf1.15":
+            self.pass_through("TensorArrayV3", writer, reader)
+            return
+        container = self._container[value]
+        for other in container.readers:
+            self._connect(writer, other)
+        for other in container.writers:
+            self._connect(other, reader)
+        container.writers.append(writer)
+        container.readers.append(reader)
 
     def vertices_of(
         self, loop: Loop
@@ -129,9 +155,7 @@ class LoopVertices:
         scatter = self.add("TensorArrayScatterV3", self.vertex(sequence.whole))
         read = self.add("TensorArrayReadV3", scatter)
         self._of_value[sequence.element] = read
-        group = [self.add("TensorArrayV3"), scatter, read]
-        self._container[sequence.element] = group
-        self.groups.append(group)
+        self._container[sequence.element] = self.pass_through("TensorArrayV3", scatter, read)
 
     def _add_written(self, sequence: Sequence) -> None:
         if not self.is_float32(sequence.whole):
@@ -141,9 +165,7 @@ class LoopVertices:
         self._of_value[sequence.whole] = gather
         if sequence.last is not None:
             self._of_value[sequence.last] = self.add("StridedSlice", gather)
-        group = [self.add("TensorArrayV3"), write, gather]
-        self._container[sequence.whole] = group
-        self.groups.append(group)
+        self._container[sequence.whole] = self.pass_through("TensorArrayV3", write, gather)
 
     def _connect_ends(self, loop: Loop) -> None:
         for state in loop.carried:
@@ -152,7 +174,7 @@ class LoopVertices:
         for sequence in loop.written:
             made = self.vertex(sequence.element)
             if sequence.whole in self._container and made is not None:
-                into = self._container[sequence.whole][1]
+                into = self._container[sequence.whole].writers[0]
                 if loop.masked:
                     select = self.add("Select", made)
                     self._connect(select, into)

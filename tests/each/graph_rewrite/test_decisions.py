@@ -11,17 +11,32 @@ import pytest
 
 from keras_mp import graph_rewrite
 from tests.backends import on_one
-from tests.graph_rewrite_cases import FITTED, SECOND_SIGHT, UNFITTED
+from tests.graph_rewrite_cases import (
+    FITTED,
+    RECURRENT,
+    RECURRENT_SECOND_SIGHT,
+    RECURRENT_UNFITTED,
+    SECOND_SIGHT,
+    UNFITTED,
+)
 from tests.graph_rewrite_decisions import (
     FAMILY_OF_NODE,
     Comparison,
     compare,
     forward_slots,
     recorded,
+    used_rows,
     why_not_compared,
 )
 
-SETS = {"fitted": FITTED, "unfitted": UNFITTED, "second_sight": SECOND_SIGHT}
+SETS = {
+    "fitted": FITTED,
+    "unfitted": UNFITTED,
+    "second_sight": SECOND_SIGHT,
+    "recurrent": RECURRENT,
+    "recurrent_unfitted": RECURRENT_UNFITTED,
+    "recurrent_second_sight": RECURRENT_SECOND_SIGHT,
+}
 RECORDED = [(kind, name) for kind, cases in SETS.items() for name in cases]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
 
@@ -287,13 +302,25 @@ def comparison_of(kind, training):
     result = Comparison()
     for name, case in SETS[kind].items():
         report = graph_rewrite.report(case.build().model, training=training)
-        result += compare(recorded(kind, name, training), report.rows)
+        result += compare(recorded(kind, name, training), used_rows(report))
     return result
 
 
 # At first sight, with the tables of the commit before, the later ones were at 94.3 % and 90.3 %,
 # and those of the second sight at 99.6 % (228 of 229) and 98.4 % (244 of 248), on each backend.
-LEAST = {"fitted": (0.98, 0.96), "unfitted": (0.98, 0.96), "second_sight": (0.99, 0.98)}
+# Of the unfitted recurrent models all 235 forward ops were right at first sight, and 231 of 233 in
+# training: gradients of a sequence share a container with it in TF 1.15.
+LEAST = {
+    "fitted": (0.98, 0.96),
+    "unfitted": (0.98, 0.96),
+    "second_sight": (0.99, 0.98),
+    "recurrent": (0.97, 0.97),
+    "recurrent_unfitted": (1.0, 1.0),
+}
+# (model, layer, op) that computes in float32 here and in float16 in TF 1.15 -> why.
+SAFE = {
+    ("conv_lstm", "frames", "split"): "of weights, whose gradients are summed in float32 so",
+}
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -304,3 +331,5 @@ def test_agrees_with_grappler(kind, training):
     assert result.unexplained == []
     assert result.agreement >= LEAST[kind][training]
     assert [str(t) for t in result.unsafe if t.key not in UNSAFE] == []
+    if kind.startswith("recurrent"):
+        assert [str(t) for t in result.safe if t.key not in SAFE] == []

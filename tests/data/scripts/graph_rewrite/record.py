@@ -3,7 +3,7 @@
 python record.py FOLDER [MODEL ...]
 
 See README.md. A file is FOLDER/SET/MODEL.forward|training.json.gz, where the
-set is fitted, unfitted, second_sight, recurrent or recurrent_unfitted.
+set is fitted, unfitted, second_sight, or one of those of recurrent models.
 """
 # ruff: noqa: E402 (TensorFlow reads the environment when it is loaded)
 
@@ -28,6 +28,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import fitted
 import recurrent
+import recurrent_second_sight
 import recurrent_unfitted
 import second_sight
 import tensorflow as tf
@@ -45,6 +46,7 @@ SETS = {
     "second_sight": second_sight.models,
     "recurrent": recurrent.models,
     "recurrent_unfitted": recurrent_unfitted.models,
+    "recurrent_second_sight": recurrent_second_sight.models,
 }
 GPU = {"architecture": "7.0", "cuda": "10000", "cudnn": "7600"}
 Layer = tf.keras.layers.Layer
