@@ -5,9 +5,9 @@ The two sides do not compute a layer by the same ops. A triple (model, layer, op
 - An op that both have is matched by family, in order of occurrence within the layer.
 - One op against several (layer normalization is one op here, eleven in TF 1.15) is one triple,
   which agrees if all of the several have the dtype of the one.
-- The body of a loop belongs to the layer that runs it, as TF 1.15 names no layer inside: the cell of
-  a recurrent layer is one with that layer. What a loop itself consists of, such as Enter and Merge,
-  is no keras op; its colour shows in what the body computes.
+- The body of a loop belongs to the layer that runs it, as TF 1.15 names no layer inside: the cell
+  of a recurrent layer is one with that layer. What a loop itself consists of, such as Enter and
+  Merge, is no keras op; its colour shows in what the body computes.
 - What is not a keras op may have no row, such as an operator of user code, `x * y`, or layer
   normalization by torch: it computes in float32, and counts so.
 
@@ -36,6 +36,7 @@ FAMILY_OF_NODE = {
     "Cast": "cast",
     "ConcatV2": "concatenate",
     "Conv2D": "conv",
+    "Conv3D": "conv",
     "Conv2DBackpropInput": "conv_transpose",
     "DepthwiseConv2dNative": "depthwise_conv",
     "Elu": "elu",
@@ -353,7 +354,8 @@ def used_rows(report):
         takers.setdefault(edge.source, set()).add(edge.target)
     used = {None}
     for row in reversed(report.rows):
-        if takers.get(row.index, set()) & used or row.updates:
+        reaches = takers.get(row.index, set()) & used
+        if reaches or row.updates or row.layer in _ADD_A_LOSS:
             used.add(row.index)
     return [row for row in report.rows if row.index in used]
 

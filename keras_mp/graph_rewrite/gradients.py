@@ -9,7 +9,7 @@ backend's own differentiation.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from keras_mp.graph_rewrite.graph import Graph, Loop, Op, Origin, Shape
+from keras_mp.graph_rewrite.graph import Graph, Loop, Op, Origin, Shape, Value
 from keras_mp.graph_rewrite.loops import Add, LoopVertices
 
 
@@ -83,11 +83,25 @@ class _Backward:
             if vertex is None or not value.is_float32 or i not in self.needed:
                 continue
             # What no op takes goes into one that was not recorded, and that may be anything.
-            unseen = value.op is not None and i not in taken and i not in self.graph.assigned
+            unseen = i not in taken and i not in self.graph.assigned and not self._for_shapes(value)
             if i in self.graph.losses:
                 self._arrive(i, self.loops.add("Fill"))  # a sum of losses hands back ones
             elif i in self.graph.outputs or unseen:
                 self._arrive(i, self.loops.add("Sum", vertex))
+
+    def _for_shapes(self, value: Value) -> bool:
+        """Returns whether a value that no op takes is known to go nowhere.
+
+        Nobody takes what a loop hands on and its layer lets lie. Before its loop a recurrent layer
+        makes the first step of its sequence, and calls stacked cells, for shapes only.
+        """
+        if value.op is None:
+            return True
+        layer = f"{self.graph.ops[value.op].layer}/"
+        return any(
+            value.op < loop.first and loop.name == "loop rnn" and layer.startswith(f"{loop.layer}/")
+            for loop in self.graph.loops
+        )
 
     def _arrive(self, value: int | None, vertex: int | None) -> None:
         if value is not None and vertex is not None and value in self.needed:

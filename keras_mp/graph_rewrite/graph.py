@@ -169,7 +169,7 @@ class Graph:
                 if each.last is not None:
                     came_from[each.last] = each.element
         found: dict[int, int] = {}
-        for index, value in enumerate(self.values):
+        for index in range(len(self.values)):
             i: int | None = index
             while i is not None and i in came_from:
                 i = came_from[i]

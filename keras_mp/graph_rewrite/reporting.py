@@ -211,10 +211,7 @@ def _edges(graph: Graph, decisions: Decisions, low: str) -> Iterator[Edge]:
 
     def edge(i: int, target: int | None, wants_low: bool) -> Edge:
         value = graph.values[i]
-        if value.op is None:
-            is_low = i in decisions.low_values
-        else:
-            is_low = decisions.ops[value.op].low
+        is_low = i in decisions.low_values if value.op is None else decisions.ops[value.op].low
         cast = None
         if value.is_float32 and is_low != wants_low:
             cast = low if wants_low else "float32"

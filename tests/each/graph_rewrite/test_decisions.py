@@ -309,13 +309,15 @@ def comparison_of(kind, training):
 # At first sight, with the tables of the commit before, the later ones were at 94.3 % and 90.3 %,
 # and those of the second sight at 99.6 % (228 of 229) and 98.4 % (244 of 248), on each backend.
 # Of the unfitted recurrent models all 235 forward ops were right at first sight, and 231 of 233 in
-# training: gradients of a sequence share a container with it in TF 1.15.
+# training: gradients of a sequence share a container with it in TF 1.15. Of those of the second
+# sight all but one in training, which was float32 here.
 LEAST = {
     "fitted": (0.98, 0.96),
     "unfitted": (0.98, 0.96),
     "second_sight": (0.99, 0.98),
     "recurrent": (0.97, 0.97),
     "recurrent_unfitted": (1.0, 1.0),
+    "recurrent_second_sight": (1.0, 1.0),
 }
 # (model, layer, op) that computes in float32 here and in float16 in TF 1.15 -> why.
 SAFE = {

@@ -63,7 +63,7 @@ def models(shim):
     @recipe(made)
     def frames():
         x = a = shim.input(4, 8, 8, 2)
-        x = L.TimeDistributed(L.Conv2D(4, 3, activation="relu", name="conv"), name="each")(x)
+        x = L.Conv3D(4, (1, 3, 3), activation="relu", name="each")(x)
         x = L.Reshape((4, 144), name="flat")(x)
         x = shim.lstm(10, name="lstm")(x)
         x = L.Dense(2, name="out")(x)
