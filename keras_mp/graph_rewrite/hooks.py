@@ -457,6 +457,20 @@ def is_compiling() -> bool:
     return bool(torch.compiler.is_compiling())
 
 
+def runs_eagerly() -> bool:
+    """Returns whether each op of a loop is called by Python whenever it runs: torch, not compiled."""
+    return keras.backend.backend() == "torch" and not is_compiling()
+
+
+def traced(
+    function: Callable[..., Sequence[Any]], examples: Sequence[Any], variables: Sequence[Any]
+) -> Any:
+    """Returns a `keras_mp.backends.traced_torch.Traced`, or None for what cannot be traced."""
+    from keras_mp.backends import traced_torch
+
+    return traced_torch.traced(function, examples, variables)
+
+
 def is_inference_tensor(x: Any) -> bool:
     """Returns whether `x` is of torch's inference mode, which counts no changes in place."""
     return keras.backend.backend() == "torch" and bool(x.is_inference())

@@ -29,6 +29,7 @@ class LoopCall:
         steps: How often the body runs; None where nobody can tell beforehand.
         length: The same, also as a tensor; None without sequences.
         masked: Whether a mask decides which examples take a step.
+        has_number: Whether the body sees the number of the step in another way.
         run: run(condition, body, state, sequences) runs the loop so, and returns its result.
         unpack: Returns (state, [whole, ...], [last, ...]) of a result; `last` is the last step's.
         pack: pack(state, whole, last) returns a result.
@@ -45,6 +46,7 @@ class LoopCall:
     steps: int | None = None
     length: Any = None
     masked: bool = False
+    has_number: bool = False
 
 
 def loop_call(
@@ -141,7 +143,7 @@ def _fori_loop(original: Callable[..., Any], given: dict[str, Any]) -> LoopCall:
 
     known = isinstance(lower, int) and isinstance(upper, int)
     steps = max(0, upper - lower) if known else None
-    return LoopCall(body, given["init_val"], run, *_STATE_ONLY, steps=steps)
+    return LoopCall(body, given["init_val"], run, *_STATE_ONLY, steps=steps, has_number=True)
 
 
 def _scan(original: Callable[..., Any], given: dict[str, Any]) -> LoopCall:

@@ -28,6 +28,7 @@ from keras_mp.graph_rewrite.tensors import (
     shape_of,
     tensors,
 )
+from keras_mp.graph_rewrite.traced_steps import TracedSteps
 
 # Their tensors are made to have one shape.
 _BROADCASTING = frozenset(
@@ -51,6 +52,7 @@ class Plan:
         allow: Names of keras ops of the allow list: low also where the plan has no such op.
         missed: Ops that ran and were not in the plan. What goes on as a loop is in it.
         token: Stands for this plan where JAX caches traces.
+        steps: The steps of loops that were traced.
     """
 
     graph: Graph
@@ -61,10 +63,18 @@ class Plan:
     allow: frozenset[str]
     missed: Counter[tuple[str, str]] = field(default_factory=Counter)
     token: object = field(default_factory=object)
+    steps: TracedSteps = field(default_factory=TracedSteps)
 
 
-def plan(graph: Graph, decisions: Decisions, path: str) -> Plan:
-    """Files decisions under what replaying sees of an op or a loop."""
+def plan(graph: Graph, decisions: Decisions, path: str, layers: Sequence[Any] = ()) -> Plan:
+    """Files decisions under what replaying sees of an op or a loop.
+
+    Args:
+        graph: What was recorded.
+        decisions: Those about it.
+        path: Of the model, while it is called.
+        layers: All layers of the model, itself among them.
+    """
     low = {key: [False] * count for key, count in graph.calls.items()}
     for op, decision in zip(graph.ops, decisions.ops, strict=True):
         low[op.key][op.occurrence] = decision.low
@@ -72,7 +82,8 @@ def plan(graph: Graph, decisions: Decisions, path: str) -> Plan:
     for loop, decided in zip(graph.loops, decisions.loops, strict=True):
         loops.setdefault(loop.key, []).append(decided)
     allow = {op.name for op, d in zip(graph.ops, decisions.ops, strict=True) if d.list == "allow"}
-    return Plan(graph, decisions.ops, path, low, loops, frozenset(allow))
+    steps = TracedSteps(layers)
+    return Plan(graph, decisions.ops, path, low, loops, frozenset(allow), steps=steps)
 
 
 class Replay:
@@ -118,7 +129,7 @@ class Replay:
         planned = self._plan.loops.get(key, [])
         decided = planned[occurrence] if occurrence < len(planned) else None
         condition, body = self._repeated(call.condition, call.body)
-        return _run(self, call, condition, body, decided)
+        return _run(self, call, condition, body, decided, (key, occurrence))
 
     def _repeated(self, condition: Any, body: Body) -> tuple[Any, Body]:
         """Returns both so that each step takes the decisions that the first one takes."""
@@ -206,11 +217,21 @@ class Replay:
 
 
 def _run(
-    run: Replay, call: LoopCall, condition: Any, body: Body, decided: LoopDecision | None
+    run: Replay,
+    call: LoopCall,
+    condition: Any,
+    body: Body,
+    decided: LoopDecision | None,
+    key: tuple[Any, ...],
 ) -> Any:
     """Runs a loop with its states and sequences in the dtypes that were decided."""
+
+    def traced(body: Body) -> Body:
+        is_traced = hooks.runs_eagerly() and not call.has_number
+        return run._plan.steps.step(key, body) if is_traced else body
+
     if decided is None or not _can_be_low(call, decided):
-        return call.run(condition, body, call.state, call.sequences)
+        return call.run(condition, traced(body), call.state, call.sequences)
 
     def step(state: Any, elements: Any) -> tuple[Any, Any]:
         state, made = body(widened(state), widened(elements))
@@ -233,7 +254,7 @@ def _run(
 
     state = narrowed(call.state, decided.carried)
     sequences = narrowed(call.sequences, decided.read)
-    result = call.run(None if condition is None else asked, step, state, sequences)
+    result = call.run(None if condition is None else asked, traced(step), state, sequences)
     return widened(result)
 
 

@@ -182,7 +182,7 @@ def _plan_for(
         check_policies(model)
         graph = record(original, args, kwargs, model)
         decisions = decide(graph, state.options.lists, training, state.options.dtype)
-        plan = replaying.plan(graph, decisions, hooks.path_of(model))
+        plan = replaying.plan(graph, decisions, hooks.path_of(model), model._flatten_layers())
         while len(state.plans) >= _PLANS:
             state.plans.pop(next(iter(state.plans)))
         state.plans[signature] = plan

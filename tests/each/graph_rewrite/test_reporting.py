@@ -168,7 +168,16 @@ def ran(call, monkeypatch):
     return found
 
 
+def is_traced(x):
+    """Returns whether torch only traces: the memory of such a tensor is soon another's."""
+    import torch
+
+    return torch._is_functional_tensor(x)
+
+
 def values(x):
+    if keras.backend.backend() == "torch" and is_traced(x):
+        return None
     try:
         return np.asarray(ops.convert_to_numpy(x))
     except Exception:  # noqa: BLE001  a tracer of a loop has none, and each backend says so differently
@@ -195,14 +204,12 @@ def test_a_row_says_what_runs(make, dtype, how, monkeypatch):
     found = ran(lambda: CALLS[how](model, inputs), monkeypatch)
     later = report(model, inputs, training=how == "training")
     assert later.rows == told.rows
-    assert not later.missed or make is recurrent
+    assert not later.missed
     rows = {(row.layer, row.op, row.occurrence): row for row in told.rows}
     recorded = Counter(key[:2] for key in rows)
     assert set(recorded) == {key[:2] for key in found}
     for (*key, occurrence), (dtypes, remembered, made) in found.items():
-        if later.missed.get(tuple(key)) and occurrence >= recorded[tuple(key)]:
-            continue  # a loop that ran more often than it was recorded, and the report says so
-        row = rows[(*key, occurrence % recorded[tuple(key)])]
+        row = rows[(*key, occurrence)]
         floats = {name for name in dtypes if "float" in name}
         if row.dtype != dtype:
             assert row.dtype in dtypes, (row, dtypes)

@@ -1,0 +1,108 @@
+"""The step of a loop, traced once and run from then on without Python between its ops.
+
+For torch that is not compiled, where a step of small ops would take as long as Python takes to
+decide each of them. JAX, TensorFlow and torch.compile trace a step by themselves.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from keras_mp.graph_rewrite import hooks
+from keras_mp.graph_rewrite.loop_calls import Body
+from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
+
+_SIMPLE = (bool, int, float, str, type(None))
+
+
+class TracedSteps:
+    """The steps of a model that were traced, by what they were traced for."""
+
+    def __init__(self, layers: Iterable[Any] = ()) -> None:
+        self._layers = [weakref.ref(layer) for layer in layers]
+        self._known: dict[Any, tuple[Any, _Step]] = {}
+
+    def _alive(self) -> list[Any]:
+        return [layer for held in self._layers if (layer := held()) is not None]
+
+    def step(self, key: Any, body: Body) -> Body:
+        """Returns `body` for one run of a loop: its first step is traced, the others run that."""
+        held: list[Callable[[Any, Any], Any]] = []
+
+        def step(state: Any, elements: Any) -> tuple[Any, Any]:
+            if not held:
+                held.append(self._traced(key, body, state, elements) or body)
+            return held[0](state, elements)
+
+        return step
+
+    def _traced(self, key: Any, body: Body, state: Any, elements: Any) -> Body | None:
+        structure = (state, elements)
+        leaves = keras.tree.flatten(structure)
+        if not all(keras.ops.is_tensor(x) for x in leaves):
+            return None
+        key = (key, *((shape_of(x), dtype_of(x)) for x in leaves))
+        layers = self._alive()
+        settings = [*_settings(layers)]
+        known = self._known.get(key)
+        if known is not None and known[0] == settings and known[1].run.is_valid():
+            return known[1]
+        made: list[Any] = []
+
+        def flat(*tensors: Any) -> list[Any]:
+            result = body(*keras.tree.pack_sequence_as(structure, tensors))
+            made[:] = [result]
+            return keras.tree.flatten(result)
+
+        run = hooks.traced(flat, leaves, [v for layer in layers for v in layer.variables])
+        if run is None or not all(keras.ops.is_tensor(x) for x in keras.tree.flatten(made[0])):
+            return None
+        step = _Step(run, keras.tree.map_structure(lambda x: None, made[0]))
+        if run.is_lasting:
+            self._known[key] = settings, step
+        return step
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A traced body.
+
+    Attributes:
+        run: Takes and returns flat tensors.
+        structure: Of what the body returns.
+    """
+
+    run: Any
+    structure: Any
+
+    def __call__(self, state: Any, elements: Any) -> tuple[Any, Any]:
+        leaves: list[Any] = []
+        _flatten((state, elements), leaves)
+        state, elements = _packed(self.structure, iter(self.run(*leaves)))
+        return state, elements
+
+
+def _flatten(structure: Any, leaves: list[Any]) -> None:
+    # That of Keras takes longer than the ops of a small step.
+    if type(structure) in (list, tuple):
+        for each in structure:
+            _flatten(each, leaves)
+    else:
+        leaves.extend([structure] if keras.ops.is_tensor(structure) else keras.tree.flatten(structure))
+
+
+def _packed(structure: Any, leaves: Iterator[Any]) -> Any:
+    if structure is None:
+        return next(leaves)
+    if type(structure) in (list, tuple):
+        return type(structure)([_packed(each, leaves) for each in structure])
+    return keras.tree.map_structure(lambda _: next(leaves), structure)
+
+
+def _settings(layers: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Yields the numbers and names that layers hold, which a step may have been traced with."""
+    for layer in layers:
+        yield {key: value for key, value in vars(layer).items() if isinstance(value, _SIMPLE)}
