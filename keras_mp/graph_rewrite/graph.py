@@ -4,6 +4,7 @@ Plain data. Knows neither Keras nor a framework.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -112,6 +113,7 @@ class Loop:
         read: What the body takes elements of; None for what is no tensor of floats.
         written: What the elements that the body makes become.
         masked: Whether a mask decides which of its examples take a step.
+        calls: How often each (layer, op) was called when the body ended.
     """
 
     layer: str
@@ -124,6 +126,7 @@ class Loop:
     read: tuple[Sequence, ...]
     written: tuple[Sequence, ...]
     masked: bool = False
+    calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -29,6 +29,7 @@ class LoopCall:
         steps: How often the body runs; None where nobody can tell beforehand.
         length: The same, also as a tensor; None without sequences.
         masked: Whether a mask decides which examples take a step.
+        is_uniform: Whether the body must make what has the dtypes of the state.
         has_number: Whether the body sees the number of the step in another way.
         run: run(condition, body, state, sequences) runs the loop so, and returns its result.
         unpack: Returns (state, [whole, ...], [last, ...]) of a result; `last` is the last step's.
@@ -46,6 +47,7 @@ class LoopCall:
     steps: int | None = None
     length: Any = None
     masked: bool = False
+    is_uniform: bool = False
     has_number: bool = False
 
 
@@ -94,6 +96,7 @@ def _rnn(original: Callable[..., Any], given: dict[str, Any]) -> LoopCall | None
         steps=steps,
         length=length,
         masked=mask is not None,
+        is_uniform=mask is not None,  # it chooses between the two
     )
 
 
@@ -164,6 +167,7 @@ def _scan(original: Callable[..., Any], given: dict[str, Any]) -> LoopCall:
         sequences=sequences,
         steps=steps,
         length=length,
+        is_uniform=True,  # Keras on TensorFlow stores it in arrays of the state's dtypes
     )
 
 

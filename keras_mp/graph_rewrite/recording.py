@@ -180,6 +180,7 @@ class _Recorder:
                 read,
                 tuple(written),
                 call.masked,
+                dict(self.graph.calls),
             ),
         )
         return call.pack(state, whole, final)

@@ -15,7 +15,7 @@ from keras import ops
 
 from keras_mp.graph_rewrite import hooks
 from keras_mp.graph_rewrite.decisions import Decision, Decisions, LoopDecision
-from keras_mp.graph_rewrite.graph import Graph
+from keras_mp.graph_rewrite.graph import Graph, Loop
 from keras_mp.graph_rewrite.half_precision_cache import HalfPrecisionCache
 from keras_mp.graph_rewrite.loop_calls import Body, LoopCall, loop_call
 from keras_mp.graph_rewrite.recording import layer_of
@@ -48,7 +48,7 @@ class Plan:
         decisions: One for each op of it.
         path: Of the model, while it is called.
         low: For each (layer, op), whether each occurrence computes in the 16-bit dtype.
-        loops: For each (layer, loop), which tensors of each occurrence are in that dtype.
+        loops: For each (layer, loop), each occurrence, and which of its tensors are in that dtype.
         allow: Names of keras ops of the allow list: low also where the plan has no such op.
         missed: Ops that ran and were not in the plan. What goes on as a loop is in it.
         token: Stands for this plan where JAX caches traces.
@@ -59,7 +59,7 @@ class Plan:
     decisions: list[Decision]
     path: str
     low: dict[tuple[str, str], list[bool]]
-    loops: dict[tuple[str, str], list[LoopDecision]]
+    loops: dict[tuple[str, str], list[tuple[Loop, LoopDecision]]]
     allow: frozenset[str]
     missed: Counter[tuple[str, str]] = field(default_factory=Counter)
     token: object = field(default_factory=object)
@@ -78,9 +78,9 @@ def plan(graph: Graph, decisions: Decisions, path: str, layers: Sequence[Any] = 
     low = {key: [False] * count for key, count in graph.calls.items()}
     for op, decision in zip(graph.ops, decisions.ops, strict=True):
         low[op.key][op.occurrence] = decision.low
-    loops: dict[tuple[str, str], list[LoopDecision]] = {}
-    for loop, decided in zip(graph.loops, decisions.loops, strict=True):
-        loops.setdefault(loop.key, []).append(decided)
+    loops: dict[tuple[str, str], list[tuple[Loop, LoopDecision]]] = {}
+    for each in zip(graph.loops, decisions.loops, strict=True):
+        loops.setdefault(each[0].key, []).append(each)
     allow = {op.name for op, d in zip(graph.ops, decisions.ops, strict=True) if d.list == "allow"}
     steps = TracedSteps(layers)
     return Plan(graph, decisions.ops, path, low, loops, frozenset(allow), steps=steps)
@@ -127,9 +127,12 @@ class Replay:
         occurrence = self._seen.get(key, 0)
         self._seen[key] = occurrence + 1
         planned = self._plan.loops.get(key, [])
-        decided = planned[occurrence] if occurrence < len(planned) else None
+        recorded, decided = planned[occurrence] if occurrence < len(planned) else (None, None)
         condition, body = self._repeated(call.condition, call.body)
-        return _run(self, call, condition, body, decided, (key, occurrence))
+        result = _run(self, call, condition, body, decided, (key, occurrence))
+        if recorded is not None:  # the body may not have run, or as a trace
+            self._seen |= recorded.calls
+        return result
 
     def _repeated(self, condition: Any, body: Body) -> tuple[Any, Body]:
         """Returns both so that each step takes the decisions that the first one takes."""
@@ -140,16 +143,11 @@ class Replay:
             self._seen = dict(before)
             answer = condition(state)
             asked.update(self._seen)
-            self._seen |= ended
             return answer
-
-        ended: dict[tuple[str, str], int] = {}
 
         def step(state: Any, elements: Any) -> tuple[Any, Any]:
             self._seen = dict(asked)
-            result = body(state, elements)
-            ended.update(self._seen)
-            return result
+            return body(state, elements)
 
         return (None if condition is None else again), step
 
@@ -233,42 +231,51 @@ def _run(
     if decided is None or not _can_be_low(call, decided):
         return call.run(condition, traced(body), call.state, call.sequences)
 
+    def widened(structure: Any, low: Sequence[bool]) -> Any:
+        return _changed(structure, low, run.high)
+
+    def narrowed(structure: Any, low: Sequence[bool]) -> Any:
+        return _changed(structure, low, run.low)
+
     def step(state: Any, elements: Any) -> tuple[Any, Any]:
-        state, made = body(widened(state), widened(elements))
+        state, made = body(widened(state, decided.carried), widened(elements, decided.read))
         return narrowed(state, decided.carried), narrowed(made, decided.written)
 
     def asked(state: Any) -> Any:
-        return condition(widened(state))
+        return condition(widened(state, decided.carried))
 
-    def widened(structure: Any) -> Any:
-        with hooks.dispatching(None):
-            return keras.tree.map_structure(
-                lambda x: run.high(x) if _is_tensor(x) else x, structure
-            )
+    result = call.run(
+        None if condition is None else asked,
+        traced(step),
+        narrowed(call.state, decided.carried),
+        narrowed(call.sequences, decided.read),
+    )
+    state, whole, last = call.unpack(result)
+    return call.pack(
+        widened(state, decided.carried),
+        widened(whole, decided.written),
+        None if last is None else widened(last, decided.written),
+    )
 
-    def narrowed(structure: Any, low: Sequence[bool]) -> Any:
-        leaves = keras.tree.flatten(structure)
-        with hooks.dispatching(None):
-            leaves = [run.low(x) if is_low else x for x, is_low in zip(leaves, low, strict=True)]
-        return keras.tree.pack_sequence_as(structure, leaves)
 
-    state = narrowed(call.state, decided.carried)
-    sequences = narrowed(call.sequences, decided.read)
-    result = call.run(None if condition is None else asked, traced(step), state, sequences)
-    return widened(result)
+def _changed(structure: Any, low: Sequence[bool], change: Callable[[Any], Any]) -> Any:
+    """Returns a structure with `change` applied to the leaves that are low."""
+    leaves = keras.tree.flatten(structure)
+    with hooks.dispatching(None):
+        leaves = [change(x) if is_low else x for x, is_low in zip(leaves, low, strict=True)]
+    return keras.tree.pack_sequence_as(structure, leaves)
 
 
 def _can_be_low(call: LoopCall, decided: LoopDecision) -> bool:
     """Returns whether the loop takes 16-bit states and sequences.
 
-    With a mask Keras chooses between what a step makes and a state: both must have one dtype. A
-    state in the 16-bit dtype before the rewrite would come back in float32.
+    A state in the 16-bit dtype before the rewrite would come back in float32.
     """
     given = keras.tree.flatten((call.state, call.sequences))
     if any(_is_tensor(x) and dtype_of(x) in ("float16", "bfloat16") for x in given):
         return False
     sides = {*decided.carried, *decided.written}
-    return not call.masked or len(sides) == 1
+    return not call.is_uniform or len(sides) == 1
 
 
 def _is_tensor(x: Any) -> bool:

@@ -91,7 +91,9 @@ def _flatten(structure: Any, leaves: list[Any]) -> None:
         for each in structure:
             _flatten(each, leaves)
     else:
-        leaves.extend([structure] if keras.ops.is_tensor(structure) else keras.tree.flatten(structure))
+        leaves.extend(
+            [structure] if keras.ops.is_tensor(structure) else keras.tree.flatten(structure)
+        )
 
 
 def _packed(structure: Any, leaves: Iterator[Any]) -> Any:
