@@ -458,7 +458,7 @@ def is_compiling() -> bool:
 
 
 def runs_eagerly() -> bool:
-    """Returns whether each op of a loop is called by Python whenever it runs: torch, not compiled."""
+    """Returns whether Python calls each op of a loop whenever it runs: torch, not compiled."""
     return keras.backend.backend() == "torch" and not is_compiling()
 
 
