@@ -63,12 +63,10 @@ class Decisions:
     Attributes:
         ops: One for each op.
         loops: One for each loop.
-        low_values: The values that loops hand on in the 16-bit dtype.
     """
 
     ops: list[Decision]
     loops: list[LoopDecision]
-    low_values: frozenset[int]
 
 
 def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16") -> Decisions:
@@ -124,11 +122,10 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
     own = dict.fromkeys(sums, "accumulates") | dict.fromkeys(constants, "constant")
     own |= dict.fromkeys(weights, "weights_only")
     handed_on = [i for i, value in enumerate(graph.values) if value.origin is Origin.LOOP]
-    low_values = frozenset(i for i in handed_on if loops.vertex(i) in painting.low)
+    low = frozenset(i for i in handed_on if loops.vertex(i) in painting.low)
     return Decisions(
         [_decision(i, kinds[i], own.get(i), painting) for i in range(len(graph.ops))],
-        [_loop_decision(loop, low_values) for loop in graph.loops],
-        low_values,
+        [_loop_decision(loop, low) for loop in graph.loops],
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from keras_mp.feeding import are_numbers, one_batch
 from keras_mp.graph_rewrite import examples, hooks, painter, rewritten
-from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, Decisions, decide
+from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, decide
 from keras_mp.graph_rewrite.graph import Graph, Op, Origin
 from keras_mp.graph_rewrite.lists import OpLists, op_lists
 from keras_mp.graph_rewrite.op_report import Report
@@ -86,7 +86,7 @@ def report(
         lists=options.lists.name,
         training=training,
         rows=tuple(_rows(graph, decisions.ops, options.dtype)),
-        edges=tuple(_edges(graph, decisions, options.dtype)),
+        edges=tuple(_edges(graph, decisions.ops, options.dtype)),
         missed=dict(missed),
     )
 
@@ -206,20 +206,20 @@ def _dtype(graph: Graph, op: Op) -> str:
     return next((dtype for dtype in dtypes if "float" in dtype), dtypes[0])
 
 
-def _edges(graph: Graph, decisions: Decisions, low: str) -> Iterator[Edge]:
+def _edges(graph: Graph, decisions: list[Decision], low: str) -> Iterator[Edge]:
     makers = graph.makers()
 
     def edge(i: int, target: int | None, wants_low: bool) -> Edge:
         value = graph.values[i]
-        is_low = i in decisions.low_values if value.op is None else decisions.ops[value.op].low
+        source = makers.get(i)  # through loops: what a loop hands on, it has cast
+        is_low = source is not None and decisions[source].low
         cast = None
         if value.is_float32 and is_low != wants_low:
             cast = low if wants_low else "float32"
-        source = makers.get(i)
         unseen = source is None and value.origin is not Origin.INPUT
         return Edge(i, source, target, value.dtype, value.shape, cast, unseen)
 
-    for target, (op, decision) in enumerate(zip(graph.ops, decisions.ops, strict=True)):
+    for target, (op, decision) in enumerate(zip(graph.ops, decisions, strict=True)):
         for i in dict.fromkeys(op.inputs):
             if graph.values[i].origin is Origin.VARIABLE:
                 continue
