@@ -17,15 +17,15 @@ def rows():
     return np.random.RandomState(0).rand(ROWS, SIDE).astype("float32")
 
 
-def minimize(optimizer, loss_of, variables):
-    """Takes a step with gradients of the scaled loss; returns the loss."""
+def minimize(optimizer, loss_of, variables, scaled=True):
+    """Takes a step, with gradients of the scaled loss unless told not to; returns the loss."""
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
         with tf.GradientTape() as tape:
             loss = loss_of()
-            scaled = optimizer.scale_loss(loss)
-        gradients = tape.gradient(scaled, variables)
+            in_full = optimizer.scale_loss(loss) if scaled else loss
+        gradients = tape.gradient(in_full, variables)
         optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return loss
     import torch
@@ -33,7 +33,7 @@ def minimize(optimizer, loss_of, variables):
     for variable in variables:
         variable.value.grad = None
     loss = loss_of()
-    optimizer.scale_loss(loss).backward()
+    (optimizer.scale_loss(loss) if scaled else loss).backward()
     with torch.no_grad():
         optimizer.apply([variable.value.grad for variable in variables], variables)
     return loss.detach()
@@ -44,7 +44,8 @@ def jax_minimize(optimizer, values, loss_of, variables, given, others, kept, sca
     import jax
 
     def compute(given):
-        with keras.StatelessScope([*zip(variables, given), *zip(others, kept)]) as scope:
+        values_of = zip([*variables, *others], [*given, *kept], strict=True)
+        with keras.StatelessScope(values_of) as scope:
             loss = loss_of()
         new = [scope.get_current_value(v) for v in others]
         new = [old if value is None else value for old, value in zip(kept, new, strict=True)]
@@ -78,10 +79,14 @@ class OwnStep(keras.Model):
                 self.scaled,
             )
             return {"total": loss}, (given, kept, values, metrics)
-        loss = minimize(self.optimizer, lambda: self.loss_of(x), self.trainable_variables)
+        x = ops.convert_to_tensor(x)
+        loss = minimize(
+            self.optimizer, lambda: self.loss_of(x), self.trainable_variables, self.scaled
+        )
         return {"total": loss}
 
 
+@keras.saving.register_keras_serializable("own_steps")
 class Sampling(layers.Layer):
     """Draws from the distribution that the encoder found."""
 
@@ -200,10 +205,16 @@ class GAN(keras.Model):
 def _step(optimizer, loss_of, variables):
     if BACKEND != "jax":
         return minimize(optimizer, loss_of, variables)
+    import jax
+
     optimizer.build(variables)
     values = [v.value for v in optimizer.variables]
     given = [v.value for v in variables]
-    loss, given, _, values = jax_minimize(optimizer, values, loss_of, variables, given, [], [])
+
+    def step(values, given):
+        return jax_minimize(optimizer, values, loss_of, variables, given, [], [])
+
+    loss, given, _, values = jax.jit(step)(values, given)
     new = zip([*variables, *optimizer.variables], [*given, *values], strict=True)
     for variable, value in new:
         variable.assign(value)

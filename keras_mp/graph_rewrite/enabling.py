@@ -29,6 +29,7 @@ _marked: weakref.WeakKeyDictionary[Any, rewritten.Options] = weakref.WeakKeyDict
 _inside: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Any, rewritten.Rewritten]] = (
     weakref.WeakKeyDictionary()
 )
+_unlike: weakref.WeakSet[Any] = weakref.WeakSet()  # models told that not all optimizers are enabled
 _unhook_compile: Callable[[], None] | None = None
 
 
@@ -153,6 +154,7 @@ def disable() -> None:
         switch.set_enabled(False)
         _marked.clear()
         _inside.clear()
+        _unlike.clear()
         if _unhook_compile is not None:
             _unhook_compile()
             _unhook_compile = None
@@ -245,12 +247,12 @@ def _watch(optimizer: LossScaleOptimizer) -> None:
         left = [variable for variable in variables if id(variable) not in painted]
         if optimizer not in _marked or not left:
             return
-        owner, lines = _lines(left)
+        owner, lines = _lines(left, inner=len(left) == len(variables))
         what = f"The graph rewrite is enabled for the optimizer {optimizer.name!r}, which updates "
         if lines:
             warnings.warn(
-                f"{what}layers that compute in float32: the train_step of {owner!r} calls them, "
-                "and they are no models, which alone are rewritten with it. Write this before "
+                f"{what}layers that compute in float32: the train_step of {owner!r} calls them "
+                "itself, and only the models in it are rewritten with it. Write this before "
                 f"model.fit, where model is {owner!r}:\n{lines}",
                 stacklevel=2,
             )
@@ -265,12 +267,18 @@ def _watch(optimizer: LossScaleOptimizer) -> None:
     optimizer._call_before_steps(check)
 
 
-def _lines(variables: Sequence[Any]) -> tuple[str, str]:
-    """Returns whose `train_step` trains some of `variables` in float32, and what to write there."""
+def _lines(variables: Sequence[Any], inner: bool) -> tuple[str, str]:
+    """Returns whose `train_step` trains some of `variables` in float32, and what to write there.
+
+    Args:
+        variables: Of no rewritten model that was called.
+        inner: Whether to name what is in rewritten models that were not called. A step may have no
+            use for such a model: on JAX it hands over all variables.
+    """
     models = rewritten.all_models()
     for model in models:
         if submodels.has_own_step(model):
-            found = submodels.names(model, variables, skip=models)
+            found = submodels.names(model, variables, models, inner)
             if found:
                 lines = [f"    keras_mp.graph_rewrite.apply({name})" for name in found]
                 return model.name, "\n".join(lines)
@@ -294,30 +302,60 @@ def _options_of(optimizer: Any) -> rewritten.Options | None:
 def _before_run(model: Any) -> None:
     # model.compile(enable(optimizer)): Python had looked compile up before it was hooked. And a
     # compile of the model's own may have handed Keras none of its optimizers.
-    options = _options_of(getattr(model, "optimizer", None)) or _options_of_own(model)
+    options = _options_for(model)
     if options is None:
         return
     if rewritten.state_of(model) is None:
         rewritten.rewrite(model, options, by_compile=True)
-    _rewrite_inside(model, options)
+    # What was traced already may be running: `fit` evaluates after an epoch.
+    if model.train_function is None:
+        _rewrite_inside(model, options)
 
 
-def _options_of_own(model: Any) -> rewritten.Options | None:
+def _options_for(model: Any) -> rewritten.Options | None:
+    """Returns the options of the optimizers of `model`; warns of those that have none."""
+    options = _options_of(getattr(model, "optimizer", None))
     if not submodels.has_own_step(model):
-        return None
-    held = [_options_of(optimizer) for optimizer in submodels.optimizers(model)]
-    found = [options for options in held if options is not None]
-    if any(options != found[0] for options in found):
+        return options
+    held = submodels.optimizers(model)
+    found = [each for each in map(_options_of, held.values()) if each is not None]
+    if any(each != found[0] for each in found):
         raise ValueError(
             f"The optimizers of {model.name!r} are enabled for the graph rewrite with different "
             "options, and its models are rewritten alike. Give enable the same dtype, lists and "
             "changes for each."
         )
+    if found and found[0].dtype == "float16":
+        _warn_of_unscaled(model, held)
     return found[0] if found else None
+
+
+def _warn_of_unscaled(model: Any, optimizers: dict[str, Any]) -> None:
+    """Warns, once after each `compile`, of optimizers in `model` that do not scale their loss.
+
+    Not of Keras' own attribute: a `compile` of the model's own leaves a default there.
+    """
+    names = [
+        name
+        for name, optimizer in optimizers.items()
+        if name != "model.optimizer"
+        and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    ]
+    if not names or model in _unlike:
+        return
+    _unlike.add(model)
+    warnings.warn(
+        f"Of the optimizers of {model.name!r}, {', '.join(names)} is not enabled for the graph "
+        "rewrite, but the models are rewritten: where they compute in float16, small gradients "
+        "of a loss that is not scaled become 0. Wrap each optimizer before compile: "
+        "optimizer = keras_mp.graph_rewrite.enable(optimizer).",
+        stacklevel=2,
+    )
 
 
 def _after_compile(model: Any, options: rewritten.Options | None, auto_scale_loss: bool) -> None:
     _restore_inside(model)
+    _unlike.discard(model)
     if options is not None:
         rewritten.rewrite(model, options, by_compile=True)
         _rewrite_inside(model, options)

@@ -1,6 +1,6 @@
 """The models in another one whose `train_step` is its own, and how a program names them.
 
-Such a model, as a GAN or a VAE, may never be called itself: its `train_step` calls the models in it.
+Such a model, as a GAN or a VAE, may never be called itself: its `train_step` calls those in it.
 Reads what models hold, and changes nothing.
 """
 
@@ -39,47 +39,48 @@ def _outermost(layer: Any, seen: set[int]) -> Iterator[Any]:
             yield from _outermost(each, seen)
 
 
-def optimizers(model: Any) -> list[Any]:
-    """Returns the optimizers that `model` holds, Keras' first: others are in its own attributes."""
-    values = [value for _, value in _attributes(model)]
-    found = [each for each in values if isinstance(each, keras.optimizers.Optimizer)]
-    return list({id(each): each for each in (*_keras_own(model), *found)}.values())
+def optimizers(model: Any) -> dict[str, Any]:
+    """Returns the optimizers that `model` holds in attributes of its own, by their code.
+
+    >>> model = keras.Sequential()
+    >>> model.several = [keras.optimizers.SGD()]
+    >>> list(optimizers(model))
+    ['model.several[0]']
+    """
+    return {
+        f"model.{name}": value
+        for name, value in _attributes(model)
+        if isinstance(value, keras.optimizers.Optimizer)
+    }
 
 
-def _keras_own(model: Any) -> list[Any]:
-    optimizer = getattr(model, "optimizer", None)
-    return [] if optimizer is None else [optimizer]
-
-
-def names(model: Any, variables: Collection[Any], skip: Collection[Any]) -> list[str]:
+def names(model: Any, variables: Collection[Any], known: Collection[Any], inner: bool) -> list[str]:
     """Returns the layers in `model` that multiply by some of `variables`, as code: `model.encoder`.
 
     Args:
         model: Called `model` there.
         variables: Of layers in it.
-        skip: Layers that are not named; those in them are.
+        known: Layers that are not named.
+        inner: Whether layers in these are.
     """
-    found = _names(model, "model", {id(each) for each in variables}, {id(each) for each in skip})
-    return list(found)
+    known = {id(each) for each in known}
+    return list(_names(model, "model", {id(each) for each in variables}, known, inner))
 
 
-def _names(layer: Any, code: str, variables: set[int], skip: set[int]) -> Iterator[str]:
+def _names(
+    layer: Any, code: str, variables: set[int], known: Collection[int], inner: bool
+) -> Iterator[str]:
     attributes = {
         id(value): name for name, value in _attributes(layer) if isinstance(value, keras.Layer)
     }
     for each in _children(layer):
         if not _multiplies(each, variables):
             continue
-        if id(each) in attributes:
-            name = f"{code}.{attributes[id(each)]}"
-        elif isinstance(layer, keras.Model):
-            name = f"{code}.get_layer({each.name!r})"
-        else:
-            continue
-        if id(each) in skip:
-            yield from _names(each, name, variables, skip)
-        else:
+        name = f"{code}.{attributes.get(id(each), f'get_layer({each.name!r})')}"
+        if id(each) not in known:
             yield name
+        elif inner:
+            yield from _names(each, name, variables, known, inner)
 
 
 def _multiplies(layer: Any, variables: set[int]) -> bool:
