@@ -48,7 +48,6 @@ def jax_minimize(optimizer, values, loss_of, variables, given, others, kept, sca
         with keras.StatelessScope(values_of) as scope:
             loss = loss_of()
         new = [scope.get_current_value(v) for v in others]
-        new = [old if value is None else value for old, value in zip(kept, new, strict=True)]
         if scaled and hasattr(optimizer, "stateless_scale_loss"):
             return optimizer.stateless_scale_loss(values, loss), (loss, new)
         return loss, (loss, new)
