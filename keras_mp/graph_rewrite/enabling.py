@@ -51,10 +51,11 @@ def enable(
     TensorFlow; a model that is loaded from a file needs `apply`. Compiling with another optimizer
     ends it for that model, `disable()` for all.
 
-    A model with a `train_step` of its own, such as a GAN, is rewritten with the models in it, each
-    of which that step may call. It may hold several optimizers: enable each. They are looked for
-    in its attributes when it first runs. The step scales the loss of each optimizer, by
-    `optimizer.scale_loss(loss)`.
+    A model with a `train_step` of its own, such as a GAN, is rewritten with the models in it, which
+    that step may call. Before it takes gradients, the step scales the loss: by
+    `optimizer.scale_loss(loss)`, on JAX by
+    `optimizer.stateless_scale_loss(optimizer_variables, loss)`. Of several optimizers enable each;
+    they are looked for in the attributes of the model when it first runs.
 
     Args:
         opt: A Keras optimizer.
@@ -308,7 +309,7 @@ def _before_run(model: Any) -> None:
     if rewritten.state_of(model) is None:
         rewritten.rewrite(model, options, by_compile=True)
     # What was traced already may be running: `fit` evaluates after an epoch.
-    if model.train_function is None:
+    if getattr(model, "train_function", None) is None:
         _rewrite_inside(model, options)
 
 
@@ -318,7 +319,7 @@ def _options_for(model: Any) -> rewritten.Options | None:
     if not submodels.has_own_step(model):
         return options
     held = submodels.optimizers(model)
-    found = [each for each in map(_options_of, held.values()) if each is not None]
+    found = [each for each in (options, *map(_options_of, held.values())) if each is not None]
     if any(each != found[0] for each in found):
         raise ValueError(
             f"The optimizers of {model.name!r} are enabled for the graph rewrite with different "

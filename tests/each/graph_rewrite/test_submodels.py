@@ -271,6 +271,10 @@ def test_one_of_the_optimizers_of_a_compile_of_its_own(which):
     optimizers[which] = enabled(dtype="bfloat16")  # needs no loss scale
     model.compile(*optimizers)
     model.make_train_function()
+    optimizers[which] = enabled()
+    model.compile(*optimizers)
+    with pytest.warns(UserWarning, match=line):
+        model.make_train_function()
 
 
 def test_optimizers_in_a_dict():
