@@ -33,7 +33,8 @@ AMBIGUOUS = (
 NEVER_SCALED = (
     "LossScaleOptimizer was handed gradients to divide by the loss scale, but scale_loss was never "
     "called: the steps are too small by the loss scale. Add `loss = optimizer.scale_loss(loss)` "
-    "before computing the gradients."
+    "before computing the gradients; in a train_step on JAX, which is handed optimizer_variables, "
+    "`loss = optimizer.stateless_scale_loss(optimizer_variables, loss)`."
 )
 TWICE_UNSCALED = (
     "LossScaleOptimizer.apply divides gradients by the loss scale, but get_unscaled_gradients has "

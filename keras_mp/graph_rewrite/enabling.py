@@ -17,7 +17,7 @@ import keras
 from keras_mp import policy as policies
 from keras_mp.backends import trainer_hook
 from keras_mp.backends.optimizers import class_path
-from keras_mp.graph_rewrite import hooks, keras_ops, rewritten, switch
+from keras_mp.graph_rewrite import hooks, keras_ops, rewritten, submodels, switch
 from keras_mp.graph_rewrite.lists import LISTS, op_lists
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 
@@ -25,6 +25,11 @@ _DTYPES = ("float16", "bfloat16")
 
 _lock = threading.RLock()
 _marked: weakref.WeakKeyDictionary[Any, rewritten.Options] = weakref.WeakKeyDictionary()
+# By the model whose `train_step` calls them, the models that were rewritten for it.
+_inside: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Any, rewritten.Rewritten]] = (
+    weakref.WeakKeyDictionary()
+)
+_unlike: weakref.WeakSet[Any] = weakref.WeakSet()  # models told that not all optimizers are enabled
 _unhook_compile: Callable[[], None] | None = None
 
 
@@ -45,6 +50,12 @@ def enable(
     Only models that are compiled with the returned optimizer are rewritten, not the process as in
     TensorFlow; a model that is loaded from a file needs `apply`. Compiling with another optimizer
     ends it for that model, `disable()` for all.
+
+    A model with a `train_step` of its own, such as a GAN, is rewritten with the models in it, which
+    that step may call. Before it takes gradients, the step scales the loss: by
+    `optimizer.scale_loss(loss)`, on JAX by
+    `optimizer.stateless_scale_loss(optimizer_variables, loss)`. Of several optimizers enable each;
+    they are looked for in the attributes of the model when it first runs.
 
     Args:
         opt: A Keras optimizer.
@@ -143,6 +154,8 @@ def disable() -> None:
     with _lock:
         switch.set_enabled(False)
         _marked.clear()
+        _inside.clear()
+        _unlike.clear()
         if _unhook_compile is not None:
             _unhook_compile()
             _unhook_compile = None
@@ -219,9 +232,10 @@ def _enable_for(optimizer: Any, options: rewritten.Options) -> None:
 
 
 def _watch(optimizer: LossScaleOptimizer) -> None:
-    """Warns, once, if `optimizer` takes a step for models that compute in float32 still.
+    """Warns, once, if `optimizer` takes a step for layers that compute in float32 still.
 
-    Such are the models inside one whose `train_step` calls them itself, as that of a GAN.
+    Such are those of a model of a loop of one's own, and layers that are called by a `train_step`
+    and are no models.
     """
     held = weakref.ref(optimizer)
 
@@ -231,17 +245,45 @@ def _watch(optimizer: LossScaleOptimizer) -> None:
             return
         optimizer._call_before_steps(None)
         painted = {id(v) for model in rewritten.painted() for v in model.trainable_variables}
-        if optimizer in _marked and not any(id(variable) in painted for variable in variables):
+        left = [variable for variable in variables if id(variable) not in painted]
+        if optimizer not in _marked or not left:
+            return
+        owner, lines = _lines(left, inner=len(left) == len(variables))
+        what = f"The graph rewrite is enabled for the optimizer {optimizer.name!r}, which updates "
+        if lines:
             warnings.warn(
-                f"The graph rewrite is enabled for the optimizer {optimizer.name!r}, which updates "
-                f"{variables[0].path!r}, but no rewritten model has been called that holds it: it "
-                "trains in float32. Compile that model with the optimizer, or, where another "
-                "model's train_step or a loop of your own calls it, call "
-                "keras_mp.graph_rewrite.apply(model).",
+                f"{what}layers that compute in float32: the train_step of {owner!r} calls them "
+                "itself, and only the models in it are rewritten with it. Write this before "
+                f"model.fit, where model is {owner!r}:\n{lines}",
+                stacklevel=2,
+            )
+        elif len(left) == len(variables):
+            warnings.warn(
+                f"{what}{variables[0].path!r}, but no rewritten model has been called that holds "
+                "it: it trains in float32. Compile that model with the optimizer, or, where a "
+                "loop of your own calls it, call keras_mp.graph_rewrite.apply(model).",
                 stacklevel=2,
             )
 
     optimizer._call_before_steps(check)
+
+
+def _lines(variables: Sequence[Any], inner: bool) -> tuple[str, str]:
+    """Returns whose `train_step` trains some of `variables` in float32, and what to write there.
+
+    Args:
+        variables: Of no rewritten model that was called.
+        inner: Whether to name what is in rewritten models that were not called. A step may have no
+            use for such a model: on JAX it hands over all variables.
+    """
+    models = rewritten.all_models()
+    for model in models:
+        if submodels.has_own_step(model):
+            found = submodels.names(model, variables, models, inner)
+            if found:
+                lines = [f"    keras_mp.graph_rewrite.apply({name})" for name in found]
+                return model.name, "\n".join(lines)
+    return "", ""
 
 
 def _before_compile(model: Any, optimizer: Any) -> Any:
@@ -259,14 +301,78 @@ def _options_of(optimizer: Any) -> rewritten.Options | None:
 
 
 def _before_run(model: Any) -> None:
-    # model.compile(enable(optimizer)): Python had looked compile up before it was hooked.
-    options = _options_of(getattr(model, "optimizer", None))
-    if options is not None and rewritten.state_of(model) is None:
+    # model.compile(enable(optimizer)): Python had looked compile up before it was hooked. And a
+    # compile of the model's own may have handed Keras none of its optimizers.
+    options = _options_for(model)
+    if options is None:
+        return
+    if rewritten.state_of(model) is None:
         rewritten.rewrite(model, options, by_compile=True)
+    # What was traced already may be running: `fit` evaluates after an epoch.
+    if getattr(model, "train_function", None) is None:
+        _rewrite_inside(model, options)
+
+
+def _options_for(model: Any) -> rewritten.Options | None:
+    """Returns the options of the optimizers of `model`; warns of those that have none."""
+    options = _options_of(getattr(model, "optimizer", None))
+    if not submodels.has_own_step(model):
+        return options
+    held = submodels.optimizers(model)
+    found = [each for each in (options, *map(_options_of, held.values())) if each is not None]
+    if any(each != found[0] for each in found):
+        raise ValueError(
+            f"The optimizers of {model.name!r} are enabled for the graph rewrite with different "
+            "options, and its models are rewritten alike. Give enable the same dtype, lists and "
+            "changes for each."
+        )
+    if found and found[0].dtype == "float16":
+        _warn_of_unscaled(model, held)
+    return found[0] if found else None
+
+
+def _warn_of_unscaled(model: Any, optimizers: dict[str, Any]) -> None:
+    """Warns, once after each `compile`, of optimizers in `model` that do not scale their loss.
+
+    Not of Keras' own attribute: a `compile` of the model's own leaves a default there.
+    """
+    names = [
+        name
+        for name, optimizer in optimizers.items()
+        if name != "model.optimizer"
+        and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    ]
+    if not names or model in _unlike:
+        return
+    _unlike.add(model)
+    warnings.warn(
+        f"Of the optimizers of {model.name!r}, {', '.join(names)} is not enabled for the graph "
+        "rewrite, but the models are rewritten: where they compute in float16, small gradients "
+        "of a loss that is not scaled become 0. Wrap each optimizer before compile: "
+        "optimizer = keras_mp.graph_rewrite.enable(optimizer).",
+        stacklevel=2,
+    )
 
 
 def _after_compile(model: Any, options: rewritten.Options | None, auto_scale_loss: bool) -> None:
+    _restore_inside(model)
+    _unlike.discard(model)
     if options is not None:
         rewritten.rewrite(model, options, by_compile=True)
+        _rewrite_inside(model, options)
     elif (state := rewritten.state_of(model)) is not None and state.by_compile:
         rewritten.restore(model)
+
+
+def _rewrite_inside(model: Any, options: rewritten.Options) -> None:
+    """Rewrites the models that the own `train_step` of `model` may call, and that are not yet."""
+    for each in submodels.inside(model):
+        if rewritten.state_of(each) is None:
+            state = rewritten.rewrite(each, options, by_compile=True, in_step=True)
+            _inside.setdefault(model, weakref.WeakKeyDictionary())[each] = state
+
+
+def _restore_inside(model: Any) -> None:
+    for each, state in list(_inside.pop(model, {}).items()):
+        if rewritten.state_of(each) is state:  # not what was asked for it since
+            rewritten.restore(each)

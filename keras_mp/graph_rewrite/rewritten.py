@@ -39,6 +39,8 @@ class Rewritten:
     Attributes:
         options: How it is painted.
         by_compile: Whether `compile` rewrote it, so that another `compile` may undo that.
+        in_step: Whether it is rewritten because the `train_step` of another model may call it. Such
+            a call seldom says whether it is for training, and then counts as one that is.
         active: Whether it holds still: somebody may have kept the `call` of before.
         hook: The `call` that the model was given.
         plans: By the signature of a call.
@@ -48,6 +50,7 @@ class Rewritten:
 
     options: Options
     by_compile: bool = False
+    in_step: bool = False
     active: bool = True
     hook: Callable[[], Any] = lambda: None
     plans: dict[Any, replaying.Plan] = field(default_factory=dict)
@@ -73,13 +76,19 @@ def painted() -> list[Any]:
     return [model for model, state in _models.items() if state.plans]
 
 
-def rewrite(model: Any, options: Options, by_compile: bool = False) -> None:
+def rewrite(
+    model: Any, options: Options, by_compile: bool = False, in_step: bool = False
+) -> Rewritten:
     """Makes `model` compute as painted from its next call on.
 
     Args:
         model: A Keras model or layer.
         options: How to paint.
         by_compile: See `Rewritten`.
+        in_step: See `Rewritten`.
+
+    Returns:
+        What is kept of it.
 
     Raises:
         ValueError: A layer of it has a mixed policy already.
@@ -87,7 +96,7 @@ def rewrite(model: Any, options: Options, by_compile: bool = False) -> None:
     check_policies(model)
     restore(model)
     hooks.install()
-    state = Rewritten(options, by_compile)
+    state = Rewritten(options, by_compile, in_step)
     original, before = model.call, vars(model).get("call")
     held = weakref.ref(model)
 
@@ -115,6 +124,7 @@ def rewrite(model: Any, options: Options, by_compile: bool = False) -> None:
     _models[model] = state
     object.__setattr__(model, "call", call)
     _forget_compiled(model)
+    return state
 
 
 def restore(model: Any) -> None:
@@ -133,9 +143,15 @@ def restore(model: Any) -> None:
 
 
 def _forget_compiled(model: Any) -> None:
-    for name in ("train_function", "test_function", "predict_function"):
-        if getattr(model, name, None) is not None:
-            setattr(model, name, None)
+    holders = [each for each in all_models() if _holds(each, model)]
+    for each in (model, *holders):
+        for name in ("train_function", "test_function", "predict_function"):
+            if getattr(each, name, None) is not None:
+                setattr(each, name, None)
+
+
+def _holds(model: Any, layer: Any) -> bool:
+    return any(each is layer for each in model._flatten_layers(include_self=False))
 
 
 def check_model(model: Any) -> None:
@@ -175,7 +191,7 @@ def check_policies(model: Any) -> None:
 def _plan_for(
     state: Rewritten, model: Any, original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> replaying.Plan:
-    training = is_training(original, args, kwargs)
+    training = is_training(original, args, kwargs, unsaid=state.in_step)
     signature = (training, _signature((tuple(args), dict(kwargs))))
     plan = state.plans.get(signature)
     if plan is None:
@@ -186,7 +202,7 @@ def _plan_for(
         while len(state.plans) >= _PLANS:
             state.plans.pop(next(iter(state.plans)))
         state.plans[signature] = plan
-        if not plan.allow and not state.warned:
+        if not plan.allow and not state.warned and (model.weights or not state.in_step):
             state.warned = True
             warnings.warn(
                 f"The graph rewrite found no op of the allow list in model {model.name!r}: it "
@@ -198,18 +214,21 @@ def _plan_for(
     return plan
 
 
-def is_training(original: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Returns whether a call is to be painted with its gradient.
+def is_training(
+    original: Any, args: Sequence[Any], kwargs: Mapping[str, Any], unsaid: bool = False
+) -> bool:
+    """Returns whether a call is to be painted with its gradient; `unsaid` where it does not tell.
 
-    A model that does not say what it is called for may be training.
+    A model that takes no `training` may be training.
     """
     signature = inspect.signature(original)
     if "training" not in signature.parameters:
         return True
     try:
-        return bool(signature.bind_partial(*args, **kwargs).arguments.get("training"))
+        said = signature.bind_partial(*args, **kwargs).arguments.get("training")
     except TypeError:
-        return bool(kwargs.get("training"))
+        said = kwargs.get("training")
+    return unsaid if said is None else bool(said)
 
 
 def _signature(x: Any) -> Any:

@@ -18,6 +18,7 @@ PAGES = [ROOT / "README.md", RULES, ROOT / "CONTRIBUTING.md", *DOCS]
 PROGRAMS = (
     "how-to/custom-loops.md",
     "how-to/fine-tuning.md",
+    "how-to/graph-rewrite.md",
     "how-to/monitoring.md",
     "how-to/sixteen-bit-weights.md",
     "tutorials/quickstart.md",
