@@ -102,11 +102,26 @@ def lstm(width: int, **dtype: Any) -> Any:
     return inputs, keras.layers.LSTM(128 * width, **dtype)(x)
 
 
+def gru(width: int, **dtype: Any) -> Any:
+    inputs = keras.Input((16,), dtype="int32")
+    x = keras.layers.Embedding(1000, 64 * width, **dtype)(inputs)
+    return inputs, keras.layers.GRU(128 * width, **dtype)(x)
+
+
+def bilstm(width: int, **dtype: Any) -> Any:
+    inputs = keras.Input((16,), dtype="int32")
+    x = keras.layers.Embedding(1000, 64 * width, **dtype)(inputs)
+    both = keras.layers.Bidirectional(keras.layers.LSTM(64 * width, **dtype), **dtype)
+    return inputs, both(x)
+
+
 MODELS: dict[str, Callable[..., Any]] = {
     "mlp": mlp,
     "convnet": convnet,
     "transformer": transformer,
     "lstm": lstm,
+    "gru": gru,
+    "bilstm": bilstm,
 }
 
 

@@ -166,5 +166,13 @@ SECOND_SIGHT = cases(second_sight.models(shim.Shim(keras)))
 RECURRENT = cases(recurrent.models(shim.Shim(keras)))
 RECURRENT_UNFITTED = cases(recurrent_unfitted.models(shim.Shim(keras)))
 RECURRENT_SECOND_SIGHT = cases(recurrent_second_sight.models(shim.Shim(keras)))
+SETS = {
+    "fitted": FITTED,
+    "unfitted": UNFITTED,
+    "second_sight": SECOND_SIGHT,
+    "recurrent": RECURRENT,
+    "recurrent_unfitted": RECURRENT_UNFITTED,
+    "recurrent_second_sight": RECURRENT_SECOND_SIGHT,
+}
 KERAS_3 = cases(keras_3_models())
 ALL = FITTED | UNFITTED | KERAS_3

@@ -5,7 +5,7 @@ decide each of them. JAX, TensorFlow and torch.compile trace a step by themselve
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ class TracedSteps:
 
     def step(self, key: Any, body: Body) -> Body:
         """Returns `body` for one run of a loop: its first step is traced, the others run that."""
-        held: list[Callable[[Any, Any], Any]] = []
+        held: list[Body] = []
 
         def step(state: Any, elements: Any) -> tuple[Any, Any]:
             if not held:
@@ -53,9 +53,8 @@ class TracedSteps:
         made: list[Any] = []
 
         def flat(*tensors: Any) -> list[Any]:
-            result = body(*keras.tree.pack_sequence_as(structure, tensors))
-            made[:] = [result]
-            return keras.tree.flatten(result)
+            made[:] = [body(*keras.tree.pack_sequence_as(structure, tensors))]
+            return list(keras.tree.flatten(made[0]))
 
         run = hooks.traced(flat, leaves, [v for layer in layers for v in layer.variables])
         if run is None or not all(keras.ops.is_tensor(x) for x in keras.tree.flatten(made[0])):

@@ -11,14 +11,7 @@ import pytest
 
 from keras_mp import graph_rewrite
 from tests.backends import on_one
-from tests.graph_rewrite_cases import (
-    FITTED,
-    RECURRENT,
-    RECURRENT_SECOND_SIGHT,
-    RECURRENT_UNFITTED,
-    SECOND_SIGHT,
-    UNFITTED,
-)
+from tests.graph_rewrite_cases import SETS
 from tests.graph_rewrite_decisions import (
     FAMILY_OF_NODE,
     Comparison,
@@ -29,14 +22,6 @@ from tests.graph_rewrite_decisions import (
     why_not_compared,
 )
 
-SETS = {
-    "fitted": FITTED,
-    "unfitted": UNFITTED,
-    "second_sight": SECOND_SIGHT,
-    "recurrent": RECURRENT,
-    "recurrent_unfitted": RECURRENT_UNFITTED,
-    "recurrent_second_sight": RECURRENT_SECOND_SIGHT,
-}
 RECORDED = [(kind, name) for kind, cases in SETS.items() for name in cases]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
 
