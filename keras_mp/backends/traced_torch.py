@@ -1,10 +1,11 @@
-"""torch: a function as the ops that it runs, without the Python between them.
+"""torch: the step of a loop as the ops that it runs, without the Python between them.
 
 The ops of a loop's body are many and small, so that most of its time goes to Python. Traced once,
-with tensors instead of layers, it runs them one after another, and gradients flow as before.
+with tensors instead of layers, it runs them one after another, and gradients flow as before. What
+is the same in each step is computed before the loop.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -13,6 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph_module import GraphModule
 
 Tensors = Sequence[torch.Tensor]
+_LOW = (torch.float16, torch.bfloat16)
+_cast = torch.ops.aten._to_copy.default
 
 
 class Traced:
@@ -24,19 +27,20 @@ class Traced:
     """
 
     def __init__(self, module: GraphModule, variables: Sequence[Any]) -> None:
-        self._module = module
         by_value = {id(variable._value): variable for variable in variables}
         held = [getattr(module, str(n.target)) for n in module.graph.nodes if n.op == "get_attr"]
         self._held = [(by_value[id(x)], x) for x in held if id(x) in by_value]
         self.is_lasting = len(self._held) == len(held)
-
-    def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        """Runs the ops."""
-        return self._module.forward(*tensors)  # type: ignore[no-any-return]
+        self._before, self._step = _split(module)
 
     def is_valid(self) -> bool:
         """Returns whether the variables still hold the tensors that they held."""
         return all(variable._value is x for variable, x in self._held)
+
+    def begin(self) -> Callable[..., list[torch.Tensor]]:
+        """Computes what is the same in each step; returns the step, from tensors to tensors."""
+        same, step = self._before(), self._step.forward
+        return lambda *tensors: step(*tensors, *same)
 
 
 def traced(
@@ -62,9 +66,11 @@ def traced(
         return None
     if scope.state_mapping or scope.losses or not all(map(_is_pure, module.graph.nodes)):
         return None
-    _fold_casts(module)
+    for node in module.graph.nodes:
+        source = _there_and_back(node, _LOW)
+        if source is not None:
+            node.replace_all_uses_with(source)
     module.graph.eliminate_dead_code()
-    module.recompile()
     return Traced(module, variables)
 
 
@@ -75,23 +81,100 @@ def _is_pure(node: torch.fx.Node) -> bool:
     return not is_random and not node.target._schema.is_mutable
 
 
-def _fold_casts(module: GraphModule) -> None:
-    """Replaces a cast to the wider dtype and back by what was cast."""
-    for node in module.graph.nodes:
-        before = node.args[0] if _is_cast(node) else None
-        if not isinstance(before, torch.fx.Node) or not _is_cast(before):
-            continue
-        source = before.args[0]
-        if source.meta["val"].dtype == node.kwargs["dtype"] and _widens(before):
-            node.replace_all_uses_with(source)
+def _there_and_back(node: torch.fx.Node, dtypes: Sequence[torch.dtype]) -> torch.fx.Node | None:
+    """Returns what `node` casts back to its dtype, one of `dtypes`; None if it does not."""
+    between = node.args[0] if _is_cast(node) else None
+    source = between.args[0] if isinstance(between, torch.fx.Node) and _is_cast(between) else None
+    if not isinstance(source, torch.fx.Node):
+        return None
+    dtype = _dtype(source)
+    return source if dtype in dtypes and dtype == node.kwargs["dtype"] else None
 
 
 def _is_cast(node: torch.fx.Node) -> bool:
-    return node.target is torch.ops.aten._to_copy.default and set(node.kwargs) == {"dtype"}
+    return node.target is _cast and set(node.kwargs) == {"dtype"}
 
 
-def _widens(node: torch.fx.Node) -> bool:
-    source = node.args[0]
-    assert isinstance(source, torch.fx.Node)
-    narrow = source.meta["val"].dtype in (torch.float16, torch.bfloat16)
-    return narrow and node.kwargs["dtype"] in (torch.float32, torch.float64)
+def _dtype(node: torch.fx.Node) -> torch.dtype | None:
+    if node.op == "get_attr":
+        value = getattr(node.graph.owning_module, str(node.target))
+    else:
+        value = node.meta.get("val")
+    return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+class _Rounded(torch.autograd.Function):
+    """Rounds to a 16-bit dtype, in float32; the gradient stays as it is.
+
+    The gradients of a weight in all steps are summed before they come here, so that a cast back
+    might overflow.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return x.to(dtype).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+        return gradient, None
+
+
+def rounded(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Returns `x` rounded to a 16-bit dtype; its gradient is not."""
+    return _Rounded.apply(x, dtype)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _split(module: GraphModule) -> tuple[Callable[[], Tensors], GraphModule]:
+    """Returns (what is the same in each step, the step, which takes that as its last tensors).
+
+    Only float32 is computed before: autograd sums the gradients of each step in its dtype.
+    """
+    same: dict[torch.fx.Node, None] = {}
+    for node in module.graph.nodes:
+        source = _there_and_back(node, (torch.float32,))
+        inputs = [source] if source is not None else node.all_input_nodes
+        is_low = source is None and _dtype(node) in _LOW
+        if node.op == "get_attr" or (
+            node.op == "call_function" and not is_low and inputs and all(x in same for x in inputs)
+        ):
+            same[node] = None
+    outer = [
+        node
+        for node in same
+        if node.op != "get_attr"
+        and _dtype(node) == torch.float32
+        and any(user not in same for user in node.users)
+    ]
+    wanted = {*_with_inputs(outer, same)}
+
+    before = torch.fx.Graph()
+    made: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in (node for node in same if node in wanted):
+        source = _there_and_back(node, (torch.float32,))
+        if source in made:
+            low = node.args[0].kwargs["dtype"]  # type: ignore[union-attr]
+            made[node] = before.call_function(rounded, (made[source], low))
+        else:
+            made[node] = before.node_copy(node, lambda x: made[x])
+    before.output([made[node] for node in outer])
+    first = GraphModule(module, before)
+
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    with module.graph.inserting_after(inputs[-1]):
+        for index, node in reversed([*enumerate(outer)]):
+            given = module.graph.placeholder(f"same_{index}")
+            given.meta.update(node.meta)
+            node.replace_all_uses_with(given)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return first.forward, module
+
+
+def _with_inputs(
+    nodes: Sequence[torch.fx.Node], same: dict[torch.fx.Node, None]
+) -> Iterator[torch.fx.Node]:
+    for node in nodes:
+        yield node
+        source = _there_and_back(node, (torch.float32,))
+        inputs = [source] if source is not None else node.all_input_nodes
+        yield from _with_inputs([x for x in inputs if x in same], same)

@@ -34,12 +34,13 @@ class TracedSteps:
 
         def step(state: Any, elements: Any) -> tuple[Any, Any]:
             if not held:
-                held.append(self._traced(key, body, state, elements) or body)
+                traced = self._traced(key, body, state, elements)
+                held.append(body if traced is None else traced.begin())
             return held[0](state, elements)
 
         return step
 
-    def _traced(self, key: Any, body: Body, state: Any, elements: Any) -> Body | None:
+    def _traced(self, key: Any, body: Body, state: Any, elements: Any) -> "_Step | None":
         structure = (state, elements)
         leaves = keras.tree.flatten(structure)
         if not all(keras.ops.is_tensor(x) for x in leaves):
@@ -70,18 +71,24 @@ class _Step:
     """A traced body.
 
     Attributes:
-        run: Takes and returns flat tensors.
+        run: A `Traced`, from flat tensors to flat tensors.
         structure: Of what the body returns.
     """
 
     run: Any
     structure: Any
 
-    def __call__(self, state: Any, elements: Any) -> tuple[Any, Any]:
-        leaves: list[Any] = []
-        _flatten((state, elements), leaves)
-        state, elements = _packed(self.structure, iter(self.run(*leaves)))
-        return state, elements
+    def begin(self) -> Body:
+        """Returns the body for one run of the loop."""
+        run, structure = self.run.begin(), self.structure
+
+        def step(state: Any, elements: Any) -> tuple[Any, Any]:
+            leaves: list[Any] = []
+            _flatten((state, elements), leaves)
+            state, elements = _packed(structure, iter(run(*leaves)))
+            return state, elements
+
+        return step
 
 
 def _flatten(structure: Any, leaves: list[Any]) -> None:
