@@ -115,13 +115,13 @@ class _Rounded(torch.autograd.Function):
         return x.to(dtype).to(x.dtype)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
 
 
 def rounded(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Returns `x` rounded to a 16-bit dtype; its gradient is not."""
-    return _Rounded.apply(x, dtype)  # type: ignore[no-any-return, no-untyped-call]
+    return _Rounded.apply(x, dtype)
 
 
 def _split(module: GraphModule) -> tuple[Callable[[], Tensors], GraphModule]:
@@ -152,7 +152,7 @@ def _split(module: GraphModule) -> tuple[Callable[[], Tensors], GraphModule]:
     for node in (node for node in same if node in wanted):
         source = _there_and_back(node, (torch.float32,))
         if source in made:
-            low = node.args[0].kwargs["dtype"]  # type: ignore[union-attr]
+            low = node.args[0].kwargs["dtype"]
             made[node] = before.call_function(rounded, (made[source], low))
         else:
             made[node] = before.node_copy(node, lambda x: made[x])
