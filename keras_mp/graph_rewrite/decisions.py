@@ -132,8 +132,8 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
 def _loop_decision(loop: Loop, low: frozenset[int]) -> LoopDecision:
     return LoopDecision(
         tuple(state.start in low for state in loop.carried),
-        tuple(each.element in low for each in loop.read),
-        tuple(each.whole in low for each in loop.written),
+        tuple(each is not None and each.element in low for each in loop.read),
+        tuple(each is not None and each.whole in low for each in loop.written),
     )
 
 

@@ -146,8 +146,9 @@ class _Backward:
         return self._popped[vertex]
 
     def _made_in(self, loop: Loop) -> set[int | None]:
-        states, read, _ = self.loops.vertices_of(loop)
-        return {*range(loop.first, loop.last), *states, *read}
+        handed_in = [state.start for state in loop.carried]
+        handed_in += [each.element for each in filter(None, loop.read)]
+        return {*range(loop.first, loop.last), *map(self.loops.vertex, handed_in)}
 
     def _enter(self, loop: Loop) -> None:
         add = self.loops.add
@@ -161,7 +162,7 @@ class _Backward:
             if loop.masked:
                 self._arrive(state.start, add("Select", switch))
             self._arrive(state.end, add("Select", switch) if loop.masked else switch)
-        for each in loop.written:
+        for each in filter(None, loop.written):
             sliced = self._gradient(each.last)
             if sliced is not None:
                 self._arrive(each.whole, add("StridedSliceGrad", sliced))
@@ -182,7 +183,7 @@ class _Backward:
             merge, switch = self._merges[state.start]
             self.loops.feed_back(add("NextIteration", dy), merge)
             self._arrive(state.before, add("Exit", switch))
-        for each in loop.read:
+        for each in filter(None, loop.read):
             dy = self._gradient(each.element)
             if dy is None:
                 continue
@@ -201,8 +202,8 @@ def _taken(graph: Graph) -> set[int | None]:
     taken: set[int | None] = {i for op in graph.ops for i in op.inputs}
     for loop in graph.loops:
         taken.update(i for state in loop.carried for i in (state.before, state.end))
-        taken.update(each.whole for each in loop.read)
-        taken.update(each.element for each in loop.written)
+        taken.update(each.whole for each in filter(None, loop.read))
+        taken.update(each.element for each in filter(None, loop.written))
     return taken
 
 
@@ -229,9 +230,9 @@ def _flows(graph: Graph) -> Iterable[tuple[Sequence[int | None], Sequence[int | 
     for loop in graph.loops:
         for state in loop.carried:
             yield (state.before, state.end), (state.start, state.after)
-        for each in loop.read:
+        for each in filter(None, loop.read):
             yield (each.whole,), (each.element,)
-        for each in loop.written:
+        for each in filter(None, loop.written):
             yield (each.element,), (each.whole, each.last)
 
 

@@ -110,8 +110,8 @@ class Loop:
         last: Index after the last op of its body.
         steps: How often it runs the body; None where nobody can tell beforehand.
         carried: The states, in the order of the flat structure.
-        read: What the body takes elements of; None for what is no tensor of floats.
-        written: What the elements that the body makes become.
+        read: What the body takes elements of, likewise; None for what is no tensor.
+        written: What the elements that the body makes become, likewise.
         masked: Whether a mask decides which of its examples take a step.
         calls: How often each (layer, op) was called when the body ended.
     """
@@ -123,8 +123,8 @@ class Loop:
     last: int
     steps: int | None
     carried: tuple[Carried, ...]
-    read: tuple[Sequence, ...]
-    written: tuple[Sequence, ...]
+    read: tuple[Sequence | None, ...]
+    written: tuple[Sequence | None, ...]
     masked: bool = False
     calls: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
@@ -166,8 +166,8 @@ class Graph:
                     came_from[state.start] = state.before
                 if state.after is not None:
                     came_from[state.after] = state.end
-            came_from |= {each.element: each.whole for each in loop.read}
-            for each in loop.written:
+            came_from |= {each.element: each.whole for each in filter(None, loop.read)}
+            for each in filter(None, loop.written):
                 came_from[each.whole] = each.element
                 if each.last is not None:
                     came_from[each.last] = each.element

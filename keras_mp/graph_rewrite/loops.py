@@ -66,9 +66,9 @@ class LoopVertices:
         for loop in graph.loops:
             for state in loop.carried:
                 self._add_state(loop, state)
-            for sequence in loop.read:
+            for sequence in filter(None, loop.read):
                 self._add_read(sequence)
-            for sequence in loop.written:
+            for sequence in filter(None, loop.written):
                 self._add_written(sequence)
         for loop in graph.loops:
             self._connect_ends(loop)
@@ -121,17 +121,6 @@ class LoopVertices:
         container.writers.append(writer)
         container.readers.append(reader)
 
-    def vertices_of(
-        self, loop: Loop
-    ) -> tuple[list[int | None], list[int | None], list[int | None]]:
-        """Returns the vertices whose colours are those of (states, sequences read, written)."""
-        states = [self.vertex(state.start) for state in loop.carried]
-        return (
-            states,
-            [self.vertex(sequence.element) for sequence in loop.read],
-            [self.vertex(sequence.whole) for sequence in loop.written],
-        )
-
     def _add_state(self, loop: Loop, state: Carried) -> None:
         if state.start is None or not self.is_float32(state.start):
             return
@@ -171,7 +160,7 @@ class LoopVertices:
         for state in loop.carried:
             if state.start in self._states and (end := self.vertex(state.end)) is not None:
                 self._connect(end, self._states[state.start].end)
-        for sequence in loop.written:
+        for sequence in filter(None, loop.written):
             made = self.vertex(sequence.element)
             if sequence.whole in self._container and made is not None:
                 into = self._container[sequence.whole].writers[0]

@@ -144,7 +144,7 @@ class _Recorder:
         self.graph.calls[layer, counted] += 1
         place = len(self.graph.loops)
         with hooks.dispatching(None):
-            state = keras.tree.map_structure(_another, call.state)
+            state = keras.tree.map_structure(_as_tensor, call.state)
             elements = keras.tree.map_structure(lambda x: _first(x, call.axis), call.sequences)
         before = self._leaves(call.state)
         start = self._handed_on(state)
@@ -163,9 +163,8 @@ class _Recorder:
             final = keras.tree.map_structure(_another, made)
         after, wholes, finals = (self._handed_on(each) for each in (state, whole, final))
         written = [
-            Sequence(together, one, at_last)
+            None if together is None or one is None else Sequence(together, one, at_last)
             for together, one, at_last in zip(wholes, elements_made, finals, strict=True)
-            if together is not None and one is not None
         ]
         self.graph.loops.insert(
             place,
@@ -199,9 +198,9 @@ class _Recorder:
             for x in keras.tree.flatten(structure)
         ]
 
-    def _sequences(self, whole: Any, elements: Any) -> tuple[Sequence, ...]:
+    def _sequences(self, whole: Any, elements: Any) -> tuple[Sequence | None, ...]:
         pairs = zip(self._leaves(whole), self._handed_on(elements), strict=True)
-        return tuple(Sequence(x, y) for x, y in pairs if x is not None and y is not None)
+        return tuple(None if x is None or y is None else Sequence(x, y) for x, y in pairs)
 
     def moved(self, made: Any, x: Any) -> None:
         """Notes that `x` was given the value of `made` in place."""
@@ -235,6 +234,12 @@ class _Recorder:
         self._alive.append(x)
         self.graph.values.append(value)
         return len(self.graph.values) - 1
+
+
+def _as_tensor(x: Any) -> Any:
+    """Returns what the body sees of a state: of a number, a tensor."""
+    is_number = isinstance(x, (int, float)) and not isinstance(x, bool)
+    return keras.ops.convert_to_tensor(x) if is_number else _another(x)
 
 
 def _another(x: Any) -> Any:

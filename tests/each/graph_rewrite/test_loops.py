@@ -176,6 +176,71 @@ def test_more_steps_and_fewer_examples(name):
         np.testing.assert_allclose(numpy(model(x)), plain, rtol=1e-2, atol=5e-3)
 
 
+def over_steps(step, state, x, **options):
+    return ops.scan(step, state, ops.transpose(x, (1, 0, 2)), **options)
+
+
+def product(layer, h):
+    return ops.tanh(ops.matmul(h, layer.w))
+
+
+# What `keras.ops` lets one write: each takes a layer with a kernel and what it is called with.
+FORMS = {
+    "without sequences": lambda layer, x: ops.scan(
+        lambda h, _: (product(layer, h), h), x[:, 0], length=4
+    )[0],
+    "nothing for each step": lambda layer, x: over_steps(
+        lambda h, x: (product(layer, h) + x, None), x[:, 0], x
+    )[0],
+    "in reverse": lambda layer, x: over_steps(
+        lambda h, x: (product(layer, h) + x, h), x[:, 0], x, reverse=True
+    )[1][1],
+    "dicts": lambda layer, x: over_steps(
+        lambda state, x: ({"h": product(layer, state["h"]) + x}, {"h": x}), {"h": x[:, 0]}, x
+    )[0]["h"],
+    "a map of dicts": lambda layer, x: ops.map(
+        lambda of: product(layer, of["a"]) + of["b"], {"a": x, "b": x}
+    ),
+    "a number as state": lambda layer, x: ops.while_loop(
+        lambda i, h: i < 3, lambda i, h: (i + 1, product(layer, h)), (0, x)
+    )[1],
+    "a list as state": lambda layer, x: ops.while_loop(
+        lambda i, h: i < 3, lambda i, h: [i + 1, product(layer, h)], [ops.array(0), x]
+    )[1],
+    "one state alone": lambda layer, x: ops.while_loop(
+        lambda h: ops.sum(h) < 50.0, lambda h: ops.relu(product(layer, h)) + 1.0, x
+    ),
+    "the number of the step": lambda layer, x: ops.fori_loop(
+        0, 4, lambda i, h: product(layer, h) + ops.cast(i, "float32"), x
+    ),
+    "no step": lambda layer, x: ops.fori_loop(0, 0, lambda i, h: product(layer, h), x),
+    "one after another": lambda layer, x: over_steps(
+        lambda h, x: (product(layer, h) + x, h),
+        over_steps(lambda h, x: (product(layer, h) + x, h), x[:, 0], x)[0],
+        x,
+    )[0],
+    "what was made before": lambda layer, x: (
+        lambda before: over_steps(lambda h, x: (ops.tanh(h + before * x), h), x[:, 0], x)[0]
+    )(product(layer, x[:, 0])),
+    "in one branch": lambda layer, x: ops.cond(
+        ops.sum(x) > 0, lambda: ops.fori_loop(0, 2, lambda i, h: product(layer, h), x), lambda: x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_each_way_to_write_a_loop(name):
+    model = model_of(Weighted(FORMS[name]))
+    x = example()
+    plain = numpy(model(x)), numpy(model.predict_on_batch(x))
+    graph_rewrite.apply(model)
+    for _ in range(2):
+        ours = numpy(model(x)), numpy(model.predict_on_batch(x))
+        for mine, theirs in zip(ours, plain, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-2, atol=5e-3)
+    assert graph_rewrite.report(model, x).missed == {}
+
+
 # -- states ----------------------------------------------------------------------------------------
 
 
