@@ -147,7 +147,9 @@ class _Backward:
 
     def _made_in(self, loop: Loop) -> set[int | None]:
         states, read, _ = self.loops.vertices_of(loop)
-        return {*range(loop.first, loop.last), *states, *read}
+        inside = range(loop.first, loop.last)
+        made = (self.loops.vertex(i) for index in inside for i in self.graph.ops[index].outputs)
+        return {*inside, *made, *states, *read}
 
     def _enter(self, loop: Loop) -> None:
         add = self.loops.add
