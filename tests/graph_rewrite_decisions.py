@@ -8,6 +8,7 @@ The two sides do not compute a layer by the same ops. A triple (model, layer, op
 - The body of a loop belongs to the layer that runs it, as TF 1.15 names no layer inside: the cell
   of a recurrent layer is one with that layer. What a loop itself consists of, such as Enter and
   Merge, is no keras op; its colour shows in what the body computes.
+- In TF 2 a name says more, but what it says inside a loop is left out of the records, too.
 - What is not a keras op may have no row, such as an operator of user code, `x * y`, or layer
   normalization by torch: it computes in float32, and counts so.
 
@@ -23,7 +24,7 @@ from pathlib import Path
 
 DECISIONS = Path(__file__).parent / "data" / "graph_rewrite" / "decisions"
 
-# Op of TF 1.15 -> family. A family is called like the keras op, where there is one.
+# Op of TensorFlow -> family. A family is called like the keras op, where there is one.
 FAMILY_OF_NODE = {
     "Abs": "absolute",
     "Add": "add",
@@ -77,6 +78,7 @@ FAMILY_OF_NODE = {
     "Softplus": "softplus",
     "Softsign": "softsign",
     "Split": "split",
+    "SplitV": "split_sizes",
     "Sqrt": "sqrt",
     "Square": "square",
     "SquaredDifference": "squared_difference",
@@ -135,6 +137,7 @@ ALSO_ONE_THERE = {"split"}
 SEVERAL_HERE = {
     "resize": {"repeat"},
     "batch_statistics": {"moments", "mean", "variance", "var"},
+    "split_sizes": {"get_item"},  # of the gates
     "subtract": {"negative", "add"},  # layer normalization adds -mean to the rest
 }
 # Python's operators, and what a layer of Keras 3 computes with them.
@@ -161,10 +164,12 @@ _DILATED = {"SpaceToBatchND", "BatchToSpaceND"}
 _OF_LOOPS = {
     *("Enter", "Merge", "Switch", "NextIteration", "Exit", "TensorArrayV3"),
     *("TensorArrayScatterV3", "TensorArrayReadV3", "TensorArrayWriteV3", "TensorArrayGatherV3"),
+    *("TensorListReserve", "TensorListFromTensor", "TensorListGetItem", "TensorListSetItem"),
+    *("TensorListStack", "EmptyTensorList", "TensorListPushBack"),
 }
 # Time before batch and back, the last step, and the state that TF 1.15 begins a ConvLSTM with.
 _AROUND_LOOPS = {"Transpose", "ReverseV2", "StridedSlice", "ZerosLike", "Sum", "Conv2D"}
-_OF_MASKS = {"Select", "Tile", "ZerosLike"}
+_OF_MASKS = {"Select", "SelectV2", "Tile", "ZerosLike"}
 _IN_LOOP = re.compile(r"/while(_\d+)?/")
 _UNFUSED = "/batchnorm/"  # of a batch normalization, if not of images
 _ADD_A_LOSS = {"divergence"}  # layers that do nothing else
@@ -247,6 +252,7 @@ class Triple:
         theirs: dtypes of the nodes.
         nodes: Names of the nodes.
         has_row: False for what was not recorded.
+        whys: Of the rows, why they have their dtypes.
     """
 
     model: str
@@ -256,6 +262,7 @@ class Triple:
     theirs: tuple[str, ...]
     nodes: tuple[str, ...]
     has_row: bool = True
+    whys: tuple[str, ...] = ()
 
     @property
     def key(self):
@@ -336,10 +343,11 @@ class Comparison:
         return "\n".join(lines)
 
 
-def recorded(kind, name, training):
-    """Returns what Grappler decided: `kind` is the name of a folder in `DECISIONS`."""
+def recorded(kind, name, training, version="tf1.15"):
+    """Returns what Grappler of a TensorFlow decided: `kind` is the name of a folder."""
     mode = "training" if training else "forward"
-    with gzip.open(DECISIONS / kind / f"{name}.{mode}.json.gz") as f:
+    suffix = "" if version == "tf1.15" else f".{version}"
+    with gzip.open(DECISIONS / kind / f"{name}.{mode}{suffix}.json.gz") as f:
         return json.load(f)
 
 
@@ -445,6 +453,7 @@ class _Matching:
             tuple(node["dtype"] for node in nodes),
             tuple(node["name"] for node in nodes),
             has_row=bool(rows),
+            whys=tuple(getattr(row, "why", "") for row in rows),
         )
 
     def _unfused_normalization(self):

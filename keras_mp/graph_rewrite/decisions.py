@@ -1,12 +1,12 @@
 """Which ops of a recorded model compute in the 16-bit dtype, and why. Pure data in and out."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from keras_mp.float_formats import FLOAT16
 from keras_mp.graph_rewrite import gradients, keras_ops, painter
-from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Origin
+from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Op, Origin
 from keras_mp.graph_rewrite.lists import OpLists
 from keras_mp.graph_rewrite.loops import LoopVertices
 
@@ -18,6 +18,9 @@ SENTENCES = {
 }
 _SUMS = frozenset({"add", "subtract"})
 _ADDING = _SUMS | {"reshape", "transpose", "expand_dims", "squeeze", "copy"}
+# What TensorFlow computes with two or four dimensions, and reshapes afterwards if there are others.
+_ON_MATRICES = frozenset({"dot", "inner", "tensordot"})
+_ON_IMAGES = frozenset({"conv", "conv_transpose", "depthwise_conv", "separable_conv"})
 # The largest finite number and the smallest that is not subnormal.
 _RANGE = {"float16": (FLOAT16.largest, FLOAT16.smallest_normal)}
 
@@ -63,10 +66,12 @@ class Decisions:
     Attributes:
         ops: One for each op.
         loops: One for each loop.
+        backward_from: The first vertex of a gradient; those between it and the ops are of loops.
     """
 
     ops: list[Decision]
     loops: list[LoopDecision]
+    backward_from: int
 
 
 def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16") -> Decisions:
@@ -106,7 +111,12 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
     def connect(vertex: int, taker: int) -> None:
         edges.append((vertex, taker))
 
-    loops = LoopVertices(graph, add, connect, lists.variant)
+    shaped = {
+        op.outputs[0]: add(name, index)
+        for index, op in enumerate(graph.ops)
+        if (name := _shape_op_after(graph, op)) is not None
+    }
+    loops = LoopVertices(graph, add, connect, lists.variant, shaped)
     for index, op in enumerate(graph.ops):
         # Statistics, scale and offset of a batch normalization are float32 in any colour.
         inputs = op.inputs[:1] if op.name == "batch_normalization" else op.inputs
@@ -114,6 +124,7 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
             vertex = loops.vertex(i)
             if vertex is not None and graph.values[i].is_float32:
                 edges.append((vertex, index))
+    backward_from = len(vertices)
     if training:
         gradients.add_gradients(graph, loops)
     painting = painter.paint(
@@ -123,9 +134,11 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
     own |= dict.fromkeys(weights, "weights_only")
     handed_on = [i for i, value in enumerate(graph.values) if value.origin is Origin.LOOP]
     low = frozenset(i for i in handed_on if loops.vertex(i) in painting.low)
+    op_of = {vertex: graph.values[i].op for i, vertex in shaped.items()}
     return Decisions(
-        [_decision(i, kinds[i], own.get(i), painting) for i in range(len(graph.ops))],
+        [_decision(i, kinds[i], own.get(i), painting, op_of) for i in range(len(graph.ops))],
         [_loop_decision(loop, low) for loop in graph.loops],
+        backward_from,
     )
 
 
@@ -172,6 +185,25 @@ def _computes_float32(graph: Graph, index: int) -> bool:
     return any(graph.values[i].is_float32 for i in (*op.inputs, *op.outputs))
 
 
+def _shape_op_after(graph: Graph, op: Op) -> str | None:
+    """Returns the clear op that TensorFlow has after the one that computes, or None.
+
+    With the lists of TF 2.21 it matters: an infer op that takes what an allow op makes is painted,
+    but not with a Reshape between them. Source: TF 2.21, python/ops/math_ops.py, tensordot, and
+    nn_ops.py, conv1d.
+    """
+    if not op.outputs or not graph.values[op.outputs[0]].is_float32:
+        return None
+    shapes = [graph.values[i].shape for i in op.inputs[:2]]
+    rank = len(graph.values[op.outputs[0]].shape)
+    of_matrices = op.name in _ON_MATRICES
+    if op.name == "matmul":
+        of_matrices = any(len(shape) < 3 for shape in shapes)  # else it is BatchMatMul
+    if of_matrices and rank != 2:
+        return "Reshape"
+    return "Squeeze" if op.name in _ON_IMAGES and rank == 3 else None
+
+
 def _constants(graph: Graph, kinds: Sequence[str | None], dtype: str) -> list[int]:
     """Returns ops with a constant out of range, and the walls to which it comes.
 
@@ -196,11 +228,16 @@ def _out_of_range(constants: Sequence[float], dtype: str) -> bool:
 
 
 def _decision(
-    index: int, kind: str | None, own: str | None, painting: painter.Painting
+    index: int,
+    kind: str | None,
+    own: str | None,
+    painting: painter.Painting,
+    op_of: Mapping[int, int | None],
 ) -> Decision:
     low = index in painting.low
     colour = "allow" if low else "deny" if index in painting.deny else "unpainted"
     if own is not None:
         return Decision(low, kind, colour, own)
     reason = painting.reasons[index]
-    return Decision(low, kind, colour, reason.code, reason.vertex)
+    because_of = None if reason.vertex is None else op_of.get(reason.vertex, reason.vertex)
+    return Decision(low, kind, colour, reason.code, because_of)

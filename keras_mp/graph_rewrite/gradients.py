@@ -146,9 +146,11 @@ class _Backward:
         return self._popped[vertex]
 
     def _made_in(self, loop: Loop) -> set[int | None]:
+        inside = range(loop.first, loop.last)
+        values = [i for index in inside for i in self.graph.ops[index].outputs]
         handed_in = [state.start for state in loop.carried]
         handed_in += [each.element for each in filter(None, loop.read)]
-        return {*range(loop.first, loop.last), *map(self.loops.vertex, handed_in)}
+        return {*inside, *map(self.loops.vertex, [*values, *handed_in])}
 
     def _enter(self, loop: Loop) -> None:
         add = self.loops.add

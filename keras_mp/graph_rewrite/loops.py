@@ -6,7 +6,7 @@ Source: TF 1.15, python/ops/control_flow_ops.py and tensor_array_ops.py; for the
 containers are those of python/ops/list_ops.py, as its loops have.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Sequence
@@ -51,15 +51,24 @@ class _State:
 class LoopVertices:
     """Adds the vertices of the loops of a graph, and says which stands for which value.
 
+    `shaped` are the values that their op does not make itself, with the vertices that do.
+
     Attributes:
         loop_edges: (the NextIteration of a state, its Merge).
     """
 
-    def __init__(self, graph: Graph, add: Add, connect: Connect, variant: Variant) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        add: Add,
+        connect: Connect,
+        variant: Variant,
+        shaped: Mapping[int, int],
+    ) -> None:
         self.graph = graph
         self.loop_edges: list[tuple[int, tuple[int, ...]]] = []
         self._add, self._connect, self._variant = add, connect, variant
-        self._of_value: dict[int, int] = {}
+        self._of_value = dict(shaped)
         self._states: dict[int, _State] = {}
         self._containers: list[_Container] = []
         self._container: dict[int, _Container] = {}
@@ -77,8 +86,7 @@ class LoopVertices:
         """Returns the vertex that makes a value, or None for an input or a weight."""
         if value is None:
             return None
-        op = self.graph.values[value].op
-        return self._of_value.get(value) if op is None else op
+        return self._of_value.get(value, self.graph.values[value].op)
 
     def add(self, name: str, *vertices: int | None) -> int:
         """Adds an op by its name in TF 1.15."""

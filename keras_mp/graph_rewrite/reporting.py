@@ -6,7 +6,7 @@ from typing import Any
 
 from keras_mp.feeding import are_numbers, one_batch
 from keras_mp.graph_rewrite import examples, hooks, painter, rewritten
-from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, decide
+from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, Decisions, decide
 from keras_mp.graph_rewrite.graph import Graph, Op, Origin
 from keras_mp.graph_rewrite.lists import OpLists, op_lists
 from keras_mp.graph_rewrite.op_report import Report
@@ -85,7 +85,7 @@ def report(
         dtype=options.dtype,
         lists=options.lists.name,
         training=training,
-        rows=tuple(_rows(graph, decisions.ops, options.dtype)),
+        rows=tuple(_rows(graph, decisions, options.dtype)),
         edges=tuple(_edges(graph, decisions.ops, options.dtype)),
         missed=dict(missed),
     )
@@ -144,15 +144,17 @@ def _of_what_is_known(model: Any, latest: Mapping[bool, Plan], training: bool) -
     )
 
 
-def _rows(graph: Graph, decisions: list[Decision], low: str) -> Iterator[Row]:
+def _rows(graph: Graph, decisions: Decisions, low: str) -> Iterator[Row]:
     def name(vertex: int) -> str:
-        if vertex >= len(graph.ops):
+        if vertex >= decisions.backward_from:
             return "an op of the gradient"
+        if vertex >= len(graph.ops):
+            return "what a loop hands on"
         op = graph.ops[vertex]
         return f"{op.name} of {repr(op.layer) if op.layer else 'the model'}"
 
     updates = _updates(graph)
-    for index, (op, decision) in enumerate(zip(graph.ops, decisions, strict=True)):
+    for index, (op, decision) in enumerate(zip(graph.ops, decisions.ops, strict=True)):
         because_of = decision.because_of
         if because_of is not None and because_of >= len(graph.ops):
             because_of = None

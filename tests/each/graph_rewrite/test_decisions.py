@@ -1,4 +1,4 @@
-"""What the graph rewrite decides, op by op, beside what Grappler of TF 1.15 decided.
+"""What the graph rewrite decides, op by op, beside what Grappler of TensorFlow decided.
 
 First the comparison itself, on rows written by hand; then our decisions.
 """
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import keras
 import pytest
+from keras import layers
 
 from keras_mp import graph_rewrite
+from keras_mp.graph_rewrite.decisions import SENTENCES
 from tests.backends import on_one
 from tests.graph_rewrite_cases import SETS
 from tests.graph_rewrite_decisions import (
@@ -23,6 +25,14 @@ from tests.graph_rewrite_decisions import (
 )
 
 RECORDED = [(kind, name) for kind, cases in SETS.items() for name in cases]
+# Version that decided -> our lists for it. TF 2 decided about the recurrent models.
+VERSIONS = {"tf1.15": "tf1.15", "tf2.4": "tf2", "tf2.21": "tf2.21"}
+RECORDED_ONES = [
+    (*each, version)
+    for each in RECORDED
+    for version in VERSIONS
+    if version == "tf1.15" or each[0].startswith("recurrent")
+]
 MODES = pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
 
 
@@ -246,9 +256,9 @@ def test_shapes_are_matched_only_where_there_are_as_many():
 
 @on_one
 @MODES
-@pytest.mark.parametrize(("kind", "name"), RECORDED)
-def test_every_node_is_in_a_triple_or_has_a_reason(kind, name, training):
-    theirs = recorded(kind, name, training)
+@pytest.mark.parametrize(("kind", "name", "version"), RECORDED_ONES)
+def test_every_node_is_in_a_triple_or_has_a_reason(kind, name, version, training):
+    theirs = recorded(kind, name, training, version)
     unknown = {
         node["op"]
         for node in forward_slots(theirs)
@@ -282,13 +292,43 @@ UNSAFE = {
 }
 
 
-def comparison_of(kind, training):
+def comparison_of(kind, training, version="tf1.15"):
     """Returns the comparison of all models of a kind."""
     result = Comparison()
     for name, case in SETS[kind].items():
-        report = graph_rewrite.report(case.build().model, training=training)
-        result += compare(recorded(kind, name, training), used_rows(report))
+        model, lists = case.build().model, VERSIONS[version]
+        report = graph_rewrite.report(model, training=training, lists=lists)
+        result += compare(recorded(kind, name, training, version), used_rows(report))
     return result
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "dtype"),
+    [
+        pytest.param(layers.Dense(4, use_bias=False), (6,), "float16", id="MatMul"),
+        pytest.param(layers.Dense(4, use_bias=False), (5, 6), "float32", id="MatMul, Reshape"),
+        pytest.param(layers.EinsumDense("abc,cd->abd", (5, 4)), (5, 6), "float16", id="Einsum"),
+        pytest.param(layers.Conv2D(4, 3, use_bias=False), (5, 5, 6), "float16", id="Conv2D"),
+        pytest.param(layers.Conv1D(4, 3, use_bias=False), (5, 6), "float32", id="Conv2D, Squeeze"),
+        pytest.param(
+            layers.Conv1DTranspose(4, 3, use_bias=False),
+            (5, 6),
+            "float32",
+            id="transposed, Squeeze",
+        ),
+        pytest.param(
+            layers.DepthwiseConv1D(3, use_bias=False), (5, 6), "float32", id="depthwise, Squeeze"
+        ),
+    ],
+)
+def test_a_shape_op_comes_after_some_products(layer, shape, dtype):
+    """As recorded with TF 2.21, where tanh is float16 if what it takes is an allow op's."""
+    tanh = layers.Activation("tanh")
+    model = keras.Sequential([keras.Input(shape), layer, tanh, layers.Reshape((-1,))])
+    rows = graph_rewrite.report(model, training=False, lists="tf2.21").rows
+    (row,) = [row for row in rows if row.op == "tanh"]
+    assert row.dtype == dtype
+    assert not any("gradient" in row.why for row in rows)
 
 
 # At first sight, with the tables of the commit before, the later ones were at 94.3 % and 90.3 %,
@@ -296,27 +336,57 @@ def comparison_of(kind, training):
 # Of the unfitted recurrent models all 235 forward ops were right at first sight, and 231 of 233 in
 # training: gradients of a sequence share a container with it in TF 1.15. Of those of the second
 # sight all but one in training, which was float32 here.
+#
+# With TF 2 the recurrent models were compared when they all agreed with TF 1.15. At first sight
+# TF 2.4 decided the same about 117 of 120, 227 of 227 and 139 of 139 ops forward, 115 of 118,
+# 225 of 225 and 138 of 138 in training, and still does. With TF 2.21 it was 116 of 128, 224 of 244
+# and 139 of 148 forward, of which 1, 6 and 1 were unsafe: ops after a product of more than two
+# dimensions, which ends in a Reshape there. In training it was 115 of 126, 228 of 242 and 139 of
+# 147; since the repair one, three and one fewer, of `SAFE`. The others compute with weights only.
 LEAST = {
-    "fitted": (0.98, 0.96),
-    "unfitted": (0.98, 0.96),
-    "second_sight": (0.99, 0.98),
-    "recurrent": (0.97, 0.97),
-    "recurrent_unfitted": (1.0, 1.0),
-    "recurrent_second_sight": (1.0, 1.0),
+    ("tf1.15", "fitted"): (0.98, 0.96),
+    ("tf1.15", "unfitted"): (0.98, 0.96),
+    ("tf1.15", "second_sight"): (0.99, 0.98),
+    ("tf1.15", "recurrent"): (0.97, 0.97),
+    ("tf1.15", "recurrent_unfitted"): (1.0, 1.0),
+    ("tf1.15", "recurrent_second_sight"): (1.0, 1.0),
+    ("tf2.4", "recurrent"): (0.97, 0.97),
+    ("tf2.4", "recurrent_unfitted"): (1.0, 1.0),
+    ("tf2.4", "recurrent_second_sight"): (1.0, 1.0),
+    ("tf2.21", "recurrent"): (0.91, 0.9),
+    ("tf2.21", "recurrent_unfitted"): (0.94, 0.92),
+    ("tf2.21", "recurrent_second_sight"): (0.94, 0.93),
 }
-# (model, layer, op) that computes in float32 here and in float16 in TF 1.15 -> why.
+_TAKE = "of a Variable: ResourceGather, in no list, in tf.keras; Keras 3 reads it all for GatherV2"
+_LOSS = "the gradient of mse meets no denied op in TF 2.21; here that of every loss is denied"
+# (model, layer, op) of a recurrent model in float32 here and in float16 in TensorFlow -> why.
 SAFE = {
-    ("conv_lstm", "frames", "split"): "of weights, whose gradients are summed in float32 so",
+    "tf2.21": {
+        ("text_bidirectional", "emb", "take"): _TAKE,
+        ("masked_stack", "emb", "take"): _TAKE,
+        ("residual_text", "emb", "take"): _TAKE,
+        ("gru_sequence", "after", "add"): _LOSS,
+        ("encoder_decoder", "out", "add"): _LOSS,
+        ("minimal_cell", "out", "add"): _LOSS,
+        ("sums_cell", "out", "add"): _LOSS,
+        ("softmax_cell", "out", "add"): _LOSS,
+    }
 }
+
+
+def is_explained(triple, version):
+    """Returns whether an op is float32 here for a reason: with weights only, it always is."""
+    of_weights = set(triple.whys) == {SENTENCES["weights_only"]}
+    return of_weights or triple.key in SAFE.get(version, {})
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("kind", LEAST)
-def test_agrees_with_grappler(kind, training):
-    result = comparison_of(kind, training)
+@pytest.mark.parametrize(("version", "kind"), LEAST)
+def test_agrees_with_grappler(version, kind, training):
+    result = comparison_of(kind, training, version)
     print(result)  # noqa: T201 - shown where it fails
     assert result.unexplained == []
-    assert result.agreement >= LEAST[kind][training]
+    assert result.agreement >= LEAST[version, kind][training]
     assert [str(t) for t in result.unsafe if t.key not in UNSAFE] == []
     if kind.startswith("recurrent"):
-        assert [str(t) for t in result.safe if t.key not in SAFE] == []
+        assert [str(t) for t in result.safe if not is_explained(t, version)] == []

@@ -1,4 +1,4 @@
-"""tf.keras of TensorFlow 1.15 or Keras 3, for models that are written once for both."""
+"""tf.keras of TensorFlow 1.15 or 2.4, or Keras 3, for models that are written once."""
 
 import functools
 
@@ -36,6 +36,14 @@ class Shim:
         # What both compute alike: one product for all gates, as in CuDNNLSTM.
         alike = {"recurrent_activation": "sigmoid"}
         fused = {**alike, "implementation": 2}
+        if tensorflow is not None and tensorflow.__version__.startswith("2."):
+            # In a function tf.keras of 2.4 hides the loop of LSTM and GRU in another function, for
+            # which a GPU has one op; but not with an activation that it does not know.
+            @keras.utils.register_keras_serializable()
+            def some_activation(x):
+                return tensorflow.tanh(x)
+
+            fused["activation"] = some_activation
         layers = keras.layers
         self.lstm = functools.partial(layers.LSTM, **fused)
         self.lstm_cell = functools.partial(layers.LSTMCell, **fused)
