@@ -86,8 +86,8 @@ def bilstm() -> Any:
     return keras.Model(inputs, keras.layers.Dense(2, activation="softmax")(x))
 
 
-def forecaster() -> Any:
-    inputs = keras.Input((None, 1))
+def forecaster(steps: int) -> Any:
+    inputs = keras.Input((steps, 1))
     x = keras.layers.GRU(24)(inputs)
     x = keras.layers.Dense(16, activation="relu")(x)
     return keras.Model(inputs, keras.layers.Dense(1)(x))
@@ -161,8 +161,8 @@ TASKS: dict[str, Task] = {
     "convnet": Task(convnet, digits, 6),
     "transformer": Task(transformer, digits, 12),
     "bilstm": Task(bilstm, sentences, 10),
-    "forecaster": Task(forecaster, lambda: waves(4000, 48), 12, classes=False),
-    "1000 steps": Task(forecaster, lambda: waves(640, 1000), 12, classes=False),
+    "forecaster": Task(lambda: forecaster(48), lambda: waves(4000, 48), 12, classes=False),
+    "1000 steps": Task(lambda: forecaster(1000), lambda: waves(640, 1000), 12, classes=False),
 }
 
 

@@ -319,6 +319,10 @@ def _broadcasting(
         shape = ops.shape(target) if target is not None else largest
         if any(side is None for side in shape):
             return run.low(x)
+        if target is not None and not all(isinstance(side, int) for side in shape):
+            # A gradient in a loop keeps a shape that is a tensor, and XLA wants to know it.
+            wide = ops.zeros_like(target, dtype=dtype_of(x))
+            return ops.cast(ops.add(x, wide), run._dtype)
         return ops.cast(ops.broadcast_to(x, shape), run._dtype)
 
     return change

@@ -241,6 +241,26 @@ def test_each_way_to_write_a_loop(name):
     assert graph_rewrite.report(model, x).missed == {}
 
 
+@pytest.mark.parametrize("name", ["LSTM", "GRU, masked", "Bidirectional", "scan"])
+def test_fits_with_a_smaller_last_batch(name):
+    """Then TensorFlow knows no size of a batch, and XLA wants to know each."""
+
+    def fitted(rewrite):
+        model = around(name)
+        optimizer = keras.optimizers.SGD(0.1)
+        if rewrite:
+            optimizer = graph_rewrite.enable(optimizer, loss_scale=64.0)
+        # Keras' scan on TensorFlow does not tell XLA how long its arrays are.
+        compiled = BACKEND == "jax" or (BACKEND == "tensorflow" and name != "scan")
+        model.compile(optimizer, "mse", jit_compile=compiled)
+        x = example(7)
+        y = np.ones((7, *model.output_shape[1:]), "float32")
+        return model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+
+    plain = fitted(False)
+    np.testing.assert_allclose(fitted(True), plain, rtol=1e-2)
+
+
 # -- states ----------------------------------------------------------------------------------------
 
 
