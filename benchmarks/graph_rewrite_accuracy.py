@@ -9,7 +9,7 @@ LSTM tells good sentences from bad ones, in which "not" turns what follows. Two 
 next in a sum of waves with noise, after 48 steps and after 1,000; their score is the share of the
 variance that they explain, in percent as the accuracies of the others. Each seed trains twice, in
 float32 and rewritten, from the same weights, with the same batches in the same order; dropout draws
-the same masks. So the difference of a pair is that of the arithmetic, and of what it leads to: a
+the same masks. Both have a loss scale. So the difference of a pair is that of the arithmetic, and of what it leads to: a
 training run is chaotic, and any rounding leads to another model of the same quality.
 
 The verdict is "within noise" if the mean of the paired differences is no further from 0 than 2 of
@@ -182,6 +182,9 @@ def train(
     optimizer = keras.optimizers.Adam(2e-3)
     if rewritten:
         optimizer = keras_mp.graph_rewrite.enable(optimizer, dtype=dtype)
+    else:
+        # On TensorFlow plain Adam squares the gradients of a word that stands twice one by one.
+        optimizer = keras_mp.LossScaleOptimizer(optimizer)
     if TASKS[name].classes:
         model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"], **compile)
     else:
