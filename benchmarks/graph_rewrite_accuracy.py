@@ -9,8 +9,8 @@ LSTM tells good sentences from bad ones, in which "not" turns what follows. Two 
 next in a sum of waves with noise, after 48 steps and after 1,000; their score is the share of the
 variance that they explain, in percent as the accuracies of the others. Each seed trains twice, in
 float32 and rewritten, from the same weights, with the same batches in the same order; dropout draws
-the same masks. Both have a loss scale. So the difference of a pair is that of the arithmetic, and of
-what it leads to: a training run is chaotic, and any rounding leads to another model of the same
+the same masks. Both have a loss scale. So the difference of a pair is that of the arithmetic, and
+of what it leads to: a training run is chaotic, and any rounding leads to another model of the same
 quality.
 
 The verdict is "within noise" if the mean of the paired differences is no further from 0 than 2 of

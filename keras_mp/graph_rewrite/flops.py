@@ -5,9 +5,22 @@ from collections.abc import Sequence
 
 from keras_mp.graph_rewrite.graph import Shape
 
+# They move numbers, and compute none.
+_MOVES = frozenset(
+    {
+        "append", "broadcast_to", "concatenate", "copy", "depth_to_space", "diagonal", "dstack",
+        "expand_dims", "flip", "full", "full_like", "get_item", "hstack", "moveaxis", "ones",
+        "ones_like", "pad", "ravel", "repeat", "reshape", "roll", "slice", "space_to_depth",
+        "split", "squeeze", "stack", "stop_gradient", "swapaxes", "take", "take_along_axis",
+        "tile", "transpose", "unstack", "vstack", "zeros", "zeros_like",
+    }
+)  # fmt: skip
+
 
 def flops(name: str, inputs: Sequence[Shape], output: Shape, equation: str | None = None) -> int:
     """Returns the operations of the keras op `name`; a dimension that is not known counts 1.
+
+    What only moves numbers, as a reshape, counts 0.
 
     Args:
         name: Name of the op.
@@ -25,6 +38,8 @@ def flops(name: str, inputs: Sequence[Shape], output: Shape, equation: str | Non
     240
     """
     size = _size(output)
+    if name in _MOVES:
+        return 0
     if name in ("matmul", "dot", "inner", "vdot") and len(inputs) >= 2 and inputs[0]:
         return 2 * size * (inputs[0][-1] or 1)
     if name == "tensordot" and len(inputs) >= 2:

@@ -342,6 +342,17 @@ def test_operations_of_a_loop_in_a_loop():
     assert product.flops == STEPS * 2 * (2 * 4 * 4)
 
 
+def test_the_share_is_one_number_on_every_backend():
+    """Also where the batch, as on TensorFlow in `fit`, or the sequence has no known size."""
+    inputs = keras.Input((None, 4))
+    x = layers.Bidirectional(layers.GRU(6, return_sequences=True))(inputs)
+    model = keras.Model(inputs, layers.Dense(1)(layers.Dense(3, activation="relu")(x)))
+    optimizer = graph_rewrite.enable(keras.optimizers.SGD(0.1))
+    model.compile(optimizer, "mse")
+    model.fit(example(7), np.ones((7, STEPS, 1), "float32"), batch_size=4, verbose=0)
+    assert graph_rewrite.report(model).low_flops_share == pytest.approx(0.99900892)
+
+
 def test_a_sequence_of_unknown_length_is_counted_once():
     model = model_of(Compute(lambda x: ops.while_loop(lambda h: ops.sum(h) < 9.0, doubled, x)))
     found = graph_rewrite.report(model, np.ones((1, STEPS, 4), "float32"), training=False)
