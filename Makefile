@@ -152,7 +152,7 @@ oldest: .venv/.dev
 # Where we touch what Keras and the backends keep to themselves, and so may change.
 HOOKED = core/apply core/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
 	core/copies diagnosis/explaining overflow_search/search core/fit graph_rewrite/enabling \
-	graph_rewrite/numerics core/hyperparameters core/inner_optimizers core/scaler compat/load_model \
+	graph_rewrite/loops graph_rewrite/numerics core/hyperparameters core/inner_optimizers core/scaler compat/load_model \
 	core/keras_2_methods monitor/callback core/policy core/state_protection compat/restore \
 	core/saved_state core/shared_loss_scale core/step_statistics
 COMMA := ,

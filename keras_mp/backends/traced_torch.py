@@ -13,6 +13,8 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph_module import GraphModule
 
+from keras_mp.backends.generators import unchanged_generators
+
 Tensors = Sequence[torch.Tensor]
 _LOW = (torch.float16, torch.bfloat16)
 _cast = torch.ops.aten._to_copy.default
@@ -60,25 +62,43 @@ def traced(
     """
     scope = keras.StatelessScope(collect_losses=True)
     try:
-        with torch.no_grad(), scope:
-            module = make_fx(torch.func.functionalize(function), tracing_mode="real")(*examples)
+        with torch.no_grad(), unchanged_generators():
+            with scope:
+                module = make_fx(function, tracing_mode="real")(*examples)
+            if scope.state_mapping or scope.losses or any(map(_changes_held, module.graph.nodes)):
+                return None
+            # Apart: whoever asks a tensor whether it was changed in place asks one that tells.
+            changing = module
+            pure = torch.func.functionalize(lambda *tensors: changing(*tensors))
+            module = make_fx(pure, tracing_mode="real")(*examples)
     except Exception:  # noqa: BLE001  run as it is, it says better what is wrong
         return None
-    if scope.state_mapping or scope.losses or not all(map(_is_pure, module.graph.nodes)):
+    if not all(map(_is_pure, module.graph.nodes)):
         return None
     for node in module.graph.nodes:
-        source = _there_and_back(node, _LOW)
+        source = _there_and_back(node, _LOW) or _copied(node)
         if source is not None:
             node.replace_all_uses_with(source)
     module.graph.eliminate_dead_code()
     return Traced(module, variables)
 
 
+def _changes_held(node: torch.fx.Node) -> bool:
+    """Returns whether `node` changes a tensor in place that was there before the step."""
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+        return False
+    source: Any = node
+    while isinstance(source, torch.fx.Node) and source.op == "call_function" and source.args:
+        source = source.args[0]
+    return isinstance(source, torch.fx.Node) and source.op == "get_attr"
+
+
 def _is_pure(node: torch.fx.Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return True
     is_random = torch.Tag.nondeterministic_seeded in node.target.tags
-    return not is_random and not node.target._schema.is_mutable
+    copies = node.target is torch.ops.aten.copy.default and _copied(node) is None
+    return not is_random and not copies and not node.target._schema.is_mutable
 
 
 def _there_and_back(node: torch.fx.Node, dtypes: Sequence[torch.dtype]) -> torch.fx.Node | None:
@@ -89,6 +109,19 @@ def _there_and_back(node: torch.fx.Node, dtypes: Sequence[torch.dtype]) -> torch
         return None
     dtype = _dtype(source)
     return source if dtype in dtypes and dtype == node.kwargs["dtype"] else None
+
+
+def _copied(node: torch.fx.Node) -> torch.fx.Node | None:
+    """Returns what `node` copies over a tensor: it has no gradient, as what it copies has."""
+    if node.target is not torch.ops.aten.copy.default:
+        return None
+    source, kept = node.args[1], node.meta["val"]
+    value = source.meta.get("val") if isinstance(source, torch.fx.Node) else None
+    alike = isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (
+        kept.shape,
+        kept.dtype,
+    )
+    return source if alike else None
 
 
 def _is_cast(node: torch.fx.Node) -> bool:

@@ -89,10 +89,10 @@ _OPERATORS = {
 }
 # torch changes its left side; elsewhere `x += y` is `x = x + y`.
 _IN_PLACE = {
-    "__iadd__": "__add__",
-    "__isub__": "__sub__",
-    "__imul__": "__mul__",
-    "__itruediv__": "__truediv__",
+    "__iadd__": ("add", operator.add),
+    "__isub__": ("subtract", operator.sub),
+    "__imul__": ("multiply", operator.mul),
+    "__itruediv__": ("true_divide", operator.truediv),
 }
 _LIBRARIES = ("jax.", "jaxlib.", "tensorflow.", "torch.", "keras.src.backend.", "optree.", "numpy.")
 
@@ -155,9 +155,9 @@ def install() -> None:
                 for method, name in _OPERATORS.items():
                     if hasattr(cls, method):
                         _undo.append(_hook_operator(cls, method, name))
-                for method, plain in _IN_PLACE.items():
+                for method, (name, operation) in _IN_PLACE.items():
                     if hasattr(cls, method):
-                        _undo.append(_hook_in_place(cls, method, plain))
+                        _undo.append(_hook_in_place(cls, method, name, operation))
             _check()
         except BaseException:
             _uninstall()
@@ -251,8 +251,10 @@ def _hook_operator(cls: type, method: str, name: str) -> Callable[[], None]:
     return _put(cls, method, hooked)
 
 
-def _hook_in_place(cls: type, method: str, plain: str) -> Callable[[], None]:
-    original, operation, name = getattr(cls, method), getattr(cls, plain), _OPERATORS[plain]
+def _hook_in_place(
+    cls: type, method: str, name: str, operation: Callable[[Any, Any], Any]
+) -> Callable[[], None]:
+    original = getattr(cls, method)
 
     @functools.wraps(original)
     def hooked(x: Any, other: Any) -> Any:
@@ -271,8 +273,10 @@ def _hook_in_place(cls: type, method: str, plain: str) -> Callable[[], None]:
 
 def _fits(x: Any, other: Any) -> bool:
     """Returns whether `x + other` has the shape and dtype of `x`."""
-    if not isinstance(other, type(x)):
-        return isinstance(other, (int, float)) and x.is_floating_point()
+    if isinstance(other, keras.Variable):
+        other = other.value
+    if not keras.ops.is_tensor(other):
+        return isinstance(other, (int, float)) and bool(x.is_floating_point())
     sides = zip(reversed(other.shape), reversed(x.shape), strict=False)
     fits = len(other.shape) <= len(x.shape) and all(a in (1, b) for a, b in sides)
     return fits and bool(other.dtype == x.dtype)
