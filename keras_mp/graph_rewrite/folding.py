@@ -43,8 +43,12 @@ class Fold:
         return len({row.layer for row in self.rows})
 
     def dtype(self) -> str:
-        """Returns the dtype of its ops, those without floats aside; "mixed" for several."""
-        every = dict.fromkeys(row.dtype for row in self.rows)
+        """Returns the dtype of its ops, those without floats aside; "mixed" for several.
+
+        What only moves numbers, as a reshaped bias, counts where nothing computes.
+        """
+        computing = [row for row in self.rows if row.flops]
+        every = dict.fromkeys(row.dtype for row in computing or self.rows)
         floats = [name for name in every if "float" in name]
         return MIXED if len(floats) > 1 else next(iter(floats or every), "")
 
