@@ -134,7 +134,7 @@
     const rows = order.slice(start, start + PAGE);
     const number = (each) => each.toLocaleString("en");
     const all = number(count);
-    const of = order.length === count ? all : `${number(order.length)} of ${all}`;
+    const of = order.length === count ? all : `${number(order.length)} found in ${all}`;
     $("shown").textContent = rows.length
       ? `${number(start + 1)} to ${number(start + rows.length)} of ${of}` : `none of ${all}`;
     $("before").disabled = state.page === 1;

@@ -73,7 +73,7 @@ button:disabled { opacity: 0.4; cursor: default; }
   #artefacts, #artefacts thead, #artefacts tbody { display: block; }
   #artefacts tr { display: flex; flex-wrap: wrap; gap: 0 1rem; }
   #artefacts th.path, #artefacts .details td { flex: 1 0 100%; min-width: 0; padding-right: 0; }
-  #artefacts thead th { flex: none; border: none; }
+  #artefacts thead th.path, #artefacts thead th { flex: none; min-width: 0; border: none; }
   #artefacts thead tr { border-bottom: 1px solid var(--text); }
   #artefacts td.result { flex: 1; white-space: normal; }
   .details dl { grid-template-columns: minmax(0, 1fr); }
@@ -147,7 +147,8 @@ def _beginning(found: Summary) -> Iterator[str]:
     lines = f"{pluralized(found.lines, 'line')} of {pluralized(len(found.runs), 'run')}"
     yield f"<p>{lines}; of each artefact, the last one counts.</p>"
     if found.torn:
-        yield "<p>Half a line follows, as a run that was killed leaves it: it is not counted.</p>"
+        torn = pluralized(found.torn, "torn line")
+        yield f"<p>{torn} besides, as a run that was killed leaves them, not counted.</p>"
     yield _share(found.results)
     rate = found.bytes_per_second
     yield from facts(

@@ -14,6 +14,7 @@ FILE = "migration.jsonl"
 SCHEMA = 1
 DONE, BEFORE, REFUSED, FAILED = RESULTS = ("done", "done before", "refused", "failed")
 _WRITER = "keras-mp migrate"
+_NOTHING: tuple[Any, ...] = (None, "", 0, (), {}, "unknown")
 _MOST_LINE = 64 << 20  # bytes
 _MOST_ROOTS = 4  # folders that a run tells of
 
@@ -129,13 +130,13 @@ class Ledger:
         rows: One for each artefact, the last; in the order in which they were first met.
         runs: All lines, by the call that wrote them.
         lines: How many were read.
-        torn: Whether half a line follows, as a run that was killed leaves it.
+        torn: How many lines besides are none, as a run that was killed leaves its last one.
     """
 
     rows: tuple[Row, ...]
     runs: tuple[Run, ...] = ()
     lines: int = 0
-    torn: bool = False
+    torn: int = 0
 
     @classmethod
     def of(cls, lines: Iterable[bytes], name: str = FILE) -> "Ledger":
@@ -146,23 +147,24 @@ class Ledger:
             name: Of the file, for messages.
 
         Raises:
-            ValueError: A line, other than half a last one, is none of a ledger; says which.
+            ValueError: A line, other than a torn one, is none of a ledger; says which.
 
         >>> line = b'{"schema": 1, "name": "a.h5", "result": "done", "bytes": 8}'
         >>> ledger = Ledger.of([line + b"\\n", line[:20]])
         >>> ledger.rows[0].bytes, ledger.lines, ledger.torn
-        (8, 1, True)
+        (8, 1, 1)
         """
         last: dict[str, Row] = {}
         runs: dict[str, Run] = {}
         shared: dict[Any, Any] = {}
-        count = 0
+        count = torn = 0
         for number, line in enumerate(lines, 1):
             try:
                 found = json.loads(line, parse_constant=_refuse)
             except (ValueError, RecursionError) as error:
-                if line.startswith(b"{") and not line.endswith(b"\n"):
-                    return cls(tuple(last.values()), tuple(runs.values()), count, torn=True)
+                if _is_torn(line, error):
+                    torn += 1
+                    continue
                 raise ValueError(
                     f"{name}, line {number} is not valid JSON ({error}): it is damaged. Remove the "
                     f"line, and `{_WRITER}` looks at its artefact again"
@@ -171,8 +173,22 @@ class Ledger:
             last[row.name] = _after(last.get(row.name), row)
             run = row.run or "unknown"
             runs.setdefault(run, Run(run)).add(row)
-            count = number
-        return cls(tuple(last.values()), tuple(runs.values()), count)
+            count += 1
+        return cls(tuple(last.values()), tuple(runs.values()), count, torn)
+
+
+def _is_torn(line: bytes, error: Exception) -> bool:
+    """Returns whether a line is the first part of a row, or room that was never written to.
+
+    The run that goes on begins a new line after it.
+    """
+    text = line.rstrip(b"\r\n")
+    if not text.strip(b"\0"):
+        return True
+    if not text.startswith(b"{"):
+        return False
+    at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(error.doc.rstrip("\r\n"))
+    return at_end or not text.endswith(b"}") or not line.endswith(b"\n")
 
 
 def find_ledger(path: str) -> Path | None:
@@ -210,7 +226,7 @@ def _after(before: Row | None, row: Row) -> Row:
     kept = {
         each.name: getattr(before, each.name)
         for each in fields(Row)
-        if not getattr(row, each.name) and each.name not in ("reason", "why", "where")
+        if getattr(row, each.name) in _NOTHING and each.name not in ("reason", "why", "where")
     }
     return replace(row, **kept)
 
@@ -234,6 +250,8 @@ def _row(found: object, where: str, shared: dict[Any, Any]) -> Row:
         if not ((value is None and key not in _NEEDED) or is_right(value)):
             raise bad_value(where, key, value, wanted)
     values: dict[str, Any] = {key: found.get(key) for key in _CHECKS}
+    if isinstance(values["loss_scale"], str):
+        values["loss_scale"] = float(values["loss_scale"])  # JSON has no such numbers
     for key in _SHARED:
         values[key] = _one(shared, values[key])
     values["notes"] = _one(shared, tuple(values["notes"] or ()))
@@ -267,6 +285,10 @@ def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return -(1 << 63) <= value < 1 << 63 if isinstance(value, int) else math.isfinite(value)
+
+
+def _is_scale(value: object) -> bool:
+    return _is_number(value) or value in ("inf", "-inf", "nan")
 
 
 def _is_time(value: object) -> bool:
@@ -323,7 +345,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "model": _OBJECT,
     "policies": _COUNTS,
     "optimizer": _TEXT,
-    "loss_scale": (_is_number, "a number"),
+    "loss_scale": (_is_scale, 'a number, "inf", "-inf" or "nan"'),
     "reason": _TEXT,
     "why": _TEXT,
     "where": _TEXT,

@@ -57,7 +57,7 @@ class Summary:
         versions: Of what they were migrated with: how many artefacts, by name and version.
         runs: The calls that wrote the ledger.
         lines: Of the ledger.
-        torn: Whether half a line follows.
+        torn: How many lines besides are none, as killed runs leave them.
     """
 
     artefacts: int
@@ -78,7 +78,7 @@ class Summary:
     versions: Counts
     runs: tuple[Run, ...]
     lines: int
-    torn: bool
+    torn: int
 
     def as_dict(self) -> dict[str, Any]:
         """Returns it as JSON has it; rows by what their tables show."""

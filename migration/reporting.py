@@ -87,7 +87,7 @@ def _lines(found: Summary) -> Iterator[str]:
 
 
 def _of_ledger(found: Summary) -> str:
-    torn = "; half a line follows: a run was killed" if found.torn else ""
+    torn = f"; {pluralized(found.torn, 'torn line')}, as a killed run leaves" if found.torn else ""
     return f"{pluralized(found.lines, 'line')} of {pluralized(len(found.runs), 'run')}{torn}"
 
 

@@ -62,9 +62,9 @@ def test_the_summary_is_printed(tmp_path: Path, capsys: Capture) -> None:
     assert (tmp_path / "migration.jsonl").read_bytes() == before
 
 
-def test_half_a_line_is_said(folder: Path, capsys: Capture) -> None:
+def test_a_torn_line_is_said(folder: Path, capsys: Capture) -> None:
     assert main(["report", str(folder / "migration.jsonl")]) == 0
-    assert "60 lines of 1 run; half a line follows: a run was killed" in capsys.readouterr().out
+    assert "60 lines of 1 run; 1 torn line, as a killed run leaves" in capsys.readouterr().out
 
 
 def test_a_page_is_written(folder: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -82,7 +82,7 @@ def test_json(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     assert (found["path"], found["artefacts"], found["torn"], found["out"]) == (
         str(folder),
         60,
-        True,
+        1,
         None,
     )
     out = str(tmp_path / "page.html")
@@ -92,14 +92,14 @@ def test_json(folder: Path, tmp_path: Path, capsys: Capture) -> None:
 
 def test_a_broken_line_is_named(folder: Path, tmp_path: Path, capsys: Capture) -> None:
     file, out = folder / "migration.jsonl", tmp_path / "page.html"
-    file.write_bytes(file.read_bytes() + b"\n")
+    file.write_bytes(file.read_bytes() + b"\nnonsense\n")
     out.write_text("old")
     for more in (["--json"], ["-o", str(out)]):
         assert main(["report", str(folder), *more]) == 2
         told = capsys.readouterr()
-        assert f"keras-mp: error: {file}, line 61 is not valid JSON" in told.err
+        assert f"keras-mp: error: {file}, line 62 is not valid JSON" in told.err
         assert len(told.err.splitlines()) == 1
-        assert not told.out or "line 61" in json.loads(told.out)["error"]
+        assert not told.out or "line 62" in json.loads(told.out)["error"]
     assert out.read_text() == "old"
 
 

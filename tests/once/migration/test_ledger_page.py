@@ -73,7 +73,7 @@ def check_numbers(root):
 
 def test_the_summary_says_what_the_rows_say(page):
     check_numbers(page)
-    assert "Half a line follows" in page.text
+    assert "1 torn line besides" in page.text
     assert "it ends early" in page.one(id="examples").text
     assert page.one("svg", class_="share").one("title").text.startswith("done ")
 
@@ -234,7 +234,7 @@ def test_the_address_says_what_is_shown(chromium, file):
     names = [each["name"] for each in sorted(wanted, key=lambda each: -each["bytes"])]
     assert len(names) > 1
     assert [each[0] for each in table(root)] == names
-    assert root.one(id="shown").text == f"1 to {len(names)} of {len(names)} of {len(WRITTEN)}"
+    assert root.one(id="shown").text == f"1 to {len(names)} of {len(names)} found in {len(WRITTEN)}"
     sorted_by = [each for each in root.all("th") if "aria-sort" in each.attributes]
     assert [each.data("key") for each in sorted_by] == ["bytes"]
 

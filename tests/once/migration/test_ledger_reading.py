@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import tracemalloc
 from dataclasses import fields
 
@@ -31,6 +32,13 @@ def test_a_row_is_as_it_was_written():
     assert left_out == {"schema", "out_sha256"}
 
 
+def test_a_loss_scale_that_json_has_no_number_for():
+    (found,) = of(row("a", loss_scale="inf")).rows
+    assert found.loss_scale == math.inf
+    with pytest.raises(ValueError, match=r'loss_scale is "much": expected a number, "inf"'):
+        of(row("a", loss_scale="much"))
+
+
 def test_what_is_not_written_is_not_known():
     (found,) = Ledger.of([b'{"schema": 1, "name": "a", "result": "failed", "more": {}}\n']).rows
     assert found == Row("a", "failed")
@@ -52,7 +60,7 @@ def test_what_was_done_before_keeps_what_was_said_then():
         "peak_memory": None,
         "model": None,
         "policies": {},
-        "written_by": None,
+        "written_by": "unknown",
         "verified": {},
         "out_bytes": None,
     }
@@ -60,7 +68,7 @@ def test_what_was_done_before_keeps_what_was_said_then():
     (found,) = of(row("a", seconds=3.5), later, later).rows
     assert (found.result, found.run, found.seconds) == ("done before", "run-2", 3.5)
     assert found.changes == (Change(**RENAMED),)
-    assert found.peak_memory == 5000
+    assert (found.peak_memory, found.written_by) == (5000, "TensorFlow 2.3")
     assert found.policies == {"mixed_float16": 3, "float32": 1}
     (own,) = of(row("a", seconds=3.5), row("a", "done before", seconds=0.25)).rows
     assert own.seconds == 0.25, "what it says itself is not replaced"
@@ -96,17 +104,40 @@ def test_half_a_last_line_is_said_and_not_counted(data):
     if cut == len(last):
         names.append("é\U0001f600")
     assert [each.name for each in found.rows] == names
-    assert found.torn == (0 < cut < len(last))
+    assert found.torn == int(0 < cut < len(last))
     assert found.lines == len(names)
 
 
-@settings(deadline=None, max_examples=examples(100))
-@given(st.data())
-def test_half_a_line_before_others_is_an_error(data):
+def test_a_run_that_goes_on_leaves_half_a_line_alone():
+    """Wherever the run before was killed."""
+    written = row("a", bytes=12, notes=["}", "\\é"], options={"a": {"b": [-1.5, True]}})
+    (line,) = lines([written])
+    for cut in range(1, len(line) - 1):
+        found = Ledger.of([line[:cut] + b"\n", line])
+        assert (len(found.rows), found.lines, found.torn) == (1, 1, 1), line[:cut]
+
+
+def test_room_that_was_never_written_to_is_torn():
     line = lines([row("a")])[0]
-    cut = data.draw(st.integers(0, len(line) - 2))
+    for torn in (b"\0" * 9 + b"\n", b"\n"):
+        found = Ledger.of([line, torn, line])
+        assert (found.lines, found.torn) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pytest.param(lambda line: line.replace(b'"files": 1', b'"files": ]'), id="changed"),
+        pytest.param(lambda line: line.replace(b'"name": "a"', b'"name": "a', 1), id="gone"),
+        pytest.param(lambda line: line[:-1] + line, id="two rows in one"),
+        pytest.param(lambda line: line[9:], id="the beginning is gone"),
+    ],
+)
+def test_a_damaged_line_is_an_error(of):
+    line = lines([row("a")])[0]
+    assert of(line) != line
     with pytest.raises(ValueError, match=r"^there, line 2 is not valid JSON .*Remove the line"):
-        Ledger.of([line, line[:cut] + b"\n", line], "there")
+        Ledger.of([line, of(line), line], "there")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +145,7 @@ def test_half_a_line_before_others_is_an_error(data):
     [
         (b"\x89HDF\r\n", "line 1 is not valid JSON"),
         (b"\x89HDF", "line 1 is not valid JSON"),
-        (b"[" * 100_000, "line 1 is not valid JSON"),
+        (b"[" * 100_000 + b"\n", "line 1 is not valid JSON"),
         (b'{"schema": 1, "bytes": NaN}\n', "NaN is no number of JSON"),
         (b"[1]\n", r"line 1: it is \[1\]: expected an object, as `keras-mp migrate` writes it"),
         (b"{}\n", "line 1: schema is null: expected 1; the only one"),
@@ -194,7 +225,7 @@ def test_files(tmp_path):
     assert find_ledger(str(tmp_path)) is None
     assert find_ledger(str(tmp_path / "run.json")) is None
     found = read_ledger(file)
-    assert (len(found.rows), found.torn) == (30, True)
+    assert (len(found.rows), found.torn) == (30, 1)
     file.write_bytes(b"")
     assert read_ledger(file) == Ledger((), (), 0)
 
