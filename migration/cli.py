@@ -52,10 +52,14 @@ def _run(argv: list[str]) -> int:
             return _migrate(arguments)
     except SystemExit as end:
         return int(end.code or 0)
-    if arguments.command in ("plot", "report"):
+    if arguments.command == "plot":
         from keras_mp.migration import showing
 
-        return showing.plot(arguments) if arguments.command == "plot" else showing.report(arguments)
+        return showing.plot(arguments)
+    if arguments.command == "report":
+        from keras_mp.migration import reporting
+
+        return reporting.report(arguments)
     from keras_mp.migration import inspecting
 
     return inspecting.run(arguments.path, as_json=arguments.json, everything=arguments.all)

@@ -42,6 +42,26 @@ def missing(error: ImportError) -> str:
     return " ".join([str(error).removesuffix(".") + ".", *getattr(error, "__notes__", ())])
 
 
+def failed(error: Exception, path: str, *, as_json: bool) -> int:
+    """Says what could not be done with a path, on one line, and for --json on stdout; returns 2."""
+    text = missing(error) if isinstance(error, ImportError) else str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename or path}: {error.strerror}"
+    if as_json:
+        put(dumped({"path": path, "error": text}))
+    say(f"error: {text}")
+    return 2
+
+
+def printable(text: str) -> str:
+    """Returns a text without what steers a terminal.
+
+    >>> print(printable("a\x1b[2J"))
+    a\\x1b[2J
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def drop_output() -> None:
     """Sends what is still to be written to stdout nowhere."""
     # Python flushes stdout once more at its end, and would complain there.

@@ -166,14 +166,22 @@ def _add_plot(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     report = commands.add_parser(
         "report",
-        help="make a page (HTML) of a run",
-        description="Makes one HTML page of a run: its loss scale, skipped steps, overflows, the "
-        "ranges of its layers, policies, settings and versions. It needs no script and no network.",
+        help="show a run of training, or a migration, as a page (HTML)",
+        description="Makes one HTML page that needs no network. Of a run of training: its loss "
+        "scale, skipped steps, overflows, the ranges of its layers, policies, settings and "
+        "versions. Of the migration of a folder: counts, what was refused and why, the largest "
+        "and slowest, and a table of all artefacts to search; without -o its summary is printed.",
         epilog="exit status:\n  0  done\n  2  it cannot be read or written\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    report.add_argument("path", metavar="RUN", help="folder that keras_mp.monitor wrote")
-    report.add_argument("-o", dest="out", metavar="FILE", required=True, help="write it there")
+    add = report.add_argument
+    add(
+        "path",
+        metavar="PATH",
+        help="folder that keras_mp.monitor wrote, or keras-mp migrate FOLDER -o PATH",
+    )
+    add("-o", dest="out", metavar="FILE", help="write the page there")
+    add("--json", action="store_true", help="of a migration: print its summary, for programs")
 
 
 def _tf_version(text: str) -> str:

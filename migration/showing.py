@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_mp.json_files import as_json
-from keras_mp.migration.console import dumped, missing, put, say, table
+from keras_mp.migration.console import dumped, failed, printable, put, say, table
 from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import write_html_report
 from keras_mp.monitor.plotting import plot_trace
@@ -36,7 +36,7 @@ def plot(arguments: argparse.Namespace) -> int:
             name = Path(arguments.path).resolve().name
             plot_trace(trace, out, title=f"Loss scale of {name}", dark=arguments.dark)
     except (OSError, ValueError, ImportError) as error:
-        return _failed(error, arguments)
+        return failed(error, arguments.path, as_json=arguments.json)
     overflows = trace.overflows()
     if arguments.json:
         found = {"path": arguments.path, **trace.summary(), "variables": overflows, "out": out}
@@ -50,12 +50,15 @@ def plot(arguments: argparse.Namespace) -> int:
 
 def report(arguments: argparse.Namespace) -> int:
     """Writes a run as one HTML page; returns 0, or 2 where that cannot be done."""
+    if arguments.out is None:
+        say("error: of a run of training the report is a page: say -o FILE.html")
+        return 2
     try:
         run = RunFolder.read(arguments.path)
         _refuse_input(arguments.out, arguments.path)
         write_html_report(run, arguments.out)
     except (OSError, ValueError) as error:
-        return _failed(error, arguments)
+        return failed(error, arguments.path, as_json=False)
     say(f"{arguments.out}: written")
     return 0
 
@@ -69,16 +72,6 @@ def _refuse_input(out: str, path: str) -> None:
     names = ("run.json", "trace.jsonl", "ranges.json")
     if any(target.samefile(each) for each in files if not inside or each.name in names):
         raise ValueError(f"{out} is the input: write elsewhere")
-
-
-def _failed(error: Exception, arguments: argparse.Namespace) -> int:
-    text = missing(error) if isinstance(error, ImportError) else str(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename or arguments.path}: {error.strerror}"
-    if getattr(arguments, "json", False):
-        put(dumped({"path": arguments.path, "error": text}))
-    say(f"error: {text}")
-    return 2
 
 
 def _lines(trace: Trace) -> Iterator[str]:
@@ -111,17 +104,12 @@ def _lines(trace: Trace) -> Iterator[str]:
         yield ""
         head = ("variable", "skipped", "first step")
         cells = [
-            (_printable(each["variable"]), f"{each['count']:,}", f"{each['first_step']:,}")
+            (printable(each["variable"]), f"{each['count']:,}", f"{each['first_step']:,}")
             for each in overflows[:_FEW]
         ]
         yield table([head, *cells])
         if len(overflows) > _FEW:
             yield f"... and {len(overflows) - _FEW} more: --json shows them"
-
-
-def _printable(text: str) -> str:
-    """Returns a path without what steers a terminal."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _encodable(bars: str) -> str:

@@ -53,10 +53,12 @@ class Browser:
     program: str | None
     qt: str | None = None
 
-    def open(self, path: Path) -> Page:
-        return self._by_program(path) if self.program else self._by_qt(path)
+    def open(self, path: Path, fragment: str = "") -> Page:
+        """Opens a file, at what follows # in its address."""
+        url = path.as_uri() + (f"#{fragment}" if fragment else "")
+        return self._by_program(url) if self.program else self._by_qt(url)
 
-    def _by_program(self, path: Path) -> Page:
+    def _by_program(self, url: str) -> Page:
         with tempfile.TemporaryDirectory() as folder:
             log = Path(folder) / "net.json"
             done = subprocess.run(
@@ -68,7 +70,7 @@ class Browser:
                     f"--log-net-log={log}",
                     f"--user-data-dir={folder}/profile",
                     "--dump-dom",
-                    path.as_uri(),
+                    url,
                 ],
                 capture_output=True,
                 text=True,
@@ -79,14 +81,14 @@ class Browser:
             asked = re.findall(r'"url":"((?:https?|wss?|ftp):[^"]*)"', log.read_text())
         return Page(done.stdout, console, asked)
 
-    def _by_qt(self, path: Path) -> Page:
+    def _by_qt(self, url: str) -> Page:
         environment = {
             **os.environ,
             "QT_QPA_PLATFORM": "offscreen",
             "QTWEBENGINE_CHROMIUM_FLAGS": " ".join(FLAGS),
         }
         done = subprocess.run(
-            [sys.executable, __file__, str(self.qt), path.as_uri()],
+            [sys.executable, __file__, str(self.qt), url],
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -137,7 +139,7 @@ def _main(package: str, url: str) -> None:
     class Interceptor(web.QWebEngineUrlRequestInterceptor):
         def interceptRequest(self, info: Any) -> None:
             asked = info.requestUrl().toString()
-            if asked != url:
+            if asked.partition("#")[0] != url.partition("#")[0]:
                 requests.append(asked)
 
     class Loaded(web.QWebEnginePage):

@@ -1,6 +1,6 @@
 """A run as one HTML page that needs nothing else: no script, no request, no library."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,33 +8,17 @@ import numpy as np
 
 from keras_mp.atomic_writing import write_atomically
 from keras_mp.json_files import as_json
-from keras_mp.markup import escaped, path
+from keras_mp.markup import escaped
 from keras_mp.monitor import drawing, svg
-from keras_mp.monitor.page_style import CSS
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import KINDS, Trace
 from keras_mp.ranges import html
-from keras_mp.rendering.html import data_attributes
+from keras_mp.rendering.html import data_attributes, facts, head, table
+from keras_mp.rendering.page_style import CSS
 from keras_mp.rendering.text import number
 
 _MOST = 500  # skipped steps in the table; the trace has all
 _SEEN = 10  # of them are shown at once
-_HEAD = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
-img-src data:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>{title}</title>
-<style>{css}</style>
-</head>
-<body>
-<header>
-<h1>{title}</h1>
-"""
 
 
 def html_report(run: RunFolder) -> str:
@@ -46,7 +30,7 @@ def html_report(run: RunFolder) -> str:
     """
     name = run.run.get("model") or run.path.name
     parts = [
-        _HEAD.format(title=escaped(f"Mixed precision of {name}"), css=CSS),
+        head(f"Mixed precision of {name}", CSS),
         f"<p>{escaped(_when(run.run))}</p>",
         *_facts(run),
         "</header>",
@@ -96,7 +80,7 @@ def _facts(run: RunFolder) -> Iterator[str]:
         if len(run.trace)
         else {**found, "steps": run.run.get("steps"), "skipped": run.run.get("skipped")}
     )
-    facts = [
+    rows = [
         ("steps", "steps", known["steps"]),
         ("skipped", "skipped steps", known["skipped"]),
         (
@@ -108,14 +92,13 @@ def _facts(run: RunFolder) -> Iterator[str]:
         ("highest-scale", "highest loss scale", found["highest_scale"]),
         ("loss-scale", *_last_scale(run)),
     ]
-    yield '<dl class="facts" id="facts">'
-    for key, label, value in facts:
-        shown = number(value) if isinstance(value, int | float) else value
-        yield (
-            f'<div><dt>{label}</dt><dd id="{key}" {data_attributes(value=value)}>'
-            f"{escaped('unknown' if shown is None else shown)}</dd></div>"
-        )
-    yield "</dl>"
+    yield from facts((key, label, value, _fact(value)) for key, label, value in rows)
+
+
+def _fact(value: object) -> str:
+    if value is None:
+        return "unknown"
+    return number(value) if isinstance(value, int | float) else str(value)
 
 
 def _last_scale(run: RunFolder) -> tuple[str, Any]:
@@ -148,7 +131,7 @@ def _skipped(trace: Trace) -> Iterator[str]:
         )
         for i in at[:_MOST].tolist()
     ]
-    yield from _table(
+    yield from table(
         "skipped-steps",
         [
             ("step", "number"),
@@ -187,7 +170,7 @@ def _overflows(run: RunFolder) -> Iterator[str]:
             kind,
         ]
         rows.append((data, cells))
-    yield from _table(
+    yield from table(
         "overflows",
         [
             ("variable", "path"),
@@ -231,8 +214,8 @@ def _layers(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
         for each in layers
     ]
-    heads = [("layer", "path"), *((head, "") for head in ("class", "policy"))]
-    yield from _table("layers", [*heads, ("computes in", ""), ("variables", "")], rows)
+    heads = [("layer", "path"), *((name, "") for name in ("class", "policy"))]
+    yield from table("layers", [*heads, ("computes in", ""), ("variables", "")], rows)
 
 
 def _settings(run: Mapping[str, Any]) -> Iterator[str]:
@@ -253,33 +236,9 @@ def _settings(run: Mapping[str, Any]) -> Iterator[str]:
             rows = [
                 (data_attributes(name=name, value=value), [name, value]) for name, value in pairs
             ]
-            yield from _table(identity, [(caption, "path"), ("", "path")], rows)
+            yield from table(identity, [(caption, "path"), ("", "path")], rows)
 
 
 def _setting(value: object) -> str:
     plain = as_json(value)
     return number(plain) if isinstance(plain, float) else str(plain)
-
-
-def _table(
-    identity: str,
-    heads: Sequence[tuple[str, str]],
-    rows: Iterable[tuple[str, Sequence[str]]],
-) -> Iterator[str]:
-    """Yields a table; the first cell of a row is its head."""
-    yield f'<div class="scroll"><table id="{identity}">'
-    cells = "".join(
-        f'<th scope="col" class="{kind}">{escaped(head)}</th>' if head else "<td></td>"
-        for head, kind in heads
-    )
-    yield f"<thead><tr>{cells}</tr></thead><tbody>"
-    for data, texts in rows:
-        first, *others = zip(texts, (kind for _, kind in heads), strict=True)
-        row = f'<th scope="row" class="{first[1]}">{_cell(*first)}</th>'
-        row += "".join(f'<td class="{kind}">{_cell(text, kind)}</td>' for text, kind in others)
-        yield f"<tr {data}>{row}</tr>"
-    yield "</tbody></table></div>"
-
-
-def _cell(text: str, kind: str) -> str:
-    return path(text) if kind == "path" else escaped(text)

@@ -58,3 +58,30 @@ def pluralized(count: int, one: str) -> str:
     ('1 step', '2,000 steps')
     """
     return f"{count:,} {one}{'' if count == 1 else 's'}"
+
+
+def size(count: float) -> str:
+    """Returns bytes as people read them.
+
+    >>> size(512), size(1_500_000), size(2.5e13)
+    ('512 B', '1.5 MB', '25 TB')
+    """
+    units = ("B", "kB", "MB", "GB", "TB", "PB")
+    at = next((i for i in range(len(units)) if count < 999.5 * 1000**i), len(units) - 1)
+    value = count / 1000**at
+    return f"{value:.3g} {units[at]}" if value < 999.5 else f"{value:,.0f} {units[at]}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a time as people read it.
+
+    >>> duration(0.034), duration(75), duration(7260), duration(90000)
+    ('0.034 s', '1 min 15 s', '2 h 1 min', '1 d 1 h')
+    """
+    if seconds < 9.95:
+        return f"{seconds:.2g} s" if seconds >= 0.01 or not seconds else "<0.01 s"
+    whole = round(seconds)
+    for large, name, small, rest in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole >= large:
+            return f"{whole // large:,} {name} {whole % large // small} {rest}"
+    return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{whole} s"

@@ -1,0 +1,224 @@
+"""What a ledger amounts to: counts, what was refused and why, the largest and the slowest."""
+
+import heapq
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from keras_mp.migration.ledger_reading import RESULTS, Ledger, Row, Run
+
+UNKNOWN = "unknown"
+_EXAMPLES = 3
+_TOP = 10
+
+Counts = dict[str, dict[str, int]]  # by a name, then by result
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What was refused, or failed, for one reason.
+
+    Attributes:
+        result: "refused" or "failed".
+        reason: The reason.
+        count: How many artefacts.
+        bytes: Of them.
+        kinds: How many of each kind.
+        examples: Some of them, that differ in what is said, and not in names and numbers alone.
+    """
+
+    result: str
+    reason: str
+    count: int
+    bytes: int
+    kinds: dict[str, int]
+    examples: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a ledger amounts to; the most frequent comes first.
+
+    Attributes:
+        artefacts: How many.
+        results: Of them, by result; all results are there.
+        kinds, writers, policies: How many artefacts of each, by result.
+        refusals: What was refused or failed, by reason.
+        matters: How many are done and have changes that a person should read.
+        bytes: Of all artefacts; None is taken as 0.
+        bytes_done: Of those that are done.
+        bytes_out: That were written.
+        seconds: That all took, one after the other.
+        bytes_per_second: Of those that are done, in each process; None where no time is known.
+        largest, slowest, most_memory: The ten first.
+        versions: Of what they were migrated with: how many artefacts, by name and version.
+        runs: The calls that wrote the ledger.
+        lines: Of the ledger.
+        torn: How many lines besides are none, as killed runs leave them.
+    """
+
+    artefacts: int
+    results: dict[str, int]
+    kinds: Counts
+    writers: Counts
+    policies: Counts
+    refusals: tuple[Refusal, ...]
+    matters: int
+    bytes: int
+    bytes_done: int
+    bytes_out: int
+    seconds: float
+    bytes_per_second: float | None
+    largest: tuple[Row, ...]
+    slowest: tuple[Row, ...]
+    most_memory: tuple[Row, ...]
+    versions: Counts
+    runs: tuple[Run, ...]
+    lines: int
+    torn: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns it as JSON has it; rows by what their tables show."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        found["refusals"] = [
+            {
+                "result": each.result,
+                "reason": each.reason,
+                "count": each.count,
+                "bytes": each.bytes,
+                "kinds": each.kinds,
+                "examples": [
+                    {"name": row.name, "where": row.where, "why": row.why} for row in each.examples
+                ],
+            }
+            for each in self.refusals
+        ]
+        for name, key in (
+            ("largest", "bytes"),
+            ("slowest", "seconds"),
+            ("most_memory", "peak_memory"),
+        ):
+            found[name] = [
+                {"name": row.name, "result": row.result, key: getattr(row, key)}
+                for row in found[name]
+            ]
+        found["runs"] = [
+            {
+                "run": run.name,
+                "rows": run.rows,
+                "first": run.first,
+                "last": run.last,
+                "seconds": elapsed(run),
+                "hosts": run.hosts,
+                "folders": run.roots,
+            }
+            for run in self.runs
+        ]
+        return found
+
+
+def summary(ledger: Ledger) -> Summary:
+    """Returns what a ledger amounts to.
+
+    >>> from keras_mp.migration.ledger_reading import Row
+    >>> rows = Row("a", "done", bytes=4, seconds=2.0), Row("b", "refused", reason="damaged")
+    >>> found = summary(Ledger(rows))
+    >>> found.results["refused"], found.refusals[0].reason, found.bytes_per_second
+    (1, 'damaged', 2.0)
+    """
+    rows = ledger.rows
+    done = [row for row in rows if row.is_done]
+    timed = [row for row in done if row.seconds]
+    seconds = sum(row.seconds or 0 for row in timed)
+    results = Counter(row.result for row in rows)
+    return Summary(
+        artefacts=len(rows),
+        results={result: results[result] for result in RESULTS},
+        kinds=_counts(rows, lambda row: [row.kind or UNKNOWN]),
+        writers=_counts(rows, lambda row: [row.written_by or UNKNOWN]),
+        policies=_counts(rows, lambda row: row.policies or ()),
+        refusals=_refusals(row for row in rows if not row.is_done),
+        matters=sum(row.matters > 0 for row in done),
+        bytes=sum(row.bytes or 0 for row in rows),
+        bytes_done=sum(row.bytes or 0 for row in done),
+        bytes_out=sum(row.out_bytes or 0 for row in done),
+        seconds=sum(row.seconds or 0 for row in rows),
+        bytes_per_second=sum(row.bytes or 0 for row in timed) / seconds if seconds else None,
+        largest=_top(rows, lambda row: row.bytes),
+        slowest=_top(rows, lambda row: row.seconds),
+        most_memory=_top(rows, lambda row: row.peak_memory),
+        versions=_versions(rows),
+        runs=ledger.runs,
+        lines=ledger.lines,
+        torn=ledger.torn,
+    )
+
+
+def elapsed(run: Run) -> float | None:
+    """Returns the seconds from the first line of a run to its last; None where not known."""
+    if run.first is None or run.last is None:
+        return None
+    return (_time(run.last) - _time(run.first)).total_seconds()
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _counts(rows: Iterable[Row], names: Callable[[Row], Iterable[str]]) -> Counts:
+    found: dict[str, Counter[str]] = {}
+    for row in rows:
+        for name in names(row):
+            found.setdefault(name, Counter())[row.result] += 1
+    return _sorted(found)
+
+
+def _sorted(found: Mapping[str, Counter[str]]) -> Counts:
+    first = sorted(found.items(), key=lambda each: (-each[1].total(), each[0]))
+    return {name: dict(counts.most_common()) for name, counts in first}
+
+
+def _versions(rows: Iterable[Row]) -> Counts:
+    found: dict[str, Counter[str]] = {}
+    for row in rows:
+        for name, version in (row.versions or {}).items():
+            found.setdefault(name, Counter())[str(version)] += 1
+    return _sorted(found)
+
+
+def _refusals(rows: Iterable[Row]) -> tuple[Refusal, ...]:
+    by_reason: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        by_reason.setdefault((row.result, row.reason or UNKNOWN), []).append(row)
+    found = [
+        Refusal(
+            result,
+            reason,
+            len(each),
+            sum(row.bytes or 0 for row in each),
+            dict(Counter(row.kind or UNKNOWN for row in each).most_common()),
+            _examples(each),
+        )
+        for (result, reason), each in by_reason.items()
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.count, each.reason, each.result)))
+
+
+def _examples(rows: list[Row]) -> tuple[Row, ...]:
+    different: dict[str, Row] = {}
+    for row in rows:
+        # What is the same but for the name and numbers is the same.
+        said = (row.said or "").replace(row.name, "")
+        different.setdefault(re.sub(r"\d+", "0", said), row)
+        if len(different) == _EXAMPLES:
+            break
+    return tuple(different.values())
+
+
+def _top(rows: Iterable[Row], of: Callable[[Row], float | None]) -> tuple[Row, ...]:
+    known = (row for row in rows if of(row))
+    return tuple(heapq.nsmallest(_TOP, known, key=lambda row: (-(of(row) or 0), row.name)))
