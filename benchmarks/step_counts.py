@@ -1,18 +1,26 @@
 """What a step of an optimizer consists of: counts that need no quiet machine.
 
-- JAX: bytes that the compiled step reads and writes, and instructions of its HLO;
+- JAX: bytes that the compiled step reads and writes, and how many kernels it launches, but for
+  branches that are not taken where gradients are finite; and instructions of its HLO;
 - TensorFlow: nodes of the traced graph; with XLA the instructions of the optimized HLO;
 - torch: calls of aten, and times that Python waits for the device, as if the CPU were one.
 
 Used by `benchmarks/step.py`, and by tests that hold the counts to bounds.
 """
 
+import re
 import unittest.mock
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from benchmarks import monitor
+
+_ROW = re.compile(r"\s+(?:ROOT )?%?(\S+) = (.+?) ([\w-]+)\((.*)")
+_ARRAY = re.compile(r"\b(?:pred|bf|[fsu])(\d*)\[([\d,]*)\]")
+# What computes nothing, or only where a gradient is not finite.
+_NO_KERNELS = ("bitcast", "conditional", "constant", "get-tuple-element", "parameter", "tuple")
 
 
 def of(optimizer: Any, variables: int, elements: int, **modes: Any) -> dict[str, float]:
@@ -55,10 +63,12 @@ def _of_jax(optimizer: Any, gradients: list[Any], variables: list[Any]) -> dict[
     given = [[v.value for v in optimizer.variables], gradients, [v.value for v in variables]]
     # Nothing is given away: copies that XLA makes of donated arrays are its own affair.
     compiled = jax.jit(optimizer.stateless_apply).lower(*given).compile()
-    numbers = sum(gradient.size for gradient in gradients)
+    text = compiled.as_text()
+    moved = bytes_of_kernels(text)
     return {
-        "bytes a parameter": compiled.cost_analysis()["bytes accessed"] / numbers,
-        "instructions": instructions(compiled.as_text()),
+        "bytes a parameter": sum(moved) / sum(gradient.size for gradient in gradients),
+        "launches": len(moved),
+        "instructions": instructions(text),
     }
 
 
@@ -71,6 +81,29 @@ def _of_xla(optimizer: Any, gradients: list[Any], variables: list[Any]) -> dict[
 
     text = step.experimental_get_compiler_ir(gradients)(stage="optimized_hlo")
     return {"instructions": instructions(text), "conditionals": text.count(" conditional(")}
+
+
+def bytes_of_kernels(hlo: str) -> list[int]:
+    """Returns of each kernel of a compiled module's entry what it reads and writes, in bytes."""
+    entry = hlo[hlo.index("\nENTRY ") :].partition("\n}")[0]
+    rows = {row[1]: row for row in map(_ROW.match, entry.splitlines()) if row}
+    sizes = {name: _bytes(row[2]) for name, row in rows.items()}
+    return [
+        sizes[name] + sum(sizes[read] for read in _names(row[4]) if read in sizes)
+        for name, row in rows.items()
+        if row[3] not in _NO_KERNELS
+    ]
+
+
+def _names(operands: str) -> list[str]:
+    return re.findall(r"%([\w.-]+)", operands.partition("), ")[0])
+
+
+def _bytes(shape: str) -> int:
+    return sum(
+        max(int(bits or 8), 8) // 8 * prod(map(int, filter(None, sizes.split(","))))
+        for bits, sizes in _ARRAY.findall(shape)
+    )
 
 
 def instructions(hlo: str) -> int:

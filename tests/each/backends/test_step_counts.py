@@ -24,6 +24,17 @@ def test_one_read_of_each_gradient_more(variables):
 
 
 @on_jax
+def test_one_kernel_more_a_gradient():
+    """And a few for the loss scale. 400 gradients cost what launching their kernels costs."""
+    plain, ours = (
+        step_counts.of(optimizer, 40, 12_500)["launches"]
+        for optimizer in (Adam(), LossScaleOptimizer(Adam()))
+    )
+    assert plain <= 3 * 40 + 3
+    assert ours <= plain + 40 + 16
+
+
+@on_jax
 def test_a_fixed_scale_without_a_guard_reads_nothing_more():
     settings = {"dynamic": False, "initial_scale": 8.0, "skip_nonfinite": False}
     plain = step_counts.of(Adam(), 2, 100_000)["bytes a parameter"]
