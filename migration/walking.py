@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 from keras_mp.compat.checkpoints import locating, table
 from keras_mp.compat.file_formats.file_kinds import Kind
 from keras_mp.migration.code.tree import is_left_out, is_left_out_name
-from keras_mp.stores.listing import Entry, listed
+from keras_mp.stores import listing
+from keras_mp.stores.errors import NotThere
 from keras_mp.stores.urls import is_url, join, local_of
 
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
@@ -104,8 +105,8 @@ def _outs(rows: list[tuple[PurePosixPath, Kind]], result: Walk) -> list[Path]:
 
 
 def _walk_store(url: str, result: Walk) -> None:
-    files: dict[str, Entry] = {}
-    for one in listed(url, deep=True):
+    files: dict[str, listing.Entry] = {}
+    for one in listing.listed(url, deep=True):
         parts = one.name.split("/")
         if one.type == "link":
             result.links += 1
@@ -123,8 +124,27 @@ def _walk_store(url: str, result: Walk) -> None:
         result.found.append(Found(join(url, str(path)), kind, out, size, version))
 
 
-def _artefacts(files: Iterable[str]) -> dict[str, tuple[Kind, list[str]]]:
+def is_folder_of_store(url: str) -> bool:
+    """Returns whether an address is of a folder of artefacts, and not of one.
+
+    Raises:
+        StoreError: The store does not tell.
+    """
+    try:
+        if listing.entry(url).type != "folder":
+            return False
+    except NotThere:
+        return False  # of a checkpoint, the prefix; reading it says why where it is none
+    files = [one.name for one in listing.listed(url, deep=True) if one.type == "file"]
+    if "saved_model.pb" in files:
+        return False
+    found = _artefacts(f"here/{name}" for name in files)
+    return list(found) != ["here"]
+
+
+def _artefacts(names: Iterable[str]) -> dict[str, tuple[Kind, list[str]]]:
     """Returns name -> (kind, names of its files) of artefacts, by nothing but names."""
+    files = list(names)
     found: dict[str, tuple[Kind, list[str]]] = {}
     folders = {name.rpartition("/")[0] for name in files if _last(name) == "saved_model.pb"} - {""}
     states = {name.rpartition("/")[0]: name for name in files if _last(name) == locating.STATE_FILE}
@@ -173,8 +193,10 @@ def is_one_checkpoint(folder: str | Path) -> bool:
 def _is_checkpoint(folder: Path, rows: list[tuple[Path, Kind]]) -> bool:
     if not rows or any(kind != "checkpoint" or path.parent != folder for path, kind in rows):
         return False
-    if any(path.is_dir() and not Path(f"{path}.index").exists() for path, _ in rows):
-        return False  # a folder in it has one
+    # Not where a folder in it has one, but that a SavedModel has lost its graph is to be said.
+    inner = [path for path, _ in rows if path.is_dir() and path.name != "variables"]
+    if any(not Path(f"{path}.index").exists() for path in inner):
+        return False
     return (folder / locating.STATE_FILE).is_file() or len(rows) == 1
 
 

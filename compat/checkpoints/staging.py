@@ -15,6 +15,7 @@ from keras_mp.compat.checkpoints.errors import Unreadable
 from keras_mp.stores.downloads import download, with_sizes
 from keras_mp.stores.errors import NotThere, StoreError
 from keras_mp.stores.listing import Entry, entry, listed
+from keras_mp.stores.naming import named
 from keras_mp.stores.objects import read_text
 from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import is_url, join, local_of, name, parent, redacted
@@ -87,27 +88,6 @@ def told(url: str) -> Iterator[None]:
     except StoreError as error:
         file, why = str(error.filename), str(error.strerror)
         raise Unreadable(file or redacted(url), "", why) from None
-
-
-@contextlib.contextmanager
-def named(folder: Path, url: str) -> Iterator[None]:
-    """Makes errors name an address instead of a local folder."""
-    old, new = str(folder), redacted(url).rstrip("/")
-
-    def said(value: object) -> object:
-        return value.replace(old, new) if isinstance(value, str) else value
-
-    try:
-        yield
-    except Exception as error:
-        error.args = tuple(said(value) for value in error.args)
-        attributes = vars(error) if hasattr(error, "__dict__") else {}
-        for key, value in list(attributes.items()):
-            if isinstance(value, str):
-                setattr(error, key, said(value))
-        if isinstance(error, OSError) and error.filename is not None:
-            error.filename = said(str(error.filename))
-        raise
 
 
 def files_of(url: str) -> Remote:

@@ -12,5 +12,6 @@ Knows nothing of what is in them. fsspec is imported when the first address is a
 | downloads | files brought to the disk, and checked                               |
 | uploads   | a file that appears whole or not at all                              |
 | objects   | small texts: read, replaced, made where there is none, removed       |
+| naming    | errors of a copy, which name the address                             |
 | owners    | whether the maker of a temporary folder lives                        |
 """

@@ -4,7 +4,6 @@ Which driver there is, and its credentials, are the user's business: it finds th
 does (environment, files, `fsspec.config`). None is read, written or shown here.
 """
 
-import asyncio
 import errno
 import random
 import time
@@ -114,7 +113,7 @@ def is_passing(error: BaseException) -> bool:
         return status in _PASSING
     for one in _causes(error):
         kind = type(one).__name__
-        if isinstance(one, TimeoutError | asyncio.TimeoutError | EOFError) or "Timeout" in kind:
+        if isinstance(one, TimeoutError | EOFError) or "Timeout" in kind:
             return True
         if kind in _BROKEN or isinstance(one, ConnectionResetError | ConnectionAbortedError):
             return True

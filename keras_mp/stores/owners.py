@@ -11,8 +11,6 @@ import socket
 import time
 from pathlib import Path
 
-from keras_mp.json_files import as_json
-
 BEAT = 60.0
 DEAD = 3600.0
 NAME = "owner"
@@ -20,7 +18,7 @@ NAME = "owner"
 
 def me() -> str:
     """Returns what the owner of a folder writes into it, now."""
-    return json.dumps(as_json({**_process(os.getpid()), "time": time.time()}))
+    return json.dumps({**_process(os.getpid()), "time": time.time()})
 
 
 def is_dead(text: str) -> bool:

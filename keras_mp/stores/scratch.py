@@ -7,7 +7,6 @@ what could never be had is refused at once.
 import contextlib
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,7 +37,11 @@ class Scratch:
     @property
     def place(self) -> Path:
         """The folder itself."""
-        return Path(tempfile.gettempdir()) if self.folder is None else self.folder
+        if self.folder is not None:
+            return self.folder
+        import tempfile  # late: no command needs it for its help
+
+        return Path(tempfile.gettempdir())
 
     @contextlib.contextmanager
     def reserved(self, size: int, of: str) -> Iterator[Path]:
