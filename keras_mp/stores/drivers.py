@@ -61,7 +61,7 @@ def opened(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ModuleNotFoundError as error:
-        if error.name != "fsspec":
+        if (error.name or "").partition(".")[0] != "fsspec":
             raise
         why = "needs fsspec: pip install 'keras-mp[remote]'"
         raise NoDriver.of(url, why) from None
@@ -108,7 +108,7 @@ def asked(url: str, work: Callable[[Any, str], T]) -> T:
 
 def is_passing(error: BaseException) -> bool:
     """Returns whether what a driver raised may be otherwise in a while."""
-    status = _status(error)
+    error, status = _real(error), _status(error)
     if status is not None:
         return status in _PASSING
     for one in _causes(error):
@@ -126,6 +126,7 @@ def translated(error: BaseException, url: str, *, tries: int = 1) -> StoreError:
     """Returns what a driver raised as an error of ours."""
     if isinstance(error, StoreError):
         return error
+    error = _real(error)
     text, status = _text(error, url), _status(error)
     names = {type(one).__name__ for one in _causes(error)}
     if is_passing(error):
@@ -140,6 +141,13 @@ def translated(error: BaseException, url: str, *, tries: int = 1) -> StoreError:
     if isinstance(error, NotImplementedError):
         return StoreError.of(url, "the store, or its driver, cannot do that")
     return StoreError.of(url, text)
+
+
+def _real(error: BaseException) -> BaseException:
+    """Returns what is behind an error that a driver made of any other: "there is no such file"."""
+    cause = error.__cause__
+    hidden = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
+    return cause if hidden and isinstance(error, FileNotFoundError) and cause else error
 
 
 def _text(error: BaseException, url: str) -> str:
