@@ -62,7 +62,7 @@ def test_migrate_from_store_to_store(writable_server, tmp_path, capsys):
     assert sorted(one.name for one in tmp_path.iterdir()) == ["local.keras"]
 
 
-@on_one("jax", "starts a process, whatever Keras runs on in it")
+@on_one
 def test_a_process_of_its_own_prints_no_password(server, tmp_path):
     url = server.put(CASE / "model.h5", "alone", "old.h5")
     out = tmp_path / "new.keras"
