@@ -80,12 +80,14 @@ class Store:
         folder: The local folder that the server serves; None of S3.
         conf: What fsspec's configuration says of the protocol.
         env: The same, for other processes.
+        process: That of the server.
     """
 
     name: str
     root: str
     folder: Path | None
     conf: dict[str, object]
+    process: subprocess.Popen[bytes] = field(repr=False)
     env: dict[str, str] = field(default_factory=dict)
 
     def url(self, *names: str) -> str:
@@ -110,8 +112,8 @@ class Store:
 
 
 @contextlib.contextmanager
-def _served(program: str, *arguments: str) -> Iterator[int]:
-    """Yields the port of a server; its process ends when its stdin does."""
+def _served(program: str, *arguments: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """Yields the port of a server, and its process, which ends when its stdin does."""
     process = subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdin=subprocess.PIPE,
@@ -122,7 +124,7 @@ def _served(program: str, *arguments: str) -> Iterator[int]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        yield int(process.stdout.readline())
+        yield int(process.stdout.readline()), process
     finally:
         process.stdin.close()
         process.stdout.close()
@@ -147,7 +149,7 @@ def _known(protocol: str, conf: dict[str, object], env: dict[str, str]) -> Itera
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[Store]:
     """An empty bucket of S3."""
-    with _served(_S3) as port:
+    with _served(_S3) as (port, process):
         endpoint = f"http://127.0.0.1:{port}"
         conf: dict[str, object] = {"endpoint_url": endpoint, "key": "me", "secret": KEY}
         env = {
@@ -160,7 +162,7 @@ def s3_server() -> Iterator[Store]:
             import fsspec
 
             fsspec.filesystem("s3").mkdir("bucket")
-            yield Store("s3", "s3://bucket", None, conf, env)
+            yield Store("s3", "s3://bucket", None, conf, process, env)
 
 
 @pytest.fixture(scope="session")
@@ -168,11 +170,11 @@ def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """An SSH server of a user with a password, which its address has."""
     folder = tmp_path_factory.mktemp("sftp")
     (folder / "home").mkdir()
-    with _served(_SFTP, str(folder), PASSWORD) as port:
+    with _served(_SFTP, str(folder), PASSWORD) as (port, process):
         root = f"sftp://me:{PASSWORD}@127.0.0.1:{port}/home"
         conf: dict[str, object] = {"look_for_keys": False, "allow_agent": False}
         with _known("sftp", conf, {}):
-            yield Store("sftp", root, folder / "home", conf)
+            yield Store("sftp", root, folder / "home", conf, process)
 
 
 @pytest.fixture(scope="session")
@@ -184,12 +186,12 @@ def https_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     authority, keys = trustme.CA(), tmp_path_factory.mktemp("keys")
     authority.cert_pem.write_to_path(keys / "authority.pem")
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(keys / "own.pem")
-    with _served(_HTTPS, str(folder), str(keys / "own.pem")) as port:
+    with _served(_HTTPS, str(folder), str(keys / "own.pem")) as (port, process):
         context = ssl.create_default_context(cafile=keys / "authority.pem")
         conf: dict[str, object] = {"ssl": context}
         env = {"SSL_CERT_FILE": str(keys / "authority.pem")}
         with _known("https", conf, env):
-            yield Store("https", f"https://127.0.0.1:{port}", folder, conf, env)
+            yield Store("https", f"https://127.0.0.1:{port}", folder, conf, process, env)
 
 
 @pytest.fixture(params=["s3", "sftp", "https"])

@@ -16,6 +16,9 @@ from keras_mp.stores.urls import scheme, without_secrets
 T = TypeVar("T")
 # Seconds between two tries; each is made longer by a random half, so that many do not come at once.
 PAUSES = (0.5, 1.0, 2.0, 4.0)
+# Seconds that a server may say nothing, where the driver itself would wait for ever.
+SILENCE = 120.0
+SFTP = "fsspec.implementations.sftp"
 _LONGEST = 400
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _REFUSING = {401, 403, 407}
@@ -37,6 +40,7 @@ _BROKEN = {
     "IncompleteRead",
     "IncompleteReadError",
     "ResponseStreamingError",
+    "SSHException",
     "ServerDisconnectedError",
 }
 _NO_ENTRY = {
@@ -79,6 +83,8 @@ def opened(url: str) -> tuple[Any, str]:
         if "Protocol not known" not in str(error):
             raise
         raise StoreError.of(url, f"fsspec has no driver for {scheme(url)}://") from None
+    if type(fs).__module__ == SFTP:
+        fs.ftp.get_channel().settimeout(SILENCE)  # others do not wait for ever
     return fs, path
 
 

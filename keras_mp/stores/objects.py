@@ -5,12 +5,11 @@ import time
 from typing import Any
 
 from keras_mp import locked_folders
-from keras_mp.stores.drivers import asked
+from keras_mp.stores.drivers import SFTP, asked
 from keras_mp.stores.errors import NotThere, StoreError, ThereAlready
 from keras_mp.stores.urls import parent, scheme
 
 _SETTLED = 1.0
-_SFTP = "fsspec.implementations.sftp"
 
 
 def read_text(url: str) -> str | None:
@@ -96,7 +95,7 @@ def create_text(url: str, text: str) -> bool:
         if not fs.exists(path):
             if _has_own(fs, "pipe_file"):
                 fs.pipe_file(path, data, mode="create")
-            elif type(fs).__module__ == _SFTP:
+            elif type(fs).__module__ == SFTP:
                 with fs.open(path, "wxb") as file:  # as Paramiko writes "xb"
                     file.write(data)
             else:

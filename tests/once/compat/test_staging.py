@@ -157,6 +157,19 @@ def test_nothing_is_asked_for_each_file_of_a_folder(tmp_path: Path) -> None:
     assert len(FaultyFileSystem.asked) < 20
 
 
+def test_a_web_server_that_shows_no_folders(https_server: Store) -> None:
+    url = https_server.put(MANY, "hidden", "run")
+    assert https_server.folder is not None
+    (https_server.folder / "hidden" / "run" / "index.html").write_text('<a href="a.txt">a</a>')
+    for name in ("objects", "objects.index", "objects.data-00001-of-00002"):
+        assert inspect(f"{url}/{name}").tensors == inspect(MANY / "objects").tensors
+    (https_server.folder / "hidden" / "run" / "objects.data-00001-of-00002").unlink()
+    with pytest.raises(Unreadable, match=r"objects\.data-00001-of-00002: there is no such file"):
+        inspect(f"{url}/objects")
+    with pytest.raises(Unreadable, match="none: there is no such file"):
+        inspect(f"{url}/none")
+
+
 def test_the_servers_give_what_is_there(server: Store) -> None:
     url = server.put(MANY, "staged", "run")
     local = inspect(MANY / "objects")

@@ -1,8 +1,11 @@
 """Listing, downloads, uploads and small texts with real servers."""
 
 import hashlib
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from pathlib import Path
@@ -10,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from keras_mp import locked_folders
-from keras_mp.stores import objects, owners, uploads
+from keras_mp.stores import drivers, objects, owners, uploads
 from keras_mp.stores.downloads import download, tail, with_sizes
 from keras_mp.stores.errors import Denied, NotThere, StoreError, ThereAlready
 from keras_mp.stores.listing import entry, exists, listed
@@ -116,6 +119,22 @@ def test_an_authority_that_nobody_knows(https_server: Store, monkeypatch) -> Non
     monkeypatch.setitem(config.conf, "https", {})
     with pytest.raises(StoreError, match=r"(?i)certificate"):
         entry(https_server.url("a"))
+
+
+def test_a_server_that_says_nothing(sftp_server: Store, files: Path, monkeypatch) -> None:
+    from fsspec import config
+
+    url = sftp_server.put(files / "a.bin", "silent.bin")
+    monkeypatch.setattr(drivers, "SILENCE", 0.3)
+    monkeypatch.setitem(config.conf, "sftp", {**sftp_server.conf, "banner_timeout": 0.3})
+    assert entry(url).size == len(BYTES)
+    goes_on = threading.Timer(1.0, os.kill, (sftp_server.process.pid, signal.SIGCONT))
+    os.kill(sftp_server.process.pid, signal.SIGSTOP)
+    goes_on.start()
+    try:
+        assert entry(url).size == len(BYTES), "asked again"
+    finally:
+        goes_on.join()
 
 
 DIES = """
