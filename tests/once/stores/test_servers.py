@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -116,7 +117,9 @@ def test_a_wrong_password_is_refused_once_and_shown_nowhere(sftp_server: Store) 
 def test_an_authority_that_nobody_knows(https_server: Store, monkeypatch) -> None:
     from fsspec import config
 
-    monkeypatch.setitem(config.conf, "https", {})
+    # One that trusts nobody; what the environment says is read once, when the driver is imported.
+    trusting = {"ssl": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)}
+    monkeypatch.setitem(config.conf, "https", trusting)
     with pytest.raises(StoreError, match=r"(?i)certificate"):
         entry(https_server.url("a"))
 
