@@ -56,7 +56,7 @@ def migrate(request: Request, jobs: int, step: Step = lambda _what, _more: None)
             work.append((i, of_one))
         else:
             outcomes[i] = outcome
-            step(str(one.path), 1)
+            step(one.path, 1)
     for _, of_one in work:
         Path(of_one.out or "").parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
@@ -92,7 +92,7 @@ def _request(request: Request, one: Found, out: Path | None) -> Request:
     target = None if out is None else str(out / one.out)
     model, optimizer = request.model, request.optimizer
     try:
-        holds_model = sources.holds_model(one.path, one.kind)
+        holds_model = sources.holds_model(Path(one.path), one.kind)
     except Unreadable:
         holds_model = False  # migrating it says why
     if holds_model:
@@ -100,7 +100,7 @@ def _request(request: Request, one: Found, out: Path | None) -> Request:
         optimizer = None
         file = None if model is None else building.split(model)[0]
         model = file if file is not None and file.endswith(".py") else None
-    return replace(request, path=str(one.path), out=target, model=model, optimizer=optimizer)
+    return replace(request, path=one.path, out=target, model=model, optimizer=optimizer)
 
 
 def _before(request: Request, one: Found) -> Outcome | None:
@@ -108,7 +108,7 @@ def _before(request: Request, one: Found) -> Outcome | None:
     path, kind = request.path, one.kind
     try:
         kind_of(path)
-        if request.model is None and not sources.holds_model(one.path, kind):
+        if request.model is None and not sources.holds_model(Path(one.path), kind):
             why = NEEDS_MODEL if kind == "checkpoint" else WEIGHTS_ONLY
             return Outcome(path, "refused", kind, why=why)
         if request.out is None:
@@ -124,7 +124,7 @@ def _before(request: Request, one: Found) -> Outcome | None:
 
 
 def _existing(request: Request, target: Path, one: Found) -> Outcome:
-    sha256 = sources.checksum(sources.files_of(one.path, one.kind))
+    sha256 = sources.checksum(sources.files_of(Path(one.path), one.kind))
     if sources.is_made_of(target, sha256, request.options()):
         return Outcome(request.path, "skipped", one.kind, out=str(target), sha256=sha256)
     why = f"{target} is there already, and not made from this with these options: remove it"

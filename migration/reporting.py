@@ -4,11 +4,14 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from keras_mp.migration import runs
 from keras_mp.migration.console import dumped, failed, printable, put, say, table
 from keras_mp.migration.ledger_page import write_ledger_page
 from keras_mp.migration.ledger_reading import FILE, RESULTS, Row, find_ledger, read_ledger
 from keras_mp.migration.ledger_summary import Counts, Summary, summary
+from keras_mp.migration.parser import scratch_of
 from keras_mp.rendering.text import duration, pluralized, shortened, size
+from keras_mp.stores.urls import redacted
 
 _FEW = 5
 _ROOM = 60
@@ -16,39 +19,50 @@ _ROOM = 60
 
 def report(arguments: argparse.Namespace) -> int:
     """Shows a migration, or a run; returns 0, or 2 where that cannot be done."""
-    file = find_ledger(arguments.path)
-    if file is None:
-        return _of_training(arguments)
-    out: str | None = arguments.out
+    out, shown = arguments.out, redacted(arguments.path)
+    scratch = scratch_of(arguments)
     try:
-        ledger = read_ledger(file)
-        if out is not None:
-            if Path(out).exists() and file.samefile(out):
-                raise ValueError(f"{out} is the input: write elsewhere")
-            write_ledger_page(ledger, file.resolve().parent.name, out)
+        with (
+            runs.staged(arguments.path, scratch) as path,
+            runs.output(out, scratch) as place,
+        ):
+            file = find_ledger(path)
+            if file is None:
+                _of_training(path, place, shown, as_json=arguments.json)
+            else:
+                _of_migration(file, place, arguments)
     except (OSError, ValueError) as error:
-        return failed(error, arguments.path, as_json=arguments.json)
-    if arguments.json:
-        put(dumped({"path": arguments.path, **summary(ledger).as_dict(), "out": out}))
-    elif out is None:
-        put("\n".join(_lines(summary(ledger))) + "\n")
+        return failed(error, shown, as_json=arguments.json)
     if out is not None:
-        say(f"{out}: written")
+        say(f"{redacted(out)}: written")
     return 0
 
 
-def _of_training(arguments: argparse.Namespace) -> int:
+def _of_migration(file: Path, out: str | None, arguments: argparse.Namespace) -> None:
+    ledger = read_ledger(file)
+    if out is not None:
+        if Path(out).exists() and file.samefile(out):
+            raise ValueError(f"{out} is the input: write elsewhere")
+        write_ledger_page(ledger, file.resolve().parent.name, out)
+    if arguments.json:
+        shown = {"out": None if out is None else redacted(arguments.out)}
+        put(dumped({"path": redacted(arguments.path), **summary(ledger).as_dict(), **shown}))
+    elif out is None:
+        put("\n".join(_lines(summary(ledger))) + "\n")
+
+
+def _of_training(path: str, out: str | None, shown: str, *, as_json: bool) -> None:
     from keras_mp.migration import showing
     from keras_mp.monitor.run_folder import RUN
 
-    if arguments.json:
-        error = ValueError("--json is for a migration: a run of training has run.json")
-        return failed(error, arguments.path, as_json=True)
-    folder = Path(arguments.path)
+    if as_json:
+        raise ValueError("--json is for a migration: a run of training has run.json")
+    folder = Path(path)
     if folder.is_dir() and not (folder / RUN).exists():
-        say(f"error: {folder / RUN}: No such file or directory, and no {FILE} beside it")
-        return 2
-    return showing.report(arguments)
+        raise ValueError(f"{shown}: there is neither {RUN} nor {FILE} in this folder")
+    if out is None:
+        raise ValueError("of a run of training the report is a page: say -o FILE.html")
+    showing.write_report(path, out)
 
 
 def _lines(found: Summary) -> Iterator[str]:

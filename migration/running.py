@@ -12,9 +12,11 @@ from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
 from keras_mp.migration.console import dumped, put, say, table
 from keras_mp.migration.kinds import is_source
-from keras_mp.migration.parser import only_sources
+from keras_mp.migration.parser import only_sources, scratch_of
 from keras_mp.migration.publishing import Refused
-from keras_mp.migration.walking import is_one_checkpoint, walk
+from keras_mp.migration.walking import is_folder_of_store, is_one_checkpoint, walk
+from keras_mp.stores.errors import StoreError
+from keras_mp.stores.urls import is_url, local_of, redacted
 
 _HEAD = ("in the file", "in Keras 3", "dtype", "shape", "sha256")
 
@@ -46,8 +48,15 @@ def run(arguments: argparse.Namespace) -> int:
     return int(arguments.check and would)
 
 
-def _is_folder(path: Path) -> bool:
-    """Returns whether a path is a folder of artefacts, and not one itself."""
+def _is_folder(path: str | Path) -> bool:
+    """Returns whether a path is a folder of artefacts, and not one itself.
+
+    Raises:
+        StoreError: The store does not tell.
+    """
+    if is_url(path):
+        return is_folder_of_store(str(path))
+    path = local_of(path)
     if not path.is_dir() or (path / "saved_model.pb").is_file():
         return False
     return not is_one_checkpoint(path)
@@ -77,15 +86,21 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         model_only=arguments.model_only,
         exact_training=arguments.exact_training,
         as_code=arguments.as_code,
+        scratch=scratch_of(arguments),
     )
+    path = redacted(path)
     try:
-        if path in done.folders or _is_folder(Path(path)):
-            return _of_folder(request, arguments, has_sources=path in done.folders)
-        total = _size(Path(path))
+        if request.path in done.folders or _is_folder(request.path):
+            return _of_folder(request, arguments, has_sources=request.path in done.folders)
+        total = 0 if is_url(request.path) else _size(local_of(request.path))
         with progress.shown(total, worth=total > progress.LARGE) as step:
             return [artefacts.migrate(request, step)]
     except Refused as error:
         return [Outcome(path, "refused", why=str(error))]
+    except StoreError as error:
+        return [
+            Outcome(path, "failed", why=error.strerror if path == error.filename else str(error))
+        ]
     except OSError as error:
         return [Outcome(path, "failed", why=f"{error.filename}: {error.strerror}")]
 
@@ -95,7 +110,9 @@ def _of_folder(
 ) -> list[Outcome]:
     if request.as_code is not None:
         raise Refused("--as-code writes one model: name one artefact, and not a folder")
-    found = walk(Path(request.path))
+    if is_url(request.path) or (request.out is not None and is_url(request.out)):
+        raise Refused("folders of stores are not migrated yet: name one artefact")
+    found = walk(request.path)
     if not found.found and not found.closed:
         if has_sources:
             return []
@@ -104,7 +121,8 @@ def _of_folder(
         outcomes = folders.migrate(request, arguments.jobs, step)
     if not arguments.json:
         links = f", {found.links} symbolic links not followed" if found.links else ""
-        say(f"{request.path}: {len(found.found)} artefacts, {found.left} other files{links}")
+        shown = redacted(request.path)
+        say(f"{shown}: {len(found.found)} artefacts, {found.left} other files{links}")
     return outcomes
 
 
@@ -120,7 +138,8 @@ def _size(path: Path) -> int:
 
 
 def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
-    of_folder = [outcome for outcome in outcomes if outcome.path not in arguments.paths]
+    named = [redacted(path) for path in arguments.paths]
+    of_folder = [outcome for outcome in outcomes if outcome.path not in named]
     for outcome in outcomes:
         for note in dict.fromkeys(outcome.notes):
             say(f"{outcome.path}: note: {note}")

@@ -1,4 +1,4 @@
-"""`keras-mp plot` and `keras-mp report`: a run of training, shown."""
+"""`keras-mp plot`, and the page of `keras-mp report`: a run of training, shown."""
 
 import argparse
 import shutil
@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from keras_mp.json_files import as_json
+from keras_mp.migration import runs
 from keras_mp.migration.console import dumped, failed, printable, put, say, table
+from keras_mp.migration.parser import scratch_of
 from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import write_html_report
 from keras_mp.monitor.plotting import plot_trace
@@ -17,6 +19,7 @@ from keras_mp.monitor.run_folder import RunFolder, read_trace
 from keras_mp.monitor.sparkline import BARS, sparkline
 from keras_mp.monitor.trace import Trace
 from keras_mp.rendering.text import number, percent
+from keras_mp.stores.urls import redacted
 
 _PICTURES = (".png", ".svg", ".pdf")
 _NARROW = 60
@@ -27,40 +30,40 @@ def plot(arguments: argparse.Namespace) -> int:
     """Draws a trace, or sums it up on stdout; returns 0, or 2 where that cannot be done."""
     out: str | None = arguments.out
     if out is not None and not out.lower().endswith(_PICTURES):
-        say(f"error: {out}: the name must end in {', '.join(_PICTURES)}")
+        say(f"error: {redacted(out)}: the name must end in {', '.join(_PICTURES)}")
         return 2
+    scratch = scratch_of(arguments)
     try:
-        trace = read_trace(arguments.path)
-        if out is not None:
-            _refuse_input(out, arguments.path)
-            name = Path(arguments.path).resolve().name
-            plot_trace(trace, out, title=f"Loss scale of {name}", dark=arguments.dark)
+        with runs.staged(arguments.path, scratch) as path, runs.output(out, scratch) as place:
+            trace = read_trace(path)
+            if place is not None:
+                _refuse_input(place, path)
+                title = f"Loss scale of {Path(path).resolve().name}"
+                plot_trace(trace, place, title=title, dark=arguments.dark)
     except (OSError, ValueError, ImportError) as error:
-        return failed(error, arguments.path, as_json=arguments.json)
+        return failed(error, redacted(arguments.path), as_json=arguments.json)
     overflows = trace.overflows()
     if arguments.json:
-        found = {"path": arguments.path, **trace.summary(), "variables": overflows, "out": out}
+        shown = None if out is None else redacted(out)
+        found = {"path": redacted(arguments.path), **trace.summary()}
+        found |= {"variables": overflows, "out": shown}
         put(dumped(as_json(found)))
     elif out is None:
         put("\n".join(_lines(trace)) + "\n")
     else:
-        say(f"{out}: written")
+        say(f"{redacted(out)}: written")
     return 0
 
 
-def report(arguments: argparse.Namespace) -> int:
-    """Writes a run as one HTML page; returns 0, or 2 where that cannot be done."""
-    if arguments.out is None:
-        say("error: of a run of training the report is a page: say -o FILE.html")
-        return 2
-    try:
-        run = RunFolder.read(arguments.path)
-        _refuse_input(arguments.out, arguments.path)
-        write_html_report(run, arguments.out)
-    except (OSError, ValueError) as error:
-        return failed(error, arguments.path, as_json=False)
-    say(f"{arguments.out}: written")
-    return 0
+def write_report(path: str, out: str) -> None:
+    """Writes a run as one HTML page.
+
+    Raises:
+        OSError, ValueError: It cannot be read or written.
+    """
+    run = RunFolder.read(path)
+    _refuse_input(out, path)
+    write_html_report(run, out)
 
 
 def _refuse_input(out: str, path: str) -> None:

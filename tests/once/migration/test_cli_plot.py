@@ -174,7 +174,10 @@ def broken(tmp_path: Path) -> Path:
     [
         (broken, r"error: .*trace\.jsonl, line 1: 'nonsense'|the columns are \[\"nonsense\"\]"),
         (lambda folder: folder / "missing", r"error: .*missing.*: No such file or directory"),
-        (lambda folder: folder, r"error: .*: No such file or directory"),
+        (
+            lambda folder: folder,
+            r"error: .*: (No such file|there is neither run\.json)",
+        ),
     ],
     ids=["damaged", "missing", "no run"],
 )

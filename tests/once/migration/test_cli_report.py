@@ -113,7 +113,7 @@ def test_the_ledger_is_not_overwritten(folder: Path, capsys: Capture) -> None:
 
 def test_a_folder_of_neither(tmp_path: Path, capsys: Capture) -> None:
     assert main(["report", str(tmp_path)]) == 2
-    told = f"{tmp_path / 'run.json'}: No such file or directory, and no migration.jsonl beside it"
+    told = f"{tmp_path}: there is neither run.json nor migration.jsonl in this folder"
     assert capsys.readouterr().err == f"keras-mp: error: {told}\n"
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import h5py
 import pytest
 
+from keras_mp.atomic_writing import beside
 from keras_mp.compat.checkpoints.errors import Unreadable
 from keras_mp.migration import artefacts, backends, building, folders, publishing, sources
 from keras_mp.migration.artefacts import Outcome, Request
@@ -177,6 +178,31 @@ def test_killed_at_any_moment_it_is_whole_or_not_there(tmp_path: Path) -> None:
     # Folders that were not locked yet are left for a minute.
     left = [path for path in tmp_path.iterdir() if path != out]
     assert not any((path / "lock").exists() for path in left)
+
+
+DIES = """
+import os, signal, sys
+from keras_mp.migration import writing
+from keras_mp.migration.cli import main
+writing.link_new = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main(["migrate", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("name", ["old.json", "old.py"])
+def test_a_file_that_a_killed_run_left_is_removed(name: str, tmp_path: Path) -> None:
+    old, out = tmp_path / name, tmp_path / "out" / f"new{Path(name).suffix}"
+    json_text = '{"class_name": "Adam", "config": {"lr": 0.5}}'
+    old.write_text(json_text if name.endswith(".json") else "import tensorflow as tf\n")
+    out.parent.mkdir()
+    command = [sys.executable, "-c", DIES, str(old), "-o", str(out)]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == -9
+    (left,) = out.parent.iterdir()
+    assert left.name.startswith(".keras-mp-")
+    with beside(out) as living:
+        assert main(["migrate", str(old), "-o", str(out)]) == 0
+        assert set(out.parent.iterdir()) == {out, living}
+    assert list(out.parent.iterdir()) == [out]
 
 
 def test_what_a_killed_run_left_is_removed_and_a_living_one_is_not(tmp_path: Path) -> None:
@@ -357,7 +383,9 @@ def tree(tmp_path: Path) -> Path:
 
 def test_walking(tree: Path) -> None:
     found = walk(tree)
-    rows = {one.path.relative_to(tree).as_posix(): (one.kind, str(one.out)) for one in found.found}
+    rows = {
+        Path(one.path).relative_to(tree).as_posix(): (one.kind, str(one.out)) for one in found.found
+    }
     assert rows == {
         "a.h5": ("h5", "a.keras"),
         "alone": ("checkpoint", "alone.keras"),
@@ -392,7 +420,7 @@ def test_an_index_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "m.h5.data-00000-of-00001").touch()
     model_h5(tmp_path / "m.h5")
     found = walk(tmp_path)
-    assert [(one.path.name, one.kind) for one in found.found] == [
+    assert [(Path(one.path).name, one.kind) for one in found.found] == [
         ("alone", "checkpoint"),
         ("m.h5", "checkpoint"),
         ("m.h5", "h5"),
@@ -408,7 +436,7 @@ def test_files_that_are_kept_by_their_names(name: str, kind: str | None, tmp_pat
     (tmp_path / name).write_bytes(start + b"broken")
     found = walk(tmp_path)
     expected = [] if kind is None else [(name, kind)]
-    assert [(one.path.name, one.kind) for one in found.found] == expected
+    assert [(Path(one.path).name, one.kind) for one in found.found] == expected
     stem = ".h5" if name == ".h5" else "m"
     assert [str(one.out) for one in found.found] == ([f"{stem}.keras"] if kind else [])
 
