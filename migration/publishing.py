@@ -20,7 +20,19 @@ _SECONDS = 60.0
 
 
 class Refused(Exception):
-    """An output is not written; its text says why."""
+    """An output is not written.
+
+    Args:
+        why: As a sentence.
+        reason: In few words, one of `ledger.REASONS`.
+    """
+
+    def __init__(self, why: str, reason: str = "options") -> None:
+        super().__init__(why, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def check(out: Path) -> None:
@@ -30,7 +42,8 @@ def check(out: Path) -> None:
         Refused: There is something already, no folder, or the name is another.
     """
     if os.path.lexists(out):
-        raise Refused(f"{out} is there already: name another file, or remove it")
+        why = f"{out} is there already: name another file, or remove it"
+        raise Refused(why, "output exists")
     if out.suffix != ".keras":
         raise Refused(f"{out}: the name must end in .keras")
     if not out.parent.is_dir():
@@ -38,15 +51,21 @@ def check(out: Path) -> None:
 
 
 @contextlib.contextmanager
-def staged(out: Path) -> Iterator[Path]:
+def staged(out: Path, *, sweep: bool = True) -> Iterator[Path]:
     """Yields the path to write to; at the end, what is there becomes `out`.
+
+    Args:
+        out: The place.
+        sweep: Whether to remove there what runs that were killed left. It takes as long as the
+            folder has files: who writes many of them removes it once.
 
     Raises:
         Refused: See `check`.
         OSError: It could not be written: nothing is there; or its folder alone is not synced.
     """
     check(out)
-    remove_stale(out.parent)
+    if sweep:
+        remove_stale(out.parent)
     folder = out.with_name(f"{_START}{os.urandom(6).hex()}{_END}")
     folder.mkdir()
     try:
@@ -70,7 +89,8 @@ def _publish(beside: Path, out: Path) -> None:
     try:
         link_new(beside, out)
     except FileExistsError:
-        raise Refused(f"{out} is there already: it came while this was at work") from None
+        why = f"{out} is there already: it came while this was at work"
+        raise Refused(why, "output exists") from None
     sync_folder(out.parent)
 
 
