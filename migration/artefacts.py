@@ -238,7 +238,7 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
     sha256 = sources.checksum(files, lambda more: step("reading", more))
     options = request.options()
     chosen = backends.choose()
-    notes = () if chosen is None else (f"Keras runs on {chosen}, as KERAS_BACKEND is not set",)
+    notes = () if chosen is None else (backends.CHOSEN.format(chosen),)
     step("loading", 0)
     with archives.seeded(sha256):
         model, report, objects = _load(request, path)

@@ -20,7 +20,7 @@ from keras_mp.compat.inspecting.inspection import Inspection
 _MOST_JSON = 1 << 26
 
 
-def inspect(path: str | Path) -> Inspection:
+def inspect(path: str | Path, *, check: bool = True) -> Inspection:
     """Returns what is inside an artefact; needs neither Keras nor TensorFlow.
 
     Reads every array once, and checks its checksum where the format has any.
@@ -28,6 +28,7 @@ def inspect(path: str | Path) -> Inspection:
     Args:
         path: A checkpoint (its prefix, `.index` or folder), the folder of a SavedModel, an HDF5
             file, a `.keras` file, or a config as JSON.
+        check: Whether to read every array; without, single numbers only, such as a loss scale.
 
     Raises:
         Unreadable: It is not there, of no such kind, or so damaged that nothing can be said.
@@ -44,13 +45,13 @@ def inspect(path: str | Path) -> Inspection:
     found = Inspection(str(path), kind_of(path))
     match found.kind:
         case "checkpoint":
-            checkpoint.read(found, locating.prefix_of(path))
+            checkpoint.read(found, locating.prefix_of(path), check=check)
         case "saved_model":
-            saved_model.read(found, path if path.is_dir() else path.parent)
+            saved_model.read(found, path if path.is_dir() else path.parent, check=check)
         case "h5":
-            hdf5.read(found, str(path), str(path))
+            hdf5.read(found, str(path), str(path), check=check)
         case "keras":
-            keras_archive.read(found, str(path))
+            keras_archive.read(found, str(path), check=check)
         case _:
             _read_json(found, path)
     return found
