@@ -62,11 +62,15 @@ class TooLarge(Exception):
 
 
 @runtime_checkable
-class Choosy(Protocol):
-    """An executor that tells what it has not begun yet from what it has in hand."""
+class Cluster(Protocol):
+    """An executor that knows more than `concurrent.futures` asks of it."""
 
     def waiting(self, futures: Collection[Future[Any]]) -> list[Future[Any]]:
         """Returns those that nobody has begun."""
+        ...
+
+    def is_gone(self) -> bool:
+        """Returns whether nothing will come of what it has in hand."""
         ...
 
 
@@ -161,6 +165,8 @@ class _Run:
                 try:
                     future = answers.get(timeout=_PATIENCE)
                 except queue.Empty:
+                    if isinstance(executor, Cluster) and executor.is_gone():
+                        return left
                     continue
                 task = in_hand.pop(future)
                 row = _answer(future, task)
@@ -214,7 +220,7 @@ def _closing(ours: Processes) -> Iterator[Processes]:
 
 def _cancel(executor: Executor, in_hand: Collection[Future[Row]]) -> None:
     """Cancels what nobody has begun."""
-    waiting = executor.waiting(in_hand) if isinstance(executor, Choosy) else list(in_hand)
+    waiting = executor.waiting(in_hand) if isinstance(executor, Cluster) else list(in_hand)
     for future in waiting:
         future.cancel()
 

@@ -1,12 +1,14 @@
 """`keras-mp migrate` for all but configs: does it, and prints what became of the artefacts."""
 
 import argparse
+import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 
-from keras_mp.migration import artefacts, folders, progress, sources
+from keras_mp.migration import artefacts, fleet, fleet_progress, folders, ledger, progress, sources
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
@@ -14,7 +16,7 @@ from keras_mp.migration.console import dumped, put, say, table
 from keras_mp.migration.kinds import is_source
 from keras_mp.migration.parser import only_sources
 from keras_mp.migration.publishing import Refused
-from keras_mp.migration.walking import is_one_checkpoint, walk
+from keras_mp.migration.walking import Walk, is_one_checkpoint, walk
 
 _HEAD = ("in the file", "in Keras 3", "dtype", "shape", "sha256")
 
@@ -86,6 +88,8 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
             return [artefacts.migrate(request, step)]
     except Refused as error:
         return [Outcome(path, "refused", why=str(error))]
+    except fleet.ExecutorGone as error:
+        return [Outcome(path, "failed", why=str(error))]
     except OSError as error:
         return [Outcome(path, "failed", why=f"{error.filename}: {error.strerror}")]
 
@@ -95,17 +99,79 @@ def _of_folder(
 ) -> list[Outcome]:
     if request.as_code is not None:
         raise Refused("--as-code writes one model: name one artefact, and not a folder")
-    found = walk(Path(request.path))
+    if request.out is None:
+        found = walk(Path(request.path))
+        outcomes = folders.look(request, found)
+    else:
+        found, outcomes = _to_folder(request, arguments)
     if not found.found and not found.closed:
         if has_sources:
             return []
         raise Refused("there is neither source code nor an artefact in this folder")
-    with progress.shown(len(found.found), worth=True) as step:
-        outcomes = folders.migrate(request, arguments.jobs, step)
     if not arguments.json:
         links = f", {found.links} symbolic links not followed" if found.links else ""
         say(f"{request.path}: {len(found.found)} artefacts, {found.left} other files{links}")
-    return outcomes
+    return [*outcomes, *folders.closed(found)]
+
+
+def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, list[Outcome]]:
+    of_name: dict[str, Outcome] = {}
+    with fleet_progress.shown(lines=arguments.json_lines, quiet=arguments.json) as shown:
+
+        def note(row: ledger.Row) -> None:
+            of_name[row["name"]] = _outcome(row, request)
+            shown.row(row)
+
+        with _executor(arguments) as executor:
+            done = fleet.run(
+                request,
+                executor=executor,
+                jobs=arguments.jobs,
+                retry=arguments.retry,
+                on_row=note,
+                on_start=shown.start,
+                with_reports=arguments.json,
+            )
+    if done.note is not None and not arguments.json:
+        say(f"note: {done.note}")
+    if done.torn:
+        say(f"{request.out}/{ledger.NAME}: {done.torn} lines are no rows, and were left out")
+    return done.walked, [of_name[name] for name in sorted(of_name, key=_parts)]
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return Path(name).parts
+
+
+@contextlib.contextmanager
+def _executor(arguments: argparse.Namespace) -> Iterator[Executor | None]:
+    if arguments.dask is None:
+        yield None
+        return
+    from keras_mp.migration import dask_cluster
+
+    with dask_cluster.connected(arguments.dask) as executor:
+        yield executor
+
+
+def _outcome(row: ledger.Row, request: Request) -> Outcome:
+    """Returns what `--json` and the table show of a row."""
+    result, out = row["result"], row["out"]
+    status = {"done": "converted" if out else "unchanged", "done before": "skipped"}
+    said: ledger.Row = row.get("report") or {}
+    return Outcome(
+        path=str(Path(request.path, row["name"])),
+        status=status.get(result, result),
+        kind=row["kind"],
+        out=None if out is None else str(Path(request.out or "", out)),
+        sha256=row["sha256"],
+        report=said.get("report"),
+        verified=row["verified"],
+        notes=() if result == "done before" else tuple(row["notes"]),
+        why=row["why"],
+        where=row["where"],
+        reason=row["reason"],
+    )
 
 
 def _size(path: Path) -> int:
