@@ -1,7 +1,7 @@
 """A `.keras` file that depends on the model alone: the same model gives the same bytes.
 
-Keras writes the time into it, and numbers objects that are shared by their addresses. Here dates are
-fixed, and shared objects are numbered as they appear. When a file was made, its ledger says.
+Keras writes the time into it, and numbers objects that are shared by their addresses. Here dates
+are fixed, and shared objects are numbered as they appear. When a file was made, its ledger says.
 """
 
 import json
@@ -14,12 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA, WEIGHTS
+from keras_mp.stores.downloads import head
+from keras_mp.stores.errors import StoreError
+from keras_mp.stores.urls import is_url
 
 DATE = "1980-01-01@00:00:00"  # the first that a zip archive knows
 MADE = "keras_mp"  # the key in the metadata
 MOST_METADATA = 1 << 24
 _SHARED = "shared_object_id"
 _PIECE = 1 << 20
+_HEAD = 1 << 16
+_LOCAL = 30  # bytes before the name of a member
 
 
 def save(model: Any, path: Path, made: Mapping[str, object]) -> None:
@@ -46,17 +51,44 @@ def save(model: Any, path: Path, made: Mapping[str, object]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def made_of(path: Path) -> dict[str, Any]:
-    """Returns what `save` was told of how a file came about; nothing where nobody told it."""
+def made_of(path: str | Path) -> dict[str, Any]:
+    """Returns what `save` was told of how a file came about; nothing where nobody told it.
+
+    Args:
+        path: A local path, or an address, of which only the beginning is read.
+
+    Raises:
+        StoreError: The store does not answer.
+    """
     try:
-        with zipfile.ZipFile(path) as archive:
-            if archive.getinfo(METADATA).file_size > MOST_METADATA:
-                return {}
-            found = json.loads(archive.read(METADATA))
+        found = json.loads(_metadata_of(str(path)) if is_url(path) else _metadata(Path(path)))
+    except StoreError:
+        raise
     except (OSError, KeyError, ValueError, zipfile.BadZipFile):
         return {}
     made = found.get(MADE) if isinstance(found, dict) else None
     return made if isinstance(made, dict) else {}
+
+
+def _metadata(path: Path) -> bytes:
+    with zipfile.ZipFile(path) as archive:
+        if archive.getinfo(METADATA).file_size > MOST_METADATA:
+            return b"{}"
+        return archive.read(METADATA)
+
+
+def _metadata_of(url: str) -> bytes:
+    """Returns the first member, as `save` stored it."""
+    start = head(url, _HEAD)
+    if start[:4] != b"PK\x03\x04" or len(start) < _LOCAL:
+        return b"{}"
+    size, name, extra = (
+        int.from_bytes(start[at : at + n], "little") for at, n in ((22, 4), (26, 2), (28, 2))
+    )
+    end = _LOCAL + name + extra + size
+    if start[_LOCAL : _LOCAL + name] != METADATA.encode() or size > MOST_METADATA:
+        return b"{}"
+    return (start if end <= len(start) else head(url, end))[end - size : end]
 
 
 def renumbered(config: Any) -> Any:

@@ -18,12 +18,15 @@ from typing import Any
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
+from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
 from keras_mp.migration import archives, backends, building, publishing, sources
 from keras_mp.migration.console import missing
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.writing import write_new
+from keras_mp.stores.scratch import Scratch
+from keras_mp.stores.urls import is_inside, is_url, local_of, redacted
 
 NEEDS_MODEL = (
     "a checkpoint holds no model: say --model model.json (what model.to_json() wrote) or "
@@ -60,8 +63,10 @@ class Request:
         model_only: Whether to leave the optimizer out.
         exact_training: As of `convert_model`.
         as_code: Where to write a program that builds the model; None for none.
-        source: What the output calls the artefact; its path if None.
-        sweep: As of `publishing.staged`.
+        scratch: Where files of stores are kept meanwhile.
+        source: What the output calls the artefact, whose copy `path` is in the scratch folder,
+            with as much room beside it; its path if None.
+        tidy: As of `publishing.staged`.
     """
 
     path: str
@@ -72,8 +77,9 @@ class Request:
     model_only: bool = False
     exact_training: bool = False
     as_code: str | None = None
+    scratch: Scratch = field(default_factory=Scratch)
     source: str | None = None
-    sweep: bool = True
+    tidy: bool = True
 
     def options(self) -> dict[str, object]:
         """Returns what the result depends on besides the artefact; files by their checksums.
@@ -102,6 +108,7 @@ class Outcome:
             file of Keras 3; "refused", on purpose; or "failed".
         kind: What it is; None where nobody knows.
         out: What was written.
+        written: Its size, and its checksum where it was reckoned.
         code: The program that was written.
         sha256: Of the artefact, see `sources.checksum`.
         report: What went where, as `Report.as_dict()`.
@@ -119,6 +126,7 @@ class Outcome:
     status: str
     kind: Kind | None = None
     out: str | None = None
+    written: tuple[int, str | None] | None = None
     code: str | None = None
     sha256: str | None = None
     report: dict[str, Any] | None = None
@@ -163,17 +171,16 @@ def migrate(request: Request, step: Step = lambda _what, _more: None) -> Outcome
     Returns:
         What became of it. It raises nothing that the artefact or the disk may cause.
     """
-    outcome = Outcome(request.path, "failed")
+    outcome = Outcome(redacted(request.source or request.path), "failed")
+    copies = 3 if request.out is not None and is_url(request.out) else 1
     try:
-        outcome = replace(outcome, kind=kind_of(request.path))
-    except Unreadable as error:
-        return replace(outcome, why=str(error), reason="no artefact")
-    except OSError as error:
-        return replace(outcome, why=_of_os(error), reason="disk")
-    try:
-        # What the user's code prints is no result of ours.
-        with contextlib.redirect_stdout(sys.stderr):
-            return _migrate(request, outcome, step)
+        if request.out is not None and is_url(request.path):
+            publishing.check(request.out)  # before anything is downloaded
+        with staged(request.path, request.scratch, copies=copies) as path:
+            outcome = replace(outcome, kind=kind_of(path))
+            # What the user's code prints is no result of ours.
+            with contextlib.redirect_stdout(sys.stderr):
+                return _migrate(request, path, outcome, step)
     except SystemExit as end:
         why = ENDED.format(request.model, end.code)
         return replace(outcome, status="refused", why=why, reason="own code")
@@ -190,7 +197,7 @@ def migrate(request: Request, step: Step = lambda _what, _more: None) -> Outcome
             why, reason = f"{why} ({OBJECTS})", "needs --model"
         return replace(outcome, status="refused", why=why, where=error.path, reason=reason)
     except OSError as error:
-        return replace(outcome, why=_of_os(error), reason="disk")
+        return replace(outcome, why=_of_os(error), reason="storage")
     except Exception as error:  # noqa: BLE001 - of Keras, or of the user's script
         return _unexpected(error, outcome)
 
@@ -204,7 +211,8 @@ def _unexpected(error: Exception, outcome: Outcome) -> Outcome:
     if isinstance(error, Mismatch):
         return replace(outcome, why=str(error), reason="differs")
     if isinstance(error, Unreadable | ValueError):
-        return replace(outcome, why=str(error), reason="damaged")
+        reason = "no artefact" if outcome.kind is None else "damaged"
+        return replace(outcome, why=str(error), reason=reason)
     if isinstance(error, ModuleNotFoundError) and error.name in _OURS:
         return replace(outcome, why=missing(error), reason="not installed")
     why = f"{type(error).__name__}: {error}"
@@ -217,8 +225,8 @@ def _of_os(error: OSError) -> str:
     return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
-def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
-    path, kind = Path(request.path), outcome.kind
+def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outcome:
+    kind = outcome.kind
     assert kind is not None
     if request.model is None and not sources.holds_model(path, kind):
         why = NEEDS_MODEL if kind == "checkpoint" else WEIGHTS_ONLY
@@ -228,12 +236,12 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
         note = f"it is of Keras {version} already: nothing to do, nothing written"
         sha256 = sources.checksum([path])
         return replace(outcome, status="unchanged", sha256=sha256, notes=(note,))
-    out = None if request.out is None else Path(request.out)
+    out = request.out
     files = sources.files_of(path, kind)
     if request.as_code is not None:
         _check_code(Path(request.as_code))
     if out is not None:
-        _refuse_inside(out, path)
+        _refuse_inside(out, request.path)
         publishing.check(out)
     sha256 = sources.checksum(files, lambda more: step("reading", more))
     options = request.options()
@@ -246,7 +254,7 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
     outcome = replace(
         outcome,
         sha256=sha256,
-        report=report.as_dict(),
+        report=report.as_dict() | ({"file": outcome.path} if is_url(request.path) else {}),
         rows=tuple(
             (row.source.replace(VALUE, ""), row.target, row.dtype, str(list(row.shape)), row.sha256)
             for row in report.rows
@@ -266,10 +274,13 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
         return _with_code(replace(outcome, status="converted"), request, code)
     from keras_mp.migration.verifying import Saved, reload_and_compare
 
-    with publishing.staged(out, sweep=request.sweep) as beside:
+    # With an artefact of a store, room for both is reserved already.
+    has_room = request.source is not None or is_url(request.path)
+    size = 0 if has_room else 2 * sum(file.stat().st_size for file in files)
+    with publishing.staged(out, request.scratch, size, tidy=request.tidy) as beside:
         step("writing", 0)
         saved, objects = Saved.of(model), objects | building.classes_in(model)
-        source = request.source or os.fspath(path)
+        source = redacted(request.source or request.path)
         # Nothing of where, when, or by whom: the same artefact gives the same bytes.
         made = {
             "from": source,
@@ -285,7 +296,7 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
         del model  # it need not fit into memory twice
         gc.collect()
         verified = reload_and_compare(beside, saved, report.rows, custom_objects=objects)
-    done = replace(outcome, status="converted", out=str(out), verified=verified)
+    done = replace(outcome, status="converted", out=redacted(out), verified=verified)
     return done if code is None else _with_code(done, request, code)
 
 
@@ -307,8 +318,8 @@ def _code(model: Any, request: Request) -> str:
     """
     from keras_mp.compat.model_code import NoCode, model_code
 
-    title = f"The model of {Path(request.path).name}, as keras-mp read it."
-    weights = "OUT.keras" if request.out is None else Path(request.out).name
+    title = f"The model of {Path(redacted(request.path)).name}, as keras-mp read it."
+    weights = "OUT.keras" if request.out is None else Path(redacted(request.out)).name
     try:
         return model_code(model, title=title, weights=weights)
     except NoCode as error:
@@ -388,7 +399,11 @@ def _of_today(path: Path) -> str | None:
         return None
 
 
-def _refuse_inside(out: Path, path: Path) -> None:
-    folder = path.resolve()
-    if folder.is_dir() and folder in out.resolve().parents:
-        raise Refused(f"{out} is inside the artefact: write elsewhere")
+def _refuse_inside(out: str, path: str) -> None:
+    if is_url(out) or is_url(path):
+        inside = is_url(out) and is_url(path) and is_inside(out, path)
+    else:
+        folder = local_of(path).resolve()
+        inside = folder.is_dir() and folder in local_of(out).resolve().parents
+    if inside:
+        raise Refused(f"{redacted(out)} is inside the artefact: write elsewhere")

@@ -15,6 +15,7 @@ from keras_mp.migration.parser import (
     refuse_combinations,
     refuse_options_of_artefacts,
     refuse_options_of_sources,
+    scratch_of,
 )
 
 
@@ -60,7 +61,12 @@ def _run(argv: list[str]) -> int:
         return showing.plot(arguments) if arguments.command == "plot" else showing.report(arguments)
     from keras_mp.migration import inspecting
 
-    return inspecting.run(arguments.path, as_json=arguments.json, everything=arguments.all)
+    return inspecting.run(
+        arguments.path,
+        as_json=arguments.json,
+        everything=arguments.all,
+        scratch=scratch_of(arguments),
+    )
 
 
 def _migrate(arguments: argparse.Namespace) -> int:
@@ -77,6 +83,7 @@ def _migrate(arguments: argparse.Namespace) -> int:
             kind=arguments.kind,
             tf_version=arguments.tf_version,
             exact_training=arguments.exact_training,
+            scratch=scratch_of(arguments),
         )
     if kinds == {"source"}:
         refuse_options_of_artefacts(arguments, "source code")

@@ -1,7 +1,9 @@
 """`keras-mp migrate` for configs: JSON in, JSON out."""
 
+import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from keras_mp.compat import configs
@@ -10,6 +12,9 @@ from keras_mp.compat.errors import LegacyError
 from keras_mp.migration.console import dumped, put, say
 from keras_mp.migration.reading import Unreadable, read_json
 from keras_mp.migration.writing import write_new
+from keras_mp.stores.errors import StoreError
+from keras_mp.stores.scratch import Scratch
+from keras_mp.stores.urls import is_url, local_of, redacted
 
 CONVERT: dict[str, Callable[..., Converted]] = {
     "layer": configs.convert_layer,
@@ -20,6 +25,7 @@ CONVERT: dict[str, Callable[..., Converted]] = {
     "policy": configs.convert_policy,
     "training": configs.convert_training,
 }
+OTHER = "is there already, and not what would be written: name another place"
 _OF_VERSIONS = ("layer", "model", "optimizer", "training")
 _OF_LAYERS = ("layer", "model")
 
@@ -56,9 +62,13 @@ def migrate(
     kind: str | None,
     tf_version: str | None,
     exact_training: bool = False,
+    scratch: Scratch | None = None,
 ) -> int:
     """Converts, writes or prints configs; returns the exit status."""
-    results = [_convert(path, kind, tf_version, exact_training) for path in paths]
+    results = [
+        replace(_convert(path, kind, tf_version, exact_training, scratch), path=redacted(path))
+        for path in paths
+    ]
     if out is not None:
         results = [_write(results[0], out)]
     failed = any(result.error for result in results)
@@ -74,9 +84,16 @@ def migrate(
     return int(check and any(result.status == "converted" for result in results))
 
 
-def _convert(path: str, kind: str | None, tf_version: str | None, exact_training: bool) -> Result:
+def _convert(
+    path: str,
+    kind: str | None,
+    tf_version: str | None,
+    exact_training: bool,
+    scratch: Scratch | None,
+) -> Result:
     try:
-        config = checks.mapping(read_json(path), "$")
+        with _local(path, scratch) as local:
+            config = checks.mapping(read_json(str(local)), "$")
         kind = kind or configs.kind_of(config)
         # The others wrote the same in every version, or say which it was.
         options: dict[str, object] = {"tf_version": tf_version} if kind in _OF_VERSIONS else {}
@@ -87,8 +104,9 @@ def _convert(path: str, kind: str | None, tf_version: str | None, exact_training
         dumped(converted.config)
     except LegacyError as error:
         return Result(path, "error", error={"path": error.path, "message": str(error)})
-    except (Unreadable, ValueError) as error:
-        return Result(path, "error", error={"path": None, "message": str(error)})
+    except (Unreadable, ValueError, StoreError) as error:
+        why = getattr(error, "why", str(error))  # the path is said before
+        return Result(path, "error", error={"path": None, "message": why})
     status = "converted" if converted.changed else "unchanged"
     return Result(path, status, converted.config, converted.notes, converted.changes)
 
@@ -98,17 +116,42 @@ def _write(result: Result, out: str) -> Result:
         return result
     data = dumped(result.config)
     try:
-        place = Path(out).resolve()
+        if is_url(out):
+            _upload(data, out)
+            return result
+        place = local_of(out).resolve()
         if not place.exists():
             write_new(place, data, sync=True)
         elif not place.is_file() or place.read_bytes() != data.encode():
-            why = "is there already, and not what would be written: name another place"
-            raise ValueError(f"it {why}, or remove it")
+            raise ValueError(f"it {OTHER}, or remove it")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
-        message = f"cannot write {out}: {reason or error}"
+        message = f"cannot write {redacted(out)}: {reason or error}"
         return Result(result.path, "error", error={"path": None, "message": message})
     return result
+
+
+def _local(path: str, scratch: Scratch | None) -> AbstractContextManager[str | Path]:
+    if not is_url(path):
+        return nullcontext(path)
+    from keras_mp.compat.checkpoints.staging import staged  # late: it needs NumPy
+
+    return staged(path, scratch)
+
+
+def _upload(data: str, url: str) -> None:
+    from keras_mp.stores.objects import read_text
+    from keras_mp.stores.uploads import publish
+
+    there = read_text(url)
+    if there == data:
+        return
+    if there is not None:
+        raise ValueError(f"it {OTHER}, or remove it")
+    with tempfile.TemporaryDirectory(prefix="keras-mp-") as folder:
+        file = Path(folder, "config.json")
+        file.write_bytes(data.encode())
+        publish(file, url)
 
 
 def _tell(results: list[Result], *, check: bool) -> None:

@@ -8,10 +8,8 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import CancelledError, Executor, Future
-from pathlib import Path
 from typing import Any
 
-from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.migration import tasks
 from keras_mp.migration.fleet import TooLarge
 from keras_mp.migration.processes import Died
@@ -42,7 +40,9 @@ def connected(address: str) -> Iterator["Cluster"]:
     except ModuleNotFoundError:
         raise Refused("--dask: pip install 'keras-mp[dask]'", "not installed") from None
     try:
-        client = distributed.Client(address, timeout=_SECONDS, set_as_default=False)
+        client: Any = distributed.Client(  # type: ignore[no-untyped-call]
+            address, timeout=_SECONDS, set_as_default=False
+        )
     except (OSError, ValueError) as error:
         raise Refused(f"--dask {address}: it cannot be reached: {error}", "not installed") from None
     with client:
@@ -127,13 +127,9 @@ class Cluster(Executor):
 
 def _needed(args: tuple[Any, ...]) -> int | None:
     task = args[0] if args else None
-    if not isinstance(task, tasks.Task):
+    if not isinstance(task, tasks.Task) or task.size is None:
         return None
-    try:
-        size = tasks.state_of(Path(task.request.path), task.kind)["bytes"]
-    except (OSError, Unreadable):
-        return None
-    return memory_of(int(str(size)))
+    return memory_of(task.size)
 
 
 def _hand_over(theirs: Any, ours: Future[Any]) -> None:

@@ -19,14 +19,19 @@ from typing import Any, Protocol, runtime_checkable
 
 import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.migration import backends, ledger, publishing, run_lock, tasks
+from keras_mp.migration import backends, ledger, ledger_place, publishing, run_lock, tasks
 from keras_mp.migration.artefacts import Request
 from keras_mp.migration.console import say
 from keras_mp.migration.ledger import Known, Row
+from keras_mp.migration.ledger_place import Place
 from keras_mp.migration.processes import Died, Processes
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.tasks import Task
 from keras_mp.migration.walking import Found, Walk, walk
+from keras_mp.stores.errors import NotThere
+from keras_mp.stores.listing import listed
+from keras_mp.stores.scratch import Scratch
+from keras_mp.stores.urls import is_url, join, local_of
 
 # How many tasks an executor of somebody else's has at a time; ours has no need of more than two.
 WINDOW = 4096
@@ -95,14 +100,13 @@ class _Run:
     """A run: what it writes to, and what it did."""
 
     def __init__(
-        self, name: str, out: Path, writer: ledger.Writer, told: Callable[[Row], object]
+        self, name: str, place: Place, writer: ledger.Writer, told: Callable[[Row], object]
     ) -> None:
         self.name = name
-        self.out = out
+        self.place = place
         self.writer = writer
         self.told = told
         self.counts: Counter[str] = Counter()
-        self._interrupts = 0
 
     def tell(self, row: Row) -> None:
         """Counts a row, and hands it on."""
@@ -181,6 +185,7 @@ class _Run:
         report = row.pop("report", None)
         row |= {"run": self.name, "out": task.out if row["out_bytes"] is not None else None}
         self.writer.append(row)
+        self.place.saved()
         self.tell(row if report is None else row | {"report": report})
 
 
@@ -241,11 +246,9 @@ def _answer(future: Future[Row], task: Task) -> Row | None:
 def _perhaps(error: Died, task: Task) -> str:
     if error.code != -9:
         return ""
-    try:
-        size = int(str(tasks.state_of(Path(task.request.path), task.kind)["bytes"]))
-    except (OSError, Unreadable):
-        return ""
-    return f", perhaps for lack of memory: the artefact has {size / 1e9:.3g} GB"
+    if task.size is None:
+        return ", perhaps for lack of memory"
+    return f", perhaps for lack of memory: the artefact has {task.size / 1e9:.3g} GB"
 
 
 def migrate_folder(
@@ -257,6 +260,7 @@ def migrate_folder(
     tf_version: str | None = None,
     model_only: bool = False,
     exact_training: bool = False,
+    scratch: Scratch | None = None,
     executor: Executor | None = None,
     jobs: int = 1,
     retry: Collection[str] = (),
@@ -269,13 +273,14 @@ def migrate_folder(
     version of keras_mp or the options are others, or where `retry` says so.
 
     Args:
-        source: The folder of the artefacts.
-        out: The folder of the outputs, which is made.
+        source: The folder of the artefacts, or its address.
+        out: The folder of the outputs, or its address; it is made.
         model: As `--model`: a file, or "script.py:function".
         optimizer: As `--optimizer`.
         tf_version: As `--from`: the TensorFlow that wrote them.
         model_only: Whether to leave optimizers out.
         exact_training: As of `keras_mp.compat.configs.convert_model`.
+        scratch: Where files of stores are kept meanwhile, on whoever does the work.
         executor: Who does the work, such as `distributed.Client(...).get_executor()`; it is
             given `keras_mp.migration.tasks.migrate_task` and a task each, and must see both
             folders under the same names. None: processes here.
@@ -306,6 +311,7 @@ def migrate_folder(
         tf_version=tf_version,
         model_only=model_only,
         exact_training=exact_training,
+        scratch=Scratch() if scratch is None else scratch,
     )
     return run(request, executor=executor, jobs=jobs, retry=retry, on_row=on_row).counts
 
@@ -332,8 +338,8 @@ def run(
         with_reports: Whether a row for `on_row` has a "report", too, as `--json` prints it.
     """
     assert request.out is not None
-    folder, out = Path(request.path), Path(request.out)
-    check(folder, out)
+    source, out = request.path, request.out
+    publishing.check_folder(source, out)
     try:
         options = request.options()
         backend, note = backends.named(is_here=executor is None)
@@ -341,104 +347,118 @@ def run(
         raise Refused(str(error)) from None
     except backends.NoBackend as error:
         raise Refused(str(error), "not installed") from None
-    walked = walk(folder)
+    walked = walk(source)
     if not walked.found:
         return Result(Counter(), walked, 0, note)
-    out.mkdir(parents=True, exist_ok=True)
-    with run_lock.held(out, name := os.urandom(6).hex()):
-        path = out / ledger.NAME
-        contents = ledger.read(path)
-        this = _Run(name, out, ledger.Writer(path), on_row)
+    name = os.urandom(6).hex()
+    with run_lock.held(out, name), ledger_place.opened(out) as place:
+        contents = ledger.read(place.path)
+        writer = ledger.Writer(place.path)
+        this = _Run(name, place, writer, on_row)
         try:
+            sizes = _Sizes(out)
             before: list[Known] = []
             work: list[Task] = []
-            total = 0
             for one in walked.found:
                 task = _task(request, one, options, backend, with_reports)
-                size, known = _before(task, contents.known.get(task.name), out, retry)
-                if known is None:
+                known = contents.known.get(task.name)
+                if known is None or not _holds(task, known, sizes, retry):
                     work.append(task)
                 else:
                     before.append(known)
-                total += size
-            on_start(walked, total)
+            on_start(walked, sum(known.kept["bytes"] or 0 for known in before) + _bytes(work))
             for known in before:
-                this.tell(_as_before(ledger.row_at(path, known.start)))
-            _sweep(out, walked.found)
+                this.tell(_as_before(ledger.row_at(place.path, known.start)))
             if work:
+                _sweep(out, walked.found)
                 this.do(work, executor, jobs)
         finally:
-            this.writer.close()
-            _sweep(out, walked.found)
-            _remove_empty(out, walked.found)
+            writer.close()
+            if not is_url(out):
+                _sweep(out, walked.found)
+                _remove_empty(local_of(out), walked.found)
     return Result(this.counts, walked, contents.torn, note)
-
-
-def check(folder: Path, out: Path) -> None:
-    """Refuses an output that is not a folder, or is inside the folder of the inputs.
-
-    Raises:
-        Refused: It is so.
-    """
-    if out.exists() and not out.is_dir():
-        raise Refused(f"{out} is there, and is not a folder")
-    inside, outside = out.resolve(), folder.resolve()
-    if inside == outside or outside in inside.parents:
-        raise Refused(f"{out} is inside {folder}: write elsewhere")
 
 
 def _task(
     request: Request, one: Found, options: dict[str, object], backend: str, with_report: bool
 ) -> Task:
     assert request.out is not None
-    out = Path(request.out, one.out)
+    size, state = one.size, one.version
+    if not is_url(one.path):
+        with contextlib.suppress(OSError, Unreadable):  # migrating it says why
+            size, state = tasks.size_of(Path(one.path), one.kind)
     return Task(
-        name=one.path.relative_to(request.path).as_posix(),
+        name=_name(request.path, one.path),
         kind=one.kind,
-        request=replace(request, path=str(one.path), out=str(out), sweep=False),
+        request=replace(request, path=one.path, out=_below(request.out, one.out), tidy=False),
         out=one.out.as_posix(),
         backend=backend,
+        size=size,
+        state=state,
         options=options,
         with_report=with_report,
     )
 
 
-def _before(
-    task: Task, known: Known | None, out: Path, retry: Collection[str]
-) -> tuple[int, Known | None]:
-    """Returns the bytes of an artefact, and what the ledger has of it where that still holds."""
-    try:
-        state = tasks.state_of(Path(task.request.path), task.kind)
-    except (OSError, Unreadable):
-        return 0, None  # migrating it says why
-    size = int(str(state["bytes"]))
-    if known is None:
-        return size, None
+def _name(folder: str, path: str) -> str:
+    if is_url(path):
+        return path.removeprefix(folder.rstrip("/")).lstrip("/")
+    return Path(path).relative_to(local_of(folder)).as_posix()
+
+
+def _below(folder: str, path: Path) -> str:
+    if is_url(folder):
+        return join(folder, *path.parts)
+    return str(local_of(folder) / path)
+
+
+def _bytes(work: Iterable[Task]) -> int:
+    return sum(task.size or 0 for task in work)
+
+
+class _Sizes:
+    """The sizes of outputs that are there. A store is asked once, for all."""
+
+    def __init__(self, out: str) -> None:
+        self._out = out
+        self._listed: dict[str, int | None] | None = None
+
+    def of(self, name: str) -> int | None:
+        """Returns the size of an output; None where there is none, or nobody knows."""
+        if not is_url(self._out):
+            try:
+                return (local_of(self._out) / name).stat().st_size
+            except OSError:
+                return None
+        if self._listed is None:
+            try:
+                self._listed = {one.name: one.size for one in listed(self._out, deep=True)}
+            except NotThere:
+                self._listed = {}
+        return self._listed.get(name)
+
+
+def _holds(task: Task, known: Known, sizes: _Sizes, retry: Collection[str]) -> bool:
+    """Returns whether what the ledger has of an artefact is so still, and not to be done again."""
     kept = known.kept
-    if any(kept[key] != value for key, value in state.items()) or kept["options"] != task.options:
-        return size, None
-    if kept["result"] in ("done", "done before"):
-        return size, known if _is_there(out, kept) else None
-    holds = kept["reason"] not in _OF_THE_PLACE and known.keras_mp == keras_mp.__version__
-    is_refused = kept["result"] == "refused" and "refused" not in retry
-    return size, known if is_refused and holds else None
-
-
-def _is_there(out: Path, kept: Row) -> bool:
-    if kept["out"] is None:
-        return True  # it is of Keras 3: there was nothing to do
-    try:
-        return (out / kept["out"]).stat().st_size == kept["out_bytes"]
-    except OSError:
+    now = {"bytes": task.size, "state": task.state, "options": task.options}
+    if task.state is None or any(kept[key] != value for key, value in now.items()):
         return False
+    if kept["result"] in ("done", "done before"):
+        # Of Keras 3 it had nothing to do, and no output.
+        return kept["out"] is None or sizes.of(kept["out"]) == kept["out_bytes"]
+    if kept["result"] != "refused" or "refused" in retry:
+        return False
+    return kept["reason"] not in _OF_THE_PLACE and known.keras_mp == keras_mp.__version__
 
 
 def _as_before(row: Row) -> Row:
     return row | {"result": "done before"} if row["result"] == "done" else row
 
 
-def _sweep(out: Path, found: Iterable[Found]) -> None:
-    for folder in {(out / one.out).parent for one in found}:
+def _sweep(out: str, found: Iterable[Found]) -> None:
+    for folder in {publishing.out_folder(_below(out, one.out)) for one in found}:
         publishing.remove_stale(folder)
 
 

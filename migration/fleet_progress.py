@@ -1,4 +1,4 @@
-"""How a folder goes on: a bar on a terminal, a line for each artefact elsewhere, JSON for programs."""
+"""How a folder goes on: a bar on a terminal, lines elsewhere, JSON for programs."""
 
 import contextlib
 import json
@@ -97,7 +97,13 @@ class _Bar:
 
     def start(self, walked: Walk, size: int) -> None:
         self._task = self._progress.add_task(
-            "", total=len(walked.found), done=0, all=len(walked.found), bad="", size="0 B", rate="0 B"
+            "",
+            total=len(walked.found),
+            done=0,
+            all=len(walked.found),
+            bad="",
+            size="0 B",
+            rate="0 B",
         )
 
     def row(self, row: Row) -> None:

@@ -8,6 +8,7 @@ from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration import sources, tasks
 from keras_mp.migration.artefacts import NEEDS_MODEL, WEIGHTS_ONLY, Outcome, Request
 from keras_mp.migration.walking import Found, Walk
+from keras_mp.stores.urls import is_url, redacted
 
 CLOSED = "this folder cannot be read: change its permissions, or name the other folders"
 
@@ -19,19 +20,24 @@ def look(request: Request, walked: Walk) -> list[Outcome]:
 
 def closed(walked: Walk) -> list[Outcome]:
     """Returns an outcome for each folder that may not be read."""
-    return [Outcome(str(path), "failed", why=CLOSED, reason="disk") for path in walked.closed]
+    return [Outcome(path, "failed", why=CLOSED, reason="storage") for path in walked.closed]
 
 
 def _look(request: Request, one: Found) -> Outcome:
-    path, kind = str(one.path), one.kind
+    path, kind = one.path, one.kind
+    if is_url(path):
+        # Nothing is downloaded for this: what it is of is told by its name.
+        return Outcome(redacted(path), "would convert", kind, out=str(one.out))
     try:
         kind_of(path)
         request = tasks.fitted(replace(request, path=path), kind)
-        if request.model is None and not sources.holds_model(one.path, kind):
+        if request.model is None and not sources.holds_model(Path(one.path), kind):
             why = NEEDS_MODEL if kind == "checkpoint" else WEIGHTS_ONLY
             return Outcome(path, "refused", kind, why=why, reason="needs --model")
     except Unreadable as error:
         return Outcome(path, "failed", kind, why=str(error), reason="damaged")
     except OSError as error:
-        return Outcome(path, "failed", kind, why=f"{error.filename}: {error.strerror}")
+        return Outcome(
+            path, "failed", kind, why=f"{error.filename}: {error.strerror}", reason="storage"
+        )
     return Outcome(path, "would convert", kind, out=str(one.out))

@@ -6,14 +6,17 @@ from collections.abc import Iterator, Mapping
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.inspecting import Inspection, Optimizer, inspect
 from keras_mp.migration.console import dumped, missing, put, say, table
+from keras_mp.stores.scratch import Scratch
+from keras_mp.stores.urls import redacted
 
 _FEW = 40
 
 
-def run(path: str, *, as_json: bool, everything: bool) -> int:
+def run(path: str, *, as_json: bool, everything: bool, scratch: Scratch | None = None) -> int:
     """Prints it; returns 0, or 2 where something is damaged."""
+    given, path = path, redacted(path)
     try:
-        found = inspect(path)
+        found = inspect(given, scratch)
     except (Unreadable, OSError, ValueError, ImportError) as error:
         text = missing(error) if isinstance(error, ImportError) else str(error)
         if as_json:

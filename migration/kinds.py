@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from keras_mp.migration.reading import STDIN
+from keras_mp.stores.urls import is_url, local_of, name
 
 KindOfPath = Literal["config", "source", "folder", "artefact"]
 
@@ -19,6 +20,9 @@ def kind_of_path(path: str, said: str | None) -> KindOfPath:
     """
     if said is not None:
         return "config"
+    if is_url(path):
+        # What it is of the others is asked of the store, later.
+        return "config" if name(path).endswith(".json") else "artefact"
     if is_source(path):
         return "source"
     if _is_config(path):
@@ -28,7 +32,7 @@ def kind_of_path(path: str, said: str | None) -> KindOfPath:
 
 def is_source(path: str) -> bool:
     """Returns whether a PATH is named as source code is, and no folder."""
-    return path.endswith(SOURCES) and not is_folder(path)
+    return path.endswith(SOURCES) and not is_url(path) and not is_folder(path)
 
 
 def is_folder(path: str | Path) -> bool:
@@ -42,7 +46,7 @@ def is_folder(path: str | Path) -> bool:
 def is_there(path: str) -> bool:
     """Returns whether there is something by a PATH, as far as one can tell."""
     try:
-        return path == STDIN or Path(path).exists()
+        return path == STDIN or is_url(path) or local_of(path).exists()
     except OSError:
         return True  # reading it says why not
 

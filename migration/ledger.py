@@ -6,8 +6,8 @@ A row, of schema 1:
 |---|---|
 | schema, run, when, host | 1; the run; the time (ISO, UTC); the machine that did it |
 | source, name | the artefact as it was given, and its path in the folder |
-| kind, files, bytes, modified, sha256 | h5, keras, saved_model or checkpoint; how many files, their \
-bytes, the time of the latest (seconds since 1970), and `sources.checksum` |
+| kind, files, bytes, state, sha256 | h5, keras, saved_model or checkpoint; how many files, their \
+bytes, a text that is another where they were changed, and `sources.checksum` |
 | written_by, model, policies, optimizer, loss_scale | what it was, as `keras-mp inspect` says |
 | result | "done", "done before", "refused" or "failed" |
 | reason, why, where | why not: one of `REASONS`, a sentence, and the place as a JSON path |
@@ -22,7 +22,6 @@ Lines are only ever appended, each in one write. Of several lines with a name th
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -46,7 +45,7 @@ REASONS = (
     "own code",  # of the user's, which ended or failed
     "not installed",
     "options",
-    "disk",
+    "storage",  # it could not be read or written
     "worker",  # it is broken, and not the artefact
     "unexpected",
 )
@@ -61,7 +60,7 @@ class Known:
     """What a run must know of an artefact that an earlier one had in hand; a row is much larger.
 
     Attributes:
-        kept: Keys of the row: result, reason, why, sha256, files, bytes, modified, out, out_bytes,
+        kept: Keys of the row: result, reason, why, sha256, files, bytes, state, out, out_bytes,
             options and kind.
         keras_mp: The version that did it.
         start: Where the row begins in the ledger, in bytes.
@@ -73,7 +72,7 @@ class Known:
 
 
 _KEPT = (
-    *("result", "reason", "why", "where", "sha256", "files", "bytes", "modified"),
+    *("result", "reason", "why", "where", "sha256", "files", "bytes", "state"),
     *("out", "out_bytes", "options", "kind", "source"),
 )
 
@@ -207,16 +206,3 @@ def finite(value: object) -> object:
 def now() -> str:
     """Returns the time, as a row has it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def redacted(source: str) -> str:
-    """Returns an address without what opens it: user, password, and what follows a `?`.
-
-    >>> redacted("s3://key:secret@bucket/a.h5?token=1"), redacted("/data/a.h5")
-    ('s3://bucket/a.h5', '/data/a.h5')
-    """
-    scheme, there, rest = source.partition("://")
-    if not there or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
-        return source
-    authority, slash, path = rest.partition("/")
-    return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}".partition("?")[0]

@@ -7,8 +7,10 @@ from pathlib import Path
 import keras_mp
 from keras_mp.compat.configs import parse_version
 from keras_mp.migration.configs import CONVERT
-from keras_mp.migration.kinds import KindOfPath, is_there
+from keras_mp.migration.kinds import SOURCES, KindOfPath, is_there
 from keras_mp.migration.reading import STDIN
+from keras_mp.stores.scratch import Scratch, parsed_size
+from keras_mp.stores.urls import is_url, local_of, name as name_of, redacted
 
 _OF_ARTEFACTS = ("model", "optimizer", "model_only", "as_code")
 OF_SOURCES = ("write", "diff", "only", "skip", "unsafe")
@@ -142,6 +144,7 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="FILE",
         help="write there a Keras 3 program that builds the model, to read, change and keep",
     )
+    _add_scratch(migrate)
     add = migrate.add_argument_group("of source code").add_argument
     add("--write", action="store_true", help="rewrite in place")
     add("--diff", action="store_true", help="print a patch; the rest goes to stderr")
@@ -165,6 +168,7 @@ def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     inspect.add_argument("path", metavar="ARTEFACT", help="file, prefix of a checkpoint, or folder")
     inspect.add_argument("--json", action="store_true", help="print one report, for programs")
     inspect.add_argument("--all", action="store_true", help="list every tensor, not only the first")
+    _add_scratch(inspect)
 
 
 def _add_plot(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -181,6 +185,7 @@ def _add_plot(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     plot.add_argument("-o", dest="out", metavar="FILE", help="write a picture: .png, .svg or .pdf")
     plot.add_argument("--dark", action="store_true", help="a picture for a dark ground")
     plot.add_argument("--json", action="store_true", help="print one report, for programs")
+    _add_scratch(plot)
 
 
 def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -194,6 +199,35 @@ def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     report.add_argument("path", metavar="RUN", help="folder that keras_mp.monitor wrote")
     report.add_argument("-o", dest="out", metavar="FILE", required=True, help="write it there")
+    _add_scratch(report)
+
+
+def _add_scratch(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group(
+        "of stores", "A path may be an address: s3://, gs://, sftp://, https:// (reading) ..."
+    )
+    group.add_argument(
+        "--scratch", metavar="DIR", help="keep what is downloaded there (default: for such files)"
+    )
+    group.add_argument(
+        "--scratch-size",
+        metavar="SIZE",
+        type=_size,
+        help="the most that is kept there at a time, by all that use it, such as 20GB",
+    )
+
+
+def scratch_of(arguments: argparse.Namespace) -> Scratch:
+    """Returns where files of stores are to be kept."""
+    folder: str | None = arguments.scratch
+    return Scratch(None if folder is None else local_of(folder), arguments.scratch_size)
+
+
+def _size(text: str) -> int:
+    try:
+        return parsed_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _tf_version(text: str) -> str:
@@ -227,6 +261,7 @@ def _jobs(text: str) -> int:
 def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -> None:
     """Ends as argparse does where options, or kinds of PATHs, do not go together."""
     paths: list[str] = arguments.paths
+    _refuse_addresses(arguments)
     of_others = any(getattr(arguments, name) for name in (*_OF_ARTEFACTS, *OF_SOURCES))
     for path in paths if "config" in kinds and (len(kinds) > 1 or of_others) else ():
         if not is_there(path):
@@ -234,7 +269,7 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
     if "config" in kinds and len(kinds) > 1:
         arguments.refuse("configs, and the others, are migrated one kind at a time")
     if (arguments.dask or arguments.retry or arguments.json_lines) and not (
-        kinds == {"folder"} and arguments.out is not None
+        (kinds == {"folder"} or is_url(paths[0])) and arguments.out is not None
     ):
         arguments.refuse("--dask, --retry and --json-lines are for a folder, with -o OUT")
     if arguments.json and arguments.json_lines:
@@ -253,8 +288,8 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
         arguments.refuse("--write is in place, and -o elsewhere: leave one of them out")
     if len(paths) > 1:
         arguments.refuse("-o takes one PATH")
-    if _is_same_file(Path(arguments.out), Path(paths[0])):
-        arguments.refuse(f"{arguments.out} is the input: write elsewhere")
+    if _is_same_file(arguments.out, paths[0]):
+        arguments.refuse(f"{redacted(arguments.out)} is the input: write elsewhere")
 
 
 def refuse_options_of_artefacts(arguments: argparse.Namespace, of: str) -> None:
@@ -286,5 +321,18 @@ def _is_fit_for_several(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
     return kinds <= {"source", "folder"}
 
 
-def _is_same_file(a: Path, b: Path) -> bool:
-    return a.exists() and b.exists() and a.samefile(b)
+def _is_same_file(a: str, b: str) -> bool:
+    if is_url(a) or is_url(b):
+        return a.rstrip("/") == b.rstrip("/")
+    return Path(a).exists() and Path(b).exists() and Path(a).samefile(b)
+
+
+def _refuse_addresses(arguments: argparse.Namespace) -> None:
+    for path in arguments.paths:
+        if is_url(path) and name_of(path).endswith(SOURCES):
+            arguments.refuse(f"{redacted(path)}: source code is read from the disk only")
+    for option in ("model", "optimizer", "as_code"):
+        value = getattr(arguments, option)
+        if value is not None and is_url(value):
+            shown = f"--{option.replace('_', '-')} {redacted(value)}"
+            arguments.refuse(f"{shown}: it is to be on the disk, not in a store")

@@ -50,7 +50,7 @@ class Worker:
     """
 
     def __init__(self, environment: dict[str, str] | None = None) -> None:
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         # Away from the terminal: Ctrl-C is for whoever started it.
         self._process = subprocess.Popen(
             COMMAND,
@@ -104,7 +104,10 @@ class Worker:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         self.close()
 

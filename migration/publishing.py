@@ -1,22 +1,25 @@
 """A file that appears whole or not at all, and never over another.
 
-It is made in a folder beside its place, synced, and then linked to its name. Whoever dies on the
-way leaves that folder, which the next run removes: its lock is held as long as its maker lives.
+It is made in a folder beside its place, synced, and then linked to its name; for a store in a
+scratch folder, uploaded beside its place, and moved. Whoever dies on the way leaves such a folder,
+which the next run to that place removes.
 """
 
 import contextlib
 import os
-import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
 
+from keras_mp import locked_folders
 from keras_mp.atomic_writing import sync_file, sync_folder
 from keras_mp.migration.writing import link_new
+from keras_mp.stores import uploads
+from keras_mp.stores.errors import ThereAlready
+from keras_mp.stores.objects import refuse_web
+from keras_mp.stores.scratch import Scratch
+from keras_mp.stores.urls import is_inside, is_url, local_of, name, parent, redacted
 
-_START, _END, _LOCK = ".keras-mp-", ".tmp", "lock"
-_SECONDS = 60.0
+CAME = "it came while this was at work"
 
 
 class Refused(Exception):
@@ -35,53 +38,109 @@ class Refused(Exception):
         return str(self.args[0])
 
 
-def check(out: Path) -> None:
+def check(out: str | Path) -> None:
     """Refuses a place where a new `.keras` file cannot be.
+
+    Args:
+        out: A local path, or an address.
 
     Raises:
         Refused: There is something already, no folder, or the name is another.
+        StoreError: The store does not tell.
     """
+    if is_url(out):
+        url = str(out)
+        if not name(url).endswith(".keras"):
+            raise Refused(f"{redacted(url)}: the name must end in .keras")
+        try:
+            refuse_web(url)
+            uploads.refuse_existing(url)
+        except ThereAlready:
+            raise Refused(_there(redacted(url)), "output exists") from None
+        return
+    out = local_of(out)
     if os.path.lexists(out):
-        why = f"{out} is there already: name another file, or remove it"
-        raise Refused(why, "output exists")
+        raise Refused(_there(out), "output exists")
     if out.suffix != ".keras":
         raise Refused(f"{out}: the name must end in .keras")
     if not out.parent.is_dir():
         raise Refused(f"{out}: there is no folder {out.parent}")
 
 
+def check_folder(source: str | Path, out: str | Path) -> None:
+    """Refuses an output that is not a folder, or is inside the folder of the inputs.
+
+    Raises:
+        Refused: It is so.
+    """
+    if is_url(out) or is_url(source):
+        if is_inside(str(out), str(source)):
+            raise Refused(f"{redacted(out)} is inside {redacted(source)}: write elsewhere")
+        return
+    there, folder = local_of(out), local_of(source)
+    if there.exists() and not there.is_dir():
+        raise Refused(f"{there} is there, and is not a folder")
+    inside, outside = there.resolve(), folder.resolve()
+    if inside == outside or outside in inside.parents:
+        raise Refused(f"{there} is inside {folder}: write elsewhere")
+
+
 @contextlib.contextmanager
-def staged(out: Path, *, sweep: bool = True) -> Iterator[Path]:
-    """Yields the path to write to; at the end, what is there becomes `out`.
+def staged(
+    out: str | Path, scratch: Scratch | None = None, size: int = 0, *, tidy: bool = True
+) -> Iterator[Path]:
+    """Yields the local path to write to; at the end, what is there becomes `out`.
 
     Args:
-        out: The place.
-        sweep: Whether to remove there what runs that were killed left. It takes as long as the
-            folder has files: who writes many of them removes it once.
+        out: A local path, or an address.
+        scratch: Where it is made if it is for a store.
+        size: The bytes to reserve there; 0 where they are reserved already.
+        tidy: Whether to remove first what killed runs left beside `out`. A run with many outputs
+            does it once, by `remove_stale`.
 
     Raises:
         Refused: See `check`.
         OSError: It could not be written: nothing is there; or its folder alone is not synced.
     """
     check(out)
-    if sweep:
-        remove_stale(out.parent)
-    folder = out.with_name(f"{_START}{os.urandom(6).hex()}{_END}")
-    folder.mkdir()
-    try:
-        with _locked(folder):
+    if tidy:
+        remove_stale(out_folder(out))
+    if is_url(out):
+        url, room = str(out), Scratch() if scratch is None else scratch
+        with room.reserved(size, url) as folder:
             beside = folder / "model.keras"
             yield beside
-            _publish(beside, out)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            try:
+                uploads.publish(beside, url)
+            except ThereAlready:
+                raise Refused(_there(redacted(url), CAME), "output exists") from None
+        return
+    out = local_of(out)
+    with locked_folders.made(out.parent) as folder:
+        beside = folder / "model.keras"
+        yield beside
+        _publish(beside, out)
 
 
-def remove_stale(folder: Path) -> None:
-    """Removes what runs that were killed left in a folder."""
-    for found in folder.glob(f"{_START}*{_END}"):
-        if not found.is_symlink() and found.is_dir() and _is_stale(found):
-            shutil.rmtree(found, ignore_errors=True)
+def out_folder(out: str | Path) -> str | Path:
+    """Returns the folder, or its address, that an output is in."""
+    return parent(str(out)) if is_url(out) else local_of(out).parent
+
+
+def remove_stale(folder: str | Path) -> None:
+    """Removes what runs that were killed left in a folder, or in one of a store.
+
+    Raises:
+        StoreError: The store does not tell what there is.
+    """
+    if is_url(folder):
+        uploads.remove_stale(str(folder))
+    else:
+        locked_folders.remove_stale(local_of(folder))
+
+
+def _there(out: object, what: str = "name another file, or remove it") -> str:
+    return f"{out} is there already: {what}"
 
 
 def _publish(beside: Path, out: Path) -> None:
@@ -89,42 +148,5 @@ def _publish(beside: Path, out: Path) -> None:
     try:
         link_new(beside, out)
     except FileExistsError:
-        why = f"{out} is there already: it came while this was at work"
-        raise Refused(why, "output exists") from None
+        raise Refused(_there(out, CAME), "output exists") from None
     sync_folder(out.parent)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    # Locked first and named then: under its name it is never seen unlocked while we live.
-    unnamed = folder / "unnamed"
-    with unnamed.open("x") as file:
-        _lock(file)
-        unnamed.rename(folder / _LOCK)
-        yield
-
-
-def _lock(file: IO[Any]) -> bool:
-    """Returns whether the lock was to be had. Windows has no such locks: never."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:
-        return False
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _is_stale(folder: Path) -> bool:
-    try:
-        with (folder / _LOCK).open("r+") as file:
-            return _lock(file)
-    except FileNotFoundError:
-        # Killed before it was locked, or about to be.
-        with contextlib.suppress(OSError):
-            return time.time() - folder.stat().st_mtime > _SECONDS
-    except OSError:
-        pass
-    return False

@@ -14,9 +14,11 @@ from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
 from keras_mp.migration.console import dumped, put, say, table
 from keras_mp.migration.kinds import is_source
-from keras_mp.migration.parser import only_sources
+from keras_mp.migration.parser import only_sources, scratch_of
 from keras_mp.migration.publishing import Refused
-from keras_mp.migration.walking import Walk, is_one_checkpoint, walk
+from keras_mp.migration.walking import Walk, is_folder_of_store, is_one_checkpoint, walk
+from keras_mp.stores.errors import StoreError
+from keras_mp.stores.urls import is_url, join, local_of, redacted
 
 _HEAD = ("in the file", "in Keras 3", "dtype", "shape", "sha256")
 
@@ -48,8 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
     return int(arguments.check and would)
 
 
-def _is_folder(path: Path) -> bool:
-    """Returns whether a path is a folder of artefacts, and not one itself."""
+def _is_folder(path: str | Path) -> bool:
+    """Returns whether a path is a folder of artefacts, and not one itself.
+
+    Raises:
+        StoreError: The store does not tell.
+    """
+    if is_url(path):
+        return is_folder_of_store(str(path))
+    path = local_of(path)
     if not path.is_dir() or (path / "saved_model.pb").is_file():
         return False
     return not is_one_checkpoint(path)
@@ -79,17 +88,23 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         model_only=arguments.model_only,
         exact_training=arguments.exact_training,
         as_code=arguments.as_code,
+        scratch=scratch_of(arguments),
     )
+    path = redacted(path)
     try:
-        if path in done.folders or _is_folder(Path(path)):
-            return _of_folder(request, arguments, has_sources=path in done.folders)
-        total = _size(Path(path))
+        if request.path in done.folders or _is_folder(request.path):
+            return _of_folder(request, arguments, has_sources=request.path in done.folders)
+        total = 0 if is_url(request.path) else _size(local_of(request.path))
         with progress.shown(total, worth=total > progress.LARGE) as step:
             return [artefacts.migrate(request, step)]
     except Refused as error:
         return [Outcome(path, "refused", why=str(error))]
     except fleet.ExecutorGone as error:
         return [Outcome(path, "failed", why=str(error))]
+    except StoreError as error:
+        return [
+            Outcome(path, "failed", why=error.strerror if path == error.filename else str(error))
+        ]
     except OSError as error:
         return [Outcome(path, "failed", why=f"{error.filename}: {error.strerror}")]
 
@@ -100,7 +115,7 @@ def _of_folder(
     if request.as_code is not None:
         raise Refused("--as-code writes one model: name one artefact, and not a folder")
     if request.out is None:
-        found = walk(Path(request.path))
+        found = walk(request.path)
         outcomes = folders.look(request, found)
     else:
         found, outcomes = _to_folder(request, arguments)
@@ -110,7 +125,8 @@ def _of_folder(
         raise Refused("there is neither source code nor an artefact in this folder")
     if not arguments.json:
         links = f", {found.links} symbolic links not followed" if found.links else ""
-        say(f"{request.path}: {len(found.found)} artefacts, {found.left} other files{links}")
+        shown = redacted(request.path)
+        say(f"{shown}: {len(found.found)} artefacts, {found.left} other files{links}")
     return [*outcomes, *folders.closed(found)]
 
 
@@ -135,8 +151,13 @@ def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, l
     if done.note is not None and not arguments.json:
         say(f"note: {done.note}")
     if done.torn:
-        say(f"{request.out}/{ledger.NAME}: {done.torn} lines are no rows, and were left out")
+        where = _below(request.out or "", ledger.NAME)
+        say(f"{where}: {done.torn} lines are no rows, and were left out")
     return done.walked, [of_name[name] for name in sorted(of_name, key=_parts)]
+
+
+def _below(folder: str, name: str) -> str:
+    return redacted(join(folder, name)) if is_url(folder) else str(local_of(folder) / name)
 
 
 def _parts(name: str) -> tuple[str, ...]:
@@ -157,13 +178,14 @@ def _executor(arguments: argparse.Namespace) -> Iterator[Executor | None]:
 def _outcome(row: ledger.Row, request: Request) -> Outcome:
     """Returns what `--json` and the table show of a row."""
     result, out = row["result"], row["out"]
-    status = {"done": "converted" if out else "unchanged", "done before": "skipped"}
+    status = "converted" if out else "unchanged"
+    status = {"done": status, "done before": "skipped"}.get(result, str(result))
     said: ledger.Row = row.get("report") or {}
     return Outcome(
-        path=str(Path(request.path, row["name"])),
-        status=status.get(result, result),
+        path=_below(request.path, row["name"]),
+        status=status,
         kind=row["kind"],
-        out=None if out is None else str(Path(request.out or "", out)),
+        out=None if out is None else _below(request.out or "", out),
         sha256=row["sha256"],
         report=said.get("report"),
         verified=row["verified"],
@@ -186,7 +208,8 @@ def _size(path: Path) -> int:
 
 
 def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
-    of_folder = [outcome for outcome in outcomes if outcome.path not in arguments.paths]
+    named = [redacted(path) for path in arguments.paths]
+    of_folder = [outcome for outcome in outcomes if outcome.path not in named]
     for outcome in outcomes:
         for note in dict.fromkeys(outcome.notes):
             say(f"{outcome.path}: note: {note}")
@@ -199,7 +222,7 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
     if arguments.check:
         return
     if of_folder:
-        _tell_folder(of_folder)
+        _tell_folder(of_folder, with_table=not arguments.json_lines)
     alone = [outcome for outcome in outcomes if outcome not in of_folder and outcome.ok]
     for outcome in alone:
         _tell_one(outcome, f"{outcome.path}\n" if len(outcomes) > 1 else "")
@@ -222,9 +245,10 @@ def _tell_one(outcome: Outcome, head: str) -> None:
         say("nothing was written: name an output with -o OUT.keras")
 
 
-def _tell_folder(outcomes: Iterable[Outcome]) -> None:
+def _tell_folder(outcomes: Iterable[Outcome], *, with_table: bool) -> None:
     rows = [(o.path, o.status, _first_line(o.why) or o.out or "") for o in outcomes]
-    put(table([("artefact", "status", "output, or why not"), *rows]) + "\n")
+    if with_table:
+        put(table([("artefact", "status", "output, or why not"), *rows]) + "\n")
     counts = Counter(status for _, status, _ in rows)
     say(", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
 

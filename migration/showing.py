@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from keras_mp.json_files import as_json
+from keras_mp.migration import runs
 from keras_mp.migration.console import dumped, missing, put, say, table
+from keras_mp.migration.parser import scratch_of
 from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import write_html_report
 from keras_mp.monitor.plotting import plot_trace
@@ -17,6 +19,7 @@ from keras_mp.monitor.run_folder import RunFolder, read_trace
 from keras_mp.monitor.sparkline import BARS, sparkline
 from keras_mp.monitor.trace import Trace
 from keras_mp.rendering.text import number, percent
+from keras_mp.stores.urls import redacted
 
 _PICTURES = (".png", ".svg", ".pdf")
 _NARROW = 60
@@ -27,36 +30,45 @@ def plot(arguments: argparse.Namespace) -> int:
     """Draws a trace, or sums it up on stdout; returns 0, or 2 where that cannot be done."""
     out: str | None = arguments.out
     if out is not None and not out.lower().endswith(_PICTURES):
-        say(f"error: {out}: the name must end in {', '.join(_PICTURES)}")
+        say(f"error: {redacted(out)}: the name must end in {', '.join(_PICTURES)}")
         return 2
+    scratch = scratch_of(arguments)
     try:
-        trace = read_trace(arguments.path)
-        if out is not None:
-            _refuse_input(out, arguments.path)
-            name = Path(arguments.path).resolve().name
-            plot_trace(trace, out, title=f"Loss scale of {name}", dark=arguments.dark)
+        with runs.staged(arguments.path, scratch) as path, runs.output(out, scratch) as place:
+            trace = read_trace(path)
+            if place is not None:
+                _refuse_input(place, path)
+                title = f"Loss scale of {Path(path).resolve().name}"
+                plot_trace(trace, place, title=title, dark=arguments.dark)
     except (OSError, ValueError, ImportError) as error:
         return _failed(error, arguments)
     overflows = trace.overflows()
     if arguments.json:
-        found = {"path": arguments.path, **trace.summary(), "variables": overflows, "out": out}
+        shown = None if out is None else redacted(out)
+        found = {"path": redacted(arguments.path), **trace.summary()}
+        found |= {"variables": overflows, "out": shown}
         put(dumped(as_json(found)))
     elif out is None:
         put("\n".join(_lines(trace)) + "\n")
     else:
-        say(f"{out}: written")
+        say(f"{redacted(out)}: written")
     return 0
 
 
 def report(arguments: argparse.Namespace) -> int:
     """Writes a run as one HTML page; returns 0, or 2 where that cannot be done."""
+    scratch = scratch_of(arguments)
     try:
-        run = RunFolder.read(arguments.path)
-        _refuse_input(arguments.out, arguments.path)
-        write_html_report(run, arguments.out)
+        with (
+            runs.staged(arguments.path, scratch) as path,
+            runs.output(arguments.out, scratch) as place,
+        ):
+            run = RunFolder.read(path)
+            _refuse_input(place or arguments.out, path)
+            write_html_report(run, place or arguments.out)
     except (OSError, ValueError) as error:
         return _failed(error, arguments)
-    say(f"{arguments.out}: written")
+    say(f"{redacted(arguments.out)}: written")
     return 0
 
 
@@ -73,10 +85,11 @@ def _refuse_input(out: str, path: str) -> None:
 
 def _failed(error: Exception, arguments: argparse.Namespace) -> int:
     text = missing(error) if isinstance(error, ImportError) else str(error)
+    path = redacted(arguments.path)
     if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename or arguments.path}: {error.strerror}"
+        text = f"{error.filename or path}: {error.strerror}"
     if getattr(arguments, "json", False):
-        put(dumped({"path": arguments.path, "error": text}))
+        put(dumped({"path": path, "error": text}))
     say(f"error: {text}")
     return 2
 

@@ -11,8 +11,13 @@ from pathlib import Path
 import keras_mp
 from keras_mp.compat.checkpoints import Unreadable, locating
 from keras_mp.compat.file_formats.file_kinds import Kind
+from keras_mp.stores.downloads import tail
+from keras_mp.stores.errors import NotThere, StoreError
+from keras_mp.stores.urls import is_url, local_of, redacted
 
 _PIECE = 1 << 20
+# What ends a zip archive: a record, and a comment of at most 65,535 bytes.
+_END, _END_SIZE, _LONGEST_END = b"PK\x05\x06", 22, 22 + 0xFFFF
 _PART = re.compile(r"\.(?:index|data-\d{5}-of-\d{5})")
 
 
@@ -93,19 +98,49 @@ def mark(path: Path, source: str, sha256: str, options: Mapping[str, object]) ->
 
     The comment of the archive is the place: Keras does not read it, and it cannot get lost.
     """
-    made = {"keras_mp": keras_mp.__version__, "from": source[-1000:], "sha256": sha256}
+    shown = redacted(source)[-1000:]
+    made = {"keras_mp": keras_mp.__version__, "from": shown, "sha256": sha256}
     text = json.dumps({**made, "options": dict(options)}, sort_keys=True)
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = text.encode()
 
 
-def is_made_of(path: Path, sha256: str, options: Mapping[str, object]) -> bool:
-    """Returns whether a file is marked as made from that, with those options."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            found = json.loads(archive.comment)
-    except (OSError, ValueError, zipfile.BadZipFile):
-        return False
-    if not isinstance(found, dict):
-        return False
+def is_made_of(path: str | Path, sha256: str, options: Mapping[str, object]) -> bool:
+    """Returns whether a file is marked as made from that, with those options.
+
+    Args:
+        path: A local path, or an address, of which only the end is read.
+        sha256: Of the artefact.
+        options: As `mark` had them.
+
+    Raises:
+        StoreError: The store does not answer.
+    """
+    found = marked(path)
     return found.get("sha256") == sha256 and found.get("options") == dict(options)
+
+
+def marked(path: str | Path) -> dict[str, object]:
+    """Returns the mark of a file, local or of a store; nothing where it has none.
+
+    Raises:
+        StoreError: The store does not answer.
+    """
+    try:
+        found = json.loads(_comment_of(str(path)) if is_url(path) else _comment(local_of(path)))
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        if isinstance(error, StoreError) and not isinstance(error, NotThere):
+            raise
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _comment(path: Path) -> bytes:
+    with zipfile.ZipFile(path) as archive:
+        return archive.comment
+
+
+def _comment_of(url: str) -> bytes:
+    end = tail(url, _LONGEST_END)
+    at = end.rfind(_END)
+    return end[at + _END_SIZE :] if at >= 0 else b""

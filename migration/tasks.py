@@ -19,10 +19,14 @@ from typing import Any
 
 import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.file_formats.file_kinds import Kind
 from keras_mp.migration import archives, artefacts, building, ledger, processes, sources
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.ledger import Row
+from keras_mp.stores import listing
+from keras_mp.stores.errors import NotThere
+from keras_mp.stores.urls import is_url, parent, redacted
 
 _RESULTS = {"converted": "done", "unchanged": "done", "skipped": "done before"}
 # Keras, and what it draws its names and seeds from, are of the process: tasks that share one wait.
@@ -40,6 +44,8 @@ class Task:
         request: What to do. Its model and optimizer are for artefacts that hold none.
         out: The output, relative to the folder of the outputs.
         backend: The one that Keras runs on.
+        size: Its bytes, where they are known.
+        state: A text that is another where it was changed, as far as one can tell.
         options: `Request.options` of what was asked for.
         with_report: Whether the row has the outcome, too, as `--json` prints it.
     """
@@ -49,6 +55,8 @@ class Task:
     request: Request
     out: str
     backend: str
+    size: int | None = None
+    state: str | None = None
     options: dict[str, object] = field(default_factory=dict)
     with_report: bool = False
 
@@ -63,19 +71,35 @@ def migrate_task(task: Task) -> Row:
     """
     with _ONE_AT_A_TIME:
         began, memory = time.perf_counter(), _Peak()
-        request = fitted(task.request, task.kind)
-        row = new_row(task)
-        facts = _source(task) | _what_it_was(request.path)
-        if request.model is not None and building.split(request.model)[1] is not None:
-            outcome, in_process = _in_a_process(replace(task, request=request))
-        else:
-            outcome, in_process = _migrate(request, task), None
-        row |= facts | _became(outcome, request)
-        row |= {"seconds": round(time.perf_counter() - began, 3), "when": ledger.now()}
-        row["peak_memory"] = in_process or memory.read()
-    if task.with_report:
-        row["report"] = outcome.row()
-    return row
+        request = task.request
+        copies = 3 if is_url(request.out) else 1
+        try:
+            with staged(request.path, request.scratch, copies=copies) as path:
+                if is_url(request.path):
+                    request = replace(request, path=str(path), source=request.path)
+                row = _done(replace(task, request=request), memory)
+                if request.source is not None:
+                    folder = redacted(parent(request.source)).rstrip("/")
+                    row = _said(row, str(path.parent), folder)
+        except Unreadable as error:
+            row = not_done(task, "failed", "no artefact", str(error))
+        except OSError as error:
+            row = not_done(task, "failed", "storage", f"{error.filename}: {error.strerror}")
+    return row | {"seconds": round(time.perf_counter() - began, 3), "when": ledger.now()}
+
+
+def _done(task: Task, memory: "_Peak") -> Row:
+    request = fitted(task.request, task.kind)
+    facts = _what_it_was(request.path)
+    with contextlib.suppress(Unreadable, OSError):  # migrating it says why
+        facts["files"] = len(sources.files_of(Path(request.path), task.kind))
+    peak = None
+    if request.model is not None and building.split(request.model)[1] is not None:
+        outcome, peak = _in_a_process(replace(task, request=request))
+    else:
+        outcome = _migrate(request, task)
+    row = new_row(task) | facts | _became(outcome) | {"peak_memory": peak or memory.read()}
+    return row | {"report": outcome.row()} if task.with_report else row
 
 
 def fitted(request: Request, kind: Kind) -> Request:
@@ -100,12 +124,12 @@ def new_row(task: Task) -> Row:
         "run": None,
         "when": ledger.now(),
         "host": socket.gethostname(),
-        "source": ledger.redacted(request.source or request.path),
+        "source": redacted(request.source or request.path),
         "name": task.name,
         "kind": task.kind,
         "files": None,
-        "bytes": None,
-        "modified": None,
+        "bytes": task.size,
+        "state": task.state,
         "sha256": None,
         "written_by": "unknown",
         "model": None,
@@ -136,34 +160,33 @@ def new_row(task: Task) -> Row:
 
 def not_done(task: Task, result: str, reason: str, why: str) -> Row:
     """Returns the row of a task that could not be done where it was sent."""
-    row = new_row(task) | _source(task)
-    row |= {"result": result, "reason": reason, "why": why}
+    row = new_row(task) | {"result": result, "reason": reason, "why": why}
     if task.with_report:
-        outcome = Outcome(task.request.path, result, task.kind, why=why, reason=reason)
+        shown = redacted(task.request.path)
+        outcome = Outcome(shown, result, task.kind, why=why, reason=reason)
         row["report"] = outcome.row()
     return row
 
 
-def state_of(path: Path, kind: Kind) -> dict[str, object]:
-    """Returns how many files an artefact has, their bytes, and the time of the latest.
+def size_of(path: Path, kind: Kind) -> tuple[int, str]:
+    """Returns the bytes of a local artefact, and a text that is another when it was changed.
 
     Raises:
-        OSError: One is not there.
+        OSError: It is not there.
         Unreadable: There is no checkpoint.
     """
     found = [file.stat() for file in sources.files_of(path, kind)]
-    return {
-        "files": len(found),
-        "bytes": sum(one.st_size for one in found),
-        "modified": max((one.st_mtime for one in found), default=None),
-    }
+    latest = max((one.st_mtime_ns for one in found), default=0)
+    return sum(one.st_size for one in found), f"{len(found)} files of {latest}"
 
 
-def _source(task: Task) -> Row:
-    try:
-        return state_of(Path(task.request.path), task.kind)
-    except (OSError, Unreadable):
-        return {}  # migrating it says why
+def _said(value: Any, old: str, new: str) -> Any:
+    """Returns a row with the address of its artefact in place of the copy that was read."""
+    if isinstance(value, dict):
+        return {key: _said(one, old, new) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_said(one, old, new) for one in value]
+    return value.replace(old, new) if isinstance(value, str) else value
 
 
 def _what_it_was(path: str) -> Row:
@@ -191,12 +214,12 @@ def _migrate(request: Request, task: Task) -> Outcome:
     assert request.out is not None
     try:
         _prepare(task.backend)
-        Path(request.out).parent.mkdir(parents=True, exist_ok=True)
+        if not is_url(request.out):
+            Path(request.out).parent.mkdir(parents=True, exist_ok=True)
     except _OtherBackend as error:
         return Outcome(request.path, "failed", task.kind, why=str(error), reason="worker")
     except OSError as error:
-        why = f"{error.filename}: {error.strerror}"
-        return Outcome(request.path, "failed", task.kind, why=why, reason="disk")
+        return _of_storage(request, task.kind, error)
     outcome = artefacts.migrate(request)
     gc.collect()
     if outcome.reason == "output exists":
@@ -207,26 +230,31 @@ def _migrate(request: Request, task: Task) -> Outcome:
 
 def _before(request: Request, kind: Kind) -> Outcome | None:
     """Returns what is to be said where there is an output already, or None."""
-    target = Path(request.out or "")
+    target = request.out or ""
+    shown = redacted(target)
     try:
-        if not os.path.lexists(target):
+        size = _size_of_output(target)
+        if size is None:
             return None
         sha256 = sources.checksum(sources.files_of(Path(request.path), kind))
-        options = request.options()
+        if not sources.is_made_of(target, sha256, request.options()):
+            why = f"{shown} is there already, and not made from this with these options: remove it"
+            return Outcome(
+                request.path, "refused", kind, sha256=sha256, why=why, reason="output exists"
+            )
+        made = archives.made_of(target)
     except Unreadable as error:
         return Outcome(request.path, "failed", kind, why=str(error), reason="damaged")
     except OSError as error:
-        why = f"{error.filename}: {error.strerror}"
-        return Outcome(request.path, "failed", kind, why=why, reason="disk")
-    if not sources.is_made_of(target, sha256, options):
-        why = f"{target} is there already, and not made from this with these options: remove it"
-        return Outcome(request.path, "refused", kind, sha256=sha256, why=why, reason="output exists")
-    made = archives.made_of(target)
+        return _of_storage(request, kind, error)
+    # One in a store would have to be had first: it is marked, and was compared when it was put.
+    digest = None if is_url(target) else sources.checksum([Path(target)])
     return Outcome(
         request.path,
         "skipped",
         kind,
-        out=str(target),
+        out=shown,
+        written=(size, digest),
         sha256=sha256,
         report={"changes": made.get("changes", [])},
         notes=tuple(made.get("notes", ())),
@@ -234,8 +262,28 @@ def _before(request: Request, kind: Kind) -> Outcome | None:
     )
 
 
-def _became(outcome: Outcome, request: Request) -> Row:
-    row: Row = {
+def _size_of_output(target: str) -> int | None:
+    """Returns the size of an output; None where there is none.
+
+    Raises:
+        OSError: It cannot be told.
+    """
+    if is_url(target):
+        try:
+            return listing.entry(target).size or 0
+        except NotThere:
+            return None
+    return os.lstat(target).st_size if os.path.lexists(target) else None
+
+
+def _of_storage(request: Request, kind: Kind, error: OSError) -> Outcome:
+    why = f"{error.filename}: {error.strerror}"
+    return Outcome(request.path, "failed", kind, why=why, reason="storage")
+
+
+def _became(outcome: Outcome) -> Row:
+    size, digest = outcome.written or (None, None)
+    return {
         "result": _RESULTS.get(outcome.status, outcome.status),
         "reason": outcome.reason,
         "why": outcome.why,
@@ -244,13 +292,9 @@ def _became(outcome: Outcome, request: Request) -> Row:
         "notes": list(outcome.notes),
         "verified": outcome.verified,
         "sha256": outcome.sha256,
+        "out_bytes": size,
+        "out_sha256": digest,
     }
-    if outcome.out is None:
-        return row
-    path = Path(outcome.out)
-    with contextlib.suppress(OSError, Unreadable):
-        row |= {"out_bytes": path.stat().st_size, "out_sha256": sources.checksum([path])}
-    return row
 
 
 # -- the process ----------------------------------------------------------------------------------
@@ -286,7 +330,8 @@ def _in_a_process(task: Task) -> tuple[Outcome, int | None]:
     """
     try:
         with processes.Worker() as worker:
-            return worker.call(_migrate_here, task)
+            outcome, peak = worker.call(_migrate_here, task)
+            return outcome, peak
     except processes.Died as error:
         outcome = Outcome(task.request.path, "failed", task.kind, why=str(error), reason="killed")
         return outcome, None

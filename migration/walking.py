@@ -1,18 +1,24 @@
 """The artefacts in a folder, and where each of them goes. Symbolic links are not followed.
 
+In a folder of a store what a file is is told by its name: it is listed once, and nothing is read.
 Left out are the folders that `code/tree.py` leaves out, too, but for those that `.gitignore` names.
 """
 
+import hashlib
 import os
 import re
 import zipfile
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from keras_mp.compat.checkpoints import locating, table
 from keras_mp.compat.file_formats.file_kinds import Kind
-from keras_mp.migration.code.tree import is_left_out
+from keras_mp.migration.code.tree import is_left_out, is_left_out_name
+from keras_mp.stores import listing
+from keras_mp.stores.errors import NotThere
+from keras_mp.stores.urls import is_url, join, local_of
 
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 _FOOTER = 48  # bytes that end an index
@@ -24,14 +30,19 @@ class Found:
     """An artefact in a folder.
 
     Attributes:
-        path: It; of a checkpoint its prefix, or the folder that has nothing else.
-        kind: What it is.
+        path: Its path or address; of a checkpoint its prefix, or the folder that has nothing else.
+        kind: What it is; in a store, by its name.
         out: Its output, relative to the folder of the outputs.
+        size: In bytes, as a store lists it; None for a local one.
+        version: Of a store's: a text that another version of it would have otherwise, as far as
+            the store tells.
     """
 
-    path: Path
+    path: str
     kind: Kind
     out: Path
+    size: int | None = None
+    version: str | None = None
 
 
 @dataclass(slots=True)
@@ -43,48 +54,157 @@ class Walk:
         left: How many other files there are.
         links: How many symbolic links.
         closed: Folders in it that may not be read.
+        renamed: Outputs that got a number, as their names differ from others in case only.
     """
 
     found: list[Found]
     left: int = 0
     links: int = 0
-    closed: list[Path] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+    renamed: int = 0
 
 
-def walk(folder: Path) -> Walk:
+def walk(folder: str | Path) -> Walk:
     """Returns the artefacts in a folder and the folders in it.
 
+    Args:
+        folder: A local path, or an address.
+
     Raises:
-        OSError: The folder cannot be read.
+        OSError: The folder cannot be read, or listed.
     """
     result = Walk([])
-    rows = _walk(folder, result)
-    names = Counter((path.parent, _short(path, kind)) for path, kind in rows)
-    for path, kind in sorted(rows):
-        short = _short(path, kind)
-        # Where two would become one, each keeps its whole name.
-        name = short if names[path.parent, short] == 1 else path.name
-        out = path.parent.relative_to(folder) / f"{name}.keras"
-        result.found.append(Found(path, kind, out))
+    if is_url(folder):
+        _walk_store(str(folder), result)
+        return result
+    folder = local_of(folder)
+    rows = sorted(_walk(folder, result))
+    places = [PurePosixPath(path.relative_to(folder).as_posix()) for path, _ in rows]
+    outs = _outs([(place, kind) for place, (_, kind) in zip(places, rows, strict=True)], result)
+    for (path, kind), out in zip(rows, outs, strict=True):
+        result.found.append(Found(str(path), kind, out))
     return result
 
 
-def is_one_checkpoint(folder: Path) -> bool:
+def _outs(rows: list[tuple[PurePosixPath, Kind]], result: Walk) -> list[Path]:
+    """Returns the outputs of artefacts, in their order. No two are one where case is nothing."""
+    names = Counter((path.parent, _short(path.name, kind)) for path, kind in rows)
+    outs, taken = [], set()
+    for path, kind in rows:
+        short = _short(path.name, kind)
+        # Where two would become one, each keeps its whole name.
+        name = short if names[path.parent, short] == 1 else path.name
+        number, out = 1, path.parent / f"{name}.keras"
+        while str(out).casefold() in taken:
+            number += 1
+            out = path.parent / f"{name}~{number}.keras"
+        result.renamed += number > 1
+        taken.add(str(out).casefold())
+        outs.append(Path(out))
+    return outs
+
+
+def _walk_store(url: str, result: Walk) -> None:
+    files: dict[str, listing.Entry] = {}
+    for one in listing.listed(url, deep=True):
+        parts = one.name.split("/")
+        if one.type == "link":
+            result.links += 1
+        elif one.type == "file" and not any(map(is_left_out_name, parts[:-1])):
+            files[one.name] = one
+    of = _artefacts(files)
+    result.left = len(files) - sum(len(parts) for _, parts in of.values())
+    rows = sorted((PurePosixPath(name), kind) for name, (kind, _) in of.items())
+    for (path, kind), out in zip(rows, _outs(rows, result), strict=True):
+        entries = [files[part] for part in of[str(path)][1]]
+        sizes = [one.size for one in entries if one.size is not None]
+        size = sum(sizes) if len(sizes) == len(entries) else None
+        versions = repr([(one.name, one.version) for one in entries])
+        version = hashlib.sha256(versions.encode()).hexdigest()
+        result.found.append(Found(join(url, str(path)), kind, out, size, version))
+
+
+def is_folder_of_store(url: str) -> bool:
+    """Returns whether an address is of a folder of artefacts, and not of one.
+
+    Raises:
+        StoreError: The store does not tell.
+    """
+    try:
+        if listing.entry(url).type != "folder":
+            return False
+    except NotThere:
+        return False  # of a checkpoint, the prefix; reading it says why where it is none
+    files = [one.name for one in listing.listed(url, deep=True) if one.type == "file"]
+    if "saved_model.pb" in files:
+        return False
+    found = _artefacts(f"here/{name}" for name in files)
+    return list(found) != ["here"]
+
+
+def _artefacts(names: Iterable[str]) -> dict[str, tuple[Kind, list[str]]]:
+    """Returns name -> (kind, names of its files) of artefacts, by nothing but names."""
+    files = list(names)
+    found: dict[str, tuple[Kind, list[str]]] = {}
+    folders = {name.rpartition("/")[0] for name in files if _last(name) == "saved_model.pb"} - {""}
+    states = {name.rpartition("/")[0]: name for name in files if _last(name) == locating.STATE_FILE}
+    prefixes: dict[str, list[str]] = {}
+    # A prefix without its index, too: then its error is reported.
+    with_data = {match[1] for name in files if (match := _DATA.fullmatch(name))}
+    for name in sorted(files):
+        inside = _ancestor(name, folders)
+        prefix = locating.without_suffix(name)
+        if inside is not None:
+            found.setdefault(inside, ("saved_model", []))[1].append(name)
+        elif prefix in with_data and prefix != name:
+            if prefix not in found:
+                prefixes.setdefault(name.rpartition("/")[0], []).append(prefix)
+            found.setdefault(prefix, ("checkpoint", []))[1].append(name)
+        else:
+            ends = (kind for kind in _SUFFIXES if _last(name).endswith(_SUFFIXES[kind]))
+            if (kind := next(ends, None)) is not None:
+                found[name] = (kind, [name])
+    below = Counter(str(above) for name in found for above in PurePosixPath(name).parents)
+    for folder, inside_it in prefixes.items():
+        # A folder that has nothing but one checkpoint, or those of one manager, is one artefact.
+        is_one = folder in states or len(inside_it) == 1
+        if folder and is_one and below[folder] == len(inside_it):
+            parts = [part for prefix in inside_it for part in found.pop(prefix)[1]]
+            state = [states[folder]] if folder in states else []
+            found[folder] = ("checkpoint", sorted([*parts, *state]))
+    return found
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _ancestor(name: str, folders: set[str]) -> str | None:
+    found = (str(one) for one in reversed(PurePosixPath(name).parents))
+    return next((one for one in found if one in folders), None)
+
+
+def is_one_checkpoint(folder: str | Path) -> bool:
     """Returns whether a folder has nothing but one checkpoint, or those of one manager."""
+    folder = local_of(folder)
     return _is_checkpoint(folder, _walk(folder, Walk([])))
 
 
 def _is_checkpoint(folder: Path, rows: list[tuple[Path, Kind]]) -> bool:
     if not rows or any(kind != "checkpoint" or path.parent != folder for path, kind in rows):
         return False
+    # Not where a folder in it has one, but that a SavedModel has lost its graph is to be said.
+    inner = [path for path, _ in rows if path.is_dir() and path.name != "variables"]
+    if any(not Path(f"{path}.index").exists() for path in inner):
+        return False
     return (folder / locating.STATE_FILE).is_file() or len(rows) == 1
 
 
-def _short(path: Path, kind: Kind) -> str:
+def _short(name: str, kind: Kind) -> str:
     for suffix in _SUFFIXES.get(kind, ()):
-        if path.name.endswith(suffix) and path.name != suffix:
-            return path.name.removesuffix(suffix)
-    return path.name
+        if name.endswith(suffix) and name != suffix:
+            return name.removesuffix(suffix)
+    return name
 
 
 def _walk(folder: Path, result: Walk) -> list[tuple[Path, Kind]]:
@@ -104,7 +224,7 @@ def _walk(folder: Path, result: Walk) -> list[tuple[Path, Kind]]:
             try:
                 rows += [] if is_left_out(path) else _below(path, result)
             except PermissionError:
-                result.closed.append(path)
+                result.closed.append(str(path))
         elif _DATA.fullmatch(entry.name) or entry.name in indexes:
             continue
         elif entry.is_file() and (kind := _kind(path)) is not None:

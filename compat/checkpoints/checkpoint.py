@@ -1,5 +1,7 @@
 """`Checkpoint`: the tensors of a checkpoint, and the objects that they belonged to."""
 
+import contextlib
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -7,6 +9,9 @@ from keras_mp.compat.checkpoints import locating, object_graph
 from keras_mp.compat.checkpoints.bundle import Array, Bundle, Entry
 from keras_mp.compat.checkpoints.errors import Malformed, Unreadable
 from keras_mp.compat.checkpoints.object_graph import ObjectGraph
+from keras_mp.compat.checkpoints.staging import staged
+from keras_mp.stores.naming import named
+from keras_mp.stores.urls import is_url, parent, redacted
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
@@ -19,10 +24,11 @@ class Checkpoint(Mapping[str, Array]):
 
     Args:
         path: Its prefix, its `.index` file, a folder with a `checkpoint` file, or the folder of a
-            SavedModel.
+            SavedModel; or its address where fsspec reaches it, such as "s3://models/ckpt-1". Then
+            its files are brought to the disk, and stay there as long as the object.
 
     Attributes:
-        prefix: Its path without `.index`.
+        prefix: Its path, or address, without `.index`.
         graph: Its objects; None where it is one of names (`tf.compat.v1.train.Saver`).
 
     Raises:
@@ -30,9 +36,24 @@ class Checkpoint(Mapping[str, Array]):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.prefix = locating.prefix_of(path)
-        self._bundle = Bundle(self.prefix)
-        self.graph = self._graph()
+        with contextlib.ExitStack() as stack:
+            local = stack.enter_context(staged(path))
+            self._copy = (local.parent, parent(str(path))) if is_url(path) else None
+            with self._named():
+                prefix = locating.prefix_of(local)
+                self.prefix = prefix if self._copy is None else self._shown(prefix)
+                self._bundle = Bundle(prefix)
+                self.graph = self._graph()
+            weakref.finalize(self, stack.pop_all().close)
+
+    def _shown(self, prefix: str) -> str:
+        assert self._copy is not None
+        folder, url = self._copy
+        return prefix.replace(str(folder), redacted(url).rstrip("/"), 1)
+
+    def _named(self) -> contextlib.AbstractContextManager[None]:
+        """Makes errors name the address, where it has one, and not the copy."""
+        return contextlib.nullcontext() if self._copy is None else named(*self._copy)
 
     def _graph(self) -> ObjectGraph | None:
         if object_graph.KEY not in self._bundle:
@@ -47,7 +68,8 @@ class Checkpoint(Mapping[str, Array]):
             raise Unreadable(file, object_graph.KEY, str(error)) from None
 
     def __getitem__(self, key: str) -> Array:
-        return self._bundle[key]
+        with self._named():
+            return self._bundle[key]
 
     def __iter__(self) -> Iterator[str]:
         return (key for key in self._bundle if key != object_graph.KEY)
@@ -60,7 +82,8 @@ class Checkpoint(Mapping[str, Array]):
 
     def entry(self, key: str) -> Entry:
         """Returns dtype, shape and place of a tensor without reading it."""
-        return self._bundle.entry(key)
+        with self._named():
+            return self._bundle.entry(key)
 
     @property
     def save_counter(self) -> int | None:

@@ -98,9 +98,7 @@ def _config(found: Inspection, root: Any, name: str, shown: str) -> configs.Conf
         return None
 
 
-def _arrays(
-    found: Inspection, root: Any, shown: str, check: bool
-) -> Iterator[tuple[str, Any]]:
+def _arrays(found: Inspection, root: Any, shown: str, check: bool) -> Iterator[tuple[str, Any]]:
     """Reads the arrays, all of them where they are checked; yields those of a single number."""
     for path, dataset in _datasets(root):
         try:

@@ -1,8 +1,10 @@
 """`inspect`: what kind of artefact it is, then the reader for that."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from keras_mp.compat.checkpoints import Unreadable, locating
+from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.configs import kind_of as kind_of_config
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.file_formats.file_kinds import kind_of
@@ -16,18 +18,21 @@ from keras_mp.compat.inspecting import (
 )
 from keras_mp.compat.inspecting.computed_layers import computed_of
 from keras_mp.compat.inspecting.inspection import Inspection
+from keras_mp.stores.scratch import Scratch
+from keras_mp.stores.urls import is_url, parent, redacted
 
 _MOST_JSON = 1 << 26
 
 
-def inspect(path: str | Path, *, check: bool = True) -> Inspection:
+def inspect(path: str | Path, scratch: Scratch | None = None, *, check: bool = True) -> Inspection:
     """Returns what is inside an artefact; needs neither Keras nor TensorFlow.
 
     Reads every array once, and checks its checksum where the format has any.
 
     Args:
         path: A checkpoint (its prefix, `.index` or folder), the folder of a SavedModel, an HDF5
-            file, a `.keras` file, or a config as JSON.
+            file, a `.keras` file, or a config as JSON; or its address where fsspec reaches it.
+        scratch: Where files of stores are kept meanwhile.
         check: Whether to read every array; without, single numbers only, such as a loss scale.
 
     Raises:
@@ -41,7 +46,16 @@ def inspect(path: str | Path, *, check: bool = True) -> Inspection:
     ...     inspect(path).model
     Model(class_name='Sequential', name='net', layers=0)
     """
-    path = Path(path)
+    with staged(path, scratch) as local:
+        found = _inspected(local, check)
+    if is_url(path):
+        found.path = redacted(path)
+        old, new = str(local.parent), redacted(parent(str(path))).rstrip("/")
+        found.damage = [replace(one, file=one.file.replace(old, new)) for one in found.damage]
+    return found
+
+
+def _inspected(path: Path, check: bool) -> Inspection:
     found = Inspection(str(path), kind_of(path))
     match found.kind:
         case "checkpoint":

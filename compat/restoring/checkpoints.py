@@ -48,7 +48,8 @@ def restore(
     Args:
         path: The prefix of a checkpoint, its `.index`, or a folder with a `checkpoint` file. From
             `tf.train.Checkpoint`, `CheckpointManager`, `model.save_weights`, a SavedModel, or
-            `tf.compat.v1.train.Saver`.
+            `tf.compat.v1.train.Saver`. Or its address where fsspec reaches it, such as
+            "s3://models/ckpt-1".
         model: The Keras 3 model, built; or a list or dict of variables, as `Checkpoint` was given.
         optimizer: The optimizer; `model.optimizer` if None, and none if that is None, too. Built
             here if it is not.

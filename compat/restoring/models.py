@@ -14,6 +14,7 @@ import keras
 
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
+from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.configs import Change
 from keras_mp.compat.file_formats import hdf5_groups, saved_models
 from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
@@ -28,6 +29,7 @@ from keras_mp.compat.restoring import (
 from keras_mp.compat.restoring.building import Json
 from keras_mp.compat.restoring.output_names import with_names_of_today
 from keras_mp.compat.restoring.plan import Plan, Report
+from keras_mp.stores.urls import is_url, redacted
 
 NO_STATE = (
     "the file holds no state of an optimizer: none was saved, or it had taken no step; it starts "
@@ -74,7 +76,8 @@ def load_model(
     others never the current loss scale and its counter. `load` returns the report with it.
 
     Args:
-        path: The file, or the folder of a SavedModel.
+        path: The file, or the folder of a SavedModel; or its address where fsspec reaches it, such
+            as "s3://models/model.h5".
         custom_objects: Name -> class or function, of what is not Keras's own.
         safe_mode: Whether to refuse what runs code of the file, as `keras.saving.load_model` does;
             here also in HDF5 files of Keras 3. The byte code of a Lambda of TF 1.15 to 2.15 is
@@ -118,10 +121,19 @@ def load(
     exact_training: bool = False,
 ) -> Loaded:
     """Returns the model as `load_model` does, and the report. Args and errors are the same."""
-    kind = kind_of(path)
     options = Options(
         dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training
     )
+    with staged(path) as local:
+        loaded = _load(local, options)
+    if not is_url(path):
+        return loaded
+    report = dataclasses.replace(loaded.report, file=redacted(path))
+    return dataclasses.replace(loaded, report=report)
+
+
+def _load(path: Path, options: "Options") -> Loaded:
+    kind = kind_of(path)
     match kind:
         case "h5":
             model, report = _load_hdf5(path, options)
@@ -145,7 +157,7 @@ def load_weights(
 
     Args:
         path: `weights.h5`, classic or of TF 2.12 and later, `model.h5`, `.keras`, a SavedModel, or
-            a checkpoint, for which `restore` has more options.
+            a checkpoint, for which `restore` has more options; or its address, as of `load_model`.
         model: The Keras 3 model, built.
         optimizer: The optimizer; `model.optimizer` if None. Built here if it is not.
         strict: As of `load_model`.
@@ -155,6 +167,12 @@ def load_weights(
         RestoreError: It does not fit. Nothing was changed.
         ValueError: The model is not built.
     """
+    with staged(path) as local:
+        report = _load_weights(local, model, optimizer, strict=strict)
+    return dataclasses.replace(report, file=redacted(path)) if is_url(path) else report
+
+
+def _load_weights(path: str | Path, model: Any, optimizer: Any, *, strict: bool) -> Report:
     kind = kind_of(path)
     if kind in ("checkpoint", "saved_model"):
         path = saved_models.variables_of(path) if kind == "saved_model" else path

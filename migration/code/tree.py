@@ -48,12 +48,17 @@ def find(folder: Path) -> Tree:
 
 def is_left_out(folder: Path) -> bool:
     """Returns whether nothing in a folder is the user's: hidden, or of installed packages."""
-    if folder.name.startswith(".") or folder.name in _NEVER:
+    if is_left_out_name(folder.name):
         return True
     try:
         return (folder / "pyvenv.cfg").exists()
     except PermissionError:
         return False
+
+
+def is_left_out_name(name: str) -> bool:
+    """Returns whether a folder of that name is left out wherever it is."""
+    return name.startswith(".") or name in _NEVER
 
 
 def _walk(folder: Path, absolute: Path, outer: list[Ignore], result: Tree) -> None:

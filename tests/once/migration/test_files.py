@@ -357,7 +357,9 @@ def tree(tmp_path: Path) -> Path:
 
 def test_walking(tree: Path) -> None:
     found = walk(tree)
-    rows = {one.path.relative_to(tree).as_posix(): (one.kind, str(one.out)) for one in found.found}
+    rows = {
+        Path(one.path).relative_to(tree).as_posix(): (one.kind, str(one.out)) for one in found.found
+    }
     assert rows == {
         "a.h5": ("h5", "a.keras"),
         "alone": ("checkpoint", "alone.keras"),
@@ -392,7 +394,7 @@ def test_an_index_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "m.h5.data-00000-of-00001").touch()
     model_h5(tmp_path / "m.h5")
     found = walk(tmp_path)
-    assert [(one.path.name, one.kind) for one in found.found] == [
+    assert [(Path(one.path).name, one.kind) for one in found.found] == [
         ("alone", "checkpoint"),
         ("m.h5", "checkpoint"),
         ("m.h5", "h5"),
@@ -408,7 +410,7 @@ def test_files_that_are_kept_by_their_names(name: str, kind: str | None, tmp_pat
     (tmp_path / name).write_bytes(start + b"broken")
     found = walk(tmp_path)
     expected = [] if kind is None else [(name, kind)]
-    assert [(one.path.name, one.kind) for one in found.found] == expected
+    assert [(Path(one.path).name, one.kind) for one in found.found] == expected
     stem = ".h5" if name == ".h5" else "m"
     assert [str(one.out) for one in found.found] == ([f"{stem}.keras"] if kind else [])
 

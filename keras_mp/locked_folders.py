@@ -1,0 +1,81 @@
+"""Folders for what is not whole yet, in use as long as whoever made them lives.
+
+Each has a lock that ends with its process, however that ends. So the next one tells what is in use
+from what a killed process left, and removes that.
+"""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+START, END = ".keras-mp-", ".tmp"
+_LOCK = "lock"
+_SECONDS = 60.0
+
+
+def new_name() -> str:
+    """Returns a name that nothing has, and by which leftovers are known."""
+    return f"{START}{os.urandom(6).hex()}{END}"
+
+
+@contextlib.contextmanager
+def made(parent: Path) -> Iterator[Path]:
+    """Yields a new folder, which is removed at the end with all that is in it.
+
+    Raises:
+        OSError: It could not be made.
+    """
+    folder = parent / new_name()
+    folder.mkdir(mode=0o700)
+    try:
+        with _locked(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_stale(parent: Path) -> None:
+    """Removes what processes that were killed left in a folder."""
+    for found in parent.glob(f"{START}*{END}"):
+        if not found.is_symlink() and found.is_dir() and _is_stale(found):
+            shutil.rmtree(found, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    # Locked first and named then: under its name it is never seen unlocked while we live.
+    unnamed = folder / "unnamed"
+    with unnamed.open("x") as file:
+        lock(file)
+        unnamed.rename(folder / _LOCK)
+        yield
+
+
+def lock(file: IO[Any]) -> bool:
+    """Returns whether the lock was to be had. Windows has no such locks: never."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        return False
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _is_stale(folder: Path) -> bool:
+    try:
+        with (folder / _LOCK).open("r+") as file:
+            return lock(file)
+    except FileNotFoundError:
+        # Killed before it was locked, or about to be.
+        with contextlib.suppress(OSError):
+            return time.time() - folder.stat().st_mtime > _SECONDS
+    except OSError:
+        pass
+    return False

@@ -1,0 +1,68 @@
+"""Who is at work at a temporary folder of a store, so that leftovers of the dead can be told.
+
+A store has no locks. The owner says who it is, and when it last was there. On the same machine the
+system is asked whether that process lives; on another, an owner that said nothing for an hour is
+taken for dead.
+"""
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+
+BEAT = 60.0
+DEAD = 3600.0
+NAME = "owner"
+
+
+def me() -> str:
+    """Returns what the owner of a folder writes into it, now."""
+    return json.dumps({**_process(os.getpid()), "time": time.time()})
+
+
+def is_dead(text: str) -> bool:
+    """Returns whether the process that wrote this is gone, as far as one can tell."""
+    try:
+        said = json.loads(text)
+        then = float(said["time"])
+    except (ValueError, KeyError, TypeError):
+        return True  # of no process of ours: it is whole or not there at all
+    if (alive := _is_alive(said)) is not None:
+        return not alive
+    return time.time() - then > DEAD
+
+
+def _process(pid: int) -> dict[str, object]:
+    return {"host": _host(), "pid": pid, "started": _started(pid)}
+
+
+def _is_alive(said: dict[str, object]) -> bool | None:
+    """Returns whether a process lives; None where it is not of this machine, or nobody can tell."""
+    pid = said.get("pid")
+    if said.get("host") != _host() or not isinstance(pid, int) or _started(os.getpid()) is None:
+        return None
+    return said.get("started") == _started(pid)
+
+
+def _host() -> list[str]:
+    """Returns what tells this machine, and this container on it, from others."""
+    facts = [socket.gethostname()]
+    for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
+        try:
+            file = Path(path)
+            facts.append(str(file.readlink()) if "/ns/" in path else file.read_text().strip())
+        except OSError:
+            facts.append("")
+    return facts
+
+
+def _started(pid: int) -> str | None:
+    """Returns when a process began, in ticks of this machine; None where nobody can tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name of the program, in brackets, may have spaces and brackets.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else fields[19]

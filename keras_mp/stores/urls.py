@@ -1,0 +1,146 @@
+"""Addresses of stores: what is one, its parts, and how it is shown without what is secret."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://", re.ASCII)
+_LOCAL = ("file", "local")
+_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
+_PORT = re.compile(r"\d*")
+_WEB = ("http", "https")
+HIDDEN = "***"
+
+
+def is_url(path: object) -> bool:
+    """Returns whether a path is an address of a store. `file://` is a local path, see `local_of`.
+
+    >>> is_url("s3://old/models"), is_url("models/a.keras"), is_url("C://models"), is_url("file:///a")
+    (True, False, False, False)
+    """
+    match = _URL.match(path) if isinstance(path, str) else None
+    return match is not None and scheme(match[0]) not in _LOCAL
+
+
+def local_of(path: str | Path) -> Path:
+    """Returns a local path as a Path, without `file://`.
+
+    >>> local_of("file:///models/a%20b.keras").as_posix(), local_of("models").as_posix()
+    ('/models/a b.keras', 'models')
+    """
+    text = str(path)
+    if _URL.match(text) and scheme(text) in _LOCAL:
+        return Path(unquote(text.partition("://")[2].removeprefix("localhost")))
+    return Path(path)
+
+
+def scheme(url: str) -> str:
+    """Returns what is before `://`, in small letters."""
+    return url.partition("://")[0].lower()
+
+
+def join(url: str, *names: str) -> str:
+    """Returns the address of what is in a folder.
+
+    >>> join("s3://old/models/", "v1", "a.keras")
+    's3://old/models/v1/a.keras'
+    """
+    rest, query = _split(url)
+    return "/".join([rest.rstrip("/") if rest[-3:] != "://" else rest[:-1], *names]) + query
+
+
+def parent(url: str) -> str:
+    """Returns the address of the folder that something is in.
+
+    >>> parent("s3://old/models/a.keras"), parent("memory://a.keras")
+    ('s3://old/models', 'memory://')
+    """
+    rest, query = _split(url)
+    head, _, path = rest.partition("://")
+    return f"{head}://{path.rstrip('/').rpartition('/')[0]}{query}"
+
+
+def name(url: str) -> str:
+    """Returns the last part of an address.
+
+    >>> name("s3://old/models/a.keras"), name("https://host/a.keras?signature=1")
+    ('a.keras', 'a.keras')
+    """
+    return _split(url)[0].partition("://")[2].rstrip("/").rpartition("/")[2]
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Returns an address without and with its query, which only the web has."""
+    if scheme(url) not in _WEB:
+        return url, ""
+    rest, mark, query = url.partition("?")
+    return rest, mark + query
+
+
+def is_inside(url: str, folder: str) -> bool:
+    """Returns whether an address is that of a folder, or of what is in it.
+
+    >>> is_inside("s3://a/b/c", "s3://a/b/"), is_inside("s3://a/bc", "s3://a/b")
+    (True, False)
+    """
+    return f"{url.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def redacted(path: object) -> str:
+    """Returns an address as it may be shown and written: without passwords, and without its query.
+
+    >>> redacted("sftp://me:secret@host/a.keras"), redacted("https://host/a?signature=1")
+    ('sftp://me:***@host/a.keras', 'https://host/a?***')
+    >>> redacted("models/a.keras")
+    'models/a.keras'
+    """
+    text = str(path)
+    if not is_url(text):
+        return text
+    head, _, rest = text.partition("://")
+    rest, mark, _ = rest.partition("?")
+    user, at, rest = _user(rest)
+    if at:
+        name, colon, _ = user.partition(":")
+        # On the web the name alone may be a token.
+        user = HIDDEN if head.lower() in _WEB else f"{name}:{HIDDEN}" if colon else name
+    return f"{head}://{user}{at}{rest}{f'?{HIDDEN}' if mark else ''}"
+
+
+def _user(rest: str) -> tuple[str, str, str]:
+    """Returns (user and password, "@" or nothing, the others)."""
+    place, slash, path = rest.partition("/")
+    if "@" in place:
+        user, at, host = place.rpartition("@")
+        return user, at, host + slash + path
+    # A password may have a slash, though it should not.
+    _, colon, port = place.rpartition(":")
+    if colon and not _PORT.fullmatch(port) and "@" in path:
+        return rest.rpartition("@")
+    return "", "", rest
+
+
+def without_secrets(text: str, *of: str) -> str:
+    """Returns a text, of a driver say, on one line and without secrets of the addresses in it.
+
+    Args:
+        text: What is to be shown.
+        of: Addresses whose secrets it may have by themselves.
+
+    >>> without_secrets("no secret at\\nhttps://me:pw@host/a?key=1", "sftp://me:secret@host/a")
+    'no *** at https://***@host/a?***'
+    """
+    hidden: set[str] = set()
+    for url in of:
+        if not is_url(url):
+            continue
+        rest = url.partition("://")[2]
+        rest, _, query = rest.partition("?")
+        user, _, _ = _user(rest)
+        password = user.partition(":")[2]
+        hidden |= {query, unquote(query), password, unquote(password)}
+        hidden |= {part.partition("=")[2] for part in query.split("&")}
+    text = _IN_TEXT.sub(lambda match: redacted(match[0]), text)
+    for secret in sorted(hidden - {"", HIDDEN}, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return " ".join(text.split())

@@ -1,0 +1,61 @@
+"""Runs of training on stores: brought to the disk, and what is made of them put there."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from keras_mp.monitor.run_folder import RUN
+from keras_mp.monitor.trace import FILE as TRACE
+from keras_mp.ranges.file import FILE as RANGES
+from keras_mp.stores.downloads import download, with_sizes
+from keras_mp.stores.errors import StoreError
+from keras_mp.stores.listing import entry, listed
+from keras_mp.stores.naming import named
+from keras_mp.stores.objects import refuse_web
+from keras_mp.stores.scratch import Scratch
+from keras_mp.stores.uploads import publish, refuse_existing
+from keras_mp.stores.urls import is_url, local_of, name, parent
+
+
+@contextlib.contextmanager
+def staged(path: str, scratch: Scratch) -> Iterator[str]:
+    """Yields a local path for a run, or one of its files: its own, or of a copy.
+
+    Raises:
+        StoreError: It is not there, or could not be had.
+    """
+    if not is_url(path):
+        yield str(local_of(path))
+        return
+    own, one = name(path), entry(path)
+    files = [replace(one, name=own)]
+    if one.type == "folder":
+        there = [each for each in listed(path, deep=False) if each.name in (RUN, TRACE, RANGES)]
+        if not there:
+            raise StoreError.of(path, f"there is neither {RUN} nor {TRACE} in this folder")
+        files = [replace(each, name=f"{own}/{each.name}") for each in there]
+    files = with_sizes(files)
+    size = sum(each.size or 0 for each in files)
+    with scratch.reserved(size, path) as folder, named(folder, parent(path)):
+        download(files, folder)
+        yield str(folder / own)
+
+
+@contextlib.contextmanager
+def output(out: str | None, scratch: Scratch) -> Iterator[str | None]:
+    """Yields the local path to write to; at the end, what is there is at the address.
+
+    Raises:
+        ThereAlready: There is something by that name in the store.
+        StoreError: It could not be put there.
+    """
+    if out is None or not is_url(out):
+        yield None if out is None else str(local_of(out))
+        return
+    refuse_web(out)
+    refuse_existing(out)
+    with scratch.reserved(0, out) as folder:
+        beside = folder / name(out)
+        with named(folder, parent(out)):
+            yield str(beside)
+        publish(beside, out)
