@@ -5,6 +5,7 @@ cluster. It imports keras once for each process, and leaves nothing of one model
 """
 
 import contextlib
+import functools
 import gc
 import importlib.metadata
 import os
@@ -367,6 +368,7 @@ class _Peak:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
+@functools.cache
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
