@@ -296,7 +296,9 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
         del model  # it need not fit into memory twice
         gc.collect()
         verified = reload_and_compare(beside, saved, report.rows, custom_objects=objects)
-    done = replace(outcome, status="converted", out=redacted(out), verified=verified)
+        written = (beside.stat().st_size, sources.checksum([beside]))
+    done = replace(outcome, status="converted", verified=verified, written=written)
+    done = replace(done, out=redacted(out))
     return done if code is None else _with_code(done, request, code)
 
 

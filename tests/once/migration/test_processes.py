@@ -36,7 +36,7 @@ def test_what_a_function_returns_or_raises(pool: Processes) -> None:
     assert pool.submit(fleet_tasks.value, {"a": [1, "ö"]}).result() == {"a": [1, "ö"]}
     with pytest.raises(ZeroDivisionError, match="of the executor's own"):
         pool.submit(fleet_tasks.fails, None).result()
-    with pytest.raises(RuntimeError, match="Can't pickle|Can't get local"):
+    with pytest.raises(RuntimeError, match=r"Can't pickle|Can't get local"):
         pool.submit(fleet_tasks.unpicklable).result()
     error = pool.submit(fleet_tasks.exits, 3).exception()
     assert isinstance(error, SystemExit)

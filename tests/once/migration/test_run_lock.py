@@ -52,9 +52,9 @@ def test_one_that_was_killed_blocks_nobody(tmp_path: Path) -> None:
 
 def test_what_is_no_lock_is_taken(tmp_path: Path) -> None:
     (tmp_path / run_lock.NAME).write_text("what?")
-    with run_lock.held(str(tmp_path), "one"), pytest.raises(Refused, match="wait until"):
+    with run_lock.held(str(tmp_path), "one"):
         (tmp_path / run_lock.NAME).write_text("what?")
-        with run_lock.held(str(tmp_path), "two"):
+        with pytest.raises(Refused, match="wait until"), run_lock.held(str(tmp_path), "two"):
             pytest.fail("both have it")
 
 
@@ -64,9 +64,9 @@ def test_in_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owners, "BEAT", 0.01)
     url = "memory://locked/out"
     with run_lock.held(url, "one"):
-        with pytest.raises(Refused, match=f"{url}: another run is at work there, process"):
-            with run_lock.held(url, "two"):
-                pytest.fail("both have it")
+        said = f"{url}: another run is at work there, process"
+        with pytest.raises(Refused, match=said), run_lock.held(url, "two"):
+            pytest.fail("both have it")
     assert objects.read_text(f"{url}/{run_lock.NAME}") is None
     dead = json.loads(owners.me()) | {"pid": 2**22 + 1}
     objects.write_text(f"{url}/{run_lock.NAME}", json.dumps(dead))
