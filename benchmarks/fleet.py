@@ -42,9 +42,12 @@ def copies(artefact: Path, folder: Path, count: int) -> None:
         shutil.copyfile(artefact, path)
         with h5py.File(path, "r+") as file:
             found: list[h5py.Dataset] = []
-            file["model_weights"].visititems(
-                lambda _, item, found=found: isinstance(item, h5py.Dataset) and found.append(item)
-            )
+
+            def note(_: str, item: object, found: list[h5py.Dataset] = found) -> None:
+                if isinstance(item, h5py.Dataset):
+                    found.append(item)
+
+            file["model_weights"].visititems(note)
             value = found[0][()]
             value.flat[0] = i
             found[0][...] = value
