@@ -9,7 +9,7 @@ from hypothesis import settings
 from tests.fuzzing import FUZZING, examples
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
-pytest_plugins = ["tests.durations", "tests.turns"]
+pytest_plugins = ["tests.durations", "tests.store_servers", "tests.turns"]
 LOOPBACK = (None, "", "localhost", "127.0.0.1", "::1", b"localhost", b"127.0.0.1", b"::1")
 
 

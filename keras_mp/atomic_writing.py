@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from keras_mp.locked_folders import lock, new_name
+
 # What opening and syncing a folder fails with where it may not be read, or a file system cannot.
 _NO_FOLDERS = (errno.EACCES, errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOTSUP)
 
@@ -32,9 +34,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
     if target.exists() and not target.is_file():
         # A rename would replace a device or a pipe by a file.
         raise OSError(f"{path} is not a regular file")
-    with beside(target) as new:
-        if target.exists():
-            new.touch(0o600)  # what is private is so from the beginning
+    # What is private is so from the beginning.
+    with beside(target, 0o600 if target.exists() else 0o666) as new:
         yield new
         sync_file(new)
         if target.exists():
@@ -53,13 +54,23 @@ def _keep_rights(target: Path, new: Path) -> None:
 
 
 @contextlib.contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """Yields a new name in the folder of `path`; a file that still has it at the end is removed."""
-    new = path.with_name(f".keras-mp-{os.urandom(6).hex()}.tmp")
-    try:
+def beside(path: Path, mode: int = 0o666) -> Iterator[Path]:
+    """Yields a new file in the folder of `path`; if it still has its name at the end it is removed.
+
+    It is in use as long as its process lives: `locked_folders.remove_stale` removes others.
+
+    Args:
+        path: Beside what.
+        mode: Of the file, before the umask.
+    """
+    new = path.with_name(new_name())
+    with contextlib.ExitStack() as stack:
+        file = os.fdopen(os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode), "r+b")
+        stack.callback(new.unlink, missing_ok=True)
+        stack.enter_context(file)
+        if not lock(file):
+            file.close()  # Windows gives no other name to an open file
         yield new
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def sync_file(path: Path) -> None:

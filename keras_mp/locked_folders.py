@@ -1,4 +1,4 @@
-"""Folders for what is not whole yet, in use as long as whoever made them lives.
+"""Folders, and files, of what is not whole yet, in use as long as whoever made them lives.
 
 Each has a lock that ends with its process, however that ends. So the next one tells what is in use
 from what a killed process left, and removes that.
@@ -39,10 +39,16 @@ def made(parent: Path) -> Iterator[Path]:
 
 
 def remove_stale(parent: Path) -> None:
-    """Removes what processes that were killed left in a folder."""
+    """Removes what processes that were killed left in a folder: folders and files."""
     for found in parent.glob(f"{START}*{END}"):
-        if not found.is_symlink() and found.is_dir() and _is_stale(found):
-            shutil.rmtree(found, ignore_errors=True)
+        if found.is_symlink():
+            continue
+        if found.is_dir():
+            if _is_stale(found):
+                shutil.rmtree(found, ignore_errors=True)
+        elif _is_stale_file(found):
+            with contextlib.suppress(OSError):
+                found.unlink()
 
 
 @contextlib.contextmanager
@@ -66,6 +72,14 @@ def lock(file: IO[Any]) -> bool:
     except OSError:
         return False
     return True
+
+
+def _is_stale_file(path: Path) -> bool:
+    try:
+        with path.open("r+b") as file:
+            return lock(file)
+    except OSError:
+        return False
 
 
 def _is_stale(folder: Path) -> bool:

@@ -330,6 +330,7 @@ def _code(model: Any, request: Request) -> str:
 
 def _with_code(outcome: Outcome, request: Request, code: str) -> Outcome:
     assert request.as_code is not None
+    publishing.remove_stale(Path(request.as_code).parent)
     write_new(Path(request.as_code), code, sync=True)
     return replace(outcome, code=request.as_code)
 

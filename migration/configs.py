@@ -9,6 +9,7 @@ from pathlib import Path
 from keras_mp.compat import configs
 from keras_mp.compat.configs import Change, Converted, checks
 from keras_mp.compat.errors import LegacyError
+from keras_mp.locked_folders import remove_stale
 from keras_mp.migration.console import dumped, put, say
 from keras_mp.migration.reading import Unreadable, read_json
 from keras_mp.migration.writing import write_new
@@ -121,6 +122,7 @@ def _write(result: Result, out: str) -> Result:
             return result
         place = local_of(out).resolve()
         if not place.exists():
+            remove_stale(place.parent)
             write_new(place, data, sync=True)
         elif not place.is_file() or place.read_bytes() != data.encode():
             raise ValueError(f"it {OTHER}, or remove it")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keras_mp.compat.checkpoints import locating
+from keras_mp.compat.checkpoints.bundle import Bundle
 from keras_mp.compat.checkpoints.errors import Unreadable
 from keras_mp.stores.downloads import download, with_sizes
 from keras_mp.stores.errors import NotThere, StoreError
@@ -18,7 +19,7 @@ from keras_mp.stores.listing import Entry, entry, listed
 from keras_mp.stores.naming import named
 from keras_mp.stores.objects import read_text
 from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_url, join, local_of, name, parent, redacted
+from keras_mp.stores.urls import is_url, join, local_of, name, parent, redacted, scheme
 
 _PROTO = "saved_model.pb"
 # Of a SavedModel; other files in its folder are somebody else's.
@@ -137,11 +138,35 @@ def _checkpoint(url: str, own: str) -> Remote:
         there = listed(folder, deep=own == locating.STATE_FILE)
     except NotThere:
         there = []
-    own_prefix = locating.without_suffix(own)
-    has_any = any(locating.without_suffix(one.name) == own_prefix for one in there)
-    if not has_any and own != locating.STATE_FILE:
-        raise Unreadable(redacted(url), "", "there is no such file")
+    if own != locating.STATE_FILE:
+        prefix = locating.without_suffix(own)
+        there = [one for one in there if locating.without_suffix(one.name) == prefix]
+        if not there and scheme(url) in ("http", "https"):
+            there = _unlisted(join(folder, prefix))
+        if not there:
+            raise Unreadable(redacted(url), "", "there is no such file")
     return Remote(folder, own, tuple(_parts(folder, own, there)))
+
+
+def _unlisted(prefix: str) -> list[Entry]:
+    """Returns the files of a checkpoint of a web server that does not show its folders."""
+    try:
+        index = _entry(f"{name(prefix)}.index", prefix)
+    except NotThere:
+        return []
+    found = [index]
+    with tempfile.TemporaryDirectory(prefix="keras-mp-") as folder:
+        download(found, Path(folder))
+        with contextlib.suppress(Unreadable):  # reading it says why
+            shards = Bundle(Path(folder, name(prefix))).shards
+            for i in range(shards):
+                data = f"{name(prefix)}.data-{i:05d}-of-{shards:05d}"
+                found.append(_entry(data, prefix))
+    return found
+
+
+def _entry(own: str, beside: str) -> Entry:
+    return replace(entry(join(parent(beside), own)), name=own)
 
 
 def _parts(url: str, own: str, there: Iterable[Entry]) -> list[Entry]:

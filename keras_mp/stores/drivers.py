@@ -16,6 +16,9 @@ from keras_mp.stores.urls import scheme, without_secrets
 T = TypeVar("T")
 # Seconds between two tries; each is made longer by a random half, so that many do not come at once.
 PAUSES = (0.5, 1.0, 2.0, 4.0)
+# Seconds that a server may say nothing, where the driver itself would wait for ever.
+SILENCE = 120.0
+SFTP = "fsspec.implementations.sftp"
 _LONGEST = 400
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _REFUSING = {401, 403, 407}
@@ -37,6 +40,7 @@ _BROKEN = {
     "IncompleteRead",
     "IncompleteReadError",
     "ResponseStreamingError",
+    "SSHException",
     "ServerDisconnectedError",
 }
 _NO_ENTRY = {
@@ -61,7 +65,7 @@ def opened(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ModuleNotFoundError as error:
-        if error.name != "fsspec":
+        if (error.name or "").partition(".")[0] != "fsspec":
             raise
         why = "needs fsspec: pip install 'keras-mp[remote]'"
         raise NoDriver.of(url, why) from None
@@ -79,6 +83,8 @@ def opened(url: str) -> tuple[Any, str]:
         if "Protocol not known" not in str(error):
             raise
         raise StoreError.of(url, f"fsspec has no driver for {scheme(url)}://") from None
+    if type(fs).__module__ == SFTP:
+        fs.ftp.get_channel().settimeout(SILENCE)  # others do not wait for ever
     return fs, path
 
 
@@ -108,7 +114,7 @@ def asked(url: str, work: Callable[[Any, str], T]) -> T:
 
 def is_passing(error: BaseException) -> bool:
     """Returns whether what a driver raised may be otherwise in a while."""
-    status = _status(error)
+    error, status = _real(error), _status(error)
     if status is not None:
         return status in _PASSING
     for one in _causes(error):
@@ -126,6 +132,7 @@ def translated(error: BaseException, url: str, *, tries: int = 1) -> StoreError:
     """Returns what a driver raised as an error of ours."""
     if isinstance(error, StoreError):
         return error
+    error = _real(error)
     text, status = _text(error, url), _status(error)
     names = {type(one).__name__ for one in _causes(error)}
     if is_passing(error):
@@ -140,6 +147,13 @@ def translated(error: BaseException, url: str, *, tries: int = 1) -> StoreError:
     if isinstance(error, NotImplementedError):
         return StoreError.of(url, "the store, or its driver, cannot do that")
     return StoreError.of(url, text)
+
+
+def _real(error: BaseException) -> BaseException:
+    """Returns what is behind an error that a driver made of any other: "there is no such file"."""
+    cause = error.__cause__
+    hidden = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
+    return cause if hidden and isinstance(error, FileNotFoundError) and cause else error
 
 
 def _text(error: BaseException, url: str) -> str:

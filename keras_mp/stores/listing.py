@@ -124,6 +124,9 @@ def listed(url: str, *, deep: bool, folders: bool = False) -> list[Entry]:
 
 def _entry(name: str, url: str, info: Mapping[str, Any]) -> Entry:
     size = info.get("size", info.get("Size"))
+    if info.get("mimetype") == "text/html":
+        # What the web shows of a folder is a page, and no artefact is one.
+        return Entry(name, url, "folder", None)
     version = tuple(
         (key, _plain(key, info[key])) for key in _VERSION if info.get(key) not in (None, "", b"")
     )

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from keras_mp import locked_folders
-from keras_mp.stores.drivers import asked
+from keras_mp.stores.drivers import SFTP, asked
 from keras_mp.stores.errors import NotThere, StoreError, ThereAlready
 from keras_mp.stores.urls import parent, scheme
 
@@ -95,8 +95,8 @@ def create_text(url: str, text: str) -> bool:
         if not fs.exists(path):
             if _has_own(fs, "pipe_file"):
                 fs.pipe_file(path, data, mode="create")
-            elif _renames(fs):
-                with fs.open(path, "xb") as file:
+            elif type(fs).__module__ == SFTP:
+                with fs.open(path, "wxb") as file:  # as Paramiko writes "xb"
                     file.write(data)
             else:
                 fs.pipe_file(path, data)
@@ -132,8 +132,8 @@ def make_folder(url: str) -> None:
     """
 
     def work(fs: Any, path: str) -> None:
-        if fs.root_marker != "/":
-            return  # buckets and names
+        if not path.startswith("/"):
+            return  # of buckets and names
         missing = []
         while path.strip("/") and not fs.exists(path):
             missing.append(path)

@@ -7,7 +7,8 @@ from urllib.parse import unquote
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://", re.ASCII)
 _LOCAL = ("file", "local")
 _IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
-_PORT = re.compile(r"\d*")
+_PLACE = re.compile(r"[^/?#]*")
+_HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d+)?")
 _WEB = ("http", "https")
 HIDDEN = "***"
 
@@ -98,8 +99,8 @@ def redacted(path: object) -> str:
     if not is_url(text):
         return text
     head, _, rest = text.partition("://")
-    rest, mark, _ = rest.partition("?")
     user, at, rest = _user(rest)
+    rest, mark, _ = rest.partition("?")
     if at:
         name, colon, _ = user.partition(":")
         # On the web the name alone may be a token.
@@ -109,15 +110,13 @@ def redacted(path: object) -> str:
 
 def _user(rest: str) -> tuple[str, str, str]:
     """Returns (user and password, "@" or nothing, the others)."""
-    place, slash, path = rest.partition("/")
-    if "@" in place:
-        user, at, host = place.rpartition("@")
-        return user, at, host + slash + path
-    # A password may have a slash, though it should not.
-    _, colon, port = place.rpartition(":")
-    if colon and not _PORT.fullmatch(port) and "@" in path:
-        return rest.rpartition("@")
-    return "", "", rest
+    place = _PLACE.match(rest)
+    assert place is not None
+    if "@" in place[0]:
+        user, at, host = place[0].rpartition("@")
+        return user, at, host + rest[place.end() :]
+    # A password may have such signs, though they should be written as %2F.
+    return ("", "", rest) if _HOST.fullmatch(place[0]) else rest.rpartition("@")
 
 
 def without_secrets(text: str, *of: str) -> str:
@@ -134,9 +133,8 @@ def without_secrets(text: str, *of: str) -> str:
     for url in of:
         if not is_url(url):
             continue
-        rest = url.partition("://")[2]
-        rest, _, query = rest.partition("?")
-        user, _, _ = _user(rest)
+        user, _, rest = _user(url.partition("://")[2])
+        query = rest.partition("?")[2]
         password = user.partition(":")[2]
         hidden |= {query, unquote(query), password, unquote(password)}
         hidden |= {part.partition("=")[2] for part in query.split("&")}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from keras_mp.atomic_writing import write_atomically
+from keras_mp.locked_folders import remove_stale
 from keras_mp.migration.code.findings import Failure, Plan
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.writing import write_new
@@ -49,9 +50,13 @@ def copy(plans: Sequence[Plan], source: Path, out: Path, links: Iterable[Path] =
         elif not target.is_file() or target.read_bytes() != _bytes(plan):
             why = "is there already, and not what would be written: name another place"
             raise Refused(f"{target} {why}, or remove it")
+    tidied: set[Path] = set()
     for plan, target in todo:
         if target != out:
             target.parent.mkdir(parents=True, exist_ok=True)
+        if target.parent not in tidied:
+            remove_stale(target.parent)
+            tidied.add(target.parent)
         try:
             write_new(target, _bytes(plan), like=plan.path, sync=plan.changes)
         except FileExistsError:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from keras_mp.locked_folders import remove_stale
 from keras_mp.migration import progress
 from keras_mp.migration.code.findings import Failure, Plan
 from keras_mp.migration.code.tree import find
@@ -77,6 +78,8 @@ def run(arguments: argparse.Namespace) -> Done:
         planned = plans(files, options, arguments.jobs, step)
     planned += [Plan(path, failure=Failure(CLOSED)) for one in inputs for path in one.closed]
     if arguments.write:
+        for folder in {plan.path.parent for plan in planned if plan.changes}:
+            remove_stale(folder)
         planned = [replace(plan, failure=applying.write(plan)) for plan in planned]
     elif out is not None and (out_of := _copied(planned, inputs[0])):
         inputs[0].links = applying.copy(out_of, inputs[0].path, out, inputs[0].links)

@@ -19,6 +19,7 @@ from typing import Any
 import h5py
 import pytest
 
+from keras_mp.atomic_writing import beside
 from keras_mp.compat.checkpoints.errors import Unreadable
 from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration import (
@@ -188,6 +189,31 @@ def test_killed_at_any_moment_it_is_whole_or_not_there(tmp_path: Path) -> None:
     # Folders that were not locked yet are left for a minute.
     left = [path for path in tmp_path.iterdir() if path != out]
     assert not any((path / "lock").exists() for path in left)
+
+
+DIES = """
+import os, signal, sys
+from keras_mp.migration import writing
+from keras_mp.migration.cli import main
+writing.link_new = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+main(["migrate", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("name", ["old.json", "old.py"])
+def test_a_file_that_a_killed_run_left_is_removed(name: str, tmp_path: Path) -> None:
+    old, out = tmp_path / name, tmp_path / "out" / f"new{Path(name).suffix}"
+    json_text = '{"class_name": "Adam", "config": {"lr": 0.5}}'
+    old.write_text(json_text if name.endswith(".json") else "import tensorflow as tf\n")
+    out.parent.mkdir()
+    command = [sys.executable, "-c", DIES, str(old), "-o", str(out)]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == -9
+    (left,) = out.parent.iterdir()
+    assert left.name.startswith(".keras-mp-")
+    with beside(out) as living:
+        assert main(["migrate", str(old), "-o", str(out)]) == 0
+        assert set(out.parent.iterdir()) == {out, living}
+    assert list(out.parent.iterdir()) == [out]
 
 
 def test_what_a_killed_run_left_is_removed_and_a_living_one_is_not(tmp_path: Path) -> None:

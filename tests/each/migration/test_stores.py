@@ -1,0 +1,103 @@
+"""Artefacts of stores: loaded, restored and migrated as local ones are, over the real protocols."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+from keras_mp.compat import load_model, load_weights, restore
+from keras_mp.migration import sources
+from keras_mp.migration.cli import main
+from keras_mp.stores.listing import listed
+from keras_mp.stores.urls import parent, redacted
+from tests.backends import on_one
+from tests.fixtures import FIXTURES
+from tests.store_servers import PASSWORD
+
+CASE = FIXTURES / "tf23" / "embed_adam"
+SAVED = FIXTURES / "tf215" / "legacy_mlp_sgdm_decay" / "saved_model"
+
+
+def numbers(model):
+    return [variable.tobytes() for variable in model.get_weights()]
+
+
+def test_load_model_and_restore(server):
+    url = server.put(CASE, "each", "case")
+    model, expected = load_model(f"{url}/model.h5"), load_model(CASE / "model.h5")
+    assert numbers(model) == numbers(expected)
+    reports = []
+    for path, one in ((url, model), (CASE, expected)):
+        one.set_weights([np.zeros_like(weight) for weight in one.get_weights()])
+        reports.append(restore(f"{path}/ckpt", one, strict=False))
+    assert numbers(model) == numbers(expected)
+    assert reports[0].file == f"{redacted(url)}/ckpt"
+    assert reports[0].as_dict() == reports[1].as_dict() | {"file": reports[0].file}
+    assert load_weights(f"{url}/model.h5", model).file == f"{redacted(url)}/model.h5"
+
+
+def test_a_saved_model(server):
+    url = server.put(SAVED, "each", "saved")
+    assert numbers(load_model(url)) == numbers(load_model(SAVED))
+
+
+def test_migrate_from_store_to_store(writable_server, tmp_path, capsys):
+    url = writable_server.put(CASE / "model.h5", "migrated", "old.h5")
+    out = f"{parent(url)}/new/model.keras"
+    local = tmp_path / "local.keras"
+    scratch = ["--scratch", str(tmp_path), "--scratch-size", "1MB"]
+    assert main(["migrate", "--json", url, "-o", out, *scratch]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["results"]
+    assert (row["status"], row["path"], row["out"]) == ("converted", redacted(url), redacted(out))
+    assert [one.name for one in listed(f"{parent(url)}/new", deep=True)] == ["model.keras"]
+    assert main(["migrate", str(CASE / "model.h5"), "-o", str(local), *scratch]) == 0
+    assert numbers(load_model(out)) == numbers(load_model(local))
+    mark = sources.marked(out)
+    assert mark == sources.marked(local) | {"from": redacted(url)}
+    capsys.readouterr()
+    assert main(["migrate", url, "-o", out, *scratch]) == 2
+    assert f"{redacted(out)} is there already" in capsys.readouterr().err
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["local.keras"]
+
+
+@on_one
+def test_a_process_of_its_own_prints_no_password(sftp_server, tmp_path):
+    url = sftp_server.put(CASE / "model.h5", "alone", "old.h5")
+    out = tmp_path / "new.keras"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "keras_mp.migration", "migrate", url, "-o", str(out)]
+    done = subprocess.run(command, env=env, capture_output=True, timeout=120, check=False)
+    said = (done.stdout + done.stderr).decode()
+    assert done.returncode == 0, said
+    assert redacted(url) in said
+    assert numbers(load_model(out)) == numbers(load_model(CASE / "model.h5"))
+    assert PASSWORD not in said
+    assert PASSWORD.encode() not in out.read_bytes()
+
+
+def refused(url, tmp_path, capsys):
+    """What is said of an artefact that cannot be read, and nothing is written."""
+    out = tmp_path / "new.keras"
+    assert main(["migrate", url, "-o", str(out)]) == 2
+    assert not out.exists()
+    said = "".join(capsys.readouterr())
+    assert f"{redacted(url)}: error: " in said
+    assert PASSWORD not in said
+    assert "Traceback" not in said
+    return said
+
+
+def test_what_cannot_be_read(server, tmp_path, capsys):
+    (tmp_path / "text").write_bytes(b"no artefact")
+    url = server.put(tmp_path / "text", "bad", "model.h5")
+    assert "there is no .index file" in refused(url, tmp_path, capsys)
+    assert "there is no such file" in refused(f"{url}.h5", tmp_path, capsys)
+
+
+def test_a_wrong_password(sftp_server, tmp_path, capsys):
+    url = sftp_server.url("a.h5").replace(PASSWORD, "wr0ng")
+    said = refused(url, tmp_path, capsys)
+    assert "the store refuses it" in said
+    assert "wr0ng" not in said
