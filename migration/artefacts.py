@@ -21,7 +21,7 @@ from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
-from keras_mp.migration import backends, building, publishing, sources
+from keras_mp.migration import archives, backends, building, publishing, sources
 from keras_mp.migration.console import missing
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.writing import write_new
@@ -46,7 +46,6 @@ ENDED = (
 )
 # What the artefacts need besides Keras; a module that the user's script misses is another matter.
 _OURS = ("google_crc32c", "h5py", "numpy")
-_MOST_METADATA = 1 << 20
 
 Step = Callable[[str, int], object]
 
@@ -65,6 +64,9 @@ class Request:
         exact_training: As of `convert_model`.
         as_code: Where to write a program that builds the model; None for none.
         scratch: Where files of stores are kept meanwhile.
+        source: What the output calls the artefact, whose copy `path` is in the scratch folder,
+            with as much room beside it; its path if None.
+        tidy: As of `publishing.staged`.
     """
 
     path: str
@@ -76,6 +78,8 @@ class Request:
     exact_training: bool = False
     as_code: str | None = None
     scratch: Scratch = field(default_factory=Scratch)
+    source: str | None = None
+    tidy: bool = True
 
     def options(self) -> dict[str, object]:
         """Returns what the result depends on besides the artefact; files by their checksums.
@@ -104,6 +108,7 @@ class Outcome:
             file of Keras 3; "refused", on purpose; or "failed".
         kind: What it is; None where nobody knows.
         out: What was written.
+        written: Its size, and its checksum where it was reckoned.
         code: The program that was written.
         sha256: Of the artefact, see `sources.checksum`.
         report: What went where, as `Report.as_dict()`.
@@ -113,6 +118,7 @@ class Outcome:
         notes: What the reader should know.
         why: Why it was refused or failed.
         where: The JSON path of that, if any.
+        reason: That in few words, one of `ledger.REASONS`.
         trace: Of an error that nobody expected.
     """
 
@@ -120,6 +126,7 @@ class Outcome:
     status: str
     kind: Kind | None = None
     out: str | None = None
+    written: tuple[int, str | None] | None = None
     code: str | None = None
     sha256: str | None = None
     report: dict[str, Any] | None = None
@@ -129,6 +136,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     why: str | None = None
     where: str | None = None
+    reason: str | None = None
     trace: str = ""
 
     @property
@@ -163,8 +171,8 @@ def migrate(request: Request, step: Step = lambda _what, _more: None) -> Outcome
     Returns:
         What became of it. It raises nothing that the artefact or the disk may cause.
     """
-    outcome = Outcome(redacted(request.path), "failed")
-    copies = 2 if request.out is not None and is_url(request.out) else 1
+    outcome = Outcome(redacted(request.source or request.path), "failed")
+    copies = 3 if request.out is not None and is_url(request.out) else 1
     try:
         if request.out is not None and is_url(request.path):
             publishing.check(request.out)  # before anything is downloaded
@@ -174,18 +182,22 @@ def migrate(request: Request, step: Step = lambda _what, _more: None) -> Outcome
             with contextlib.redirect_stdout(sys.stderr):
                 return _migrate(request, path, outcome, step)
     except SystemExit as end:
-        return replace(outcome, status="refused", why=ENDED.format(request.model, end.code))
-    except (Refused, backends.NoBackend) as error:
-        return replace(outcome, status="refused", why=str(error))
+        why = ENDED.format(request.model, end.code)
+        return replace(outcome, status="refused", why=why, reason="own code")
+    except Refused as error:
+        return replace(outcome, status="refused", why=str(error), reason=error.reason)
+    except backends.NoBackend as error:
+        return replace(outcome, status="refused", why=str(error), reason="not installed")
     except LegacyError as error:
         why = str(error)
         if not request.model_only and ("optimizer" in why or "loss_scale" in why):
             why = f"{why} ({WITHOUT})"
+        reason = "no counterpart"
         if "custom_objects=" in why:
-            why = f"{why} ({OBJECTS})"
-        return replace(outcome, status="refused", why=why, where=error.path)
+            why, reason = f"{why} ({OBJECTS})", "needs --model"
+        return replace(outcome, status="refused", why=why, where=error.path, reason=reason)
     except OSError as error:
-        return replace(outcome, why=_of_os(error))
+        return replace(outcome, why=_of_os(error), reason="storage")
     except Exception as error:  # noqa: BLE001 - of Keras, or of the user's script
         return _unexpected(error, outcome)
 
@@ -195,13 +207,16 @@ def _unexpected(error: Exception, outcome: Outcome) -> Outcome:
     from keras_mp.migration.verifying import Mismatch
 
     if isinstance(error, RestoreError):
-        return replace(outcome, status="refused", why=str(error))
-    if isinstance(error, Unreadable | Mismatch | ValueError):
-        return replace(outcome, why=str(error))
+        return replace(outcome, status="refused", why=str(error), reason="does not fit")
+    if isinstance(error, Mismatch):
+        return replace(outcome, why=str(error), reason="differs")
+    if isinstance(error, Unreadable | ValueError):
+        reason = "no artefact" if outcome.kind is None else "damaged"
+        return replace(outcome, why=str(error), reason=reason)
     if isinstance(error, ModuleNotFoundError) and error.name in _OURS:
-        return replace(outcome, why=missing(error))
+        return replace(outcome, why=missing(error), reason="not installed")
     why = f"{type(error).__name__}: {error}"
-    return replace(outcome, why=why, trace=traceback.format_exc())
+    return replace(outcome, why=why, reason="unexpected", trace=traceback.format_exc())
 
 
 def _of_os(error: OSError) -> str:
@@ -214,11 +229,13 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
     kind = outcome.kind
     assert kind is not None
     if request.model is None and not sources.holds_model(path, kind):
-        raise Refused(NEEDS_MODEL if kind == "checkpoint" else WEIGHTS_ONLY)
+        why = NEEDS_MODEL if kind == "checkpoint" else WEIGHTS_ONLY
+        raise Refused(why, "needs --model")
     version = _of_today(path) if kind == "keras" else None
     if version is not None:
         note = f"it is of Keras {version} already: nothing to do, nothing written"
-        return replace(outcome, status="unchanged", notes=(note,))
+        sha256 = sources.checksum([path])
+        return replace(outcome, status="unchanged", sha256=sha256, notes=(note,))
     out = request.out
     files = sources.files_of(path, kind)
     if request.as_code is not None:
@@ -229,9 +246,11 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
     sha256 = sources.checksum(files, lambda more: step("reading", more))
     options = request.options()
     chosen = backends.choose()
-    notes = () if chosen is None else (f"Keras runs on {chosen}, as KERAS_BACKEND is not set",)
+    notes = () if chosen is None else (backends.CHOSEN.format(chosen),)
     step("loading", 0)
-    model, report, objects = _load(request, path)
+    with archives.seeded(sha256):
+        model, report, objects = _load(request, path)
+    said = tuple(dict.fromkeys(_said(report)))
     outcome = replace(
         outcome,
         sha256=sha256,
@@ -246,7 +265,7 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
             if change.kind == "computes"
             for layer, _, expression in [change.what.partition(" = ")]
         ),
-        notes=tuple(dict.fromkeys((*notes, *_said(report)))),
+        notes=(*notes, *said),
     )
     code = None if request.as_code is None else _code(model, request)
     if out is None:
@@ -256,23 +275,37 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
     from keras_mp.migration.verifying import Saved, reload_and_compare
 
     # With an artefact of a store, room for both is reserved already.
-    size = 0 if is_url(request.path) else sum(file.stat().st_size for file in files)
-    with publishing.staged(out, request.scratch, size) as beside:
+    has_room = request.source is not None or is_url(request.path)
+    size = 0 if has_room else 2 * sum(file.stat().st_size for file in files)
+    with publishing.staged(out, request.scratch, size, tidy=request.tidy) as beside:
         step("writing", 0)
-        model.save(beside)
-        sources.mark(beside, request.path, sha256, options)
-        step("comparing", 0)
         saved, objects = Saved.of(model), objects | building.classes_in(model)
+        source = redacted(request.source or request.path)
+        # Nothing of where, when, or by whom: the same artefact gives the same bytes.
+        made = {
+            "from": source,
+            "sha256": sha256,
+            "options": options,
+            "changes": outcome.report["changes"] if outcome.report else [],
+            "notes": list(said),
+            "verified": saved.counts,
+        }
+        archives.save(model, beside, made)
+        sources.mark(beside, source, sha256, options)
+        step("comparing", 0)
         del model  # it need not fit into memory twice
         gc.collect()
         verified = reload_and_compare(beside, saved, report.rows, custom_objects=objects)
-    done = replace(outcome, status="converted", out=redacted(out), verified=verified)
+        written = (beside.stat().st_size, sources.checksum([beside]))
+    done = replace(outcome, status="converted", verified=verified, written=written)
+    done = replace(done, out=redacted(out))
     return done if code is None else _with_code(done, request, code)
 
 
 def _check_code(path: Path) -> None:
     if os.path.lexists(path):
-        raise Refused(f"{path} is there already: name another file, or remove it")
+        why = f"{path} is there already: name another file, or remove it"
+        raise Refused(why, "output exists")
     if path.suffix != ".py":
         raise Refused(f"--as-code {path}: the name must end in .py")
     if not path.parent.is_dir():
@@ -292,7 +325,7 @@ def _code(model: Any, request: Request) -> str:
     try:
         return model_code(model, title=title, weights=weights)
     except NoCode as error:
-        raise Refused(f"--as-code: {error}") from None
+        raise Refused(f"--as-code: {error}", "no counterpart") from None
 
 
 def _with_code(outcome: Outcome, request: Request, code: str) -> Outcome:
@@ -349,7 +382,7 @@ def _restore(
         optimizer = building.optimizer_of_config(request.optimizer, request.tf_version)
         model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False)
     elif getattr(model, "optimizer", None) is None and building.has_optimizer(path):
-        raise Refused(NEEDS_OPTIMIZER)
+        raise Refused(NEEDS_OPTIMIZER, "needs --optimizer")
     return model, load_weights(path, model)
 
 
@@ -357,7 +390,7 @@ def _of_today(path: Path) -> str | None:
     """Returns the version of Keras 3 that wrote a `.keras` file, or None."""
     try:
         with zipfile.ZipFile(path) as archive:
-            if archive.getinfo("metadata.json").file_size > _MOST_METADATA:
+            if archive.getinfo("metadata.json").file_size > archives.MOST_METADATA:
                 return None
             metadata = archive.read("metadata.json")
     except (OSError, KeyError, zipfile.BadZipFile):

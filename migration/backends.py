@@ -6,6 +6,7 @@ import os
 from collections.abc import MutableMapping
 from pathlib import Path
 
+CHOSEN = "Keras runs on {}, as KERAS_BACKEND is not set"
 BACKENDS = ("jax", "torch", "tensorflow")  # any will do: the first that is there
 
 
@@ -44,6 +45,24 @@ def choose(environ: MutableMapping[str, str] | None = None) -> str | None:
             return name
     raise NoBackend(
         "Keras needs jax, torch or tensorflow, and none is installed: pip install 'keras-mp[jax]'"
+    )
+
+
+def named(*, is_here: bool = True) -> tuple[str, str | None]:
+    """Returns (the backend that Keras runs on, a note where it had to be chosen).
+
+    Args:
+        is_here: Whether it runs on this machine, where it must be installed then.
+
+    Raises:
+        NoBackend: As of `choose`.
+    """
+    said = os.environ.get("KERAS_BACKEND")
+    if said and not is_here:
+        return said, None
+    chosen = choose()
+    return os.environ.get("KERAS_BACKEND") or _default(os.environ), (
+        None if chosen is None else CHOSEN.format(chosen)
     )
 
 

@@ -27,7 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(sys.argv[1:] if argv is None else list(argv))
         sys.stdout.flush()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        if str(interrupt):
+            say(str(interrupt))
         return 130
     except BrokenPipeError:
         drop_output()

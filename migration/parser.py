@@ -31,8 +31,9 @@ Without -o or --write nothing is written: it prints what would be.
   an artefact       HDF5 files, SavedModels, .keras files and checkpoints become .keras files, which
                     are loaded again and compared bit for bit; needs jax, torch or tensorflow
   a folder          its source code, but for what .gitignore names, then every artefact in it, into
-                    the same place in the folder OUT; what was made before is skipped, so it may be
-                    interrupted and run again
+                    the same place in the folder OUT, and what became of each into the ledger
+                    OUT/migration.jsonl; what was made before is skipped, so it may be interrupted
+                    and run again
 """
 
 
@@ -77,6 +78,12 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     add("--json", action="store_true", help="print one report, for programs")
     add(
+        "--json-lines",
+        action="store_true",
+        help="of a folder to a folder: print a line of JSON for each artefact when it is done, as "
+        "the ledger has it",
+    )
+    add(
         "--as",
         dest="kind",
         metavar="KIND",
@@ -102,6 +109,19 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="N",
         default=min(2, os.cpu_count() or 1),
         help="in folders, how many at a time (default: %(default)s)",
+    )
+    add(
+        "--dask",
+        metavar="ADDRESS",
+        help="in folders: let the workers of a Dask cluster do them, such as "
+        "tcp://scheduler:8786; they must see both folders under the same names",
+    )
+    add(
+        "--retry",
+        choices=["refused"],
+        action="append",
+        default=[],
+        help="in folders: try again, too, what an earlier run refused",
     )
     of_artefacts = migrate.add_argument_group("of artefacts")
     add = of_artefacts.add_argument
@@ -256,6 +276,12 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
             arguments.refuse(f"there is no file or folder {path}")
     if "config" in kinds and len(kinds) > 1:
         arguments.refuse("configs, and the others, are migrated one kind at a time")
+    if (arguments.dask or arguments.retry or arguments.json_lines) and not (
+        (kinds == {"folder"} or is_url(paths[0])) and arguments.out is not None
+    ):
+        arguments.refuse("--dask, --retry and --json-lines are for a folder, with -o OUT")
+    if arguments.json and arguments.json_lines:
+        arguments.refuse("--json is one report, and --json-lines many: leave one of them out")
     if len(paths) > 1 and not _is_fit_for_several(arguments, kinds):
         arguments.refuse("several PATHs need --json or --check")
     if paths.count(STDIN) > 1:

@@ -17,13 +17,25 @@ from keras_mp.stores import uploads
 from keras_mp.stores.errors import ThereAlready
 from keras_mp.stores.objects import refuse_web
 from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_url, local_of, name, parent, redacted
+from keras_mp.stores.urls import is_inside, is_url, local_of, name, parent, redacted
 
 CAME = "it came while this was at work"
 
 
 class Refused(Exception):
-    """An output is not written; its text says why."""
+    """An output is not written.
+
+    Args:
+        why: As a sentence.
+        reason: In few words, one of `ledger.REASONS`.
+    """
+
+    def __init__(self, why: str, reason: str = "options") -> None:
+        super().__init__(why, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def check(out: str | Path) -> None:
@@ -44,15 +56,33 @@ def check(out: str | Path) -> None:
             refuse_web(url)
             uploads.refuse_existing(url)
         except ThereAlready:
-            raise Refused(_there(redacted(url))) from None
+            raise Refused(_there(redacted(url)), "output exists") from None
         return
     out = local_of(out)
     if os.path.lexists(out):
-        raise Refused(_there(out))
+        raise Refused(_there(out), "output exists")
     if out.suffix != ".keras":
         raise Refused(f"{out}: the name must end in .keras")
     if not out.parent.is_dir():
         raise Refused(f"{out}: there is no folder {out.parent}")
+
+
+def check_folder(source: str | Path, out: str | Path) -> None:
+    """Refuses an output that is not a folder, or is inside the folder of the inputs.
+
+    Raises:
+        Refused: It is so.
+    """
+    if is_url(out) or is_url(source):
+        if is_inside(str(out), str(source)):
+            raise Refused(f"{redacted(out)} is inside {redacted(source)}: write elsewhere")
+        return
+    there, folder = local_of(out), local_of(source)
+    if there.exists() and not there.is_dir():
+        raise Refused(f"{there} is there, and is not a folder")
+    inside, outside = there.resolve(), folder.resolve()
+    if inside == outside or outside in inside.parents:
+        raise Refused(f"{there} is inside {folder}: write elsewhere")
 
 
 @contextlib.contextmanager
@@ -83,7 +113,7 @@ def staged(
             try:
                 uploads.publish(beside, url)
             except ThereAlready:
-                raise Refused(_there(redacted(url), CAME)) from None
+                raise Refused(_there(redacted(url), CAME), "output exists") from None
         return
     out = local_of(out)
     with locked_folders.made(out.parent) as folder:
@@ -118,5 +148,5 @@ def _publish(beside: Path, out: Path) -> None:
     try:
         link_new(beside, out)
     except FileExistsError:
-        raise Refused(_there(out, CAME)) from None
+        raise Refused(_there(out, CAME), "output exists") from None
     sync_folder(out.parent)

@@ -1,12 +1,14 @@
 """`keras-mp migrate` for all but configs: does it, and prints what became of the artefacts."""
 
 import argparse
+import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
 from pathlib import Path
 
-from keras_mp.migration import artefacts, folders, progress, sources
+from keras_mp.migration import artefacts, fleet, fleet_progress, folders, ledger, progress, sources
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
@@ -14,9 +16,9 @@ from keras_mp.migration.console import dumped, put, say, table
 from keras_mp.migration.kinds import is_source
 from keras_mp.migration.parser import only_sources, scratch_of
 from keras_mp.migration.publishing import Refused
-from keras_mp.migration.walking import is_folder_of_store, is_one_checkpoint, walk
+from keras_mp.migration.walking import Walk, is_folder_of_store, is_one_checkpoint, walk
 from keras_mp.stores.errors import StoreError
-from keras_mp.stores.urls import is_url, local_of, redacted
+from keras_mp.stores.urls import is_url, join, local_of, redacted
 
 _HEAD = ("in the file", "in Keras 3", "dtype", "shape", "sha256")
 
@@ -97,6 +99,8 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
             return [artefacts.migrate(request, step)]
     except Refused as error:
         return [Outcome(path, "refused", why=str(error))]
+    except fleet.ExecutorGone as error:
+        return [Outcome(path, "failed", why=str(error))]
     except StoreError as error:
         return [
             Outcome(path, "failed", why=error.strerror if path == error.filename else str(error))
@@ -110,20 +114,86 @@ def _of_folder(
 ) -> list[Outcome]:
     if request.as_code is not None:
         raise Refused("--as-code writes one model: name one artefact, and not a folder")
-    if is_url(request.path) or (request.out is not None and is_url(request.out)):
-        raise Refused("folders of stores are not migrated yet: name one artefact")
-    found = walk(request.path)
+    if request.out is None:
+        found = walk(request.path)
+        outcomes = folders.look(request, found)
+    else:
+        found, outcomes = _to_folder(request, arguments)
     if not found.found and not found.closed:
         if has_sources:
             return []
         raise Refused("there is neither source code nor an artefact in this folder")
-    with progress.shown(len(found.found), worth=True) as step:
-        outcomes = folders.migrate(request, arguments.jobs, step)
     if not arguments.json:
         links = f", {found.links} symbolic links not followed" if found.links else ""
         shown = redacted(request.path)
         say(f"{shown}: {len(found.found)} artefacts, {found.left} other files{links}")
-    return outcomes
+    return [*outcomes, *folders.closed(found)]
+
+
+def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, list[Outcome]]:
+    of_name: dict[str, Outcome] = {}
+    with fleet_progress.shown(lines=arguments.json_lines, quiet=arguments.json) as shown:
+
+        def note(row: ledger.Row) -> None:
+            of_name[row["name"]] = _outcome(row, request)
+            shown.row(row)
+
+        with _executor(arguments) as executor:
+            done = fleet.run(
+                request,
+                executor=executor,
+                jobs=arguments.jobs,
+                retry=arguments.retry,
+                on_row=note,
+                on_start=shown.start,
+                with_reports=arguments.json,
+            )
+    if done.note is not None and not arguments.json:
+        say(f"note: {done.note}")
+    if done.torn:
+        where = _below(request.out or "", ledger.NAME)
+        say(f"{where}: {done.torn} lines are no rows, and were left out")
+    return done.walked, [of_name[name] for name in sorted(of_name, key=_parts)]
+
+
+def _below(folder: str, name: str) -> str:
+    return redacted(join(folder, name)) if is_url(folder) else str(local_of(folder) / name)
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return Path(name).parts
+
+
+@contextlib.contextmanager
+def _executor(arguments: argparse.Namespace) -> Iterator[Executor | None]:
+    if arguments.dask is None:
+        yield None
+        return
+    from keras_mp.migration import dask_cluster
+
+    with dask_cluster.connected(arguments.dask) as executor:
+        yield executor
+
+
+def _outcome(row: ledger.Row, request: Request) -> Outcome:
+    """Returns what `--json` and the table show of a row."""
+    result, out = row["result"], row["out"]
+    status = "converted" if out else "unchanged"
+    status = {"done": status, "done before": "skipped"}.get(result, str(result))
+    said: ledger.Row = row.get("report") or {}
+    return Outcome(
+        path=_below(request.path, row["name"]),
+        status=status,
+        kind=row["kind"],
+        out=None if out is None else _below(request.out or "", out),
+        sha256=row["sha256"],
+        report=said.get("report"),
+        verified=row["verified"],
+        notes=() if result == "done before" else tuple(row["notes"]),
+        why=row["why"],
+        where=row["where"],
+        reason=row["reason"],
+    )
 
 
 def _size(path: Path) -> int:
@@ -152,7 +222,7 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
     if arguments.check:
         return
     if of_folder:
-        _tell_folder(of_folder)
+        _tell_folder(of_folder, with_table=not arguments.json_lines)
     alone = [outcome for outcome in outcomes if outcome not in of_folder and outcome.ok]
     for outcome in alone:
         _tell_one(outcome, f"{outcome.path}\n" if len(outcomes) > 1 else "")
@@ -175,9 +245,10 @@ def _tell_one(outcome: Outcome, head: str) -> None:
         say("nothing was written: name an output with -o OUT.keras")
 
 
-def _tell_folder(outcomes: Iterable[Outcome]) -> None:
+def _tell_folder(outcomes: Iterable[Outcome], *, with_table: bool) -> None:
     rows = [(o.path, o.status, _first_line(o.why) or o.out or "") for o in outcomes]
-    put(table([("artefact", "status", "output, or why not"), *rows]) + "\n")
+    if with_table:
+        put(table([("artefact", "status", "output, or why not"), *rows]) + "\n")
     counts = Counter(status for _, status, _ in rows)
     say(", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
 

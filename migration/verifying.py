@@ -52,6 +52,11 @@ class Saved:
     optimizer: object
     layers: int = 0
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many arrays of each kind there are."""
+        return {"weights": len(self.weights), "optimizer": len(self.state)}
+
     @classmethod
     def of(cls, model: Any) -> "Saved":
         """Returns that of a model, which is read one variable after another."""
@@ -96,7 +101,7 @@ def reload_and_compare(
     if before.optimizer != after.optimizer:
         raise Mismatch("the optimizer's config is not as it was, when loaded again")
     _compare_with_rows(rows, before, after)
-    return {"weights": len(after.weights), "optimizer": len(after.state)}
+    return after.counts
 
 
 def _config(optimizer: Any) -> object:

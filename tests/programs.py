@@ -37,8 +37,7 @@ def started(*arguments, stdout, stderr=subprocess.STDOUT, with_all=False, **envi
         **environment: Variables, besides those of this process.
     """
     if not with_all:
-        path = [_without().name, os.environ.get("PYTHONPATH")]
-        environment = {"PYTHONPATH": os.pathsep.join(filter(None, path)), **environment}
+        environment = {"PYTHONPATH": path(), **environment}
     program = subprocess.Popen(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,
@@ -53,6 +52,11 @@ def started(*arguments, stdout, stderr=subprocess.STDOUT, with_all=False, **envi
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
         program.wait()
+
+
+def path():
+    """Returns the PYTHONPATH of a program that finds only what it has a use for."""
+    return os.pathsep.join(filter(None, [_without().name, os.environ.get("PYTHONPATH")]))
 
 
 def completed(*arguments, timeout=200, **environment):

@@ -26,14 +26,14 @@ V1_SLOTS = {
 }
 
 
-def read(found: Inspection, prefix: str) -> None:
+def read(found: Inspection, prefix: str, *, check: bool = True) -> None:
     """Fills in what the checkpoint says.
 
     Raises:
         Unreadable: Its index is missing or damaged, so that nothing is known.
     """
     bundle = Bundle(prefix)
-    small = _checked(found, bundle)
+    small = _read(found, bundle, check=check)
     try:
         checkpoint = Checkpoint(f"{prefix}.index")
     except Unreadable as error:
@@ -101,14 +101,16 @@ def _is_v1_slot(key: str, keys: set[str]) -> bool:
     return slot in V1_SLOTS and owner in keys
 
 
-def _checked(found: Inspection, bundle: Bundle) -> dict[str, Array]:
-    """Reads every tensor; returns those of a single number."""
+def _read(found: Inspection, bundle: Bundle, *, check: bool) -> dict[str, Array]:
+    """Reads the tensors, all of them where they are checked; returns those of a single number."""
     small = {}
     for key in bundle:
         try:
             entry = bundle.entry(key)
             if key != KEY:
                 found.tensors.append(_tensor(key, entry))
+            if not check and entry.shape != ():
+                continue
             array = bundle[key]
         except Unreadable as error:
             found.damage.append(Damage(error.file, error.where, error.why))

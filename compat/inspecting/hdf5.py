@@ -16,13 +16,14 @@ UNNAMED = "by position"
 _PIECE = 1 << 24
 
 
-def read(found: Inspection, file: str | BinaryIO, shown: str) -> None:
+def read(found: Inspection, file: str | BinaryIO, shown: str, *, check: bool = True) -> None:
     """Fills in what an HDF5 file says.
 
     Args:
         found: Gets it.
         file: Its path, or the file itself, which was opened.
         shown: What to call it in errors.
+        check: Whether to read every array, or single numbers only.
 
     Raises:
         Unreadable: It cannot be opened.
@@ -35,14 +36,14 @@ def read(found: Inspection, file: str | BinaryIO, shown: str) -> None:
         raise Unreadable(shown, "", f"cannot be opened: {reason(error)}") from None
     with opened as root:
         try:
-            _read(found, root, shown)
+            _read(found, root, shown, check)
         except FAILURES as error:
             found.damage.append(Damage(shown, "", reason(error)))
-    if not found.damage:
+    if check and not found.damage:
         found.notes.append(NO_CHECKSUMS)
 
 
-def _read(found: Inspection, root: Any, shown: str) -> None:
+def _read(found: Inspection, root: Any, shown: str, check: bool) -> None:
     attributes = root.attrs
     if "model_config" in attributes or is_own(root, "model_weights"):
         found.layout = "HDF5, model.save"
@@ -57,7 +58,7 @@ def _read(found: Inspection, root: Any, shown: str) -> None:
         training = _config(found, root, "training_config", shown) or {}
         optimizer = training.get("optimizer_config")
         found.written_by, found.why = versions.of_keras_version(_text(version), optimizer)
-    arrays = dict(_arrays(found, root, shown))
+    arrays = dict(_arrays(found, root, shown, check))
     _read_state(found, root, arrays)
 
 
@@ -97,8 +98,8 @@ def _config(found: Inspection, root: Any, name: str, shown: str) -> configs.Conf
         return None
 
 
-def _arrays(found: Inspection, root: Any, shown: str) -> Iterator[tuple[str, Any]]:
-    """Reads every array; yields those of a single number."""
+def _arrays(found: Inspection, root: Any, shown: str, check: bool) -> Iterator[tuple[str, Any]]:
+    """Reads the arrays, all of them where they are checked; yields those of a single number."""
     for path, dataset in _datasets(root):
         try:
             shape, dtype = tuple(dataset.shape), str(dataset.dtype)
@@ -106,7 +107,8 @@ def _arrays(found: Inspection, root: Any, shown: str) -> Iterator[tuple[str, Any
             found.tensors.append(
                 Tensor(path, shape, "string" if dataset.dtype.kind in "OSU" else dtype, size)
             )
-            _check(dataset, shape, size)
+            if check:
+                _check(dataset, shape, size)
             if shape == () and dataset.dtype.kind in "iuf":
                 yield path, dataset[()]
         except FAILURES as error:

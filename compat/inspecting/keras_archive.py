@@ -26,7 +26,7 @@ _MOST_CONFIG = 1 << 28
 _PIECE = 1 << 20
 
 
-def read(found: Inspection, path: str) -> None:
+def read(found: Inspection, path: str, *, check: bool = True) -> None:
     """Fills in what a `.keras` archive says.
 
     Raises:
@@ -41,7 +41,7 @@ def read(found: Inspection, path: str) -> None:
         if CONFIG not in names:
             raise Unreadable(path, CONFIG, "is not in this archive: Keras did not write it")
         found.layout = "zip archive"
-        damaged = _damaged(found, archive, path)
+        damaged = _damaged(found, archive, path) if check else set()
         metadata = _json(found, archive, METADATA, path, damaged)
         version = metadata.get("keras_version")
         config = _json(found, archive, CONFIG, path, damaged)
@@ -59,7 +59,7 @@ def read(found: Inspection, path: str) -> None:
             info = archive.getinfo(WEIGHTS)
             is_stored = info.compress_type == zipfile.ZIP_STORED
             with stored_member(path, info) if is_stored else archive.open(info) as file:
-                _read_weights(found, cast("BinaryIO", file), path)
+                _read_weights(found, cast("BinaryIO", file), path, check=check)
     if hdf5.NO_CHECKSUMS in found.notes:
         found.notes.remove(hdf5.NO_CHECKSUMS)  # the archive has some
     if versions.is_keras_3(found.written_by):
@@ -101,8 +101,8 @@ def _json(
         return {}
 
 
-def _read_weights(found: Inspection, file: BinaryIO, path: str) -> None:
+def _read_weights(found: Inspection, file: BinaryIO, path: str, *, check: bool) -> None:
     try:
-        hdf5.read(found, file, f"{path}/{WEIGHTS}")
+        hdf5.read(found, file, f"{path}/{WEIGHTS}", check=check)
     except Unreadable as error:
         found.damage.append(Damage(path, WEIGHTS, error.why))

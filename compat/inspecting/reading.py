@@ -24,7 +24,7 @@ from keras_mp.stores.urls import is_url, parent, redacted
 _MOST_JSON = 1 << 26
 
 
-def inspect(path: str | Path, scratch: Scratch | None = None) -> Inspection:
+def inspect(path: str | Path, scratch: Scratch | None = None, *, check: bool = True) -> Inspection:
     """Returns what is inside an artefact; needs neither Keras nor TensorFlow.
 
     Reads every array once, and checks its checksum where the format has any.
@@ -33,6 +33,7 @@ def inspect(path: str | Path, scratch: Scratch | None = None) -> Inspection:
         path: A checkpoint (its prefix, `.index` or folder), the folder of a SavedModel, an HDF5
             file, a `.keras` file, or a config as JSON; or its address where fsspec reaches it.
         scratch: Where files of stores are kept meanwhile.
+        check: Whether to read every array; without, single numbers only, such as a loss scale.
 
     Raises:
         Unreadable: It is not there, of no such kind, or so damaged that nothing can be said.
@@ -46,7 +47,7 @@ def inspect(path: str | Path, scratch: Scratch | None = None) -> Inspection:
     Model(class_name='Sequential', name='net', layers=0)
     """
     with staged(path, scratch) as local:
-        found = _inspected(local)
+        found = _inspected(local, check)
     if is_url(path):
         found.path = redacted(path)
         old, new = str(local.parent), redacted(parent(str(path))).rstrip("/")
@@ -54,17 +55,17 @@ def inspect(path: str | Path, scratch: Scratch | None = None) -> Inspection:
     return found
 
 
-def _inspected(path: Path) -> Inspection:
+def _inspected(path: Path, check: bool) -> Inspection:
     found = Inspection(str(path), kind_of(path))
     match found.kind:
         case "checkpoint":
-            checkpoint.read(found, locating.prefix_of(path))
+            checkpoint.read(found, locating.prefix_of(path), check=check)
         case "saved_model":
-            saved_model.read(found, path if path.is_dir() else path.parent)
+            saved_model.read(found, path if path.is_dir() else path.parent, check=check)
         case "h5":
-            hdf5.read(found, str(path), str(path))
+            hdf5.read(found, str(path), str(path), check=check)
         case "keras":
-            keras_archive.read(found, str(path))
+            keras_archive.read(found, str(path), check=check)
         case _:
             _read_json(found, path)
     return found

@@ -11,7 +11,7 @@ from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer
 _NO_KERAS = "it holds no Keras model: tf.saved_model.save wrote it from something else"
 
 
-def read(found: Inspection, folder: Path) -> None:
+def read(found: Inspection, folder: Path, *, check: bool = True) -> None:
     """Fills in what a SavedModel says.
 
     Raises:
@@ -37,7 +37,7 @@ def read(found: Inspection, folder: Path) -> None:
         described = _read_metadata(found, said)
     index = folder / "variables" / "variables.index"
     if index.exists():
-        checkpoint.read(found, str(index).removesuffix(".index"))
+        checkpoint.read(found, str(index).removesuffix(".index"), check=check)
     else:
         found.damage.append(Damage(str(index), "", "there is no such file"))
     _join(found, described)

@@ -70,6 +70,15 @@ def download(
     return files
 
 
+def head(url: str, size: int) -> bytes:
+    """Returns the first bytes of a file, or all where it is shorter.
+
+    Raises:
+        StoreError: It could not be had.
+    """
+    return asked(url, lambda fs, path: bytes(fs.cat_file(path, start=0, end=size)))
+
+
 def tail(url: str, size: int) -> bytes:
     """Returns the last bytes of a file, or all where it is shorter.
 

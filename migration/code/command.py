@@ -13,9 +13,9 @@ from keras_mp.migration import progress
 from keras_mp.migration.code.findings import Failure, Plan
 from keras_mp.migration.code.tree import find
 from keras_mp.migration.console import put, put_bytes, say, table
-from keras_mp.migration.folders import CLOSED, check
+from keras_mp.migration.folders import CLOSED
 from keras_mp.migration.kinds import is_folder, is_source
-from keras_mp.migration.publishing import Refused
+from keras_mp.migration.publishing import Refused, check_folder
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ def _need() -> None:
 
 def _check(source: Path, out: Path) -> None:
     if is_folder(source):
-        check(source, out)
+        check_folder(source, out)
     elif os.path.lexists(out) and not out.is_file():
         raise Refused(f"{out} is there already, and no file: name another")
     elif not out.parent.is_dir():

@@ -25,8 +25,8 @@ PROGRAMS = (
 )
 # Its commands and programs are run by test_transcripts.py.
 TRANSCRIPTS = ("tutorials/walkthrough-tf23.md",)
-# Its program needs other people's tools: it is run by tests/clients.
-CLIENTS = ("how-to/other-tools.md",)
+# Their programs need other people's tools: tests/clients, and test_fleet_page.py, run them.
+CLIENTS = ("how-to/fleets.md", "how-to/other-tools.md")
 
 
 def place_of(page):

@@ -12,6 +12,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,17 @@ import pytest
 
 from keras_mp.atomic_writing import beside
 from keras_mp.compat.checkpoints.errors import Unreadable
-from keras_mp.migration import artefacts, backends, building, folders, publishing, sources
+from keras_mp.compat.file_formats.file_kinds import kind_of
+from keras_mp.migration import (
+    artefacts,
+    backends,
+    building,
+    fleet,
+    ledger,
+    publishing,
+    sources,
+    tasks,
+)
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.cli import main
 from keras_mp.migration.publishing import Refused
@@ -476,14 +487,27 @@ def test_a_folder_that_is_one_checkpoint(tree: Path) -> None:
 # -- folders --------------------------------------------------------------------------------------
 
 
+class Here(ThreadPoolExecutor):
+    """Instead of processes, threads of this one."""
+
+    def __init__(self, jobs: int, environment: dict[str, str]) -> None:
+        super().__init__(jobs)
+
+    def kill(self) -> None:
+        self.shutdown(wait=True, cancel_futures=True)
+
+
 @pytest.fixture
 def made(monkeypatch: Patch) -> list[str]:
-    """Instead of a process, something that writes a marked archive; returns what it was given."""
+    """Instead of Keras, something that writes a marked archive; returns what it was given."""
     given: list[str] = []
 
     def convert(request: Request) -> Outcome:
-        given.append(request.path)
         path = Path(request.path)
+        kind = kind_of(path)
+        if request.model is None and not sources.holds_model(path, kind):
+            return Outcome(request.path, "refused", kind, why=artefacts.NEEDS_MODEL)
+        given.append(request.path)
         if path.name == "m.keras":
             return Outcome(request.path, "failed", why="it is broken\nsays a second line")
         assert request.out is not None
@@ -491,9 +515,19 @@ def made(monkeypatch: Patch) -> list[str]:
             keras_zip(beside)
             files = sources.files_of(path, "saved_model" if path.is_dir() else "h5")
             sources.mark(beside, request.path, sources.checksum(files), request.options())
-        return Outcome(request.path, "converted", out=request.out)
+            written = (beside.stat().st_size, sources.checksum([beside]))
+        return Outcome(request.path, "converted", kind, out=request.out, written=written)
 
-    monkeypatch.setattr(folders, "_in_a_process", convert)
+    def caught(request: Request) -> Outcome:
+        try:
+            return convert(request)
+        except Unreadable as error:
+            return Outcome(request.path, "failed", why=str(error))
+
+    monkeypatch.setattr(artefacts, "migrate", caught)
+    monkeypatch.setattr(tasks, "_prepare", lambda backend: None)
+    monkeypatch.setattr(fleet, "Processes", Here)
+    monkeypatch.setattr(backends, "named", lambda is_here: ("jax", None))
     return given
 
 
@@ -528,7 +562,7 @@ def test_a_folder(tree: Path, tmp_path: Path, made: list[str], capsys: Capture) 
     written = sorted(
         p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*")
     )
-    assert written == ["a.keras", "b", "b/m.h5.keras", "b/saved.keras"]
+    assert written == ["a.keras", "b", "b/m.h5.keras", "b/saved.keras", ledger.NAME]
 
 
 def test_no_empty_folders_are_left(tmp_path: Path, made: list[str]) -> None:
@@ -536,17 +570,16 @@ def test_no_empty_folders_are_left(tmp_path: Path, made: list[str]) -> None:
     model_h5(tmp_path / "in" / "other" / "m.h5")
     assert migrate(tmp_path / "in", "-o", tmp_path / "out") == 2
     assert len(made) == 2
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["other"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"other", ledger.NAME}
 
 
 def test_an_interrupted_run_leaves_no_empty_folders(tmp_path: Path, made: list[str]) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
     model_h5(tmp_path / "in" / "a" / "m.h5")
-    request = Request(str(tmp_path / "in"), str(tmp_path / "out"))
     with pytest.raises(KeyboardInterrupt):
-        folders.migrate(request, 1, interrupt)
+        fleet.migrate_folder(tmp_path / "in", tmp_path / "out", on_row=interrupt)
     assert [path for path in (tmp_path / "out").rglob("*") if path.is_dir()] == [
         path.parent for path in (tmp_path / "out").rglob("*.keras")
     ]
@@ -619,71 +652,37 @@ def test_without_o_a_folder_is_only_listed(
         assert (row["status"], row["out"], row["error"]) == ("would convert", "a.keras", None)
 
 
-def test_model_is_for_those_that_hold_none(tree: Path, tmp_path: Path, monkeypatch: Patch) -> None:
-    given: dict[str, tuple[str | None, str | None]] = {}
+def test_model_is_for_those_that_hold_none(tree: Path) -> None:
+    def given(name: str, model: str) -> tuple[str | None, str | None]:
+        path = tree / name
+        request = Request(str(path), model=model, optimizer="o.json")
+        fitted = tasks.fitted(request, kind_of(path))
+        return fitted.model, fitted.optimizer
 
-    def note(request: Request) -> Outcome:
-        given[Path(request.path).name] = (request.model, request.optimizer)
-        return Outcome(request.path, "converted")
-
-    monkeypatch.setattr(folders, "_in_a_process", note)
-    script = tmp_path / "net.py"
-    script.write_text("")
-    model = f"{script}:make"
-    optimizer = str(tmp_path / "o.json")
-    Path(optimizer).write_text("{}")
-    request = Request(str(tree), str(tmp_path / "out"), model=model, optimizer=optimizer)
-    folders.migrate(request, 1)
-    assert given["ckpt-1"] == (model, optimizer)
-    assert given["a.h5"] == (str(script), None), "its classes may be needed"
-    folders.migrate(Request(str(tree), str(tmp_path / "out"), model="model.json"), 1)
-    assert given["a.h5"] == (None, None)
-    assert given["manager"] == ("model.json", None)
+    assert given("b/ckpt-1", "net.py:make") == ("net.py:make", "o.json")
+    assert given("a.h5", "net.py:make") == ("net.py", None), "its classes may be needed"
+    assert given("a.h5", "model.json") == (None, None)
+    assert given("manager", "model.json") == ("model.json", "o.json")
 
 
 def test_what_may_not_be_read_is_a_failure_of_its_own(
-    tree: Path, tmp_path: Path, monkeypatch: Patch
+    tree: Path, tmp_path: Path, made: list[str], monkeypatch: Patch
 ) -> None:
-    looked_up = folders.kind_of
+    looked_up = sources.files_of
 
-    def refuse(path: str) -> Any:
-        if path.endswith("a.h5"):
-            raise PermissionError(13, "Permission denied", path)
-        return looked_up(path)
+    def refuse(path: Path, kind: Any) -> Any:
+        if path.name == "a.h5":
+            raise PermissionError(13, "Permission denied", str(path))
+        return looked_up(path, kind)
 
-    monkeypatch.setattr(folders, "kind_of", refuse)
-    monkeypatch.setattr(folders, "_in_a_process", lambda of_one: Outcome(of_one.path, "converted"))
-    outcomes = folders.migrate(Request(str(tree), str(tmp_path / "out")), 1)
-    of_path = {outcome.path: outcome for outcome in outcomes}
-    refused = of_path.pop(str(tree / "a.h5"))
-    assert (refused.status, refused.why) == ("failed", f"{refused.path}: Permission denied")
-    assert "converted" in {outcome.status for outcome in of_path.values()}
-
-
-def test_a_process_that_dies(tmp_path: Path, monkeypatch: Patch) -> None:
-    def command(program: str) -> Any:
-        return lambda _: [sys.executable, "-c", program]
-
-    request = Request("m.h5", str(tmp_path / "out.keras"))
-    monkeypatch.setattr(folders, "_command", command("import os; os.kill(os.getpid(), 9)"))
-    assert folders._in_a_process(request).why == "its process was killed by signal 9"
-    monkeypatch.setattr(folders, "_command", command("raise SystemExit('no memory')"))
-    outcome = folders._in_a_process(request)
-    assert (outcome.status, outcome.why) == ("failed", "its process ended with 1: no memory")
-
-
-def test_what_a_process_is_given() -> None:
-    request = Request("-m.h5", "out.keras", model="m.json", tf_version="2.2", model_only=True)
-    command = list(folders._command(request))[len(folders.COMMAND) :]
-    assert command == [
-        *("-o", "out.keras", "--model", "m.json", "--from", "2.2", "--model-only", "--", "-m.h5")
-    ]
-
-
-def test_a_process_takes_no_module_of_the_folder_it_runs_in(tmp_path: Path) -> None:
-    (tmp_path / "argparse.py").write_text("raise SystemExit(7)")
-    done = subprocess.run([*folders.COMMAND, "--help"], cwd=tmp_path, stdout=-3, check=False)
-    assert done.returncode == 0
+    monkeypatch.setattr(sources, "files_of", refuse)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.keras").touch()
+    rows: dict[str, dict[str, Any]] = {}
+    fleet.migrate_folder(tree, tmp_path / "out", on_row=lambda row: rows.update({row["name"]: row}))
+    refused = rows.pop("a.h5")
+    assert (refused["result"], refused["why"]) == ("failed", f"{tree / 'a.h5'}: Permission denied")
+    assert "done" in {row["result"] for row in rows.values()}
 
 
 # -- one artefact, up to where keras is needed ----------------------------------------------------

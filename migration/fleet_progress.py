@@ -1,0 +1,140 @@
+"""How a folder goes on: a bar on a terminal, lines elsewhere, JSON for programs."""
+
+import contextlib
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from keras_mp.migration.console import put, say
+from keras_mp.migration.ledger import Row, finite
+from keras_mp.migration.walking import Walk
+
+
+class Shown(Protocol):
+    """What is told how a folder goes on."""
+
+    def start(self, walked: Walk, size: int) -> None:
+        """Is told what there is to do, and its bytes."""
+
+    def row(self, row: Row) -> None:
+        """Is told of an artefact that is done with."""
+
+
+@contextlib.contextmanager
+def shown(*, lines: bool, quiet: bool) -> Iterator[Shown]:
+    """Yields what shows it.
+
+    Args:
+        lines: Whether each row is printed as JSON, on stdout.
+        quiet: Whether nothing else is said where stderr is no terminal.
+    """
+    if lines:
+        yield _Json()
+    elif sys.stderr.isatty():
+        with _bar() as bar:
+            yield bar
+    else:
+        yield _Nothing() if quiet else _Lines()
+
+
+class _Nothing:
+    def start(self, walked: Walk, size: int) -> None:
+        pass
+
+    def row(self, row: Row) -> None:
+        pass
+
+
+class _Json(_Nothing):
+    def row(self, row: Row) -> None:
+        put(json.dumps(finite(row), allow_nan=False) + "\n")
+        sys.stdout.flush()
+
+
+class _Lines(_Nothing):
+    def __init__(self) -> None:
+        self._done = self._all = 0
+
+    def start(self, walked: Walk, size: int) -> None:
+        self._all = len(walked.found)
+
+    def row(self, row: Row) -> None:
+        self._done += 1
+        if row["result"] == "done before":
+            return
+        why = "" if row["why"] is None else ": " + " ".join(row["why"].splitlines()[:1])
+        say(f"{self._done}/{self._all} {row['name']}: {row['result']}{why}")
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Shown]:
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    except ModuleNotFoundError:
+        yield _Lines()
+        return
+    columns = (
+        TextColumn("{task.fields[done]}/{task.fields[all]}"),
+        BarColumn(),
+        TextColumn("{task.fields[bad]}{task.fields[size]}, {task.fields[rate]}/s", markup=False),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield _Bar(progress)
+
+
+class _Bar:
+    def __init__(self, progress: Any) -> None:
+        self._progress = progress
+        self._task: Any = None
+        self._counts: Counter[str] = Counter()
+        self._bytes = self._worked = 0
+        self._began = time.monotonic()
+
+    def start(self, walked: Walk, size: int) -> None:
+        self._task = self._progress.add_task(
+            "",
+            total=len(walked.found),
+            done=0,
+            all=len(walked.found),
+            bad="",
+            size="0 B",
+            rate="0 B",
+        )
+
+    def row(self, row: Row) -> None:
+        self._counts[row["result"]] += 1
+        size = row["bytes"] or 0
+        self._bytes += size
+        if row["result"] != "done before":
+            self._worked += size
+        bad = "".join(
+            f"{self._counts[result]} {result}, "
+            for result in ("failed", "refused")
+            if self._counts[result]
+        )
+        self._progress.update(
+            self._task,
+            advance=1,
+            done=self._counts.total(),
+            bad=bad,
+            size=_shown(self._bytes),
+            rate=_shown(self._worked / max(1e-3, time.monotonic() - self._began)),
+        )
+
+
+def _shown(size: float) -> str:
+    """Returns a number of bytes as people read it.
+
+    >>> _shown(12), _shown(1234567), _shown(5e12)
+    ('12 B', '1.2 MB', '5.0 TB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -1,0 +1,119 @@
+"""Tasks that cost nothing, for fleets of artefacts that hold nothing: as `migrate_task`, no Keras.
+
+In a module of their own, as whoever does them must be able to import them.
+"""
+
+import os
+import signal
+import time
+import zipfile
+from pathlib import Path
+
+from keras_mp.migration import ledger, publishing, sources, tasks
+from keras_mp.migration.publishing import Refused
+
+LOG = "KERAS_MP_TESTS_LOG"  # a file that gets the name of each artefact when it is published
+SECONDS = "KERAS_MP_TESTS_SECONDS"  # that each takes
+
+
+def cheap(task):
+    """Copies the artefact into a marked archive, by the same steps as the real one."""
+    row = tasks.new_row(task)
+    source, out = Path(task.request.path), Path(task.request.out)
+    sha256 = sources.checksum([source])
+    row |= {"sha256": sha256, "result": "done", "reason": None, "files": 1}
+    if source.name.startswith("bad"):
+        return row | {"result": "refused", "reason": "no counterpart", "why": "it is bad"}
+    if source.name.startswith("odd"):
+        return row | {"result": "failed", "reason": "damaged", "why": "it is odd"}
+    before = _before(row, out, sha256, task)
+    if before is not None:
+        return before
+    out.parent.mkdir(parents=True, exist_ok=True)
+    time.sleep(float(os.environ.get(SECONDS, "0")))
+    try:
+        with publishing.staged(out, tidy=False) as beside:
+            with zipfile.ZipFile(beside, "w") as archive:
+                archive.writestr(zipfile.ZipInfo("config.json"), source.read_bytes())
+            sources.mark(beside, str(source), sha256, task.options)
+    except Refused:
+        return _before(row, out, sha256, task)
+    if LOG in os.environ:
+        log = os.open(os.environ[LOG], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(log, f"{task.name}\n".encode())
+        os.close(log)
+    return row | _written(out)
+
+
+def dies(task):
+    """Is killed by the artefact named "killer"; by "unlucky" once."""
+    source = Path(task.request.path)
+    mark = source.with_name("was_there")
+    if source.name.startswith("killer") or (
+        source.name.startswith("unlucky") and not mark.exists()
+    ):
+        if source.name.startswith("unlucky"):
+            mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return cheap(task)
+
+
+def fails(task):
+    """Raises what a task never should."""
+    raise ZeroDivisionError("of the executor's own")
+
+
+def pid():
+    return os.getpid()
+
+
+def value(what):
+    print("on stdout")  # noqa: T201 - which must not be taken for an answer
+    return what
+
+
+def unpicklable():
+    return lambda: None
+
+
+def exits(code):
+    raise SystemExit(code)
+
+
+def ends(code):
+    os.write(2, b"first line\nno memory\n")
+    os._exit(code)
+
+
+def sleeps(seconds):
+    time.sleep(seconds)
+    return os.getpid()
+
+
+def folder_of(path, count, start=""):
+    """Makes artefacts, which are of HDF5 by their first bytes."""
+    path.mkdir(parents=True, exist_ok=True)
+    for i in range(count):
+        (path / f"{start}{i:05}.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + str(i).encode())
+    return path
+
+
+def outputs(out):
+    """Returns the bytes of all that is there but the ledger, by their names."""
+    return {
+        path.relative_to(out).as_posix(): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name != ledger.NAME
+    }
+
+
+def _before(row, out, sha256, task):
+    if not out.exists():
+        return None
+    if not sources.is_made_of(out, sha256, task.options):
+        return row | {"result": "refused", "reason": "output exists", "why": "it is there"}
+    return row | {"result": "done before"} | _written(out)
+
+
+def _written(out):
+    return {"out_bytes": out.stat().st_size, "out_sha256": sources.checksum([out])}
