@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from keras_mp.json_files import bad_value
+from keras_mp.migration.ledger import NAME, RESULTS, SCHEMA
 
-FILE = "migration.jsonl"
-SCHEMA = 1
-DONE, BEFORE, REFUSED, FAILED = RESULTS = ("done", "done before", "refused", "failed")
+DONE, BEFORE, REFUSED, FAILED = RESULTS
 _WRITER = "keras-mp migrate"
 _NOTHING: tuple[Any, ...] = (None, "", 0, (), {}, "unknown")
 _MOST_LINE = 64 << 20  # bytes
@@ -34,7 +33,7 @@ class Row:
 
     Attributes:
         name: Its path, in the folder that was migrated.
-        result: One of `RESULTS`.
+        result: One of `ledger.RESULTS`.
         reason: Why it was refused or failed, in a word or two, the same for all of a kind.
         why: The same, in full.
         where: The JSON path of that.
@@ -139,7 +138,7 @@ class Ledger:
     torn: int = 0
 
     @classmethod
-    def of(cls, lines: Iterable[bytes], name: str = FILE) -> "Ledger":
+    def of(cls, lines: Iterable[bytes], name: str = NAME) -> "Ledger":
         """Returns the ledger that lines make.
 
         Args:
@@ -195,8 +194,8 @@ def find_ledger(path: str) -> Path | None:
     """Returns the ledger in a folder, or `path` if it is the file; None where there is none."""
     given = Path(path)
     if given.is_dir():
-        return given / FILE if (given / FILE).exists() else None
-    return given if given.suffix == Path(FILE).suffix else None
+        return given / NAME if (given / NAME).exists() else None
+    return given if given.suffix == Path(NAME).suffix else None
 
 
 def read_ledger(path: Path) -> Ledger:

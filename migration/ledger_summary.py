@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from keras_mp.migration.ledger_reading import RESULTS, Ledger, Row, Run
+from keras_mp.migration.ledger import RESULTS
+from keras_mp.migration.ledger_reading import Ledger, Row, Run
 
 UNKNOWN = "unknown"
 _EXAMPLES = 3

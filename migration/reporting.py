@@ -6,8 +6,9 @@ from pathlib import Path
 
 from keras_mp.migration import runs
 from keras_mp.migration.console import dumped, failed, printable, put, say, table
+from keras_mp.migration.ledger import NAME, RESULTS
 from keras_mp.migration.ledger_page import write_ledger_page
-from keras_mp.migration.ledger_reading import FILE, RESULTS, Row, find_ledger, read_ledger
+from keras_mp.migration.ledger_reading import Row, find_ledger, read_ledger
 from keras_mp.migration.ledger_summary import Counts, Summary, summary
 from keras_mp.migration.parser import scratch_of
 from keras_mp.rendering.text import duration, pluralized, shortened, size
@@ -59,7 +60,7 @@ def _of_training(path: str, out: str | None, shown: str, *, as_json: bool) -> No
         raise ValueError("--json is for a migration: a run of training has run.json")
     folder = Path(path)
     if folder.is_dir() and not (folder / RUN).exists():
-        raise ValueError(f"{shown}: there is neither {RUN} nor {FILE} in this folder")
+        raise ValueError(f"{shown}: there is neither {RUN} nor {NAME} in this folder")
     if out is None:
         raise ValueError("of a run of training the report is a page: say -o FILE.html")
     showing.write_report(path, out)

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from keras_mp.migration.ledger_reading import FILE as LEDGER
+from keras_mp.migration.ledger import NAME as LEDGER
 from keras_mp.stores.downloads import download, with_sizes
 from keras_mp.stores.errors import StoreError
 from keras_mp.stores.listing import entry, listed

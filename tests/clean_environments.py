@@ -28,7 +28,15 @@ BACKENDS = {
     "torch": ("keras-mp[torch]", "*.tar.gz", "tensorflow"),
     "tensorflow": ("keras-mp tensorflow-cpu", "*.whl", "jax"),
 }
-EVERYTHING = "keras-mp[demo,migrate,plot,tensorboard]"
+EVERYTHING = "keras-mp[dask,demo,migrate,plot,remote,tensorboard]"
+# From a web server of the environment's own, for as long as the command takes.
+REMOTE = (
+    "pip install aiohttp",
+    "python -m http.server 8471 -b 127.0.0.1 2> /dev/null & sleep 2; "
+    "keras-mp migrate http://127.0.0.1:8471/model.h5 -o remote.keras > /dev/null; kill $!",
+    "mkdir old && cp model.h5 old && keras-mp migrate old -o new",
+    "keras-mp report new | head -n 8",
+)
 HEAD = """# In clean environments
 
 What happens to somebody who has nothing yet: a new virtual environment with one backend and
@@ -49,6 +57,7 @@ COMMANDS = (
     "pip install '{everything}'",
     "keras-mp migrate --diff train.py",
     "keras-mp inspect model.keras | head -n 10",
+    *REMOTE,
     "keras-mp demo --epochs 8 --output kept 2> /dev/null | sed -n 1,5p",
     "keras-mp plot kept/run -o scale.png",
     "keras-mp report kept/run -o report.html",

@@ -20,6 +20,7 @@ import keras_mp
 from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration import artefacts, fleet, ledger, run_lock, tasks
 from keras_mp.migration.fleet import ExecutorGone, Interrupted, migrate_folder
+from keras_mp.migration.ledger_reading import read_ledger
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.tasks import Task
 from tests import fleet_tasks, programs
@@ -70,6 +71,10 @@ def test_what_becomes_of_each_is_in_the_ledger(tmp_path: Path, threads: Executor
     assert {row["reason"] for row in rows.values()} - {None} <= set(ledger.REASONS)
     assert not (out / "deep").exists(), "what failed leaves no folder"
     assert not (out / run_lock.NAME).exists()
+    read = read_ledger(out / ledger.NAME)
+    assert {row.name: (row.result, row.seconds, row.model) for row in read.rows} == {
+        name: (row["result"], row["seconds"], row["model"]) for name, row in rows.items()
+    }
 
 
 def test_a_second_run_does_what_is_left(tmp_path: Path, threads: Executor) -> None:

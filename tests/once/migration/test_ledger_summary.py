@@ -5,7 +5,8 @@ from collections import defaultdict
 
 import pytest
 
-from keras_mp.migration.ledger_reading import RESULTS, Ledger, Row
+from keras_mp.migration.ledger import RESULTS
+from keras_mp.migration.ledger_reading import Ledger, Row
 from keras_mp.migration.ledger_summary import summary
 from tests.ledgers import VERSIONS, lines, many, row
 
