@@ -55,8 +55,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import running
-from benchmarks.running import in_turn, of_process, quartiles, ratios, spread
+from benchmarks.running import of_process, spread
 from benchmarks.train_step import makers
+from keras_mp.benchmarking.turns import in_turn, quartiles, ratios
 
 BACKENDS = ("torch", "jax")
 POLICIES = ("mixed_float16", "mixed_bfloat16", "float32")

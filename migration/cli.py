@@ -56,6 +56,10 @@ def _run(argv: list[str]) -> int:
         from keras_mp.migration import showing
 
         return showing.plot(arguments) if arguments.command == "plot" else showing.report(arguments)
+    if arguments.command == "bench":
+        from keras_mp.migration import benching
+
+        return benching.run(arguments)
     from keras_mp.migration import inspecting
 
     return inspecting.run(arguments.path, as_json=arguments.json, everything=arguments.all)
