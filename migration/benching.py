@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace, data: Any) -> Any:
-    from keras_mp.benchmarking.measuring import benchmark
+    from keras_mp.benchmarking.comparing import benchmark
     from keras_mp.compat.restoring.models import load_model
 
     return benchmark(

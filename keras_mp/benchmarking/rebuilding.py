@@ -4,7 +4,7 @@ Only reads the model that is given. Its functions and classes are in this proces
 need no registration, and what the config holds of a lambda is that of the model at hand.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from keras_mp.benchmarking.variants import Variant, innermost, scaling_settings
 from keras_mp.dry_run.isolation import copied_metrics
 from keras_mp.policy import policy_scope
 
+_MAP = "DTypePolicyMap"
 _POLICIES = ("DTypePolicy", "Policy", "FloatDTypePolicy")
 
 
@@ -59,11 +60,8 @@ class Blueprint:
         """Returns what is needed to make `model` again, compiled with `optimizer` and `loss`."""
         config = dict(keras.saving.serialize_keras_object(model))
         config.pop("compile_config", None)
-        narrow = frozenset(
-            layer.dtype_policy.name
-            for layer in model._flatten_layers()
-            if layer.compute_dtype in ("float16", "bfloat16")
-        )
+        names = {layer.dtype_policy.name for layer in model._flatten_layers()}
+        narrow = frozenset(name for name in names.union(_policies(config)) if _is_narrow(name))
         objects = {type(layer).__name__: type(layer) for layer in model._flatten_layers()}
         return cls(
             model,
@@ -167,6 +165,8 @@ def retyped(
         return config
     if _name_of_policy(config) in replaced:
         return dict(by)
+    if config.get("class_name") == _MAP:
+        return _retyped_map(config, replaced, by)
     if kept and "layers" in config:  # the outermost model
         layers = [
             dict(layer)
@@ -177,6 +177,38 @@ def retyped(
         others = {k: v for k, v in config.items() if k != "layers"}
         return {**retyped(others, replaced, by, frozenset()), "layers": layers}
     return {key: retyped(value, replaced, by, kept) for key, value in config.items()}
+
+
+def _retyped_map(
+    config: Mapping[str, Any], replaced: frozenset[str], by: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns a map whose narrow policies are replaced; its default is a name."""
+    if by["class_name"] == _MAP:  # which says itself what stays
+        return dict(by)
+    inside = config["config"]
+    default = inside["default_policy"]
+    found = {
+        "default_policy": by["config"]["name"] if default in replaced else default,
+        "policy_map": retyped(inside["policy_map"], replaced, by, frozenset()),
+    }
+    return {**config, "config": found}
+
+
+def _policies(config: Any) -> Iterator[str]:
+    """Yields the names of all policies in a config."""
+    if isinstance(config, list | tuple):
+        for item in config:
+            yield from _policies(item)
+    elif isinstance(config, Mapping):
+        name = _name_of_policy(config) or config.get("default_policy")
+        if isinstance(name, str):
+            yield name
+        for value in config.values():
+            yield from _policies(value)
+
+
+def _is_narrow(name: str) -> bool:
+    return name in ("float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
 
 
 def _name_of_policy(config: Mapping[str, Any]) -> str | None:

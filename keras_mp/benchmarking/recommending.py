@@ -25,6 +25,7 @@ class Result:
         late_skips: Of them, those after the first steps.
         loss_scale: At the end; None where there is none.
         first_loss: Of the first steps.
+        mean_loss: Of all rounds: what chance does to one of them says little.
         loss: Of the last round.
         notes: What Keras, or keras_mp, warned of.
     """
@@ -39,6 +40,7 @@ class Result:
     late_skips: int
     loss_scale: float | None
     first_loss: float
+    mean_loss: float
     loss: float
     notes: tuple[str, ...] = ()
 
@@ -50,20 +52,20 @@ def fault(result: Result, base: Result) -> str | None:
         result: Of the variant.
         base: Of float32.
     """
-    if not math.isfinite(result.loss):
-        return f"its loss is {result.loss}"
+    if not math.isfinite(result.mean_loss):
+        return f"its loss is {result.mean_loss}"
     if result.late_skips > max(1, _SKIPS * result.steps):
         return f"it skipped {result.late_skips} of {result.steps} steps"
-    room = TOLERANCE * max(abs(base.loss), abs(base.first_loss - base.loss))
-    if result.loss > base.loss + room:
-        return f"its loss is {result.loss:.4g}, and that of float32 {base.loss:.4g}"
+    room = TOLERANCE * max(abs(base.mean_loss), abs(base.first_loss - base.mean_loss))
+    if result.mean_loss > base.mean_loss + room:
+        return f"its loss is {result.mean_loss:.4g}, and that of float32 {base.mean_loss:.4g}"
     return None
 
 
 def recommend(results: Sequence[Result], device: str, how: Mapping[str, str]) -> tuple[str, str]:
     """Returns the name of what is recommended, and a sentence that says why.
 
-    Sound is what skips hardly a step and whose loss is not above that of float32 by more than
+    Sound is what skips hardly a step and whose mean loss is not above that of float32 by more than
     `TOLERANCE` of it, or of the way that it fell. Of what is sound and takes at most `FASTER` of
     float32's time, upper quartile included below 1, it is the fastest; or the first in order whose
     time is within its noise. Where nothing is, it is float32, and the leanest is named.
@@ -75,15 +77,15 @@ def recommend(results: Sequence[Result], device: str, how: Mapping[str, str]) ->
 
     >>> def result(name, ratio, loss=1.0, memory=100):
     ...     three = (ratio, ratio, ratio)
-    ...     return Result(name, three, three, 1.0, memory, 9, None, 0, None, 2.0, loss)
+    ...     return Result(name, three, three, 1.0, memory, 9, None, 0, None, 2.0, loss, loss)
     >>> results = [result("float32", 1.0), result("a", 0.5, loss=9.0), result("b", 0.7)]
     >>> recommend(results, "gpu", {"b": "do b"})[0]
     'b'
     """
     base = next(each for each in results if each.name == "float32")
-    if not math.isfinite(base.loss):
+    if not math.isfinite(base.mean_loss):
         return base.name, (
-            f"The loss of float32 is {base.loss} after {base.steps} steps: mend that first "
+            f"The loss of float32 is {base.mean_loss} after {base.steps} steps: mend that first "
             "(keras_mp.find_overflow(model, x, y) says where it begins); nothing can be compared."
         )
     others = [each for each in results if each is not base]

@@ -14,7 +14,7 @@ WIDTH = 100
 _HEADS = (
     "",
     "ms a step",
-    "to float32",
+    "ratio",
     "first, s",
     "MB",
     "skipped",
@@ -92,7 +92,8 @@ class BenchmarkReport:
         data = "made up" if self.made_up else "given"
         return (
             f"{self.model} on {self.backend}, {self.device}: {self.rounds} rounds of {self.steps} "
-            f"steps; data {data}, {self.batch}"
+            f"steps, after {self.results[0].steps - self.rounds * self.steps}; data {data}, "
+            f"{self.batch}"
         )
 
     def _below(self) -> list[str]:
@@ -100,6 +101,10 @@ class BenchmarkReport:
         lines = [f"not measured, {name}: {why}" for name, why in self.failed.items()]
         lines += [f"{each.name}: {note}" for each in self.results for note in each.notes]
         lines += self.notes
+        lines.append(
+            "ms: median and quartiles of the rounds; ratio: to float32, round by round; first: to "
+            "make, compile and take two steps; loss: of the last round."
+        )
         if self.memory == "counted":
             lines.append(
                 "MB are counted from the arrays: weights, gradients, and what the optimizer keeps; "
@@ -111,21 +116,25 @@ class BenchmarkReport:
 
 
 def _cells(result: Result, mark: str) -> tuple[str, ...]:
-    low, middle, high = result.milliseconds
+    low, middle, high = map(_number, result.milliseconds)
     return (
         f"{mark}{result.name}",
-        f"{_number(middle)} ({_number(low)}-{_number(high)})",
-        f"{result.ratio[1]:.2f} ({result.ratio[0]:.2f}-{result.ratio[2]:.2f})",
+        f"{middle} ({low}-{high})",
+        f"{result.ratio[1]:.2f}",
         f"{result.first_seconds:.1f}",
-        "-" if result.memory is None else f"{result.memory / 1e6:.4g}",
-        "-" if result.skipped is None else f"{result.skipped}/{result.steps}",
-        "-" if result.loss_scale is None else f"{result.loss_scale:.6g}",
-        f"{result.loss:.4g}",
+        "-" if result.memory is None else f"{result.memory / 1e6:.3g}",
+        "-" if result.skipped is None else f"{result.skipped}",
+        "-" if result.loss_scale is None else _scale(result.loss_scale),
+        f"{result.loss:.3g}",
     )
 
 
 def _number(milliseconds: float) -> str:
     return f"{milliseconds:.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"
+
+
+def _scale(scale: float) -> str:
+    return f"{scale:.0f}" if scale == int(scale) and scale < 1e6 else f"{scale:.2g}"
 
 
 def _each(paragraphs: list[str]) -> list[str]:

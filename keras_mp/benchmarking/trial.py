@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_mp.array_types import Model
 from keras_mp.backends import measuring
+from keras_mp.backends.generators import seeded_generators
 from keras_mp.dry_run.checks import current_scale
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.sixteen_bit.memory import memory_report
@@ -80,15 +81,13 @@ class Trial:
     def train(self, batches: Sequence[Batch], steps: int) -> float:
         """Trains for some steps, from where it is, and returns the seconds that a step took."""
         clock = _Clock()
-        # Not a `fit` of the model's class: it would prepare batches that are prepared.
-        history = keras.Model.fit(
-            self.model,
-            _Feed(batches, steps, self.steps),
-            epochs=1,
-            verbose=0,
-            shuffle=False,
-            callbacks=[clock],
-        ).history
+        feed = _Feed(batches, steps, self.steps)
+        # Each variant drops out the same, also where no variable of Keras says what.
+        with seeded_generators(self.steps):
+            # Not a `fit` of the model's class: it would prepare batches that are prepared.
+            history = keras.Model.fit(
+                self.model, feed, verbose=0, shuffle=False, callbacks=[clock]
+            ).history
         self.steps += steps
         self.losses.append(float(history["loss"][-1]))
         self.seconds.append(clock.seconds / steps)

@@ -79,7 +79,7 @@ VARIANTS: dict[str, Variant] = {
 def innermost(optimizer: Optimizer) -> Optimizer:
     """Returns an optimizer without what scales its loss, or keeps its masters.
 
-    >>> innermost(LossScaleOptimizer(keras.optimizers.SGD())).name
+    >>> innermost(LossScaleOptimizer(keras.optimizers.SGD())).__class__.__name__
     'SGD'
     """
     while isinstance(optimizer, keras.optimizers.LossScaleOptimizer | SixteenBitOptimizer):

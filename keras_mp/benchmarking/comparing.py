@@ -316,6 +316,7 @@ def _result(name: str, trial: Trial, seconds: Sequence[float], base: Sequence[fl
         late_skips=(skipped or 0) - trial.warm_skips,
         loss_scale=trial.loss_scale,
         first_loss=trial.losses[0],
+        mean_loss=sum(trial.losses[-len(seconds) :]) / len(seconds),
         loss=trial.losses[-1],
         notes=tuple(trial.notes),
     )
