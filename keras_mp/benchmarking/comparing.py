@@ -187,8 +187,11 @@ def _given(model: Model, data: Any, batch_size: int | None) -> list[Batch]:
 
 
 def _kept(part: Any) -> Any:
-    return keras.tree.map_structure(
-        lambda each: keras.ops.convert_to_numpy(each) if keras.ops.is_tensor(each) else each, part
+    return made_up.without_lists(
+        keras.tree.map_structure(
+            lambda each: keras.ops.convert_to_numpy(each) if keras.ops.is_tensor(each) else each,
+            part,
+        )
     )
 
 

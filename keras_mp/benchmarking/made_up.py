@@ -60,7 +60,20 @@ def inputs(model: Model, batch: int, random: np.random.Generator) -> Any:
             return random.integers(most, size=shape).astype(dtype)
         return random.normal(size=shape).astype("float64" if dtype == "float64" else "float32")
 
-    return keras.tree.map_structure(fill, filled(found))
+    return without_lists(keras.tree.map_structure(fill, filled(found)))
+
+
+def without_lists(part: Any) -> Any:
+    """Returns nested arrays with tuples for lists, as TensorFlow's data sets have it.
+
+    >>> without_lists([1, {"a": [2]}])
+    (1, {'a': (2,)})
+    """
+    if isinstance(part, list | tuple):
+        return tuple(map(without_lists, part))
+    if isinstance(part, dict):
+        return {name: without_lists(value) for name, value in part.items()}
+    return part
 
 
 def targets(outputs: Any, loss: Any, random: np.random.Generator) -> Any:
@@ -77,17 +90,20 @@ def targets(outputs: Any, loss: Any, random: np.random.Generator) -> Any:
     >>> targets(ones, "categorical_crossentropy", random).sum(axis=-1).tolist()
     [1.0, 1.0, 1.0, 1.0, 1.0]
     """
-    if loss is None:
-        return None
+    return None if loss is None else _for(outputs, loss, random)
+
+
+def _for(outputs: Any, loss: Any, random: np.random.Generator) -> Any:
+    # An output of several that has no loss gets numbers all the same: data sets hold no None.
     if isinstance(outputs, dict):
         return {
-            name: targets(each, loss.get(name) if isinstance(loss, dict) else loss, random)
+            name: _for(each, loss.get(name) if isinstance(loss, dict) else loss, random)
             for name, each in outputs.items()
         }
     if isinstance(outputs, list | tuple):
         several = list(loss.values()) if isinstance(loss, dict) else loss
         several = several if isinstance(several, list | tuple) else [loss] * len(outputs)
-        return [targets(each, one, random) for each, one in zip(outputs, several, strict=True)]
+        return tuple(_for(each, one, random) for each, one in zip(outputs, several, strict=True))
     if isinstance(loss, dict | list | tuple):  # of a model with one output
         found = list(loss.values()) if isinstance(loss, dict) else list(loss)
         loss = found[0]
@@ -110,8 +126,8 @@ def name_of(loss: Any) -> str:
     >>> name_of(keras.losses.MeanSquaredError()), name_of("mse")
     ('mean_squared_error', 'mse')
     """
-    if isinstance(loss, str):
-        return loss.lower()
+    if isinstance(loss, str) or loss is None:
+        return (loss or "").lower()
     name = getattr(loss, "name", None) or getattr(loss, "__name__", type(loss).__name__)
     return str(name).lower()
 

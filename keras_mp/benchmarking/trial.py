@@ -1,8 +1,9 @@
 """One variant: the model as it has it, trained for some steps at a time, and timed."""
 
+import contextlib
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,7 +84,7 @@ class Trial:
         clock = _Clock()
         feed = _Feed(batches, steps, self.steps)
         # Each variant drops out the same, also where no variable of Keras says what.
-        with seeded_generators(self.steps):
+        with seeded_generators(self.steps), self._noting():
             # Not a `fit` of the model's class: it would prepare batches that are prepared.
             history = keras.Model.fit(
                 self.model, feed, verbose=0, shuffle=False, callbacks=[clock]
@@ -92,6 +93,14 @@ class Trial:
         self.losses.append(float(history["loss"][-1]))
         self.seconds.append(clock.seconds / steps)
         return self.seconds[-1]
+
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            yield
+        found = (str(each.message) for each in told if each.category is UserWarning)
+        self.notes = list(dict.fromkeys([*self.notes, *found]))
 
     @property
     def skipped(self) -> int | None:
@@ -137,15 +146,10 @@ def begun(make: Callable[[], Model], batches: Sequence[Batch]) -> tuple[Trial, b
     """
     before = measuring.mark()
     began = time.perf_counter()
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        trial = Trial(make())
-        trial.train(batches, FIRST)
-        trial.first_seconds = time.perf_counter() - began
-        trial.train(batches, FIRST)
-    trial.notes = list(
-        dict.fromkeys(str(each.message) for each in told if each.category is UserWarning)
-    )
+    trial = Trial(make())
+    trial.train(batches, FIRST)
+    trial.first_seconds = time.perf_counter() - began
+    trial.train(batches, FIRST)
     fallback = getattr(trial.model.optimizer, "fused_fallback", None)
     if fallback:
         raise ValueError(f"not fused: {fallback}")

@@ -374,6 +374,7 @@ def test_targets_of_several_outputs():
     found = made_up.targets(outputs, ["mse", "sparse_categorical_crossentropy"], numbers)
     assert [y.shape for y in found] == [(4, 3), (4,)]
     assert [y.shape for y in made_up.targets(outputs, "mse", numbers)] == [(4, 3), (4, 2)]
+    assert [y.shape for y in made_up.targets(outputs, ["mse", None], numbers)] == [(4, 3), (4, 2)]
     assert made_up.targets(outputs, None, numbers) is None
 
 
