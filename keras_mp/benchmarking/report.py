@@ -9,6 +9,7 @@ from keras_mp import markup
 from keras_mp.benchmarking.recommending import Result
 from keras_mp.json_files import as_json
 from keras_mp.markup import escaped
+from keras_mp.rendering.text import pluralized
 
 WIDTH = 100
 _HEADS = (
@@ -90,10 +91,10 @@ class BenchmarkReport:
 
     def _headline(self) -> str:
         data = "made up" if self.made_up else "given"
+        before = self.results[0].steps - self.rounds * self.steps
         return (
-            f"{self.model} on {self.backend}, {self.device}: {self.rounds} rounds of {self.steps} "
-            f"steps, after {self.results[0].steps - self.rounds * self.steps}; data {data}, "
-            f"{self.batch}"
+            f"{self.model} on {self.backend}, {self.device}: {pluralized(self.rounds, 'round')} of "
+            f"{pluralized(self.steps, 'step')}, after {before}; data {data}, {self.batch}"
         )
 
     def _below(self) -> list[str]:
