@@ -97,6 +97,7 @@ def command(
     inside: Callable[[argparse.Namespace], dict[str, Any]],
     show: Callable[[dict[str, Any]], None],
     settings: Callable[[argparse.Namespace], str],
+    draw: Callable[[list[dict[str, Any]], Path], None] | None = None,
 ) -> int:
     """Parses the command line, measures in a process for each backend, shows it as it comes.
 
@@ -106,6 +107,7 @@ def command(
         inside: Measures, on the backend of this process.
         show: Prints what it returned.
         settings: Returns words on the options, for the first line.
+        draw: Draws what was measured, where `--svg` says so.
 
     Returns:
         The exit status.
@@ -114,7 +116,9 @@ def command(
     if options.inside:
         print(json.dumps(inside(argparse.Namespace(**options.inside))))
         return 0
-    given = {k: v for k, v in vars(options).items() if k not in ("inside", "json", "backends")}
+    given = {
+        k: v for k, v in vars(options).items() if k not in ("inside", "json", "svg", "backends")
+    }
     print(f"{machine()}; {settings(options)}")
     results = []
     for backend in options.backends:
@@ -122,4 +126,6 @@ def command(
         show(results[-1])
         sys.stdout.flush()
     keep(results, options.json)
+    if draw is not None and options.svg:
+        draw(results, options.svg)
     return 0
