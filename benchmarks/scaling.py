@@ -9,9 +9,9 @@ jitted, TensorFlow as graph, torch eager as in `fit`): for each number of variab
 each time is of the processors, which other programs on the machine disturb less than the clock.
 Printed are the median of the step, and of the difference in milliseconds with its quartiles.
 
-Through the differences of each row of sizes a straight line is laid, by least squares of relative
-residuals, as they span decades: what there is in any case, what a variable costs, and what a
-thousand parameters cost; and R2, of the same residuals. A size whose first step would take longer
+Through the differences of each row of sizes a straight line is laid, by least squares in which each
+counts by the time of its plain step, as its noise grows with it: what there is in any case, and what
+a variable, or a million parameters, cost; and R2, of the same residuals. A size whose first step would take longer
 than `--limit` seconds to compile, by that of the size before, or that would take more than half of
 the memory, is left out, and said so.
 
@@ -98,28 +98,27 @@ def measure(backend: str, count: int, parameters: int, repeat: int) -> dict[str,
     }
 
 
-def line(x: Sequence[float], y: Sequence[float]) -> dict[str, float] | None:
-    """Returns the straight line through points with positive `y`, by relative residuals.
+def line(x: Sequence[float], y: Sequence[float], noise: Sequence[float]) -> dict[str, float] | None:
+    """Returns the straight line through points, each weighted by the noise that it has.
 
-    R2 is 1 less the squares of these residuals, over those of the best constant.
+    R2 is 1 less the squares of what is left, over those of what the best constant leaves.
 
-    >>> found = line([1, 10, 100], [3.0, 12.0, 102.0])
+    >>> found = line([1, 10, 100], [3.0, 12.0, 102.0], [1.0, 1.0, 5.0])
     >>> {name: round(value, 9) for name, value in found.items()}
     {'slope': 1.0, 'intercept': 2.0, 'r2': 1.0}
     """
-    points = [(a, b) for a, b in zip(x, y, strict=True) if b > 0]
-    if len(points) < 2:
+    if len(x) < 2:
         return None
-    a, b = (np.array(column, "float64") for column in zip(*points, strict=True))
+    a, b, weights = (np.array(column, "float64") for column in (x, y, noise))
 
-    def squares(columns: Any) -> tuple[Any, float]:
-        weighted = columns / b[:, None]
-        found = np.linalg.lstsq(weighted, np.ones(len(b)), rcond=None)[0]
-        return found, float(((weighted @ found - 1) ** 2).sum())
+    def left(columns: Any) -> tuple[Any, float]:
+        columns, aim = columns / weights[:, None], b / weights
+        found = np.linalg.lstsq(columns, aim, rcond=None)[0]
+        return found, float(((columns @ found - aim) ** 2).sum())
 
-    (slope, intercept), left = squares(np.stack([a, np.ones_like(a)], axis=1))
-    _, constant = squares(np.ones((len(a), 1)))
-    r2 = 1 - left / constant if constant else 1.0
+    (slope, intercept), of_line = left(np.stack([a, np.ones_like(a)], axis=1))
+    _, of_constant = left(np.ones((len(a), 1)))
+    r2 = 1 - of_line / of_constant if of_constant else 1.0
     return {"slope": float(slope), "intercept": float(intercept), "r2": r2}
 
 
@@ -160,7 +159,12 @@ def inside(options: argparse.Namespace) -> dict[str, Any]:
     }
     for what in ("variables", "parameters"):
         rows = found[what]["rows"]
-        found[what]["line"] = line([r[what] for r in rows], [r["more"][1] for r in rows])
+        columns = (
+            [r[what] for r in rows],
+            [r["more"][1] for r in rows],
+            [r["plain"] for r in rows],
+        )
+        found[what]["line"] = line(*columns)
     return found
 
 
@@ -238,7 +242,7 @@ def main() -> int:
     parser.add_argument("--variables", nargs="*", type=int, default=list(VARIABLES))
     parser.add_argument("--parameters", nargs="*", type=int, default=list(PARAMETERS))
     parser.add_argument("--repeat", type=int, default=12)
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds of a first step")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds of a first step")
     parser.add_argument("--svg", type=Path, help="draw it into this file")
     return running.command(__file__, parser, inside, show, settings, draw)
 
