@@ -10,10 +10,10 @@ each time is of the processors, which other programs on the machine disturb less
 Printed are the median of the step, and of the difference in milliseconds with its quartiles.
 
 Through the differences of each row of sizes a straight line is laid, by least squares in which each
-counts by the time of its plain step, as its noise grows with it: what there is in any case, and what
-a variable, or a million parameters, cost; and R2, of the same residuals. A size whose first step would take longer
-than `--limit` seconds to compile, by that of the size before, or that would take more than half of
-the memory, is left out, and said so.
+counts by the time of its plain step, as its noise grows with it: what there is in any case, and
+what a variable, or a million parameters, cost; and R2, of the same residuals. A size whose first
+step would take longer than `--limit` seconds to compile, by that of the size before, or that would
+take more than half of the memory, is left out, and said so.
 
 `--svg` draws it (needs matplotlib).
 """

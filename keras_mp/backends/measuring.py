@@ -38,7 +38,9 @@ def device() -> str:
         case _:
             import torch
 
-            return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+            if torch.cuda.is_available():
+                return str(torch.cuda.get_device_name())
+            return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def wait() -> None:
@@ -57,6 +59,8 @@ def wait() -> None:
 
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
+            elif torch.backends.mps.is_available():
+                torch.mps.synchronize()
 
 
 def mark() -> Mark | None:

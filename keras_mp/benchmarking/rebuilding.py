@@ -4,8 +4,10 @@ Only reads the model that is given. Its functions and classes are in this proces
 need no registration, and what the config holds of a lambda is that of the model at hand.
 """
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import keras
@@ -17,6 +19,7 @@ from keras_mp.dry_run.isolation import copied_metrics
 from keras_mp.policy import policy_scope
 
 _MAP = "DTypePolicyMap"
+_FUNCTION = "function of the layer "
 _POLICIES = ("DTypePolicy", "Policy", "FloatDTypePolicy")
 
 
@@ -60,9 +63,19 @@ class Blueprint:
         """Returns what is needed to make `model` again, compiled with `optimizer` and `loss`."""
         config = dict(keras.saving.serialize_keras_object(model))
         config.pop("compile_config", None)
+        lambdas = {
+            layer.name: layer.function
+            for layer in model._flatten_layers()
+            if isinstance(layer, keras.layers.Lambda)
+        }
+        config = _with_functions(config, lambdas)
         names = {layer.dtype_policy.name for layer in model._flatten_layers()}
         narrow = frozenset(name for name in names.union(_policies(config)) if _is_narrow(name))
-        objects = {type(layer).__name__: type(layer) for layer in model._flatten_layers()}
+        objects: dict[str, Any] = {_FUNCTION + name: each for name, each in lambdas.items()}
+        for layer in model._flatten_layers():
+            objects[type(layer).__name__] = type(layer)
+            held = [each for each in vars(layer).values() if isinstance(each, FunctionType)]
+            objects.update({each.__name__: each for each in held if not _is_of_keras(each)})
         return cls(
             model,
             config,
@@ -135,6 +148,28 @@ class Blueprint:
         )
 
 
+def _is_of_keras(function: FunctionType) -> bool:
+    return function.__module__.startswith("keras.")
+
+
+def _with_functions(config: Any, lambdas: Mapping[str, Any]) -> Any:
+    """Returns a config whose Lambda layers name their functions: byte code forgets its globals."""
+    if isinstance(config, list | tuple):
+        return [_with_functions(item, lambdas) for item in config]
+    if not isinstance(config, Mapping):
+        return config
+    found = {key: _with_functions(value, lambdas) for key, value in config.items()}
+    if config.get("class_name") == "Lambda" and found["config"].get("name") in lambdas:
+        key = _FUNCTION + found["config"]["name"]
+        found["config"]["function"] = {
+            "module": "builtins",
+            "class_name": "function",
+            "config": key,
+            "registered_name": key,
+        }
+    return found
+
+
 def policy_config(policy: Any) -> dict[str, Any]:
     """Returns the config of a policy, or of a map, or of the policy of a name."""
     found: dict[str, Any] = keras.saving.serialize_keras_object(
@@ -169,7 +204,7 @@ def retyped(
         return _retyped_map(config, replaced, by)
     if kept and "layers" in config:  # the outermost model
         layers = [
-            dict(layer)
+            copy.deepcopy(layer)  # making a layer may change its config
             if layer.get("config", {}).get("name") in kept
             else retyped(layer, replaced, by, frozenset())
             for layer in config["layers"]

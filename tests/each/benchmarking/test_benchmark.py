@@ -263,6 +263,17 @@ def test_a_class_that_nobody_registered():
     assert plan.made(VARIANTS["mixed_bfloat16"]).dense.dtype_policy.name == "mixed_bfloat16"
 
 
+@on_one
+def test_functions_that_nobody_registered():
+    """A lambda that needs a global name, and a function by its name."""
+    layers = [LAYERS.Lambda(lambda x: squared(x)), LAYERS.Dense(1, activation=squared)]
+    model = keras.Sequential([keras.Input((4,)), *layers])
+    model.compile("sgd", "mse")
+    x = np.ones((2, 4), "float32")
+    made = blueprint(model).made(VARIANTS["float32"])
+    np.testing.assert_array_equal(arrays([made(x)])[0], arrays([model(x)])[0])
+
+
 class Hides(Made):
     def get_config(self):
         return {"units": 3}
