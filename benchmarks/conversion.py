@@ -38,7 +38,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from benchmarks import running
-from benchmarks.running import in_turn, quartiles, ratios, spread
+from benchmarks.running import spread
+from keras_mp.benchmarking.turns import in_turn, quartiles, ratios
 
 MB = 1 << 20
 TENSOR = 64 * MB  # the largest

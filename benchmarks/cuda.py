@@ -1,28 +1,35 @@
-"""What loss scaling costs on a CUDA GPU, with parameters as GPT models have them.
+"""What loss scaling and mixed precision cost and bring on a CUDA GPU; the best parts first.
 
 python benchmarks/cuda.py [--backends BACKEND ...] [--sizes SIZE ...] [--policies POLICY ...]
-    [--repeat N] [--quick] [--json FILE] [--write benchmarks/RESULTS.md]
+    [--seconds N] [--repeat N] [--quick] [--json FILE] [--write benchmarks/RESULTS.md]
 
-Per backend, in a process of its own, torch and JAX: a step of the optimizer alone, and a whole
-training step of a decoder (causal attention, tied embeddings), of 125 million (12 blocks of 768)
-and of 1.3 billion parameters (24 of 2048), with
+Ten minutes (`--seconds 600`) give, in a process for each backend, torch and JAX, in this order and
+as far as the time goes: a step of the optimizer alone for the parameters of a decoder of 125
+million (causal attention, tied embeddings; 12 blocks of 768); a whole training step of it, and of a
+ResNet-50, in mixed_float16, float32, mixed_bfloat16, by the graph rewrite and with 16-bit weights;
+and the same of a decoder of 1.3 billion (24 of 2048). Each part is printed, and written to the
+files, as soon as it is measured: what interrupts the program costs the part that it was at.
+Compared are
 
 - plain: keras.optimizers.Adam, without loss scaling under every policy;
 - Keras' own: keras.optimizers.LossScaleOptimizer around it;
 - ours: keras_mp.LossScaleOptimizer around it; "ours, fused" with `fused=True`, but on JAX;
 - torch Adam: torch.optim.Adam(fused=True), in a loop of its own around the same model and loss;
-- GradScaler: the same with torch.amp.GradScaler.
+- GradScaler: the same with torch.amp.GradScaler;
+- MasterWeights, StochasticRounding: with `sixteen_bit_policy("bfloat16")`; "split" is the storage.
 
-Training steps are those of mixed_float16, mixed_bfloat16 and float32. A step of the optimizer alone
-has one line for all of them: variables, and so their gradients, are float32 under each. It takes
-gradients that lie there, in torch as Keras' own `train_step` hands them over.
+A step of the optimizer alone has one line for all policies: variables, and so their gradients, are
+float32 under each. It takes gradients that lie there, in torch as Keras' own `train_step` hands
+them over.
 
 Printed are milliseconds, the median of the repetitions, and in parentheses their quartiles; the
-ratio to plain, likewise; and the fraction of the copy bandwidth: the bytes that the update must
-move, over its time and over what a copy on the device reads and writes in a second, measured here.
-Adam must move 28 bytes a parameter (weight, two moments and gradient read, the first three
-written), and 32 with the check, which has to read each gradient before anything is changed. 1.00
-would be a step that does nothing else. Training steps have no such number.
+ratio to plain, likewise; "x" how many times as fast a training step is as the plain one in float32;
+the fraction of the copy bandwidth: the bytes that the update must move, over its time and over what
+a copy on the device reads and writes in a second, measured here; GB, the peak of the device's
+memory (torch), or what the compiled step needs (JAX); and waits, how often a step of torch waited
+for the device. Adam must move 28 bytes a parameter (weight, two moments and gradient read, the
+first three written), and 32 with the check, which has to read each gradient before anything is
+changed. 1.00 would be a step that does nothing else. Training steps have no such number.
 
 A repetition makes the state of one variant anew, takes three steps, and then as many as fill
 `--block` seconds, which are timed: by CUDA events in torch, by the clock and `block_until_ready` in
@@ -30,6 +37,7 @@ JAX. Variants take turns, in another order each time, and only one of them has i
 What is known not to fit, and what does not, is left out, and said so. The loss scale is 1 for the
 optimizer alone, so that a variant that unscales in place leaves the gradients as they are, and 1024
 for training; "skipped" marks a variant whose scale fell, so that its times are not those of steps.
+Of `--seconds`, torch has three fifths where JAX comes after it.
 
 `--quick` takes tiny sizes, and a CPU where there is no GPU: to try this program, not to measure.
 `--write` puts the tables in the place of those in a file, with date, versions and device.
@@ -44,9 +52,11 @@ import math
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +65,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import running
-from benchmarks.running import in_turn, of_process, quartiles, ratios, spread
+from benchmarks.running import spread
 from benchmarks.train_step import makers
+from keras_mp.benchmarking.turns import in_turn, quartiles, ratios
 
 BACKENDS = ("torch", "jax")
-POLICIES = ("mixed_float16", "mixed_bfloat16", "float32")
+REWRITE, NARROW = "graph rewrite", "16-bit weights"
+# Of training steps, in the order of what it is worth to know.
+POLICIES = ("mixed_float16", "float32", "mixed_bfloat16", REWRITE, NARROW)
 BEGIN, END = "<!-- cuda: begin -->", "<!-- cuda: end -->"
 BYTES = 28  # that Adam moves for a parameter; the check reads 4 more
 WARM_UP = 3
@@ -97,7 +110,7 @@ class Size:
     def parameters(self) -> int:
         """Returns how many numbers are trained.
 
-        >>> [round(size.parameters() / 1e6) for size in SIZES.values()]
+        >>> [round(SIZES[name].parameters() / 1e6) for name in ("125M", "1.3B")]
         [124, 1314]
         """
         return sum(math.prod(shape) for shape in self.shapes())
@@ -117,9 +130,93 @@ class Size:
             needed += 4 * 4 * tokens * self.vocabulary
         return needed
 
+    def model(self) -> Any:
+        """Returns the decoder, under the policy that holds."""
+        return decoder(self)
 
-SIZES = {"125M": Size(12, 768, 12), "1.3B": Size(24, 2048, 16)}
-QUICK = {"quick": Size(2, 64, 4, vocabulary=512, sequence=32, batch=2)}
+    def data(self) -> tuple[Any, Any]:
+        """Returns a batch, and the tokens that follow."""
+        return tokens(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """A ResNet-50, He et al. 2015; or where `blocks` is 0, a net of three convolutions.
+
+    It has no line of its own for the optimizer alone.
+    """
+
+    blocks: int = 50
+    side: int = 224
+    classes: int = 1000
+    batch: int = 64
+
+    def parameters(self) -> int:
+        """Returns how many numbers are trained, about."""
+        return 25_600_000 if self.blocks else 30_000
+
+    def needed(self, policy: str | None = None) -> int:
+        """Returns about how many bytes a training step takes; 250 MB an image in float32."""
+        images = self.batch * (250_000_000 if self.blocks else 1_000_000)
+        return (16 + 12) * self.parameters() + images // (1 if policy == "float32" else 2)
+
+    def model(self) -> Any:
+        """Returns the net, under the policy that holds; its logits are float32."""
+        import keras
+
+        shape = (self.side, self.side, 3)
+        if self.blocks:
+            body = keras.applications.ResNet50(
+                include_top=False, weights=None, input_shape=shape, pooling="avg"
+            )
+        else:
+            convolutions = [keras.layers.Conv2D(8, 3, activation="relu") for _ in range(3)]
+            pooled = [keras.layers.BatchNormalization(), keras.layers.GlobalAveragePooling2D()]
+            body = keras.Sequential([keras.Input(shape), *convolutions, *pooled])
+        logits = keras.layers.Dense(self.classes, dtype="float32")
+        return keras.Sequential([keras.Input(shape), body, logits])
+
+    def data(self) -> tuple[Any, Any]:
+        """Returns a batch, and its classes."""
+        random = np.random.default_rng(0)
+        x = random.standard_normal((self.batch, self.side, self.side, 3), "float32")
+        return x, random.integers(self.classes, size=(self.batch,), dtype="int32")
+
+
+Work = Size | Images
+SIZES: dict[str, Work] = {
+    "125M": Size(12, 768, 12),
+    "ResNet-50": Images(),
+    "1.3B": Size(24, 2048, 16),
+}
+QUICK: dict[str, Work] = {
+    "quick": Size(2, 64, 4, vocabulary=512, sequence=32, batch=2),
+    "quick images": Images(blocks=0, side=12, classes=10, batch=2),
+}
+
+
+def parts(sizes: Sequence[str], policies: Sequence[str | None]) -> Iterator[tuple[str, str | None]]:
+    """Yields (size, policy) in the order of their worth; None is the optimizer alone.
+
+    What most people do comes first: mixed_float16 on each kind of net. The largest decoder is last.
+
+    >>> for size, policy in parts(["125M", "ResNet-50", "1.3B"], ["mixed_float16", "float32"]):
+    ...     print(size, policy)
+    125M None
+    125M mixed_float16
+    ResNet-50 mixed_float16
+    125M float32
+    ResNet-50 float32
+    1.3B None
+    1.3B mixed_float16
+    1.3B float32
+    """
+    last = [name for name in sizes if name == "1.3B"]
+    for names in ([name for name in sizes if name not in last], last):
+        for policy in (None, *policies):
+            for name in names:
+                if policy is not None or isinstance((SIZES | QUICK)[name], Size):
+                    yield name, policy
 
 
 # -- what is trained -------------------------------------------------------------------------------
@@ -169,6 +266,40 @@ def tokens(size: Size) -> tuple[Any, Any]:
     return drawn[:, :-1].copy(), drawn[:, 1:].copy()
 
 
+def under(policy: str, work: Work) -> Any:
+    """Returns the model of some work with a policy; afterwards the global one is float32."""
+    import keras
+
+    import keras_mp
+
+    chosen: Any = {REWRITE: "float32", NARROW: keras_mp.sixteen_bit_policy("bfloat16")}
+    keras.config.set_dtype_policy(chosen.get(policy, policy))
+    try:
+        model = work.model()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    if policy == REWRITE:
+        keras_mp.graph_rewrite.apply(model)
+    return model
+
+
+def optimizers(policy: str, scale: float) -> dict[str, Callable[[], Any]]:
+    """Returns what makes the optimizers of training steps under a policy, by variant."""
+    import keras_mp
+
+    found = makers(RATE, scale)
+    if policy == REWRITE:
+        return {name: make for name, make in found.items() if name.startswith("ours")}
+    if policy == NARROW:
+        plain = found["plain"]
+        return {
+            "MasterWeights": lambda: keras_mp.MasterWeights(plain()),
+            "MasterWeights, split": lambda: keras_mp.MasterWeights(plain(), "split"),
+            "StochasticRounding": lambda: keras_mp.StochasticRounding(plain()),
+        }
+    return found
+
+
 # -- torch -----------------------------------------------------------------------------------------
 
 
@@ -180,6 +311,7 @@ class Steps:
     wait: Callable[[], None]
     scale: Callable[[], float | None]
     fallback: Callable[[], str | None] = lambda: None  # why the kernels were not used, if so
+    memory: Callable[[], int | None] = lambda: None  # bytes that a step needs, if it is known
 
 
 Variants = dict[str, Callable[[], Steps]]
@@ -211,6 +343,35 @@ class Torch:
 
         if self.cuda:
             torch.cuda.synchronize()
+
+    def begin_peak(self) -> None:
+        """Begins to look for the most memory."""
+        import torch
+
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats()
+
+    def peak(self, _: Steps) -> int | None:
+        """Returns the most bytes that were in use since; None on a CPU."""
+        import torch
+
+        return torch.cuda.max_memory_allocated() if self.cuda else None
+
+    def waits(self, steps: Steps) -> int | None:
+        """Returns how often Python waits for the device in a step; None on a CPU."""
+        import torch
+
+        if not self.cuda:
+            return None
+        before = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                steps.take()
+            finally:
+                torch.cuda.set_sync_debug_mode(before)
+        return sum("synchroniz" in str(each.message) for each in told)
 
     def timed(self, steps: Steps, count: int) -> float:
         """Returns the milliseconds that a step takes, in `count` of them."""
@@ -282,15 +443,15 @@ class Torch:
         found["GradScaler"] = functools.partial(alone, True)
         return found
 
-    def training(self, size: Size, scale: float) -> Variants:
+    def training(self, size: Work, scale: float, policy: str = "float32") -> Variants:
         """Returns functions that make the state of each variant of a training step."""
         import keras
         import torch
 
         keras.utils.set_random_seed(0)
-        model = decoder(size)
+        model = under(policy, size)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        batch = tuple(torch.tensor(array, device=self.device) for array in tokens(size))
+        batch = tuple(torch.tensor(array, device=self.device) for array in size.data())
 
         def compiled(optimizer: Any) -> None:
             model.compile(optimizer, loss, jit_compile=False, auto_scale_loss=False)
@@ -318,10 +479,11 @@ class Torch:
             return Steps(take, self.wait, lambda: scaler.get_scale() if scaled else None)
 
         found: Variants = {
-            n: functools.partial(in_keras, make) for n, make in makers(RATE, scale).items()
+            n: functools.partial(in_keras, make) for n, make in optimizers(policy, scale).items()
         }
-        found["torch Adam"] = functools.partial(alone, False)
-        found["GradScaler"] = functools.partial(alone, True)
+        if policy not in (REWRITE, NARROW):
+            found["torch Adam"] = functools.partial(alone, False)
+            found["GradScaler"] = functools.partial(alone, True)
         return found
 
     def _steps(self, take: Callable[[], Any], optimizer: Any) -> Steps:
@@ -354,6 +516,17 @@ class Jax:
             return None
         return int(told["bytes_limit"] - told["bytes_in_use"])
 
+    def begin_peak(self) -> None:
+        """Does nothing: XLA says what a program needs."""
+
+    def peak(self, steps: Steps) -> int | None:
+        """Returns the bytes that the compiled step needs."""
+        return steps.memory()
+
+    def waits(self, _: Steps) -> int | None:
+        """Returns None: a step is one program."""
+        return None
+
     def timed(self, steps: Steps, count: int) -> float:
         """Returns the milliseconds that a step takes, in `count` of them."""
         steps.wait()
@@ -385,45 +558,51 @@ class Jax:
             variables = [keras.Variable("zeros", shape) for shape in shapes]
             optimizer.build(variables)
             optimizer.scale_loss(1.0)  # which gradients of a loss have been through
-            apply = jax.jit(optimizer.stateless_apply, donate_argnums=(0, 2))
+            apply = Compiled(jax.jit(optimizer.stateless_apply, donate_argnums=(0, 2)))
 
             def step(state: Any) -> Any:
                 trained, slots = apply(state[1], gradients, state[0])
                 return trained, slots
 
-            return self._variant(step, (variables, optimizer.variables), optimizer, 1)
+            return self._variant(step, (variables, optimizer.variables), optimizer, 1, apply)
 
         return {name: variant(make) for name, make in makers(RATE, 1.0).items()}
 
-    def training(self, size: Size, scale: float) -> Variants:
+    def training(self, size: Work, scale: float, policy: str = "float32") -> Variants:
         """Returns functions that make the state of each variant of a training step."""
         import jax
         import keras
 
-        batch = tuple(jax.numpy.asarray(array) for array in tokens(size))
+        batch = tuple(jax.numpy.asarray(array) for array in size.data())
 
         def variant(make: Callable[[], Any]) -> Callable[[], Steps]:
             keras.utils.set_random_seed(0)  # each variant has a model of its own, all alike
-            model = decoder(size)
+            model = under(policy, size)
             optimizer = make()
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             model.compile(optimizer, loss, auto_scale_loss=False)
             optimizer.build(model.trainable_variables)
             if hasattr(model, "_record_training_state_sharding_spec"):  # Keras 3.10 asks for it
                 model._record_training_state_sharding_spec()
-            trained = jax.jit(model.train_step, donate_argnums=0)
+            trained = Compiled(jax.jit(model.train_step, donate_argnums=0))
             groups = (
                 model.trainable_variables,
                 model.non_trainable_variables,
                 optimizer.variables,
                 model.metrics_variables,
             )
-            return self._variant(lambda state: trained(state, batch)[1], groups, optimizer, 2)
+            step = lambda state: trained(state, batch)[1]  # noqa: E731
+            return self._variant(step, groups, optimizer, 2, trained)
 
-        return {name: variant(make) for name, make in makers(RATE, scale).items()}
+        return {name: variant(make) for name, make in optimizers(policy, scale).items()}
 
     def _variant(
-        self, step: Callable[[Any], Any], groups: tuple[list[Any], ...], optimizer: Any, of: int
+        self,
+        step: Callable[[Any], Any],
+        groups: tuple[list[Any], ...],
+        optimizer: Any,
+        of: int,
+        program: "Compiled",
     ) -> Callable[[], Steps]:
         """Returns a function that makes the values of `groups` anew: weights, ..., optimizer's.
 
@@ -447,9 +626,31 @@ class Jax:
             def scale() -> float | None:
                 return None if index is None else float(state[0][of][index])
 
-            return Steps(take, lambda: jax.block_until_ready(state), scale)
+            wait = functools.partial(jax.block_until_ready, state)
+            return Steps(take, wait, scale, memory=program.memory)
 
         return start
+
+
+class Compiled:
+    """A jitted function, compiled at its first call, so that it tells what memory it needs."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.program: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.program is None:
+            self.program = self.function.lower(*arguments).compile()
+        return self.program(*arguments)
+
+    def memory(self) -> int | None:
+        """Returns bytes of what it takes, returns and holds meanwhile; None if XLA does not say."""
+        found = self.program.memory_analysis()
+        if found is None:
+            return None
+        given = found.argument_size_in_bytes + found.output_size_in_bytes
+        return int(given + found.temp_size_in_bytes - found.alias_size_in_bytes)
 
 
 def remembered(value: Any) -> Any:
@@ -496,18 +697,39 @@ def why_left_out(error: Exception, native: Any) -> str:
     raise error
 
 
+class NoTime(Exception):
+    """The time that was given is over."""
+
+
 def measure(
-    native: Any, variants: Variants, options: argparse.Namespace
+    native: Any, variants: Variants, options: argparse.Namespace, until: float = math.inf
 ) -> dict[str, dict[str, Any]]:
-    """Returns the times of each variant, or why there are none."""
+    """Returns the times of each variant, or why there are none.
+
+    Args:
+        native: The backend.
+        variants: What makes their state.
+        options: Of the command.
+        until: When to stop, by `time.monotonic`: after the last round that was whole.
+
+    Raises:
+        NoTime: Not even one was.
+    """
     times: dict[str, list[float]] = {name: [] for name in variants}
     found: dict[str, dict[str, Any]] = {name: {"skipped": False} for name in variants}
     # The first round compiles, and is not counted.
-    for name in [*variants, *in_turn(list(variants), options.repeat)]:
+    order = [*variants, *in_turn(list(variants), options.repeat)]
+    for place, name in enumerate(order):
+        rounds, beginning = divmod(place, len(variants))
+        if time.monotonic() > until and (beginning == 0 or rounds < 2):
+            if rounds < 2:
+                raise NoTime
+            break
         if "failed" in found[name]:
             continue
         steps = None
         try:
+            native.begin_peak()
             steps = variants[name]()
             scale = steps.scale()
             guess = max(native.timed(steps, WARM_UP), 1e-6)
@@ -515,6 +737,9 @@ def measure(
             times[name].append(native.timed(steps, count))
             found[name]["skipped"] |= scale is not None and (steps.scale() or 0.0) < scale
             found[name]["fallback"] = steps.fallback()
+            if rounds == 0:
+                found[name]["memory"] = native.peak(steps)
+                found[name]["waits"] = native.waits(steps)
         except (RuntimeError, ValueError) as error:
             found[name]["failed"] = why_left_out(error, native)
         del steps
@@ -522,7 +747,8 @@ def measure(
     for name, taken in times.items():
         if "failed" not in found[name]:
             found[name]["milliseconds"] = quartiles(taken[1:])
-        if "failed" not in found[name] and "failed" not in found["plain"]:
+        base = found.get("plain", {"failed": True})
+        if "failed" not in found[name] and "failed" not in base:
             found[name]["ratio"] = ratios(taken[1:], times["plain"][1:])
     return found
 
@@ -536,17 +762,23 @@ def bandwidth(native: Any, options: argparse.Namespace) -> float:
     return float(2 * 4 * elements / (taken / 1e3))
 
 
-def inside(options: argparse.Namespace) -> dict[str, Any]:
-    """Measures on the backend that this process was started with."""
+def inside(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Measures on the backend that this process was started with.
+
+    Yields:
+        What is known beforehand, or that there is no device; then a table for each part.
+    """
     import keras
 
     import keras_mp
 
+    until = time.monotonic() + options.seconds
     backend = keras.backend.backend()
     native: Any = {"torch": Torch, "jax": Jax}[backend](options.quick)
     if not native.cuda and not options.quick:
-        return {"backend": backend, "missing": True}
-    found: dict[str, Any] = {
+        yield {"backend": backend, "missing": True}
+        return
+    yield {
         "backend": backend,
         "device": native.name,
         "versions": {
@@ -556,33 +788,38 @@ def inside(options: argparse.Namespace) -> dict[str, Any]:
             **native.versions,
         },
         "copy": bandwidth(native, options) if native.cuda else 0.0,
-        "tables": [],
     }
-    for name in options.sizes:
-        size = (SIZES | QUICK)[name]
-        for policy in (None, *options.policies):
-            table: dict[str, Any] = {"size": name, "parameters": size.parameters()}
-            table["policy"] = policy
-            free, needed = native.free(), size.needed(policy)
-            if free is not None and needed > free:
-                table["left out"] = f"needs about {needed / 1e9:.0f} GB, {free / 1e9:.0f} GB free"
-            else:
-                table["variants"] = of_size(native, size, policy, options)
-            found["tables"].append(table)
-            print(f"{backend}, {name}, {policy or 'optimizer'}: done", file=sys.stderr)
-    return found
+    for name, policy in parts(options.sizes, options.policies):
+        yield table_of(native, name, policy, options, until)
 
 
-def of_size(native: Any, size: Size, policy: str | None, options: argparse.Namespace) -> Any:
-    """Returns the times, or {"all": {"failed": why}} where not even the model fits."""
-    import keras
-
-    keras.config.set_dtype_policy(policy or "float32")
+def table_of(
+    native: Any, name: str, policy: str | None, options: argparse.Namespace, until: float
+) -> dict[str, Any]:
+    """Returns the times of a part, or why it is left out."""
+    size = (SIZES | QUICK)[name]
+    table: dict[str, Any] = {"size": name, "parameters": size.parameters(), "policy": policy}
+    free, needed = native.free(), size.needed(policy)
+    if free is not None and needed > free:
+        return table | {"left out": f"needs about {needed / 1e9:.0f} GB, {free / 1e9:.0f} GB free"}
     try:
-        variants = native.updates(size) if policy is None else native.training(size, 1024.0)
+        if time.monotonic() > until:
+            raise NoTime
+        return table | {"variants": of_size(native, size, policy, options, until)}
+    except NoTime:
+        return table | {"left out": "no time was left"}
+
+
+def of_size(
+    native: Any, size: Work, policy: str | None, options: argparse.Namespace, until: float
+) -> Any:
+    """Returns the times, or {"all": {"failed": why}} where not even the model fits."""
+    try:
+        training = functools.partial(native.training, size, 1024.0)
+        variants = native.updates(size) if policy is None else training(policy)
     except (RuntimeError, ValueError) as error:
         return {"all": {"failed": why_left_out(error, native)}}
-    return measure(native, variants, options)
+    return measure(native, variants, options, until)
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -597,6 +834,18 @@ def fraction(table: dict[str, Any], variant: str, copy: float) -> float | None:
     return float(needed * table["parameters"] / (each["milliseconds"][1] / 1e3) / copy)
 
 
+def gain(found: dict[str, Any], table: dict[str, Any], each: dict[str, Any]) -> float | None:
+    """Returns how many times as fast a training step is as the plain one of the size in float32."""
+    if table["policy"] is None:
+        return None
+    for other in found["tables"]:
+        if (other["size"], other["policy"]) == (table["size"], "float32"):
+            base = other.get("variants", {}).get("plain", {})
+            if "milliseconds" in base:
+                return float(base["milliseconds"][1] / each["milliseconds"][1])
+    return None
+
+
 def markdown(results: list[dict[str, Any]], date: str, options: argparse.Namespace) -> str:
     """Returns what was measured as Markdown, a table for each backend."""
     lines = []
@@ -606,31 +855,46 @@ def markdown(results: list[dict[str, Any]], date: str, options: argparse.Namespa
         lines += [
             f"### {found['backend']}, {found['device']}",
             "",
-            f"{date}; {versions}. {options.repeat} repetitions{copy}.",
+            f"{date}; {versions}. At most {options.repeat} repetitions{copy}.",
             "",
-            "| parameters | step | variant | ms (quartiles) | to plain (quartiles) | of copy |",
-            "|---|---|---|---|---|---|",
+            f"| {' | '.join(HEADS)} |",
+            f"|{len(HEADS) * '---|'}",
         ]
         for table in found["tables"]:
-            step = f"training, {table['policy']}" if table["policy"] else "optimizer"
-            begin = f"| {table['size']} | {step} |"
-            if "left out" in table:
-                lines.append(f"{begin} all | left out: {table['left out']} | | |")
-                continue
-            for name, each in table["variants"].items():
-                if "failed" in each:
-                    lines.append(f"{begin} {name} | {each['failed']} | | |")
-                    continue
-                part = fraction(table, name, found["copy"])
-                ratio = spread(each["ratio"]) if "ratio" in each else "-"
-                mark = " (skipped)" if each["skipped"] else ""
-                mark += f" (not fused: {each['fallback']})" if each["fallback"] else ""
-                lines.append(
-                    f"{begin} {name}{mark} | {spread(each['milliseconds'])} | {ratio} | "
-                    f"{'-' if part is None else f'{part:.2f}'} |"
-                )
+            lines += [f"| {' | '.join(row)} |" for row in rows_of(found, table)]
         lines.append("")
     return "\n".join(lines)
+
+
+HEADS = (
+    *("size", "step", "variant", "ms (quartiles)", "to plain (quartiles)"),
+    *("x", "of copy", "GB", "waits"),
+)
+
+
+def rows_of(found: dict[str, Any], table: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yields the cells of each row of a part."""
+    step = f"training, {table['policy']}" if table["policy"] else "optimizer"
+    begin, empty = (table["size"], step), ("",) * 5
+    if "left out" in table:
+        yield (*begin, "all", f"left out: {table['left out']}", *empty)
+        return
+    for name, each in table["variants"].items():
+        if "failed" in each:
+            yield (*begin, name, each["failed"], *empty)
+            continue
+        mark = " (skipped)" if each["skipped"] else ""
+        mark += f" (not fused: {each['fallback']})" if each["fallback"] else ""
+        ratio = spread(each["ratio"]) if "ratio" in each else "-"
+        memory = each.get("memory")
+        others = (
+            (gain(found, table, each), ".2f"),
+            (fraction(table, name, found["copy"]), ".2f"),
+            (None if memory is None else memory / 1e9, ".2f"),
+            (each.get("waits"), "d"),
+        )
+        told = ("-" if number is None else format(number, form) for number, form in others)
+        yield (*begin, f"{name}{mark}", spread(each["milliseconds"]), ratio, *told)
 
 
 def replaced(text: str, section: str) -> str:
@@ -649,17 +913,56 @@ def replaced(text: str, section: str) -> str:
 # -- the command -----------------------------------------------------------------------------------
 
 
+def as_measured(backend: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields what a process for a backend prints, JSON in each line, as it comes.
+
+    Raises:
+        subprocess.CalledProcessError: It failed.
+    """
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--inside", json.dumps(options)],
+        env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "KERAS_BACKEND": backend},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        for text in process.stdout:
+            if text.startswith("{"):
+                yield json.loads(text)
+    finally:
+        process.stdout.close()
+        if process.poll() is None and sys.exc_info()[0] is not None:
+            process.kill()
+        code = process.wait()
+    if code:
+        raise subprocess.CalledProcessError(code, backend)
+
+
+def shares(seconds: float, backends: Sequence[str]) -> dict[str, float]:
+    """Returns the seconds of each backend: where there are two, torch has three fifths.
+
+    >>> shares(600, ["torch", "jax"]), shares(600, ["jax"])
+    ({'torch': 360.0, 'jax': 240.0}, {'jax': 600.0})
+    """
+    if len(backends) == 1:
+        return {backends[0]: float(seconds)}
+    return {name: (0.6 if name == "torch" else 0.4) * seconds for name in backends}
+
+
 def main() -> int:
     parser = running.parser(__doc__, BACKENDS)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     parser.add_argument("--policies", nargs="*", choices=POLICIES, default=list(POLICIES))
-    parser.add_argument("--repeat", type=int, default=9)
-    parser.add_argument("--block", type=float, default=0.3, help="seconds that are timed at once")
+    parser.add_argument("--seconds", type=float, default=600.0, help="for all of it")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--block", type=float, default=0.2, help="seconds that are timed at once")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, also on a CPU")
     parser.add_argument("--write", type=Path, help="put the table into this file, too")
     options = parser.parse_args()
     if options.inside:
-        print(json.dumps(inside(argparse.Namespace(**options.inside))))
+        for found in inside(argparse.Namespace(**options.inside)):
+            print(json.dumps(found), flush=True)
         return 0
     if options.write and options.quick:
         parser.error("--write keeps results, and --quick gives none: leave one of them out")
@@ -673,26 +976,35 @@ def main() -> int:
     # JAX takes three quarters of the memory unless told.
     os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.92")
     kept = ("sizes", "policies", "repeat", "block", "quick")
-    results, missing = [], []
-    for backend in options.backends:
-        found = of_process(__file__, backend, {name: getattr(options, name) for name in kept})
-        if found.get("missing"):
-            missing.append(backend)
-            continue
-        results.append(found)
-        if found["device"] == "cpu":
-            print("On the CPU, with tiny sizes: this says nothing about a GPU.\n")
-        print(markdown([found], time.strftime("%Y-%m-%d"), options), flush=True)
+    given = {name: getattr(options, name) for name in kept}
+    results: list[dict[str, Any]] = []
+    missing = []
+    for backend, seconds in shares(options.seconds, options.backends).items():
+        for found in as_measured(backend, given | {"seconds": seconds}):
+            if found.get("missing"):
+                missing.append(backend)
+            elif "device" in found:
+                results.append(found | {"tables": []})
+                if found["device"] == "cpu":
+                    print("On the CPU, with tiny sizes: this says nothing about a GPU.\n")
+                print(markdown(results[-1:], time.strftime("%Y-%m-%d"), options).rstrip())
+            else:
+                results[-1]["tables"].append(found)
+                for row in rows_of(results[-1], found):
+                    print(f"| {' | '.join(row)} |", flush=True)
+                write(results, options)
     if missing:
         print(NO_DEVICE.format(" or ".join(missing)), file=sys.stderr)
-    if not results:
-        return 2
+    return 0 if results else 2
+
+
+def write(results: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Writes what there is so far into the files that were named."""
     running.keep(results, options.json)
     if options.write:
         text = options.write.read_text(encoding="utf-8")
         section = markdown(results, time.strftime("%Y-%m-%d"), options)
         options.write.write_text(replaced(text, section), encoding="utf-8", newline="\n")
-    return 0
 
 
 if __name__ == "__main__":

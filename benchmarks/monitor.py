@@ -38,7 +38,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from benchmarks import running
-from benchmarks.running import CLOCKS, by_clock, in_turn, quartiles, spread, versions
+from benchmarks.running import CLOCKS, by_clock, spread, versions
+from keras_mp.benchmarking.turns import in_turn, quartiles
 
 # Settings of the optimizer, and of the callback, if there is one.
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any] | None]] = {

@@ -9,24 +9,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from keras_mp.benchmarking.turns import ratios
+
 BACKENDS = ("jax", "tensorflow", "torch")
 CLOCKS = ("wall", "processor")
-
-
-def quartiles(numbers: list[float]) -> list[float]:
-    """Returns lower quartile, median and upper quartile."""
-    if len(numbers) < 2:
-        return numbers * 3
-    return statistics.quantiles(numbers, n=4, method="inclusive")
-
-
-def ratios(numbers: Sequence[float], base: Sequence[float]) -> list[float]:
-    """Returns quartiles of the ratio of `numbers` to `base`, which were measured in turn."""
-    return quartiles([a / b for a, b in zip(numbers, base, strict=True)])
 
 
 def spread(three: Sequence[float], digits: int = 3) -> str:
@@ -49,17 +41,6 @@ def by_clock(
         middle = 1e3 * statistics.median(mine) / steps
         found[clock] = {"milliseconds": middle, "ratio": ratios(mine, theirs)}
     return found
-
-
-def in_turn(names: Sequence[str], repeat: int) -> Iterator[str]:
-    """Yields each name `repeat` times, all of them in turn, in another order each time.
-
-    >>> " ".join(in_turn("abc", 2))
-    'a b c a c b'
-    """
-    for repetition in range(repeat):
-        turn = repetition % len(names)
-        yield from [*names[turn:], *names[:turn]][:: -1 if repetition % 2 else 1]
 
 
 def machine() -> str:
@@ -116,6 +97,7 @@ def command(
     inside: Callable[[argparse.Namespace], dict[str, Any]],
     show: Callable[[dict[str, Any]], None],
     settings: Callable[[argparse.Namespace], str],
+    draw: Callable[[list[dict[str, Any]], Path], None] | None = None,
 ) -> int:
     """Parses the command line, measures in a process for each backend, shows it as it comes.
 
@@ -125,6 +107,7 @@ def command(
         inside: Measures, on the backend of this process.
         show: Prints what it returned.
         settings: Returns words on the options, for the first line.
+        draw: Draws what was measured, where `--svg` says so.
 
     Returns:
         The exit status.
@@ -133,7 +116,9 @@ def command(
     if options.inside:
         print(json.dumps(inside(argparse.Namespace(**options.inside))))
         return 0
-    given = {k: v for k, v in vars(options).items() if k not in ("inside", "json", "backends")}
+    given = {
+        k: v for k, v in vars(options).items() if k not in ("inside", "json", "svg", "backends")
+    }
     print(f"{machine()}; {settings(options)}")
     results = []
     for backend in options.backends:
@@ -141,4 +126,6 @@ def command(
         show(results[-1])
         sys.stdout.flush()
     keep(results, options.json)
+    if draw is not None and options.svg:
+        draw(results, options.svg)
     return 0

@@ -27,7 +27,8 @@ import keras
 import numpy as np
 
 import keras_mp
-from benchmarks.running import in_turn, machine, ratios, spread, versions
+from benchmarks.running import machine, spread, versions
+from keras_mp.benchmarking.turns import in_turn, ratios
 
 Make = Callable[[Any], Any]
 # Name -> (policy, what is around the optimizer).

@@ -38,7 +38,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from benchmarks import monitor, running
-from benchmarks.running import CLOCKS, by_clock, in_turn, spread, versions
+from benchmarks.running import CLOCKS, by_clock, spread, versions
+from keras_mp.benchmarking.turns import in_turn
 
 AIMS = {"ours": 1.03, "ours, fused": 1.03}
 CLASSES = 10

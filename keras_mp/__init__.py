@@ -10,6 +10,7 @@ from keras_mp import after_import
 
 if TYPE_CHECKING:
     from keras_mp.auto_wrapping import auto_wrap
+    from keras_mp.benchmarking.comparing import benchmark
     from keras_mp.diagnosis.explaining import explain
     from keras_mp.loss_scale_optimizer import LossScaleOptimizer
     from keras_mp.monitor.callback import LossScaleMonitor
@@ -45,6 +46,7 @@ __all__ = [
     "StochasticRounding",
     "Trace",
     "auto_wrap",
+    "benchmark",
     "explain",
     "find_overflow",
     "float32_weights",
@@ -70,6 +72,7 @@ _HOME = {
     "StochasticRounding": "keras_mp.sixteen_bit.stochastic_rounding",
     "Trace": "keras_mp.monitor.trace",
     "auto_wrap": "keras_mp.auto_wrapping",
+    "benchmark": "keras_mp.benchmarking.comparing",
     "explain": "keras_mp.diagnosis.explaining",
     "find_overflow": "keras_mp.overflow_search.search",
     "float32_weights": "keras_mp.sixteen_bit.float32_weights",

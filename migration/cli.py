@@ -63,6 +63,10 @@ def _run(argv: list[str]) -> int:
         from keras_mp.migration import reporting
 
         return reporting.report(arguments)
+    if arguments.command == "bench":
+        from keras_mp.migration import benching
+
+        return benching.run(arguments)
     from keras_mp.migration import inspecting
 
     return inspecting.run(

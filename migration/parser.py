@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     _add_inspect(commands)
     _add_plot(commands)
     _add_report(commands)
+    _add_bench(commands)
     commands.add_parser("demo", help="train a small model with a loss scale", add_help=False)
     return result
 
@@ -236,6 +237,58 @@ def _size(text: str) -> int:
         return parsed_size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="train a model in float32 and in mixed precision, and say which is best",
+        description="Trains copies of a saved model in float32, mixed_float16 with a loss scale, "
+        "with fused kernels, mixed_bfloat16, by the graph rewrite, and with 16-bit weights, in "
+        "turn; prints the time of a step, memory, skipped steps and loss of each, and what is "
+        "recommended. Nothing is written. Needs jax, torch or tensorflow, as KERAS_BACKEND says.",
+        epilog="exit status:\n  0  done\n  2  the model cannot be read, or does not train\n",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = bench.add_argument
+    add("path", metavar="MODEL", help=".keras or HDF5 file, or SavedModel, of Keras 3 or tf.keras")
+    add(
+        "--data",
+        metavar="FILE.npz",
+        help="arrays x, y and, it may be, sample_weight; x/NAME for several inputs (default: made "
+        "up)",
+    )
+    add("--batch-size", type=_positive, metavar="N", help="samples of a batch (default: 32)")
+    add("--steps", type=_positive, metavar="N", help="of a round (default: as many as fit)")
+    add(
+        "--seconds",
+        type=_seconds,
+        metavar="S",
+        default=30.0,
+        help="to measure, about; compiling comes on top (default: %(default)g)",
+    )
+    add(
+        "--jit",
+        action=argparse.BooleanOptionalAction,
+        help="have the framework compile the step, or not (default: as the model says)",
+    )
+    add("--json", action="store_true", help="print one report, for programs")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, but got {text}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a positive number, but got {text}")
+    return number
 
 
 def _tf_version(text: str) -> str:

@@ -29,7 +29,12 @@ SECTIONS = {
         *("keras_mp.policy_scope", "keras_mp.PolicyScope"),
     ),
     "See what happens": (
-        *("keras_mp.explain", "keras_mp.LossScaleMonitor", "keras_mp.find_overflow"),
+        *(
+            "keras_mp.benchmark",
+            "keras_mp.explain",
+            "keras_mp.LossScaleMonitor",
+            "keras_mp.find_overflow",
+        ),
         *("keras_mp.range_report", "keras_mp.RangeReport", "keras_mp.Trace"),
         "keras_mp.monitor.tensorboard",
     ),

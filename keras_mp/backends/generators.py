@@ -30,6 +30,26 @@ def unchanged_generators() -> Iterator[None]:
         np.random.set_state(numpy)
 
 
+@contextlib.contextmanager
+def seeded_generators(seed: int) -> Iterator[None]:
+    """A scope in which random numbers are those of `seed`, and after which they are as before.
+
+    >>> def draw():
+    ...     with seeded_generators(1):
+    ...         return random.random()
+    >>> draw() == draw()
+    True
+    """
+    with unchanged_generators():
+        random.seed(seed)
+        np.random.seed(seed)
+        if keras.backend.backend() == "torch":
+            import torch
+
+            torch.manual_seed(seed)
+        yield
+
+
 def _unchanged_in_torch() -> contextlib.AbstractContextManager[None]:
     if keras.backend.backend() != "torch":
         return contextlib.nullcontext()

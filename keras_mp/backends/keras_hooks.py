@@ -158,3 +158,34 @@ def holding(variable: Any, value: Any) -> Iterator[None]:
         yield
     finally:
         variable._value, variable._dtype = before
+
+
+@contextlib.contextmanager
+def unchanged_counters() -> Iterator[None]:
+    """A scope after which Keras names, and draws by its own seed, what it would have without it.
+
+    Keras counts up the names that it gives, and a seed for whoever draws without one of their own.
+
+    >>> with unchanged_counters():
+    ...     first = keras.layers.Dense(1, trainable=False).name
+    >>> keras.layers.Dense(1).name == first
+    True
+    """
+    get = _get or getattr(global_state, "get_global_attribute", None)
+    if get is None:  # a Keras that keeps them where we do not find them
+        yield
+        return
+    names, seeds = get("object_name_uids"), get("global_seed_generator")
+    kept = None if names is None else dict(names)
+    seed = None if seeds is None else keras.ops.copy(seeds.state.value)
+    try:
+        yield
+    finally:
+        now = get("object_name_uids")
+        if now is not None:
+            now.clear()
+            now.update(kept or {})
+        if seeds is not None and seed is not None:
+            seeds.state.assign(seed)
+        elif get("global_seed_generator") is not None:
+            (_set or global_state.set_global_attribute)("global_seed_generator", None)

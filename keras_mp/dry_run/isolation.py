@@ -59,15 +59,17 @@ def _replaced_unbuilt(model: Any) -> dict[str, Any]:
     if metrics is not None and not metrics.built:
         found["_compile_metrics"] = metrics
         again = type(metrics)(
-            _copied(metrics._user_metrics),
-            _copied(metrics._user_weighted_metrics),
+            copied_metrics(metrics._user_metrics),
+            copied_metrics(metrics._user_weighted_metrics),
             output_names=metrics.output_names,
         )
         object.__setattr__(model, "_compile_metrics", again)
     return found
 
 
-def _copied(metrics: Any) -> Any:
+def copied_metrics(metrics: Any) -> Any:
+    """Returns nested metrics with another object, of the same config, for each that has a state."""
+
     def copy(metric: Any) -> Any:
         if isinstance(metric, keras.metrics.Metric):
             return type(metric).from_config(metric.get_config())

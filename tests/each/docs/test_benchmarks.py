@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_mp
 from benchmarks import cuda, monitor, sixteen_bit, train_step
 from keras_mp.fused_rules import XLA
 from tests.backends import on_one
@@ -96,6 +97,35 @@ def test_variants_for_a_device_take_their_steps(monkeypatch):
         assert steps_of(training, name) == (None if unscaled else 1024.0)
 
 
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="torch and JAX only")
+@pytest.mark.parametrize("policy", [cuda.REWRITE, cuda.NARROW])
+def test_other_ways_to_16_bits_take_their_steps(policy):
+    native = {"torch": cuda.Torch, "jax": cuda.Jax}[BACKEND](quick=False)
+    training = native.training(cuda.QUICK["quick images"], 1024.0, policy)
+    scaled = [name for name in VARIANTS if name.startswith("ours")]
+    narrow = ["MasterWeights", "MasterWeights, split", "StochasticRounding"]
+    assert list(training) == (scaled if policy == cuda.REWRITE else narrow)
+    for name in training:
+        assert steps_of(training, name) == (1024.0 if policy == cuda.REWRITE else None)
+    keras_mp.graph_rewrite.disable()
+    assert keras.config.dtype_policy().name == "float32"
+
+
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="torch and JAX only")
+def test_parts_come_as_they_are_measured():
+    given = {"quick": True, "repeat": 1, "block": 0.001, "seconds": 300.0}
+    options = argparse.Namespace(sizes=["quick images"], policies=["float32"], **given)
+    head, table = cuda.inside(options)
+    assert (head["backend"], head["device"]) == (BACKEND, "cpu")
+    assert list(table["variants"])[:3] == VARIANTS[:3]
+    rows = list(cuda.rows_of(head | {"tables": [table]}, table))
+    assert all(len(row) == len(cuda.HEADS) for row in rows)
+    assert rows[0][5] == "1.00", "plain float32 is as fast as itself"
+    options.seconds = 0.0
+    _, table = cuda.inside(options)
+    assert table["left out"] == "no time was left"
+
+
 @on_one
 def test_only_the_section_is_replaced():
     before = f"head\n{cuda.BEGIN}\nold\n{cuda.END}\ntail\n"
@@ -116,11 +146,19 @@ def test_the_table():
     table = {"size": "1B", "parameters": 10**9, "policy": None}
     found = {"backend": "torch", "device": "D", "versions": {"torch": "2"}, "copy": 2e12}
     found["tables"] = [table | {"variants": variants}, table | {"left out": "too large"}]
+    training = {"milliseconds": [13.0, 14.0, 15.0], "memory": 5 * 10**9, "waits": 1}
+    found["tables"] += [
+        table | {"policy": "mixed_float16", "variants": {"ours": each | training}},
+        table | {"policy": "float32", "variants": {"plain": each}},
+    ]
     text = cuda.markdown([found], "2026-01-01", argparse.Namespace(repeat=9))
     times = "28.000 (27.000 to 29.000) | 1.000 (1.000 to 1.000)"
-    assert text.splitlines()[-4:] == [
-        f"| 1B | optimizer | plain | {times} | 0.50 |",
-        f"| 1B | optimizer | ours (skipped) | {times} | 0.57 |",
-        "| 1B | optimizer | GradScaler | why | | |",
-        "| 1B | optimizer | all | left out: too large | | |",
+    half = "14.000 (13.000 to 15.000) | 1.000 (1.000 to 1.000)"
+    assert text.splitlines()[-6:] == [
+        f"| 1B | optimizer | plain | {times} | - | 0.50 | - | - |",
+        f"| 1B | optimizer | ours (skipped) | {times} | - | 0.57 | - | - |",
+        "| 1B | optimizer | GradScaler | why |  |  |  |  |  |",
+        "| 1B | optimizer | all | left out: too large |  |  |  |  |  |",
+        f"| 1B | training, mixed_float16 | ours | {half} | 2.00 | - | 5.00 | 1 |",
+        f"| 1B | training, float32 | plain | {times} | 1.00 | - | - | - |",
     ]

@@ -1,0 +1,118 @@
+"""What a benchmark asks of the device: its name, that it is through, the memory it took."""
+
+import gc
+from dataclasses import dataclass
+
+import keras
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Of a device's memory, at some time.
+
+    Attributes:
+        used: Bytes in use then.
+        peak: The most since the process began, or since the device was told to begin anew.
+    """
+
+    used: int
+    peak: int
+
+
+def device() -> str:
+    """Returns the name of the device that Keras computes on: "cpu", or that of an accelerator."""
+    match keras.backend.backend():
+        case "jax":
+            import jax
+
+            first = jax.local_devices()[0]
+            return "cpu" if first.platform == "cpu" else str(first.device_kind)
+        case "tensorflow":
+            import tensorflow as tf
+
+            found = tf.config.list_physical_devices("GPU")
+            if not found:
+                return "cpu"
+            details = tf.config.experimental.get_device_details(found[0])
+            return str(details.get("device_name", "GPU"))
+        case _:
+            import torch
+
+            if torch.cuda.is_available():
+                return str(torch.cuda.get_device_name())
+            return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def wait() -> None:
+    """Returns when the device has done what it was given. On JAX, whoever read a result has waited.
+
+    A compiled step of JAX is one program: its loss is there when all of it is done.
+    """
+    match keras.backend.backend():
+        case "tensorflow":
+            import tensorflow as tf
+
+            if tf.config.list_physical_devices("GPU"):
+                tf.test.experimental.sync_devices()
+        case "torch":
+            import torch
+
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            elif torch.backends.mps.is_available():
+                torch.mps.synchronize()
+
+
+def mark() -> Mark | None:
+    """Returns what the device's memory holds now, and begins a new peak where that is possible.
+
+    None on a CPU, of which nothing is known.
+    """
+    gc.collect()
+    if keras.backend.backend() == "torch":
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.reset_memory_stats("GPU:0")
+    return _now()
+
+
+def peak_since(before: Mark) -> int | None:
+    """Returns the bytes that came on top of `before` at the worst moment since.
+
+    None where that is not known: JAX keeps one peak for the whole process, which was higher before.
+    """
+    now = _now()
+    if now is None or (keras.backend.backend() == "jax" and now.peak <= before.peak):
+        return None
+    return max(0, now.peak - before.used)
+
+
+def _now() -> Mark | None:
+    match keras.backend.backend():
+        case "jax":
+            import jax
+
+            told = jax.local_devices()[0].memory_stats() or {}
+            if "peak_bytes_in_use" not in told:
+                return None
+            return Mark(int(told["bytes_in_use"]), int(told["peak_bytes_in_use"]))
+        case "tensorflow":
+            import tensorflow as tf
+
+            if not tf.config.list_physical_devices("GPU"):
+                return None
+            told = tf.config.experimental.get_memory_info("GPU:0")
+            return Mark(int(told["current"]), int(told["peak"]))
+        case _:
+            import torch
+
+            if not torch.cuda.is_available():
+                return None
+            return Mark(torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated())

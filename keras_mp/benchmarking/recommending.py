@@ -1,0 +1,131 @@
+"""Which way to train is recommended: a rule on what was measured. Imports no Keras."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+TOLERANCE = 0.05  # of the loss, or of how far it fell
+FASTER = 0.97  # of the time of float32; what is nearer is as fast
+LEANER = 0.95  # of its memory
+_SKIPS = 0.05  # of the steps, once the loss scale had time to fall
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was measured of a variant.
+
+    Attributes:
+        name: Of the variant.
+        milliseconds: That a step took: lower quartile, median, upper quartile of the rounds.
+        ratio: The same to float32, round by round.
+        first_seconds: Until the first steps were taken: making, building, compiling.
+        memory: Bytes; None where that is not known.
+        steps: Taken in all.
+        skipped: Steps that were skipped; None where none can be.
+        late_skips: Of them, those after the first steps.
+        loss_scale: At the end; None where there is none.
+        first_loss: Of the first steps.
+        mean_loss: Of all rounds: what chance does to one of them says little.
+        loss: Of the last round.
+        notes: What Keras, or keras_mp, warned of.
+    """
+
+    name: str
+    milliseconds: tuple[float, float, float]
+    ratio: tuple[float, float, float]
+    first_seconds: float
+    memory: int | None
+    steps: int
+    skipped: int | None
+    late_skips: int
+    loss_scale: float | None
+    first_loss: float
+    mean_loss: float
+    loss: float
+    notes: tuple[str, ...] = ()
+
+
+def fault(result: Result, base: Result) -> str | None:
+    """Returns why a variant does not train as float32 does, or None.
+
+    Args:
+        result: Of the variant.
+        base: Of float32.
+    """
+    if not math.isfinite(result.mean_loss):
+        return f"its loss is {result.mean_loss}"
+    if result.late_skips > max(1, _SKIPS * result.steps):
+        return f"it skipped {result.late_skips} of {result.steps} steps"
+    room = TOLERANCE * max(abs(base.mean_loss), abs(base.first_loss - base.mean_loss))
+    if result.mean_loss > base.mean_loss + room:
+        return f"its loss is {result.mean_loss:.4g}, and that of float32 {base.mean_loss:.4g}"
+    return None
+
+
+def recommend(results: Sequence[Result], device: str, how: Mapping[str, str]) -> tuple[str, str]:
+    """Returns the name of what is recommended, and a sentence that says why.
+
+    Sound is what skips hardly a step and whose mean loss is not above that of float32 by more than
+    `TOLERANCE` of it, or of the way that it fell. Of what is sound and takes at most `FASTER` of
+    float32's time, upper quartile included below 1, it is the fastest; or the first in order whose
+    time is within its noise. Where nothing is, it is float32, and the leanest is named.
+
+    Args:
+        results: Of float32, and of other variants, the simpler before.
+        device: On which it was.
+        how: By name, what to write.
+
+    >>> def result(name, ratio, loss=1.0, memory=100):
+    ...     three = (ratio, ratio, ratio)
+    ...     return Result(name, three, three, 1.0, memory, 9, None, 0, None, 2.0, loss, loss)
+    >>> results = [result("float32", 1.0), result("a", 0.5, loss=9.0), result("b", 0.7)]
+    >>> recommend(results, "gpu", {"b": "do b"})[0]
+    'b'
+    """
+    base = next(each for each in results if each.name == "float32")
+    if not math.isfinite(base.mean_loss):
+        return base.name, (
+            f"The loss of float32 is {base.mean_loss} after {base.steps} steps: mend that first "
+            "(keras_mp.find_overflow(model, x, y) says where it begins); nothing can be compared."
+        )
+    others = [each for each in results if each is not base]
+    faults = {each.name: fault(each, base) for each in others}
+    sound = [each for each in others if faults[each.name] is None]
+    told = _of_broken(others, faults)
+    faster = [each for each in sound if each.ratio[1] <= FASTER and each.ratio[2] < 1]
+    if faster:
+        fastest = min(faster, key=lambda each: each.ratio[1])
+        best = next(each for each in faster if each.ratio[0] <= fastest.ratio[2])
+        memory = _memory(best, base)
+        return best.name, (
+            f"{best.name}: a step takes {best.ratio[1]:.2f} of the time of float32 "
+            f"({best.milliseconds[1]:.3g} ms, not {base.milliseconds[1]:.3g}){memory}, and the "
+            f"loss is as good. Write: {how.get(best.name, best.name)}.{told}"
+        )
+    text = f"float32: on this device ({device}) nothing that trains as well is faster."
+    lean = [
+        each
+        for each in sound
+        if each.memory and base.memory and each.memory <= LEANER * base.memory
+    ]
+    if lean:
+        best = min(lean, key=lambda each: (each.memory or 0, each.ratio[1]))
+        text += (
+            f" Where memory is short: {best.name}, {(best.memory or 0) / (base.memory or 1):.2f} "
+            f"of the bytes at {best.ratio[1]:.2f} times the time. "
+            f"Write: {how.get(best.name, best.name)}."
+        )
+    return base.name, text + told
+
+
+def _memory(result: Result, base: Result) -> str:
+    if not result.memory or not base.memory:
+        return ""
+    share = result.memory / base.memory
+    return f", {share:.2f} of its memory" if abs(share - 1) >= 0.005 else ", the same memory"
+
+
+def _of_broken(results: Sequence[Result], faults: Mapping[str, str | None]) -> str:
+    found = [each for each in results if faults[each.name] and each.ratio[1] <= FASTER]
+    words = [f"{each.name} is faster, but {faults[each.name]}" for each in found]
+    return f" Not recommended: {'; '.join(words)}." if words else ""

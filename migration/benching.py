@@ -1,0 +1,92 @@
+"""`keras-mp bench`: a saved model, trained in float32 and in mixed precision, and compared.
+
+Imports keras only when it measures.
+"""
+
+import argparse
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_mp.json_files import as_json
+from keras_mp.migration import backends
+from keras_mp.migration.console import dumped, missing, put, say
+
+_PARTS = ("x", "y", "sample_weight")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the report; returns 0, or 2 where the model cannot be read or trained."""
+    try:
+        data = None if arguments.data is None else read_data(arguments.data)
+        backends.choose()
+        report = _report(arguments, data)
+    except (OSError, ValueError, TypeError, ImportError, backends.NoBackend) as error:
+        text = missing(error) if isinstance(error, ImportError) else str(error)
+        if arguments.json:
+            put(dumped({"path": arguments.path, "error": text}))
+        say(f"error: {text}" if arguments.path in text else f"{arguments.path}: error: {text}")
+        return 2
+    if arguments.json:
+        put(dumped(as_json({"path": arguments.path, **report.as_dict()})))
+    else:
+        put(f"{report}\n")
+    return 0
+
+
+def _report(arguments: argparse.Namespace, data: Any) -> Any:
+    from keras_mp.benchmarking.comparing import benchmark
+    from keras_mp.compat.restoring.models import load_model
+
+    with warnings.catch_warnings():
+        # Of a model that was never trained. The optimizer begins anew in any case.
+        warnings.filterwarnings("ignore", "Skipping variable loading for optimizer")
+        model = load_model(arguments.path)
+    return benchmark(
+        model,
+        data,
+        batch_size=arguments.batch_size,
+        steps=arguments.steps,
+        seconds=arguments.seconds,
+        jit_compile=arguments.jit,
+    )
+
+
+def read_data(path: str) -> tuple[Any, ...]:
+    """Returns (x, y, sample_weight) of an .npz file; nothing in it is unpickled.
+
+    Args:
+        path: Of a file with the arrays "x" and "y", and it may be "sample_weight"; or "x/NAME" and
+            "y/NAME" for each input and output by its name.
+
+    Raises:
+        ValueError: It is none, or has no "x", or something else.
+        OSError: It is not there.
+    """
+    try:
+        # NumPy leaves a file that it cannot read open.
+        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+    except (ValueError, AttributeError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: cannot be read as the .npz of numpy.savez: {error}") from None
+    parts = tuple(_part(found, name) for name in _PARTS)
+    odd = [name for name in found if name.partition("/")[0] not in _PARTS]
+    if odd or parts[0] is None:
+        raise ValueError(
+            f"{path}: has the arrays {sorted(found)}, but x, y and sample_weight are looked for, "
+            "or x/NAME for each input: numpy.savez(file, x=x, y=y)"
+        )
+    return parts
+
+
+def _part(arrays: Mapping[str, Any], name: str) -> Any:
+    if name in arrays:
+        return arrays[name]
+    named = {
+        key.partition("/")[2]: array for key, array in arrays.items() if key.startswith(f"{name}/")
+    }
+    return named or None
