@@ -133,7 +133,6 @@ def _files(folder: Path) -> list[Path]:
 
 def _add(archive: zipfile.ZipFile, file: Path, name: str) -> None:
     info = zipfile.ZipInfo(name)  # its date is the first that there is
-    info.external_attr = 0o600 << 16
     info.file_size = file.stat().st_size  # tells whether it needs zip64
     with file.open("rb") as source, archive.open(info, "w") as target:
         shutil.copyfileobj(source, target, _PIECE)

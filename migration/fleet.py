@@ -33,6 +33,8 @@ from keras_mp.stores.listing import listed
 from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import is_url, join, local_of
 
+__all__ = ["ExecutorGone", "Interrupted", "migrate_folder"]
+
 # How many tasks an executor of somebody else's has at a time; ours has no need of more than two.
 WINDOW = 4096
 GONE = "{} done, {} left: who did the work is gone; start it again, and run the same command"
@@ -264,7 +266,7 @@ def migrate_folder(
     executor: Executor | None = None,
     jobs: int = 1,
     retry: Collection[str] = (),
-    on_row: Callable[[dict[str, Any]], object] = lambda _: None,
+    on_row: Callable[[dict[str, Any]], object] | None = None,
 ) -> Counter[str]:
     """Migrates every artefact in a folder, and writes what became of each into a ledger.
 
@@ -313,7 +315,8 @@ def migrate_folder(
         exact_training=exact_training,
         scratch=Scratch() if scratch is None else scratch,
     )
-    return run(request, executor=executor, jobs=jobs, retry=retry, on_row=on_row).counts
+    told = (lambda _: None) if on_row is None else on_row
+    return run(request, executor=executor, jobs=jobs, retry=retry, on_row=told).counts
 
 
 def run(

@@ -17,7 +17,18 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "dependencies.md"
-EXTRAS = ("", "jax", "tensorflow", "torch", "migrate", "remote", "plot", "tensorboard", "demo")
+EXTRAS = (
+    "",
+    "jax",
+    "tensorflow",
+    "torch",
+    "migrate",
+    "remote",
+    "dask",
+    "plot",
+    "tensorboard",
+    "demo",
+)
 KNOWN = (
     *("0BSD", "Apache", "BSD", "BSL-1.0", "CC0", "HPND", "ISC", "MIT", "MPL", "Mozilla", "PSF"),
     *("Python", "Unlicense", "Zlib"),

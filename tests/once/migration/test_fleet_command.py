@@ -1,0 +1,169 @@
+"""`keras-mp migrate FOLDER -o FOLDER`: what it shows meanwhile, and what it says at the end."""
+
+import io
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keras_mp.migration import dask_cluster, fleet, fleet_progress, ledger, run_lock, tasks
+from keras_mp.migration.cli import main
+from keras_mp.migration.walking import walk
+from tests import fleet_tasks, programs
+from tests.fleet_tasks import folder_of
+
+Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+
+
+class Here(ThreadPoolExecutor):
+    """Instead of processes, a thread of this one."""
+
+    def __init__(self, jobs: int, environment: dict[str, str]) -> None:
+        super().__init__(1)
+
+    def kill(self) -> None:
+        self.shutdown(wait=True, cancel_futures=True)
+
+
+@pytest.fixture(autouse=True)
+def cheap(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(tasks, "migrate_task", fleet_tasks.cheap)
+    monkeypatch.setattr(fleet, "Processes", Here)
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+
+
+def migrate(*arguments: object) -> int:
+    return main(["migrate", *map(str, arguments)])
+
+
+def mixed(path: Path) -> Path:
+    folder_of(path, 3)
+    folder_of(path, 1, "bad")
+    return folder_of(path, 1, "odd")
+
+
+def test_lines_where_there_is_no_terminal(tmp_path: Path, capsys: Capture) -> None:
+    source, out = mixed(tmp_path / "in"), tmp_path / "out"
+    assert migrate(source, "-o", out) == 2
+    table, said = capsys.readouterr()
+    lines = said.splitlines()
+    assert lines[0] == "keras-mp: 1/5 00000.h5: done"
+    assert "keras-mp: 5/5 odd00000.h5: failed: it is odd" in lines
+    assert lines[-1] == "keras-mp: 3 converted, 1 failed, 1 refused"
+    assert table.count("\n") == 6
+    with (out / ledger.NAME).open("a") as file:
+        file.write('{"name": "00000.h5", "res')
+    assert migrate(source, "-o", out, "--retry", "refused") == 2
+    said = capsys.readouterr().err
+    assert f"keras-mp: {out}/{ledger.NAME}: 1 lines are no rows, and were left out" in said
+    assert "00000.h5: done" not in said, "what was done before is not told again"
+    assert "bad00000.h5: refused: it is bad" in said
+
+
+def test_json_is_one_report_and_json_lines_many(tmp_path: Path, capsys: Capture) -> None:
+    source, out = mixed(tmp_path / "in"), tmp_path / "out"
+    assert migrate(source, "-o", out, "--json-lines") == 2
+    printed = capsys.readouterr().out
+    assert printed == (out / ledger.NAME).read_text()
+    assert migrate(source, "-o", out, "--json") == 2
+    printed, said = capsys.readouterr()
+    assert said == ""
+    rows = json.loads(printed)["results"]
+    assert Counter(row["status"] for row in rows) == {"skipped": 3, "refused": 1, "failed": 1}
+    assert rows[0]["out"] == str(out / "00000.keras")
+    assert [row["path"] for row in rows] == sorted(row["path"] for row in rows)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    walked = walk(mixed(tmp_path / "in"))
+    row = {"bytes": 2_000_000, "why": None, "name": "x"}
+    with fleet_progress.shown(lines=False, quiet=False) as shown:
+        shown.start(walked, 10_000_000)
+        for result in ("done", "failed", "refused", "done before"):
+            shown.row({**row, "result": result})
+        bar: Any = shown
+        fields = bar._progress.tasks[0].fields
+    assert (fields["done"], fields["all"]) == (4, 5)
+    assert (fields["bad"], fields["size"]) == ("1 failed, 1 refused, ", "8.0 MB")
+    assert "4/5" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--dask", "x"], "are for a folder, with -o OUT"),
+        (["--retry", "refused"], "are for a folder, with -o OUT"),
+        (["-o", "out", "--json", "--json-lines"], "leave one of them out"),
+        (["-o", "out", "--retry", "failed"], "invalid choice"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    options: list[str], why: str, tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert migrate(folder_of(tmp_path / "in", 1), *options) == 2
+    assert why in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_at_once_and_a_cluster_that_is_not_there(
+    tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(dask_cluster, "_SECONDS", 0.2)
+    source, out = folder_of(tmp_path / "in", 1), tmp_path / "out"
+    with run_lock.held(str(out), "other"):
+        assert migrate(source, "-o", out) == 2
+    assert f"another run is at work there, process {os.getpid()}" in capsys.readouterr().err
+    pytest.importorskip("distributed")
+    assert migrate(source, "-o", out, "--dask", "tcp://127.0.0.1:9") == 2
+    said = capsys.readouterr().err
+    assert "error: --dask tcp://127.0.0.1:9: it cannot be reached" in said
+    assert "Traceback" not in said
+
+
+INTERRUPTED = """
+import sys
+from keras_mp.migration import tasks
+from keras_mp.migration.cli import main
+from tests import fleet_tasks
+tasks.migrate_task = fleet_tasks.cheap
+sys.exit(main(["migrate", *sys.argv[1:], "--jobs", "2"]))
+"""
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    source, out, said = folder_of(tmp_path / "in", 200), tmp_path / "out", tmp_path / "said"
+    environment = {
+        "PYTHONPATH": f"{programs.ROOT}{os.pathsep}{programs.path()}",
+        fleet_tasks.SECONDS: "0.05",
+    }
+    command = ("-c", INTERRUPTED, source, "-o", out)
+    with said.open("w") as file, programs.started(*command, stdout=file, **environment) as program:
+        while "3/200" not in said.read_text():
+            assert program.poll() is None, said.read_text()
+            time.sleep(0.01)
+        program.send_signal(signal.SIGINT)
+        assert program.wait(60) == 130
+    lines = said.read_text().splitlines()
+    done = len(list(out.glob("*.keras")))
+    assert (
+        lines[-1]
+        == f"keras-mp: {done} done, {200 - done} left: run the same command again to go on"
+    )
+    assert 3 <= done < 100
+    assert not [path for path in out.iterdir() if path.name.startswith(".keras-mp")]
