@@ -10,7 +10,6 @@ import gc
 import importlib.metadata
 import os
 import platform
-import socket
 import sys
 import threading
 import time
@@ -124,7 +123,7 @@ def new_row(task: Task) -> Row:
         "schema": ledger.SCHEMA,
         "run": None,
         "when": ledger.now(),
-        "host": socket.gethostname(),
+        "host": platform.node(),
         "source": redacted(request.source or request.path),
         "name": task.name,
         "kind": task.kind,

@@ -7,7 +7,7 @@ taken for dead.
 
 import json
 import os
-import socket
+import platform
 import time
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def _is_alive(said: dict[str, object]) -> bool | None:
 
 def _host() -> list[str]:
     """Returns what tells this machine, and this container on it, from others."""
-    facts = [socket.gethostname()]
+    facts = [platform.node()]
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         try:
             file = Path(path)
