@@ -84,9 +84,11 @@ def reload_and_compare(
     """
     import keras
 
+    from keras_mp.backends.late_values import late_values
+
     before = saved if isinstance(saved, Saved) else Saved.of(saved)
     try:
-        with recursion.enough_for(before.layers):
+        with recursion.enough_for(before.layers), late_values():
             again = keras.saving.load_model(path, custom_objects=dict(custom_objects))
     except Exception as error:  # whatever Keras or a class of the user's raises
         raise Mismatch(f"what was written cannot be loaded again: {error}") from error
