@@ -28,12 +28,14 @@ class Array:
         dtype: Of its value.
         shape: Of its value.
         sha256: Of the bytes of its value.
+        nbytes: How many these are.
     """
 
     path: str
     dtype: str
     shape: tuple[int, ...]
     sha256: str
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class Saved:
     state: tuple[Array, ...]
     optimizer: object
     layers: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its arrays have."""
+        return sum(array.nbytes for array in (*self.weights, *self.state))
 
     @classmethod
     def of(cls, model: Any) -> "Saved":
@@ -112,7 +119,7 @@ def _arrays(variables: Iterable[Any]) -> tuple[Array, ...]:
 
     def one(variable: Any) -> Array:
         value = np.asarray(keras.ops.convert_to_numpy(variable))
-        return Array(variable.path, str(value.dtype), value.shape, checksum(value))
+        return Array(variable.path, str(value.dtype), value.shape, checksum(value), value.nbytes)
 
     return tuple(map(one, variables))
 

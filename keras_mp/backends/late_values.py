@@ -20,8 +20,15 @@ from keras_mp.backends import keras_hooks
 _HOOK = "_initialize_with_initializer"
 _INITIALIZER = "_keras_mp_initializer"
 _DTYPES = ("bfloat16", "float16", "float32")
-# It keeps the parameter that a variable has, and does not look at its numbers.
-_KEEPER = "keras.src.backend.torch.layer"
+# (module, function) that asks a variable for its tensor, and not for the numbers in it: to keep it,
+# to know it by it, or to place another beside it.
+_KEEPERS = {
+    ("keras.src.backend.tensorflow.optimizer", "_var_key"),
+    ("keras.src.backend.tensorflow.optimizer", "add_variable_from_reference"),
+    ("keras.src.backend.torch.layer", "_post_track_variable"),
+    ("keras.src.backend.torch.layer", "_track_variables"),
+    ("keras.src.backend.torch.layer", "<dictcomp>"),  # the same, before Python 3.12
+}
 # What these compute depends on their arguments and a seed that is a number, and changes nothing.
 _PURE = {
     getattr(keras.initializers, name)
@@ -31,6 +38,9 @@ _PURE = {
         *("TruncatedNormal", "VarianceScaling", "Zeros"),
     )
 }
+
+# These make the bias of what they were given, and of ones for the gate that forgets.
+_BIASES = {f"{cell}.build.<locals>.bias_initializer" for cell in ("LSTMCell", "ConvLSTMCell")}
 
 _patching = threading.Lock()
 _here = threading.local()
@@ -125,12 +135,18 @@ def _late(initialize: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 def _can_wait(variable: Any, initializer: Any) -> bool:
     return (
         type(variable) is keras.Variable
-        and type(initializer) in _PURE
-        and isinstance(getattr(initializer, "seed", 0), int)
+        and _is_pure(initializer)
         and variable._dtype in _DTYPES
         and getattr(variable, "_layout", None) is None
         and keras.distribution.distribution() is None
     )
+
+
+def _is_pure(initializer: Any) -> bool:
+    if getattr(initializer, "__qualname__", None) in _BIASES:
+        cell = initializer.__closure__[0].cell_contents
+        initializer = getattr(cell, "bias_initializer", None)
+    return type(initializer) in _PURE and isinstance(getattr(initializer, "seed", 0), int)
 
 
 def _zeros(shape: tuple[int, ...], dtype: str) -> Any:
@@ -176,4 +192,5 @@ class _Waiting(keras.Variable):
 
 
 def _is_kept() -> bool:
-    return sys._getframe(2).f_globals.get("__name__") == _KEEPER
+    asks = sys._getframe(2)
+    return (asks.f_globals.get("__name__"), asks.f_code.co_name) in _KEEPERS
