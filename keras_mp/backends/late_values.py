@@ -150,7 +150,7 @@ def _is_pure(initializer: Any) -> bool:
 
 
 def _zeros(shape: tuple[int, ...], dtype: str) -> Any:
-    if keras.backend.backend() != "jax":
+    if keras.backend.backend() == "torch":  # which would keep the memory of NumPy's array
         return keras.ops.zeros(shape, dtype)
     # JAX would compile a program for each shape; so it would for an array whose dtype is not named.
     array = np.zeros(shape, "float32" if dtype == "bfloat16" else dtype)
