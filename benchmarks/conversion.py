@@ -1,6 +1,7 @@
 """What it takes to read checkpoints and to convert models and programs, beside the least it could.
 
 python benchmarks/conversion.py [PART ...] [--megabytes N] [--repeat N] [--files N] [--json FILE]
+    [--architecture NAME]
 
 PART is one or more of these, all of them unless given; ratios are of times in the same turn, the
 median of the repetitions, in parentheses their quartiles:
@@ -14,6 +15,12 @@ median of the repetitions, in parentheses their quartiles:
   disk. Needs TensorFlow, too. Beside it what Keras alone does of that: it is imported, builds the
   model, saves it and loads it again. Memory is the most that the process had, written what it gave
   to the disk.
+- loading: an architecture of `tf.keras.applications` with random weights, in an HDF5 file of
+  TF 2.15, in seconds of the processor. `keras_mp.compat.load_model` against
+  `keras.saving.load_model` of the same model in a `.keras` file, each in a process of its own: for
+  the first time, and later. And `keras-mp migrate` from start to end, with the comparison, against
+  a process in which Keras loads the `.keras` file and saves it; on JAX also with its cache of
+  compiled programs filled, as Keras else takes most of the time to compile its initializers.
 - sources: a folder of programs (see migrate_sources.py) with one process and with two.
 
 Files are in memory of the system when they are read: the disk is no part of reading.
@@ -80,6 +87,42 @@ assert main(["migrate", *sys.argv[1:]]) == 0
 sys.stdout = stdout
 report(before)
 """
+# Of a process: the seconds of the processor that loading takes; or that it took from its start.
+_LOADS = """
+import json, sys, time
+import keras
+import keras_mp.compat.restoring.models
+
+def seconds():
+    start = time.process_time()
+    {load}(sys.argv[1])
+    return time.process_time() - start
+
+taken = [seconds() for _ in range(4)]
+print(json.dumps({{"the first time": taken[0], "later": min(taken[1:])}}))
+"""
+LOADS = {
+    "keras_mp.compat.load_model": _LOADS.format(load="keras_mp.compat.load_model"),
+    "keras.saving.load_model": _LOADS.format(load="keras.saving.load_model"),
+}
+_CONVERTS = """
+import json, sys, time
+stdout, sys.stdout = sys.stdout, sys.stderr
+{convert}
+sys.stdout = stdout
+print(json.dumps({{"from start to end": time.process_time()}}))
+"""
+CONVERTS = {
+    "keras-mp migrate": _CONVERTS.format(
+        convert="""from keras_mp.migration.cli import main
+assert main(["migrate", sys.argv[1], "-o", sys.argv[2]]) == 0"""
+    ),
+    "Keras loads and saves": _CONVERTS.format(
+        convert="""import keras
+keras.saving.load_model(sys.argv[1]).save(sys.argv[2])"""
+    ),
+}
+OURS = ("keras_mp.compat.load_model", "keras-mp migrate")
 KERAS_ALONE = """
 import keras
 
@@ -113,7 +156,7 @@ def reading(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         },
         options.repeat,
     )
-    watched = in_a_process(READS, prefix)
+    watched = in_a_process(WATCHED + READS, prefix)
     memory = {
         "more than before": watched["memory"] - watched["before"],
         "aim": TENSOR + SPARE,
@@ -159,16 +202,50 @@ def conversions(
 
     def ours() -> None:
         out = fresh(folder / "ours.keras")
-        seen["keras-mp migrate"] = in_a_process(MIGRATES, case.path, "-o", out, *case.options)
+        program = WATCHED + MIGRATES
+        seen["keras-mp migrate"] = in_a_process(program, case.path, "-o", out, *case.options)
 
     def keras() -> None:
         out, optimizer = fresh(folder / "keras.keras"), case.optimizer or ""
-        seen["Keras alone"] = in_a_process(KERAS_ALONE, case.config, optimizer, out)
+        seen["Keras alone"] = in_a_process(WATCHED + KERAS_ALONE, case.config, optimizer, out)
 
     def copy() -> None:
         copy_to_disk(case.data, folder / "copy")
 
     return {"keras-mp migrate": ours, "Keras alone": keras, "copying the plain file": copy}
+
+
+def loading(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    from tests.data.applications import reading
+
+    old, today, out = folder / "old.h5", folder / "today.keras", folder / "out.keras"
+    reading.write_hdf5(old, "tf215", options.architecture)
+    in_a_process(CONVERTS["keras-mp migrate"], old, today)
+    compiled = {
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+    def measured(programs: dict[str, str], more: dict[str, str] | None = None) -> dict[str, Any]:
+        taken: dict[str, dict[str, list[float]]] = {name: {} for name in programs}
+        for name in in_turn(list(programs), options.repeat):
+            path = old if name in OURS else today
+            found = in_a_process(programs[name], path, fresh(out), more=more)
+            for what, seconds in found.items():
+                taken[name].setdefault(what, []).append(seconds)
+        ours = next(name for name in programs if name in OURS)
+        whats = taken[ours]
+        return {
+            what: against({name: each[what] for name, each in taken.items()}, ours)
+            for what in whats
+        }
+
+    found = measured(LOADS) | measured(CONVERTS)
+    if os.environ.get("KERAS_BACKEND") in (None, "", "jax"):
+        measured(CONVERTS, compiled)  # fills the cache
+        once = measured(CONVERTS, compiled)
+        found["from start to end, once compiled"] = once["from start to end"]
+    return {"architecture": options.architecture, "bytes": old.stat().st_size, "times": found}
 
 
 def sources(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -189,7 +266,7 @@ def sources(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     return {"files": options.files, "times": against(times, "two processes")}
 
 
-PARTS = {"reading": reading, "migrating": migrating, "sources": sources}
+PARTS = {"reading": reading, "migrating": migrating, "loading": loading, "sources": sources}
 
 
 # -- what is read ----------------------------------------------------------------------------------
@@ -341,16 +418,18 @@ def against(times: dict[str, list[float]], ours: str) -> dict[str, dict[str, Qua
     }
 
 
-def in_a_process(program: str, *arguments: object) -> dict[str, int]:
+def in_a_process(
+    program: str, *arguments: object, more: dict[str, str] | None = None
+) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED + program, *map(str, arguments)],
-        env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ},
+        [sys.executable, "-c", program, *map(str, arguments)],
+        env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, **(more or {})},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -361,7 +440,7 @@ def show_times(times: dict[str, dict[str, Quartiles]], ours: str, size: int = 0)
     for name, each in times.items():
         speed = f"{size / each['seconds'][1] / 1e9:6.1f} GB/s" if size else ""
         note = "" if name == ours else f"  {ours} takes {spread(each['ratio'], 2)} of it"
-        print(f"  {name:26}{spread(each['seconds'], 2)} s{speed}{note}")
+        print(f"  {name:28}{spread(each['seconds'], 2)} s{speed}{note}")
 
 
 def show(part: str, found: dict[str, Any]) -> None:
@@ -374,6 +453,11 @@ def show(part: str, found: dict[str, Any]) -> None:
             f"tensor has {memory['largest tensor']}, the aim is {memory['aim']}"
         )
         show_times(found["checksums"]["times"], "checksum", found["checksums"]["bytes"])
+    elif part == "loading":
+        print(f"  {found['architecture']}, {found['bytes'] / MB:.0f} MB; seconds of the processor")
+        for what, times in found["times"].items():
+            print(f"  {what}:")
+            show_times(times, next(name for name in times if name in OURS))
     elif part == "sources":
         print(f"  {found['files']} files of 300 lines")
         show_times(found["times"], "two processes")
@@ -384,7 +468,7 @@ def show(part: str, found: dict[str, Any]) -> None:
             for who, row in each["process"].items():
                 more, written = row["memory"] - row["before"], row["written"]
                 print(
-                    f"  {who:26}memory {row['memory'] / MB:.0f} MB, {more / each['bytes']:.2f} of "
+                    f"  {who:28}memory {row['memory'] / MB:.0f} MB, {more / each['bytes']:.2f} of "
                     f"the file more than with keras imported; written {written / each['bytes']:.2f}"
                 )
 
@@ -394,6 +478,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", default=list(PARTS))
     parser.add_argument("--megabytes", type=int, default=1024, metavar="N", help="of a file")
     parser.add_argument("--files", type=int, default=1000, metavar="N", help="of source code")
+    parser.add_argument("--architecture", default="EfficientNetV2B0", help="that is loaded")
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):

@@ -46,6 +46,7 @@ ENDED = (
 )
 # What the artefacts need besides Keras; a module that the user's script misses is another matter.
 _OURS = ("google_crc32c", "h5py", "numpy")
+_WORTH_COLLECTING = 1 << 25  # bytes; looking through all objects takes longer than loading a few
 
 Step = Callable[[str, int], object]
 
@@ -294,7 +295,8 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
         sources.mark(beside, source, sha256, options)
         step("comparing", 0)
         del model  # it need not fit into memory twice
-        gc.collect()
+        if saved.nbytes > _WORTH_COLLECTING:
+            gc.collect()
         verified = reload_and_compare(beside, saved, report.rows, custom_objects=objects)
         written = (beside.stat().st_size, sources.checksum([beside]))
     done = replace(outcome, status="converted", verified=verified, written=written)
@@ -352,7 +354,11 @@ def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, Any]]:
     script = building.run_script(file) if file is not None and factory is not None else None
     objects = {} if script is None else building.objects_of(script)
     if file is not None and factory != "":
-        return *_restore(request, path, file, script, factory), objects
+        from keras_mp.backends.late_values import late_values
+
+        # What the user's own code does with a model before it is loaded is not known.
+        with late_values() if script is None else contextlib.nullcontext():
+            return *_restore(request, path, file, script, factory), objects
     if request.optimizer is not None:
         raise Refused(OWN_OPTIMIZER)
     from keras_mp.compat.restoring.models import load

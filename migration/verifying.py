@@ -28,12 +28,14 @@ class Array:
         dtype: Of its value.
         shape: Of its value.
         sha256: Of the bytes of its value.
+        nbytes: How many these are.
     """
 
     path: str
     dtype: str
     shape: tuple[int, ...]
     sha256: str
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,11 @@ class Saved:
     def counts(self) -> dict[str, int]:
         """How many arrays of each kind there are."""
         return {"weights": len(self.weights), "optimizer": len(self.state)}
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its arrays have."""
+        return sum(array.nbytes for array in (*self.weights, *self.state))
 
     @classmethod
     def of(cls, model: Any) -> "Saved":
@@ -89,9 +96,11 @@ def reload_and_compare(
     """
     import keras
 
+    from keras_mp.backends.late_values import late_values
+
     before = saved if isinstance(saved, Saved) else Saved.of(saved)
     try:
-        with recursion.enough_for(before.layers):
+        with recursion.enough_for(before.layers), late_values():
             again = keras.saving.load_model(path, custom_objects=dict(custom_objects))
     except Exception as error:  # whatever Keras or a class of the user's raises
         raise Mismatch(f"what was written cannot be loaded again: {error}") from error
@@ -115,7 +124,7 @@ def _arrays(variables: Iterable[Any]) -> tuple[Array, ...]:
 
     def one(variable: Any) -> Array:
         value = np.asarray(keras.ops.convert_to_numpy(variable))
-        return Array(variable.path, str(value.dtype), value.shape, checksum(value))
+        return Array(variable.path, str(value.dtype), value.shape, checksum(value), value.nbytes)
 
     return tuple(map(one, variables))
 

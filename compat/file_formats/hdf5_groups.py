@@ -35,6 +35,7 @@ class Group:
         self.path = path
         self.root = self if root is None else root
         self._group = group
+        self._datasets: dict[str, Any] = {}  # found and checked; finding one takes longest
 
     def __contains__(self, name: str) -> bool:
         with self._reading(name):
@@ -148,6 +149,8 @@ class Group:
     def _dataset(self, name: str) -> Any:
         import h5py
 
+        if name in self._datasets:
+            return self._datasets[name]
         found = self._member(name)
         if not isinstance(found, h5py.Dataset):
             raise Unreadable(self.file, self.at(name), "is not an array")
@@ -156,6 +159,7 @@ class Group:
                 raise Unreadable(
                     self.file, self.at(name), "is stored in another file, which is not read"
                 )
+        self._datasets[name] = found
         return found
 
     def _member(self, name: str) -> Any:
@@ -165,9 +169,10 @@ class Group:
         with self._reading(name):
             for part in name.split("/"):
                 is_name = isinstance(here, h5py.Group) and part not in ("", ".", "..")
-                if not is_name or _link(here, part) is None:
+                link = _link(here, part) if is_name else None
+                if link is None:
                     raise Unreadable(self.file, self.at(name), "is missing")
-                if not is_own(here, part):
+                if not isinstance(link, h5py.HardLink):
                     raise Unreadable(self.file, self.at(name), _ELSEWHERE)
                 here = here[part]
         return here

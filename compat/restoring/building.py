@@ -5,7 +5,7 @@ was registered, and is never imported by the name that the file gives.
 """
 
 import contextlib
-import copy
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -119,7 +119,7 @@ def model(
         LegacyError: A class of one's own is not known.
         Unreadable: Keras cannot make the model.
     """
-    config = _resolved(copy.deepcopy(config), "$", custom_objects)
+    config = _resolved(config, ("$",), custom_objects)
     scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
     room = recursion.enough_for(recursion.layers_of(config))
     with scope, room, limited(file), named_errors(file, "the model's config"):
@@ -132,9 +132,9 @@ def model(
         if keras_layers.has_operations(config):
             # Shapes are known of what was built; without values that is soon done.
             with keras.StatelessScope(initialize_variables=False):
-                plain = keras_layers.found(build(copy.deepcopy(config)))
+                plain = keras_layers.found(build(_copied(config)))
             config = keras_layers.replaced(config, plain)
-        made = build(copy.deepcopy(config))  # Keras takes the config apart
+        made = build(_copied(config))  # Keras takes the config apart
         variable_order.remember(made, config)
     if not isinstance(made, keras.Model):
         raise Unreadable(
@@ -162,7 +162,7 @@ def call(file: str, made: Any, arguments: tuple[Any, ...] | None, policy: object
 
 def compile_model(file: str, made: Any, training: Json, custom_objects: Custom) -> None:
     """Compiles a model by a converted training config, with just the optimizer that is there."""
-    training = _resolved(copy.deepcopy(training), "$", custom_objects)
+    training = _resolved(training, ("$",), custom_objects)
     training["auto_scale_loss"] = False  # an old loss scale is in the optimizer
     with (
         named_errors(file, "the training config"),
@@ -204,13 +204,19 @@ def with_sparse_rule(
     return {**training, "optimizer": done.config}, [change]
 
 
-def _resolved(value: Any, path: str, custom_objects: Custom) -> Any:
-    """Returns a config that imports nothing: each class is of Keras, given, or registered."""
+def _resolved(value: Any, path: tuple[object, ...], custom_objects: Custom) -> Any:
+    """Returns a copy of a config that imports nothing: each class is of Keras, given, or known.
+
+    Args:
+        value: The config, or a part of it.
+        path: Where that is.
+        custom_objects: What is given.
+    """
     if isinstance(value, list):
-        return [_resolved(item, f"{path}[{i}]", custom_objects) for i, item in enumerate(value)]
+        return [_resolved(item, (*path, i), custom_objects) for i, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    value = {key: _resolved(item, at(path, key), custom_objects) for key, item in value.items()}
+    value = {key: _resolved(item, (*path, key), custom_objects) for key, item in value.items()}
     name, module = value.get("class_name"), value.get("module")
     if not isinstance(name, str) or "module" not in value:
         return value
@@ -220,7 +226,7 @@ def _resolved(value: Any, path: str, custom_objects: Custom) -> Any:
             return value
         if not _known(function, custom_objects):
             why = _OWN_FUNCTION.format(name=function)
-            raise LegacyError(f"{path}.config", found(function), why)
+            raise LegacyError(_at((*path, "config")), found(function), why)
         return value
     registered = value.get("registered_name")
     for known in (registered, name):
@@ -228,7 +234,19 @@ def _resolved(value: Any, path: str, custom_objects: Custom) -> Any:
             return value | {"registered_name": known, "module": None}
     if isinstance(module, str) and (module == "keras" or module.startswith("keras.")):
         return value
-    raise LegacyError(f"{path}.class_name", found(name), _OWN.format(name=name))
+    why = _OWN.format(name=name)
+    raise LegacyError(_at((*path, "class_name")), found(name), why)
+
+
+def _at(path: tuple[object, ...]) -> str:
+    return functools.reduce(at, path[1:], str(path[0]))
+
+
+def _copied(value: Any) -> Any:
+    """Returns a copy of JSON, in less time than `copy.deepcopy`, which looks for cycles."""
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _known(name: str, custom_objects: Custom) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends.late_values import late_values
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
 from keras_mp.compat.checkpoints.staging import staged
@@ -41,6 +42,8 @@ SEVERAL = (
     "holds several optimizers: load it with compile=False, compile the model, and say which to "
     "keras_mp.compat.restore(..., optimizer_path=)"
 )
+NO_MODEL = "is a checkpoint, which has no model: build it, and call keras_mp.compat.restore"
+ONLY_CONFIG = "is a config without weights: convert it with keras_mp.compat.configs"
 NOT_COMPILED = "the file holds no training config: the model is not compiled"
 
 
@@ -134,19 +137,18 @@ def load(
 
 def _load(path: Path, options: "Options") -> Loaded:
     kind = kind_of(path)
-    match kind:
-        case "h5":
-            model, report = _load_hdf5(path, options)
-        case "keras":
-            model, report = _load_archive(path, options)
-        case "saved_model":
-            model, report = _load_saved_model(path, options)
-        case "checkpoint":
-            why = "is a checkpoint, which has no model: build it, and call keras_mp.compat.restore"
-            raise Unreadable(str(path), "", why)
-        case _:
-            why = "is a config without weights: convert it with keras_mp.compat.configs"
-            raise Unreadable(str(path), "", why)
+    with late_values():
+        match kind:
+            case "h5":
+                model, report = _load_hdf5(path, options)
+            case "keras":
+                model, report = _load_archive(path, options)
+            case "saved_model":
+                model, report = _load_saved_model(path, options)
+            case "checkpoint":
+                raise Unreadable(str(path), "", NO_MODEL)
+            case _:
+                raise Unreadable(str(path), "", ONLY_CONFIG)
     return Loaded(model, report, kind)
 
 

@@ -94,6 +94,29 @@ def is_loading() -> bool:
     return get is not None and get("shared_objects/id_to_obj_map") is not None
 
 
+def is_symbolic() -> bool:
+    """Returns whether Keras only asks for shapes: no value is real.
+
+    >>> is_symbolic()
+    False
+    """
+    get = _get or getattr(global_state, "get_global_attribute", None)
+    return get is not None and get("symbolic_scope") is not None
+
+
+def is_replaced(variable: Any) -> bool:
+    """Returns whether a `keras.StatelessScope` gives a variable another value.
+
+    >>> variable = keras.Variable(0.0)
+    >>> with keras.StatelessScope([(variable, keras.ops.ones(()))]):
+    ...     is_replaced(variable)
+    True
+    """
+    get = _get or getattr(global_state, "get_global_attribute", None)
+    scope = None if get is None else get("stateless_scope")
+    return scope is not None and scope.get_current_value(variable) is not None
+
+
 def held_by_keras() -> Any:
     """Returns the policy that Keras itself stored for this thread before `install`, or None."""
     assert _get is not None
@@ -146,6 +169,9 @@ def holding(variable: Any, value: Any) -> Iterator[None]:
     Keras has no public way to change the dtype of a variable; what it holds is `_value`, and of
     which dtype `_dtype`.
     """
+    from keras_mp.backends.late_values import settle
+
+    settle(variable)
     before = variable._value, variable._dtype
     other = keras.Variable(
         value,
