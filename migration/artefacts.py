@@ -1,4 +1,4 @@
-"""`keras-mp migrate` for one artefact: loaded, saved as `.keras`, loaded again and compared.
+"""`keras-mp migrate` for one artefact: loaded, saved, loaded again and compared.
 
 Imports keras only when an artefact is loaded.
 """
@@ -20,7 +20,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
-from keras_mp.migration import backends, building, publishing, sources
+from keras_mp.migration import backends, building, publishing, shards, sources, unpacked
 from keras_mp.migration.console import missing
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.writing import write_new
@@ -61,6 +61,8 @@ class Request:
         model_only: Whether to leave the optimizer out.
         exact_training: As of `convert_model`.
         as_code: Where to write a program that builds the model; None for none.
+        shard_size: The most bytes of tensors in a file of a folder, where there is to be one; None
+            for a `.keras` file.
     """
 
     path: str
@@ -71,6 +73,7 @@ class Request:
     model_only: bool = False
     exact_training: bool = False
     as_code: str | None = None
+    shard_size: int | None = None
 
     def options(self) -> dict[str, object]:
         """Returns what the result depends on besides the artefact; files by their checksums.
@@ -81,6 +84,8 @@ class Request:
         found: dict[str, object] = {"tf_version": self.tf_version, "model_only": self.model_only}
         if self.exact_training:
             found["exact_training"] = True
+        if self.shard_size is not None:
+            found["shard_size"] = self.shard_size
         if self.model is not None:
             file, factory = building.split(self.model)
             found["model"] = [sources.checksum([Path(file)]), factory]
@@ -216,10 +221,12 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
         _check_code(Path(request.as_code))
     if out is not None:
         _refuse_inside(out, path)
-        publishing.check(out)
+        publishing.check(out, folder=request.shard_size is not None)
     sha256 = sources.checksum(files, lambda more: step("reading", more))
     options = request.options()
     chosen = backends.choose()
+    if request.shard_size is not None:
+        shards.check_version()
     notes = () if chosen is None else (f"Keras runs on {chosen}, as KERAS_BACKEND is not set",)
     step("loading", 0)
     model, report, objects = _load(request, path)
@@ -239,6 +246,8 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
         ),
         notes=tuple(dict.fromkeys((*notes, *_said(report)))),
     )
+    if request.shard_size is not None:
+        shards.check(model, request.shard_size)
     code = None if request.as_code is None else _code(model, request)
     if out is None:
         if code is None:
@@ -246,15 +255,24 @@ def _migrate(request: Request, outcome: Outcome, step: Step) -> Outcome:
         return _with_code(replace(outcome, status="converted"), request, code)
     from keras_mp.migration.verifying import Saved, reload_and_compare
 
-    with publishing.staged(out) as beside:
+    made = os.fspath(path), sha256, options
+    with publishing.staged(out, folder=request.shard_size is not None) as beside:
         step("writing", 0)
-        model.save(beside)
-        sources.mark(beside, os.fspath(path), sha256, options)
+        folder = beside.with_suffix("")
+        unpacked.check_room(model, beside, times=2 if request.shard_size is None else 1)
+        if request.shard_size is None:
+            unpacked.save(model, folder)
+        else:
+            shards.save(model, folder, request.shard_size, sources.made_of(*made))
         step("comparing", 0)
         saved, objects = Saved.of(model), objects | building.classes_in(model)
         del model  # it need not fit into memory twice
         gc.collect()
-        verified = reload_and_compare(beside, saved, report.rows, custom_objects=objects)
+        verified = reload_and_compare(folder, saved, report.rows, custom_objects=objects)
+        if request.shard_size is None:
+            step("packing", 0)
+            unpacked.pack(folder, beside)
+            sources.mark(beside, *made)
     done = replace(outcome, status="converted", out=str(out), verified=verified)
     return done if code is None else _with_code(done, request, code)
 
@@ -278,6 +296,8 @@ def _code(model: Any, request: Request) -> str:
 
     title = f"The model of {Path(request.path).name}, as keras-mp read it."
     weights = "OUT.keras" if request.out is None else Path(request.out).name
+    if request.shard_size is not None:
+        weights = f"{weights.removesuffix('.keras')}/{shards.INDEX}"
     try:
         return model_code(model, title=title, weights=weights)
     except NoCode as error:

@@ -10,7 +10,7 @@ from keras_mp.migration.configs import CONVERT
 from keras_mp.migration.kinds import KindOfPath, is_there
 from keras_mp.migration.reading import STDIN
 
-_OF_ARTEFACTS = ("model", "optimizer", "model_only", "as_code")
+_OF_ARTEFACTS = ("model", "optimizer", "model_only", "as_code", "shard_size")
 OF_SOURCES = ("write", "diff", "only", "skip", "unsafe")
 EXIT_STATUS = """\
 exit status:
@@ -122,6 +122,13 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="FILE",
         help="write there a Keras 3 program that builds the model, to read, change and keep",
     )
+    add(
+        "--shard-size",
+        metavar="SIZE",
+        type=_shard_size,
+        help="OUT becomes a folder: the weights in files of at most that many bytes, such as 5GB, "
+        "which keras_mp.compat.load_model(OUT) loads",
+    )
     add = migrate.add_argument_group("of source code").add_argument
     add("--write", action="store_true", help="rewrite in place")
     add("--diff", action="store_true", help="print a patch; the rest goes to stderr")
@@ -182,6 +189,15 @@ def _tf_version(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def _shard_size(text: str) -> int:
+    from keras_mp.migration import shards
+
+    try:
+        return shards.size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _rules(text: str) -> list[str]:

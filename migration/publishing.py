@@ -1,10 +1,12 @@
-"""A file that appears whole or not at all, and never over another.
+"""A file, or a folder of files, that appears whole or not at all, and never over another.
 
-It is made in a folder beside its place, synced, and then linked to its name. Whoever dies on the
-way leaves that folder, which the next run removes: its lock is held as long as its maker lives.
+It is made in a folder beside its place, synced, and then linked to its name; a folder is renamed.
+Whoever dies on the way leaves that folder, which the next run removes: its lock is held as long as
+its maker lives.
 """
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -17,45 +19,53 @@ from keras_mp.migration.writing import link_new
 
 _START, _END, _LOCK = ".keras-mp-", ".tmp", "lock"
 _SECONDS = 60.0
+_CAME = "{} is there already: it came while this was at work"
 
 
 class Refused(Exception):
     """An output is not written; its text says why."""
 
 
-def check(out: Path) -> None:
-    """Refuses a place where a new `.keras` file cannot be.
+def check(out: Path, *, folder: bool = False) -> None:
+    """Refuses a place where a new `.keras` file, or a new folder, cannot be.
 
     Raises:
         Refused: There is something already, no folder, or the name is another.
     """
     if os.path.lexists(out):
-        raise Refused(f"{out} is there already: name another file, or remove it")
-    if out.suffix != ".keras":
+        what = "folder" if folder else "file"
+        raise Refused(f"{out} is there already: name another {what}, or remove it")
+    if folder and out.suffix == ".keras":
+        raise Refused(f"{out}: it becomes a folder of shards: choose a name without .keras")
+    if not folder and out.suffix != ".keras":
         raise Refused(f"{out}: the name must end in .keras")
     if not out.parent.is_dir():
         raise Refused(f"{out}: there is no folder {out.parent}")
 
 
 @contextlib.contextmanager
-def staged(out: Path) -> Iterator[Path]:
+def staged(out: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yields the path to write to; at the end, what is there becomes `out`.
+
+    Args:
+        out: What is to be there.
+        folder: Whether it is a folder, which whoever writes makes, of files.
 
     Raises:
         Refused: See `check`.
         OSError: It could not be written: nothing is there; or its folder alone is not synced.
     """
-    check(out)
+    check(out, folder=folder)
     remove_stale(out.parent)
-    folder = out.with_name(f"{_START}{os.urandom(6).hex()}{_END}")
-    folder.mkdir()
+    work = out.with_name(f"{_START}{os.urandom(6).hex()}{_END}")
+    work.mkdir()
     try:
-        with _locked(folder):
-            beside = folder / "model.keras"
+        with _locked(work):
+            beside = work / ("model" if folder else "model.keras")
             yield beside
-            _publish(beside, out)
+            (_publish_folder if folder else _publish)(beside, out)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def remove_stale(folder: Path) -> None:
@@ -70,7 +80,23 @@ def _publish(beside: Path, out: Path) -> None:
     try:
         link_new(beside, out)
     except FileExistsError:
-        raise Refused(f"{out} is there already: it came while this was at work") from None
+        raise Refused(_CAME.format(out)) from None
+    sync_folder(out.parent)
+
+
+def _publish_folder(beside: Path, out: Path) -> None:
+    for file in beside.iterdir():
+        sync_file(file)
+    sync_folder(beside)
+    # A rename replaces an empty folder that came in this moment, and nothing else.
+    if os.path.lexists(out):
+        raise Refused(_CAME.format(out))
+    try:
+        beside.rename(out)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise Refused(_CAME.format(out)) from None
+        raise
     sync_folder(out.parent)
 
 

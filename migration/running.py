@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from keras_mp.migration import artefacts, folders, progress, sources
+from keras_mp.migration import artefacts, folders, giving_back, progress, sources
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
@@ -16,6 +16,7 @@ from keras_mp.migration.parser import only_sources
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import is_one_checkpoint, walk
 
+_LARGE = 1 << 24  # so that what is freed is worth the time of giving it back
 _HEAD = ("in the file", "in Keras 3", "dtype", "shape", "sha256")
 
 
@@ -77,11 +78,14 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         model_only=arguments.model_only,
         exact_training=arguments.exact_training,
         as_code=arguments.as_code,
+        shard_size=arguments.shard_size,
     )
     try:
         if path in done.folders or _is_folder(Path(path)):
             return _of_folder(request, arguments, has_sources=path in done.folders)
         total = _size(Path(path))
+        if total > _LARGE:
+            giving_back.at_once()
         with progress.shown(total, worth=total > progress.LARGE) as step:
             return [artefacts.migrate(request, step)]
     except Refused as error:
@@ -95,6 +99,8 @@ def _of_folder(
 ) -> list[Outcome]:
     if request.as_code is not None:
         raise Refused("--as-code writes one model: name one artefact, and not a folder")
+    if request.shard_size is not None:
+        raise Refused("--shard-size writes one model: name one artefact, and not a folder")
     found = walk(Path(request.path))
     if not found.found and not found.closed:
         if has_sources:
@@ -136,10 +142,10 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
         _tell_folder(of_folder)
     alone = [outcome for outcome in outcomes if outcome not in of_folder and outcome.ok]
     for outcome in alone:
-        _tell_one(outcome, f"{outcome.path}\n" if len(outcomes) > 1 else "")
+        _tell_one(outcome, arguments, f"{outcome.path}\n" if len(outcomes) > 1 else "")
 
 
-def _tell_one(outcome: Outcome, head: str) -> None:
+def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: str) -> None:
     if outcome.rows:
         put(head + table([_HEAD, *outcome.rows]) + "\n")
     if outcome.computed:
@@ -150,7 +156,9 @@ def _tell_one(outcome: Outcome, head: str) -> None:
         weights, state = (outcome.verified[what] for what in ("weights", "optimizer"))
         what = f"{weights} weights and {state} variables of the optimizer"
         say(f"{outcome.out}: written, and loaded again: {what}, each bit for bit the same")
-        if outcome.computed:
+        if arguments.shard_size is not None:
+            say(f"{outcome.out}: shards: keras_mp.compat.load_model({outcome.out!r}) loads them")
+        elif outcome.computed:
             say(f"{outcome.out}: `import keras_mp` before Keras loads it: the operations are there")
     elif outcome.status == "would convert":
         say("nothing was written: name an output with -o OUT.keras")

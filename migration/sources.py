@@ -88,13 +88,18 @@ def checksum(files: list[Path], progress: Callable[[int], object] = lambda _: No
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
+def made_of(source: str, sha256: str, options: Mapping[str, object]) -> dict[str, object]:
+    """Returns what an output says of what it was made from."""
+    made = {"keras_mp": keras_mp.__version__, "from": source[-1000:], "sha256": sha256}
+    return {**made, "options": dict(options)}
+
+
 def mark(path: Path, source: str, sha256: str, options: Mapping[str, object]) -> None:
     """Writes into a `.keras` file from what it was made.
 
     The comment of the archive is the place: Keras does not read it, and it cannot get lost.
     """
-    made = {"keras_mp": keras_mp.__version__, "from": source[-1000:], "sha256": sha256}
-    text = json.dumps({**made, "options": dict(options)}, sort_keys=True)
+    text = json.dumps(made_of(source, sha256, options), sort_keys=True)
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = text.encode()
 
