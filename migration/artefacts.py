@@ -19,7 +19,7 @@ from typing import Any
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.errors import LegacyError
-from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
+from keras_mp.compat.file_formats.file_kinds import SHARDS, Kind, kind_of
 from keras_mp.migration import backends, building, publishing, shards, sources, unpacked
 from keras_mp.migration.console import missing
 from keras_mp.migration.publishing import Refused
@@ -297,7 +297,7 @@ def _code(model: Any, request: Request) -> str:
     title = f"The model of {Path(request.path).name}, as keras-mp read it."
     weights = "OUT.keras" if request.out is None else Path(request.out).name
     if request.shard_size is not None:
-        weights = f"{weights.removesuffix('.keras')}/{shards.INDEX}"
+        weights = f"{weights.removesuffix('.keras')}/{SHARDS}"
     try:
         return model_code(model, title=title, weights=weights)
     except NoCode as error:

@@ -13,7 +13,6 @@ from typing import Any
 from keras_mp.migration import unpacked
 from keras_mp.migration.publishing import Refused
 
-INDEX = "model.weights.json"  # the name by which Keras knows sharded weights
 LEAST = 1000
 _UNITS = {"": 1, "B": 1} | {
     f"{prefix}{end}": base**power
@@ -93,6 +92,7 @@ def save(model: Any, folder: Path, shard_size: int, made: Mapping[str, object]) 
     import keras
 
     from keras_mp.backends import keras_hooks
+    from keras_mp.compat.file_formats.file_kinds import SHARDS
     from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA
 
     folder.mkdir()
@@ -102,4 +102,4 @@ def save(model: Any, folder: Path, shard_size: int, made: Mapping[str, object]) 
     metadata = {"keras_version": keras.__version__, "keras_mp": dict(made)}
     (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
     with unpacked.named_errors(folder):
-        model.save_weights(folder / INDEX, max_shard_size=shard_size / 1024**3)
+        model.save_weights(folder / SHARDS, max_shard_size=shard_size / 1024**3)

@@ -12,15 +12,14 @@ import keras
 
 from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable, locating
+from keras_mp.compat.file_formats.file_kinds import SHARDS
 from keras_mp.compat.file_formats.zip_archives import CONFIG
 from keras_mp.compat.restoring import building, recursion
-
-INDEX = "model.weights.json"
 
 
 def is_sharded(path: str | Path) -> bool:
     """Returns whether a path is the folder of such a model."""
-    return locating.known(Path(path, INDEX).is_file) and locating.known(Path(path, CONFIG).is_file)
+    return locating.known(Path(path, SHARDS).is_file) and locating.known(Path(path, CONFIG).is_file)
 
 
 def load(
@@ -50,6 +49,6 @@ def load(
             model = keras.saving.deserialize_keras_object(
                 config, custom_objects=dict(custom_objects), safe_mode=safe_mode
             )
-        with building.named_errors(file, INDEX):
-            model.load_weights(Path(path, INDEX))
+        with building.named_errors(file, SHARDS):
+            model.load_weights(Path(path, SHARDS))
     return model

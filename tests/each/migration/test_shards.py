@@ -129,6 +129,12 @@ def test_the_folder_says_what_it_is_made_of(checkpoint, tmp_path, capsys):
     assert made["options"]["shard_size"] == SHARD
 
 
+def test_inspect_says_what_it_is(made, capsys):
+    assert main(["inspect", str(made)]) == 2
+    said = capsys.readouterr().err
+    assert "holds weights of Keras 3 in shards: keras_mp.compat.load_model loads" in said
+
+
 def test_without_the_optimizer(made):
     model = load_model(made, compile=False)
     assert getattr(model, "optimizer", None) is None
