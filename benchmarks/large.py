@@ -7,8 +7,8 @@ A process for each size and form of the output: one `.keras` file, and shards of
 checkpoint has weights, and two slots of Adam for each; its tensors are of 64 MiB unless
 `--megabytes` says otherwise. Memory is the most that the process had, less what it had after a
 small checkpoint, whose migration imports the same. Disk is the most that was in the folder of the
-output while it was made.
-Seconds are of one run, with the checkpoint in memory of the system as far as that goes.
+output while it was made. Seconds are of one run, with the checkpoint in memory of the system as far
+as that goes; those of the processor hardly depend on what else the machine does.
 
 Sizes are decimal: 1 GB is 10^9 bytes. Only Linux says how much memory a process had. FOLDER (the
 system's for temporary files, unless given) needs room for three times the largest size.
@@ -94,9 +94,9 @@ def inside(options: argparse.Namespace) -> dict[str, Any]:
         before = resident("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the most that it had begins anew
         with most_in(large / "out") as disk:
-            start = time.perf_counter()
+            wall, processor = time.perf_counter(), time.process_time()
             out = migrate(large, options.form)
-            seconds = time.perf_counter() - start
+            seconds, processor = time.perf_counter() - wall, time.process_time() - processor
         files = [out] if out.is_file() else list(out.iterdir())
         return {
             "backend": keras.backend.backend(),
@@ -105,6 +105,7 @@ def inside(options: argparse.Namespace) -> dict[str, Any]:
             "tensors": 3 * layers,
             "largest": 4 * WIDTH * units,
             "seconds": seconds,
+            "processor": processor,
             "memory": resident("VmHWM") - before,
             "output": sum(file.stat().st_size for file in files),
             "files": len(files),
@@ -155,7 +156,7 @@ def show(found: dict[str, Any]) -> None:
         f"{found['backend']:10}",
         f"{found['form']:6}",
         f"{size / GB:5.2f} GB",
-        f"{found['seconds']:6.1f} s",
+        f"{found['seconds']:6.1f} s (processor {found['processor']:.1f} s)",
         f"memory {memory / GB:5.2f} GB ({(memory - size) / found['largest']:+.1f} tensors)",
         f"disk {disk / GB:5.2f} GB",
         f"output {found['output'] / GB:5.2f} GB in {found['files']}",

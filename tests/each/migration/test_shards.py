@@ -21,6 +21,10 @@ from keras_mp.migration.cli import main
 from tests import bundles
 from tests.backends import on_one
 
+pytestmark = pytest.mark.skipif(
+    tuple(map(int, keras.__version__.split(".")[:2])) < (3, 11),
+    reason="refused: this Keras loses state in shards",
+)
 WIDTH, LAYERS = 40, 3
 KERNEL = 4 * WIDTH * WIDTH
 SHARD = 2 * KERNEL + 1000  # two kernels each, so that slots go over several
