@@ -1,10 +1,14 @@
-"""`SavedState`: the wrapper's state on its way in and out of files, and what waits in between."""
+"""`SavedState`: the wrapper's state on its way in and out of files, and what waits in between.
+
+One array after another: a copy of all of them may not fit into memory beside the model.
+"""
 
 import contextlib
 import math
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,15 @@ from keras_mp.state_layout import check, layouts, match
 NO_STATE = "the file holds none"
 NO_SCALE = "the file holds no loss scale: the optimizer that wrote it scaled no loss"
 NOT_BUILT = "the optimizer is not built yet, as before its first step"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """An array of a file: what it is, and how to read it again."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read: Callable[[], np.ndarray[Any, Any]]
 
 
 class SavedState:
@@ -85,15 +98,19 @@ class SavedState:
 
     def save(self, store: Store) -> None:
         """Writes the state by position, in the layout of Keras' own class."""
-        values = self._waiting
-        if values is None:
-            values = {str(i): array for i, array in enumerate(self.arrays())}
-        for key, value in values.items():
-            store[key] = value
+        if self._waiting is not None:
+            for key, value in self._waiting.items():
+                store[key] = value
+            return
+        for i, variable in enumerate(self.variables):
+            store[str(i)] = ops.convert_to_numpy(variable)
 
     def load(self, store: Store) -> None:
-        """Restores what `store` holds, lets it wait for `build`, or warns and changes nothing."""
-        saved = {str(key): np.asarray(store[key]) for key in store.keys()}  # noqa: SIM118 - h5 entries
+        """Restores what `store` holds, lets it wait for `build`, or warns and changes nothing.
+
+        Each array is read twice for that, to see what it is and to assign it, and none is kept.
+        """
+        saved = {str(key): _stored(store, key) for key in store.keys()}  # noqa: SIM118 - h5 entries
         whole, self._is_being_loaded = self._is_being_loaded, False
         if not saved:
             self._refuse(NO_STATE)
@@ -111,12 +128,12 @@ class SavedState:
             if built or not whole:
                 self._refuse(str(error) if built else NOT_BUILT)
             else:
-                self._wait_for_build(saved)
+                self._wait_for_build({key: each.read() for key, each in saved.items()})
             return
         if built or whole:
             self._waiting = None
             self._restore(targets)
-        elif any(not np.array_equal(ops.convert_to_numpy(v), value) for v, value in targets):
+        elif any(not np.array_equal(ops.convert_to_numpy(v), each.read()) for v, each in targets):
             self._refuse(NOT_BUILT)
 
     def take_waiting(self) -> None:
@@ -171,10 +188,11 @@ class SavedState:
         if self._misfits is not None and all(variable is not scale for variable, _ in targets):
             self._misfits.append(NO_SCALE)
         for variable, value in targets:
+            array = value.read() if isinstance(value, _Stored) else value
             if variable is not scale:
-                variable.assign(value)
-            elif self._is_usable(float(value)):
-                scale.assign(value)
+                variable.assign(array)
+            elif self._is_usable(float(array)):
+                scale.assign(array)
         self._scaler.restored()
 
     def _is_usable(self, saved: float) -> bool:
@@ -199,3 +217,11 @@ class SavedState:
         elif message:
             warnings.warn(message, stacklevel=5)
         return False
+
+
+def _stored(store: Store, key: str) -> _Stored:
+    def read() -> np.ndarray[Any, Any]:
+        return np.asarray(store[key])
+
+    array = read()
+    return _Stored(array.shape, array.dtype, read)

@@ -2,8 +2,13 @@
 
 Keras writes the time into it, and numbers objects that are shared by their addresses. Here dates
 are fixed, and shared objects are numbered as they appear. When a file was made, its ledger says.
+
+Keras makes the weights of a `.keras` file in memory, and reads them all at once, where half of what
+is free is enough for that. A folder it writes and reads one tensor after another. So a model is
+saved as a folder, loaded again from there, and packed as it is.
 """
 
+import errno
 import json
 import random
 import shutil
@@ -14,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA, WEIGHTS
+from keras_mp.migration import disk_room
 from keras_mp.stores.downloads import head
 from keras_mp.stores.errors import StoreError
 from keras_mp.stores.urls import is_url
@@ -27,32 +33,44 @@ _HEAD = 1 << 16
 _LOCAL = 30  # bytes before the name of a member
 
 
-def save(model: Any, path: Path, made: Mapping[str, object]) -> None:
-    """Saves a model.
+def write(model: Any, folder: Path, made: Mapping[str, object]) -> None:
+    """Saves a model as the folder that `keras.saving.load_model` reads.
 
     Args:
         model: A Keras model.
-        path: Of the file. Beside it there must be room for as much again.
+        folder: Does not exist yet.
         made: What is to be said of how it came about, as JSON. It is in the metadata, which Keras
             does not read: a file more, and Keras would unpack all of them to load it.
+
+    Raises:
+        OSError: It cannot be written.
     """
-    folder = path.with_name(f"{path.name}.parts")
-    try:
-        model.save(folder, zipped=False)
-        metadata = json.loads((folder / METADATA).read_bytes())
-        metadata = metadata | {"date_saved": DATE, MADE: dict(made)}
-        (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
-        config = json.loads((folder / CONFIG).read_bytes())
-        (folder / CONFIG).write_text(json.dumps(renumbered(config)), encoding="utf-8")
-        with zipfile.ZipFile(path, "x") as archive:
-            for file in _files(folder):
-                _add(archive, file, file.relative_to(folder).as_posix())
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with disk_room.named_errors(folder):
+        # From where it stands: of a relative path Keras loses the assets.
+        model.save(folder.absolute(), zipped=False)
+    metadata = json.loads((folder / METADATA).read_bytes())
+    metadata = metadata | {"date_saved": DATE, MADE: dict(made)}
+    (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
+    config = json.loads((folder / CONFIG).read_bytes())
+    (folder / CONFIG).write_text(json.dumps(renumbered(config)), encoding="utf-8")
+
+
+def pack(folder: Path, path: Path) -> None:
+    """Makes a `.keras` file of such a folder, not compressed, and reads it once.
+
+    Raises:
+        OSError: It cannot be written, or does not read as it was written.
+    """
+    with zipfile.ZipFile(path, "x") as archive:
+        for file in _files(folder):
+            _add(archive, file, file.relative_to(folder).as_posix())
+    with zipfile.ZipFile(path) as archive:
+        if (damaged := archive.testzip()) is not None:
+            raise OSError(errno.EIO, f"{damaged} does not read as it was written", str(path))
 
 
 def made_of(path: str | Path) -> dict[str, Any]:
-    """Returns what `save` was told of how a file came about; nothing where nobody told it.
+    """Returns what `write` was told of how a file came about; nothing where nobody told it.
 
     Args:
         path: A local path, or an address, of which only the beginning is read.
@@ -78,7 +96,7 @@ def _metadata(path: Path) -> bytes:
 
 
 def _metadata_of(url: str) -> bytes:
-    """Returns the first member, as `save` stored it."""
+    """Returns the first member, as `pack` stored it."""
     start = head(url, _HEAD)
     if start[:4] != b"PK\x03\x04" or len(start) < _LOCAL:
         return b"{}"

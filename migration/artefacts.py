@@ -1,4 +1,4 @@
-"""`keras-mp migrate` for one artefact: loaded, saved as `.keras`, loaded again and compared.
+"""`keras-mp migrate` for one artefact: loaded, saved, loaded again and compared.
 
 Imports keras only when an artefact is loaded.
 """
@@ -20,8 +20,16 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.errors import LegacyError
-from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
-from keras_mp.migration import archives, backends, building, publishing, sources
+from keras_mp.compat.file_formats.file_kinds import SHARDS, Kind, kind_of
+from keras_mp.migration import (
+    archives,
+    backends,
+    building,
+    disk_room,
+    publishing,
+    shards,
+    sources,
+)
 from keras_mp.migration.console import missing
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.writing import write_new
@@ -68,6 +76,8 @@ class Request:
         source: What the output calls the artefact, whose copy `path` is in the scratch folder,
             with as much room beside it; its path if None.
         tidy: As of `publishing.staged`.
+        shard_size: The most bytes of tensors in a file of a folder, where there is to be one; None
+            for a `.keras` file.
     """
 
     path: str
@@ -81,6 +91,7 @@ class Request:
     scratch: Scratch = field(default_factory=Scratch)
     source: str | None = None
     tidy: bool = True
+    shard_size: int | None = None
 
     def options(self) -> dict[str, object]:
         """Returns what the result depends on besides the artefact; files by their checksums.
@@ -91,6 +102,8 @@ class Request:
         found: dict[str, object] = {"tf_version": self.tf_version, "model_only": self.model_only}
         if self.exact_training:
             found["exact_training"] = True
+        if self.shard_size is not None:
+            found["shard_size"] = self.shard_size
         if self.model is not None:
             file, factory = building.split(self.model)
             found["model"] = [sources.checksum([Path(file)]), factory]
@@ -243,10 +256,12 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
         _check_code(Path(request.as_code))
     if out is not None:
         _refuse_inside(out, request.path)
-        publishing.check(out)
+        publishing.check(out, folder=request.shard_size is not None)
     sha256 = sources.checksum(files, lambda more: step("reading", more))
     options = request.options()
     chosen = backends.choose()
+    if request.shard_size is not None:
+        shards.check_version()
     notes = () if chosen is None else (backends.CHOSEN.format(chosen),)
     step("loading", 0)
     with archives.seeded(sha256):
@@ -268,6 +283,8 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
         ),
         notes=(*notes, *said),
     )
+    if request.shard_size is not None:
+        shards.check(model, request.shard_size)
     code = None if request.as_code is None else _code(model, request)
     if out is None:
         if code is None:
@@ -278,8 +295,12 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
     # With an artefact of a store, room for both is reserved already.
     has_room = request.source is not None or is_url(request.path)
     size = 0 if has_room else 2 * sum(file.stat().st_size for file in files)
-    with publishing.staged(out, request.scratch, size, tidy=request.tidy) as beside:
+    shard_size = request.shard_size
+    with publishing.staged(
+        out, request.scratch, size, tidy=request.tidy, folder=shard_size is not None
+    ) as beside:
         step("writing", 0)
+        disk_room.check_room(model, beside, times=2 if shard_size is None else 1)
         saved, objects = Saved.of(model), objects | building.classes_in(model)
         source = redacted(request.source or request.path)
         # Nothing of where, when, or by whom: the same artefact gives the same bytes.
@@ -291,14 +312,21 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
             "notes": list(said),
             "verified": saved.counts,
         }
-        archives.save(model, beside, made)
-        sources.mark(beside, source, sha256, options)
+        folder, written = beside.with_suffix(""), None
+        if shard_size is None:
+            archives.write(model, folder, made)
+        else:
+            shards.save(model, folder, shard_size, made)
         step("comparing", 0)
         del model  # it need not fit into memory twice
         if saved.nbytes > _WORTH_COLLECTING:
             gc.collect()
-        verified = reload_and_compare(beside, saved, report.rows, custom_objects=objects)
-        written = (beside.stat().st_size, sources.checksum([beside]))
+        verified = reload_and_compare(folder, saved, report.rows, custom_objects=objects)
+        if shard_size is None:
+            step("packing", 0)
+            archives.pack(folder, beside)
+            sources.mark(beside, source, sha256, options)
+            written = (beside.stat().st_size, sources.checksum([beside]))
     done = replace(outcome, status="converted", verified=verified, written=written)
     done = replace(done, out=redacted(out))
     return done if code is None else _with_code(done, request, code)
@@ -323,7 +351,9 @@ def _code(model: Any, request: Request) -> str:
     from keras_mp.compat.model_code import NoCode, model_code
 
     title = f"The model of {Path(redacted(request.path)).name}, as keras-mp read it."
-    weights = "OUT.keras" if request.out is None else Path(redacted(request.out)).name
+    weights = "OUT.keras" if request.out is None else Path(request.out).name
+    if request.shard_size is not None:
+        weights = f"{weights.removesuffix('.keras')}/{SHARDS}"
     try:
         return model_code(model, title=title, weights=weights)
     except NoCode as error:

@@ -12,7 +12,7 @@ from keras_mp.migration.reading import STDIN
 from keras_mp.stores.scratch import Scratch, parsed_size
 from keras_mp.stores.urls import is_url, local_of, name as name_of, redacted
 
-_OF_ARTEFACTS = ("model", "optimizer", "model_only", "as_code")
+_OF_ARTEFACTS = ("model", "optimizer", "model_only", "as_code", "shard_size")
 OF_SOURCES = ("write", "diff", "only", "skip", "unsafe")
 EXIT_STATUS = """\
 exit status:
@@ -144,6 +144,13 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--as-code",
         metavar="FILE",
         help="write there a Keras 3 program that builds the model, to read, change and keep",
+    )
+    add(
+        "--shard-size",
+        metavar="SIZE",
+        type=_shard_size,
+        help="OUT becomes a folder: the weights in files of at most that many bytes, such as 5GB, "
+        "which keras_mp.compat.load_model(OUT) loads",
     )
     _add_scratch(migrate)
     add = migrate.add_argument_group("of source code").add_argument
@@ -297,6 +304,15 @@ def _tf_version(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def _shard_size(text: str) -> int:
+    from keras_mp.migration import shards
+
+    try:
+        return shards.size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _rules(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A file that appears whole or not at all, and never over another.
+"""A file, or a folder of files, that appears whole or not at all, and never over another.
 
 It is made in a folder beside its place, synced, and then linked to its name; for a store in a
 scratch folder, uploaded beside its place, and moved. Whoever dies on the way leaves such a folder,
@@ -6,6 +6,7 @@ which the next run to that place removes.
 """
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import is_inside, is_url, local_of, name, parent, redacted
 
 CAME = "it came while this was at work"
+_OTHER = "name another {}, or remove it"
 
 
 class Refused(Exception):
@@ -38,11 +40,12 @@ class Refused(Exception):
         return str(self.args[0])
 
 
-def check(out: str | Path) -> None:
-    """Refuses a place where a new `.keras` file cannot be.
+def check(out: str | Path, *, folder: bool = False) -> None:
+    """Refuses a place where a new `.keras` file, or a new folder, cannot be.
 
     Args:
         out: A local path, or an address.
+        folder: Whether it is to be a folder, which no store can have.
 
     Raises:
         Refused: There is something already, no folder, or the name is another.
@@ -50,6 +53,8 @@ def check(out: str | Path) -> None:
     """
     if is_url(out):
         url = str(out)
+        if folder:
+            raise Refused(f"{redacted(url)}: --shard-size makes a folder: name one on a disk")
         if not name(url).endswith(".keras"):
             raise Refused(f"{redacted(url)}: the name must end in .keras")
         try:
@@ -60,8 +65,10 @@ def check(out: str | Path) -> None:
         return
     out = local_of(out)
     if os.path.lexists(out):
-        raise Refused(_there(out), "output exists")
-    if out.suffix != ".keras":
+        raise Refused(_there(out, _OTHER.format("folder" if folder else "file")), "output exists")
+    if folder and out.suffix == ".keras":
+        raise Refused(f"{out}: it becomes a folder of shards: choose a name without .keras")
+    if not folder and out.suffix != ".keras":
         raise Refused(f"{out}: the name must end in .keras")
     if not out.parent.is_dir():
         raise Refused(f"{out}: there is no folder {out.parent}")
@@ -87,7 +94,12 @@ def check_folder(source: str | Path, out: str | Path) -> None:
 
 @contextlib.contextmanager
 def staged(
-    out: str | Path, scratch: Scratch | None = None, size: int = 0, *, tidy: bool = True
+    out: str | Path,
+    scratch: Scratch | None = None,
+    size: int = 0,
+    *,
+    tidy: bool = True,
+    folder: bool = False,
 ) -> Iterator[Path]:
     """Yields the local path to write to; at the end, what is there becomes `out`.
 
@@ -97,18 +109,19 @@ def staged(
         size: The bytes to reserve there; 0 where they are reserved already.
         tidy: Whether to remove first what killed runs left beside `out`. A run with many outputs
             does it once, by `remove_stale`.
+        folder: Whether it is a folder, which whoever writes makes, of files. Stores have none.
 
     Raises:
         Refused: See `check`.
         OSError: It could not be written: nothing is there; or its folder alone is not synced.
     """
-    check(out)
+    check(out, folder=folder)
     if tidy:
         remove_stale(out_folder(out))
     if is_url(out):
         url, room = str(out), Scratch() if scratch is None else scratch
-        with room.reserved(size, url) as folder:
-            beside = folder / "model.keras"
+        with room.reserved(size, url) as work:
+            beside = work / "model.keras"
             yield beside
             try:
                 uploads.publish(beside, url)
@@ -116,10 +129,10 @@ def staged(
                 raise Refused(_there(redacted(url), CAME), "output exists") from None
         return
     out = local_of(out)
-    with locked_folders.made(out.parent) as folder:
-        beside = folder / "model.keras"
+    with locked_folders.made(out.parent) as work:
+        beside = work / ("model" if folder else "model.keras")
         yield beside
-        _publish(beside, out)
+        (_publish_folder if folder else _publish)(beside, out)
 
 
 def out_folder(out: str | Path) -> str | Path:
@@ -139,7 +152,7 @@ def remove_stale(folder: str | Path) -> None:
         locked_folders.remove_stale(local_of(folder))
 
 
-def _there(out: object, what: str = "name another file, or remove it") -> str:
+def _there(out: object, what: str = _OTHER.format("file")) -> str:
     return f"{out} is there already: {what}"
 
 
@@ -149,4 +162,20 @@ def _publish(beside: Path, out: Path) -> None:
         link_new(beside, out)
     except FileExistsError:
         raise Refused(_there(out, CAME), "output exists") from None
+    sync_folder(out.parent)
+
+
+def _publish_folder(beside: Path, out: Path) -> None:
+    for file in beside.iterdir():
+        sync_file(file)
+    sync_folder(beside)
+    # A rename replaces an empty folder that came in this moment, and nothing else.
+    if os.path.lexists(out):
+        raise Refused(_there(out, CAME), "output exists")
+    try:
+        beside.rename(out)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise Refused(_there(out, CAME), "output exists") from None
+        raise
     sync_folder(out.parent)

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
 
-from keras_mp.migration import artefacts, fleet, fleet_progress, folders, ledger, progress, sources
+from keras_mp.migration import (
+    artefacts,
+    fleet,
+    fleet_progress,
+    folders,
+    giving_back,
+    ledger,
+    progress,
+    sources,
+)
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
@@ -20,6 +29,7 @@ from keras_mp.migration.walking import Walk, is_folder_of_store, is_one_checkpoi
 from keras_mp.stores.errors import StoreError
 from keras_mp.stores.urls import is_url, join, local_of, redacted
 
+_LARGE = 1 << 24  # so that what is freed is worth the time of giving it back
 _HEAD = ("in the file", "in Keras 3", "dtype", "shape", "sha256")
 
 
@@ -89,12 +99,15 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         exact_training=arguments.exact_training,
         as_code=arguments.as_code,
         scratch=scratch_of(arguments),
+        shard_size=arguments.shard_size,
     )
     path = redacted(path)
     try:
         if request.path in done.folders or _is_folder(request.path):
             return _of_folder(request, arguments, has_sources=request.path in done.folders)
         total = 0 if is_url(request.path) else _size(local_of(request.path))
+        if total > _LARGE:
+            giving_back.at_once()
         with progress.shown(total, worth=total > progress.LARGE) as step:
             return [artefacts.migrate(request, step)]
     except Refused as error:
@@ -114,6 +127,8 @@ def _of_folder(
 ) -> list[Outcome]:
     if request.as_code is not None:
         raise Refused("--as-code writes one model: name one artefact, and not a folder")
+    if request.shard_size is not None:
+        raise Refused("--shard-size writes one model: name one artefact, and not a folder")
     if request.out is None:
         found = walk(request.path)
         outcomes = folders.look(request, found)
@@ -225,10 +240,10 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
         _tell_folder(of_folder, with_table=not arguments.json_lines)
     alone = [outcome for outcome in outcomes if outcome not in of_folder and outcome.ok]
     for outcome in alone:
-        _tell_one(outcome, f"{outcome.path}\n" if len(outcomes) > 1 else "")
+        _tell_one(outcome, arguments, f"{outcome.path}\n" if len(outcomes) > 1 else "")
 
 
-def _tell_one(outcome: Outcome, head: str) -> None:
+def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: str) -> None:
     if outcome.rows:
         put(head + table([_HEAD, *outcome.rows]) + "\n")
     if outcome.computed:
@@ -239,7 +254,9 @@ def _tell_one(outcome: Outcome, head: str) -> None:
         weights, state = (outcome.verified[what] for what in ("weights", "optimizer"))
         what = f"{weights} weights and {state} variables of the optimizer"
         say(f"{outcome.out}: written, and loaded again: {what}, each bit for bit the same")
-        if outcome.computed:
+        if arguments.shard_size is not None:
+            say(f"{outcome.out}: shards: keras_mp.compat.load_model({outcome.out!r}) loads them")
+        elif outcome.computed:
             say(f"{outcome.out}: `import keras_mp` before Keras loads it: the operations are there")
     elif outcome.status == "would convert":
         say("nothing was written: name an output with -o OUT.keras")

@@ -80,10 +80,10 @@ def reload_and_compare(
     *,
     custom_objects: Mapping[str, Any],
 ) -> dict[str, int]:
-    """Loads a `.keras` file anew and compares weights and the optimizer with what was saved.
+    """Loads what was written anew and compares weights and the optimizer with what was saved.
 
     Args:
-        path: The file.
+        path: A `.keras` file, the same unpacked, or a folder of shards.
         saved: The model that was saved, or `Saved.of` it, beside which it need not live any more.
         rows: What the artefact held, by checksum; each is looked for in the file, too.
         custom_objects: For `load_model`.
@@ -97,11 +97,15 @@ def reload_and_compare(
     import keras
 
     from keras_mp.backends.late_values import late_values
+    from keras_mp.compat.restoring import shards
 
     before = saved if isinstance(saved, Saved) else Saved.of(saved)
     try:
         with recursion.enough_for(before.layers), late_values():
-            again = keras.saving.load_model(path, custom_objects=dict(custom_objects))
+            if shards.is_sharded(path):
+                again = shards.load(path, custom_objects)
+            else:
+                again = keras.saving.load_model(path, custom_objects=dict(custom_objects))
     except Exception as error:  # whatever Keras or a class of the user's raises
         raise Mismatch(f"what was written cannot be loaded again: {error}") from error
     after = Saved.of(again)
@@ -123,7 +127,8 @@ def _arrays(variables: Iterable[Any]) -> tuple[Array, ...]:
     import keras
 
     def one(variable: Any) -> Array:
-        value = np.asarray(keras.ops.convert_to_numpy(variable))
+        # Of its value there is one copy, and of the variable itself, on PyTorch, two.
+        value = np.asarray(keras.ops.convert_to_numpy(variable.value))
         return Array(variable.path, str(value.dtype), value.shape, checksum(value), value.nbytes)
 
     return tuple(map(one, variables))

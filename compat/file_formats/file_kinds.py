@@ -9,6 +9,12 @@ from typing import Literal
 from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.checkpoints.errors import Unreadable
 
+# How Keras 3 calls the index of sharded weights.
+SHARDS = "model.weights.json"
+OF_SHARDS = (
+    "holds weights of Keras 3 in shards: keras_mp.compat.load_model loads what `keras-mp migrate "
+    "--shard-size` wrote, and model.load_weights the weights alone"
+)
 Kind = Literal["checkpoint", "saved_model", "h5", "keras", "json"]
 
 
@@ -32,6 +38,8 @@ def kind_of(path: str | Path) -> Kind:
     if locating.known(path.is_dir):
         if locating.known((path / "saved_model.pb").is_file):
             return "saved_model"
+        if locating.known((path / SHARDS).is_file):
+            raise Unreadable(str(path), "", OF_SHARDS)
         locating.prefix_of(path)
         return "checkpoint"
     is_part = path.suffix == ".index" or path.name == locating.STATE_FILE

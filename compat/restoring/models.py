@@ -25,6 +25,7 @@ from keras_mp.compat.restoring import (
     checkpoints,
     hdf5,
     keras_archives,
+    shards,
     variable_order,
 )
 from keras_mp.compat.restoring.building import Json
@@ -44,6 +45,7 @@ SEVERAL = (
 )
 NO_MODEL = "is a checkpoint, which has no model: build it, and call keras_mp.compat.restore"
 ONLY_CONFIG = "is a config without weights: convert it with keras_mp.compat.configs"
+SHARDED = "Keras 3 wrote its weights, in shards, and loaded them"
 NOT_COMPILED = "the file holds no training config: the model is not compiled"
 
 
@@ -73,14 +75,15 @@ def load_model(
 ) -> Any:
     """Returns the model of `model.save` of TF 1.15 to 2.15, without TensorFlow.
 
-    HDF5 (`.h5`, and `.keras` up to TF 2.12), SavedModel, and `.keras` archives; what Keras 3 wrote
-    is given to `keras.saving.load_model`. Weights, slots, step count, loss scale and its counter
-    are restored bit for bit as far as the file holds them: a SavedModel holds all of them, the
-    others never the current loss scale and its counter. `load` returns the report with it.
+    HDF5 (`.h5`, and `.keras` up to TF 2.12), SavedModel, and `.keras` archives; what Keras 3 wrote,
+    Keras loads, also the folder of shards that `keras-mp migrate --shard-size` wrote. Weights,
+    slots, step count, loss scale and its counter are restored bit for bit as far as the file holds
+    them: a SavedModel holds all of them, the others never the current loss scale and its counter.
+    `load` returns the report with it.
 
     Args:
-        path: The file, or the folder of a SavedModel; or its address where fsspec reaches it, such
-            as "s3://models/model.h5".
+        path: The file, or the folder of a SavedModel or of shards; or its address where fsspec
+            reaches it, such as "s3://models/model.h5".
         custom_objects: Name -> class or function, of what is not Keras's own.
         safe_mode: Whether to refuse what runs code of the file, as `keras.saving.load_model` does;
             here also in HDF5 files of Keras 3. The byte code of a Lambda of TF 1.15 to 2.15 is
@@ -124,6 +127,9 @@ def load(
     exact_training: bool = False,
 ) -> Loaded:
     """Returns the model as `load_model` does, and the report. Args and errors are the same."""
+    if shards.is_sharded(path):
+        model = shards.load(path, custom_objects or {}, safe_mode=safe_mode, compile=compile)
+        return Loaded(model, Report(str(path), (), (), (), (SHARDED,)), "keras")
     options = Options(
         dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training
     )

@@ -8,6 +8,8 @@ From keras.src, because Keras has no public way to see each read and write of it
   replacing them there reaches every layer that Keras builds. What Keras notes there while it makes
   a whole saved model or copy from its config tells this from `load_weights`, whose files have the
   same optimizer state.
+- `saving.serialization_lib.ObjectSharingScope`, in which Keras writes and reads the config of a
+  `.keras` file: so two layers that share a third are said to, and do when they are made again.
 """
 
 import contextlib
@@ -22,6 +24,10 @@ try:
     from keras.src.backend.common import global_state
 except ImportError:  # `install` says what it means
     global_state = None
+try:
+    from keras.src.saving.serialization_lib import ObjectSharingScope
+except ImportError:  # `sharing_objects` says what it means
+    ObjectSharingScope = None
 
 _KERAS = "dtype_policy"
 _OURS = "keras_mp_policy_events"
@@ -115,6 +121,25 @@ def is_replaced(variable: Any) -> bool:
     get = _get or getattr(global_state, "get_global_attribute", None)
     scope = None if get is None else get("stateless_scope")
     return scope is not None and scope.get_current_value(variable) is not None
+
+
+def sharing_objects() -> contextlib.AbstractContextManager[None]:
+    """A scope for the config of a whole model: what is one object is written, and made, as one.
+
+    Raises:
+        RuntimeError: This Keras has it where we do not find it.
+
+    >>> with sharing_objects():
+    ...     is_loading()
+    True
+    """
+    if ObjectSharingScope is None:
+        raise RuntimeError(
+            f"keras {keras.__version__} writes the configs of models in a way that this keras_mp "
+            "does not know: use a newer keras_mp"
+        )
+    scope: contextlib.AbstractContextManager[None] = ObjectSharingScope()
+    return scope
 
 
 def held_by_keras() -> Any:

@@ -10,6 +10,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_mp import LossScaleOptimizer
 from tests import programs
@@ -568,3 +569,43 @@ def test_a_wrong_shape_is_named_by_its_position():
     saved["13"] = np.zeros(99)
     with pytest.warns(UserWarning, match=r"array 13 has shape \(99,\).* has shape \(8,\)"):
         opt.load_own_variables(saved)
+
+
+class Watched(dict):
+    """A store that notes how many arrays it handed out, or was given, in one go."""
+
+    def __init__(self, arrays, happened):
+        super().__init__(arrays)
+        self.happened = happened
+
+    def __getitem__(self, key):
+        self.happened.append("read")
+        return super().__getitem__(key)
+
+    def __setitem__(self, key, value):
+        self.happened.append("write")
+        super().__setitem__(key, value)
+
+
+def test_no_two_arrays_are_held_at_once(compiled, monkeypatch):
+    optimizer, happened = compiled(ours()).optimizer, []
+    to_numpy, assign = ops.convert_to_numpy, keras.Variable.assign
+
+    def noted_to_numpy(variable):
+        happened.append("copy")
+        return to_numpy(variable)
+
+    def noted_assign(self, value):
+        happened.append("assign")
+        return assign(self, value)
+
+    monkeypatch.setattr("keras_mp.saved_state.ops.convert_to_numpy", noted_to_numpy)
+    store, count = Watched({}, happened), len(optimizer._saved_state.variables)
+    optimizer.save_own_variables(store)
+    assert happened == ["copy", "write"] * count
+    happened.clear()
+    monkeypatch.setattr(keras.Variable, "assign", noted_assign)
+    optimizer.load_own_variables(store)
+    looked_at, restored = happened[:count], happened[count:]
+    assert looked_at == ["read"] * count
+    assert restored[: 2 * count] == ["read", "assign"] * count

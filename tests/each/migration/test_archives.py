@@ -1,6 +1,7 @@
 """Archives that depend on the model alone, and that Keras takes as its own."""
 
 import json
+import shutil
 import zipfile
 
 import keras
@@ -14,7 +15,7 @@ from tests.backends import on_one
 
 MADE = {"from": "m.h5", "sha256": "0" * 64, "options": {}, "changes": [], "notes": ["é"]}
 SAVES = """
-import os, sys, random
+import os, pathlib, sys
 os.environ["KERAS_BACKEND"] = sys.argv[2]
 import keras
 from keras_mp.migration import archives
@@ -24,8 +25,17 @@ for _ in range(int(sys.argv[3])):
 keras.utils.clear_session()
 with archives.seeded("a"):
     model = a_model()
-archives.save(model, __import__("pathlib").Path(sys.argv[1]), MADE)
+folder = pathlib.Path(sys.argv[1] + ".folder")
+archives.write(model, folder, MADE)
+archives.pack(folder, pathlib.Path(sys.argv[1]))
 """
+
+
+def save(model, path, made):
+    folder = path.with_name("parts")
+    archives.write(model, folder, made)
+    archives.pack(folder, path)
+    shutil.rmtree(folder)
 
 
 def a_model():
@@ -60,7 +70,7 @@ def test_the_bytes_do_not_depend_on_process_and_time(tmp_path):
 def test_keras_takes_it(safe_mode, tmp_path):
     model, path = a_model(), tmp_path / "m.keras"
     model.layers[0].kernel.assign(np.arange(12.0).reshape(3, 4))
-    archives.save(model, path, MADE)
+    save(model, path, MADE)
     sources.mark(path, "m.h5", "0" * 64, {})
     again = keras.saving.load_model(path, safe_mode=safe_mode)
     for a, b in zip(model.weights, again.weights, strict=True):
@@ -97,7 +107,7 @@ class Vocabulary(keras.layers.Layer):
 def test_files_of_layers_are_kept(tmp_path):
     model = keras.Sequential([keras.Input((3,)), Vocabulary(), keras.layers.Dense(1)])
     model.layers[0].words = "d e"
-    archives.save(model, tmp_path / "m.keras", MADE)
+    save(model, tmp_path / "m.keras", MADE)
     objects = {"Vocabulary": Vocabulary}
     again = keras.saving.load_model(tmp_path / "m.keras", custom_objects=objects)
     assert again.layers[0].words == "d e"
@@ -110,7 +120,7 @@ def test_what_says_nothing_of_how_it_came_about(where, tmp_path):
     paths = {name: tmp_path / name for name in ("other.keras", "none.keras", "ours.keras")}
     model.save(paths["other.keras"])
     paths["none.keras"].write_bytes(b"no zip")
-    archives.save(model, paths["ours.keras"], MADE | {"notes": ["long" * 50_000]})
+    save(model, paths["ours.keras"], MADE | {"notes": ["long" * 50_000]})
     found = {}
     for name, path in paths.items():
         if where == "store":
