@@ -45,7 +45,7 @@ test-all: .venv/.test
 	$(MAKE) -j$(JOBS) -k -Otarget $(BACKENDS:%=all-%) all-once
 
 # CI leaves out those that `make fuzz` runs: ONCE='-m "not hypothesis"'.
-test-once all-once: PATHS = tests/once tests/licences.py benchmarks/running.py benchmarks/cuda.py
+test-once all-once: PATHS = tests/once tests/licences.py benchmarks/running.py benchmarks/cuda.py benchmarks/scaling.py
 test-once: .venv/.test
 	$(ENV) $(PYTEST) $(FAST) $(PATHS)
 all-once: .venv/.test
@@ -167,6 +167,7 @@ SPACE := $(subst ,, )
 bench: .venv/.test
 	$(ENV) .venv/bin/python benchmarks/step.py
 	$(ENV) .venv/bin/python benchmarks/train_step.py
+	$(ENV) .venv/bin/python benchmarks/scaling.py
 	$(ENV) .venv/bin/python -m benchmarks.sixteen_bit --tasks --time
 	$(ENV) .venv/bin/python benchmarks/start.py
 	$(ENV) .venv/bin/python benchmarks/conversion.py

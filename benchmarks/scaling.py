@@ -188,9 +188,8 @@ def told(fitted: dict[str, float], what: str) -> str:
     >>> told({"slope": 0.002, "intercept": 0.1, "r2": 0.99}, "variables")
     '0.1 ms, and 2 us a variable; R2 0.990'
     """
-    each = 1e3 * fitted["slope"] * (1 if what == "variables" else 1e6)
+    each = fitted["slope"] * (1e3 if what == "variables" else 1e6)
     unit = "us a variable" if what == "variables" else "ms a million parameters"
-    each /= 1 if what == "variables" else 1e3
     return f"{fitted['intercept']:.3g} ms, and {each:.3g} {unit}; R2 {fitted['r2']:.3f}"
 
 
