@@ -4,7 +4,7 @@ import contextlib
 import errno
 import json
 import os
-import socket
+import platform
 import threading
 import time
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def held(folder: str, run: str) -> Iterator[None]:
     with file:
         file.seek(0)
         file.truncate()
-        said = {"pid": os.getpid(), "host": socket.gethostname(), "since": ledger.now(), "run": run}
+        said = {"pid": os.getpid(), "host": platform.node(), "since": ledger.now(), "run": run}
         file.write(json.dumps(said))
         file.flush()
         try:
