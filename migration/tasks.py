@@ -13,6 +13,7 @@ import platform
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ from keras_mp.stores.urls import is_url, parent, redacted
 _RESULTS = {"converted": "done", "unchanged": "done", "skipped": "done before"}
 # Keras, and what it draws its names and seeds from, are of the process: tasks that share one wait.
 _ONE_AT_A_TIME = threading.Lock()
-_frozen: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def migrate_task(task: Task) -> Row:
     Returns:
         Its row for the ledger, without the run. It raises nothing that the artefact may cause.
     """
-    with _ONE_AT_A_TIME:
+    with _ONE_AT_A_TIME, _what_is_there_apart():
         began, memory = time.perf_counter(), _Peak()
         request = task.request
         copies = 3 if is_url(request.out) else 1
@@ -221,7 +221,6 @@ def _migrate(request: Request, task: Task) -> Outcome:
     except OSError as error:
         return _of_storage(request, task.kind, error)
     outcome = artefacts.migrate(request)
-    gc.collect()
     if outcome.reason == "output exists":
         # Whoever did the same meanwhile did it for us.
         return _before(request, task.kind) or outcome
@@ -300,6 +299,21 @@ def _became(outcome: Outcome) -> Row:
 # -- the process ----------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def _what_is_there_apart() -> Iterator[None]:
+    """Keeps what is there already out of the search for garbage.
+
+    That is Keras and its framework, and what whoever runs the tasks has. To look through it each
+    time is most of the work for small artefacts.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
+
+
 class _OtherBackend(Exception):
     """Keras is loaded in this process already, on another backend."""
 
@@ -316,12 +330,6 @@ def _prepare(backend: str) -> None:
             f"start it with KERAS_BACKEND={backend}"
         )
     keras.utils.clear_session()  # names count from the beginning
-    if len(_frozen) < 2:
-        # What is there for good need not be looked through each time, which is most of the work
-        # for small artefacts. The first of them loads some more.
-        gc.collect()
-        gc.freeze()
-        _frozen.append(backend)
 
 
 def _in_a_process(task: Task) -> tuple[Outcome, int | None]:
