@@ -48,10 +48,14 @@ print(megabytes() - before)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone has it")
-@pytest.mark.parametrize("gives", [True, False])
-def test_what_another_thread_made_is_given_back(gives: bool) -> None:
+def kept(gives: bool) -> int:
     command = [sys.executable, "-c", ROUNDS.format(gives=gives)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    # Without, much of 120 MB stays: otherwise this would show nothing.
-    assert int(done.stdout) < 20 if gives else int(done.stdout) > 30
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone has it")
+def test_what_another_thread_made_is_given_back() -> None:
+    assert kept(gives=True) < 20
+    if kept(gives=False) < 30:
+        pytest.skip("glibc gave back most of 120 MB without being asked, so this shows nothing")
