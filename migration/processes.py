@@ -18,6 +18,8 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
 
+from keras_mp.migration import giving_back
+
 # -P: the folder that it runs in may have modules by the names of Python's.
 COMMAND = (sys.executable, "-P", "-m", "keras_mp.migration.processes")
 _TAIL = 4096
@@ -207,6 +209,7 @@ def _serve() -> None:
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what others print is no answer
+    giving_back.at_once()  # one model after another
     while True:
         try:
             function, args = pickle.load(requests)
