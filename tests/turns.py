@@ -23,6 +23,8 @@ READERS = {
         "the same files, damaged; JAX also has those by hypothesis",
     ),
     "migration/test_artefacts.py": ("torch", "artefacts, by the command"),
+    "migration/test_stores.py": ("torch", "artefacts of stores"),
+    "migration/test_tasks.py": ("torch", "artefacts as tasks"),
     "core/test_feeding.py": ("torch", "saved preprocessing layers"),
     "compat/test_restore.py": ("torch", "checkpoints"),
     "compat/test_restore_errors.py": ("torch", "checkpoints that do not fit"),
