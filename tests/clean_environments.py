@@ -35,7 +35,7 @@ REMOTE = (
     "python -m http.server 8471 -b 127.0.0.1 2> /dev/null & sleep 2; "
     "keras-mp migrate http://127.0.0.1:8471/model.h5 -o remote.keras > /dev/null; kill $!",
     "mkdir old && cp model.h5 old && keras-mp migrate old -o new",
-    "keras-mp report new | head -n 8",
+    "keras-mp report new | head -n 7",
 )
 HEAD = """# In clean environments
 
