@@ -181,13 +181,13 @@ def all_finite(gradients: Gradients) -> Any:
 
 
 def _roots(tensors: list[Any], scale: Tensor) -> Any:
-    """Returns `sum_sqrt_abs`; of a compiled step on a CPU zeros where plain sums are finite.
+    """Returns `sum_sqrt_abs`; of a compiled step on one CPU zeros where plain sums are finite.
 
     A CPU adds numbers up in half the time that their roots take. Elsewhere a branch waits for the
-    device, and reading them is all that takes time.
+    device, and reading them is all that takes time; several devices would agree on both.
     """
     traced = any(isinstance(tensor, jax.core.Tracer) for tensor in tensors)
-    if not traced:
+    if not traced or jax.device_count() > 1:
         return sum_sqrt_abs(tensors)
     return jax.lax.platform_dependent(
         tensors, scale, cpu=_roots_where_needed, default=lambda tensors, _: sum_sqrt_abs(tensors)

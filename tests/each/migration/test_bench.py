@@ -9,10 +9,10 @@ import pytest
 from keras_mp.migration.benching import read_data
 from keras_mp.migration.cli import main
 from tests.backends import on_one
-from tests.fixtures import FIXTURES
+from tests.fixtures import DATA
 
 QUICK = ("--steps", "1", "--seconds", "0.2")
-LEGACY = FIXTURES / "without_gradients" / "tf23" / "adam" / "model.h5"
+LEGACY = DATA / "without_gradients" / "tf23" / "adam" / "model.h5"
 
 
 def bench(*arguments):
