@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from keras_mp.migration.console import put, say
-from keras_mp.migration.ledger import Row, finite
+from keras_mp.migration.console import finite, put, say
+from keras_mp.migration.ledger import Row
 from keras_mp.migration.walking import Walk
 
 

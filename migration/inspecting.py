@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.inspecting import Inspection, Optimizer, inspect
-from keras_mp.migration.console import dumped, missing, put, say, table
+from keras_mp.migration.console import dumped, finite, missing, put, say, table
 from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import redacted
 
@@ -24,7 +24,7 @@ def run(path: str, *, as_json: bool, everything: bool, scratch: Scratch | None =
         say(f"error: {text}" if path in text else f"{path}: error: {text}")
         return 2
     if as_json:
-        put(dumped(_finite(found.as_dict())))
+        put(dumped(finite(found.as_dict())))
     else:
         put("\n".join(_lines(found, everything=everything)) + "\n")
     for damage in found.damage:
@@ -101,14 +101,3 @@ def _value(value: object) -> str:
         inside = value.get("config")
         return f"{value['class_name']}({_settings(inside) if isinstance(inside, Mapping) else ''})"
     return json.dumps(value)
-
-
-def _finite(value: object) -> object:
-    """Returns a value with NaN and Infinity as text, which JSON does not know as numbers."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and value - value != 0:
-        return str(value)
-    return value

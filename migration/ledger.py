@@ -28,6 +28,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from keras_mp.migration.console import finite
+
 NAME = "migration.jsonl"
 SCHEMA = 1
 RESULTS = ("done", "done before", "refused", "failed")
@@ -190,17 +192,6 @@ def _last_byte(path: Path, size: int) -> bytes:
     with path.open("rb") as file:
         file.seek(size - 1)
         return file.read(1)
-
-
-def finite(value: object) -> object:
-    """Returns a value with NaN and Infinity as text, which JSON does not know as numbers."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    if isinstance(value, float) and value - value != 0:
-        return str(value)
-    return value
 
 
 def now() -> str:

@@ -66,15 +66,6 @@ def write_text(url: str, text: str, *, atomic: bool = True) -> None:
         asked(url, work)
 
 
-def append_text(url: str, text: str) -> None:
-    """Adds to a text. Stores have no such thing: it is read and replaced, by one process at a time.
-
-    Raises:
-        StoreError: It could not be done.
-    """
-    write_text(url, (read_text(url) or "") + text)
-
-
 def create_text(url: str, text: str) -> bool:
     """Writes a text where there is none; returns whether it did: of several, one does.
 

@@ -82,8 +82,8 @@ def test_the_web_is_not_written_to(https_server: Store, files: Path) -> None:
 def test_texts_are_replaced_and_made_once(writable_server: Store) -> None:
     url = writable_server.url("texts", writable_server.name, "ledger.txt")
     assert objects.read_text(url) is None
-    objects.append_text(url, "ä\n")
-    objects.append_text(url, "b\n")
+    objects.write_text(url, "ä\n")
+    objects.write_text(url, "ä\nb\n")
     assert objects.read_text(url) == "ä\nb\n"
     lock = join(parent(url), "lock")
     assert objects.create_text(lock, "mine")
