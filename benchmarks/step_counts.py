@@ -3,7 +3,8 @@
 - JAX: bytes that the compiled step reads and writes, and how many kernels it launches, but for
   branches that are not taken where gradients are finite; and instructions of its HLO;
 - TensorFlow: nodes of the traced graph; with XLA the instructions of the optimized HLO;
-- torch: calls of aten, and times that Python waits for the device, as if the CPU were one.
+- torch: calls of aten, and times that Python waits for the device, as if the CPU were one, unless
+  asked for those of the CPU.
 
 Used by `benchmarks/step.py`, and by tests that hold the counts to bounds.
 """
@@ -30,8 +31,9 @@ def of(optimizer: Any, variables: int, elements: int, **modes: Any) -> dict[str,
         optimizer: Not built yet.
         variables: How many to train.
         elements: Of each.
-        modes: `skipped=True` on torch puts an inf into the gradients, `xla=True` on TensorFlow
-            counts what XLA makes of the step, `dtype` is that of variables and gradients.
+        modes: `skipped=True` on torch puts an inf into the gradients, `host=True` there counts the
+            step of a CPU, `xla=True` on TensorFlow counts what XLA makes of the step, `dtype` is
+            that of variables and gradients.
     """
     import keras
 
@@ -50,9 +52,11 @@ def of(optimizer: Any, variables: int, elements: int, **modes: Any) -> dict[str,
             return _of_xla(optimizer, gradients, trained)
         case "tensorflow":
             return dict(monitor._of_tensorflow(optimizer, gradients, trained))
-    from keras_mp.backends import bits_torch, fused_torch
+    from keras_mp.backends import batched_torch, bits_torch
 
-    device = unittest.mock.patch.object(fused_torch, "_is_host", return_value=False)
+    if modes.get("host"):
+        return dict(monitor._of_torch(optimizer, gradients, trained))
+    device = unittest.mock.patch.object(batched_torch, "is_host", return_value=False)
     with device, unittest.mock.patch.object(bits_torch, "_is_eager", return_value=False):
         return dict(monitor._of_torch(optimizer, gradients, trained))
 

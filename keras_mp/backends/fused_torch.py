@@ -14,7 +14,7 @@ Python waits for nothing, and no graph breaks. In the memory of the host it is r
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -22,6 +22,7 @@ import torch
 
 from keras_mp import fused_rules
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends import batched_torch
 from keras_mp.backends.numerics import StepResult, cast_to_variable_dtype, upcast
 from keras_mp.backends.optimizers import overwrites_with_gradient
 from keras_mp.backends.torch import is_compiling
@@ -161,20 +162,6 @@ def _divided(gradients: Gradients, variables: Sequence[Variable], scale: Tensor)
     return list(map(cast_to_variable_dtype, new, variables))
 
 
-def _batches(tensors: Sequence[Tensor]) -> Iterator[list[int]]:
-    """Yields the places of `tensors` in batches whose copies stay in a cache, and are soon free."""
-    places: list[int] = []
-    left = _BATCH
-    for i, tensor in enumerate(tensors):
-        if places and tensor.numel() > left:
-            yield places
-            places, left = [], _BATCH
-        places.append(i)
-        left -= tensor.numel()
-    if places:
-        yield places
-
-
 def _check(
     gradients: Gradients, scale: Tensor, present: Sequence[bool] | None
 ) -> tuple[StepResult, Any]:
@@ -185,13 +172,13 @@ def _check(
         scale: float32, shape (); None for 1.
         present: Of which of all gradients to tell whether they are finite: `gradients` are those.
     """
-    if _is_host(gradients[0].device) and not is_compiling():
+    if batched_torch.is_host(gradients[0].device) and not is_compiling():
         # Reading a number waits for nothing there; squares that overflow are looked at below.
         worst = torch.amax(torch.stack(torch._foreach_norm(gradients, 2)))
         if math.isfinite(worst) and (scale is None or scale >= 1):
             return StepResult(True, None, None), None
     small: list[Any] = []
-    for places in _batches(gradients):
+    for places in batched_torch.cut(gradients, _BATCH):
         small += torch._foreach_norm(torch._foreach_mul([gradients[i] for i in places], _SMALL), 2)
     whole = torch.stack(small)  # inf where an element is, nan where one is, else finite
     worst = torch.amax(whole)
@@ -206,10 +193,6 @@ def _check(
         rows, true = iter((whole <= limit).unbind()), torch.ones_like(finite)
         each = torch.stack([next(rows) if there else true for there in present])
     return StepResult(finite, each, (bad + torch.isnan(worst)).int()), bad
-
-
-def _is_host(device: Any) -> bool:
-    return bool(device.type == "cpu")
 
 
 def _decay(optimizer: Optimizer, values: list[Tensor], finite: Tensor) -> None:
@@ -277,7 +260,7 @@ def _update(
     bad: Tensor,
 ) -> None:
     kernel, rows, divisor, numbers = _kernel(optimizer, scale, gradients[0])
-    for places in _batches(gradients):
+    for places in batched_torch.cut(gradients, _BATCH):
         given = [gradients[i] for i in places]
         if divisor is not None:
             given = torch._foreach_div(given, divisor)

@@ -8,6 +8,7 @@ import keras
 import torch
 
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
+from keras_mp.backends import batched_torch
 from keras_mp.backends.bits_torch import (
     assign_each as assign_each,
     bitcast as bitcast,
@@ -133,7 +134,11 @@ def apply_if_finite(
     if is_compiling():
         return _apply_gated(optimizer, gradients, variables, scale, skip_unscale)
     with torch.no_grad():
-        if scale is not None and not any(skip_unscale) and _are_own(gradients, variables):
+        if not any(skip_unscale) and batched_torch.takes(optimizer, gradients, variables):
+            if batched_torch.are_finite(gradients, scale):
+                batched_torch.apply(optimizer, gradients, variables, scale)
+                return StepResult(True, None, None)
+        elif scale is not None and not any(skip_unscale) and _are_own(gradients, variables):
             return _apply_in_place(optimizer, gradients, variables, scale)
         as_given = gradients
         if scale is not None:

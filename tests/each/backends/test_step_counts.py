@@ -65,6 +65,25 @@ def test_calls():
 
 
 @on_torch
+def test_calls_on_a_cpu():
+    """There batches stay in the cache: some 24 calls more for each batch of half a million."""
+    small, large = (
+        step_counts.of(LossScaleOptimizer(Adam()), n, size, host=True)["calls"]
+        for n, size in ((400, 4), (8, 2**18))
+    )
+    assert small <= 46
+    assert large <= small + 3 * 25
+
+
+@on_torch
+def test_calls_of_fused_kernels():
+    """As many for 10 variables as for 400."""
+    few, many = (step_counts.of(LossScaleOptimizer(Adam(), fused=True), n, 4) for n in (10, 400))
+    assert few == many
+    assert many["calls"] <= 45
+
+
+@on_torch
 @pytest.mark.parametrize(
     ("settings", "waits"),
     [

@@ -1,0 +1,130 @@
+"""PyTorch: Keras' own rules, batch by batch, so that copies stay in the processor's cache.
+
+Keras hands all variables to each kernel at once. Whatever lies between two kernels is then as large
+as the model: fresh memory, which takes longer than to compute what is in it. In batches the same
+kernels write the same bits, and gradients are divided on the way, batch by batch.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from keras_mp import fused_rules
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends.optimizers import overwrites_with_gradient
+
+_BATCH = 2**19  # elements: with slots and copies a dozen MB
+_HALVES = (torch.float16, torch.bfloat16)
+# Of `keras.optimizers`, those that treat each variable for itself (Nadam changes a number of all).
+_RULES = ("Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "Lion", "RMSprop", "SGD")
+# What needs the divided gradients before they come to the rule. An average comes after it.
+_OPTIONS = [option for option in fused_rules.OPTIONS if option != "use_ema"]
+
+
+def cut(tensors: Sequence[Tensor], elements: int = _BATCH) -> Iterator[list[int]]:
+    """Yields the places of `tensors` in batches of so many elements, or of one tensor.
+
+    >>> list(cut([torch.ones(4), torch.ones(5), torch.ones(2), torch.ones(20)], 9))
+    [[0, 1], [2], [3]]
+    """
+    places: list[int] = []
+    left = elements
+    for i, tensor in enumerate(tensors):
+        if places and tensor.numel() > left:
+            yield places
+            places, left = [], elements
+        places.append(i)
+        left -= tensor.numel()
+    if places:
+        yield places
+
+
+def is_host(device: Any) -> bool:
+    """Returns whether Python reads from `device` without a wait.
+
+    >>> is_host(torch.device("cpu"))
+    True
+    """
+    return bool(device.type == "cpu")
+
+
+def takes(
+    optimizer: Optimizer, gradients: Sequence[Gradient], variables: Sequence[Variable]
+) -> bool:
+    """Returns whether `apply` takes a step as `optimizer.apply` would, given divided gradients."""
+    cls = type(optimizer)
+    return (
+        cls.__name__ in _RULES
+        and cls.__module__.startswith("keras.src.backend.torch.")
+        and not any(method in vars(optimizer) for method in fused_rules.METHODS)
+        and not any(getattr(optimizer, option) for option in _OPTIONS)
+        and len({id(variable) for variable in variables}) == len(variables)
+        # The rule computes in the dtype of the first variable of those that it is given.
+        and len({variable.value.dtype for variable in variables}) == 1
+        and not any(map(overwrites_with_gradient, variables))
+        and all(map(_is_taken, gradients, variables))
+    )
+
+
+def _is_taken(gradient: Gradient, variable: Variable) -> bool:
+    if gradient is None:
+        return True
+    value = variable.value
+    return (
+        all(type(each) in (torch.Tensor, torch.nn.Parameter) for each in (gradient, value))
+        and is_host(gradient.device)
+        and is_host(value.device)
+        and gradient.layout == torch.strided
+        # Cast to the dtype of its variable, it overflows nowhere.
+        and gradient.dtype in (torch.float32, *_HALVES)
+        and value.dtype in (torch.float32, gradient.dtype)
+    )
+
+
+def are_finite(gradients: Gradients, scale: Tensor) -> bool:
+    """Returns True only if all of `gradients / scale` are finite; False for very large ones, too.
+
+    Args:
+        gradients: Some of which may be None.
+        scale: float32, shape (); None for 1.
+    """
+    if scale is not None and not scale >= 1:
+        return False
+    present = [gradient for gradient in gradients if gradient is not None]
+    norms: list[Any] = []
+    for places in cut(present):
+        norms += torch._foreach_norm(_wide([present[i] for i in places]), 2)
+    return not norms or math.isfinite(torch.amax(torch.stack(norms)))
+
+
+def _wide(gradients: Gradients) -> list[Any]:
+    return [gradient.float() for gradient in gradients]
+
+
+def apply(
+    optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable], scale: Tensor
+) -> None:
+    """Applies `gradients / scale`, finite or not, for which `takes` is true.
+
+    Args:
+        optimizer: Keras' own.
+        gradients: Of the variables; they are left alone.
+        variables: Known to `optimizer`.
+        scale: float32, shape (); None for 1.
+    """
+    rule = optimizer._parallel_update_step
+
+    def in_batches(gradients: list[Any], variables: list[Variable], rate: Any) -> None:
+        for places in cut(gradients):
+            given = [gradients[i] for i in places]
+            if scale is not None:
+                given = torch._foreach_div(_wide(given), scale)
+            rule(given, [variables[i] for i in places], rate)
+
+    vars(optimizer)["_parallel_update_step"] = in_batches
+    try:
+        optimizer.apply(gradients, variables)
+    finally:
+        del vars(optimizer)["_parallel_update_step"]
