@@ -11,16 +11,17 @@ from typing import Any
 
 import torch
 
-from keras_mp import fused_rules
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
-from keras_mp.backends.optimizers import overwrites_with_gradient
+from keras_mp.backends.optimizers import (
+    hands_gradients_on,
+    overwrites_with_gradient,
+    with_method,
+)
 
 _BATCH = 2**19  # elements: with slots and copies a dozen MB
 _HALVES = (torch.float16, torch.bfloat16)
 # Of `keras.optimizers`, those that treat each variable for itself (Nadam changes a number of all).
 _RULES = ("Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "Lion", "RMSprop", "SGD")
-# What needs the divided gradients before they come to the rule. An average comes after it.
-_OPTIONS = [option for option in fused_rules.OPTIONS if option != "use_ema"]
 
 
 def cut(tensors: Sequence[Tensor], elements: int = _BATCH) -> Iterator[list[int]]:
@@ -54,12 +55,9 @@ def takes(
     optimizer: Optimizer, gradients: Sequence[Gradient], variables: Sequence[Variable]
 ) -> bool:
     """Returns whether `apply` takes a step as `optimizer.apply` would, given divided gradients."""
-    cls = type(optimizer)
     return (
-        cls.__name__ in _RULES
-        and cls.__module__.startswith("keras.src.backend.torch.")
-        and not any(method in vars(optimizer) for method in fused_rules.METHODS)
-        and not any(getattr(optimizer, option) for option in _OPTIONS)
+        type(optimizer).__name__ in _RULES
+        and hands_gradients_on(optimizer)
         and len({id(variable) for variable in variables}) == len(variables)
         # The rule computes in the dtype of the first variable of those that it is given.
         and len({variable.value.dtype for variable in variables}) == 1
@@ -123,8 +121,5 @@ def apply(
                 given = torch._foreach_div(_wide(given), scale)
             rule(given, [variables[i] for i in places], rate)
 
-    vars(optimizer)["_parallel_update_step"] = in_batches
-    try:
+    with with_method(optimizer, "_parallel_update_step", in_batches):
         optimizer.apply(gradients, variables)
-    finally:
-        del vars(optimizer)["_parallel_update_step"]

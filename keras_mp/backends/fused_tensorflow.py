@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from keras_mp import fused_rules
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
-from keras_mp.backends import gating
-from keras_mp.backends.numerics import StepResult, cast_to_variable_dtype
+from keras_mp.backends import gating, windows_tensorflow
+from keras_mp.backends.numerics import StepResult
 from keras_mp.backends.optimizers import overwrites_with_gradient, path
 from keras_mp.backends.tensorflow import after, check_gradients, unscale
 from keras_mp.settings import Settings
@@ -70,10 +70,13 @@ def apply(
     always = settings.skip_nonfinite and settings.count_skipped_steps
     skip_unscale = [False] * len(gradients)
 
+    def divided(gradient: Gradient) -> Any:
+        ready = gradient if scale is None else unscale([gradient], scale, [False])[0]
+        return tf.cast(ready, tf.float32)
+
     def step() -> None:
-        ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
-        ready = list(map(cast_to_variable_dtype, ready, variables))
-        _step(optimizer, *optimizer._filter_empty_gradients(ready, variables))
+        dense, taken = optimizer._filter_empty_gradients(gradients, variables)
+        _step(optimizer, dense, taken, divided)
         if not always:
             optimizer._iterations.assign_add(1)
 
@@ -89,7 +92,12 @@ def apply(
     return result
 
 
-def _step(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
+def _step(
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    divided: Callable[[Gradient], Any],
+) -> None:
     rate = tf.cast(tf.convert_to_tensor(optimizer._get_current_learning_rate()), tf.float32)
     if optimizer.weight_decay is not None:
         decay = rate * optimizer.weight_decay
@@ -97,10 +105,13 @@ def _step(optimizer: Optimizer, gradients: list[Gradient], variables: list[Varia
             value = _value(variable)
             tf.raw_ops.ResourceApplyGradientDescent(var=value.handle, alpha=decay, delta=value)
     kernel, slots = _kernel(optimizer, rate)
+    window = windows_tensorflow.Window()
     for gradient, variable in zip(gradients, variables, strict=True):
         i = optimizer._get_variable_index(variable)
         handles = {name: of_all[i].value.handle for name, of_all in slots.items()}
-        kernel(var=_value(variable).handle, grad=tf.cast(gradient, tf.float32), **handles)
+        with window.opened():
+            gradient = divided(gradient)
+        window.updates.append([kernel(var=_value(variable).handle, grad=gradient, **handles)])
     for variable in variables:
         if variable.constraint is not None:
             variable.assign(variable.constraint(variable))

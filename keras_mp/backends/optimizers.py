@@ -1,11 +1,16 @@
 """What is asked of Keras' optimizers and variables, beyond their public API, on every backend."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 
+from keras_mp import fused_rules
 from keras_mp.array_types import Optimizer, Variable
+
+# What needs divided gradients before they come to the rule. An average comes after it.
+_BEFORE_THE_RULE = [option for option in fused_rules.OPTIONS if option != "use_ema"]
 
 
 def flatten_optimizers(optimizer: Optimizer) -> list[Any]:
@@ -57,6 +62,42 @@ def accumulates(optimizer: Optimizer) -> bool:
     True
     """
     return any(part.gradient_accumulation_steps for part in flatten_optimizers(optimizer))
+
+
+def hands_gradients_on(optimizer: Optimizer) -> bool:
+    """Returns whether a step is Keras' own, and hands gradients to the rule as it was given them.
+
+    Then they can be divided by the loss scale there, a few at a time.
+
+    >>> import keras
+    >>> adam = keras.optimizers.Adam
+    >>> [hands_gradients_on(each) for each in (adam(), adam(clipnorm=1.0))]
+    [True, False]
+    """
+    cls = type(optimizer)
+    return (
+        cls.__module__.startswith("keras.src.")
+        and cls.apply is keras.optimizers.Optimizer.apply
+        and not any(method in vars(optimizer) for method in fused_rules.METHODS)
+        and not any(getattr(optimizer, option) for option in _BEFORE_THE_RULE)
+    )
+
+
+@contextlib.contextmanager
+def with_method(optimizer: Optimizer, name: str, method: Callable[..., None]) -> Iterator[None]:
+    """Has `optimizer` call `method` in place of its own of that name, meanwhile.
+
+    >>> import keras
+    >>> sgd = keras.optimizers.SGD()
+    >>> with with_method(sgd, "update_step", print):
+    ...     sgd.update_step("gradient", "variable", 0.5)
+    gradient variable 0.5
+    """
+    object.__setattr__(optimizer, name, method)
+    try:
+        yield
+    finally:
+        object.__delattr__(optimizer, name)
 
 
 def updated_variables(optimizer: Optimizer, variables: Sequence[Variable]) -> list[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
-from keras_mp.backends import gating, strategies
+from keras_mp.backends import gating, strategies, windows_tensorflow
 from keras_mp.backends.elements import each_whole
 from keras_mp.backends.numerics import (
     StepResult,
@@ -26,7 +26,11 @@ from keras_mp.backends.numerics import (
     tensors_to_check,
     upcast,
 )
-from keras_mp.backends.optimizers import overwrites_with_gradient, updated
+from keras_mp.backends.optimizers import (
+    hands_gradients_on,
+    overwrites_with_gradient,
+    updated,
+)
 from keras_mp.backends.protocol import Elementwise
 
 # What Keras' optimizers for TensorFlow do with `tf.Variable`s, and others with Keras' own.
@@ -155,11 +159,19 @@ def _apply_if_finite_here(
         return gradients if scale is None else unscale(gradients, scale, skip_unscale)
 
     def step() -> None:
-        strategies.apply(optimizer, ready(), variables, False)
+        if scale is None or any(skip_unscale) or not hands_gradients_on(optimizer):
+            strategies.apply(optimizer, ready(), variables, False)
+            return
+        windows_tensorflow.apply(
+            optimizer,
+            gradients,
+            variables,
+            lambda gradient: unscale([gradient], scale, [False])[0],
+        )
 
     if state := gating.variables_to_gate(optimizer, gradients, variables):
         with gating.gated(state, finite):
-            step()
+            strategies.apply(optimizer, ready(), variables, False)
     elif tf.distribute.has_strategy():
         _apply(optimizer, ready(), variables, False, finite)
     else:
