@@ -1,7 +1,7 @@
 """What a step of the optimizer costs: keras_mp's LossScaleOptimizer against everybody else's.
 
 python benchmarks/step.py [--backends BACKEND ...] [--profiles PROFILE ...] [--modes MODE ...]
-    [--repeat N] [--json FILE]
+    [--dtype DTYPE] [--core N] [--repeat N] [--json FILE]
 
 Per backend, in a process of its own, and per way of running (jit or graph or eager): a step of Adam
 for `many` (400 tensors, 5 million numbers), `few` (40 tensors, 50 million) and `tiny` (400 tensors
@@ -10,8 +10,10 @@ turn, in another order each time: Keras' plain Adam; Keras' own LossScaleOptimiz
 variants; and what is installed of tf_keras, torch.amp.GradScaler, flax's DynamicScale, jmp,
 optax.apply_if_finite. Printed are milliseconds and ratios, the median of the repetitions and in
 parentheses their quartiles: to Keras' Adam, and where that is another one also to the same
-optimizer without loss scaling ("to own"). "above" marks a median that is above our aim, which is
-for a ratio to Keras' Adam; "in fit", to Keras' Adam in fit.
+optimizer without loss scaling ("to own"). Beside ours stands the aim, which is for a ratio to
+Keras' Adam ("in fit", to Keras' Adam in fit), and where the median is above it, why. With `--core`
+all runs on one core. With `--dtype float16`, which is for Keras and ours, weights, slots and
+gradients have 16 bits, as under the policies of that name.
 
 Before it is measured, each variant passes a check of its work: three steps end where an Adam in
 NumPy and float64 does; an inf, a -inf and a nan in the last gradient change no bit of the weights
@@ -22,8 +24,10 @@ Keras' own class and ours, for 400 variables.
 """
 
 import argparse
+import os
 import statistics
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -38,16 +42,32 @@ from keras_mp.benchmarking.turns import in_turn, ratios
 
 PROFILES = {"many": (400, 12_500), "few": (40, 1_250_000), "tiny": (400, 4)}
 MODES = {"jax": ("jit", "eager"), "tensorflow": ("graph", "xla"), "torch": ("eager", "compile")}
-# Ratios to Keras' Adam that we aim at: (backend, mode, variant) -> many, few.
-AIMS = {
-    ("jax", "jit", "ours"): (1.40, 1.25),
-    ("tensorflow", "xla", "ours"): (1.50, 1.35),
-    ("tensorflow", "graph", "ours"): (1.28, 1.20),
-    ("tensorflow", "graph", "ours, fused"): (0.72, 0.55),
-    ("torch", "eager", "ours"): (1.25, 1.50),
-    ("torch", "eager", "ours, in fit"): (1.12, 1.10),
-    ("torch", "eager", "ours, fused"): (0.35, 0.15),
-    ("torch", "compile", "ours"): (None, 1.15),
+# Ratios to Keras' Adam that we aim at: (backend, mode, variant) -> those of profiles.
+AIMS: dict[tuple[str, str, str], dict[str, float]] = {
+    ("jax", "jit", "ours"): {"many": 1.20, "few": 1.20},
+    ("tensorflow", "xla", "ours"): {"many": 1.20, "few": 1.20},
+    ("tensorflow", "graph", "ours"): {"many": 1.20, "few": 1.20},
+    ("tensorflow", "graph", "ours, fused"): {"many": 0.80, "few": 0.55},
+    ("torch", "eager", "ours"): {"many": 1.12, "few": 1.10},
+    ("torch", "eager", "ours, in fit"): {"many": 1.12, "few": 1.10},
+    ("torch", "eager", "ours, fused"): {"many": 0.35, "few": 0.15},
+    ("torch", "compile", "ours"): {"few": 1.15},
+}
+ON_ONE_CORE = {("jax", "jit", "ours"): {"many": 1.25}}
+# Why a median is above the aim, where it is.
+WHY = {
+    ("tensorflow", "xla", "many"): (
+        "XLA makes 3 kernels of each sum of 12,500 numbers: 2,415 in place of 1,202. Sums of many "
+        "gradients at once (1,313 kernels), products, maxima of bits: no faster, as each reads all"
+    ),
+    ("tensorflow", "graph", "many"): (
+        "on several cores TensorFlow's kernel cuts each tensor into pieces for threads, whatever "
+        "its size; on one core 0.7 to 0.75"
+    ),
+    ("torch", "compile", "few"): (
+        "28 bytes a parameter at memory speed, and 32 with the check. Without a check it is 1.10; "
+        "sums, maxima or products in place of roots: 1.30 to 1.35"
+    ),
 }
 RATE, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-7
 
@@ -66,7 +86,7 @@ def adam(weights: list[Any], gradients: list[list[Any]]) -> list[Any]:
     return weights
 
 
-def check(make: Any) -> None:
+def check(make: Any, tolerance: float) -> None:
     """Raises AssertionError unless a variant does the work; see above."""
     random = np.random.default_rng(0)
     shapes = [(3, 5), (7,), (2,)]
@@ -76,8 +96,7 @@ def check(make: Any) -> None:
     for gradients in steps:
         case.step(case.given(gradients, case.scale()))
     for found, expected in zip(case.weights(), adam(weights, steps), strict=True):
-        # Peers with another epsilon, or one in another place, are as near as that.
-        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
     if case.guarded:
         for bad in (np.inf, -np.inf, np.nan):
             before = [array.tobytes() for array in (*case.weights(), *case.slots())]
@@ -92,20 +111,22 @@ def check(make: Any) -> None:
         assert (old != new).any(), "the next step does not move"
 
 
-def measure(mode: str, profile: str, repeat: int) -> dict[str, Any]:
+def measure(mode: str, profile: str, dtype: str, repeat: int) -> dict[str, Any]:
     """Returns the times of all variants of this backend."""
     count, size = PROFILES[profile]
     cases: dict[str, tuple[Any, Any]] = {}
     found: dict[str, Any] = {"mode": mode, "profile": profile, "variants": {}, "failed": {}}
     random = np.random.default_rng(0)
     weights = [random.standard_normal(size, "float32") for _ in range(count)]
+    # Peers with another epsilon, or one in another place, are as near as that.
+    tolerance = 2e-5 if dtype == "float32" else 5e-3
     gradients = [random.standard_normal(size, "float32") for _ in range(count)]
-    for name, make in step_variants.of_backend(mode).items():
+    for name, make in step_variants.of_backend(mode, dtype).items():
         if profile != "few" and name in step_variants.SLOW_TO_COMPILE:
             found["failed"][name] = "compiles for minutes at 400 tensors"
             continue
         try:
-            check(make)
+            check(make, tolerance)
             case = make(weights)
         except Exception as error:  # noqa: BLE001 - whatever a peer raises
             found["failed"][name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -161,8 +182,10 @@ def inside(options: argparse.Namespace) -> dict[str, Any]:
         "backend": backend,
         "versions": versions(*step_variants.PACKAGES[backend]),
         "counts": counted(backend),
+        "dtype": options.dtype,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "times": [
-            measure(mode, profile, options.repeat)
+            measure(mode, profile, options.dtype, options.repeat)
             for mode in MODES[backend]
             if options.modes is None or mode in options.modes
             for profile in options.profiles
@@ -184,9 +207,11 @@ def show(found: dict[str, Any]) -> None:
         )
         for name, each in times["variants"].items():
             ratio, own = (spread(each[key]) if key in each else "" for key in ("ratio", "to own"))
-            aims = AIMS.get((found["backend"], times["mode"], name))
-            place = {"many": 0, "few": 1}.get(times["profile"])
-            aim = None if aims is None or place is None else aims[place]
+            place = (found["backend"], times["mode"])
+            aims = AIMS.get((*place, name), {})
+            if found["cores"] == 1:
+                aims = aims | ON_ONE_CORE.get((*place, name), {})
+            aim = aims.get(times["profile"])
             base = "to own" if name in step_variants.OWN else "ratio"
             over = aim is not None and base in each and each[base][1] > aim
             print(
@@ -194,8 +219,15 @@ def show(found: dict[str, Any]) -> None:
                 f"{own if name in step_variants.OWN else '':24}{each['first']:8.2f}"
                 f"{f'  aim {aim}' if aim else ''}{', above' if over else ''}"
             )
+            if over and (why := WHY.get((*place, times["profile"]))):
+                print(textwrap.indent(textwrap.fill(why, 92), " " * 8))
         for name, why in times["failed"].items():
             print(f"  {name:24}not measured: {why}")
+
+
+def settings(options: argparse.Namespace) -> str:
+    where = "" if options.core is None else ", on one core"
+    return f"{options.dtype}, {options.repeat} repetitions{where}"
 
 
 def main() -> int:
@@ -204,10 +236,13 @@ def main() -> int:
     parser.add_argument(
         "--modes", nargs="+", choices=sorted({m for ms in MODES.values() for m in ms})
     )
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), default="float32")
+    parser.add_argument("--core", type=int, metavar="N", help="the only core to run on; Linux")
     parser.add_argument("--repeat", type=int, default=9)
-    return running.command(
-        __file__, parser, inside, show, lambda options: f"{options.repeat} repetitions"
-    )
+    core = parser.parse_args().core
+    if core is not None:
+        os.sched_setaffinity(0, [core])
+    return running.command(__file__, parser, inside, show, settings)
 
 
 if __name__ == "__main__":

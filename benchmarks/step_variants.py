@@ -20,6 +20,7 @@ OWN = {
 }
 # They take XLA minutes to compile at 400 tensors: measured for few tensors only.
 SLOW_TO_COMPILE = ("flax DynamicScale", "jmp")
+OURS_AND_KERAS = ("plain", "Keras' own", "ours", "plain, in fit", "ours, in fit")
 PACKAGES = {
     "jax": ("jax", "optax", "flax", "jmp"),
     "tensorflow": ("tensorflow-cpu", "tensorflow", "tf_keras"),
@@ -27,11 +28,19 @@ PACKAGES = {
 }
 
 
-def of_backend(mode: str) -> dict[str, Callable[[list[Any]], Any]]:
-    """Returns functions of the first weights, by name, for the backend of Keras; "plain" first."""
+def of_backend(mode: str, dtype: str) -> dict[str, Callable[[list[Any]], Any]]:
+    """Returns functions of the first weights, by name, for the backend of Keras; "plain" first.
+
+    Those of peers are for float32 only.
+    """
     import keras
 
-    return {"jax": _jax, "tensorflow": _tensorflow, "torch": _torch}[keras.backend.backend()](mode)
+    Keras.dtype = dtype
+    makers = {"jax": _jax, "tensorflow": _tensorflow, "torch": _torch}[keras.backend.backend()]
+    found: dict[str, Callable[[list[Any]], Any]] = makers(mode)
+    if dtype != "float32":
+        return {name: make for name, make in found.items() if name in OURS_AND_KERAS}
+    return found
 
 
 def _optimizers() -> dict[str, Callable[[], Any]]:
@@ -57,10 +66,12 @@ def _optimizers() -> dict[str, Callable[[], Any]]:
 class Keras:
     """An optimizer of Keras, or ours, and its variables."""
 
+    dtype = "float32"  # of weights, slots and gradients
+
     def __init__(self, make: Callable[[], Any], weights: list[Any]) -> None:
         import keras
 
-        self.variables = [keras.Variable(weight) for weight in weights]
+        self.variables = [keras.Variable(weight, dtype=self.dtype) for weight in weights]
         self.optimizer = make()
         self.guarded = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         self.optimizer.build(self.variables)
@@ -70,7 +81,8 @@ class Keras:
         """Returns gradients of the scaled loss."""
         import keras
 
-        return [keras.ops.array(np.asarray(g * np.float32(scale))) for g in gradients]
+        scaled = [np.asarray(g * np.float32(scale)) for g in gradients]
+        return [keras.ops.cast(keras.ops.array(each), self.dtype) for each in scaled]
 
     def again(self, given: list[Any]) -> list[Any]:
         """Returns the same for another step, which may have changed them."""

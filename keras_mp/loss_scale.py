@@ -69,7 +69,7 @@ def next_scale(
     """
     if finite is False:
         return _shrunk(scale, backoff_factor, min_scale, hysteresis_left), ops.zeros_like(counter)
-    grow = _is_due(counter, growth_steps)
+    grow = is_due(counter, growth_steps)
     grown = scale * growth_factor
     allowed = grown <= (LARGEST_SCALE if max_scale is None else max_scale)
     taken = ops.where(ops.logical_and(grow, allowed), grown, scale)
@@ -126,11 +126,16 @@ def next_hysteresis_left(
     whole = ops.full_like(left, hysteresis)
     fewer = ops.maximum(left - 1, 1)
     if finite is True:
-        return ops.where(_is_due(counter, growth_steps), whole, left)
+        return ops.where(is_due(counter, growth_steps), whole, left)
     if finite is False:
         return fewer
-    return ops.where(finite, ops.where(_is_due(counter, growth_steps), whole, left), fewer)
+    return ops.where(finite, ops.where(is_due(counter, growth_steps), whole, left), fewer)
 
 
-def _is_due(counter: Tensor, growth_steps: int) -> Any:
+def is_due(counter: Tensor | int, growth_steps: int) -> Any:
+    """Returns whether the scale grows at the next finite step.
+
+    >>> is_due(1998, 2000), is_due(1999, 2000)
+    (False, True)
+    """
     return counter >= min(growth_steps, _LARGEST_COUNT) - 1

@@ -12,7 +12,7 @@ from keras import ops
 from keras_mp.array_types import Gradient, Gradients, Tensor, Variable
 from keras_mp.backends.numerics import skip_count
 from keras_mp.backends.protocol import Backend
-from keras_mp.loss_scale import next_hysteresis_left, next_scale
+from keras_mp.loss_scale import is_due, next_hysteresis_left, next_scale
 from keras_mp.own_variables import OwnVariables
 from keras_mp.scaling_protocol import ScalingProtocol
 from keras_mp.settings import Settings
@@ -104,6 +104,11 @@ class DynamicLossScaler(LossScaler):
         settings = self.settings
         assert settings.dynamic_growth_steps is not None
         counter = self.read_counter()
+        is_known = finite is True and self._backend.is_at_hand(counter)
+        if is_known and not is_due(int(counter), settings.dynamic_growth_steps):
+            # Most steps only count: the rule in tensors would take longer than a small update.
+            self.counter.assign_add(1)
+            return
         has_hysteresis = settings.hysteresis > 1
         left = self._backend.read(self.hysteresis_left) if has_hysteresis else 1
         scale, new_counter = next_scale(

@@ -55,23 +55,25 @@ def takes(
     optimizer: Optimizer, gradients: Sequence[Gradient], variables: Sequence[Variable]
 ) -> bool:
     """Returns whether `apply` takes a step as `optimizer.apply` would, given divided gradients."""
+    if type(optimizer).__name__ not in _RULES or not hands_gradients_on(optimizer):
+        return False
+    values = [variable.value for variable in variables]
     return (
-        type(optimizer).__name__ in _RULES
-        and hands_gradients_on(optimizer)
-        and len({id(variable) for variable in variables}) == len(variables)
+        len({id(value) for value in values}) == len(values)
         # The rule computes in the dtype of the first variable of those that it is given.
-        and len({variable.value.dtype for variable in variables}) == 1
+        and len({value.dtype for value in values}) == 1
         and not any(map(overwrites_with_gradient, variables))
-        and all(map(_is_taken, gradients, variables))
+        and all(map(_is_taken, gradients, values))
     )
 
 
-def _is_taken(gradient: Gradient, variable: Variable) -> bool:
+def _is_taken(gradient: Gradient, value: Tensor) -> bool:
     if gradient is None:
         return True
-    value = variable.value
+    kinds = (torch.Tensor, torch.nn.Parameter)
     return (
-        all(type(each) in (torch.Tensor, torch.nn.Parameter) for each in (gradient, value))
+        type(gradient) in kinds
+        and type(value) in kinds
         and is_host(gradient.device)
         and is_host(value.device)
         and gradient.layout == torch.strided

@@ -132,6 +132,9 @@ class Backend(Protocol):
     def is_trace_constant(self, value: Tensor) -> bool:
         """Returns whether the function that is being compiled would take `value` as a constant."""
 
+    def is_at_hand(self, value: Tensor) -> bool:
+        """Returns whether Python may read `value` now, and waits for nothing."""
+
     def init_scope(self) -> AbstractContextManager[None]:
         """Returns a scope in which variables may be created, even while a function is traced."""
 

@@ -425,6 +425,11 @@ def is_trace_constant(value: Tensor) -> bool:
     return False
 
 
+def is_at_hand(value: Tensor) -> bool:
+    """Returns False: a step is one program, which nobody reads from midway."""
+    return False
+
+
 def init_scope() -> contextlib.AbstractContextManager[None]:
     """Returns a scope in which variables may be created, even while a tf.function is traced."""
     scope: contextlib.AbstractContextManager[None] = tf.init_scope()

@@ -329,6 +329,11 @@ def is_trace_constant(value: Tensor) -> bool:
     return False
 
 
+def is_at_hand(value: Tensor) -> bool:
+    """Returns whether Python reads `value` without a wait, and without a break of a graph."""
+    return not is_compiling() and batched_torch.is_host(value.device)
+
+
 def init_scope() -> contextlib.AbstractContextManager[None]:
     """Returns a scope in which variables may be created."""
     return contextlib.nullcontext()

@@ -196,8 +196,11 @@ def syncs(function):
     ids=["dynamic", "fixed", "no guard"],
 )
 @pytest.mark.parametrize("inner", ["SGD", "Adam"])
-def test_host_syncs_per_step(inner, settings, more):
+def test_host_syncs_per_step(inner, settings, more, monkeypatch):
     """One, the branch, above those of the plain optimizer; Keras' own class has two."""
+    from keras_mp.backends import batched_torch
+
+    monkeypatch.setattr(batched_torch, "is_host", lambda device: False)
     variables = [keras.Variable(np.ones(3, "float32")) for _ in range(5)]
     plain, opt = (getattr(keras.optimizers, inner)(0.1) for _ in range(2))
     opt = LossScaleOptimizer(opt, **settings)

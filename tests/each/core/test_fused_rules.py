@@ -215,9 +215,9 @@ def test_nothing_is_said_of_the_default_path():
 )
 @pytest.mark.parametrize("host", [True, False], ids=["host", "device"])
 def test_calls_of_torch(name, most, skipped, host, monkeypatch):
-    from keras_mp.backends import fused_torch
+    from keras_mp.backends import batched_torch
 
-    monkeypatch.setattr(fused_torch, "_is_host", lambda device: host)
+    monkeypatch.setattr(batched_torch, "is_host", lambda device: host)
     optimizer, variables = many(CASES[name][0](), 400, fused=True)
     gradient = np.full(4, INF if skipped else 1.0, "float32")
     found = benchmark._of_torch(optimizer, [ops.array(gradient) for _ in variables], variables)
