@@ -166,11 +166,15 @@ SPACE := $(subst ,, )
 # flax, jmp and tf_keras is compared, too: `.venv/bin/pip install optax flax jmp tf_keras` before.
 bench: .venv/.test
 	$(ENV) .venv/bin/python benchmarks/step.py
+	$(ENV) .venv/bin/python benchmarks/step.py --core 0 --backends jax --profiles many --modes jit --repeat 25
+	$(ENV) .venv/bin/python benchmarks/step.py --dtype float16 --profiles many few
 	$(ENV) .venv/bin/python benchmarks/train_step.py
 	$(ENV) .venv/bin/python benchmarks/scaling.py
 	$(ENV) .venv/bin/python -m benchmarks.sixteen_bit --tasks --time
 	$(ENV) .venv/bin/python benchmarks/start.py
 	$(ENV) .venv/bin/python benchmarks/conversion.py
+	for backend in tensorflow torch; do $(ENV) KERAS_BACKEND=$$backend .venv/bin/python benchmarks/conversion.py loading; done
+	$(ENV) .venv/bin/python benchmarks/find_overflow.py --blocks 2
 
 clean:
 	rm -rf .venv .venv-clients .tox build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -123,6 +123,8 @@ keras.saving.load_model(sys.argv[1]).save(sys.argv[2])"""
     ),
 }
 OURS = ("keras_mp.compat.load_model", "keras-mp migrate")
+# Of the first load in a process, in seconds; of migrating, as a ratio to Keras.
+LOAD_AIM, MIGRATE_AIM = 1.5, 1.15
 KERAS_ALONE = """
 import keras
 
@@ -443,6 +445,16 @@ def show_times(times: dict[str, dict[str, Quartiles]], ours: str, size: int = 0)
         print(f"  {name:28}{spread(each['seconds'], 2)} s{speed}{note}")
 
 
+def _loading_aim(what: str, times: dict[str, Any], ours: str) -> tuple[float, float] | None:
+    """Returns what is to be below an aim, and the aim: once compiled, where that takes most."""
+    if what == "the first time":
+        return times[ours]["seconds"][1], LOAD_AIM
+    if what.startswith("from start to end"):
+        keras = next(name for name in times if name != ours)
+        return times[keras]["ratio"][1], MIGRATE_AIM
+    return None
+
+
 def show(part: str, found: dict[str, Any]) -> None:
     print(f"\n{part}")
     if part == "reading":
@@ -457,7 +469,12 @@ def show(part: str, found: dict[str, Any]) -> None:
         print(f"  {found['architecture']}, {found['bytes'] / MB:.0f} MB; seconds of the processor")
         for what, times in found["times"].items():
             print(f"  {what}:")
-            show_times(times, next(name for name in times if name in OURS))
+            ours = next(name for name in times if name in OURS)
+            show_times(times, ours)
+            found_aim = _loading_aim(what, times, ours)
+            if found_aim is not None:
+                value, aim = found_aim
+                print(f"  {ours}: {value:.2f}, aim {aim}{', above' if value > aim else ''}")
     elif part == "sources":
         print(f"  {found['files']} files of 300 lines")
         show_times(found["times"], "two processes")

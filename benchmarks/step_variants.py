@@ -28,7 +28,7 @@ PACKAGES = {
 }
 
 
-def of_backend(mode: str, dtype: str) -> dict[str, Callable[[list[Any]], Any]]:
+def of_backend(mode: str, dtype: str = "float32") -> dict[str, Callable[[list[Any]], Any]]:
     """Returns functions of the first weights, by name, for the backend of Keras; "plain" first.
 
     Those of peers are for float32 only.

@@ -199,6 +199,9 @@ def _roots(tensors: list[Tensor], scale: Tensor) -> Any:
     axes = functools.cache(tf.range)  # one constant, not one a tensor
 
     def sum_of(tensor: Tensor) -> Any:
+        if tensor.dtype in (tf.float16, tf.bfloat16) and not gating.under_xla():
+            # A graph would write them out in float32 to add them up.
+            return tf.where(tf.reduce_all(tf.math.is_finite(tensor)), 0.0, float("inf"))
         tensor = upcast(tensor)
         if tensor.dtype.is_complex:
             tensor = tf.abs(tensor)
