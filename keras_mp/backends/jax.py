@@ -14,6 +14,7 @@ from jax.experimental import sparse
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
 from keras_mp.backends.elements import each_whole
 from keras_mp.backends.numerics import (
+    HALVES,
     StepResult,
     cast_for_accumulators,
     finite_bounds,
@@ -195,12 +196,19 @@ def _roots(tensors: list[Any], scale: Tensor) -> Any:
 
 
 def _roots_where_needed(tensors: list[Any], scale: Tensor) -> Any:
-    present = [jnp.sum(upcast(tensor)) for tensor in tensors if tensor is not None]
+    present = [_plain_sum(tensor) for tensor in tensors if tensor is not None]
     fine = jnp.all(jnp.isfinite(jnp.stack(present))) if present else True
     if scale is not None:
         fine = jnp.logical_and(fine, scale >= 1)
     shape = jax.eval_shape(sum_sqrt_abs, tensors)
     return jax.lax.cond(fine, lambda _: jnp.zeros(shape.shape, shape.dtype), sum_sqrt_abs, tensors)
+
+
+def _plain_sum(tensor: Any) -> Any:
+    """Returns the sum, or of 16 bits 0 or inf: XLA for CPUs would add up a copy in float32."""
+    if keras.backend.standardize_dtype(tensor.dtype) in HALVES:
+        return jnp.where(jnp.all(jnp.isfinite(tensor)), 0.0, jnp.inf)
+    return jnp.sum(tensor)
 
 
 def _leaves(gradients: Gradients) -> list[Any]:

@@ -15,6 +15,7 @@ from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, 
 from keras_mp.backends import gating, strategies, windows_tensorflow
 from keras_mp.backends.elements import each_whole
 from keras_mp.backends.numerics import (
+    HALVES,
     StepResult,
     cast_to_variable_dtype,
     finite_bounds,
@@ -199,7 +200,7 @@ def _roots(tensors: list[Tensor], scale: Tensor) -> Any:
     axes = functools.cache(tf.range)  # one constant, not one a tensor
 
     def sum_of(tensor: Tensor) -> Any:
-        if tensor.dtype in (tf.float16, tf.bfloat16) and not gating.under_xla():
+        if tensor.dtype.name in HALVES and not gating.under_xla():
             # A graph would write them out in float32 to add them up.
             return tf.where(tf.reduce_all(tf.math.is_finite(tensor)), 0.0, float("inf"))
         tensor = upcast(tensor)
