@@ -390,8 +390,8 @@ class LossScaleOptimizer(
     ) -> None:
         """Unscales `grads` and takes a step with them, unless one is not finite.
 
-        On PyTorch gradients that are the `.grad`s of their variables are unscaled in place during
-        the step, which saves a copy; after it they hold what they held.
+        On PyTorch the `.grad`s of variables may be unscaled in place during the step, which saves
+        a copy; after it they hold what they held.
 
         Args:
             grads: Gradients of the scaled loss (`scale_loss`), one a variable; None for a variable

@@ -16,7 +16,6 @@ pytestmark = [
 SCALE = 1024.0
 SHAPES = [(3, 4), (4,), (3, 2), (2, 3, 2), ()]
 INNER = {
-    "Adafactor": lambda: optimizers.Adafactor(0.1),
     "AdamW": lambda: optimizers.AdamW(0.1, weight_decay=0.1),
     "Lamb": lambda: optimizers.Lamb(0.1),
     "Muon": lambda: optimizers.Muon(0.1),
