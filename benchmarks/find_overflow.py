@@ -167,7 +167,7 @@ def report(model: Any, x: Any, y: Any) -> tuple[float, int]:
 
     with compiled() as counter:
         began = time.perf_counter()
-        keras_mp.range_report(model, [(x, y)], loss_scale=1.0)
+        keras_mp.range_report(model, (x, y), loss_scale=1.0)
         return time.perf_counter() - began, counter.number
 
 
