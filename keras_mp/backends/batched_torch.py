@@ -19,12 +19,12 @@ from keras_mp.backends.optimizers import (
 )
 
 _BATCH = 2**19  # elements: with slots and copies a dozen MB
-_HALVES = (torch.float16, torch.bfloat16)
+HALVES = (torch.float16, torch.bfloat16)
 # Of `keras.optimizers`, those that treat each variable for itself (Nadam changes a number of all).
 _RULES = ("Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "Lion", "RMSprop", "SGD")
 
 
-def cut(tensors: Sequence[Tensor], elements: int = _BATCH) -> Iterator[list[int]]:
+def cut(tensors: Sequence[Tensor], elements: int) -> Iterator[list[int]]:
     """Yields the places of `tensors` in batches of so many elements, or of one tensor.
 
     >>> list(cut([torch.ones(4), torch.ones(5), torch.ones(2), torch.ones(20)], 9))
@@ -78,7 +78,7 @@ def _is_taken(gradient: Gradient, value: Tensor) -> bool:
         and is_host(value.device)
         and gradient.layout == torch.strided
         # Cast to the dtype of its variable, it overflows nowhere.
-        and gradient.dtype in (torch.float32, *_HALVES)
+        and gradient.dtype in (torch.float32, *HALVES)
         and value.dtype in (torch.float32, gradient.dtype)
     )
 
@@ -94,7 +94,7 @@ def are_finite(gradients: Gradients, scale: Tensor) -> bool:
         return False
     present = [gradient for gradient in gradients if gradient is not None]
     norms: list[Any] = []
-    for places in cut(present):
+    for places in cut(present, _BATCH):
         norms += torch._foreach_norm(_wide([present[i] for i in places]), 2)
     return not norms or math.isfinite(torch.amax(torch.stack(norms)))
 
@@ -117,7 +117,7 @@ def apply(
     rule = optimizer._parallel_update_step
 
     def in_batches(gradients: list[Any], variables: list[Variable], rate: Any) -> None:
-        for places in cut(gradients):
+        for places in cut(gradients, _BATCH):
             given = [gradients[i] for i in places]
             if scale is not None:
                 given = torch._foreach_div(_wide(given), scale)

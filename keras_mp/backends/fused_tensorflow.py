@@ -1,6 +1,7 @@
 """TensorFlow's fused kernels, whose rules are those of Keras, in one `tf.cond` a step."""
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,10 @@ from keras_mp.backends.optimizers import overwrites_with_gradient, path
 from keras_mp.backends.tensorflow import after, check_gradients, unscale
 from keras_mp.settings import Settings
 
+# For tensors of so many elements a kernel is slower than Keras' rule where there are several cores:
+# it cuts each into pieces for its threads, whatever its size. benchmarks/step.py has some.
+_SLOWER = range(2**13, 3 * 2**14)
+_CORES = os.cpu_count() or 1
 _RULES = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")  # that have a kernel
 
 
@@ -111,10 +116,20 @@ def _step(
         handles = {name: of_all[i].value.handle for name, of_all in slots.items()}
         with window.opened():
             gradient = divided(gradient)
-        window.updates.append([kernel(var=_value(variable).handle, grad=gradient, **handles)])
+        value = _value(variable)
+        if _takes_longer(value):
+            optimizer.update_step(gradient, value, rate)
+            window.updates.append(windows_tensorflow.writes(value))
+        else:
+            window.updates.append([kernel(var=value.handle, grad=gradient, **handles)])
     for variable in variables:
         if variable.constraint is not None:
             variable.assign(variable.constraint(variable))
+
+
+def _takes_longer(value: Any) -> bool:
+    """Returns whether the kernel takes longer for a `tf.Variable` than the rule of Keras."""
+    return _CORES > 1 and "GPU" not in value.device and value.shape.num_elements() in _SLOWER
 
 
 def _kernel(optimizer: Optimizer, rate: Any) -> tuple[Callable[..., Any], dict[str, list[Any]]]:

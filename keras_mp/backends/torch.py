@@ -39,8 +39,6 @@ from keras_mp.backends.numerics import (
 )
 from keras_mp.backends.optimizers import updated, updated_variables
 
-_HALVES = (torch.float16, torch.bfloat16)
-
 
 def read(variable: Variable) -> Any:
     """Returns the value of `variable` as a tensor, sharing memory with it."""
@@ -61,7 +59,7 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
     out = map_unscaled(gradients, skip_unscale, lambda g: upcast(g) / scale if g.is_sparse else g)
     if dense:
         wide = [gradients[i] for i in dense]
-        if any(gradient.dtype in _HALVES for gradient in wide):
+        if any(gradient.dtype in batched_torch.HALVES for gradient in wide):
             wide = list(map(upcast, wide))
         divided = torch._foreach_div([local_part(gradient) for gradient in wide], scale)
         for i, gradient, local in zip(dense, wide, divided, strict=True):

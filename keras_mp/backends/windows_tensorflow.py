@@ -60,13 +60,13 @@ def apply(
         with window.opened():
             gradient = divided(gradient)
         rule(gradient, variable, rate)
-        window.updates.append(_writes(variable))
+        window.updates.append(writes(variable))
 
     with with_method(optimizer, "update_step", update_step):
         optimizer.apply(gradients, variables)
 
 
-def _writes(variable: Any) -> list[Any]:
+def writes(variable: Any) -> list[Any]:
     """Returns the operations of the graph being built that write to a `tf.Variable`."""
     if tf.executing_eagerly():
         return []

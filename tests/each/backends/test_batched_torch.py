@@ -55,7 +55,7 @@ LEFT = {
 def small_batches(monkeypatch):
     from keras_mp.backends import batched_torch
 
-    monkeypatch.setattr(batched_torch.cut, "__defaults__", (9,))
+    monkeypatch.setattr(batched_torch, "_BATCH", 9)
 
 
 @pytest.fixture
@@ -76,7 +76,10 @@ def calls(monkeypatch):
 
 
 def run(optimizer, dtype="float32", of_gradients="float32", bad=()):
-    """Returns all state after each good step; the gradients are as they were."""
+    """Returns all state after each good step; the gradients are as they were.
+
+    Without loss scaling gradients are rounded to their dtype, and handed over in that of weights.
+    """
     random = np.random.default_rng(0)
     variables = [
         keras.Variable(random.standard_normal(s).astype("float32"), dtype=dtype) for s in SHAPES
@@ -95,6 +98,8 @@ def run(optimizer, dtype="float32", of_gradients="float32", bad=()):
             arrays[2].flat[-1] = bad[step]
         factor = SCALE if scaled else 1.0
         given = [ops.cast(ops.array(a * np.float32(factor)), of_gradients) for a in arrays]
+        if not scaled:
+            given = [ops.cast(gradient, dtype) for gradient in given]
         given[1] = None
         before = [None if g is None else g.clone() for g in given]
         optimizer.apply(given, variables)
@@ -149,7 +154,7 @@ def test_a_step_that_is_not_finite_changes_nothing():
 def test_16_bit_gradients_of_float32_weights(dtype, calls):
     """Powers of two divide 16 bits exactly: the same as plain Adam given them in float32."""
     ours = run(scaled(optimizers.Adam(0.1)), of_gradients=dtype)
-    assert len(ours) == 6
+    assert same(ours, run(optimizers.Adam(0.1), of_gradients=dtype))
     assert calls[:4] == [1, 1, 1, 3]
 
 
@@ -182,29 +187,14 @@ def test_what_a_scale_below_1_makes_infinite_is_not_applied():
     assert int(optimizer.skipped_steps) == 1
 
 
-def test_a_step_that_fails_leaves_the_optimizer_as_it_was():
-    def refuses(value):
-        raise ArithmeticError("no")
-
-    variable = keras.Variable([1.0])
-    inner = optimizers.SGD(1.0)
-    optimizer = scaled(inner)
-    optimizer.build([variable])
-    optimizer.scale_loss(1.0)
-    variable.constraint = refuses
-    with pytest.raises(ArithmeticError):
-        optimizer.apply([ops.array([1.0])], [variable])
-    assert "_parallel_update_step" not in vars(inner)
-
-
 def test_a_variable_named_twice():
-    """Both gradients are applied as plain Keras applies them."""
+    """Both gradients are applied as plain Keras applies them: in batches one would come later."""
     found = []
     for optimizer in (optimizers.SGD(1.0, momentum=0.5), scaled(optimizers.SGD(1.0, momentum=0.5))):
-        variable = keras.Variable([1.0])
+        variable = keras.Variable(np.ones(5, "float32"))
         optimizer.build([variable])
         factor = float(optimizer.scale_loss(1.0))
-        twice = [ops.array([factor]), ops.array([2 * factor])]
+        twice = [ops.array([factor] * 5), ops.array([2 * factor] * 5)]
         optimizer.apply(twice, [variable, variable])
         found.append(ops.convert_to_numpy(variable).tolist())
     assert found[0] == found[1]

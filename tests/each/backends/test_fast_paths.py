@@ -216,3 +216,21 @@ def test_gradients_of_a_caller_are_left_alone(make_model, data, own_step, inner,
     found = kept_gradients(make_model, data, optimizer, own_step)
     for a, b in zip(found, plain, strict=True):
         np.testing.assert_array_equal(a, 8 * b)
+
+
+def test_a_step_that_fails_leaves_the_optimizer_as_it_was():
+    """Methods that a fast path puts in place of Keras' own are gone again."""
+
+    def refuses(value):
+        raise ArithmeticError("no")
+
+    variable = keras.Variable([1.0])
+    inner = optimizers.SGD(1.0)
+    optimizer = LossScaleOptimizer(inner)
+    optimizer.build([variable])
+    optimizer.scale_loss(1.0)
+    before = {*vars(inner)}
+    variable.constraint = refuses
+    with pytest.raises(ArithmeticError):
+        optimizer.apply([ops.array([1.0])], [variable])
+    assert {*vars(inner)} == before

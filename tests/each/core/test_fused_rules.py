@@ -247,3 +247,28 @@ def many(inner, count, **settings):
     optimizer.build(variables)
     optimizer.scale_loss(1.0)
     return optimizer, variables
+
+
+@on_tensorflow
+@pytest.mark.parametrize(
+    ("elements", "kernels"), [(8_191, 1), (8_192, 0), (49_151, 0), (49_152, 1)]
+)
+@pytest.mark.parametrize("cores", [1, 2])
+def test_tensors_for_which_a_kernel_takes_longer(elements, kernels, cores, monkeypatch):
+    """On several cores Keras' own rule updates them, and nothing falls back."""
+    import tensorflow as tf
+
+    from keras_mp.backends import fused_tensorflow
+
+    monkeypatch.setattr(fused_tensorflow, "_CORES", cores)
+    variable = keras.Variable(np.ones(elements, "float32"))
+    optimizer = LossScaleOptimizer(keras.optimizers.Adam(0.1), fused=True)
+    optimizer.build([variable])
+    optimizer.scale_loss(1.0)
+    step = tf.function(lambda gradient: optimizer.apply([gradient], [variable]), autograph=False)
+    library = step.get_concrete_function(tf.ones(elements)).graph.as_graph_def().library
+    ops_of = [node.op for function in library.function for node in function.node_def]
+    assert ops_of.count("ResourceApplyAdam") == (kernels if cores > 1 else 1)
+    assert optimizer.fused_fallback is None
+    step(tf.fill([elements], float(optimizer.dynamic_scale.numpy())))
+    np.testing.assert_allclose(ops.convert_to_numpy(variable), 0.9, rtol=1e-5)
