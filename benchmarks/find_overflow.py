@@ -28,10 +28,6 @@ from benchmarks import running
 from benchmarks.running import versions
 
 AIMS = {"search": 3.0, "report": 2.0}
-# Why an aim is missed, where it is.
-WHY = {
-    ("jax", "report"): "a program for each operation; compiled in haste it took 9 s in place of 11"
-}
 CLASSES = 10
 SIDE = 32  # of an image, in pixels; and tokens of a sentence
 VOCABULARY = 1000
@@ -210,9 +206,7 @@ def show(found: dict[str, Any]) -> None:
     for i, row in enumerate(found["times"]):
         for tool, aim in AIMS.items():
             (first, programs), (again, few) = row[tool]["first"], row[tool]["again"]
-            over = f"  aim {aim:g}" if i == 0 else ""
-            if over and first > aim:
-                over += f", above: {WHY.get((found['backend'], tool), 'not known')}"
+            over = f"  aim {aim:g}{', above' if first > aim else ''}" if i == 0 else ""
             more = f"  programs {programs}, then {few:g}" if programs else ""
             print(
                 f"  {row['model']:8}{row['variables']:4} variables, {tool}  {first:6.2f} s, then "

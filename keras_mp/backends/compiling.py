@@ -69,7 +69,7 @@ def _switch(step: int) -> None:
 
 
 def makes_programs() -> bool:
-    """Returns whether `in_one_program` is to be had: on JAX, on a CPU.
+    """Returns whether `one_program` is to be had: on JAX, on a CPU.
 
     Another device compiles at length what a CPU compiles in haste.
     """
@@ -90,12 +90,12 @@ def traced(function: Callable[..., Any], *arguments: Any) -> None:
     jax.eval_shape(function, *arguments)
 
 
-def in_one_program(
+def one_program(
     function: Callable[[Sequence[Any], Sequence[Any]], tuple[Any, Any]],
     weights: Sequence[Any],
     others: Sequence[Any],
-) -> tuple[Sequence[Any], Any]:
-    """Returns the gradients of a function by `weights`, and what else it returned.
+) -> Callable[[Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Any]]:
+    """Returns a function like these arguments to gradients by `weights`, and what else it returned.
 
     Every value is rounded to its dtype, as it is where each operation is a program of its own.
 
@@ -103,7 +103,7 @@ def in_one_program(
         function: Takes `weights` and `others`; returns a number, which is only needed where there
             are weights, and nested arrays.
         weights: Arrays of floats.
-        others: Arrays.
+        others: Arrays and numbers.
     """
     import jax
 
@@ -113,8 +113,8 @@ def in_one_program(
         gradients = lambda weights, others: ((), function(weights, others)[1])  # noqa: E731
     lowered = jax.jit(gradients).lower(weights, others)
     try:
-        program = lowered.compile({**_ROUNDED, **_EARLIER_EMITTERS})
+        program: Any = lowered.compile({**_ROUNDED, **_EARLIER_EMITTERS})
     except jax.errors.JaxRuntimeError:  # an XLA that has them no more
         program = lowered.compile(_ROUNDED)
-    found: tuple[Sequence[Any], Any] = program(weights, others)
-    return found
+    compiled: Callable[[Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Any]] = program
+    return compiled

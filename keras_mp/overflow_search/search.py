@@ -15,6 +15,7 @@ from keras_mp.backends.generators import unchanged_generators
 from keras_mp.dry_run.calls import Site
 from keras_mp.dry_run.checks import check_model
 from keras_mp.dry_run.observers import observed_by
+from keras_mp.dry_run.program import run_as_program
 from keras_mp.dry_run.step import DryRun, ForwardPass
 from keras_mp.dry_run.tensors import as_numpy, floats, is_finite, kind_of
 from keras_mp.feeding import one_batch
@@ -29,7 +30,6 @@ from keras_mp.overflow_search.gradients import (
     eager_gradients,
     rerun,
 )
-from keras_mp.overflow_search.program import run_as_program
 from keras_mp.overflow_search.record import CAST, Record, Recorder, Value
 from keras_mp.overflow_search.report import OverflowReport
 

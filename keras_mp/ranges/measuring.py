@@ -1,7 +1,7 @@
 """Measures how large activations, weights and their gradients are, batch by batch."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from keras_mp.dry_run.calls import Call, Site
 from keras_mp.dry_run.layers import layers_of
 from keras_mp.dry_run.observers import Observer, observed_by, unobserved
 from keras_mp.dry_run.perturbing import Perturber, TensorKey, zeros_like
+from keras_mp.dry_run.program import Program, StepPrograms
 from keras_mp.dry_run.step import DryRun
 from keras_mp.dry_run.tensors import as_numpy, floats, is_finite, numbers_of
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
@@ -53,12 +54,17 @@ class _Outputs(Observer):
     Attributes:
         overflowing: (path, dtype that it computes in) of each call of a layer that made an inf or a
             nan of finite numbers, where none of the layers inside did.
+        held: Not looked at.
     """
 
     def __init__(self, take: Callable[[Call, int, Any], None]) -> None:
+        self.held: Mapping[int, Any] = {}
         self.overflowing: list[tuple[str, str]] = []
         self._take = take
         self._seen: dict[int, tuple[Any, bool]] = {}  # the tensor, and whether it is finite
+
+    def note(self, call: Call, result: Any) -> None:
+        """Does nothing: ops are not asked for."""
 
     def layer(self, call: Call) -> Any:
         before = len(self.overflowing)
@@ -114,6 +120,7 @@ class Measurement:
         self.owners = {self._names[key]: (path, layer) for key, (_, path, layer) in owners.items()}
         self._rows: dict[tuple[str, str], _Row] = {}
         self._zeros: dict[TensorKey, Any] = {}
+        self._programs = StepPrograms(model, with_ops=False)
         self._peaks = {"float16": 0.0, "other": 0.0}
         self._safe = loss_scale
         for variable in model.weights:
@@ -143,8 +150,13 @@ class Measurement:
 
         with np.errstate(all="ignore"):
             observer = _Outputs(take)
-            with observed_by(observer, self.model, ops=False):
-                out = dry_run.run()
+            program = self._programs.run(dry_run)
+            if program is None:
+                with observed_by(observer, self.model, ops=False):
+                    out = dry_run.run()
+            else:
+                out = program.out
+                program.replay(observer)
             self.overflowing.update(observer.overflowing)
             for key, (site, tensor) in list(outputs.items()):
                 numbers = numbers_of(tensor)
@@ -155,7 +167,7 @@ class Measurement:
                 row.magnitudes.add(numbers)
             if out.scaled_loss is not None:
                 self._note_loss(float(as_numpy(out.loss)))
-                self._add_gradients(dry_run, outputs)
+                self._add_gradients(dry_run, outputs, program)
         self.steps += 1
 
     def _note_loss(self, loss: float) -> None:
@@ -164,12 +176,19 @@ class Measurement:
         else:
             self.loss_finite = False
 
-    def _add_gradients(self, dry_run: DryRun, outputs: dict[TensorKey, tuple[Site, Any]]) -> None:
+    def _add_gradients(
+        self,
+        dry_run: DryRun,
+        outputs: dict[TensorKey, tuple[Site, Any]],
+        program: Program | None,
+    ) -> None:
+        as_program = program is not None and outputs.keys() <= program.of_tensor.keys()
         rows = []
         for key, (site, tensor) in outputs.items():
             kept = self._zeros.get(key)
             shape, dtype = shape_of(tensor), dtype_of(tensor)
-            if kept is None or tuple(kept.shape) != shape or kept.dtype != dtype:
+            unlike = kept is None or tuple(kept.shape) != shape or kept.dtype != dtype
+            if unlike and not as_program:
                 self._zeros[key] = zeros_like(tensor)
             rows.append((site.path, "activation gradient", dtype, site.class_name))
         weights = list(self.model.trainable_variables)
@@ -178,10 +197,12 @@ class Measurement:
             _, layer = self.owners[name]
             dtype = layer.compute_dtype or variable.dtype
             rows.append((name, "weight gradient", dtype, type(layer).__name__))
-        zeros = {key: self._zeros[key] for key in outputs}
+        keys = list(outputs)
         outputs.clear()  # the tensors are not needed any more
         scale = self.loss_scale
-        found = self._gradients(dry_run, zeros, weights)
+        if not as_program:
+            program = None
+        found = self._gradients(dry_run, keys, weights, program)
         peaks = self._peaks_of(rows, found, scale)
         for row, array in zip(rows, found, strict=True):
             if array is not None:
@@ -189,15 +210,22 @@ class Measurement:
         while float("inf") in peaks.values() and self.loss_finite and scale > _LOWEST:
             scale = min(scale * _BACKOFF, self._safe)
             dry_run.loss_scale = self._safe = scale
-            peaks = self._peaks_of(rows, self._gradients(dry_run, zeros, weights), scale)
+            if program is not None:
+                program = self._programs.run(dry_run)
+            peaks = self._peaks_of(rows, self._gradients(dry_run, keys, weights, program), scale)
         self._peaks = {name: max(peak, peaks[name]) for name, peak in self._peaks.items()}
 
     def _gradients(
-        self, dry_run: DryRun, zeros: dict[TensorKey, Any], weights: list[Any]
+        self, dry_run: DryRun, keys: list[TensorKey], weights: list[Any], program: Program | None
     ) -> list[Any]:
-        added = list(zeros.values())
-        observed = observed_by(Perturber(zeros), self.model, ops=False)
-        found = dry_run.gradients([*added, *weights], added, observed)
+        if program is None:
+            zeros = {key: self._zeros[key] for key in keys}
+            added = list(zeros.values())
+            observed = observed_by(Perturber(zeros), self.model, ops=False)
+            found = dry_run.gradients([*added, *weights], added, observed)
+        else:
+            found = [program.of_tensor[key] for key in keys]
+            found += [program.of_variable[id(variable)] for variable in weights]
         return [None if g is None else keras.ops.convert_to_numpy(g) for g in found]
 
     def _peaks_of(self, rows: list[Any], found: list[Any], scale: float) -> dict[str, float]:

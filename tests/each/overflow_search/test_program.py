@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
+from keras_mp.dry_run import program as programs_of_steps
+from keras_mp.dry_run.program import run_as_program
 from keras_mp.dry_run.step import DryRun
 from keras_mp.graph_rewrite import hooks
-from keras_mp.overflow_search import program as programs_of_steps, search
-from keras_mp.overflow_search.program import run_as_program
+from keras_mp.overflow_search import search
 
 pytestmark = [
     pytest.mark.skipif(

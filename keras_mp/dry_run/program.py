@@ -1,13 +1,13 @@
-"""A step as one program, and its calls shown to a recorder afterwards.
+"""A step as one program, and its calls shown to an observer afterwards.
 
-Run op by op, JAX compiles each op by itself, which takes most of a search. Here the step is traced
-instead: its calls are noted on a tape, and all values and gradients are results of one program.
+Run op by op, JAX compiles each op by itself, which takes most of a search or report. Here a step is
+traced instead: its calls are noted on a tape, and all values and gradients are results of one program.
 """
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import keras
 import numpy as np
@@ -19,8 +19,23 @@ from keras_mp.dry_run.observers import observed_by
 from keras_mp.dry_run.perturbing import Perturber, TensorKey
 from keras_mp.dry_run.step import DryRun, ForwardPass
 from keras_mp.dry_run.tensors import floats
-from keras_mp.graph_rewrite.tensors import is_sparse
-from keras_mp.overflow_search.record import Recorder
+from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of
+
+
+class Replayed(Protocol):
+    """What calls can be shown to afterwards.
+
+    Attributes:
+        held: What the variables that the call takes held, by `id`; set before each.
+    """
+
+    held: Mapping[int, Any]
+
+    def note(self, call: Call, result: Any) -> None:
+        """Is shown a call of an op."""
+
+    def layer(self, call: Call) -> Any:
+        """Is shown a call of a layer, and runs it, for what the layer calls."""
 
 
 @dataclass(eq=False)
@@ -125,12 +140,12 @@ class Program:
     _calls: list[_Traced]
     _values: dict[int, Any]
 
-    def replay(self, recorder: Recorder) -> None:
-        """Shows a recorder all calls, in their order and with their values."""
+    def replay(self, observer: Replayed) -> None:
+        """Shows an observer all calls, in their order and with their values."""
         for traced in self._calls:
-            self._replay(recorder, traced)
+            self._replay(observer, traced)
 
-    def _replay(self, recorder: Recorder, traced: _Traced) -> None:
+    def _replay(self, observer: Replayed, traced: _Traced) -> None:
         site, args, kwargs = traced.call.site, traced.call.args, traced.call.kwargs
         given, result = site.given, traced.result
         if not traced.has_values:
@@ -139,17 +154,17 @@ class Program:
         call = replace(traced.call, site=replace(site, given=given), args=args, kwargs=kwargs)
         held = {key: self._valued(value) for key, value in traced.held.items()}
         if call.op is not None:
-            recorder.held = held
-            recorder.note(call, result)
+            observer.held = held
+            observer.note(call, result)
             return
 
         def run(*args: Any, **kwargs: Any) -> Any:
             for each in traced.inner:
-                self._replay(recorder, each)
-            recorder.held = held
+                self._replay(observer, each)
+            observer.held = held
             return result
 
-        recorder.layer(replace(call, function=run))
+        observer.layer(replace(call, function=run))
 
     def _valued(self, nested: Any) -> Any:
         return _valued(nested, self._values)
@@ -160,12 +175,45 @@ def run_as_program(dry_run: DryRun) -> Program | None:
 
     None where it cannot be: on other backends, and where it asks for the value of a tensor.
     """
-    if not compiling.makes_programs():
-        return None
-    try:
-        return _run(dry_run)
-    except Exception:  # noqa: BLE001  what is wrong with a step it shows op by op
-        return None
+    return StepPrograms(dry_run.model).run(dry_run)
+
+
+class StepPrograms:
+    """The programs of the steps of a model: one for all batches of the same shapes and dtypes.
+
+    Args:
+        model: Whose weights may change between two steps.
+        with_ops: Whether ops are noted as layers are, and differentiated by. Without, a program
+            takes another loss scale as well.
+    """
+
+    def __init__(self, model: Any, *, with_ops: bool = True) -> None:
+        self._model, self._with_ops = model, with_ops
+        self._compiled: dict[str, _Compiled | None] = {}
+
+    def run(self, dry_run: DryRun) -> Program | None:
+        """Returns the step as `run_as_program` does."""
+        assert dry_run.model is self._model
+        if not compiling.makes_programs():
+            return None
+        key = str(keras.tree.map_structure(_described, _nested(dry_run)))
+        try:
+            if key not in self._compiled:
+                self._compiled[key] = None
+                with compiling.hastily():
+                    self._compiled[key] = _Compiled(dry_run, self._with_ops)
+            compiled = self._compiled[key]
+            return None if compiled is None else compiled.run(dry_run)
+        except Exception:  # noqa: BLE001  what is wrong with a step it shows op by op
+            return None
+
+
+def _nested(dry_run: DryRun) -> tuple[Any, Any, Any]:
+    return dry_run.x, dry_run.y, dry_run.sample_weight
+
+
+def _described(leaf: Any) -> str:
+    return f"{shape_of(leaf)} {dtype_of(leaf)}" if ops.is_tensor(leaf) else repr(leaf)
 
 
 class _Step:
@@ -179,13 +227,13 @@ class _Step:
         tape, out, inputs: Of the last call.
     """
 
-    def __init__(self, dry_run: DryRun) -> None:
-        self._dry_run = dry_run
-        self._nested = (dry_run.x, dry_run.y, dry_run.sample_weight)
+    def __init__(self, dry_run: DryRun, with_ops: bool) -> None:
+        self._dry_run, self._with_ops = dry_run, with_ops
         self.weights = list(dry_run.model.trainable_variables)
         trained = set(map(id, self.weights))
         self.others = [v for v in dry_run.model.variables if id(v) not in trained]
-        self.batch = [leaf for leaf in keras.tree.flatten(self._nested) if ops.is_tensor(leaf)]
+        self._nested = _nested(dry_run)
+        self.batch = batch_of(dry_run)
         self.tensors: list[TensorKey] = []
         self.tape: _Tape
         self.out: ForwardPass
@@ -196,13 +244,15 @@ class _Step:
         count = len(self.weights)
         mapping = list(zip(self.weights, weights[:count], strict=True))
         mapping += zip(self.others, others[: len(self.others)], strict=True)
-        self.inputs = others[len(self.others) :]
         dry_run = copy.copy(self._dry_run)
+        *self.inputs, scale = others[len(self.others) :]
+        if not self._with_ops:
+            dry_run.loss_scale = scale
         values = dict(zip(map(id, self.batch), self.inputs, strict=True))
         dry_run.x, dry_run.y, dry_run.sample_weight = _valued(self._nested, values)
         self.tape = _Tape(dict(zip(self.tensors, weights[count:], strict=True)), self.inputs)
         with keras.StatelessScope(mapping, collect_losses=True):
-            with observed_by(self.tape, dry_run.model):
+            with observed_by(self.tape, dry_run.model, ops=self._with_ops):
                 self.out = dry_run.run(metrics=True)
             loss = None if self.out.scaled_loss is None else ops.sum(self.out.scaled_loss)
         return loss, self.seen()
@@ -218,25 +268,42 @@ class _Step:
         return list(seen.values())
 
 
-def _run(dry_run: DryRun) -> Program:
-    step = _Step(dry_run)
-    weights = [variable.value for variable in step.weights]
-    others = [*(variable.value for variable in step.others), *step.batch]
-    compiling.traced(step, weights, others)
-    zeros: list[Any] = []
-    if weights and step.out.scaled_loss is not None:
-        step.tensors = list(step.tape.tensors)
-        zeros = [np.zeros(x.shape, x.dtype) for x in step.tape.tensors.values()]
-    else:
-        step.weights, step.others = [], [*step.weights, *step.others]
-        weights, others = [], [*weights, *others]
-    gradients, seen = compiling.in_one_program(step, [*weights, *zeros], others)
-    values = dict(zip(map(id, step.seen()), seen, strict=True))
-    values.update(zip(map(id, step.inputs), step.batch, strict=True))
-    out = ForwardPass(**_valued(vars(step.out), values))
-    of_variable = dict(zip(map(id, step.weights), gradients, strict=False))
-    of_tensor = dict(zip(step.tensors, gradients[len(weights) :], strict=True))
-    return Program(out, of_variable, of_tensor, step.tape.calls, values)
+def batch_of(dry_run: DryRun) -> list[Any]:
+    """Returns the tensors of the batch."""
+    return [leaf for leaf in keras.tree.flatten(_nested(dry_run)) if ops.is_tensor(leaf)]
+
+
+class _Compiled:
+    """A step that is compiled, for batches of the same shapes and dtypes."""
+
+    def __init__(self, dry_run: DryRun, with_ops: bool) -> None:
+        self._step = step = _Step(dry_run, with_ops)
+        weights, others = self._arrays(dry_run)
+        compiling.traced(step, weights, others)
+        self._zeros: list[Any] = []
+        if weights and step.out.scaled_loss is not None:
+            step.tensors = list(step.tape.tensors)
+            self._zeros = [np.zeros(x.shape, x.dtype) for x in step.tape.tensors.values()]
+        else:
+            step.weights, step.others = [], [*step.weights, *step.others]
+            weights, others = self._arrays(dry_run)
+        self._program = compiling.one_program(step, [*weights, *self._zeros], others)
+
+    def _arrays(self, dry_run: DryRun) -> tuple[list[Any], list[Any]]:
+        weights = [variable.value for variable in self._step.weights]
+        others = [variable.value for variable in self._step.others]
+        return weights, [*others, *batch_of(dry_run), dry_run.loss_scale]
+
+    def run(self, dry_run: DryRun) -> Program:
+        step = self._step
+        weights, others = self._arrays(dry_run)
+        gradients, seen = self._program([*weights, *self._zeros], others)
+        values = dict(zip(map(id, step.seen()), seen, strict=True))
+        values.update(zip(map(id, step.inputs), batch_of(dry_run), strict=True))
+        out = ForwardPass(**_valued(vars(step.out), values))
+        of_variable = dict(zip(map(id, step.weights), gradients, strict=False))
+        of_tensor = dict(zip(step.tensors, gradients[len(weights) :], strict=True))
+        return Program(out, of_variable, of_tensor, step.tape.calls, values)
 
 
 def _all_calls(calls: Sequence[_Traced]) -> Iterator[_Traced]:
