@@ -1,7 +1,7 @@
 """A step as one program, and its calls shown to an observer afterwards.
 
 Run op by op, JAX compiles each op by itself, which takes most of a search or report. Here a step is
-traced instead: its calls are noted on a tape, and all values and gradients are results of one program.
+traced instead: its calls are noted on a tape, and one program returns all values and gradients.
 """
 
 import copy
