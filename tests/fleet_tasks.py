@@ -9,6 +9,7 @@ import time
 import zipfile
 from pathlib import Path
 
+from keras_mp import locked_folders
 from keras_mp.migration import ledger, publishing, sources, tasks
 from keras_mp.migration.publishing import Refused
 
@@ -96,6 +97,11 @@ def folder_of(path, count, start=""):
     for i in range(count):
         (path / f"{start}{i:05}.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + str(i).encode())
     return path
+
+
+def all_are_dead(monkeypatch):
+    """What was killed between making its folder and locking it is removed now, not in a minute."""
+    monkeypatch.setattr(locked_folders, "_SECONDS", 0.0)
 
 
 def outputs(out):

@@ -213,6 +213,7 @@ def test_killed_at_any_moment_none_is_lost_and_none_done_twice(
             client.kill()
             client.wait()
         monkeypatch.setenv(fleet_tasks.SECONDS, "0")
+        fleet_tasks.all_are_dead(monkeypatch)
         for _ in range(3):
             with dask_cluster.connected(cluster.scheduler_address) as executor:
                 counts = migrate_folder(source, out, executor=executor)

@@ -230,6 +230,7 @@ def test_what_a_killed_run_left_is_removed_and_a_living_one_is_not(tmp_path: Pat
         unlocked.mkdir()
         old = tmp_path / ".keras-mp-222222222222.tmp"
         old.mkdir()
+        (old / "unnamed").touch()
         os.utime(old, (0, 0))
         (tmp_path / ".keras-mp-333333333333.tmp" / "lock").mkdir(parents=True)  # of another's
         before = set(tmp_path.iterdir())

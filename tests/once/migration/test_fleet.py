@@ -345,6 +345,7 @@ def test_killed_at_any_moment_none_is_lost_and_none_done_twice(
     if client:
         os.waitpid(client, 0)
     assert min(killed.values()) > KILLS // 10, killed
+    fleet_tasks.all_are_dead(monkeypatch)
     for _ in range(2):
         monkeypatch.setenv(fleet_tasks.SECONDS, "0")
         counts = migrate_folder(source, out, jobs=2)
