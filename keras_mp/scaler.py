@@ -62,9 +62,13 @@ class LossScaler:
 
     def scale_loss(self, loss: Tensor | float) -> Tensor:
         """Returns `loss` times the scale: float32, or float64 for a loss of that."""
-        loss = as_tensor(loss)
-        wide = "float64" if keras.backend.standardize_dtype(loss.dtype) == "float64" else "float32"
-        return ops.multiply(ops.cast(loss, wide), ops.cast(self.read_or_warn(5), wide))
+        loss, scale = as_tensor(loss), self.read_or_warn(5)
+        dtype = keras.backend.standardize_dtype(loss.dtype)
+        if dtype == "float64":
+            scale = ops.cast(scale, dtype)
+        elif dtype != "float32":
+            loss = ops.cast(loss, "float32")
+        return ops.multiply(loss, scale)
 
     def unscale(self, gradients: Gradients, skip_unscale: Sequence[bool]) -> list[Gradient]:
         """Returns `gradients` divided by the scale, but for those marked `skip_unscale`."""
@@ -104,11 +108,12 @@ class DynamicLossScaler(LossScaler):
         settings = self.settings
         assert settings.dynamic_growth_steps is not None
         counter = self.read_counter()
-        is_known = finite is True and self._backend.is_at_hand(counter)
-        if is_known and not is_due(int(counter), settings.dynamic_growth_steps):
-            # Most steps only count: the rule in tensors would take longer than a small update.
-            self.counter.assign_add(1)
-            return
+        if finite is True and self._backend.is_at_hand(counter):
+            count = int(counter)
+            if not is_due(count, settings.dynamic_growth_steps):
+                # Most steps only count: the rule in tensors takes longer than a small update.
+                self.counter.assign(count + 1)
+                return
         has_hysteresis = settings.hysteresis > 1
         left = self._backend.read(self.hysteresis_left) if has_hysteresis else 1
         scale, new_counter = next_scale(

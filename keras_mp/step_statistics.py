@@ -92,15 +92,24 @@ class StepStatistics:
         """Takes note of a step with gradients of `variables`; see `Step`."""
         # Operators and not keras.ops, which would copy their numbers to the device, and wait.
         if result.finite is True:  # known from a branch: then little changes
-            kind = skipped = ops.zeros_like(self._backend.read(self._kind))
+            kind = skipped = self._no_kind()
         else:
             kind = result.kind
             skipped = skip_count(result.finite, self._skipped)
             self._skipped.assign_add(skipped)
-        self._kind.assign(kind)
+            self._kind.assign(kind)
         step = Step(result, variables, index_of, kind, skipped, scale_before)
         for part in self._parts:
             part.note(step)
+
+    def _no_kind(self) -> Tensor:
+        """Writes down that the gradients were finite, and returns the kind of that."""
+        before = self._backend.read(self._kind)
+        if self._backend.is_at_hand(before) and not before:
+            return before
+        kind = ops.zeros_like(before)
+        self._kind.assign(kind)
+        return kind
 
     def path_of(self, index: int) -> str | None:
         """Returns the path of the variable at a place of the log; None for -1."""

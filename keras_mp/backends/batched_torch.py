@@ -20,6 +20,8 @@ from keras_mp.backends.optimizers import (
 
 _BATCH = 2**19  # elements: with slots and copies a dozen MB
 HALVES = (torch.float16, torch.bfloat16)
+_KINDS = {torch.Tensor, torch.nn.Parameter}
+_DTYPES = {torch.float32, *HALVES}
 # Of `keras.optimizers`, those that treat each variable for itself (Nadam changes a number of all).
 _RULES = ("Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "Lion", "RMSprop", "SGD")
 
@@ -58,28 +60,21 @@ def takes(
     if type(optimizer).__name__ not in _RULES or not hands_gradients_on(optimizer):
         return False
     values = [variable.value for variable in variables]
+    tensors = [*values, *(gradient for gradient in gradients if gradient is not None)]
+    if not {*map(type, tensors)} <= _KINDS or not all(is_host(each.device) for each in tensors):
+        return False
+    given = tensors[len(values) :]
+    dtypes = {gradient.dtype for gradient in given}
+    updated = {value.dtype for value in values}
     return (
-        len({id(value) for value in values}) == len(values)
+        len({*map(id, values)}) == len(values)
         # The rule computes in the dtype of the first variable of those that it is given.
-        and len({value.dtype for value in values}) == 1
+        and len(updated) == 1
+        # Cast to the dtype of its variable, a gradient overflows nowhere.
+        and dtypes <= _DTYPES
+        and (updated == {torch.float32} or dtypes <= updated)
+        and all(gradient.layout == torch.strided for gradient in given)
         and not any(map(overwrites_with_gradient, variables))
-        and all(map(_is_taken, gradients, values))
-    )
-
-
-def _is_taken(gradient: Gradient, value: Tensor) -> bool:
-    if gradient is None:
-        return True
-    kinds = (torch.Tensor, torch.nn.Parameter)
-    return (
-        type(gradient) in kinds
-        and type(value) in kinds
-        and is_host(gradient.device)
-        and is_host(value.device)
-        and gradient.layout == torch.strided
-        # Cast to the dtype of its variable, it overflows nowhere.
-        and gradient.dtype in (torch.float32, *HALVES)
-        and value.dtype in (torch.float32, gradient.dtype)
     )
 
 

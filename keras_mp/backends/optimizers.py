@@ -74,12 +74,12 @@ def hands_gradients_on(optimizer: Optimizer) -> bool:
     >>> [hands_gradients_on(each) for each in (adam(), adam(clipnorm=1.0))]
     [True, False]
     """
-    cls = type(optimizer)
+    cls, own = type(optimizer), vars(optimizer)
     return (
         cls.__module__.startswith("keras.src.")
         and cls.apply is keras.optimizers.Optimizer.apply
-        and not any(method in vars(optimizer) for method in fused_rules.METHODS)
-        and not any(getattr(optimizer, option) for option in _BEFORE_THE_RULE)
+        and own.keys().isdisjoint(fused_rules.METHODS)
+        and not any(map(own.get, _BEFORE_THE_RULE))
     )
 
 

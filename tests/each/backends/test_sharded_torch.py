@@ -419,8 +419,8 @@ def one_message_of_flags():
             more.remove(each)
         assert [kind for kind, _ in more] == ["all_reduce"], (name, many, without, ours)
         assert more[0][1] <= len(variables)  # a flag each, at most
-        # Whether all is finite, and the counter of steps where it takes no wait: on CPUs.
-        assert our_fetches == plain_fetches + 2
+        # Whether all is finite; and, as CPUs have them at hand, the counter and the kind before.
+        assert our_fetches == plain_fetches + 3
     assert messages(lambda: opt.get_unscaled_gradients(gradients)) == ([], 0)
 
 

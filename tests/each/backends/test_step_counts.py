@@ -66,12 +66,15 @@ def test_calls():
 
 @on_torch
 def test_calls_on_a_cpu():
-    """There batches stay in the cache: some 24 calls more for each batch of half a million."""
+    """There batches stay in the cache: some 24 calls more for each batch of half a million.
+
+    And what is at hand is read, so that most steps write the counter only.
+    """
     small, large = (
         step_counts.of(LossScaleOptimizer(Adam()), n, size, host=True)["calls"]
         for n, size in ((400, 4), (8, 2**18))
     )
-    assert small <= 46
+    assert small <= 37
     assert large <= small + 3 * 25
 
 
