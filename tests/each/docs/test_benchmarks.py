@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 
 import keras_mp
-from benchmarks import cuda, monitor, sixteen_bit, train_step
+from benchmarks import monitor, sixteen_bit, train_step
+from benchmarks.on_a_gpu import jax_steps, measuring, models, states, table as tables, torch_steps
+from benchmarks.on_a_gpu.policies import NARROW, REWRITE
+from benchmarks.on_a_gpu.sizes import QUICK
 from keras_mp.fused_rules import XLA
 from tests.backends import on_one
 
 BACKEND = keras.backend.backend()
 TINY = argparse.Namespace(batch=4, steps=3, width=16, sequence=4, repeat=1)
+NATIVE = {"torch": torch_steps.Torch, "jax": jax_steps.Jax}
 VARIANTS = ["plain", "Keras' own", "ours", *([] if BACKEND == "jax" else ["ours, fused"])]
 
 
@@ -67,8 +71,8 @@ def test_every_task_has_what_it_needs():
 
 
 def test_sizes_are_those_of_the_model():
-    size = cuda.QUICK["quick"]
-    shapes = [tuple(variable.shape) for variable in cuda.decoder(size).trainable_variables]
+    size = QUICK["quick"]
+    shapes = [tuple(variable.shape) for variable in models.decoder(size).trainable_variables]
     assert shapes == size.shapes()
 
 
@@ -85,11 +89,11 @@ def steps_of(found, name):
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="torch and JAX only")
 def test_variants_for_a_device_take_their_steps(monkeypatch):
-    monkeypatch.setattr(cuda, "KEPT", 1000)  # so that some states are made anew
-    native = {"torch": cuda.Torch, "jax": cuda.Jax}[BACKEND](quick=False)
+    monkeypatch.setattr(states, "KEPT", 1000)  # so that some states are made anew
+    native = NATIVE[BACKEND](quick=False)
     peers = ["torch Adam", "GradScaler"] if BACKEND == "torch" else []
-    updates = native.updates(cuda.QUICK["quick"])
-    training = native.training(cuda.QUICK["quick"], 1024.0)
+    updates = native.updates(QUICK["quick"])
+    training = native.training(QUICK["quick"], 1024.0)
     assert list(updates) == list(training) == VARIANTS + peers
     for name in updates:
         unscaled = name in ("plain", "torch Adam")
@@ -98,15 +102,15 @@ def test_variants_for_a_device_take_their_steps(monkeypatch):
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="torch and JAX only")
-@pytest.mark.parametrize("policy", [cuda.REWRITE, cuda.NARROW])
+@pytest.mark.parametrize("policy", [REWRITE, NARROW])
 def test_other_ways_to_16_bits_take_their_steps(policy):
-    native = {"torch": cuda.Torch, "jax": cuda.Jax}[BACKEND](quick=False)
-    training = native.training(cuda.QUICK["quick images"], 1024.0, policy)
+    native = NATIVE[BACKEND](quick=False)
+    training = native.training(QUICK["quick images"], 1024.0, policy)
     scaled = [name for name in VARIANTS if name.startswith("ours")]
     narrow = ["MasterWeights", "MasterWeights, split", "StochasticRounding"]
-    assert list(training) == (scaled if policy == cuda.REWRITE else narrow)
+    assert list(training) == (scaled if policy == REWRITE else narrow)
     for name in training:
-        assert steps_of(training, name) == (1024.0 if policy == cuda.REWRITE else None)
+        assert steps_of(training, name) == (1024.0 if policy == REWRITE else None)
     keras_mp.graph_rewrite.disable()
     assert keras.config.dtype_policy().name == "float32"
 
@@ -115,26 +119,26 @@ def test_other_ways_to_16_bits_take_their_steps(policy):
 def test_parts_come_as_they_are_measured():
     given = {"quick": True, "repeat": 1, "block": 0.001, "seconds": 300.0}
     options = argparse.Namespace(sizes=["quick images"], policies=["float32"], **given)
-    head, table = cuda.inside(options)
+    head, table = measuring.inside(options)
     assert (head["backend"], head["device"]) == (BACKEND, "cpu")
     assert list(table["variants"])[:3] == VARIANTS[:3]
-    rows = list(cuda.rows_of(head | {"tables": [table]}, table))
-    assert all(len(row) == len(cuda.HEADS) for row in rows)
+    rows = list(tables.rows_of(head | {"tables": [table]}, table))
+    assert all(len(row) == len(tables.HEADS) for row in rows)
     assert rows[0][5] == "1.00", "plain float32 is as fast as itself"
     options.seconds = 0.0
-    _, table = cuda.inside(options)
+    _, table = measuring.inside(options)
     assert table["left out"] == "no time was left"
 
 
 @on_one
 def test_only_the_section_is_replaced():
-    before = f"head\n{cuda.BEGIN}\nold\n{cuda.END}\ntail\n"
-    after = cuda.replaced(before, "new")
-    assert after == f"head\n{cuda.BEGIN}\n\nnew\n\n{cuda.END}\ntail\n"
-    assert cuda.replaced(after, "new") == after
-    for wrong in ("", f"{cuda.END}{cuda.BEGIN}", before + before):
+    before = f"head\n{tables.BEGIN}\nold\n{tables.END}\ntail\n"
+    after = tables.replaced(before, "new")
+    assert after == f"head\n{tables.BEGIN}\n\nnew\n\n{tables.END}\ntail\n"
+    assert tables.replaced(after, "new") == after
+    for wrong in ("", f"{tables.END}{tables.BEGIN}", before + before):
         with pytest.raises(ValueError, match="once each"):
-            cuda.replaced(wrong, "new")
+            tables.replaced(wrong, "new")
 
 
 @on_one
@@ -151,7 +155,7 @@ def test_the_table():
         table | {"policy": "mixed_float16", "variants": {"ours": each | training}},
         table | {"policy": "float32", "variants": {"plain": each}},
     ]
-    text = cuda.markdown([found], "2026-01-01", argparse.Namespace(repeat=9))
+    text = tables.markdown([found], "2026-01-01", argparse.Namespace(repeat=9))
     times = "28.000 (27.000 to 29.000) | 1.000 (1.000 to 1.000)"
     half = "14.000 (13.000 to 15.000) | 1.000 (1.000 to 1.000)"
     assert text.splitlines()[-6:] == [
