@@ -22,6 +22,7 @@ class Jax:
         self.device = jax.devices()[0]
         self.cuda = self.device.platform == "gpu"
         self.name = self.device.device_kind if self.cuda else "cpu"
+        self.failures = (RuntimeError, ValueError)
         self.versions = {"jax": jax.__version__}
 
     def free(self) -> int | None:
@@ -44,7 +45,6 @@ class Jax:
         return None
 
     def timed(self, steps: Steps, count: int) -> float:
-        """Returns the milliseconds that a step takes, in `count` of them."""
         steps.wait()
         return by_clock(steps, count)
 
@@ -61,7 +61,6 @@ class Jax:
         return Steps(take, lambda: jax.block_until_ready(taken), lambda: None)
 
     def updates(self, size: Size) -> Variants:
-        """Returns functions that make the state of each variant of the optimizer alone."""
         import jax
         import keras
 
@@ -85,7 +84,6 @@ class Jax:
         return {name: variant(make) for name, make in makers(RATE, 1.0).items()}
 
     def training(self, size: Work, scale: float, policy: str = "float32") -> Variants:
-        """Returns functions that make the state of each variant of a training step."""
         import jax
         import keras
 

@@ -9,15 +9,28 @@ from typing import Any
 
 from benchmarks.on_a_gpu.jax_steps import Jax
 from benchmarks.on_a_gpu.sizes import QUICK, SIZES, Work, parts
+from benchmarks.on_a_gpu.steps import Native
+from benchmarks.on_a_gpu.tensorflow_steps import TensorFlow
 from benchmarks.on_a_gpu.timing import NoTime, bandwidth, measure, why_left_out
 from benchmarks.on_a_gpu.torch_steps import Torch
+
+# In the order in which they are measured.
+NATIVE: dict[str, type[Native]] = {"torch": Torch, "jax": Jax, "tensorflow": TensorFlow}
+
+
+def sees_a_device(backend: str) -> bool:
+    """Returns whether a backend is installed, and sees a GPU."""
+    try:
+        return NATIVE[backend](False).cuda
+    except ImportError:
+        return False
 
 
 def inside(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Measures on the backend that this process was started with.
 
     Yields:
-        What is known beforehand, or that there is no device; then a table for each part.
+        What is known beforehand; then a table for each part.
     """
     import keras
 
@@ -25,10 +38,7 @@ def inside(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
     until = time.monotonic() + options.seconds
     backend = keras.backend.backend()
-    native: Any = {"torch": Torch, "jax": Jax}[backend](options.quick)
-    if not native.cuda and not options.quick:
-        yield {"backend": backend, "missing": True}
-        return
+    native = NATIVE[backend](options.quick)
     yield {
         "backend": backend,
         "device": native.name,
@@ -45,7 +55,7 @@ def inside(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def table_of(
-    native: Any, name: str, policy: str | None, options: argparse.Namespace, until: float
+    native: Native, name: str, policy: str | None, options: argparse.Namespace, until: float
 ) -> dict[str, Any]:
     """Returns the times of a part, or why it is left out."""
     size = (SIZES | QUICK)[name]
@@ -62,12 +72,12 @@ def table_of(
 
 
 def of_size(
-    native: Any, size: Work, policy: str | None, options: argparse.Namespace, until: float
+    native: Native, size: Work, policy: str | None, options: argparse.Namespace, until: float
 ) -> Any:
     """Returns the times, or {"all": {"failed": why}} where not even the model fits."""
     try:
         training = functools.partial(native.training, size, 1024.0)
         variants = native.updates(size) if policy is None else training(policy)
-    except (RuntimeError, ValueError) as error:
+    except native.failures as error:
         return {"all": {"failed": why_left_out(error, native)}}
     return measure(native, variants, options, until)

@@ -19,7 +19,8 @@ def fraction(table: dict[str, Any], variant: str, copy: float) -> float | None:
     each = table["variants"][variant]
     if table["policy"] is not None or "milliseconds" not in each or not copy:
         return None
-    needed = BYTES + (0 if variant in ("plain", "torch Adam") else 4)
+    unchecked = variant.removesuffix(", graph") in ("plain", "torch Adam")
+    needed = BYTES + (0 if unchecked else 4)
     return float(needed * table["parameters"] / (each["milliseconds"][1] / 1e3) / copy)
 
 

@@ -6,16 +6,17 @@ import statistics
 import time
 from typing import Any
 
-from benchmarks.on_a_gpu.steps import Variants
+from benchmarks.on_a_gpu.steps import Native, Variants
 from keras_mp.benchmarking.turns import in_turn, quartiles, ratios
 
 WARM_UP = 3
 
 
-def why_left_out(error: Exception, native: Any) -> str:
+def why_left_out(error: Exception, native: Native) -> str:
     """Returns what to say of a variant that did not run; raises what is no fault of the device."""
     text = str(error)
-    if "out of memory" in text.lower() or "RESOURCE_EXHAUSTED" in text:
+    told = f"{type(error).__name__} {text}".replace("_", "").lower()
+    if "out of memory" in told or "resourceexhausted" in told:
         return "out of memory"
     if not native.cuda and "not supported" in text:
         return f"not on a CPU: {text.splitlines()[0]}"  # as 16 bits in JAX's attention
@@ -27,7 +28,7 @@ class NoTime(Exception):
 
 
 def measure(
-    native: Any, variants: Variants, options: argparse.Namespace, until: float = math.inf
+    native: Native, variants: Variants, options: argparse.Namespace, until: float = math.inf
 ) -> dict[str, dict[str, Any]]:
     """Returns the times of each variant, or why there are none.
 
@@ -62,10 +63,10 @@ def measure(
             times[name].append(native.timed(steps, count))
             found[name]["skipped"] |= scale is not None and (steps.scale() or 0.0) < scale
             found[name]["fallback"] = steps.fallback()
+            found[name]["memory"] = native.peak(steps)  # without what the first round compiles
             if rounds == 0:
-                found[name]["memory"] = native.peak(steps)
                 found[name]["waits"] = native.waits(steps)
-        except (RuntimeError, ValueError) as error:
+        except native.failures as error:
             found[name]["failed"] = why_left_out(error, native)
         del steps
         native.free()
@@ -78,7 +79,7 @@ def measure(
     return found
 
 
-def bandwidth(native: Any, options: argparse.Namespace) -> float:
+def bandwidth(native: Native, options: argparse.Namespace) -> float:
     """Returns the bytes that a copy on the device reads and writes in a second."""
     elements = 2**20 if options.quick else 2**28
     steps = native.copying(elements)

@@ -22,6 +22,7 @@ class Torch:
             torch.set_num_threads(1)  # tiny products only, for which threads would spin
         self.name = torch.cuda.get_device_name() if self.cuda else "cpu"
         self.device = "cuda" if self.cuda else "cpu"
+        self.failures = (RuntimeError, ValueError)
         self.versions = {"torch": torch.__version__, "CUDA": torch.version.cuda or "none"}
 
     def free(self) -> int | None:
@@ -41,7 +42,6 @@ class Torch:
             torch.cuda.synchronize()
 
     def begin_peak(self) -> None:
-        """Begins to look for the most memory."""
         import torch
 
         if self.cuda:
@@ -70,7 +70,6 @@ class Torch:
         return sum("synchroniz" in str(each.message) for each in told)
 
     def timed(self, steps: Steps, count: int) -> float:
-        """Returns the milliseconds that a step takes, in `count` of them."""
         import torch
 
         self.wait()
@@ -92,7 +91,6 @@ class Torch:
         return Steps(lambda: taken.copy_(given), self.wait, lambda: None)
 
     def updates(self, size: Size) -> Variants:
-        """Returns functions that make the state of each variant of the optimizer alone."""
         import keras
         import torch
 
@@ -140,7 +138,6 @@ class Torch:
         return found
 
     def training(self, size: Work, scale: float, policy: str = "float32") -> Variants:
-        """Returns functions that make the state of each variant of a training step."""
         import keras
         import torch
 
