@@ -45,7 +45,8 @@ test-all: .venv/.test
 	$(MAKE) -j$(JOBS) -k -Otarget $(BACKENDS:%=all-%) all-once
 
 # CI leaves out those that `make fuzz` runs: ONCE='-m "not hypothesis"'.
-test-once all-once: PATHS = tests/once tests/licences.py benchmarks/running.py benchmarks/cuda.py benchmarks/scaling.py
+test-once all-once: PATHS = tests/once tests/licences.py benchmarks/running.py benchmarks/cuda.py benchmarks/on_a_gpu \
+	benchmarks/scaling.py
 test-once: .venv/.test
 	$(ENV) $(PYTEST) $(FAST) $(PATHS)
 all-once: .venv/.test

@@ -4,6 +4,7 @@ No times: those depend on the machine.
 """
 
 import argparse
+import sys
 
 import keras
 import numpy as np
@@ -11,6 +12,9 @@ import pytest
 
 import keras_mp
 from benchmarks import cuda, monitor, sixteen_bit, train_step
+from benchmarks.on_a_gpu import measuring, models, states, table as tables, tensorflow_steps, timing
+from benchmarks.on_a_gpu.policies import NARROW, REWRITE
+from benchmarks.on_a_gpu.sizes import QUICK, Size
 from keras_mp.fused_rules import XLA
 from tests.backends import on_one
 
@@ -67,8 +71,8 @@ def test_every_task_has_what_it_needs():
 
 
 def test_sizes_are_those_of_the_model():
-    size = cuda.QUICK["quick"]
-    shapes = [tuple(variable.shape) for variable in cuda.decoder(size).trainable_variables]
+    size = QUICK["quick"]
+    shapes = [tuple(variable.shape) for variable in models.decoder(size).trainable_variables]
     assert shapes == size.shapes()
 
 
@@ -83,13 +87,12 @@ def steps_of(found, name):
     return before
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="torch and JAX only")
 def test_variants_for_a_device_take_their_steps(monkeypatch):
-    monkeypatch.setattr(cuda, "KEPT", 1000)  # so that some states are made anew
-    native = {"torch": cuda.Torch, "jax": cuda.Jax}[BACKEND](quick=False)
+    monkeypatch.setattr(states, "KEPT", 1000)  # so that some states are made anew
+    native = measuring.NATIVE[BACKEND](quick=False)
     peers = ["torch Adam", "GradScaler"] if BACKEND == "torch" else []
-    updates = native.updates(cuda.QUICK["quick"])
-    training = native.training(cuda.QUICK["quick"], 1024.0)
+    updates = native.updates(QUICK["quick"])
+    training = native.training(QUICK["quick"], 1024.0)
     assert list(updates) == list(training) == VARIANTS + peers
     for name in updates:
         unscaled = name in ("plain", "torch Adam")
@@ -97,44 +100,114 @@ def test_variants_for_a_device_take_their_steps(monkeypatch):
         assert steps_of(training, name) == (None if unscaled else 1024.0)
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="torch and JAX only")
-@pytest.mark.parametrize("policy", [cuda.REWRITE, cuda.NARROW])
+@pytest.mark.parametrize("policy", [REWRITE, NARROW])
 def test_other_ways_to_16_bits_take_their_steps(policy):
-    native = {"torch": cuda.Torch, "jax": cuda.Jax}[BACKEND](quick=False)
-    training = native.training(cuda.QUICK["quick images"], 1024.0, policy)
+    native = measuring.NATIVE[BACKEND](quick=False)
+    training = native.training(QUICK["quick images"], 1024.0, policy)
     scaled = [name for name in VARIANTS if name.startswith("ours")]
     narrow = ["MasterWeights", "MasterWeights, split", "StochasticRounding"]
-    assert list(training) == (scaled if policy == cuda.REWRITE else narrow)
+    assert list(training) == (scaled if policy == REWRITE else narrow)
     for name in training:
-        assert steps_of(training, name) == (1024.0 if policy == cuda.REWRITE else None)
+        assert steps_of(training, name) == (1024.0 if policy == REWRITE else None)
     keras_mp.graph_rewrite.disable()
     assert keras.config.dtype_policy().name == "float32"
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="torch and JAX only")
 def test_parts_come_as_they_are_measured():
     given = {"quick": True, "repeat": 1, "block": 0.001, "seconds": 300.0}
     options = argparse.Namespace(sizes=["quick images"], policies=["float32"], **given)
-    head, table = cuda.inside(options)
+    head, table = measuring.inside(options)
     assert (head["backend"], head["device"]) == (BACKEND, "cpu")
     assert list(table["variants"])[:3] == VARIANTS[:3]
-    rows = list(cuda.rows_of(head | {"tables": [table]}, table))
-    assert all(len(row) == len(cuda.HEADS) for row in rows)
+    rows = list(tables.rows_of(head | {"tables": [table]}, table))
+    assert all(len(row) == len(tables.HEADS) for row in rows)
     assert rows[0][5] == "1.00", "plain float32 is as fast as itself"
     options.seconds = 0.0
-    _, table = cuda.inside(options)
+    _, table = measuring.inside(options)
     assert table["left out"] == "no time was left"
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="the others have one way to compile")
+def test_graphs_stand_beside_what_xla_compiles():
+    """As on a GPU."""
+    native = measuring.NATIVE[BACKEND](quick=False)
+    native.xla = True
+    found = native.updates(Size(1, 8, 1, vocabulary=10, sequence=4))
+    graphs = ["plain, graph", "ours, graph", "ours, fused, graph"]
+    assert list(found) == ["plain", "Keras' own", "ours", *graphs]
+    for name in ("ours", "ours, fused, graph"):
+        assert steps_of(found, name) == 1.0
+        assert found[name]().fallback() is None
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="others make new arrays")
+def test_variables_are_emptied_and_filled(monkeypatch):
+    import tensorflow as tf
+
+    monkeypatch.setattr(states, "KEPT", 3)
+    small, large, weight = (keras.Variable(np.full(n, 2.0, "float32")) for n in (3, 4, 5))
+    state = tensorflow_steps.State([weight], [small, large])
+    for _ in range(2):
+        state.empty()
+        held = [tf.raw_ops.VariableShape(input=v.value.handle) for v in (small, large, weight)]
+        assert [shape.numpy().tolist() for shape in held] == [[3], [0], [0]]
+        small.assign([1.0, 1.0, 1.0])
+        state.fill()
+        np.testing.assert_array_equal(small.numpy(), [2.0, 2.0, 2.0])
+        np.testing.assert_array_equal(large.numpy(), [0.0, 0.0, 0.0, 0.0])
+        assert 0 < np.abs(weight.numpy()).max() < 0.1
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="an error of TensorFlow's own kind")
+def test_what_does_not_fit_is_left_out():
+    import tensorflow as tf
+
+    native = measuring.NATIVE[BACKEND](quick=False)
+    error = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+    assert isinstance(error, native.failures)
+    assert timing.why_left_out(error, native) == "out of memory"
+
+
+def test_a_backend_that_sees_no_gpu_or_is_not_there(monkeypatch):
+    assert not measuring.sees_a_device(BACKEND)
+    monkeypatch.setitem(sys.modules, BACKEND, None)
+    assert not measuring.sees_a_device(BACKEND)
+
+
+@on_one
+def test_the_others_go_on_without_it(monkeypatch, capsys):
+    asked = []
+
+    def as_measured(backend, options):
+        if "look" in options:
+            yield {"seen": backend != "tensorflow"}
+        else:
+            asked.append((backend, options["seconds"]))
+            yield {"backend": backend, "device": "D", "versions": {}, "copy": 0.0}
+            yield {"size": "125M", "policy": None, "left out": "why"}
+
+    monkeypatch.setattr(cuda, "as_measured", as_measured)
+    monkeypatch.setattr(sys, "argv", ["cuda.py", "--seconds", "100"])
+    assert cuda.main() == 0
+    backends, seconds = zip(*asked, strict=True)
+    assert backends == ("torch", "jax")
+    np.testing.assert_allclose(seconds, (60, 40), rtol=0.01)
+    told = capsys.readouterr()
+    assert told.err.startswith("No CUDA device is visible to tensorflow: nothing is measured there")
+    assert told.out.count("| 125M | optimizer | all | left out: why |") == 2
+    monkeypatch.setattr(sys, "argv", ["cuda.py", "--backends", "tensorflow"])
+    assert cuda.main() == 2
 
 
 @on_one
 def test_only_the_section_is_replaced():
-    before = f"head\n{cuda.BEGIN}\nold\n{cuda.END}\ntail\n"
-    after = cuda.replaced(before, "new")
-    assert after == f"head\n{cuda.BEGIN}\n\nnew\n\n{cuda.END}\ntail\n"
-    assert cuda.replaced(after, "new") == after
-    for wrong in ("", f"{cuda.END}{cuda.BEGIN}", before + before):
+    before = f"head\n{tables.BEGIN}\nold\n{tables.END}\ntail\n"
+    after = tables.replaced(before, "new")
+    assert after == f"head\n{tables.BEGIN}\n\nnew\n\n{tables.END}\ntail\n"
+    assert tables.replaced(after, "new") == after
+    for wrong in ("", f"{tables.END}{tables.BEGIN}", before + before):
         with pytest.raises(ValueError, match="once each"):
-            cuda.replaced(wrong, "new")
+            tables.replaced(wrong, "new")
 
 
 @on_one
@@ -142,7 +215,12 @@ def test_the_table():
     """28 bytes for each of 1e9 parameters in 28 ms are 1e12 a second, half of what a copy does."""
     each = {"milliseconds": [27.0, 28.0, 29.0], "ratio": [1.0, 1.0, 1.0]}
     each |= {"skipped": False, "fallback": None}
-    variants = {"plain": each, "ours": each | {"skipped": True}, "GradScaler": {"failed": "why"}}
+    variants = {
+        "plain": each,
+        "plain, graph": each,
+        "ours": each | {"skipped": True},
+        "GradScaler": {"failed": "why"},
+    }
     table = {"size": "1B", "parameters": 10**9, "policy": None}
     found = {"backend": "torch", "device": "D", "versions": {"torch": "2"}, "copy": 2e12}
     found["tables"] = [table | {"variants": variants}, table | {"left out": "too large"}]
@@ -151,11 +229,12 @@ def test_the_table():
         table | {"policy": "mixed_float16", "variants": {"ours": each | training}},
         table | {"policy": "float32", "variants": {"plain": each}},
     ]
-    text = cuda.markdown([found], "2026-01-01", argparse.Namespace(repeat=9))
+    text = tables.markdown([found], "2026-01-01", argparse.Namespace(repeat=9))
     times = "28.000 (27.000 to 29.000) | 1.000 (1.000 to 1.000)"
     half = "14.000 (13.000 to 15.000) | 1.000 (1.000 to 1.000)"
-    assert text.splitlines()[-6:] == [
+    assert text.splitlines()[-7:] == [
         f"| 1B | optimizer | plain | {times} | - | 0.50 | - | - |",
+        f"| 1B | optimizer | plain, graph | {times} | - | 0.50 | - | - |",
         f"| 1B | optimizer | ours (skipped) | {times} | - | 0.57 | - | - |",
         "| 1B | optimizer | GradScaler | why |  |  |  |  |  |",
         "| 1B | optimizer | all | left out: too large |  |  |  |  |  |",
