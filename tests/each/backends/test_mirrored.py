@@ -1,13 +1,16 @@
 """MirroredStrategy: no replica takes a step that another one skips, and all take that of the sum.
 
-In a process of its own, because logical devices must exist before TensorFlow starts.
+In a process for all programs of this file, see `tests/engines/tensorflow_programs.py`.
 """
+
+import multiprocessing
 
 import keras
 import numpy as np
 import pytest
 
 from tests import programs
+from tests.engines import tensorflow_programs
 from tests.engines.tensorflow_replicas import cases_of
 
 pytestmark = [
@@ -17,16 +20,16 @@ pytestmark = [
     ),
 ]
 
-SETUP = """
-import keras, numpy as np, tensorflow as tf
-from keras_mp import LossScaleOptimizer
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-"""
+
+@pytest.fixture(scope="module")
+def run():
+    """A function that runs a program in the process of all, with `strategy`, of two replicas."""
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(1, tensorflow_programs.begin) as pool:
+        yield lambda program: pool.apply_async(tensorflow_programs.run, (program,)).get(200)
 
 
-def test_one_replica():
+def test_one_replica(run):
     """A machine with one GPU; `fit`, and an overflow."""
     run(
         """
@@ -47,12 +50,8 @@ for bad in (False, True):
     )
 
 
-def run(program):
-    programs.run("-c", SETUP + program)
-
-
 @pytest.mark.parametrize("build", ["opt.build([variable])", "pass"], ids=["built", "unbuilt"])
-def test_a_bad_replica_stops_them_all(build):
+def test_a_bad_replica_stops_them_all(run, build):
     """Each replica in turn has the nan; Keras' own class applies all but the first's.
 
     Unbuilt, it fails there: the optimizer is built while the function is traced.
@@ -89,7 +88,7 @@ assert seen == [(0.5, 8.0, 1), (0.5, 4.0, 2), (0.5, 2.0, 3), (-0.25, 2.0, 4)], s
     )
 
 
-def test_an_average_begins_with_the_first_step_that_is_taken():
+def test_an_average_begins_with_the_first_step_that_is_taken(run):
     run("""
 with strategy.scope():
     variable = keras.Variable([1.0, 1.0])
@@ -115,7 +114,7 @@ assert int(tf.identity(opt.iterations.value)) == 2
 """)
 
 
-def test_fit():
+def test_fit(run):
     run("""
 x = np.random.RandomState(0).randn(64, 4).astype("float32")
 y = x.sum(1, keepdims=True)
@@ -190,23 +189,24 @@ def moved():
 """
 
 
-def test_the_sum_is_clipped_not_its_terms():
+def test_the_sum_is_clipped_not_its_terms(run):
     """By hand: the norm of (6, 8) is 10; each replica's own, clipped, is (.1, 0) or (0, .1)."""
     run(f"""{CLIPPED}
 np.testing.assert_allclose(moved(), [0.06, 0.08], rtol=1e-6)
 """)
 
 
-def test_an_optimizer_that_cannot_be_told_of_the_sum():
+def test_an_optimizer_that_cannot_be_told_of_the_sum(run):
     """As in Keras: each replica clips, then they sum. They still skip together."""
     run(f"""{CLIPPED}
+import unittest.mock
 from keras_mp.backends import strategies
-strategies._SUMS = "_all_reduce_sum_gradients_of_some_day"
-np.testing.assert_allclose(moved(), [0.1, 0.1], rtol=1e-6)
+with unittest.mock.patch.object(strategies, "_SUMS", "_all_reduce_sum_gradients_of_some_day"):
+    np.testing.assert_allclose(moved(), [0.1, 0.1], rtol=1e-6)
 """)
 
 
-def test_what_is_checked_is_the_sum():
+def test_what_is_checked_is_the_sum(run):
     """Two terms of 2e38 overflow float32; two of 2**127 do not, once 2**10 is taken out."""
     run("""
 for scaled, skipped in ((2e38, True), (2.0**127, False)):
@@ -225,7 +225,7 @@ for scaled, skipped in ((2e38, True), (2.0**127, False)):
 """)
 
 
-def test_gradients_that_are_values_are_not_summed():
+def test_gradients_that_are_values_are_not_summed(run):
     """As for float8: each replica assigns its own; a bad one stops all."""
     run("""
 with strategy.scope():
@@ -251,7 +251,7 @@ for bad, ended in ((-1, (-2.0, 3.0, 8.0)), (0, (-2.0, 3.0, 4.0)), (1, (-2.0, 3.0
 
 
 @pytest.mark.parametrize("way", ["values", "sums by itself"])
-def test_a_nan_of_one_replica_is_one_for_all(way):
+def test_a_nan_of_one_replica_is_one_for_all(run, way):
     """Also where gradients are not summed before they are looked at."""
     run(
         """
@@ -282,7 +282,7 @@ for replica in (0, 1):
     )
 
 
-def test_accumulation_that_cannot_be_had():
+def test_accumulation_that_cannot_be_had(run):
     run("""
 class Own(keras.optimizers.SGD):
     def _all_reduce_sum_gradients(self, grads_and_vars):
@@ -314,9 +314,15 @@ for reason, inner in made.items():
 """)
 
 
+ALONE = "from tests.engines.tensorflow_programs import begin, run; begin(); run({!r})"
+
+
 def test_training_goes_on_with_another_number_of_replicas(tmp_path):
-    """All numbers are small multiples of a power of 2, so that sums are exact in any order."""
-    run(f"""
+    """All numbers are small multiples of a power of 2, so that sums are exact in any order.
+
+    In a process of its own: one has no sums over one, and over two replicas.
+    """
+    program = f"""
 file = {str(tmp_path / "saved.weights.h5")!r}
 x = np.random.RandomState(0).randint(-2, 3, (12, 4, 2)).astype("float32")
 x[1, 3] = x[7, 3] = np.nan
@@ -378,4 +384,5 @@ for before, after in ((2, 1), (1, 2), (2, 2)):
     # Halved at the steps 1 and 7, doubled at 4 and 10; one finite step since.
     assert float(model.optimizer.loss_scale) == 8.0
     assert int(model.optimizer.dynamic_counter) == 1
-""")
+"""
+    programs.run("-c", ALONE.format(program))
