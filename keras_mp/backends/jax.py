@@ -19,6 +19,7 @@ from keras_mp.backends.numerics import (
     cast_for_accumulators,
     finite_bounds,
     finite_each,
+    loses_range,
     map_unscaled,
     nonfinite_kind,
     nonzero_rows,
@@ -181,33 +182,46 @@ def all_finite(gradients: Gradients) -> Any:
     return jnp.all(finite_each(_leaves(gradients)))
 
 
-def _roots(tensors: list[Any], scale: Tensor) -> Any:
-    """Returns `sum_sqrt_abs`; of a compiled step on one CPU zeros where plain sums are finite.
+def _roots(to_check: Callable[[], list[Any]], at_first: list[Any], scale: Tensor) -> Any:
+    """Returns `sum_sqrt_abs`; of a compiled step on one CPU zeros where `_look_fine` is true.
 
     A CPU adds numbers up in half the time that their roots take. Elsewhere a branch waits for the
     device, and reading them is all that takes time; several devices would agree on both.
+
+    Args:
+        to_check: Returns the tensors, which are made where they are looked at.
+        at_first: Tensors that are finite only where those are, if the scale is 1 or more.
+        scale: float32, shape (); None for 1.
     """
-    traced = any(isinstance(tensor, jax.core.Tracer) for tensor in tensors)
+    traced = any(isinstance(tensor, jax.core.Tracer) for tensor in at_first)
     if not traced or jax.device_count() > 1:
-        return sum_sqrt_abs(tensors)
-    return jax.lax.platform_dependent(
-        tensors, scale, cpu=_roots_where_needed, default=lambda tensors, _: sum_sqrt_abs(tensors)
-    )
+        return sum_sqrt_abs(to_check())
+
+    def where_needed() -> Any:
+        shape = jax.eval_shape(lambda: sum_sqrt_abs(to_check()))
+        return jax.lax.cond(
+            _look_fine(at_first, scale),
+            lambda: jnp.zeros(shape.shape, shape.dtype),
+            lambda: sum_sqrt_abs(to_check()),
+        )
+
+    return jax.lax.platform_dependent(cpu=where_needed, default=lambda: sum_sqrt_abs(to_check()))
 
 
-def _roots_where_needed(tensors: list[Any], scale: Tensor) -> Any:
-    present = [_plain_sum(tensor) for tensor in tensors if tensor is not None]
+def _look_fine(tensors: list[Any], scale: Tensor) -> Any:
+    present = [_reduced(tensor) for tensor in tensors if tensor is not None]
     fine = jnp.all(jnp.isfinite(jnp.stack(present))) if present else True
-    if scale is not None:
-        fine = jnp.logical_and(fine, scale >= 1)
-    shape = jax.eval_shape(sum_sqrt_abs, tensors)
-    return jax.lax.cond(fine, lambda _: jnp.zeros(shape.shape, shape.dtype), sum_sqrt_abs, tensors)
+    return fine if scale is None else jnp.logical_and(fine, scale >= 1)
 
 
-def _plain_sum(tensor: Any) -> Any:
-    """Returns the sum, or of 16 bits 0 or inf: XLA for CPUs would add up a copy in float32."""
+def _reduced(tensor: Any) -> Any:
+    """Returns the sum, or of 16 bits the width of the range, both of which are read as they lie.
+
+    XLA for CPUs writes what is to be reduced where that is not so: as in float32, or a mask.
+    """
     if keras.backend.standardize_dtype(tensor.dtype) in HALVES:
-        return jnp.where(jnp.all(jnp.isfinite(tensor)), 0.0, jnp.inf)
+        largest, smallest = jnp.max(tensor, initial=0), jnp.min(tensor, initial=0)
+        return largest.astype("float32") - smallest.astype("float32")
     return jnp.sum(tensor)
 
 
@@ -247,8 +261,17 @@ def apply_if_finite(
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
     targets = updated(optimizer, variables)
-    seen, scaled = tensors_to_check(gradients, targets, skip_unscale, one)
-    roots = _roots(_leaves(seen), scale)
+
+    def to_check() -> tuple[list[Any], list[bool]]:
+        return tensors_to_check(gradients, targets, skip_unscale, one)
+
+    seen, scaled = to_check()
+    # Where they have the dtype of their variable, they fit once they are divided, too.
+    at_first = [
+        checked if loses_range(gradient, variable) else gradient
+        for gradient, variable, checked in zip(gradients, targets, seen, strict=True)
+    ]
+    roots = _roots(lambda: _leaves(to_check()[0]), _leaves(at_first), scale)
     each = jnp.isfinite(finite_bounds(roots, scaled, scale))
     finite = jnp.all(each)
     if not isinstance(finite, jax.core.Tracer):

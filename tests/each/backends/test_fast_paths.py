@@ -9,7 +9,7 @@ from keras import ops, optimizers
 
 from keras_mp import LossScaleOptimizer
 from keras_mp.backends import reference
-from tests.compiled_steps import compiled_step
+from tests.compiled_steps import compiled_step, settled
 from tests.durations import shared
 
 BACKEND = keras.backend.backend()
@@ -130,6 +130,31 @@ def test_at_any_scale(how, scale, factor):
 def test_16_bit_variables(how):
     make = INNER["SGD"]
     assert run(make, how, "fast", dtype="float16") == run(make, how, "plain", dtype="float16")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("size", [1, 5, 37, 1031])
+def test_a_fault_anywhere_in_16_bits(dtype, size):
+    """Kernels read many numbers at once, and the last ones one by one."""
+    largest = float(ops.max(ops.cast([60000.0], dtype)))
+    start = np.full(size, largest, "float32")
+    start[::2] *= -1
+    variable = keras.Variable(np.zeros(size), dtype=dtype)
+    optimizer = settled(LossScaleOptimizer(optimizers.SGD(2.0**-10), initial_scale=2.0**20))
+    optimizer.build([variable])
+    how = graphed if BACKEND == "torch" else compiled_step
+    with nothing_recorded() if BACKEND == "torch" else contextlib.nullcontext():
+        step = how(optimizer, [variable])
+        for place in (0, size // 2, size - 1):
+            for value in (np.inf, -np.inf, np.nan):
+                bad = start.copy()
+                bad[place] = value
+                before = float(optimizer.loss_scale)
+                step([ops.cast(bad, dtype)])
+                assert float(optimizer.loss_scale) == before / 2
+                assert not np.any(ops.convert_to_numpy(ops.cast(variable, "float32")))
+        step([ops.cast(start, dtype)])
+        assert np.all(ops.convert_to_numpy(ops.cast(variable, "float32")))
 
 
 def overflowing(numbers, scale=1.0, dtype="float32"):

@@ -14,12 +14,18 @@ on_torch = pytest.mark.skipif(BACKEND != "torch", reason="counts calls of aten")
 
 
 @on_jax
+@pytest.mark.parametrize(("dtype", "moved"), [("float32", 40), ("float16", 20)])
 @pytest.mark.parametrize("variables", [1, 4])
-def test_one_read_of_each_gradient_more(variables):
-    """Adam moves 40 bytes a parameter, 4 for each read and each write; Keras' own class 78."""
-    plain = step_counts.of(Adam(), variables, 100_000)["bytes a parameter"]
-    ours = step_counts.of(LossScaleOptimizer(Adam()), variables, 100_000)["bytes a parameter"]
-    assert 40 <= plain < 40.1
+def test_one_read_of_each_gradient_more(variables, dtype, moved):
+    """Adam moves 40 bytes a parameter, 4 for each read and each write; Keras' own class 78.
+
+    In float16 half of that; there a gradient is read twice more, for its maximum and minimum.
+    """
+    plain, ours = (
+        step_counts.of(optimizer, variables, 100_000, dtype=dtype)["bytes a parameter"]
+        for optimizer in (Adam(), LossScaleOptimizer(Adam()))
+    )
+    assert moved <= plain < moved + 0.1
     assert plain + 4 <= ours < plain + 4.1
 
 
@@ -44,9 +50,10 @@ def test_a_fixed_scale_without_a_guard_reads_nothing_more():
 
 @on_tensorflow
 def test_nodes_of_the_graph():
-    plain = step_counts.of(Adam(), 400, 4)["nodes"]
-    ours = step_counts.of(LossScaleOptimizer(Adam()), 400, 4)["nodes"]
-    assert plain < ours <= 1.06 * plain
+    """Two more a gradient, and some ninety for the loss scale: of 41 a gradient 7 % at 100."""
+    plain = step_counts.of(Adam(), 100, 4)["nodes"]
+    ours = step_counts.of(LossScaleOptimizer(Adam()), 100, 4)["nodes"]
+    assert plain < ours <= plain + 2 * 100 + 100
 
 
 @on_tensorflow

@@ -127,6 +127,8 @@ def test_where_it_is_not_the_mixed_policy_to_the_bit(what):
 # Adafactor sums over rows: XLA does so in another order in two programs. RMSprop differs by 3e-8 on
 # TensorFlow.
 EXACT = [name for name in OPTIMIZERS if name not in ("adafactor", "rmsprop")]
+if keras.backend.backend() == "tensorflow":  # whose `fit` takes seconds to compile
+    EXACT = EXACT[::3]
 COMPILED = """
 from tests.each.sixteen_bit.test_master_weights import *
 weights = rounded_weights("bfloat16")
