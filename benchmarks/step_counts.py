@@ -1,7 +1,7 @@
 """What a step of an optimizer consists of: counts that need no quiet machine.
 
-- JAX: bytes that the compiled step reads and writes, and how many kernels it launches, but for
-  branches that are not taken where gradients are finite; and instructions of its HLO;
+- JAX: bytes that the compiled step reads and writes, and how many kernels it launches, where all
+  gradients are finite; and instructions of its HLO;
 - TensorFlow: nodes of the traced graph; with XLA the instructions of the optimized HLO;
 - torch: calls of aten, and times that Python waits for the device, as if the CPU were one, unless
   asked for those of the CPU.
@@ -11,6 +11,7 @@ Used by `benchmarks/step.py`, and by tests that hold the counts to bounds.
 
 import re
 import unittest.mock
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -20,8 +21,9 @@ from benchmarks import monitor
 
 _ROW = re.compile(r"\s+(?:ROOT )?%?(\S+) = (.+?) ([\w-]+)\((.*)")
 _ARRAY = re.compile(r"\b(?:pred|bf|[fsu])(\d*)\[([\d,]*)\]")
-# What computes nothing, or only where a gradient is not finite.
-_NO_KERNELS = ("bitcast", "conditional", "constant", "get-tuple-element", "parameter", "tuple")
+_COMPUTATION = re.compile(r"^%([\w.-]+) \(.*\{\n((?:.*\n)*?)\}", re.MULTILINE)
+_BRANCHES = re.compile(r"branch_computations=\{[^}]*%([\w.-]+)\}")
+_NO_KERNELS = ("bitcast", "constant", "get-tuple-element", "parameter", "tuple")  # compute nothing
 
 
 def of(optimizer: Any, variables: int, elements: int, **modes: Any) -> dict[str, float]:
@@ -88,15 +90,23 @@ def _of_xla(optimizer: Any, gradients: list[Any], variables: list[Any]) -> dict[
 
 
 def bytes_of_kernels(hlo: str) -> list[int]:
-    """Returns of each kernel of a compiled module's entry what it reads and writes, in bytes."""
+    """Returns of each kernel that a compiled module launches what it reads and writes, in bytes.
+
+    Of a conditional, the branch that is taken where its predicate is true.
+    """
+    bodies = dict(_COMPUTATION.findall(hlo))
     entry = hlo[hlo.index("\nENTRY ") :].partition("\n}")[0]
-    rows = {row[1]: row for row in map(_ROW.match, entry.splitlines()) if row}
+    return list(_of_computation(entry, bodies))
+
+
+def _of_computation(text: str, bodies: dict[str, str]) -> Iterator[int]:
+    rows = {row[1]: row for row in map(_ROW.match, text.splitlines()) if row}
     sizes = {name: _bytes(row[2]) for name, row in rows.items()}
-    return [
-        sizes[name] + sum(sizes[read] for read in _names(row[4]) if read in sizes)
-        for name, row in rows.items()
-        if row[3] not in _NO_KERNELS
-    ]
+    for name, row in rows.items():
+        if row[3] == "conditional":
+            yield from _of_computation(bodies[_BRANCHES.findall(row[4])[-1]], bodies)
+        elif row[3] not in _NO_KERNELS:
+            yield sizes[name] + sum(sizes[read] for read in _names(row[4]) if read in sizes)
 
 
 def _names(operands: str) -> list[str]:

@@ -43,7 +43,7 @@ from keras_mp.benchmarking.turns import in_turn
 
 AIMS = {"ours": 1.03, "ours, fused": 1.03}
 # Why a median is above the aim, where it is: (backend, model, variant).
-WHY = {("torch", "convnet", "ours"): "0.2 to 0.4 ms of Python a step, whatever its size"}
+WHY = {("torch", "convnet", "ours"): "0.1 to 0.3 ms of Python a step, whatever its size"}
 CLASSES = 10
 
 

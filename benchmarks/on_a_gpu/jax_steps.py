@@ -73,10 +73,15 @@ class Jax:
             variables = [keras.Variable("zeros", shape) for shape in shapes]
             optimizer.build(variables)
             optimizer.scale_loss(1.0)  # which gradients of a loss have been through
-            apply = Compiled(jax.jit(optimizer.stateless_apply, donate_argnums=(0, 2)))
+
+            def in_order(trained: Any, gradients: Any, slots: Any) -> Any:
+                # What is given away comes back in its order, or XLA copies it.
+                return optimizer.stateless_apply(slots, gradients, trained)
+
+            apply = Compiled(jax.jit(in_order, donate_argnums=(0, 2)))
 
             def step(state: Any) -> Any:
-                trained, slots = apply(state[1], gradients, state[0])
+                trained, slots = apply(state[0], gradients, state[1])
                 return trained, slots
 
             return self._variant(step, (variables, optimizer.variables), optimizer, 1, apply)
