@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.on_a_gpu.models import batch_of
-from benchmarks.on_a_gpu.policies import RATE, optimizers, under
+from benchmarks.on_a_gpu.policies import RATE, compiled, optimizers
 from benchmarks.on_a_gpu.sizes import Size, Work
 from benchmarks.on_a_gpu.states import remembered
-from benchmarks.on_a_gpu.steps import Steps, Variants, by_clock
+from benchmarks.on_a_gpu.steps import Steps, Variants, WholePrograms
 from benchmarks.train_step import makers
 
 
-class Jax:
+class Jax(WholePrograms):
     def __init__(self, quick: bool) -> None:
         import jax
 
@@ -39,14 +39,6 @@ class Jax:
     def peak(self, steps: Steps) -> int | None:
         """Returns the bytes that the compiled step needs."""
         return steps.memory()
-
-    def waits(self, _: Steps) -> int | None:
-        """Returns None: a step is one program."""
-        return None
-
-    def timed(self, steps: Steps, count: int) -> float:
-        steps.wait()
-        return by_clock(steps, count)
 
     def copying(self, elements: int) -> Steps:
         import jax
@@ -90,17 +82,11 @@ class Jax:
 
     def training(self, size: Work, scale: float, policy: str = "float32") -> Variants:
         import jax
-        import keras
 
         batch = tuple(jax.numpy.asarray(array) for array in batch_of(size))
 
         def variant(make: Callable[[], Any]) -> Callable[[], Steps]:
-            keras.utils.set_random_seed(0)  # each variant has a model of its own, all alike
-            model = under(policy, size)
-            optimizer = make()
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            model.compile(optimizer, loss, auto_scale_loss=False)
-            optimizer.build(model.trainable_variables)
+            model, optimizer = compiled(policy, size, make)
             if hasattr(model, "_record_training_state_sharding_spec"):  # Keras 3.10 asks for it
                 model._record_training_state_sharding_spec()
             trained = Compiled(jax.jit(model.train_step, donate_argnums=0))

@@ -30,6 +30,21 @@ def under(policy: str, work: Work) -> Any:
     return model
 
 
+def compiled(policy: str, work: Work, make: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
+    """Returns a model of some work, like every other, and the optimizer of it that `make` makes.
+
+    `options` are `compile`'s.
+    """
+    import keras
+
+    keras.utils.set_random_seed(0)
+    model, optimizer = under(policy, work), make()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, auto_scale_loss=False, **options)
+    optimizer.build(model.trainable_variables)
+    return model, optimizer
+
+
 def optimizers(policy: str, scale: float) -> dict[str, Callable[[], Any]]:
     """Returns what makes the optimizers of training steps under a policy, by variant."""
     import keras_mp

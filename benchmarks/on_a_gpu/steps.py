@@ -55,6 +55,18 @@ class Native(Protocol):
         """Returns functions that make the state of each variant of a training step."""
 
 
+class WholePrograms:
+    """What backends have in common that compile a step whole."""
+
+    def waits(self, _: Steps) -> int | None:
+        """Returns None: nothing in a step waits for the device."""
+        return None
+
+    def timed(self, steps: Steps, count: int) -> float:
+        steps.wait()
+        return by_clock(steps, count)
+
+
 def by_clock(steps: Steps, count: int) -> float:
     start = time.perf_counter()
     for _ in range(count):

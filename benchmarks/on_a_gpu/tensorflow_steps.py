@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.on_a_gpu.models import batch_of
-from benchmarks.on_a_gpu.policies import RATE, optimizers, under
+from benchmarks.on_a_gpu.policies import RATE, compiled, optimizers
 from benchmarks.on_a_gpu.sizes import Size, Work
 from benchmarks.on_a_gpu.states import remembered
-from benchmarks.on_a_gpu.steps import Steps, Variants, by_clock
+from benchmarks.on_a_gpu.steps import Steps, Variants, WholePrograms
 from benchmarks.train_step import makers
 
 
-class TensorFlow:
+class TensorFlow(WholePrograms):
     """With XLA where `fit` has it by default: on a GPU."""
 
     def __init__(self, quick: bool) -> None:
@@ -52,14 +52,6 @@ class TensorFlow:
             return None
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
-    def waits(self, _: Steps) -> int | None:
-        """Returns None: a step is one function."""
-        return None
-
-    def timed(self, steps: Steps, count: int) -> float:
-        steps.wait()
-        return by_clock(steps, count)
-
     def copying(self, elements: int) -> Steps:
         import tensorflow as tf
 
@@ -95,18 +87,12 @@ class TensorFlow:
         return {n: variant(*way) for n, way in self._ways(makers(RATE, 1.0)).items()}
 
     def training(self, size: Work, scale: float, policy: str = "float32") -> Variants:
-        import keras
         import tensorflow as tf
 
         batch = tuple(tf.constant(array) for array in batch_of(size))
 
         def variant(make: Callable[[], Any], xla: bool) -> Callable[[], Steps]:
-            keras.utils.set_random_seed(0)  # each variant has a model of its own, all alike
-            model = under(policy, size)
-            optimizer = make()
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            model.compile(optimizer, loss, jit_compile=xla, auto_scale_loss=False)
-            optimizer.build(model.trainable_variables)
+            model, optimizer = compiled(policy, size, make, jit_compile=xla)
             trained = tf.function(model.train_step, jit_compile=xla, autograph=False)
             others = [*model.non_trainable_variables, *optimizer.variables]
             state = State(model.trainable_variables, others)
