@@ -182,30 +182,34 @@ def all_finite(gradients: Gradients) -> Any:
     return jnp.all(finite_each(_leaves(gradients)))
 
 
-def _roots(to_check: Callable[[], list[Any]], at_first: list[Any], scale: Tensor) -> Any:
+def _roots(
+    tensors: list[Any], made_again: Callable[[], list[Any]], at_first: list[Any], scale: Tensor
+) -> Any:
     """Returns `sum_sqrt_abs`; of a compiled step on one CPU zeros where `_look_fine` is true.
 
     A CPU adds numbers up in half the time that their roots take. Elsewhere a branch waits for the
     device, and reading them is all that takes time; several devices would agree on both.
 
     Args:
-        to_check: Returns the tensors, which are made where they are looked at.
+        tensors: Arrays or None.
+        made_again: Returns them. What a branch is handed XLA writes, and not what is made in it.
         at_first: Tensors that are finite only where those are, if the scale is 1 or more.
         scale: float32, shape (); None for 1.
     """
     traced = any(isinstance(tensor, jax.core.Tracer) for tensor in at_first)
     if not traced or jax.device_count() > 1:
-        return sum_sqrt_abs(to_check())
+        return sum_sqrt_abs(tensors)
+
+    def all_roots() -> Any:
+        return sum_sqrt_abs(made_again())
 
     def where_needed() -> Any:
-        shape = jax.eval_shape(lambda: sum_sqrt_abs(to_check()))
+        shape = jax.eval_shape(all_roots)
         return jax.lax.cond(
-            _look_fine(at_first, scale),
-            lambda: jnp.zeros(shape.shape, shape.dtype),
-            lambda: sum_sqrt_abs(to_check()),
+            _look_fine(at_first, scale), lambda: jnp.zeros(shape.shape, shape.dtype), all_roots
         )
 
-    return jax.lax.platform_dependent(cpu=where_needed, default=lambda: sum_sqrt_abs(to_check()))
+    return jax.lax.platform_dependent(cpu=where_needed, default=all_roots)
 
 
 def _look_fine(tensors: list[Any], scale: Tensor) -> Any:
@@ -262,16 +266,14 @@ def apply_if_finite(
     one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
     targets = updated(optimizer, variables)
 
-    def to_check() -> tuple[list[Any], list[bool]]:
-        return tensors_to_check(gradients, targets, skip_unscale, one)
-
+    to_check = functools.partial(tensors_to_check, gradients, targets, skip_unscale, one)
     seen, scaled = to_check()
     # Where they have the dtype of their variable, they fit once they are divided, too.
     at_first = [
         checked if loses_range(gradient, variable) else gradient
         for gradient, variable, checked in zip(gradients, targets, seen, strict=True)
     ]
-    roots = _roots(lambda: _leaves(to_check()[0]), _leaves(at_first), scale)
+    roots = _roots(_leaves(seen), lambda: _leaves(to_check()[0]), _leaves(at_first), scale)
     each = jnp.isfinite(finite_bounds(roots, scaled, scale))
     finite = jnp.all(each)
     if not isinstance(finite, jax.core.Tracer):

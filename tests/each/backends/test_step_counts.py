@@ -6,6 +6,7 @@ from keras.optimizers import Adam, LossScaleOptimizer as KerasLossScaleOptimizer
 
 from benchmarks import step_counts
 from keras_mp import LossScaleOptimizer, MasterWeights, StochasticRounding
+from tests.compiled_steps import settled
 
 BACKEND = keras.backend.backend()
 on_jax = pytest.mark.skipif(BACKEND != "jax", reason="reads the HLO of XLA")
@@ -39,6 +40,19 @@ def test_one_kernel_more_a_gradient():
     )
     assert plain <= 3 * 40 + 3
     assert ours <= plain + 40 + 17
+
+
+@on_jax
+def test_step_by_step_gradients_are_looked_at_once(monkeypatch):
+    """What is cast to be looked at is made again only in the branch of a compiled step."""
+    from keras_mp.backends import jax
+
+    made = []
+    rule = jax.tensors_to_check
+    monkeypatch.setattr(jax, "tensors_to_check", lambda *given: made.append(0) or rule(*given))
+    optimizer = settled(LossScaleOptimizer(Adam()))
+    optimizer.apply([keras.ops.ones(3)], [keras.Variable(keras.ops.ones(3), dtype="float16")])
+    assert len(made) == 1
 
 
 @on_jax
