@@ -19,11 +19,11 @@ from keras_mp.backends.numerics import (
     cast_for_accumulators,
     finite_bounds,
     finite_each,
-    loses_range,
     map_unscaled,
     nonfinite_kind,
     nonzero_rows,
     reciprocal_factors,
+    still_scaled,
     sum_sqrt_abs,
     tensors_to_check,
     upcast,
@@ -182,26 +182,20 @@ def all_finite(gradients: Gradients) -> Any:
     return jnp.all(finite_each(_leaves(gradients)))
 
 
-def _roots(
-    tensors: list[Any], made_again: Callable[[], list[Any]], at_first: list[Any], scale: Tensor
-) -> Any:
-    """Returns `sum_sqrt_abs`; of a compiled step on one CPU zeros where `_look_fine` is true.
+def _roots_where_needed(exact: Callable[[], list[Any]], at_first: list[Any], scale: Tensor) -> Any:
+    """Returns `sum_sqrt_abs`; on CPUs zeros where `_look_fine` is true.
 
     A CPU adds numbers up in half the time that their roots take. Elsewhere a branch waits for the
-    device, and reading them is all that takes time; several devices would agree on both.
+    device, and reading them is all that takes time.
 
     Args:
-        tensors: Arrays or None.
-        made_again: Returns them. What a branch is handed XLA writes, and not what is made in it.
+        exact: Returns the tensors. What a branch is handed XLA writes, and not what is made in it.
         at_first: Tensors that are finite only where those are, if the scale is 1 or more.
         scale: float32, shape (); None for 1.
     """
-    traced = any(isinstance(tensor, jax.core.Tracer) for tensor in at_first)
-    if not traced or jax.device_count() > 1:
-        return sum_sqrt_abs(tensors)
 
     def all_roots() -> Any:
-        return sum_sqrt_abs(made_again())
+        return sum_sqrt_abs(exact())
 
     def where_needed() -> Any:
         shape = jax.eval_shape(all_roots)
@@ -221,12 +215,17 @@ def _look_fine(tensors: list[Any], scale: Tensor) -> Any:
 def _reduced(tensor: Any) -> Any:
     """Returns the sum, or of 16 bits the width of the range, both of which are read as they lie.
 
-    XLA for CPUs writes what is to be reduced where that is not so: as in float32, or a mask.
+    XLA for CPUs writes what is to be reduced where that is not so: as in float32, or a mask. On
+    JAX, and not on TensorFlow, its maxima keep nans.
     """
     if keras.backend.standardize_dtype(tensor.dtype) in HALVES:
         largest, smallest = jnp.max(tensor, initial=0), jnp.min(tensor, initial=0)
         return largest.astype("float32") - smallest.astype("float32")
     return jnp.sum(tensor)
+
+
+def _is_traced(gradients: Gradients) -> bool:
+    return any(isinstance(each, jax.core.Tracer) for each in _leaves(gradients))
 
 
 def _leaves(gradients: Gradients) -> list[Any]:
@@ -267,13 +266,16 @@ def apply_if_finite(
     targets = updated(optimizer, variables)
 
     to_check = functools.partial(tensors_to_check, gradients, targets, skip_unscale, one)
-    seen, scaled = to_check()
-    # Where they have the dtype of their variable, they fit once they are divided, too.
-    at_first = [
-        checked if loses_range(gradient, variable) else gradient
-        for gradient, variable, checked in zip(gradients, targets, seen, strict=True)
-    ]
-    roots = _roots(_leaves(seen), lambda: _leaves(to_check()[0]), _leaves(at_first), scale)
+
+    def exact() -> list[Any]:
+        return _leaves(to_check())
+
+    # Several devices would agree on both.
+    if _is_traced(gradients) and jax.device_count() == 1:
+        roots = _roots_where_needed(exact, _leaves(to_check(at_first=True)), scale)
+    else:
+        roots = sum_sqrt_abs(exact())
+    scaled = still_scaled(gradients, targets, skip_unscale)
     each = jnp.isfinite(finite_bounds(roots, scaled, scale))
     finite = jnp.all(each)
     if not isinstance(finite, jax.core.Tracer):

@@ -156,8 +156,9 @@ def tensors_to_check(
     variables: Sequence[Variable],
     skip_unscale: Sequence[bool],
     unscaled: Callable[[Any], Any] | None,
-) -> tuple[list[Any], list[bool]]:
-    """Returns tensors that are finite where what is applied is, and which are still scaled.
+    at_first: bool = False,
+) -> list[Any]:
+    """Returns tensors that are finite where what is applied is.
 
     These are the gradients as they came: a check of the divided ones would have them written out.
     Dividing by 1 or more changes nothing of what is finite; `finite_bounds` sees to smaller scales.
@@ -169,16 +170,26 @@ def tensors_to_check(
         variables: In the same order.
         skip_unscale: Which ones are not divided.
         unscaled: Returns a gradient divided by the loss scale; None if none is divided.
+        at_first: Whether it is enough that the others are finite where these are, at a loss scale
+            of 1 or more. Gradients that have the dtype of their variables are not divided then.
     """
-    seen, scaled = [], []
+    seen = []
     for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True):
-        divided = unscaled is not None and not keep
-        cast = loses_range(_as_divided(gradient), variable)
-        if divided and unscaled is not None and cast:
+        divided = gradient if at_first else _as_divided(gradient)
+        if unscaled is not None and not keep and loses_range(divided, variable):
             gradient = unscaled(gradient)
         seen.append(cast_to_variable_dtype(gradient, variable))
-        scaled.append(gradient is None or (divided and not cast))
-    return seen, scaled
+    return seen
+
+
+def still_scaled(
+    gradients: Gradients, variables: Sequence[Variable], skip_unscale: Sequence[bool]
+) -> list[bool]:
+    """Returns which of `tensors_to_check` are not divided yet, and will be; None is one of them."""
+    return [
+        not keep and not loses_range(_as_divided(gradient), variable)
+        for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True)
+    ]
 
 
 def _as_divided(gradient: Gradient) -> Any:

@@ -23,6 +23,7 @@ from keras_mp.backends.numerics import (
     nonfinite_kind,
     nonzero_rows,
     reciprocal_factors,
+    still_scaled,
     sum_sqrt_abs,
     tensors_to_check,
     upcast,
@@ -188,35 +189,46 @@ def check_gradients(
 ) -> StepResult:
     """Returns what `gradients` divided by `scale` are, of the only replica."""
     one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
-    seen, scaled = tensors_to_check(gradients, variables, skip_unscale, one)
-    roots = _roots(_leaves(seen), scale)
+    to_check = functools.partial(tensors_to_check, gradients, variables, skip_unscale, one)
+    roots = _roots(lambda: _leaves(to_check()), _leaves(to_check(at_first=True)), scale)
+    scaled = still_scaled(gradients, variables, skip_unscale)
     each = tf.math.is_finite(finite_bounds(roots, scaled, scale))
     finite = tf.reduce_all(each)
     return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(roots)))
 
 
-def _roots(tensors: list[Tensor], scale: Tensor) -> Any:
-    """Returns `sum_sqrt_abs`; zeros where plain sums, which are cheaper, are finite."""
+def _roots(exact: Callable[[], list[Any]], at_first: list[Any], scale: Tensor) -> Any:
+    """Returns `sum_sqrt_abs`; zeros where plain sums, which are cheaper, are finite.
+
+    Args:
+        exact: Returns the tensors, which are made where they are looked at.
+        at_first: Tensors that are finite only where those are, if the scale is 1 or more.
+        scale: float32, shape (); None for 1.
+    """
     axes = functools.cache(tf.range)  # one constant, not one a tensor
-
-    def sum_of(tensor: Tensor) -> Any:
-        if tensor.dtype.name in HALVES and not gating.under_xla():
-            # A graph would write them out in float32 to add them up.
-            return tf.where(tf.reduce_all(tf.math.is_finite(tensor)), 0.0, float("inf"))
-        tensor = upcast(tensor)
-        if tensor.dtype.is_complex:
-            tensor = tf.abs(tensor)
-        if tensor.shape.rank is None:
-            return tf.reduce_sum(tensor)
-        return tf.raw_ops.Sum(input=tensor, axis=axes(tensor.shape.rank))
-
-    sums = [tf.constant(0.0) if tensor is None else sum_of(tensor) for tensor in tensors]
+    sums = [
+        tf.constant(0.0) if tensor is None else _reduced_to_one(tensor, axes) for tensor in at_first
+    ]
     wide = tf.float64 if any(each.dtype == tf.float64 for each in sums) else tf.float32
     total = tf.stack([each if each.dtype == wide else tf.cast(each, wide) for each in sums])
     fine = tf.reduce_all(tf.math.is_finite(total))
     if scale is not None:
         fine = tf.logical_and(fine, scale >= 1)
-    return tf.cond(fine, lambda: tf.zeros_like(total), lambda: _roots_by_shape(tensors, wide))
+    return tf.cond(fine, lambda: tf.zeros_like(total), lambda: _roots_by_shape(exact(), wide))
+
+
+def _reduced_to_one(tensor: Tensor, axes: Callable[[int], Tensor]) -> Any:
+    """Returns the sum, or of 16 bits 0 or inf: to add those up they would be written in float32.
+
+    No maximum: that of XLA for CPUs, as TensorFlow has it, loses nans.
+    """
+    if tensor.dtype.name in HALVES:
+        return tf.where(tf.reduce_all(tf.math.is_finite(tensor)), 0.0, float("inf"))
+    if tensor.dtype.is_complex:
+        tensor = tf.abs(tensor)
+    if tensor.shape.rank is None:
+        return tf.reduce_sum(tensor)
+    return tf.raw_ops.Sum(input=tensor, axis=axes(tensor.shape.rank))
 
 
 def _roots_by_shape(tensors: list[Tensor], wide: Any) -> Any:
