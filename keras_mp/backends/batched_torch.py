@@ -5,6 +5,7 @@ as the model: fresh memory, which takes longer than to compute what is in it. In
 kernels write the same bits, and gradients are divided on the way, batch by batch.
 """
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -90,12 +91,16 @@ def are_finite(gradients: Gradients, scale: Tensor) -> bool:
     present = [gradient for gradient in gradients if gradient is not None]
     norms: list[Any] = []
     for places in cut(present, _BATCH):
-        norms += torch._foreach_norm(_wide([present[i] for i in places]), 2)
+        norms += _norms([present[i] for i in places])
     return not norms or math.isfinite(torch.amax(torch.stack(norms)))
 
 
-def _wide(gradients: Gradients) -> list[Any]:
-    return [gradient.float() for gradient in gradients]
+def _norms(gradients: list[Any]) -> Sequence[Any]:
+    """Returns float32 norms; no copies of what has 16 bits are made."""
+    if any(gradient.dtype in HALVES for gradient in gradients):
+        norm = functools.partial(torch.linalg.vector_norm, dtype=torch.float32)
+        return [norm(gradient) for gradient in gradients]
+    return torch._foreach_norm(gradients, 2)
 
 
 def apply(
@@ -115,7 +120,7 @@ def apply(
         for places in cut(gradients, _BATCH):
             given = [gradients[i] for i in places]
             if scale is not None:
-                given = torch._foreach_div(_wide(given), scale)
+                given = torch._foreach_div([gradient.float() for gradient in given], scale)
             rule(given, [variables[i] for i in places], rate)
 
     with with_method(optimizer, "_parallel_update_step", in_batches):
