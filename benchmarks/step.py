@@ -173,7 +173,7 @@ def measure(mode: str, profile: str, dtype: str, repeat: int) -> dict[str, Any]:
     return found
 
 
-def counted(backend: str) -> dict[str, Any]:
+def counted(backend: str, dtype: str) -> dict[str, Any]:
     import keras
 
     import keras_mp
@@ -185,10 +185,10 @@ def counted(backend: str) -> dict[str, Any]:
         "ours": lambda: keras_mp.LossScaleOptimizer(keras.optimizers.Adam(RATE)),
         "ours, fused": lambda: keras_mp.LossScaleOptimizer(keras.optimizers.Adam(RATE), fused=True),
     }
-    if backend == "jax":
-        del makers["ours, fused"]
+    if backend == "jax" or dtype != "float32":
+        del makers["ours, fused"]  # the same as ours
     size = PROFILES["many"][1] if backend == "jax" else 4
-    return {name: step_counts.of(make(), 400, size) for name, make in makers.items()}
+    return {name: step_counts.of(make(), 400, size, dtype=dtype) for name, make in makers.items()}
 
 
 def inside(options: argparse.Namespace) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def inside(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "backend": backend,
         "versions": versions(*step_variants.PACKAGES[backend]),
-        "counts": counted(backend),
+        "counts": counted(backend, options.dtype),
         "dtype": options.dtype,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "times": [

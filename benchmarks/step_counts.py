@@ -1,8 +1,8 @@
 """What a step of an optimizer consists of: counts that need no quiet machine.
 
-- JAX: bytes that the compiled step reads and writes, and how many kernels it launches, where all
-  gradients are finite; and instructions of its HLO;
-- TensorFlow: nodes of the traced graph; with XLA the instructions of the optimized HLO;
+- JAX, and TensorFlow with XLA: bytes that the compiled step reads and writes, and how many kernels
+  it launches, where all gradients are finite; and instructions of its HLO;
+- TensorFlow: nodes of the traced graph;
 - torch: calls of aten, and times that Python waits for the device, as if the CPU were one, unless
   asked for those of the CPU.
 
@@ -22,7 +22,7 @@ from benchmarks import monitor
 _ROW = re.compile(r"\s+(?:ROOT )?%?(\S+) = (.+?) ([\w-]+)\((.*)")
 _ARRAY = re.compile(r"\b(?:pred|bf|[fsu])(\d*)\[([\d,]*)\]")
 _COMPUTATION = re.compile(r"^%([\w.-]+) \(.*\{\n((?:.*\n)*?)\}", re.MULTILINE)
-_BRANCHES = re.compile(r"branch_computations=\{[^}]*%([\w.-]+)\}")
+_TRUE_BRANCH = re.compile(r"(?:branch_computations=\{[^}]*|true_computation=)%([\w.-]+)")
 _NO_KERNELS = ("bitcast", "constant", "get-tuple-element", "parameter", "tuple")  # compute nothing
 
 
@@ -69,13 +69,7 @@ def _of_jax(optimizer: Any, gradients: list[Any], variables: list[Any]) -> dict[
     given = [[v.value for v in optimizer.variables], gradients, [v.value for v in variables]]
     # Nothing is given away: copies that XLA makes of donated arrays are its own affair.
     compiled = jax.jit(optimizer.stateless_apply).lower(*given).compile()
-    text = compiled.as_text()
-    moved = bytes_of_kernels(text)
-    return {
-        "bytes a parameter": sum(moved) / sum(gradient.size for gradient in gradients),
-        "launches": len(moved),
-        "instructions": instructions(text),
-    }
+    return _of_hlo(compiled.as_text(), gradients)
 
 
 def _of_xla(optimizer: Any, gradients: list[Any], variables: list[Any]) -> dict[str, float]:
@@ -86,7 +80,16 @@ def _of_xla(optimizer: Any, gradients: list[Any], variables: list[Any]) -> dict[
         optimizer.apply(gradients, variables)
 
     text = step.experimental_get_compiler_ir(gradients)(stage="optimized_hlo")
-    return {"instructions": instructions(text), "conditionals": text.count(" conditional(")}
+    return _of_hlo(text, gradients) | {"conditionals": text.count(" conditional(")}
+
+
+def _of_hlo(text: str, gradients: list[Any]) -> dict[str, float]:
+    moved = bytes_of_kernels(text)
+    return {
+        "bytes a parameter": sum(moved) / sum(prod(each.shape) for each in gradients),
+        "launches": len(moved),
+        "instructions": instructions(text),
+    }
 
 
 def bytes_of_kernels(hlo: str) -> list[int]:
@@ -104,7 +107,7 @@ def _of_computation(text: str, bodies: dict[str, str]) -> Iterator[int]:
     sizes = {name: _bytes(row[2]) for name, row in rows.items()}
     for name, row in rows.items():
         if row[3] == "conditional":
-            yield from _of_computation(bodies[_BRANCHES.findall(row[4])[-1]], bodies)
+            yield from _of_computation(bodies[_TRUE_BRANCH.findall(row[4])[-1]], bodies)
         elif row[3] not in _NO_KERNELS:
             yield sizes[name] + sum(sizes[read] for read in _names(row[4]) if read in sizes)
 
