@@ -207,21 +207,25 @@ def _roots_where_needed(exact: Callable[[], list[Any]], at_first: list[Any], sca
 
 
 def _look_fine(tensors: list[Any], scale: Tensor) -> Any:
-    present = [_reduced(tensor) for tensor in tensors if tensor is not None]
-    fine = jnp.all(jnp.isfinite(jnp.stack(present))) if present else True
-    return fine if scale is None else jnp.logical_and(fine, scale >= 1)
+    numbers: dict[Any, list[Any]] = {}
+    for tensor in tensors:
+        for number in () if tensor is None or not tensor.size else _reduced(tensor):
+            numbers.setdefault(number.dtype, []).append(number)
+    fine = [jnp.all(jnp.isfinite(jnp.stack(each))) for each in numbers.values()]
+    if scale is not None:
+        fine.append(scale >= 1)
+    return functools.reduce(jnp.logical_and, fine, True)
 
 
-def _reduced(tensor: Any) -> Any:
-    """Returns the sum, or of 16 bits the width of the range, both of which are read as they lie.
+def _reduced(tensor: Any) -> tuple[Any, ...]:
+    """Returns the sum, or of 16 bits the greatest and the least, which are read as they lie.
 
     XLA for CPUs writes what is to be reduced where that is not so: as in float32, or a mask. On
     JAX, and not on TensorFlow, its maxima keep nans.
     """
     if keras.backend.standardize_dtype(tensor.dtype) in HALVES:
-        largest, smallest = jnp.max(tensor, initial=0), jnp.min(tensor, initial=0)
-        return largest.astype("float32") - smallest.astype("float32")
-    return jnp.sum(tensor)
+        return jnp.max(tensor), jnp.min(tensor)
+    return (jnp.sum(tensor),)
 
 
 def _is_traced(gradients: Gradients) -> bool:

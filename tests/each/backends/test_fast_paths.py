@@ -157,6 +157,21 @@ def test_a_fault_anywhere_in_16_bits(dtype, size):
         assert np.all(ops.convert_to_numpy(ops.cast(variable, "float32")))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_variable_without_elements(dtype):
+    """There is no greatest of its numbers."""
+    variables = [keras.Variable(np.zeros(size), dtype=dtype) for size in (0, 3)]
+    optimizer = settled(LossScaleOptimizer(optimizers.SGD(1.0), initial_scale=4.0))
+    optimizer.build(variables)
+    how = graphed if BACKEND == "torch" else compiled_step
+    with nothing_recorded() if BACKEND == "torch" else contextlib.nullcontext():
+        step = how(optimizer, variables)
+        for value, kept in ((4.0, -1.0), (np.inf, -1.0), (2.0, -2.0)):
+            step([ops.cast(np.full(size, value, "float32"), dtype) for size in (0, 3)])
+            found = ops.convert_to_numpy(ops.cast(variables[1], "float32"))
+            np.testing.assert_array_equal(found, np.full(3, kept))
+
+
 def overflowing(numbers, scale=1.0, dtype="float32"):
     """Returns whether a step with a gradient of `numbers` is skipped, and its kind."""
     variable = keras.Variable(np.zeros(len(numbers), dtype), dtype=dtype)
