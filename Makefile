@@ -173,7 +173,7 @@ bench: .venv/.test
 	$(ENV) .venv/bin/python benchmarks/scaling.py
 	$(ENV) .venv/bin/python -m benchmarks.sixteen_bit --tasks --time
 	$(ENV) .venv/bin/python benchmarks/start.py
-	$(ENV) .venv/bin/python benchmarks/conversion.py
+	$(ENV) KERAS_BACKEND=jax .venv/bin/python benchmarks/conversion.py
 	for backend in tensorflow torch; do $(ENV) KERAS_BACKEND=$$backend .venv/bin/python benchmarks/conversion.py loading; done
 	$(ENV) .venv/bin/python benchmarks/find_overflow.py --blocks 2
 
