@@ -95,12 +95,12 @@ def are_finite(gradients: Gradients, scale: Tensor) -> bool:
     return not norms or math.isfinite(torch.amax(torch.stack(norms)))
 
 
-def _norms(gradients: list[Any]) -> Sequence[Any]:
+def _norms(gradients: list[Any]) -> list[Any]:
     """Returns float32 norms; no copies of what has 16 bits are made."""
     if any(gradient.dtype in HALVES for gradient in gradients):
         norm = functools.partial(torch.linalg.vector_norm, dtype=torch.float32)
         return [norm(gradient) for gradient in gradients]
-    return torch._foreach_norm(gradients, 2)
+    return list(torch._foreach_norm(gradients, 2))
 
 
 def apply(
