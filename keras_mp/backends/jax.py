@@ -17,6 +17,7 @@ from keras_mp.backends.numerics import (
     HALVES,
     StepResult,
     cast_for_accumulators,
+    dtype_of_sums,
     finite_bounds,
     finite_each,
     map_unscaled,
@@ -198,10 +199,8 @@ def _roots_where_needed(exact: Callable[[], list[Any]], at_first: list[Any], sca
         return sum_sqrt_abs(exact())
 
     def where_needed() -> Any:
-        shape = jax.eval_shape(all_roots)
-        return jax.lax.cond(
-            _look_fine(at_first, scale), lambda: jnp.zeros(shape.shape, shape.dtype), all_roots
-        )
+        zeros = jnp.zeros(len(at_first), dtype_of_sums(at_first))
+        return jax.lax.cond(_look_fine(at_first, scale), lambda: zeros, all_roots)
 
     return jax.lax.platform_dependent(cpu=where_needed, default=all_roots)
 
@@ -237,8 +236,11 @@ def _leaves(gradients: Gradients) -> list[Any]:
 
 
 def sum_duplicate_rows(gradients: Gradients) -> list[Any]:
-    """Returns `gradients`: there is no row twice in a dense one."""
-    return list(gradients)
+    """Returns `gradients` with what BCOO arrays name twice summed, which may overflow."""
+    return [
+        g.sum_duplicates(nse=g.nse) if isinstance(g, sparse.BCOO) and not g.unique_indices else g
+        for g in gradients
+    ]
 
 
 def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:

@@ -12,6 +12,7 @@ from keras_mp.backends.optimizers import accumulates
 
 HALVES = ("float16", "bfloat16")
 _LARGE = 2.0**64
+_REAL = {"complex64": "float32", "complex128": "float64"}  # the dtypes of their parts
 _ABOVE_BFLOAT16 = 1 + 2.0**-8  # float32 ends that much above bfloat16
 
 
@@ -53,6 +54,19 @@ def upcast(tensor: Tensor) -> Any:
     return ops.cast(tensor, "float32") if standardize_dtype(tensor.dtype) in HALVES else tensor
 
 
+def real_parts(tensor: Tensor) -> Any:
+    """Returns `tensor`, or of complex numbers both parts, shape (2, ...).
+
+    Magnitudes of finite ones may overflow, and those of nans may be finite under XLA.
+
+    >>> [float(part[0]) for part in real_parts(ops.array([3 + 4j]))]
+    [3.0, 4.0]
+    """
+    if standardize_dtype(tensor.dtype) not in _REAL:
+        return tensor
+    return ops.stack([ops.real(tensor), ops.imag(tensor)])
+
+
 def as_tensors(gradients: Gradients) -> list[Any]:
     """Returns `gradients` with NumPy arrays as tensors.
 
@@ -86,21 +100,33 @@ def reciprocal_factors(scale: Tensor, dtype: Any) -> tuple[Any, Any]:
     >>> float(first) * float(second) * 2.0**127
     1.0
     """
-    scale = ops.cast(scale, dtype)
-    second = ops.where(scale > _LARGE, ops.array(1 / _LARGE, dtype), ops.array(1.0, dtype))
-    return 1 / (scale * second), second
+    real = _REAL.get(standardize_dtype(dtype), dtype)
+    scale = ops.cast(scale, real)
+    second = ops.where(scale > _LARGE, ops.array(1 / _LARGE, real), ops.array(1.0, real))
+    return ops.cast(1 / (scale * second), dtype), ops.cast(second, dtype)
 
 
-def loses_range(gradient: Gradient, variable: Variable) -> bool:
+def loses_range(gradient: Gradient, variable: Variable, divided: bool = False) -> bool:
     """Returns whether the optimizer casts a dense or sparse `gradient` to a smaller range.
 
+    Args:
+        gradient: A tensor, a sparse one, or None.
+        variable: Of the gradient.
+        divided: Whether the one that is divided is meant, which is in float32 where this one is in
+            float16. (One in bfloat16 has the range of float32 already.)
+
     >>> import keras
-    >>> loses_range(ops.array(1e5), keras.Variable(0.0, dtype="float16"))
+    >>> weight = keras.Variable(0.0, dtype="float16")
+    >>> loses_range(ops.array(1e5), weight), loses_range(ops.array(1.0, "float16"), weight)
+    (True, False)
+    >>> loses_range(ops.array(1.0, "float16"), weight, divided=True)
     True
     """
     if not ops.is_tensor(gradient):
         return False
     given, taken = standardize_dtype(gradient.dtype), standardize_dtype(variable.dtype)
+    if divided and given == "float16":
+        given = "float32"
     smaller: bool = (
         taken == "float16"
         or (taken == "bfloat16" and given == "float32")
@@ -175,8 +201,8 @@ def tensors_to_check(
     """
     seen = []
     for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True):
-        divided = gradient if at_first else _as_divided(gradient)
-        if unscaled is not None and not keep and loses_range(divided, variable):
+        is_cast = loses_range(gradient, variable, divided=not at_first)
+        if unscaled is not None and not keep and is_cast:
             gradient = unscaled(gradient)
         seen.append(cast_to_variable_dtype(gradient, variable))
     return seen
@@ -185,18 +211,11 @@ def tensors_to_check(
 def still_scaled(
     gradients: Gradients, variables: Sequence[Variable], skip_unscale: Sequence[bool]
 ) -> list[bool]:
-    """Returns which of `tensors_to_check` are not divided yet, and will be; None is one of them."""
+    """Returns which of `tensors_to_check` are not divided yet, and would be."""
     return [
-        not keep and not loses_range(_as_divided(gradient), variable)
+        not keep and not loses_range(gradient, variable, divided=True)
         for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True)
     ]
-
-
-def _as_divided(gradient: Gradient) -> Any:
-    """Returns a gradient with the range of the divided one; of bfloat16 it is that before."""
-    if not ops.is_tensor(gradient) or standardize_dtype(gradient.dtype) == "bfloat16":
-        return gradient
-    return upcast(gradient)
 
 
 def finite_bounds(roots: Tensor, scaled: Sequence[bool], scale: Tensor) -> Any:
@@ -252,12 +271,21 @@ def sum_sqrt_abs(tensors: Sequence[Tensor]) -> Any:
     >>> [float(each) for each in sums]
     [5.0, 0.0, inf]
     """
-    present = [t for t in tensors if t is not None]
-    doubles = any(standardize_dtype(t.dtype) in ("float64", "complex128") for t in present)
-    wide = "float64" if doubles else "float32"
-    sums = iter([ops.cast(ops.sum(ops.sqrt(ops.abs(upcast(t)))), wide) for t in present])
+    wide = dtype_of_sums(tensors)
+    roots = (ops.sqrt(ops.abs(upcast(real_parts(t)))) for t in tensors if t is not None)
+    sums = iter([ops.cast(ops.sum(each), wide) for each in roots])
     zero = ops.zeros((), wide)
     return ops.stack([zero if t is None else next(sums) for t in tensors])
+
+
+def dtype_of_sums(tensors: Sequence[Tensor]) -> str:
+    """Returns the dtype of `sum_sqrt_abs`.
+
+    >>> dtype_of_sums([ops.ones((2,), "float16"), None])
+    'float32'
+    """
+    given = {standardize_dtype(tensor.dtype) for tensor in tensors if tensor is not None}
+    return "float32" if given.isdisjoint({"float64", "complex128"}) else "float64"
 
 
 def finite_each(tensors: Sequence[Tensor]) -> Any:

@@ -18,10 +18,12 @@ from keras_mp.backends.numerics import (
     HALVES,
     StepResult,
     cast_to_variable_dtype,
+    dtype_of_sums,
     finite_bounds,
     map_unscaled,
     nonfinite_kind,
     nonzero_rows,
+    real_parts,
     reciprocal_factors,
     still_scaled,
     sum_sqrt_abs,
@@ -209,7 +211,7 @@ def _roots(exact: Callable[[], list[Any]], at_first: list[Any], scale: Tensor) -
     sums = [
         tf.constant(0.0) if tensor is None else _reduced_to_one(tensor, axes) for tensor in at_first
     ]
-    wide = tf.float64 if any(each.dtype == tf.float64 for each in sums) else tf.float32
+    wide = dtype_of_sums(at_first)
     total = tf.stack([each if each.dtype == wide else tf.cast(each, wide) for each in sums])
     fine = tf.reduce_all(tf.math.is_finite(total))
     if scale is not None:
@@ -224,8 +226,7 @@ def _reduced_to_one(tensor: Tensor, axes: Callable[[int], Tensor]) -> Any:
     """
     if tensor.dtype.name in HALVES:
         return tf.where(tf.reduce_all(tf.math.is_finite(tensor)), 0.0, float("inf"))
-    if tensor.dtype.is_complex:
-        tensor = tf.abs(tensor)
+    tensor = real_parts(tensor)
     if tensor.shape.rank is None:
         return tf.reduce_sum(tensor)
     return tf.raw_ops.Sum(input=tensor, axis=axes(tensor.shape.rank))
@@ -243,7 +244,7 @@ def _roots_by_shape(tensors: list[Tensor], wide: Any) -> Any:
         if tensors[members[0]] is None:
             parts.append(tf.zeros((1,), wide))
             continue
-        roots = tf.sqrt(tf.abs(upcast(tf.stack([tensors[i] for i in members]))))
+        roots = tf.sqrt(tf.abs(upcast(tf.stack([real_parts(tensors[i]) for i in members]))))
         sums = tf.reduce_sum(tf.reshape(roots, [len(members), -1]), axis=1)
         parts.append(tf.cast(sums, wide))
     return tf.gather(tf.concat(parts, 0), np.argsort(places))

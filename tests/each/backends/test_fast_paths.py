@@ -198,6 +198,74 @@ def test_infs_of_both_signs_are_no_nan():
     assert overflowing([np.inf, np.nan]) == (True, 2)
 
 
+def jitted(function):
+    """Returns a function that XLA compiles."""
+    if BACKEND == "jax":
+        import jax
+
+        return jax.jit(function)
+    import tensorflow as tf
+
+    return tf.function(function, jit_compile=True)
+
+
+def row_named_twice(values):
+    """Returns a sparse gradient of shape (3, 2), whose second row is the sum of two."""
+    if BACKEND == "jax":
+        from jax.experimental import sparse
+
+        return sparse.BCOO((values, ops.array([[1], [1]])), shape=(3, 2))
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        return tf.IndexedSlices(values, tf.constant([1, 1]), (3, 2))
+    import torch
+
+    return torch.sparse_coo_tensor([[1, 1]], values, (3, 2), check_invariants=False)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("dtype", "value"), [("float32", 3e38), ("float16", 4e4)])
+def test_a_sum_of_rows_that_overflows(dtype, value, compiled):
+    """Each is finite, but not the row that is applied."""
+    if BACKEND == "torch" and compiled:
+        pytest.skip("about XLA")
+    variable = keras.Variable(np.zeros((3, 2)), dtype=dtype)
+    optimizer = settled(LossScaleOptimizer(optimizers.SGD(1.0), initial_scale=1.0))
+    optimizer.build([variable])
+
+    def step(values):
+        gradient = row_named_twice(values)
+        if BACKEND != "jax":
+            optimizer.apply([gradient], [variable])
+            return optimizer.last_step_applied
+        state = [each.value for each in optimizer.variables]
+        (new,), _ = optimizer.stateless_apply(state, [gradient], [variable.value])
+        return ops.any(new != 0)
+
+    if compiled:
+        step = jitted(step)
+    small, large = (ops.cast(np.full((2, 2), each, "float32"), dtype) for each in (1.0, value))
+    assert not bool(step(large))
+    assert bool(step(small))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_complex_numbers(compiled):
+    """The magnitude of finite ones may overflow, and XLA has finite ones of nans."""
+    optimizer = LossScaleOptimizer(optimizers.SGD(1.0))
+
+    def check(numbers):
+        return optimizer.check_finite([numbers])
+
+    if compiled and BACKEND == "torch":
+        pytest.skip("about XLA")
+    if compiled:
+        check = jitted(check)
+    for number, finite in ((3e38 + 3e38j, True), (complex(1, np.nan), False), (1j * np.inf, False)):
+        assert bool(check(ops.convert_to_tensor(np.array([number], "complex64")))) == finite
+
+
 def test_the_switch(monkeypatch):
     """Steps go the plain way in its scope, and only there."""
     seen = []
