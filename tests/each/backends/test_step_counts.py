@@ -1,6 +1,7 @@
 """What a step costs, in counts: bytes, nodes, calls, waits. Bounds, as versions differ a little."""
 
 import keras
+import numpy as np
 import pytest
 from keras.optimizers import Adam, LossScaleOptimizer as KerasLossScaleOptimizer
 
@@ -78,6 +79,43 @@ def test_xla_has_a_branch_for_the_exact_check_only():
     """None around the step, for which it would copy the state."""
     counts = step_counts.of(LossScaleOptimizer(Adam()), 4, 100, xla=True)
     assert counts["conditionals"] == 1
+
+
+@on_tensorflow
+def test_a_graph_divides_16_bits_only_where_it_branches():
+    """Or quotients would be written as float32, and cast back, to be looked at."""
+    import tensorflow as tf
+
+    variables = [keras.Variable(np.ones(5), dtype="float16") for _ in range(2)]
+    optimizer = settled(LossScaleOptimizer(Adam()))
+    optimizer.build(variables)
+    given = [tf.ones(5, "float16") for _ in variables]
+    step = tf.function(lambda gradients: optimizer.apply(gradients, variables), autograph=False)
+    made = step.get_concrete_function(given).graph.get_operations()
+    assert {"Cast", "RealDiv"}.isdisjoint(
+        each.type for each in made if each.outputs and each.outputs[0].shape == (5,)
+    )
+
+
+@on_torch
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bits_are_looked_at_as_they_lie(dtype):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from keras_mp.backends import batched_torch
+
+    class Calls(TorchDispatchMode):
+        names = ()
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.names += (function.overloadpacket.__name__,)
+            return function(*args, **kwargs or {})
+
+    gradients = [keras.ops.ones(5, dtype) for _ in range(3)]
+    with Calls() as calls:
+        assert batched_torch.are_finite(gradients, None)
+    assert "linalg_vector_norm" in calls.names
+    assert "_to_copy" not in calls.names
 
 
 @on_torch
