@@ -380,8 +380,11 @@ class LossScaleOptimizer(
     # -- the gradients ---------------------------------------------------------------------------
 
     def check_finite(self, grads: Gradients) -> Tensor:
-        """Returns a bool of shape (): no inf and no nan in `grads`; None is passed over."""
-        return self._backend.all_finite(as_tensors(list(grads)))
+        """Returns a bool of shape (): no inf and no nan in `grads`; None is passed over.
+
+        Rows that a sparse gradient names twice are summed before, as in a step.
+        """
+        return self._backend.all_finite(self._backend.sum_duplicate_rows(as_tensors(list(grads))))
 
     def apply(
         self,

@@ -222,7 +222,7 @@ def _roots(exact: Callable[[], list[Any]], at_first: list[Any], scale: Tensor) -
 def _reduced_to_one(tensor: Tensor, axes: Callable[[int], Tensor]) -> Any:
     """Returns the sum, or of 16 bits 0 or inf: to add those up they would be written in float32.
 
-    No maximum: that of XLA for CPUs, as TensorFlow has it, loses nans.
+    No maximum: XLA for CPUs, as TensorFlow has it, loses nans (tensorflow/tensorflow#116992).
     """
     if tensor.dtype.name in HALVES:
         return tf.where(tf.reduce_all(tf.math.is_finite(tensor)), 0.0, float("inf"))

@@ -68,7 +68,7 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         return self._seed
 
     def _storage(self, variable: Variable) -> Storage:
-        """Returns what stands for a 16-bit weight."""
+        """Returns what stands for a 16-bit weight; each subclass has its own."""
         raise NotImplementedError
 
     # -- state -----------------------------------------------------------------------------------

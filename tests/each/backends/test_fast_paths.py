@@ -250,20 +250,35 @@ def test_a_sum_of_rows_that_overflows(dtype, value, compiled):
     assert bool(step(small))
 
 
+def test_rows_are_summed_to_be_asked_about_too():
+    values = ops.cast(np.full((2, 2), 3e38), "float32")
+    optimizer = LossScaleOptimizer(optimizers.SGD(1.0))
+    assert bool(optimizer.check_finite([values]))
+    assert not bool(optimizer.check_finite([row_named_twice(values)]))
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_complex_numbers(compiled):
     """The magnitude of finite ones may overflow, and XLA has finite ones of nans."""
-    optimizer = LossScaleOptimizer(optimizers.SGD(1.0))
-
-    def check(numbers):
-        return optimizer.check_finite([numbers])
-
     if compiled and BACKEND == "torch":
         pytest.skip("about XLA")
-    if compiled:
-        check = jitted(check)
-    for number, finite in ((3e38 + 3e38j, True), (complex(1, np.nan), False), (1j * np.inf, False)):
-        assert bool(check(ops.convert_to_tensor(np.array([number], "complex64")))) == finite
+    variable = keras.Variable(np.zeros(1), dtype="complex64")
+    optimizer = settled(LossScaleOptimizer(optimizers.SGD(1.0), initial_scale=2.0))
+    optimizer.build([variable])
+
+    def step_by_step(gradients):
+        optimizer.apply(gradients, [variable])
+
+    step = compiled_step(optimizer, [variable]) if compiled else step_by_step
+    kept = 0
+    for number in (complex(1, np.nan), 3e38 + 3e38j, 1j * np.inf):
+        gradient = ops.convert_to_tensor(np.array([number], "complex64"))
+        assert bool(optimizer.check_finite([gradient])) == bool(np.isfinite(number))
+        step([gradient])
+        kept = -number if np.isfinite(number) else kept  # at a scale of 1 by then
+        found = ops.convert_to_numpy(variable.value)
+        np.testing.assert_array_equal(found, np.array([kept], "complex64"))
+    assert float(optimizer.loss_scale) == 1.0
 
 
 def test_the_switch(monkeypatch):
