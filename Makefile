@@ -3,7 +3,11 @@ PYTHON ?= python3
 # How many of the tests' processes run at a time.
 JOBS ?= 2
 BACKENDS ?= jax tensorflow torch
-PIP = python -m pip install -q --disable-pip-version-check -c tests/constraints.txt
+# What pip is told by its environment, uv is told, too.
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+export UV_INDEX ?= $(PIP_EXTRA_INDEX_URL)
+UV = .venv/bin/uv pip install -q -c tests/constraints.txt
 ENV = TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0 CUDA_VISIBLE_DEVICES=
 # `make coverage` runs the tests by another program.
 PYTHON_RUN = python
@@ -12,23 +16,26 @@ PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=10
 
 .PHONY: demo test test-once test-jax test-tensorflow test-torch coverage lint docs fuzz oldest matrix dist
 .PHONY: test-all all-once all-jax all-tensorflow all-torch clean-environments licences audit bench clean
-.PHONY: clients clients-jax clients-tensorflow clients-torch
+.PHONY: clients clients-jax clients-tensorflow clients-torch release-check
 
+# uv installs in a tenth of pip's time, and its environments share the files of their packages.
 .venv/.demo: pyproject.toml tests/constraints.txt
 	$(PYTHON) -m venv .venv
-	.venv/bin/$(PIP) -e '.[jax,demo]'
+	.venv/bin/python -m pip install -q --disable-pip-version-check -c tests/constraints.txt uv
+	$(UV) -e '.[jax,demo]'
 	touch $@
 
 # For Linux PyPI has PyTorch with 5 GB of CUDA only. Without it, and with a tenth of the time: TORCH_INDEX
 # is the address that pytorch.org/get-started gives for pip and CPU.
 TORCH_INDEX ?=
 .venv/.test: .venv/.demo
-	.venv/bin/$(PIP) $(TORCH_INDEX:%=--extra-index-url %) -e '.[test]' tensorflow-cpu torch orbax-checkpoint
+	$(UV) $(TORCH_INDEX:%=--index % --index-strategy unsafe-best-match) \
+		-e '.[test]' tensorflow-cpu torch orbax-checkpoint
 	touch $@
 
 # The browser opens the pages that are written; without it their tests say what they skip.
 .venv/.dev: .venv/.test
-	.venv/bin/$(PIP) -e '.[dev,browser]'
+	$(UV) -e '.[dev,browser]'
 	touch $@
 
 demo: .venv/.demo
@@ -60,17 +67,14 @@ test-jax test-tensorflow test-torch: test-%: .venv/.test
 all-jax all-tensorflow all-torch: all-%: .venv/.test
 	$(ENV) KERAS_BACKEND=$* $(PYTEST) $(ALL) $(DURATIONS) tests/each keras_mp
 
-# Other people's tools in an environment of their own, which sees what is in .venv. CI has a part:
-# CLIENTS='-m quick'. `tensorflow`, which the last three ask for, is tensorflow-cpu here.
+# Other people's tools in an environment of their own. CI has a part: CLIENTS='-m quick'.
+# `tensorflow`, which the last three ask for, is tensorflow-cpu here.
 .venv-clients/.done: .venv/.test tests/constraints-clients.txt
-	.venv/bin/python -m venv --without-pip --clear .venv-clients
-	.venv-clients/bin/python -c "import sysconfig; from pathlib import Path; \
-		own = Path(sysconfig.get_path('purelib')); \
-		(own / 'below.pth').write_text('import site; site.addsitedir(%r)' \
-			% str(own).replace('.venv-clients', '.venv'))"
-	.venv-clients/bin/$(PIP) -c tests/constraints-clients.txt absl-py flax kagglehub kagglesdk \
-		keras-rs keras-tuner mlflow orbax-checkpoint regex sentencepiece tokenizers wandb
-	.venv-clients/bin/$(PIP) -c tests/constraints-clients.txt --no-deps \
+	.venv/bin/uv venv -q --clear .venv-clients
+	$(UV) --python .venv-clients -c tests/constraints-clients.txt -e '.[test]' jax tensorflow-cpu torch \
+		absl-py flax kagglehub kagglesdk keras-rs keras-tuner mlflow orbax-checkpoint regex \
+		sentencepiece tokenizers wandb
+	$(UV) --python .venv-clients -c tests/constraints-clients.txt --no-deps \
 		keras-hub keras-tcn tensorflow-text
 	touch $@
 
@@ -123,7 +127,7 @@ fuzz: .venv/.test
 # What is published.
 dist: .venv/.dev
 	rm -rf dist build/lib build/bdist*
-	.venv/bin/python -m build --outdir dist . > /dev/null
+	.venv/bin/python -m build --installer uv --outdir dist . > /dev/null
 	.venv/bin/twine check --strict dist/*
 
 # The README's commands in new environments of one backend each, compared with the page in docs/.
@@ -162,6 +166,10 @@ HOOKED = core/apply core/auto_wrapping core/callbacks compat/loss_scale_optimize
 	core/saved_state core/shared_loss_scale core/step_statistics
 COMMA := ,
 SPACE := $(subst ,, )
+
+# What takes minutes, and what CI leaves out where nothing that it depends on has changed: tests/ci.py.
+release-check: .venv/.dev
+	.venv/bin/python -m tests.ci --release
 
 # Ratios side by side; counts of the same are held to bounds by tests. What is installed of optax,
 # flax, jmp and tf_keras is compared, too: `.venv/bin/pip install optax flax jmp tf_keras` before.
