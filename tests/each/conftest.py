@@ -4,15 +4,15 @@ import functools
 import gc
 import logging
 import os
-import tempfile
 from importlib.metadata import version
 
+from tests.programs import ROOT
+
 os.environ.setdefault("KERAS_BACKEND", "jax")
-# The tests, and the programs that they start, compile the same small steps again and again. JAX
-# 0.4.30 crashes on what it kept.
+# The tests, and the programs that they start, compile the same small steps again and again, and so
+# does the next run. JAX 0.4.30 crashes on what it kept.
 if os.environ["KERAS_BACKEND"] == "jax" and not version("jax").startswith("0.4."):
-    _compiled = tempfile.TemporaryDirectory(prefix="keras_mp_compiled")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = _compiled.name
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / "build" / "compiled"))
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import keras

@@ -1,6 +1,7 @@
 """Each operation in a functional model, whose batches and images may be of any size."""
 
 import functools
+from collections import defaultdict
 from typing import Any
 
 import keras
@@ -52,17 +53,20 @@ def layer(expression: Any) -> Operation:
 
 
 @functools.cache
+def calls_with() -> defaultdict[str, list[tuple[Any, Case]]]:
+    """Returns the recorded calls in which each operation is."""
+    found = defaultdict(list)
+    for pair in (pair for of in CALLS.values() for pair in of):
+        parts = [part for part in expressions.walk(pair[0]) if isinstance(part, dict)]
+        for name in {part["operation"] for part in parts if "operation" in part}:
+            found[name].append(pair)
+    return found
+
+
+@functools.cache
 def chosen(name: str, axes: int = 1) -> tuple[Any, Case] | None:
     """Returns a recorded call of an operation that a model can have, of an input with axes."""
-    inside = [
-        pair
-        for of in CALLS.values()
-        for pair in of
-        if any(
-            isinstance(p, dict) and p.get("operation") == name for p in expressions.walk(pair[0])
-        )
-    ]
-    for one, case in (*CALLS.get(name, ()), *inside):
+    for one, case in (*CALLS.get(name, ()), *calls_with()[name]):
         results = [] if is_plain(case.result) else flat(case.result)
         fits = results and all(result.ndim for result in results)
         fits = fits and case.inputs and case.inputs[0].ndim >= axes
