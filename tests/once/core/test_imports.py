@@ -6,12 +6,13 @@ import sys
 import pytest
 
 import keras_mp
+from tests import programs
 
 
 def run(program, **environment):
     return subprocess.run(
         [sys.executable, "-c", program],
-        env={"PATH": "", "KERAS_BACKEND": "numpy", **environment},
+        env={"PATH": "", "PYTHONPATH": programs.path(), "KERAS_BACKEND": "numpy", **environment},
         capture_output=True,
         text=True,
     )

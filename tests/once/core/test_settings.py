@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_mp.settings import Settings, unknown_keywords
+from tests import programs
 
 DEFAULTS = {
     "dynamic": True,
@@ -145,7 +146,7 @@ def test_unknown_keywords_are_named(name, remedy):
 def test_needs_no_keras(module, loads_keras):
     # The second case checks the probe: it must be able to say yes.
     probe = f"import sys, keras_mp.{module}; sys.exit(3 * ('keras' in sys.modules))"
-    environment = {"KERAS_BACKEND": "numpy", "PATH": ""}
+    environment = {"KERAS_BACKEND": "numpy", "PATH": "", "PYTHONPATH": programs.path()}
     assert subprocess.run([sys.executable, "-c", probe], env=environment).returncode == loads_keras
 
 

@@ -35,7 +35,7 @@ with dask_cluster.connected(sys.argv[1]) as executor:
     print("connected", flush=True)
     fleet.migrate_folder(sys.argv[2], sys.argv[3], executor=executor)
 """
-KILLS = int(os.environ.get("KERAS_MP_TESTS_KILLS", "8"))
+KILLS = int(os.environ.get("KERAS_MP_TESTS_KILLS", "4"))
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ becomes of it with `unsafe=True`. The verdict "any" stands for lines inside a lo
 """
 
 import ast
+import functools
 import json
 import re
 from pathlib import Path
@@ -37,6 +38,11 @@ def text_of(name, kind=""):
     return (PATTERNS / f"{name}{kind}.py.txt").read_text(encoding="utf-8")
 
 
+@functools.cache
+def rewritten(name):
+    return rewrite(text_of(name))
+
+
 def verdicts(findings):
     """Line -> the weightiest verdict on it."""
     found = {}
@@ -54,7 +60,7 @@ def test_there_are_patterns():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_is_rewritten_as_by_hand(name):
-    assert rewrite(text_of(name)).text == text_of(name, ".after")
+    assert rewritten(name).text == text_of(name, ".after")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,7 +69,7 @@ def test_every_line_has_its_verdict(name):
         found["line"]: found["verdict"]
         for found in json.loads((PATTERNS / f"{name}.findings.json").read_text())
     }
-    found = verdicts(rewrite(text_of(name)).findings)
+    found = verdicts(rewritten(name).findings)
     any_verdict = {line for line, verdict in expected.items() if verdict == "any"}
     assert any_verdict <= found.keys()
     assert {line: verdict for line, verdict in found.items() if line not in any_verdict} == {
@@ -75,7 +81,7 @@ def test_the_counts():
     """Of all excerpts together: lines by their verdict, and lines that nothing is said of."""
     counts = dict.fromkeys([*WEIGHT, "passed over"], 0)
     for name in NAMES:
-        found = verdicts(rewrite(text_of(name)).findings)
+        found = verdicts(rewritten(name).findings)
         for verdict in found.values():
             counts[verdict] += 1
         lines = enumerate(text_of(name).splitlines(), 1)
@@ -86,7 +92,7 @@ def test_the_counts():
 @pytest.mark.parametrize("name", NAMES)
 def test_no_line_is_passed_over(name):
     text = text_of(name)
-    found = rewrite(text).findings
+    found = rewritten(name).findings
     lines = text.splitlines()
     assert {n for n, line in enumerate(lines, 1) if CONCERNED.search(line)} <= {
         finding.line for finding in found
@@ -102,7 +108,7 @@ def test_no_line_is_passed_over(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_second_run_finds_nothing_to_rewrite(name):
-    after = rewrite(text_of(name)).text
+    after = rewritten(name).text
     again = rewrite(after)
     assert again.text == after
     assert "rewritten" not in {finding.verdict for finding in again.findings}
@@ -110,12 +116,12 @@ def test_a_second_run_finds_nothing_to_rewrite(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_result_compiles(name):
-    compile(rewrite(text_of(name)).text, name, "exec")
+    compile(rewritten(name).text, name, "exec")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_text_is_the_same_where_nothing_is_rewritten(name):
-    result = rewrite(text_of(name))
+    result = rewritten(name)
     changed = result.text != text_of(name)
     found = {finding.verdict for finding in result.findings}
     assert changed or "rewritten" not in found
@@ -246,7 +252,7 @@ def comments(text):
     return sorted(line.split("#")[1].strip() for line in text.splitlines() if "#" in line)
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(sorted(CALLS)), st.data())
 def test_a_call_means_the_same_however_it_is_laid_out(inside, data):
     pieces = (
@@ -264,7 +270,7 @@ def test_a_call_means_the_same_however_it_is_laid_out(inside, data):
     assert rewrite(after).text == after
 
 
-@settings(max_examples=examples(400), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(
         st.sampled_from(["layers", "mixed_precision", "mixed_precision as mp", "backend as K"]),

@@ -85,7 +85,7 @@ def test_without_the_names_nothing_changes(newline, path):
     assert [finding.verdict for finding in result.findings] == ["kept"]
 
 
-@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), path=st.sampled_from(FILES), newline=st.sampled_from(["\n", "\r\n"]))
 def test_with_them_only_their_lines_change(data, path, newline):
     text = source(path)
