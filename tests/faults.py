@@ -10,9 +10,9 @@ A fault is in the rows of one replica, as the engines cut a batch: replica r of 
 """
 
 import importlib
+import multiprocessing
 import os
 import socket
-import subprocess
 import sys
 from contextlib import nullcontext
 
@@ -34,7 +34,11 @@ FRAMEWORKS = ("tensorflow", "jax", "torch")  # modules of tests/engines
 
 
 def main():
-    engine, replicas, out = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    run(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+
+
+def run(engine, replicas, out):
+    """Trains every case as an engine does, and writes what came of them."""
     if engine == "single":
         all_cases(replicas, out, nullcontext, fit, without=True)
         return
@@ -114,32 +118,40 @@ def together(everybodys):
 
 
 def processes(engine, replicas, out, environment):
-    """Runs this program once a replica, and writes as one what all found; none outlives this.
+    """Runs an engine once a replica, and writes as one what all found; none outlives this.
 
     `environment(i, addresses)` returns what process i needs in its environment, besides; the
-    addresses are free ones of this machine, one a process.
+    addresses are free ones of this machine, one a process. They are forks of this one.
     """
+    import keras  # noqa: F401 - once, for all of them
     import numpy as np
 
     addresses = free_addresses(replicas)
     outs = [f"{out}.{i}.npz" for i in range(replicas)]
+    context = multiprocessing.get_context("fork")
     started = []
     try:
         for i in range(replicas):
-            command = [sys.executable, "-m", "tests.faults", engine, str(replicas), outs[i]]
-            variables = {**os.environ, **environment(i, addresses)}
-            started.append(subprocess.Popen(command, env=variables))
+            arguments = engine, replicas, outs[i], environment(i, addresses)
+            started.append(context.Process(target=_replica, args=arguments))
+            started[-1].start()
         for process in started:
-            assert process.wait(timeout=200) == 0
+            process.join(timeout=200)
+            assert process.exitcode == 0
     finally:
         for process in started:
             process.kill()
-            process.wait()
+            process.join()
     everybodys = []
     for each in outs:
         with np.load(each) as arrays:
             everybodys.append(dict(arrays))
     np.savez(out, **together(everybodys))
+
+
+def _replica(engine, replicas, out, environment):
+    os.environ.update(environment)
+    run(engine, replicas, out)
 
 
 def free_addresses(count):

@@ -25,8 +25,19 @@ if os.environ.get("KERAS_BACKEND", "jax") != "tensorflow":
 """
 
 
+def warning(action, category="Warning"):
+    """Returns a line that begins a program: what becomes of warnings, but for those of a cache."""
+    cache = "Error (reading|writing) persistent compilation cache"  # half written, see conftest.py
+    return (
+        f"import warnings; warnings.simplefilter({action!r}, {category}); "
+        f"warnings.filterwarnings('ignore', {cache!r})\n"
+    )
+
+
 @contextlib.contextmanager
-def started(*arguments, stdout, stderr=subprocess.STDOUT, with_all=False, **environment):
+def started(
+    *arguments, stdout, stderr=subprocess.STDOUT, with_all=False, imported=False, **environment
+):
     """A process of this Python; at the end of the scope, it and what it started are killed.
 
     Args:
@@ -34,18 +45,26 @@ def started(*arguments, stdout, stderr=subprocess.STDOUT, with_all=False, **envi
         stdout: A file that it writes to. No pipe: what it started would keep that open.
         stderr: Another one.
         with_all: Whether it finds all that is installed.
+        imported: Whether Keras may be imported already as it begins, see `tests.forked`. Not where
+            options of Python, or variables that are read with an import, are needed.
         **environment: Variables, besides those of this process.
     """
     if not with_all:
         environment = {"PYTHONPATH": path(), **environment}
-    program = subprocess.Popen(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        stdout=stdout,
-        stderr=stderr,
-        start_new_session=True,
-    )
+    arguments, environment = [*map(str, arguments)], {**os.environ, **environment}
+    if imported:
+        from tests.forked import Forked
+
+        program = Forked(arguments, stdout, stderr, environment)
+    else:
+        program = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env=environment,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
     try:
         yield program
     finally:

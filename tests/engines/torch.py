@@ -13,13 +13,19 @@ def _engine(loop):
     """Returns an engine that trains by `loop(rank, replicas)`, which returns how to fit."""
 
     def run(replicas, out):
-        import torch
-
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        torch.multiprocessing.spawn(_of_process, (replicas, out, loop), nprocs=replicas)
+        in_processes(_of_process, (replicas, out, loop), replicas)
 
     return run
+
+
+def in_processes(function, arguments, count):
+    """Calls a function with its number, and the arguments, in as many processes, forks of this."""
+    import keras  # noqa: F401 - once, for all of them
+    import torch
+
+    torch.multiprocessing.start_processes(function, arguments, count, start_method="fork")
 
 
 @contextmanager

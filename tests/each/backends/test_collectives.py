@@ -65,7 +65,8 @@ def of_steps():
 
     @shared
     def found(engine):
-        return json.loads(programs.run("-c", PROGRAM, engine).splitlines()[-1])
+        said = programs.run("-c", PROGRAM, engine, imported=True)
+        return json.loads(said.splitlines()[-1])
 
     return lambda engine, optimizer: found(engine)[optimizer]
 

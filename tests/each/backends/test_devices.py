@@ -168,7 +168,7 @@ def test_setting_a_policy_initialises_no_device(first, fails):
     if first == "policy":
         first = "keras_mp.policy.set_global_policy('mixed_float16')"
     code = f"import keras, keras_mp.policy\n{first}\n{STAYS_UNINITIALISED[BACKEND]}"
-    done = programs.completed("-c", code, timeout=120)
+    done = programs.completed("-c", code, timeout=120, imported=True)
     assert bool(done.returncode) == fails, done.stderr
 
 

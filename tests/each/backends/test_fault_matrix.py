@@ -25,7 +25,7 @@ def train(tmp_path_factory):
     @shared
     def once(engine, replicas):
         out = tmp_path_factory.mktemp("faults") / "found.npz"
-        programs.run("-m", "tests.faults", engine, replicas, out, timeout=250)
+        programs.run("-m", "tests.faults", engine, replicas, out, timeout=250, imported=True)
         with np.load(out) as arrays:
             return dict(arrays)
 

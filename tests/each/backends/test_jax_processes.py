@@ -84,7 +84,9 @@ def together(folder, out, killed=-1):
     with contextlib.ExitStack() as scope:
         for i in range(2):
             text = scope.enter_context(Path(f"{out}.{i}.txt").open("w"))
-            process = programs.started(*command, stdout=text, **engines.environment(i, addresses))
+            # Not forks: what one that fails has not written yet must be written as it ends.
+            environment = engines.environment(i, addresses)
+            process = programs.started(*command, stdout=text, **environment)
             started.append(scope.enter_context(process))
         return [process.wait(timeout=60) for process in started], time.monotonic() - begin
 

@@ -264,4 +264,4 @@ for device in range(4):
 @pytest.mark.parametrize("how", ["shard_map", "pmap"])
 def test_devices_that_sum_their_gradients_agree(how):
     """In a process of its own, as devices must exist before JAX starts."""
-    programs.run("-c", MAPPED, how, timeout=100)
+    programs.run("-c", MAPPED, how, timeout=100, imported=True)

@@ -32,7 +32,9 @@ def train(folder, *arguments):
             task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
             command = ["-m", "tests.engines.tensorflow_workers", folder, out, *arguments]
             log = scope.enter_context(logs[i].open("w"))
-            process = programs.started(*command, stdout=log, TF_CONFIG=json.dumps(task))
+            process = programs.started(
+                *command, stdout=log, imported=True, TF_CONFIG=json.dumps(task)
+            )
             started.append(scope.enter_context(process))
         codes = [process.wait(timeout=100) for process in started]
     said = [log.read_text() for log in logs]

@@ -140,7 +140,8 @@ def ended(tmp_path_factory):
     def once(replicas):
         if replicas not in done:
             out = tmp_path_factory.mktemp("replicas") / "found.npz"
-            programs.run("-m", "tests.engines.tensorflow_replicas", replicas, out, timeout=250)
+            program = ("-m", "tests.engines.tensorflow_replicas")
+            programs.run(*program, replicas, out, timeout=250, imported=True)
             with np.load(out) as arrays:
                 done[replicas] = dict(arrays)
         return done[replicas]
@@ -385,4 +386,4 @@ for before, after in ((2, 1), (1, 2), (2, 2)):
     assert float(model.optimizer.loss_scale) == 8.0
     assert int(model.optimizer.dynamic_counter) == 1
 """
-    programs.run("-c", ALONE.format(program))
+    programs.run("-c", ALONE.format(program), imported=True)

@@ -99,7 +99,8 @@ print(json.dumps(found))
 
 
 def run(*arguments):
-    return json.loads(programs.run("-c", PROGRAM, *arguments, timeout=100).splitlines()[-1])
+    said = programs.run("-c", PROGRAM, *arguments, timeout=100, imported=True)
+    return json.loads(said.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ import pytest
 
 import keras_mp
 from tests import programs
-from tests.engines.torch import group, in_parallel, in_shards
+from tests.engines.torch import group, in_parallel, in_processes, in_shards
 
 pytestmark = [
     pytest.mark.processes,
@@ -548,7 +548,7 @@ def found(tmp_path_factory):
     """What went wrong in each process, by the name of the check."""
     folder = tmp_path_factory.mktemp("sharded")
     module = "tests.each.backends.test_sharded_torch"
-    programs.run("-m", module, folder, timeout=120, GLOO_SOCKET_IFNAME="lo")
+    programs.run("-m", module, folder, timeout=120, imported=True, GLOO_SOCKET_IFNAME="lo")
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(REPLICAS)]
 
 
@@ -558,6 +558,4 @@ def test_in_two_processes(found, name):
 
 
 if __name__ == "__main__":
-    import torch
-
-    torch.multiprocessing.spawn(main, (sys.argv[1],), nprocs=REPLICAS)
+    in_processes(main, (sys.argv[1],), REPLICAS)

@@ -182,7 +182,7 @@ def run(part, folder):
         for rank in range(REPLICAS):
             command = ["-m", "tests.each.backends.test_torch_processes", part, rank, folder]
             log = scope.enter_context((folder / f"{rank}.log").open("w"))
-            process = programs.started(*command, stdout=log, GLOO_SOCKET_IFNAME="lo")
+            process = programs.started(*command, stdout=log, imported=True, GLOO_SOCKET_IFNAME="lo")
             started.append(scope.enter_context(process))
         while not all(ended) and time.monotonic() < deadline:
             time.sleep(0.05)

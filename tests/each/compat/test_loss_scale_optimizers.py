@@ -244,7 +244,7 @@ for path in sys.argv[1:]:
     assert (float(opt.loss_scale), int(opt.iterations)) == (1024.0, 8)
 """
     paths = [tmp_path / f"{name}.keras" for name in CLASSES]
-    programs.run("-W", "error", "-c", program, *paths, timeout=120)
+    programs.run("-c", programs.warning("error") + program, *paths, timeout=120, imported=True)
 
 
 @pytest.mark.parametrize(("cls", "arguments"), CLASSES.values(), ids=CLASSES)

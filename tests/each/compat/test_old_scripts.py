@@ -23,8 +23,8 @@ NO_TF = (
 
 def run(source, tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(source)
-    done = programs.completed("-W", "error::UserWarning", script, timeout=250)
+    script.write_text(programs.warning("error", "UserWarning") + source)
+    done = programs.completed(script, timeout=250, imported=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 

@@ -374,7 +374,7 @@ def test_a_fresh_process():
         "    keras.optimizers.SGD())\n"
         "print(isinstance(opt, keras.optimizers.LossScaleOptimizer), opt.dynamic)\n"
     )
-    found = programs.completed("-W", "always", "-c", program)
+    found = programs.completed("-c", programs.warning("always") + program, imported=True)
     assert (found.returncode, found.stdout.strip()) == (0, "True True"), found.stderr
     assert found.stderr.count("DeprecationWarning: keras_mp.compat.train.experimental.enable") == 1
     assert "UserWarning" not in found.stderr

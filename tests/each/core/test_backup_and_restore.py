@@ -73,7 +73,7 @@ def test_killed_and_continued_is_as_never_killed(save_freq, state, tmp_path):
     """Bit for bit: weights, slots, iterations, scale, counter."""
     folder = tmp_path / "backup"
     module = "tests.each.core.test_backup_and_restore"
-    done = programs.completed("-m", module, folder, save_freq, timeout=100)
+    done = programs.completed("-m", module, folder, save_freq, timeout=100, imported=True)
     assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
 
     resumed = compiled()

@@ -178,7 +178,7 @@ def test_variables_that_take_their_gradient_as_value():
 @pytest.mark.parametrize("devices", [1, 2])
 def test_strategies(devices):
     """In a process of its own, because logical devices must exist before TensorFlow starts."""
-    programs.run("-c", REPLICAS, devices)
+    programs.run("-c", REPLICAS, devices, imported=True)
 
 
 REPLICAS = """

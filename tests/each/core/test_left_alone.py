@@ -170,6 +170,7 @@ for settings in ({"jit_compile": True}, {"steps_per_execution": 2}):
         continue
     raise AssertionError(f"{settings} work")
 """,
+        imported=True,
     )
 
 
@@ -183,7 +184,9 @@ def test_fit_under_several_workers(tmp_path):
         for i, log in enumerate(logs):
             task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
             program = DISTRIBUTED + "fit(tf.distribute.MultiWorkerMirroredStrategy())"
-            worker = programs.started("-c", program, stdout=log, TF_CONFIG=json.dumps(task))
+            worker = programs.started(
+                "-c", program, stdout=log, imported=True, TF_CONFIG=json.dumps(task)
+            )
             workers.append(scope.enter_context(worker))
         codes = [worker.wait(timeout=100) for worker in workers]
     said = [(tmp_path / f"{i}.log").read_text() for i in range(2)]

@@ -145,7 +145,7 @@ def test_a_saved_model_opens_without_keras_mp(tmp_path):
         "layer = keras.models.load_model(sys.argv[1]).layers[0]\n"
         "print(type(layer.dtype_policy).__name__, layer.dtype_policy.name, layer.compute_dtype)"
     )
-    printed = programs.run("-c", code, tmp_path / "ours.keras", timeout=120)
+    printed = programs.run("-c", code, tmp_path / "ours.keras", timeout=120, imported=True)
     assert printed.split() == ["DTypePolicy", "mixed_float16", "float16"]
 
 
@@ -348,7 +348,8 @@ print(hasattr(state.get_global_attribute, "__wrapped__"))
 
 class TestHook:
     def run(self, before):
-        return programs.run("-c", PROBE.format(before=before), timeout=120).splitlines()
+        program = PROBE.format(before=before)
+        return programs.run("-c", program, timeout=120, imported=True).splitlines()
 
     @on_one
     def test_is_installed_on_first_use(self):

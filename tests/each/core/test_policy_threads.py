@@ -357,7 +357,7 @@ print(replicas())
 
 @only_tensorflow
 def test_replicas_see_the_global_policy_and_the_scope():
-    printed = programs.run("-c", MIRRORED, timeout=120)
+    printed = programs.run("-c", MIRRORED, timeout=120, imported=True)
     outside, inside, changed = (
         "mixed_float16 float16",
         "float64 float64",

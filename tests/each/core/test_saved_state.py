@@ -365,7 +365,7 @@ import keras_mp
 optimizer = keras.saving.load_model({path!r}).optimizer
 assert type(optimizer).__module__ == "keras_mp" and float(optimizer.loss_scale) == 1024.0
 """
-    programs.run("-c", program)
+    programs.run("-c", program, imported=True)
 
 
 def test_from_json(trained):
@@ -550,7 +550,7 @@ for defined in (Mine, Adam):
     assert type(loaded.inner_optimizer) is defined
     assert (float(loaded.loss_scale), int(loaded.iterations)) == (64.0, 1)
 """
-    programs.run("-c", program)
+    programs.run("-c", program, imported=True)
 
 
 def test_keys_that_are_no_positions_are_refused():

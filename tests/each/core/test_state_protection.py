@@ -401,4 +401,4 @@ assert found() != first
 def test_under_a_strategy(backend):
     if backend != "tensorflow":
         pytest.skip("MirroredStrategy is TensorFlow's")
-    programs.run("-c", MIRRORED)
+    programs.run("-c", MIRRORED, imported=True)

@@ -282,4 +282,4 @@ assert np.isfinite(logs["loss"]).all()
 def test_under_a_strategy(backend):
     if backend != "tensorflow":
         pytest.skip("MirroredStrategy is TensorFlow's")
-    programs.run("-c", MIRRORED)
+    programs.run("-c", MIRRORED, imported=True)

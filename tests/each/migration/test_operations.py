@@ -57,7 +57,7 @@ def test_the_new_file_opens_with_keras_mp_only(tmp_path):
         "import keras_mp, keras, sys; model = keras.saving.load_model(sys.argv[1]); "
         "print([layer.expression for layer in model.layers if hasattr(layer, 'expression')])"
     )
-    said = programs.run("-c", program, out, timeout=120)
+    said = programs.run("-c", program, out, timeout=120, imported=True)
     assert "ops.matmul(x[0], x[1], transpose_b=True)" in said
 
 

@@ -487,4 +487,4 @@ assert optimizer.first_overflow().step == 2
 def test_several_devices():
     if BACKEND == "torch":
         pytest.skip("each process has a monitor of its own")
-    programs.run("-c", DEVICES[BACKEND] + MONITORED)
+    programs.run("-c", DEVICES[BACKEND] + MONITORED, imported=True)

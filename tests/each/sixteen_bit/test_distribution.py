@@ -79,7 +79,7 @@ for variable in same:
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="MirroredStrategy is TensorFlow's")
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_replicas_train_as_one(kind):
-    programs.run("-c", MODEL + MIRRORED.replace("{optimizer}", KINDS[kind]))
+    programs.run("-c", MODEL + MIRRORED.replace("{optimizer}", KINDS[kind]), imported=True)
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="keras.distribution is JAX's")
@@ -89,4 +89,5 @@ def test_copies_and_slots_are_cut_as_their_weights(kind):
         "-c",
         MODEL + SHARDED.replace("{optimizer}", KINDS[kind]),
         XLA_FLAGS="--xla_force_host_platform_device_count=2",
+        imported=True,
     )

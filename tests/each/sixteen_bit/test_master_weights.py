@@ -145,4 +145,4 @@ for name in EXACT:
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="about XLA")
 def test_compiled_without_excess_precision_the_bits_are_the_same():
     flags = "--xla_allow_excess_precision=false"
-    programs.run("-c", COMPILED, XLA_FLAGS=flags, timeout=200)
+    programs.run("-c", COMPILED, XLA_FLAGS=flags, timeout=200, imported=True)
