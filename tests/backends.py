@@ -3,7 +3,15 @@
 import keras
 import pytest
 
+
+def on(backend):
+    """Returns the mark of tests that one backend runs, as they show the same on every one."""
+    why = f"the same on every backend; {NAMES[backend]} runs it"
+    return pytest.mark.skipif(keras.backend.backend() != backend, reason=why)
+
+
+NAMES = {"jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
 # JAX, where `make fuzz` and `make oldest` run them, too.
-on_one = pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="the same on every backend; JAX runs it"
-)
+on_one = on("jax")
+# The soonest, where much is computed that is computed once.
+on_torch = on("torch")

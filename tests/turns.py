@@ -1,10 +1,11 @@
 """Which cases run on one backend instead of three: those whose result has nothing to do with it.
 
 A pytest plugin. `--in-turns` (`make test`) gives each case of the files of all tables below to one
-of the three backends, by a checksum of its name. `--in-slices` (`make test-all`) gives each backend
-a slice of `TURNS` and `READERS`: the first case of each test, and a third of the others; of
-`READERS` one backend has all. Without either, each backend has all. What is skipped on some backend
-stays where it is; numbers that a backend computes are compared on all three.
+of the three backends, by a checksum of its name. `--in-slices` (`make test-all`) gives PyTorch, the
+soonest, all of `TURNS`, and each other backend the first case of a third of the tests; of `READERS`
+one backend has all, and each other one the first case of each test, and a third of the others.
+Without either, each backend has all. What is skipped on some backend stays where it is; numbers
+that a backend computes are compared on all three.
 """
 
 import os
@@ -13,6 +14,7 @@ import zlib
 import pytest
 
 BACKENDS = ("jax", "tensorflow", "torch")
+SOONEST = "torch"  # it compiles nothing before it computes
 # File below tests/each -> (the backend that has all, what is read).
 READERS = {
     "compat/test_hostile.py": ("torch", "files that lie about what is in them"),
@@ -30,6 +32,9 @@ READERS = {
     "compat/test_restore_errors.py": ("torch", "checkpoints that do not fit"),
     "core/test_resuming.py": ("torch", "weights files"),
     "compat/test_scale_states.py": ("torch", "states of loss scales that Keras 3.10 to 3.15 wrote"),
+    "compat/test_operations.py": ("torch", "models with operations, each of which all compute"),
+    "compat/test_operations_in_models.py": ("torch", "the same, as users write them"),
+    "compat/test_applications.py": ("torch", "architectures, of layers that all compute"),
 }
 # File below tests/each -> why any backend will do.
 TURNS = {
@@ -55,9 +60,6 @@ TURNS = {
 TURNS_WHEN_FAST = {
     "compat/test_replay.py": "recorded steps",
     "compat/test_resume.py": "recorded trainings that go on",
-    "compat/test_operations.py": "recorded models with operations",
-    "compat/test_operations_in_models.py": "recorded models with operations",
-    "compat/test_applications.py": "recorded architectures",
     "compat/operations/test_lambdas.py": "recorded functions",
 }
 
@@ -89,9 +91,14 @@ def is_mine(item, mode, is_first):
     if not item.nodeid.startswith("tests/each/") or item.get_closest_marker("skipif"):
         return True
     backend = os.environ.get("KERAS_BACKEND", "jax")
-    turn = zlib.crc32(item.nodeid.encode()) % len(BACKENDS) == BACKENDS.index(backend)
+    turn = _turn_of(item.nodeid) == backend
     if mode == "turns":
         return turn or file not in {**READERS, **TURNS, **TURNS_WHEN_FAST}
-    if file not in {**READERS, **TURNS}:
-        return True
-    return turn or is_first or (file in READERS and backend == READERS[file][0])
+    if file in TURNS:
+        test = item.nodeid.partition("[")[0]
+        return backend == SOONEST or (is_first and _turn_of(test) == backend)
+    return file not in READERS or turn or is_first or backend == READERS[file][0]
+
+
+def _turn_of(name):
+    return BACKENDS[zlib.crc32(name.encode()) % len(BACKENDS)]

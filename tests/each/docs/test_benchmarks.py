@@ -16,7 +16,7 @@ from benchmarks.on_a_gpu import measuring, models, states, table as tables, tens
 from benchmarks.on_a_gpu.policies import NARROW, REWRITE
 from benchmarks.on_a_gpu.sizes import QUICK, Size
 from keras_mp.fused_rules import XLA
-from tests.backends import on_one
+from tests.backends import on_one, on_torch
 
 BACKEND = keras.backend.backend()
 TINY = argparse.Namespace(batch=4, steps=3, width=16, sequence=4, repeat=1)
@@ -51,6 +51,7 @@ def test_what_does_not_train_is_not_timed():
         run.warm_up()
 
 
+@on_torch
 def test_weights_in_16_bits_learn_and_plain_ones_do_not():
     """Towards targets that are a few thousandths away."""
     task = sixteen_bit.tasks()["regression"]
@@ -113,6 +114,7 @@ def test_other_ways_to_16_bits_take_their_steps(policy):
     assert keras.config.dtype_policy().name == "float32"
 
 
+@on_one
 def test_parts_come_as_they_are_measured():
     given = {"quick": True, "repeat": 1, "block": 0.001, "seconds": 300.0}
     options = argparse.Namespace(sizes=["quick images"], policies=["float32"], **given)

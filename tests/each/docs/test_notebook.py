@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests import notebook
+from tests.backends import on_one
 
 STORED = notebook.read()
 
@@ -24,6 +25,7 @@ def ran(tmp_path_factory):
     return json.loads(done.stdout)
 
 
+@on_one
 def test_it_shows_what_is_stored(ran):
     remedy = "run KERAS_BACKEND=jax python -m tests.notebook and read the diff"
     assert ran == notebook.shown(STORED), remedy

@@ -8,7 +8,10 @@ import pytest
 
 import keras_mp  # noqa: F401 - its classes are in the file
 from tests import programs, transcripts
+from tests.backends import on_one
 
+# That each backend goes on with such a checkpoint: tests/each/compat/test_resume.py.
+pytestmark = on_one
 PAGE = programs.ROOT / "docs" / "tutorials" / "walkthrough-tf23.md"
 RECORDED = json.loads((transcripts.DATA / "recorded.json").read_text(encoding="utf-8"))
 

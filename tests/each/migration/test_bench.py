@@ -8,7 +8,7 @@ import pytest
 
 from keras_mp.migration.benching import read_data
 from keras_mp.migration.cli import main
-from tests.backends import on_one
+from tests.backends import on_one, on_torch
 from tests.fixtures import DATA
 
 QUICK = ("--steps", "1", "--seconds", "0.2")
@@ -48,6 +48,7 @@ def test_a_table(saved, tmp_path, capsys):
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@on_torch
 def test_a_file_of_tf_keras(capsys):
     """It has two outputs, one without a loss, of which Keras warns on PyTorch; data is made up."""
     assert bench(LEGACY, "--json", *QUICK) == 0
