@@ -178,7 +178,11 @@ class Durations:
     def pytest_runtest_setup(self, item):
         LEDGER.asked, LEDGER.spent, self.start = set(), 0.0, now()
         self.modules = len(sys.modules)
-        return (yield)
+        try:
+            return (yield)
+        except pytest.skip.Exception:
+            self.found[item] = 0.0
+            raise
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item):

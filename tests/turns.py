@@ -3,9 +3,9 @@
 A pytest plugin. `--in-turns` (`make test`) gives each case of the files of all tables below to one
 of the three backends, by a checksum of its name. `--in-slices` (`make test-all`) gives PyTorch, the
 soonest, all of `TURNS`, and each other backend the first case of a third of the tests; of `READERS`
-one backend has all, and each other one the first case of each test, and a third of the others.
-Without either, each backend has all. What is skipped on some backend stays where it is; numbers
-that a backend computes are compared on all three.
+one backend has all, and each other one the first case of each test; of `OPERATIONS` also a third of
+the others. Without either, each backend has all. What is skipped on some backend stays where it is;
+numbers that a backend computes are compared on all three.
 """
 
 import os
@@ -32,9 +32,12 @@ READERS = {
     "compat/test_restore_errors.py": ("torch", "checkpoints that do not fit"),
     "core/test_resuming.py": ("torch", "weights files"),
     "compat/test_scale_states.py": ("torch", "states of loss scales that Keras 3.10 to 3.15 wrote"),
-    "compat/test_operations.py": ("torch", "models with operations, each of which all compute"),
-    "compat/test_operations_in_models.py": ("torch", "the same, as users write them"),
     "compat/test_applications.py": ("torch", "architectures, of layers that all compute"),
+}
+# The same of what each backend computes with functions of its own.
+OPERATIONS = {
+    "compat/test_operations.py": ("torch", "models with operations"),
+    "compat/test_operations_in_models.py": ("torch", "the same, as users write them"),
 }
 # File below tests/each -> why any backend will do.
 TURNS = {
@@ -93,11 +96,14 @@ def is_mine(item, mode, is_first):
     backend = os.environ.get("KERAS_BACKEND", "jax")
     turn = _turn_of(item.nodeid) == backend
     if mode == "turns":
-        return turn or file not in {**READERS, **TURNS, **TURNS_WHEN_FAST}
+        return turn or file not in {**READERS, **OPERATIONS, **TURNS, **TURNS_WHEN_FAST}
     if file in TURNS:
         test = item.nodeid.partition("[")[0]
         return backend == SOONEST or (is_first and _turn_of(test) == backend)
-    return file not in READERS or turn or is_first or backend == READERS[file][0]
+    if file in OPERATIONS and turn:
+        return True
+    all_of = READERS | OPERATIONS
+    return file not in all_of or is_first or backend == all_of[file][0]
 
 
 def _turn_of(name):

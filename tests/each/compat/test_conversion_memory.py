@@ -152,10 +152,12 @@ def folders(tmp_path_factory):
 # What is freed goes back at once, or else the last copy hides in what was taken before; and threads
 # have no heap each, of which some keep 40 MB and some none.
 AT_ONCE = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
+# What JAX reads and writes of it takes megabytes, more than is spare where it is empty.
+NO_CACHE = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
 
 
 def measured(program, folders, *arguments):
-    said = programs.run("-c", MEASURES + program, *folders, *arguments, **AT_ONCE)
+    said = programs.run("-c", MEASURES + program, *folders, *arguments, **AT_ONCE, **NO_CACHE)
     return json.loads(said.splitlines()[-1])
 
 

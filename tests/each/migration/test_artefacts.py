@@ -1,5 +1,6 @@
 """`keras-mp migrate` of artefacts: what it writes is what they held, bit for bit, or nothing."""
 
+import contextlib
 import json
 import os
 import random
@@ -555,26 +556,31 @@ sys.exit(main(sys.argv[1:]))
 @on_one
 def test_killed_at_any_moment_it_is_whole_or_not_there(tmp_path):
     chance, out = random.Random(11), tmp_path / "out.keras"
-    command = [sys.executable, "-c", READY, "migrate", ONE, "-o", out]
+    said = tmp_path / "said"
+    command = ["-c", READY, "migrate", ONE, "-o", out]
 
-    def start():
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        assert process.stdout.readline() == b"ready\n"
-        return process, time.perf_counter()
+    @contextlib.contextmanager
+    def started():
+        with (
+            said.open("wb") as file,
+            programs.started(*command, stdout=file, imported=True) as process,
+        ):
+            while not said.read_bytes().startswith(b"ready\n"):
+                assert process.poll() is None
+                time.sleep(0.001)
+            yield process, time.perf_counter()
 
-    process, began = start()
-    while process.poll() is None and not out.exists():
-        time.sleep(0.001)
-    duration = time.perf_counter() - began
-    process.communicate()
-    assert (process.returncode, out.exists()) == (0, True)
+    with started() as (process, began):
+        while process.poll() is None and not out.exists():
+            time.sleep(0.001)
+        duration = time.perf_counter() - began
+        assert process.wait(60) == 0
+    assert out.exists()
     seen = set()
     for tenth in (1, 4, 7, 9):
         out.unlink(missing_ok=True)
-        process, _ = start()
-        time.sleep(duration * (tenth + chance.random()) / 10)
-        process.kill()
-        process.communicate()
+        with started():
+            time.sleep(duration * (tenth + chance.random()) / 10)
         seen.add(out.exists())
         if out.exists():
             legacy_cases.Case(ONE.parent).assert_weights(keras.saving.load_model(out))

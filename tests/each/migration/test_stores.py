@@ -1,9 +1,6 @@
 """Artefacts of stores: loaded, restored and migrated as local ones are, over the real protocols."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 
@@ -12,6 +9,7 @@ from keras_mp.migration import sources
 from keras_mp.migration.cli import main
 from keras_mp.stores.listing import listed
 from keras_mp.stores.urls import parent, redacted
+from tests import programs
 from tests.backends import on_one
 from tests.fixtures import FIXTURES
 from tests.store_servers import PASSWORD
@@ -66,10 +64,9 @@ def test_migrate_from_store_to_store(writable_server, tmp_path, capsys):
 def test_a_process_of_its_own_prints_no_password(sftp_server, tmp_path):
     url = sftp_server.put(CASE / "model.h5", "alone", "old.h5")
     out = tmp_path / "new.keras"
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "keras_mp.migration", "migrate", url, "-o", str(out)]
-    done = subprocess.run(command, env=env, capture_output=True, timeout=120, check=False)
-    said = (done.stdout + done.stderr).decode()
+    command = ["-m", "keras_mp.migration", "migrate", url, "-o", out]
+    done = programs.completed(*command, imported=True)
+    said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert redacted(url) in said
     assert numbers(load_model(out)) == numbers(load_model(CASE / "model.h5"))

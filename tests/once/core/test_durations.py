@@ -1,8 +1,10 @@
 """What tests cost, and who runs them: shared costs, marks, turns."""
 
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -72,6 +74,18 @@ def test_a_recording_is_short():
     assert slow == ["a[1]", "a[2]", "b[2]"]
 
 
+def test_a_test_that_is_skipped_now_leaves_the_recording(tmp_path, monkeypatch):
+    monkeypatch.setattr(durations, "RECORDING", tmp_path / "durations.json")
+    durations.RECORDING.write_text(json.dumps({durations.ONCE: {"tests/once/a.py": {"b": 9.0}}}))
+    recorder = durations.Durations(None)
+    setup = recorder.pytest_runtest_setup(mock.Mock(nodeid="tests/once/a.py::b"))
+    next(setup)
+    with pytest.raises(pytest.skip.Exception):
+        setup.throw(pytest.skip.Exception("why"))
+    recorder.write()
+    assert durations.recorded() == {durations.ONCE: {}}
+
+
 def test_a_shared_thing_that_failed_is_tried_again():
     tries = []
 
@@ -87,7 +101,10 @@ def test_a_shared_thing_that_failed_is_tried_again():
     assert made() == "made"
 
 
-@pytest.mark.parametrize("file", [*turns.READERS, *turns.TURNS, *turns.TURNS_WHEN_FAST])
+ALL = (turns.READERS, turns.OPERATIONS, turns.TURNS, turns.TURNS_WHEN_FAST)
+
+
+@pytest.mark.parametrize("file", [file for table in ALL for file in table])
 def test_turns_are_of_files_that_are_there(file):
     assert (ROOT / "tests" / "each" / file).is_file()
 
@@ -132,8 +149,18 @@ def test_what_backends_compute_has_turns_in_the_fast_part_only(monkeypatch):
 def test_one_backend_has_all_and_the_others_the_first_of_each_test(monkeypatch):
     for file, (owner, _) in turns.READERS.items():
         nodeid = f"tests/each/{file}::test_a[b]"
-        assert owner in takers(monkeypatch, "slices", nodeid)
+        assert takers(monkeypatch, "slices", nodeid) == [owner]
         assert takers(monkeypatch, "slices", nodeid, is_first=True) == list(turns.BACKENDS)
+
+
+def test_of_operations_the_others_have_a_third_too(monkeypatch):
+    for file, (owner, _) in turns.OPERATIONS.items():
+        of_each = [
+            takers(monkeypatch, "slices", f"tests/each/{file}::test_a[{number}]")
+            for number in range(30)
+        ]
+        assert all(owner in takes for takes in of_each)
+        assert {backend for takes in of_each for backend in takes} == set(turns.BACKENDS)
 
 
 def test_where_any_backend_will_do_the_soonest_has_all_and_another_some_first_cases(monkeypatch):
