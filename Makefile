@@ -51,7 +51,6 @@ test: .venv/.test
 test-all: .venv/.test
 	$(MAKE) -j$(JOBS) -k -Otarget $(BACKENDS:%=all-%) all-once
 
-# CI leaves out those that `make fuzz` runs: ONCE='-m "not hypothesis"'.
 test-once all-once: PATHS = tests/once tests/licences.py benchmarks/running.py benchmarks/cuda.py benchmarks/on_a_gpu \
 	benchmarks/scaling.py
 test-once: .venv/.test
@@ -86,8 +85,8 @@ clients-jax clients-tensorflow clients-torch: clients-%: .venv-clients/.done
 		$(CLIENTS) tests/clients
 
 # Which statements and branches the tests take, at one and a half times their time; fails below LEAST
-# percent. docs/explanation/coverage.md has what is left, and why. CI runs the tests that need no Keras
-# (COVERED=), and measures the rooms that are theirs alone.
+# percent. docs/explanation/coverage.md has what is left, and why. `make release-check` runs the tests that
+# need no Keras (COVERED=), and measures the rooms that are theirs alone.
 COVERED ?= $(BACKENDS)
 LEAST ?= 99
 WITHOUT_KERAS = migration/code/*,migration/rules/*,compat/configs/*,compat/checkpoints/*,$\

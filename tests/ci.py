@@ -1,7 +1,7 @@
 """What CI runs: targets of make, two at a time, the longest first, and how long each took.
 
-    python -m tests.ci             # all; of RELEASE what depends on something that has changed
-    python -m tests.ci --release   # those of RELEASE, whatever has changed: `make release-check`
+    python -m tests.ci             # PARTS; of RELEASE what depends on something that has changed
+    python -m tests.ci --release   # all of RELEASE, and ONLY_THEN: `make release-check`
 
 Those of RELEASE take minutes, and tell something new only where what they depend on has changed.
 tests/data/passed.json has a checksum of that from when each passed last: commit it with the change.
@@ -39,21 +39,22 @@ PARTS = (
     Part("all-jax", ("DURATIONS=--check-durations",)),
     Part("all-tensorflow", ("DURATIONS=--check-durations",)),
     Part("all-torch", ("DURATIONS=--check-durations",)),
-    # The tests that need no Keras, of which `fuzz` has those by hypothesis.
-    Part(
-        "coverage",
-        ("DURATIONS=--check-durations", "COVERED=", "LEAST=96", 'ONCE=-m "not hypothesis"'),
-    ),
+    Part("all-once", ("DURATIONS=--check-durations",)),
     Part("oldest"),
     Part("clean-environments"),
     Part("matrix"),
     Part("clients", ("CLIENTS=-m quick",)),
     Part("lint"),
-    Part("fuzz", ("FUZZ=1", "FUZZ_SECONDS=30")),
     Part("demo"),
     Part("docs"),
     Part("licences"),
     Part("audit"),
+)
+# Not in CI: other examples each time, which say nothing about a change; and what tests reach of the
+# rooms that need no Keras.
+ONLY_THEN = (
+    Part("fuzz", ("FUZZ=1", "FUZZ_SECONDS=60")),
+    Part("coverage", ("COVERED=", "LEAST=96", 'ONCE=-m "not hypothesis"')),
 )
 # Where a version of Keras or of a backend can break us.
 TOUCHING = ("Makefile", "pyproject.toml", "conftest.py", "tests/each/conftest.py")
@@ -149,12 +150,12 @@ def run(part):
 def main(argv=None, root=ROOT, run=run):
     """Returns 1 where a part fails, else 0; `run` does what the function of this name does."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--release", action="store_true", help="those of RELEASE, all of them")
+    parser.add_argument("--release", action="store_true", help="all of RELEASE, and ONLY_THEN")
     always = parser.parse_args(argv).release
     now = {target: checksum(target, root) for target in RELEASE}
     before = passed(root)
     unchanged = [] if always else [each for each in RELEASE if now[each] == before.get(each)]
-    parts = [Part(each) for each in RELEASE] if always else PARTS
+    parts = [*map(Part, RELEASE), *ONLY_THEN] if always else PARTS
     parts = [part for part in parts if part.target not in unchanged]
     results = []
     with ThreadPoolExecutor(AT_A_TIME) as pool:
