@@ -3,7 +3,7 @@
 A pytest plugin. `--in-turns` (`make test`) gives each case of the files of all tables below to one
 of the three backends, by a checksum of its name. `--in-slices` (`make test-all`) gives PyTorch, the
 soonest, all of `TURNS`, and each other backend the first case of a third of the tests; of `READERS`
-one backend has all, and each other one the first case of each test; of `OPERATIONS` also a third of
+one backend has all, and each other one the first case of each test; of `OF_KERAS` also a third of
 the others. Without either, each backend has all. What is skipped on some backend stays where it is;
 numbers that a backend computes are compared on all three.
 """
@@ -34,10 +34,17 @@ READERS = {
     "compat/test_scale_states.py": ("torch", "states of loss scales that Keras 3.10 to 3.15 wrote"),
     "compat/test_applications.py": ("torch", "architectures, of layers that all compute"),
 }
-# The same of what each backend computes with functions of its own.
-OPERATIONS = {
+# The same of what is written with keras.ops, in which backends differ by now and then a number.
+OF_KERAS = {
     "compat/test_operations.py": ("torch", "models with operations"),
     "compat/test_operations_in_models.py": ("torch", "the same, as users write them"),
+    "compat/test_layers.py": ("torch", "layers as they were"),
+    "compat/test_optimizers.py": ("torch", "optimizers as they were"),
+    "compat/test_replay.py": ("torch", "recorded steps"),
+    "compat/test_resume.py": ("torch", "recorded trainings that go on"),
+    "graph_rewrite/test_loops.py": ("torch", "recurrent models, rewritten"),
+    "graph_rewrite/test_models.py": ("torch", "rewritten models that train"),
+    "overflow_search/test_search.py": ("torch", "what is said of a model that overflows"),
 }
 # File below tests/each -> why any backend will do.
 TURNS = {
@@ -61,8 +68,6 @@ TURNS = {
 }
 # File below tests/each -> what each backend computes, which `make test-all` has on all of them.
 TURNS_WHEN_FAST = {
-    "compat/test_replay.py": "recorded steps",
-    "compat/test_resume.py": "recorded trainings that go on",
     "compat/operations/test_lambdas.py": "recorded functions",
 }
 
@@ -96,14 +101,13 @@ def is_mine(item, mode, is_first):
     backend = os.environ.get("KERAS_BACKEND", "jax")
     turn = _turn_of(item.nodeid) == backend
     if mode == "turns":
-        return turn or file not in {**READERS, **OPERATIONS, **TURNS, **TURNS_WHEN_FAST}
+        return turn or file not in {**READERS, **OF_KERAS, **TURNS, **TURNS_WHEN_FAST}
     if file in TURNS:
         test = item.nodeid.partition("[")[0]
         return backend == SOONEST or (is_first and _turn_of(test) == backend)
-    if file in OPERATIONS and turn:
-        return True
-    all_of = READERS | OPERATIONS
-    return file not in all_of or is_first or backend == all_of[file][0]
+    if file in OF_KERAS:
+        return turn or is_first or backend == OF_KERAS[file][0]
+    return file not in READERS or is_first or backend == READERS[file][0]
 
 
 def _turn_of(name):

@@ -166,10 +166,20 @@ OPTIONS = {
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile, of itself
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param(
+            option,
+            marks=pytest.mark.skipif(
+                option == "steps_per_execution" and BACKEND == "torch",
+                reason="Keras refuses steps_per_execution > 1 on torch",
+            ),
+        )
+        for option in OPTIONS
+    ],
+)
 def test_options_of_compile(option, quick_compile):
-    if option == "steps_per_execution" and BACKEND == "torch":
-        pytest.skip("Keras refuses steps_per_execution > 1 on torch")
     _, plain_said, plain = trained(sequential, rewrite=False, **OPTIONS[option])
     model, said, ours = trained(sequential, rewrite=True, **OPTIONS[option])
     assert_close(said, plain_said)

@@ -101,7 +101,7 @@ def test_a_shared_thing_that_failed_is_tried_again():
     assert made() == "made"
 
 
-ALL = (turns.READERS, turns.OPERATIONS, turns.TURNS, turns.TURNS_WHEN_FAST)
+ALL = (turns.READERS, turns.OF_KERAS, turns.TURNS, turns.TURNS_WHEN_FAST)
 
 
 @pytest.mark.parametrize("file", [file for table in ALL for file in table])
@@ -153,8 +153,8 @@ def test_one_backend_has_all_and_the_others_the_first_of_each_test(monkeypatch):
         assert takers(monkeypatch, "slices", nodeid, is_first=True) == list(turns.BACKENDS)
 
 
-def test_of_operations_the_others_have_a_third_too(monkeypatch):
-    for file, (owner, _) in turns.OPERATIONS.items():
+def test_of_what_keras_computes_the_others_have_a_third_too(monkeypatch):
+    for file, (owner, _) in turns.OF_KERAS.items():
         of_each = [
             takers(monkeypatch, "slices", f"tests/each/{file}::test_a[{number}]")
             for number in range(30)
