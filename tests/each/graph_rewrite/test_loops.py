@@ -269,7 +269,9 @@ def test_returned_and_stateful_states_are_float32():
     model = keras.Model(inputs, outputs)
     x = example()
     plain = [numpy(model(x)), numpy(model(x))]
-    model.get_layer("lstm").reset_states()
+    # `reset_states` of Keras 3.10 fails on JAX.
+    for state in model.get_layer("lstm").states:
+        state.assign(np.zeros(state.shape))
     graph_rewrite.apply(model)
     found = [model(x), model(x)]
     for states in found:
