@@ -43,8 +43,13 @@ OF_KERAS = {
     "compat/test_replay.py": ("torch", "recorded steps"),
     "compat/test_resume.py": ("torch", "recorded trainings that go on"),
     "graph_rewrite/test_loops.py": ("torch", "recurrent models, rewritten"),
+    "graph_rewrite/test_lowered.py": ("jax", "what a rewritten step is lowered to"),
     "graph_rewrite/test_models.py": ("torch", "rewritten models that train"),
+    "graph_rewrite/test_numerics.py": ("torch", "numbers of rewritten operations"),
+    "graph_rewrite/test_submodels.py": ("torch", "rewritten models of models"),
     "overflow_search/test_search.py": ("torch", "what is said of a model that overflows"),
+    "sixteen_bit/test_composing.py": ("torch", "16-bit weights beside what else there is"),
+    "benchmarking/test_benchmark.py": ("torch", "what a comparison of two models prints"),
 }
 # File below tests/each -> why any backend will do.
 TURNS = {

@@ -78,7 +78,7 @@ def compiled(model, optimizer, loss="mse"):
 
 def fitted(model, epochs=1, **options):
     y = np.tile(Y, (1, model.output_shape[-1]))
-    model.fit(X, y, batch_size=8, epochs=epochs, shuffle=False, verbose=0, **options)
+    model.fit(X, y, batch_size=16, epochs=epochs, shuffle=False, verbose=0, **options)
     return model
 
 
