@@ -194,6 +194,18 @@ def test_an_overflow_of_the_division(numbers):
     assert overflowing(numbers, scale=0.5) == (True, 1)
 
 
+def test_an_overflow_of_the_division_compiled():
+    """The sum of these is finite, and looked at first."""
+    variable = keras.Variable(np.zeros(2, "float32"))
+    optimizer = LossScaleOptimizer(optimizers.SGD(1.0), initial_scale=0.5, min_scale=0.25)
+    optimizer.build([variable])
+    step = (graphed if BACKEND == "torch" else compiled_step)(settled(optimizer), [variable])
+    with nothing_recorded() if BACKEND == "torch" else contextlib.nullcontext():
+        step([ops.array([LARGE, -LARGE], "float32")])
+    assert not np.any(ops.convert_to_numpy(variable.value))
+    assert float(optimizer.loss_scale) == 0.25
+
+
 def test_infs_of_both_signs_are_no_nan():
     assert overflowing([np.inf, -np.inf]) == (True, 1)
     assert overflowing([np.inf, np.nan]) == (True, 2)
