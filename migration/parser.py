@@ -3,12 +3,14 @@
 import argparse
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import keras_mp
 from keras_mp.compat.configs import parse_version
 from keras_mp.migration.configs import CONVERT
 from keras_mp.migration.kinds import SOURCES, KindOfPath, is_there
 from keras_mp.migration.reading import STDIN
+from keras_mp.rendering.text import printable
 from keras_mp.stores.scratch import Scratch, parsed_size
 from keras_mp.stores.urls import is_url, local_of, name as name_of, redacted
 
@@ -37,9 +39,16 @@ Without -o or --write nothing is written: it prints what would be.
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Shows in its errors the names of files, too, that a shell found for a pattern."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the whole command."""
-    result = argparse.ArgumentParser(
+    result = _Parser(
         prog="keras-mp",
         description="Brings mixed precision of TF 1.15 to 2.15 to Keras 3 and keras_mp, and shows "
         "what it does in training.",
@@ -55,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     migrate = commands.add_parser(
         "migrate",
         allow_abbrev=False,  # --w would write
@@ -163,7 +172,7 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     migrate.set_defaults(refuse=migrate.error)
 
 
-def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_inspect(commands: "argparse._SubParsersAction[_Parser]") -> None:
     inspect = commands.add_parser(
         "inspect",
         help="show what is inside an artefact",
@@ -179,7 +188,7 @@ def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     _add_scratch(inspect)
 
 
-def _add_plot(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_plot(commands: "argparse._SubParsersAction[_Parser]") -> None:
     plot = commands.add_parser(
         "plot",
         help="show the loss scale of a run, and which steps were skipped",
@@ -196,7 +205,7 @@ def _add_plot(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     _add_scratch(plot)
 
 
-def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
     report = commands.add_parser(
         "report",
         help="show a run of training, or a migration, as a page (HTML)",
@@ -246,7 +255,7 @@ def _size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
     bench = commands.add_parser(
         "bench",
         help="train a model in float32 and in mixed precision, and say which is best",

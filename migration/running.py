@@ -21,7 +21,7 @@ from keras_mp.migration import (
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
-from keras_mp.migration.console import dumped, put, say, table
+from keras_mp.migration.console import dumped, put_exact, say, say_error, say_trace, show, table
 from keras_mp.migration.kinds import is_source
 from keras_mp.migration.parser import only_sources, scratch_of
 from keras_mp.migration.publishing import Refused
@@ -40,19 +40,21 @@ def run(arguments: argparse.Namespace) -> int:
     except (Refused, OSError) as error:
         if arguments.json:
             done = command.failed(arguments.paths, str(error))
-            put(dumped({"results": done.rows, "summary": done.summary}))
+            put_exact(dumped({"results": done.rows, "summary": done.summary}))
         else:
-            say(f"error: {error}")
+            say_error("", str(error))
         return 2
     rest = [path for path in arguments.paths if not is_source(path)]
     look = _untouched if only_sources(arguments) else _outcomes
     outcomes = [one for path in rest for one in look(path, arguments, done)]
     if arguments.json:
         rows = [*done.rows, *(outcome.row() for outcome in outcomes)]
-        put(dumped({"results": rows} | ({} if done.summary is None else {"summary": done.summary})))
+        put_exact(
+            dumped({"results": rows} | ({} if done.summary is None else {"summary": done.summary}))
+        )
     elif outcomes:
         if done.summary is not None and not arguments.check and look is _outcomes:
-            put("\n")
+            show([""])
         _tell(outcomes, arguments)
     if done.failed or any(not outcome.ok for outcome in outcomes):
         return 2
@@ -229,9 +231,9 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
         for note in dict.fromkeys(outcome.notes):
             say(f"{outcome.path}: note: {note}")
         if outcome.trace:
-            say(outcome.trace.rstrip())
+            say_trace(outcome.trace)
         if outcome.why is not None and outcome not in of_folder:
-            say(f"{outcome.path}: error: {outcome.why}")
+            say_error(outcome.path, outcome.why)
         elif arguments.check and outcome.status == "would convert":
             say(f"{outcome.path}: would change")
     if arguments.check:
@@ -240,14 +242,14 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
         _tell_folder(of_folder, with_table=not arguments.json_lines)
     alone = [outcome for outcome in outcomes if outcome not in of_folder and outcome.ok]
     for outcome in alone:
-        _tell_one(outcome, arguments, f"{outcome.path}\n" if len(outcomes) > 1 else "")
+        _tell_one(outcome, arguments, [outcome.path] if len(outcomes) > 1 else [])
 
 
-def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: str) -> None:
+def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: list[str]) -> None:
     if outcome.rows:
-        put(head + table([_HEAD, *outcome.rows]) + "\n")
+        show([*head, *table([_HEAD, *outcome.rows])])
     if outcome.computed:
-        put("\n" + table([("layer", "computes"), *outcome.computed]) + "\n")
+        show(["", *table([("layer", "computes"), *outcome.computed])])
     if outcome.code is not None:
         say(f"{outcome.code}: written: `build()` in it makes the model")
     if outcome.status == "converted" and outcome.out is not None:
@@ -265,7 +267,7 @@ def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: str) -> Non
 def _tell_folder(outcomes: Iterable[Outcome], *, with_table: bool) -> None:
     rows = [(o.path, o.status, _first_line(o.why) or o.out or "") for o in outcomes]
     if with_table:
-        put(table([("artefact", "status", "output, or why not"), *rows]) + "\n")
+        show(table([("artefact", "status", "output, or why not"), *rows]))
     counts = Counter(status for _, status, _ in rows)
     say(", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
 
