@@ -22,6 +22,12 @@ exit status:
   1  --check: something would change, or a person is needed
   2  something could not be read, converted or written
 """
+INSPECTED = """\
+exit status:
+  0  done; --audit: nothing was found
+  1  --audit: look at what was found
+  2  it, or part of it, cannot be read, or is damaged
+"""
 MIGRATE = """\
 Brings programs for TensorFlow 1.15 to 2.15, and what they wrote, to Keras 3, without TensorFlow.
 Without -o or --write nothing is written: it prints what would be.
@@ -179,12 +185,20 @@ def _add_inspect(commands: "argparse._SubParsersAction[_Parser]") -> None:
         description="Shows what is inside a checkpoint, SavedModel, HDF5 file, .keras file or "
         "config: who wrote it, model, policies, optimizer, loss scale, tensors, and what is "
         "damaged. Reads all of it; needs neither Keras nor TensorFlow.",
-        epilog="exit status:\n  0  done\n  2  it cannot be read, or is damaged\n",
+        epilog=INSPECTED,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     inspect.add_argument("path", metavar="ARTEFACT", help="file, prefix of a checkpoint, or folder")
     inspect.add_argument("--json", action="store_true", help="print one report, for programs")
-    inspect.add_argument("--all", action="store_true", help="list every tensor, not only the first")
+    what = inspect.add_mutually_exclusive_group()
+    what.add_argument("--all", action="store_true", help="list every tensor, not only the first")
+    what.add_argument(
+        "--audit",
+        action="store_true",
+        help="say whether a file from a stranger, or a folder of them, has more in it than a model "
+        "should: code, classes that are not Keras', paths and addresses, links, sizes that are "
+        "claimed and not stored, names that deceive; nothing of it is loaded",
+    )
     _add_scratch(inspect)
 
 

@@ -25,7 +25,7 @@ from keras_mp.migration.console import dumped, put_exact, say, say_error, say_tr
 from keras_mp.migration.kinds import is_source
 from keras_mp.migration.parser import only_sources, scratch_of
 from keras_mp.migration.publishing import Refused
-from keras_mp.migration.walking import Walk, is_folder_of_store, is_one_checkpoint, walk
+from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
 from keras_mp.stores.errors import StoreError
 from keras_mp.stores.urls import is_url, join, local_of, redacted
 
@@ -62,24 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
     return int(arguments.check and would)
 
 
-def _is_folder(path: str | Path) -> bool:
-    """Returns whether a path is a folder of artefacts, and not one itself.
-
-    Raises:
-        StoreError: The store does not tell.
-    """
-    if is_url(path):
-        return is_folder_of_store(str(path))
-    path = local_of(path)
-    if not path.is_dir() or (path / "saved_model.pb").is_file():
-        return False
-    return not is_one_checkpoint(path)
-
-
 def _untouched(path: str, arguments: argparse.Namespace, done: Done) -> list[Outcome]:
     """Says how many artefacts are left alone; there must be source code in a folder."""
     found = 1
-    if _is_folder(Path(path)):
+    if is_folder_of_artefacts(Path(path)):
         if path not in done.folders:
             return [Outcome(path, "refused", why="there is no source code in this folder")]
         found = len(walk(Path(path)).found)
@@ -105,7 +91,7 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
     )
     path = redacted(path)
     try:
-        if request.path in done.folders or _is_folder(request.path):
+        if request.path in done.folders or is_folder_of_artefacts(request.path):
             return _of_folder(request, arguments, has_sources=request.path in done.folders)
         total = 0 if is_url(request.path) else _size(local_of(request.path))
         if total > _LARGE:
