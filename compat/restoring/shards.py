@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable, locating
 from keras_mp.compat.file_formats.file_kinds import SHARDS
 from keras_mp.compat.file_formats.zip_archives import CONFIG
 from keras_mp.compat.restoring import building, recursion
+from keras_mp.deserializing import deserialized
 
 
 def is_sharded(path: str | Path) -> bool:
@@ -40,15 +39,11 @@ def load(
     except OSError as error:
         raise Unreadable(file, CONFIG, f"cannot be read: {error.strerror}") from None
     config = building.parsed(text, file, CONFIG)
-    if safe_mode:
-        building.refuse_code(file, CONFIG, config)
     if not compile:
         config["compile_config"] = None
     with recursion.enough_for(recursion.layers_of(config)):
         with building.named_errors(file, CONFIG), keras_hooks.sharing_objects():
-            model = keras.saving.deserialize_keras_object(
-                config, custom_objects=dict(custom_objects), safe_mode=safe_mode
-            )
+            model = deserialized(config, custom_objects, where=CONFIG, safe_mode=safe_mode)
         with building.named_errors(file, SHARDS):
             model.load_weights(Path(path, SHARDS))
     return model
