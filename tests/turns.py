@@ -49,6 +49,7 @@ OF_KERAS = {
 # File below tests/each -> why any backend will do.
 TURNS = {
     "core/test_auto_wrapping.py": "wraps by class and config",
+    "compat/test_auditing_models.py": "files, read without Keras",
     "compat/test_names.py": "names of then",
     "compat/test_policies.py": "configs of policies",
     "diagnosis/test_explaining.py": "findings about models and optimizers",

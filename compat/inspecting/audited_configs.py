@@ -25,20 +25,19 @@ from keras_mp.compat.configs.checks import at, is_deep
 from keras_mp.compat.inspecting.audited_graphs import told_op, words
 from keras_mp.compat.inspecting.configs import Nonsense
 from keras_mp.compat.inspecting.findings import Finding, Sort
+from keras_mp.config_dangers import dangers
 
+# What Keras calls or loads, though its name in a config is no more than a name.
 _CODE = {
-    "Lambda": "a layer of Python code of the file's choosing",
-    "__lambda__": "byte code of Python",
-    "TFSMLayer": "a layer that loads a SavedModel, and runs its graph",
-    "TorchModuleWrapper": "a layer that unpickles a module of PyTorch",
-    "JaxLayer": "a layer that calls functions of the file's choosing",
-    "FlaxLayer": "a layer that calls functions of the file's choosing",
-    "FeatureSpace": "a preprocessor that loads files of its own",
+    "Lambda": "a layer of a Python function",
+    "JaxLayer": "a layer of a Python function",
+    "FlaxLayer": "a layer of a Python function",
     "__typespec__": "an object of TensorFlow that is looked up by its name",
 }
 # Objects of the format itself.
 _STRUCTURE = (
     *("__tuple__", "__ellipsis__", "__slice__", "__bytes__", "__numpy__", "__tensor__"),
+    *("__lambda__", "TFSMLayer", "TorchModuleWrapper"),  # which `dangers` knows
     *("__keras_tensor__", "TensorShape", "TypeSpec", "CompositeTensor", "InputSpec"),
     *(
         "DTypePolicy",
@@ -62,26 +61,23 @@ _OF_KERAS = {
     )
     for name in table
 }
-# Where the objects of a model are; other rooms of Keras have functions that do what they like.
 _MODULE = (
-    r"(tf_)?keras(\.src)?(\.(activations|applications|constraints|dtype_policies|engine|initializers|"
-    r"layers|legacy|losses|metrics|mixed_precision|models|ops|optimizers|quantizers|random|"
-    r"regularizers)(\..+)?)?|tensorflow\.python\.keras(\..+)?|keras_mp(\..+)?|builtins|"
+    r"((tf_)?keras|tensorflow\.python\.keras|keras_mp)(\..+)?|builtins|"
     r"tensorflow\.python\.ops\.init_ops(_v2)?"
 )
+_OF_KERAS_ITSELF = r"(tf_)?keras(\.|$)"
 _PACKAGES = ("keras", "keras_mp")
-# Where Keras has functions that compute, and nothing else.
-_COMPUTES = (
-    r"(tf_)?keras(\.src)?\.(activations|constraints|initializers|losses|metrics|ops|random|"
-    r"regularizers)(\..+)?"
-)
 _PATH = re.compile(r"(?:~?/|~|[A-Za-z]:[\\/]|\\\\)[^/\s]|(?:.*[\\/])?\.\.(?:[\\/]|$)")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{1,20}://")
 _OF_FILES = ("filepath", "filename", "file", "path", "vocabulary_file", "vocab_file", "url")
 # Keys whose text names a file. A list of tokens has whatever a language has, and names none.
 _FILES = (*_OF_FILES, "vocabulary", "vocabulary_path", "idf_weights")
 _TOKENS = ("vocabulary", "input_vocabulary", "idf_weights")
+_READS = ("reads that file", "reads a file")  # what `dangers` says of those that run nothing
+# In base64: \x80, the version of the protocol, and anything.
 _PICKLE = re.compile(r"gA[I-X][A-Za-z0-9+/\s]{8,}={0,2}")
+# The same of a marshalled code object: its kind, and how many arguments it takes, in 32 bits.
+_BYTE_CODE = re.compile(r"[4Y][w-z0-9+/][A-Za-z0-9+/]AAA[A-Za-z0-9+/=\s]{20,}")
 _NAMES = ("name", "class_name", "module", "registered_name")
 _CALLS = re.compile(r"(?:.*\.)?(?:py_func\w*|numpy_function|load_\w*library\w*)|(?:tf\.)?io\..+")
 _SIZES = words("""
@@ -134,10 +130,16 @@ def of_config(config: object, where: str, stored: int) -> Iterator[Finding]:
     >>> [(one.sort, one.where) for one in of_config(layer, "config.json", stored=4096)]
     [('size', 'config.json: $.config.units')]
     """
+    refused: dict[Sort, list[str]] = {"code": [], "path": []}
+    for danger in dangers(config):
+        sort: Sort = "path" if danger.what.endswith(_READS) else "code"
+        yield Finding(sort, f"{where}: {danger.path}", danger.what)
+        refused[sort].append(danger.path)
     most = max(_SMALL, _MOST_RATIO * stored)
     for path, key, value in _walk(config):
-        for sort, what in _of_value(key, value, most):
-            yield Finding(sort, f"{where}: {path}", what)
+        for kind, what in _of_value(key, value, most):
+            if not any(path.startswith(one) for one in refused.get(kind, ())):
+                yield Finding(kind, f"{where}: {path}", what)
 
 
 def _walk(config: object) -> Iterator[tuple[str, str, object]]:
@@ -185,7 +187,7 @@ def _of_object(value: Mapping[str, Any]) -> Iterator[tuple[Sort, str]]:
         yield "class", f"{bare} of {package}, which is not Keras"
     elif isinstance(module, str):
         if not re.fullmatch(_MODULE, module):
-            yield "class", f"{bare} of the module {module}, which is not one of Keras' for models"
+            yield "class", f"{bare} of the module {module}, which is not Keras"
         elif module == "builtins" and bare.casefold() not in _OF_KERAS:
             yield "class", f"{bare} of Python"
     elif not package and bare.casefold() not in _OF_KERAS:
@@ -193,17 +195,15 @@ def _of_object(value: Mapping[str, Any]) -> Iterator[tuple[Sort, str]]:
 
 
 def _of_function(name: object, module: object) -> Iterator[tuple[Sort, str]]:
-    if not isinstance(name, str):
-        return
-    if isinstance(module, str) and re.fullmatch(_COMPUTES, module):
-        return
-    if isinstance(module, str) and re.fullmatch(r"(tf_)?keras(\..+)?", module):
-        yield "code", f"the function {name} of {module}, which does more than compute"
-    elif module == "builtins" and hasattr(builtins, name):
+    if not isinstance(name, str) or (
+        isinstance(module, str) and re.match(_OF_KERAS_ITSELF, module)
+    ):
+        return  # which of them are dangerous is known
+    if module == "builtins" and hasattr(builtins, name):
         yield "code", f"Python's function {name}"
-    else:
-        of = f" of {module}" if isinstance(module, str) and module != "builtins" else ""
-        yield "class", f"the function {name}{of}, which is not Keras'"
+        return
+    of = f" of {module}" if isinstance(module, str) and module != "builtins" else ""
+    yield "class", f"the function {name}{of}, which is not Keras'"
 
 
 def _of_node(text: str) -> Iterator[tuple[Sort, str]]:
@@ -221,7 +221,9 @@ def _of_text(key: str, value: str) -> Iterator[tuple[Sort, str]]:
             yield "name", f"has characters that are not seen: {value!a}"
         elif key != "name" and not value.isascii():
             yield "name", f"looks like ASCII, and is not: {value!a}"
-    if _is_pickle(value):
+    if _BYTE_CODE.fullmatch(value):
+        yield "code", "byte code of Python"
+    elif _is_pickle(value):
         yield "code", "a pickle of Python"
     if _ADDRESS.match(value):
         yield "path", f"the address {_short(value)}"

@@ -60,7 +60,7 @@ def audit(path: str | Path, scratch: Scratch | None = None) -> Audit:
     ...     _ = path.write_text(json.dumps(layer))
     ...     found = audit(path)
     >>> found.verdict, found.findings[0].where
-    ('look at it', 'config: $')
+    ('look at it', 'config: $.config.function')
     """
     shown = redacted(path) if is_url(path) else str(path)
     found = Audit(shown)
