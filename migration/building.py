@@ -110,6 +110,7 @@ def model_of_config(file: str, tf_version: str | None, exact_training: bool = Fa
         Refused: The file cannot be read.
         LegacyError: The config has no counterpart today.
     """
+    from keras_mp.compat.restoring.reasons import reason_of
     from keras_mp.deserializing import Dangerous, deserialized
 
     given = _json(file, "--model")
@@ -119,6 +120,8 @@ def model_of_config(file: str, tf_version: str | None, exact_training: bool = Fa
         return deserialized({**config, "compile_config": compiled})
     except Dangerous as error:
         raise Refused(f"--model: {file}: {error.danger}") from None
+    except Exception as error:
+        raise Refused(f"--model: {file}: {reason_of(error)}") from error
 
 
 def optimizer_of_config(file: str, tf_version: str | None) -> Any:

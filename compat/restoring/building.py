@@ -21,6 +21,7 @@ from keras_mp.compat.configs.checks import at, found, is_deep
 from keras_mp.compat.errors import LegacyError, NotComputed
 from keras_mp.compat.restoring import keras_layers, recursion, variable_order
 from keras_mp.compat.restoring.limits import limited
+from keras_mp.compat.restoring.reasons import reason_of
 from keras_mp.deserializing import Dangerous, compile_by, deserialized
 
 Json = dict[str, Any]
@@ -245,9 +246,7 @@ def named_errors(file: str, where: str) -> Iterator[None]:
         if danger is not None:
             raise Unreadable(file, danger.where or where, danger.reason) from error
         said = next((one for one in causes if isinstance(one, NotComputed)), None)
-        text = next((line for line in str(said or error).splitlines() if line.strip()), "")
-        why = text if said else f"{type(error).__name__}: {text.strip()[:300]}"
-        raise Unreadable(file, where, why) from error
+        raise Unreadable(file, where, str(said) if said else reason_of(error)) from error
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
