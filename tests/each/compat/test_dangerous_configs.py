@@ -3,6 +3,7 @@
 Also on the oldest Keras, whose own `safe_mode` lets most of them pass.
 """
 
+import io
 import json
 import warnings
 import zipfile
@@ -114,7 +115,9 @@ def archive(path, config, version):
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("metadata.json", json.dumps({"keras_version": version}))
         file.writestr("config.json", json.dumps(config))
-        file.writestr("model.weights.h5", b"")
+        weights = io.BytesIO()
+        h5py.File(weights, "w").close()
+        file.writestr("model.weights.h5", weights.getvalue())
     return path
 
 
@@ -150,7 +153,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("layer", "what"), LAYERS.values(), ids=LAYERS)
 def test_layers(folder, file, layer, what):
     path = file(folder, layer)
-    with pytest.raises(Unreadable, match=rf"\$\.\S*{what}.*: {TRUST}") as caught:
+    with pytest.raises(Unreadable, match=rf"\$\..*{what}.*: {TRUST}") as caught:
         load_model(path)
     assert str(caught.value).startswith(f"{path}: ")
 
@@ -197,16 +200,19 @@ def test_a_training_config_of_an_archive(folder):
         load_model(path)
 
 
+INNER = keras_3("SGD", {"learning_rate": function("keras.utils", "get_file")}, "keras.optimizers")
+RATE = r"config\.learning_rate is keras\.utils\.get_file"
+
+
 def test_the_files_of_the_command(folder):
     model, optimizer = folder / "model.json", folder / "optimizer.json"
     model.write_text(json.dumps(old_net(keras_3("TFSMLayer", LOADER))))
     with pytest.raises(Refused, match=r"--model: .*model\.json: \$\.config\.layers\[1\] is a TFSM"):
         building.model_of_config(str(model), None)
-    inner = keras_3("TFSMLayer", LOADER)
-    outer = keras_3("LossScaleOptimizer", {"inner_optimizer": inner}, "keras_mp")
+    outer = keras_3("LossScaleOptimizer", {"inner_optimizer": INNER}, "keras_mp")
     outer["registered_name"] = "keras_mp>LossScaleOptimizer"
     optimizer.write_text(json.dumps(outer))
-    with pytest.raises(Refused, match=r"--optimizer: .*json: \$\.config\.inner_optimizer is a TFS"):
+    with pytest.raises(Refused, match=rf"--optimizer: .*json: \$\S*{RATE}"):
         building.optimizer_of_config(str(optimizer), None)
 
 
@@ -215,8 +221,8 @@ WRAPPERS = [keras_mp.LossScaleOptimizer, keras_mp.MasterWeights, keras_mp.Stocha
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_an_inner_optimizer(wrapper):
-    with pytest.raises(deserializing.Dangerous, match=rf"^\$ is a TFSMLayer.*: {TRUST}"):
-        wrapper.from_config({"inner_optimizer": keras_3("TFSMLayer", LOADER)})
+    with pytest.raises(deserializing.Dangerous, match=rf"^\$\.{RATE}.*: {TRUST}"):
+        wrapper.from_config({"inner_optimizer": INNER})
 
 
 class Scheduled(keras.optimizers.SGD):
@@ -314,7 +320,11 @@ def test_weights_elsewhere(folder, kind, lead):
     path, weights = saved(folder, kind)
     kernels = []
     with h5py.File(weights, "r+") as file:
-        file.visititems(lambda name, one: kernels.append(name) if one.shape == (2, 1) else None)
+        file.visititems(
+            lambda name, one: (
+                kernels.append(name) if getattr(one, "shape", None) == (2, 1) else None
+            )
+        )
         (kernel,) = kernels
         del file[kernel]
         what = lead(file, kernel, folder / "other.h5")
