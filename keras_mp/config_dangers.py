@@ -32,7 +32,7 @@ _OF_FUNCTIONS = (
     *("regularizers", "_legacy.backend", "legacy.backend"),
 )
 _OF_CLASSES = (
-    *("", "_legacy", "backend", "distillation", "dtype_policies", "layers", "legacy"),
+    *("", "_legacy", "backend", "distillation", "dtype_policies", "engine", "layers", "legacy"),
     *("mixed_precision", "models", "optimizers", "quantizers", "trainers"),
 )
 # What else is found in the files of ordinary models.

@@ -18,6 +18,7 @@ SOONEST = "torch"  # it compiles nothing before it computes
 # File below tests/each -> (the backend that has all, what is read).
 READERS = {
     "compat/test_hostile.py": ("torch", "files that lie about what is in them"),
+    "compat/test_dangerous_configs.py": ("tensorflow", "configs that are refused before"),
     "compat/test_load_early_hdf5.py": ("torch", "HDF5 files of the first Keras"),
     "compat/test_load_model.py": ("torch", "saved models and weights of TF 1.15 to 2.15"),
     "compat/test_load_model_damaged.py": (

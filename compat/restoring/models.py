@@ -18,7 +18,7 @@ from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.configs import Change
 from keras_mp.compat.file_formats import hdf5_groups, saved_models
 from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
-from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA
+from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA, WEIGHTS
 from keras_mp.compat.restoring import (
     building,
     checkpoints,
@@ -86,9 +86,11 @@ def load_model(
         path: The file, or the folder of a SavedModel or of shards; or its address where fsspec
             reaches it, such as "s3://models/model.h5".
         custom_objects: Name -> class or function, of what is not Keras's own.
-        safe_mode: Whether to refuse what runs code of the file, as `keras.saving.load_model` does;
-            here also in HDF5 files of Keras 3. The byte code of a Lambda of TF 1.15 to 2.15 is
-            read in any case, and never run: what it computes becomes an `Operation`.
+        safe_mode: Whether to refuse what runs code of the file, or reads a file that it names:
+            lambdas, TFSMLayer, pickled modules, vocabularies in other files, and functions of
+            Keras that no model is made of (`keras.utils.get_file`). On every version of Keras,
+            whatever `keras.saving.load_model` refuses there. The byte code of a Lambda of TF 1.15
+            to 2.15 is read in any case, and never run: what it computes becomes an `Operation`.
         compile: Whether to compile the model, which is what makes an optimizer.
         strict: Whether a value that nothing takes, or a variable without a value, is an error.
         tf_version: The TensorFlow that wrote the file, such as "2.2", where it does not tell.
@@ -251,6 +253,7 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
                 for where, said in texts.items()
                 if said is not None
             }
+            root.refuse_links()
             return _of_keras_3(file, "h5", str(version), options, held)
         if text is None:
             holds = hdf5.is_classic(root) or keras_archives.is_v3(root)
@@ -278,6 +281,9 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
     text = archive.read(CONFIG)
     config = building.parsed(text, file, CONFIG)
     if building.is_keras_3(version):
+        if WEIGHTS in archive:
+            with archive.weights(verified=False) as root:
+                root.refuse_links()
         return _of_keras_3(file, "keras", version, options, {CONFIG: config})
     training = config.get("compile_config")
     given = training.get("optimizer") if isinstance(training, dict) else None

@@ -140,6 +140,7 @@ LEFT_ALONE = {
     "an optimizer of one backend": keras_object(
         "Adam", module="keras.src.backend.torch.optimizers.torch_adam"
     ),
+    "a class of Keras 2": keras_object("Functional", module="keras.src.engine.functional"),
     "a schedule": keras_object("CosineDecay", module="keras.optimizers.schedules"),
     "what an application prepares": lambda_of(
         function("preprocess_input", "keras.src.applications.resnet", "preprocess_input")
