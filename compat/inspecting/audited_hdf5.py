@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.compat.file_formats.hdf5_groups import is_own
+from keras_mp.compat.file_formats.hdf5_groups import (
+    lies_elsewhere,
+    members,
+    stored_where,
+    where_to,
+)
 from keras_mp.compat.inspecting.findings import Finding
 
 _PIECE, _MOST_RATIO = 1 << 24, 1000
@@ -26,46 +31,22 @@ def of_file(root: Any, where: str) -> Iterator[Finding]:
     if root.userblock_size:
         what = f"begins with {root.userblock_size:,} bytes that are not of HDF5"
         yield Finding("size", where, what)
-    seen = {h5py.h5o.get_info(root.id).addr}
-    waiting = [("", root)]
-    while waiting:
-        path, group = waiting.pop()
-        yield from _of_names(group, f"{where}: {path or '/'}")
-        for name in group:
-            place = f"{where}: {path}/{name}"
-            if not name.isprintable():
-                yield Finding("name", place, f"has characters that are not seen: {name!a}")
-            if not is_own(group, name):
-                yield Finding("link", place, _link(group.get(name, getlink=True)))
-                continue
-            child = group[name]
-            if isinstance(child, h5py.Dataset):
-                yield from _of_array(child, place)
-            elif isinstance(child, h5py.Group):
-                address = h5py.h5o.get_info(child.id).addr
-                if address not in seen:
-                    seen.add(address)
-                    waiting.append((f"{path}/{name}", child))
-
-
-def _link(link: Any) -> str:
-    import h5py
-
-    if isinstance(link, h5py.ExternalLink):
-        return f"a link to {link.path!a} of the file {link.filename!a}"
-    if isinstance(link, h5py.SoftLink):
-        return f"a soft link to {link.path!a}"
-    return "a link of a kind that HDF5 leaves to plugins"
+    yield from _of_names(root, f"{where}: /")
+    for path, link, child in members(root):
+        place, name = f"{where}: /{path}", path.rpartition("/")[2]
+        if not name.isprintable():
+            yield Finding("name", place, f"has characters that are not seen: {name!a}")
+        if child is None:
+            yield Finding("link", place, where_to(link))
+        elif isinstance(child, h5py.Dataset):
+            yield from _of_array(child, place)
+        elif isinstance(child, h5py.Group):
+            yield from _of_names(child, place)
 
 
 def _of_array(array: Any, where: str) -> Iterator[Finding]:
-    if array.is_virtual:
-        files = sorted({str(one.file_name) for one in array.virtual_sources()})
-        yield Finding("link", where, f"its numbers are in other arrays, of {', '.join(files)!a}")
-        return
-    if array.external:
-        files = sorted({str(name) for name, _, _ in array.external})
-        yield Finding("link", where, f"its numbers are in other files, {', '.join(files)!a}")
+    if lies_elsewhere(array):
+        yield Finding("link", where, stored_where(array))
         return
     size = math.prod(map(int, array.shape or ())) * int(array.dtype.itemsize)
     stored = int(array.id.get_storage_size())
