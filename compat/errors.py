@@ -1,5 +1,7 @@
 """The error for input that has no faithful counterpart today."""
 
+from keras_mp.rendering.text import printable
+
 
 class LegacyError(ValueError):
     """Something in the input has no faithful counterpart today.
@@ -8,21 +10,26 @@ class LegacyError(ValueError):
         path: Where it is, as a JSON path from the root `$`.
         found: What is there, as the rest of a sentence.
         why: Why it stops, or what to do about it.
+        each: Of an error that stands for several: them, a line each, after `why`.
 
     >>> raise LegacyError("$.loss_scale.config.multiplier", "is 4.0", "only 2.0 can be kept")
     Traceback (most recent call last):
     keras_mp.compat.errors.LegacyError: $.loss_scale.config.multiplier is 4.0: only 2.0 can be kept
     """
 
-    def __init__(self, path: str, found: str, why: str) -> None:
-        # All three stay in `args`, so that the error survives pickling.
-        super().__init__(path, found, why)
+    def __init__(
+        self, path: str, found: str, why: str = "", each: "tuple[LegacyError, ...]" = ()
+    ) -> None:
+        # All of them stay in `args`, so that the error survives pickling.
+        super().__init__(path, found, why, each)
         self.path = path
         self.found = found
         self.why = why
+        self.each = each
 
     def __str__(self) -> str:
-        return f"{self.path} {self.found}: {self.why}"
+        text = printable(f"{self.path} {self.found}: {self.why}")
+        return "\n".join([text, *(f"  {one}" for one in self.each)])
 
 
 class NotComputed(ValueError):

@@ -19,6 +19,7 @@ from keras_mp.compat.layers import Operation
 from keras_mp.compat.operations import expressions
 from keras_mp.compat.operations.expressions import operation
 from keras_mp.compat.operations.vocabulary import SAME_IN_KERAS
+from keras_mp.deserializing import deserialized
 
 _WIDTH = 88
 _HEAD = '''"""{title}
@@ -269,7 +270,7 @@ class _Writer:
         if kind == "DTypePolicy" and isinstance(inside, Mapping):
             return _plain(inside["name"])
         if isinstance(made, Mapping):
-            made = keras.saving.deserialize_keras_object(dict(value))
+            made = deserialized(dict(value))
         if isinstance(made, keras.layers.Layer):
             return self.layer(made)
         if not isinstance(inside, Mapping):

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from keras_mp import deserializing
 from keras_mp.array_types import Optimizer
 from keras_mp.settings import BASE_OPTIONS
 
@@ -34,9 +35,7 @@ def constructor_arguments(
                 f"A config of a LossScaleOptimizer has an inner_optimizer, but the keys are "
                 f"{', '.join(arguments)}. Of a serialized optimizer hand over its 'config'."
             )
-        inner = keras.saving.deserialize_keras_object(
-            arguments["inner_optimizer"], custom_objects=custom_objects
-        )
+        inner = deserializing.deserialized(arguments["inner_optimizer"], custom_objects)
     del arguments["inner_optimizer"]
     # Keras' own class, which has no floor, takes a scale below ours.
     if "dynamic" not in arguments and "min_scale" not in arguments:

@@ -229,8 +229,9 @@ def _unexpected(error: Exception, outcome: Outcome) -> Outcome:
         return replace(outcome, why=str(error), reason=reason)
     if isinstance(error, ModuleNotFoundError) and error.name in _OURS:
         return replace(outcome, why=missing(error), reason="not installed")
-    why = f"{type(error).__name__}: {error}"
-    return replace(outcome, why=why, reason="unexpected", trace=traceback.format_exc())
+    from keras_mp.compat.restoring.reasons import reason_of
+
+    return replace(outcome, why=reason_of(error), reason="unexpected", trace=traceback.format_exc())
 
 
 def _of_os(error: OSError) -> str:

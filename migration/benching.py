@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_mp.json_files import as_json
 from keras_mp.migration import backends
-from keras_mp.migration.console import dumped, missing, put, say
+from keras_mp.migration.console import dumped, missing, put_exact, say_error, show
 
 _PARTS = ("x", "y", "sample_weight")
 
@@ -28,13 +28,13 @@ def run(arguments: argparse.Namespace) -> int:
     except (OSError, ValueError, TypeError, ImportError, backends.NoBackend) as error:
         text = missing(error) if isinstance(error, ImportError) else str(error)
         if arguments.json:
-            put(dumped({"path": arguments.path, "error": text}))
-        say(f"error: {text}" if arguments.path in text else f"{arguments.path}: error: {text}")
+            put_exact(dumped({"path": arguments.path, "error": text}))
+        say_error("" if arguments.path in text else arguments.path, text)
         return 2
     if arguments.json:
-        put(dumped(as_json({"path": arguments.path, **report.as_dict()})))
+        put_exact(dumped(as_json({"path": arguments.path, **report.as_dict()})))
     else:
-        put(f"{report}\n")
+        show(str(report).split("\n"))
     return 0
 
 

@@ -110,20 +110,29 @@ def model_of_config(file: str, tf_version: str | None, exact_training: bool = Fa
         Refused: The file cannot be read.
         LegacyError: The config has no counterpart today.
     """
-    import keras
+    from keras_mp.compat.restoring.reasons import reason_of
+    from keras_mp.deserializing import Dangerous, deserialized
 
     given = _json(file, "--model")
     config = convert_model(given, tf_version=tf_version, exact_training=exact_training).config
     compiled = config.get("compile_config") or {}
-    return keras.saving.deserialize_keras_object({**config, "compile_config": compiled})
+    try:
+        return deserialized({**config, "compile_config": compiled})
+    except Dangerous as error:
+        raise Refused(f"--model: {file}: {error.danger}") from None
+    except Exception as error:
+        raise Refused(f"--model: {file}: {reason_of(error)}") from error
 
 
 def optimizer_of_config(file: str, tf_version: str | None) -> Any:
     """Returns the optimizer of a config of Keras 2 or Keras 3, as in `model_of_config`."""
-    import keras
+    from keras_mp.deserializing import Dangerous, deserialized_optimizer
 
     config = convert_optimizer(_json(file, "--optimizer"), tf_version=tf_version).config
-    return keras.optimizers.deserialize(json.loads(json.dumps(config)))
+    try:
+        return deserialized_optimizer(json.loads(json.dumps(config)))
+    except Dangerous as error:
+        raise Refused(f"--optimizer: {file}: {error.danger}") from None
 
 
 def has_optimizer(path: Path) -> bool:

@@ -67,6 +67,10 @@ def _run(argv: list[str]) -> int:
         from keras_mp.migration import benching
 
         return benching.run(arguments)
+    if arguments.audit:
+        from keras_mp.migration import auditing
+
+        return auditing.run(arguments.path, as_json=arguments.json, scratch=scratch_of(arguments))
     from keras_mp.migration import inspecting
 
     return inspecting.run(

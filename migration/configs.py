@@ -10,7 +10,7 @@ from keras_mp.compat import configs
 from keras_mp.compat.configs import Change, Converted, checks
 from keras_mp.compat.errors import LegacyError
 from keras_mp.locked_folders import remove_stale
-from keras_mp.migration.console import dumped, put, say
+from keras_mp.migration.console import dumped, put_exact, say, say_error
 from keras_mp.migration.reading import Unreadable, read_json
 from keras_mp.migration.writing import write_new
 from keras_mp.stores.errors import StoreError
@@ -75,11 +75,11 @@ def migrate(
     failed = any(result.error for result in results)
     if as_json:
         rows = [result.row(with_config=not check) for result in results]
-        put(dumped({"results": rows}))
+        put_exact(dumped({"results": rows}))
     else:
         _tell(results, check=check)
         if out is None and not check and not failed:
-            put(dumped(results[0].config))
+            put_exact(dumped(results[0].config))
     if failed:
         return 2
     return int(check and any(result.status == "converted" for result in results))
@@ -161,6 +161,6 @@ def _tell(results: list[Result], *, check: bool) -> None:
         for note in result.notes:
             say(f"{result.path}: note: {note}")
         if result.error:
-            say(f"{result.path}: error: {result.error['message']}")
+            say_error(result.path, result.error["message"] or "")
         elif check and result.status == "converted":
             say(f"{result.path}: would change")

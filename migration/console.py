@@ -1,25 +1,49 @@
-"""How the command speaks: results on stdout, everything else on stderr."""
+"""How the command speaks: results on stdout, everything else on stderr.
+
+Nothing of an artefact reaches a terminal as it is: a name could clear the screen, or forge a line.
+"""
 
 import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterable
 from typing import TextIO
 
-
-def say(text: str) -> None:
-    """Writes a line on stderr."""
-    sys.stderr.write(_writable(f"keras-mp: {text}\n", sys.stderr.encoding))
+from keras_mp.rendering.text import printable
 
 
-def put(text: str, to: TextIO | None = None) -> None:
-    """Writes lines, on stdout; what is not to be encoded, such as odd file names, is escaped."""
+def say(text: str, more: Iterable[str] = ()) -> None:
+    """Writes a line on stderr, and more of the same message below it."""
+    # What is below is set in: it cannot be taken for a message of its own.
+    show([f"keras-mp: {text}", *(f"  {line}" for line in more)], sys.stderr)
+
+
+def say_error(path: str, why: str) -> None:
+    """Says what could not be done with a path, if it is not empty; `why` may have several lines."""
+    first, *more = why.split("\n")
+    say(f"{path}: error: {first}" if path else f"error: {first}", more)
+
+
+def say_trace(trace: str) -> None:
+    """Writes a traceback on stderr."""
+    say("nobody expected this:", trace.rstrip().split("\n"))
+
+
+def show(lines: Iterable[str], to: TextIO | None = None) -> None:
+    """Writes lines, on stdout; what steers a terminal or is not to be encoded is escaped."""
     stream = sys.stdout if to is None else to
-    stream.write(_writable(text, stream.encoding))
+    for line in lines:
+        stream.write(_writable(printable(line) + "\n", stream.encoding))
+
+
+def put_exact(text: str) -> None:
+    """Writes on stdout what is safe as it is: JSON, which is ASCII here, and patches made so."""
+    sys.stdout.write(_writable(text, sys.stdout.encoding))
 
 
 def put_bytes(data: bytes) -> None:
-    """Writes bytes on stdout, whatever its encoding is."""
+    """Writes bytes on stdout, whatever its encoding is; never on a terminal."""
     sys.stdout.flush()
     if (buffer := getattr(sys.stdout, "buffer", None)) is not None:
         buffer.write(data)
@@ -59,18 +83,9 @@ def failed(error: Exception, path: str, *, as_json: bool) -> int:
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or path}: {error.strerror}"
     if as_json:
-        put(dumped({"path": path, "error": text}))
-    say(f"error: {text}")
+        put_exact(dumped({"path": path, "error": text}))
+    say_error("", text)
     return 2
-
-
-def printable(text: str) -> str:
-    """Returns a text without what steers a terminal.
-
-    >>> print(printable("a\x1b[2J"))
-    a\\x1b[2J
-    """
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def drop_output() -> None:
@@ -80,18 +95,19 @@ def drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
-    """Returns rows in columns, as wide as they must be.
+def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Returns rows in columns, as wide as they must be, a line each.
 
-    >>> print(table([("a", "1"), ("long", "2")]))
+    >>> print(*table([("a", "1"), ("long", "2")]), sep="\\n")
     a     1
     long  2
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
+    cells = [tuple(map(printable, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
         "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+        for row in cells
+    ]
 
 
 def _writable(text: str, encoding: str | None) -> str:

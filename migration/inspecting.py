@@ -5,7 +5,16 @@ from collections.abc import Iterator, Mapping
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.inspecting import Inspection, Optimizer, inspect
-from keras_mp.migration.console import dumped, finite, missing, put, say, table
+from keras_mp.migration.console import (
+    dumped,
+    finite,
+    missing,
+    put_exact,
+    say,
+    say_error,
+    show,
+    table,
+)
 from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import redacted
 
@@ -20,27 +29,27 @@ def run(path: str, *, as_json: bool, everything: bool, scratch: Scratch | None =
     except (Unreadable, OSError, ValueError, ImportError) as error:
         text = missing(error) if isinstance(error, ImportError) else str(error)
         if as_json:
-            put(dumped({"path": path, "error": text}))
-        say(f"error: {text}" if path in text else f"{path}: error: {text}")
+            put_exact(dumped({"path": path, "error": text}))
+        say_error("" if path in text else path, text)
         return 2
     if as_json:
-        put(dumped(finite(found.as_dict())))
+        put_exact(dumped(finite(found.as_dict())))
     else:
-        put("\n".join(_lines(found, everything=everything)) + "\n")
+        show(_lines(found, everything=everything))
     for damage in found.damage:
         say(f"error: {damage}")
     return 2 if found.damage else 0
 
 
 def _lines(found: Inspection, *, everything: bool) -> Iterator[str]:
-    yield table(list(_facts(found)))
+    yield from table(list(_facts(found)))
     for note in found.notes:
         yield f"note: {note}"
     if not found.tensors:
         return
     yield ""
     shown = found.tensors if everything else found.tensors[:_FEW]
-    yield table([(t.key, t.dtype, str(list(t.shape)), f"{t.size} bytes") for t in shown])
+    yield from table([(t.key, t.dtype, str(list(t.shape)), f"{t.size} bytes") for t in shown])
     if len(shown) < len(found.tensors):
         yield f"... and {len(found.tensors) - len(shown)} more: --all shows them"
 

@@ -3,12 +3,14 @@
 import argparse
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import keras_mp
 from keras_mp.compat.configs import parse_version
 from keras_mp.migration.configs import CONVERT
 from keras_mp.migration.kinds import SOURCES, KindOfPath, is_there
 from keras_mp.migration.reading import STDIN
+from keras_mp.rendering.text import printable
 from keras_mp.stores.scratch import Scratch, parsed_size
 from keras_mp.stores.urls import is_url, local_of, name as name_of, redacted
 
@@ -19,6 +21,12 @@ exit status:
   0  done, or nothing to do
   1  --check: something would change, or a person is needed
   2  something could not be read, converted or written
+"""
+INSPECTED = """\
+exit status:
+  0  done; --audit: nothing was found
+  1  --audit: look at what was found
+  2  it, or part of it, cannot be read, or is damaged
 """
 MIGRATE = """\
 Brings programs for TensorFlow 1.15 to 2.15, and what they wrote, to Keras 3, without TensorFlow.
@@ -37,9 +45,16 @@ Without -o or --write nothing is written: it prints what would be.
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Shows in its errors the names of files, too, that a shell found for a pattern."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the whole command."""
-    result = argparse.ArgumentParser(
+    result = _Parser(
         prog="keras-mp",
         description="Brings mixed precision of TF 1.15 to 2.15 to Keras 3 and keras_mp, and shows "
         "what it does in training.",
@@ -55,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     migrate = commands.add_parser(
         "migrate",
         allow_abbrev=False,  # --w would write
@@ -163,23 +178,31 @@ def _add_migrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     migrate.set_defaults(refuse=migrate.error)
 
 
-def _add_inspect(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_inspect(commands: "argparse._SubParsersAction[_Parser]") -> None:
     inspect = commands.add_parser(
         "inspect",
         help="show what is inside an artefact",
         description="Shows what is inside a checkpoint, SavedModel, HDF5 file, .keras file or "
         "config: who wrote it, model, policies, optimizer, loss scale, tensors, and what is "
         "damaged. Reads all of it; needs neither Keras nor TensorFlow.",
-        epilog="exit status:\n  0  done\n  2  it cannot be read, or is damaged\n",
+        epilog=INSPECTED,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     inspect.add_argument("path", metavar="ARTEFACT", help="file, prefix of a checkpoint, or folder")
     inspect.add_argument("--json", action="store_true", help="print one report, for programs")
-    inspect.add_argument("--all", action="store_true", help="list every tensor, not only the first")
+    what = inspect.add_mutually_exclusive_group()
+    what.add_argument("--all", action="store_true", help="list every tensor, not only the first")
+    what.add_argument(
+        "--audit",
+        action="store_true",
+        help="say whether a file from a stranger, or a folder of them, has more in it than a model "
+        "should: code, classes that are not Keras', paths and addresses, links, sizes that are "
+        "claimed and not stored, names that deceive; nothing of it is loaded",
+    )
     _add_scratch(inspect)
 
 
-def _add_plot(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_plot(commands: "argparse._SubParsersAction[_Parser]") -> None:
     plot = commands.add_parser(
         "plot",
         help="show the loss scale of a run, and which steps were skipped",
@@ -196,7 +219,7 @@ def _add_plot(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     _add_scratch(plot)
 
 
-def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
     report = commands.add_parser(
         "report",
         help="show a run of training, or a migration, as a page (HTML)",
@@ -246,7 +269,7 @@ def _size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
     bench = commands.add_parser(
         "bench",
         help="train a model in float32 and in mixed precision, and say which is best",

@@ -4,6 +4,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+from keras_mp.rendering.text import printable
+
 LARGE = 64 * 2**20
 
 Step = Callable[[str, int], object]
@@ -29,4 +31,4 @@ def shown(total: int, *, worth: bool) -> Iterator[Step]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=total)
-        yield lambda what, more: progress.update(task, description=what, advance=more)
+        yield lambda what, more: progress.update(task, description=printable(what), advance=more)

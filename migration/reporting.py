@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from keras_mp.migration import runs
-from keras_mp.migration.console import dumped, failed, printable, put, say, table
+from keras_mp.migration.console import dumped, failed, put_exact, say, show, table
 from keras_mp.migration.ledger import NAME, RESULTS
 from keras_mp.migration.ledger_page import write_ledger_page
 from keras_mp.migration.ledger_reading import Row, find_ledger, read_ledger
 from keras_mp.migration.ledger_summary import Counts, Summary, summary
 from keras_mp.migration.parser import scratch_of
-from keras_mp.rendering.text import duration, pluralized, shortened, size
+from keras_mp.rendering.text import duration, pluralized, printable, shortened, size
 from keras_mp.stores.urls import redacted
 
 _FEW = 5
@@ -47,9 +47,9 @@ def _of_migration(file: Path, out: str | None, arguments: argparse.Namespace) ->
         write_ledger_page(ledger, file.resolve().parent.name, out)
     if arguments.json:
         shown = {"out": None if out is None else redacted(arguments.out)}
-        put(dumped({"path": redacted(arguments.path), **summary(ledger).as_dict(), **shown}))
+        put_exact(dumped({"path": redacted(arguments.path), **summary(ledger).as_dict(), **shown}))
     elif out is None:
-        put("\n".join(_lines(summary(ledger))) + "\n")
+        show(_lines(summary(ledger)))
 
 
 def _of_training(path: str, out: str | None, shown: str, *, as_json: bool) -> None:
@@ -69,7 +69,7 @@ def _of_training(path: str, out: str | None, shown: str, *, as_json: bool) -> No
 def _lines(found: Summary) -> Iterator[str]:
     rate = found.bytes_per_second
     speed = "" if rate is None else f", {size(rate)}/s"
-    yield table(
+    yield from table(
         [
             ("artefacts", f"{found.artefacts:,}"),
             *((f"  {result}", f"{count:,}") for result, count in found.results.items()),
@@ -84,9 +84,9 @@ def _lines(found: Summary) -> Iterator[str]:
         yield ""
         kinds = ", ".join(f"{kind} {count:,}" for kind, count in each.kinds.items())
         what = f"{each.result}, {each.reason}: {each.count:,} ({kinds}), {size(each.bytes)}"
-        yield printable(what)
+        yield what
         for row in each.examples:
-            yield printable(f"  {row.name}: {row.said or 'it does not say why'}")
+            yield f"  {row.name}: {row.said or 'it does not say why'}"
     for caption, counts in (
         ("kind", found.kinds),
         ("written by", found.writers),
@@ -111,11 +111,13 @@ def _counts(caption: str, counts: Counts) -> Iterator[str]:
         return
     shown = [result for result in RESULTS if any(result in each for each in counts.values())]
     yield ""
-    yield table([(caption, *shown), *(_count(name, each, shown) for name, each in counts.items())])
+    yield from table(
+        [(caption, *shown), *(_count(name, each, shown) for name, each in counts.items())]
+    )
 
 
 def _count(name: str, counts: Mapping[str, int], shown: Sequence[str]) -> tuple[str, ...]:
-    return (printable(name), *(f"{counts.get(result, 0):,}" for result in shown))
+    return (name, *(f"{counts.get(result, 0):,}" for result in shown))
 
 
 def _top(caption: str, shown: Sequence[tuple[Row, str]]) -> Iterator[str]:
@@ -123,4 +125,4 @@ def _top(caption: str, shown: Sequence[tuple[Row, str]]) -> Iterator[str]:
         return
     yield ""
     rows = [(shortened(printable(row.name), _ROOM), value) for row, value in shown[:_FEW]]
-    yield table([(caption, ""), *rows])
+    yield from table([(caption, ""), *rows])

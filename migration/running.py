@@ -21,11 +21,11 @@ from keras_mp.migration import (
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
-from keras_mp.migration.console import dumped, put, say, table
+from keras_mp.migration.console import dumped, put_exact, say, say_error, say_trace, show, table
 from keras_mp.migration.kinds import is_source
 from keras_mp.migration.parser import only_sources, scratch_of
 from keras_mp.migration.publishing import Refused
-from keras_mp.migration.walking import Walk, is_folder_of_store, is_one_checkpoint, walk
+from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
 from keras_mp.stores.errors import StoreError
 from keras_mp.stores.urls import is_url, join, local_of, redacted
 
@@ -40,19 +40,21 @@ def run(arguments: argparse.Namespace) -> int:
     except (Refused, OSError) as error:
         if arguments.json:
             done = command.failed(arguments.paths, str(error))
-            put(dumped({"results": done.rows, "summary": done.summary}))
+            put_exact(dumped({"results": done.rows, "summary": done.summary}))
         else:
-            say(f"error: {error}")
+            say_error("", str(error))
         return 2
     rest = [path for path in arguments.paths if not is_source(path)]
     look = _untouched if only_sources(arguments) else _outcomes
     outcomes = [one for path in rest for one in look(path, arguments, done)]
     if arguments.json:
         rows = [*done.rows, *(outcome.row() for outcome in outcomes)]
-        put(dumped({"results": rows} | ({} if done.summary is None else {"summary": done.summary})))
+        put_exact(
+            dumped({"results": rows} | ({} if done.summary is None else {"summary": done.summary}))
+        )
     elif outcomes:
         if done.summary is not None and not arguments.check and look is _outcomes:
-            put("\n")
+            show([""])
         _tell(outcomes, arguments)
     if done.failed or any(not outcome.ok for outcome in outcomes):
         return 2
@@ -60,24 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
     return int(arguments.check and would)
 
 
-def _is_folder(path: str | Path) -> bool:
-    """Returns whether a path is a folder of artefacts, and not one itself.
-
-    Raises:
-        StoreError: The store does not tell.
-    """
-    if is_url(path):
-        return is_folder_of_store(str(path))
-    path = local_of(path)
-    if not path.is_dir() or (path / "saved_model.pb").is_file():
-        return False
-    return not is_one_checkpoint(path)
-
-
 def _untouched(path: str, arguments: argparse.Namespace, done: Done) -> list[Outcome]:
     """Says how many artefacts are left alone; there must be source code in a folder."""
     found = 1
-    if _is_folder(Path(path)):
+    if is_folder_of_artefacts(Path(path)):
         if path not in done.folders:
             return [Outcome(path, "refused", why="there is no source code in this folder")]
         found = len(walk(Path(path)).found)
@@ -103,7 +91,7 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
     )
     path = redacted(path)
     try:
-        if request.path in done.folders or _is_folder(request.path):
+        if request.path in done.folders or is_folder_of_artefacts(request.path):
             return _of_folder(request, arguments, has_sources=request.path in done.folders)
         total = 0 if is_url(request.path) else _size(local_of(request.path))
         if total > _LARGE:
@@ -229,9 +217,9 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
         for note in dict.fromkeys(outcome.notes):
             say(f"{outcome.path}: note: {note}")
         if outcome.trace:
-            say(outcome.trace.rstrip())
+            say_trace(outcome.trace)
         if outcome.why is not None and outcome not in of_folder:
-            say(f"{outcome.path}: error: {outcome.why}")
+            say_error(outcome.path, outcome.why)
         elif arguments.check and outcome.status == "would convert":
             say(f"{outcome.path}: would change")
     if arguments.check:
@@ -240,14 +228,14 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
         _tell_folder(of_folder, with_table=not arguments.json_lines)
     alone = [outcome for outcome in outcomes if outcome not in of_folder and outcome.ok]
     for outcome in alone:
-        _tell_one(outcome, arguments, f"{outcome.path}\n" if len(outcomes) > 1 else "")
+        _tell_one(outcome, arguments, [outcome.path] if len(outcomes) > 1 else [])
 
 
-def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: str) -> None:
+def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: list[str]) -> None:
     if outcome.rows:
-        put(head + table([_HEAD, *outcome.rows]) + "\n")
+        show([*head, *table([_HEAD, *outcome.rows])])
     if outcome.computed:
-        put("\n" + table([("layer", "computes"), *outcome.computed]) + "\n")
+        show(["", *table([("layer", "computes"), *outcome.computed])])
     if outcome.code is not None:
         say(f"{outcome.code}: written: `build()` in it makes the model")
     if outcome.status == "converted" and outcome.out is not None:
@@ -265,7 +253,7 @@ def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: str) -> Non
 def _tell_folder(outcomes: Iterable[Outcome], *, with_table: bool) -> None:
     rows = [(o.path, o.status, _first_line(o.why) or o.out or "") for o in outcomes]
     if with_table:
-        put(table([("artefact", "status", "output, or why not"), *rows]) + "\n")
+        show(table([("artefact", "status", "output, or why not"), *rows]))
     counts = Counter(status for _, status, _ in rows)
     say(", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
 

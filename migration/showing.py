@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_mp.json_files import as_json
 from keras_mp.migration import runs
-from keras_mp.migration.console import dumped, failed, printable, put, say, table
+from keras_mp.migration.console import dumped, failed, put_exact, say, show, table
 from keras_mp.migration.parser import scratch_of
 from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import write_html_report
@@ -47,9 +47,9 @@ def plot(arguments: argparse.Namespace) -> int:
         shown = None if out is None else redacted(out)
         found = {"path": redacted(arguments.path), **trace.summary()}
         found |= {"variables": overflows, "out": shown}
-        put(dumped(as_json(found)))
+        put_exact(dumped(as_json(found)))
     elif out is None:
-        put("\n".join(_lines(trace)) + "\n")
+        show(_lines(trace))
     else:
         say(f"{redacted(out)}: written")
     return 0
@@ -101,16 +101,16 @@ def _lines(trace: Trace) -> Iterator[str]:
     scale, is_end = drawing.last_scale(trace)
     when = "last loss scale" if is_end else "before the last step"
     rows.append((when, number(scale)))
-    yield table(rows)
+    yield from table(rows)
     overflows = [each for each in trace.overflows() if each["variable"] is not None]
     if overflows:
         yield ""
         head = ("variable", "skipped", "first step")
         cells = [
-            (printable(each["variable"]), f"{each['count']:,}", f"{each['first_step']:,}")
+            (each["variable"], f"{each['count']:,}", f"{each['first_step']:,}")
             for each in overflows[:_FEW]
         ]
-        yield table([head, *cells])
+        yield from table([head, *cells])
         if len(overflows) > _FEW:
             yield f"... and {len(overflows) - _FEW} more: --json shows them"
 

@@ -124,6 +124,20 @@ def _walk_store(url: str, result: Walk) -> None:
         result.found.append(Found(join(url, str(path)), kind, out, size, version))
 
 
+def is_folder_of_artefacts(path: str | Path) -> bool:
+    """Returns whether a path is a folder of artefacts, and not one itself.
+
+    Raises:
+        StoreError: The store does not tell.
+    """
+    if is_url(path):
+        return is_folder_of_store(str(path))
+    path = local_of(path)
+    if not path.is_dir() or (path / "saved_model.pb").is_file():
+        return False
+    return not is_one_checkpoint(path)
+
+
 def is_folder_of_store(url: str) -> bool:
     """Returns whether an address is of a folder of artefacts, and not of one.
 

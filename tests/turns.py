@@ -18,6 +18,7 @@ SOONEST = "torch"  # it compiles nothing before it computes
 # File below tests/each -> (the backend that has all, what is read).
 READERS = {
     "compat/test_hostile.py": ("torch", "files that lie about what is in them"),
+    "compat/test_dangerous_configs.py": ("tensorflow", "configs that are refused before"),
     "compat/test_load_early_hdf5.py": ("torch", "HDF5 files of the first Keras"),
     "compat/test_load_model.py": ("torch", "saved models and weights of TF 1.15 to 2.15"),
     "compat/test_load_model_damaged.py": (
@@ -54,6 +55,7 @@ OF_KERAS = {
 # File below tests/each -> why any backend will do.
 TURNS = {
     "core/test_auto_wrapping.py": "wraps by class and config",
+    "compat/test_auditing_models.py": "files, read without Keras",
     "compat/test_names.py": "names of then",
     "compat/test_policies.py": "configs of policies",
     "diagnosis/test_explaining.py": "findings about models and optimizers",

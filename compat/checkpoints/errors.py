@@ -1,5 +1,7 @@
 """The error for a file that cannot be read: one line that names file, place and reason."""
 
+from keras_mp.rendering.text import printable
+
 
 class Unreadable(ValueError):
     """A file is damaged, or of a kind that is not read here.
@@ -23,7 +25,7 @@ match
         self.why = why
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.file, self.where, self.why) if part)
+        return ": ".join(printable(part) for part in (self.file, self.where, self.why) if part)
 
 
 class Malformed(ValueError):

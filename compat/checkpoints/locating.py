@@ -11,6 +11,8 @@ STATE_FILE = "checkpoint"
 _LARGEST_STATE = 1 << 22
 _LATEST = re.compile(r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _NONE = "there is no such file"
+_NOT_THERE = "which is not there"
+_OUTSIDE = "which is outside of its folder, and is not followed: name the checkpoint itself"
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 _PART = re.compile(r"(.+)\.(?:index|data-\d{5}-of-\d{5})")
 
@@ -140,8 +142,11 @@ def _latest(state: Path) -> str:
         raise Unreadable(str(state), "", "names a path that is not UTF-8") from None
     if not name or "\0" in name:
         raise Unreadable(str(state), "", "names no checkpoint: its path is empty")
-    # The second is for an absolute path from before the folder was moved.
-    candidates = state.parent / name, state.parent / Path(name).name
+    # The last is for an absolute path from before the folder was moved.
+    is_inside = _is_inside(Path(name), state.parent)
+    candidates = [state.parent / name] if is_inside else []
+    if Path(name).name not in ("", ".."):
+        candidates.append(state.parent / Path(name).name)
     for named in candidates:
         if known(Path(f"{named}.index").is_file):
             return str(named)
@@ -149,7 +154,17 @@ def _latest(state: Path) -> str:
         if known(named.is_file):
             raise Unreadable(str(named), "", _what_else(named))
         _check_no_data(str(named))
-    raise Unreadable(str(state), "", f"names {name}, which is not there")
+    raise Unreadable(str(state), "", f"names {name}, {_NOT_THERE if is_inside else _OUTSIDE}")
+
+
+def _is_inside(name: Path, folder: Path) -> bool:
+    """Returns whether what a file of a folder names is in that folder, whatever links there are.
+
+    >>> _is_inside(Path("ckpt-1"), Path("run")), _is_inside(Path("../ckpt-1"), Path("run"))
+    (True, False)
+    """
+    is_below = not name.is_absolute() or folder.absolute() in name.parents
+    return is_below and name.name != "" and ".." not in name.parts
 
 
 def _what_else(path: Path) -> str:

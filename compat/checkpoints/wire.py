@@ -75,6 +75,15 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
             yield number, struct.unpack("<I" if kind == FIXED32 else "<Q", content)[0]
 
 
+def all_of(message: memoryview, number: int) -> Iterator[memoryview]:
+    """Yields the values of a field that may be there several times, and must be bytes.
+
+    >>> [bytes(value) for value in all_of(memoryview(b"\\x12\\x01a\\x12\\x01b\\x08\\x07"), 2)]
+    [b'a', b'b']
+    """
+    return (content(value) for found, value in fields(message) if found == number)
+
+
 def integer(value: Value) -> int:
     """Returns a value that must be a number."""
     if isinstance(value, int):

@@ -3,14 +3,13 @@
 A check takes a value and where it is, and returns it as plain JSON or raises LegacyError.
 """
 
-import json
 import math
 import numbers
-import re
 from collections.abc import Callable, Mapping
 
 from keras_mp.compat.errors import LegacyError
 from keras_mp.float_formats import FLOAT32
+from keras_mp.json_paths import at as at, found as found
 
 INT32_MAX = 2**31 - 1
 
@@ -145,39 +144,6 @@ def require(config: Mapping[str, object], path: str, *keys: str) -> None:
     for key in keys:
         if key not in config:
             raise LegacyError(at(path, key), "is missing", "every TF wrote it")
-
-
-def at(path: str, key: object) -> str:
-    """Returns the path of a member.
-
-    >>> at("$.config", "name"), at("$", "a b")
-    ('$.config.name', '$["a b"]')
-    """
-    plain = isinstance(key, str) and re.fullmatch(r"\w{1,60}", key, re.ASCII)
-    return f"{path}.{key}" if plain else f"{path}[{_shown(key)}]"
-
-
-def found(value: object) -> str:
-    """Returns what a LegacyError says is there, on one short line.
-
-    >>> found(None), found({"a": 1}), found("x" * 99)
-    ('is null', 'is an object', 'is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...')
-    """
-    return f"is {_shown(value)}"
-
-
-def _shown(value: object) -> str:
-    match value:
-        case Mapping():
-            return "an object"
-        case list() | tuple():
-            return "a list"
-        case int() if abs(value) > 10**60:
-            return "a huge number"
-        case str() | bool() | None | int() | float():
-            text = json.dumps(value)
-            return text if len(text) <= 60 else f"{text[:56]}..."
-    return f"of type {type(value).__name__}"
 
 
 def is_deep(value: object, most: int = 100) -> bool:

@@ -63,9 +63,8 @@ class Report:
         if len(self.refused) == 1:
             raise self.refused[0]
         if self.refused:
-            each = "\n".join(f"  {error}" for error in self.refused)
-            count = len(self.refused)
-            raise LegacyError("$", f"has {count} layers without counterpart", f"\n{each}")
+            found = f"has {len(self.refused)} layers without counterpart"
+            raise LegacyError("$", found, each=tuple(self.refused))
 
     def __iter__(self) -> Iterator[Change]:
         return iter(self.changes)

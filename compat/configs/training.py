@@ -173,7 +173,9 @@ def _at(path: str, given: Config, tf_version: str | None) -> Converted:
     try:
         return convert_optimizer(given, tf_version=tf_version)
     except LegacyError as error:
-        raise LegacyError(path + error.path.removeprefix("$"), error.found, error.why) from error
+        raise LegacyError(
+            path + error.path.removeprefix("$"), error.found, error.why, error.each
+        ) from error
 
 
 def _nested(convert: One, value: object, path: str, report: Report) -> object:

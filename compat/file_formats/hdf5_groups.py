@@ -4,6 +4,8 @@ Links to other files are not followed, and no array is read before its shape has
 """
 
 import functools
+import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,9 @@ from keras_mp.compat.file_formats.values import Array, Value
 # What h5py raises on damaged files.
 FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, MemoryError)
 _MOST_NAMES = 1 << 20
-_ELSEWHERE = "is a link, which is not followed"
+_NOT_FOLLOWED = "which is not followed"
+_NOT_READ = "which is not read"
+_SHOWN = 3
 
 
 class Group:
@@ -100,6 +104,16 @@ class Group:
                 )
             return np.asarray(dataset[()])
 
+    def refuse_links(self) -> None:
+        """Refuses links and arrays that lead elsewhere, in all groups below, as Keras 3.15 does.
+
+        Raises:
+            Unreadable: There is one.
+        """
+        with self._reading(""):
+            for path, what in elsewhere(self._group):
+                raise Unreadable(self.file, self.at(path), what)
+
     def value(self, name: str) -> Value:
         """Returns an array to be read later, as long as the file is open."""
         return Value(self.at(name), functools.partial(self.array, name))
@@ -156,9 +170,7 @@ class Group:
             raise Unreadable(self.file, self.at(name), "is not an array")
         with self._reading(name):
             if lies_elsewhere(found):
-                raise Unreadable(
-                    self.file, self.at(name), "is stored in another file, which is not read"
-                )
+                raise Unreadable(self.file, self.at(name), stored_where(found))
         self._datasets[name] = found
         return found
 
@@ -173,7 +185,7 @@ class Group:
                 if link is None:
                     raise Unreadable(self.file, self.at(name), "is missing")
                 if not isinstance(link, h5py.HardLink):
-                    raise Unreadable(self.file, self.at(name), _ELSEWHERE)
+                    raise Unreadable(self.file, self.at(name), where_to(link))
                 here = here[part]
         return here
 
@@ -216,6 +228,58 @@ def is_own(group: Any, name: str) -> bool:
     import h5py
 
     return isinstance(_link(group, name), h5py.HardLink)
+
+
+def members(group: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yields (path, link, object) of all below an `h5py.Group`; each group is entered once.
+
+    Links to elsewhere are not followed, and have None for the object: the file says where, and it
+    is not trusted.
+    """
+    import h5py
+
+    seen = {h5py.h5o.get_info(group.id).addr}
+    waiting = [("", group, name) for name in reversed(list(group))]
+    while waiting:
+        path, parent, name = waiting.pop()
+        where, link = f"{path}{name}", _link(parent, name)
+        child = parent[name] if isinstance(link, h5py.HardLink) else None
+        yield where, link, child
+        if isinstance(child, h5py.Group):
+            address = h5py.h5o.get_info(child.id).addr
+            if address not in seen:
+                seen.add(address)
+                waiting += [(f"{where}/", child, inner) for inner in reversed(list(child))]
+
+
+def elsewhere(group: Any) -> Iterator[tuple[str, str]]:
+    """Yields (path, what it is) of all below an `h5py.Group` that leads to another place."""
+    import h5py
+
+    for path, link, child in members(group):
+        if child is None:
+            yield path, where_to(link)
+        elif isinstance(child, h5py.Dataset) and lies_elsewhere(child):
+            yield path, stored_where(child)
+
+
+def where_to(link: Any) -> str:
+    """Returns what a link to elsewhere is, as the rest of a sentence."""
+    import h5py
+
+    if isinstance(link, h5py.ExternalLink):
+        path, file = map(json.dumps, (link.path, link.filename))
+        return f"is an external link, to {path} in the file {file}, {_NOT_FOLLOWED}"
+    return f"is a soft link, to {json.dumps(link.path)}, {_NOT_FOLLOWED}"
+
+
+def stored_where(dataset: Any) -> str:
+    """Returns where an array is that `lies_elsewhere`, as the rest of a sentence."""
+    if dataset.is_virtual:
+        files = [json.dumps(source.file_name) for source in dataset.virtual_sources()[:_SHOWN]]
+        return f"is a virtual dataset of {', '.join(dict.fromkeys(files))}, {_NOT_READ}"
+    names = [json.dumps(os.fsdecode(name)) for name, *_ in dataset.external[:_SHOWN]]
+    return f"is stored in {', '.join(names)}, {_NOT_READ}"
 
 
 def lies_elsewhere(dataset: Any) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_mp.compat.checkpoints import Unreadable, wire
 from keras_mp.compat.checkpoints.errors import Malformed
+from keras_mp.compat.checkpoints.wire import all_of as _all
 
 GRAPH, METADATA = "saved_model.pb", "keras_metadata.pb"
 NO_KERAS = (
@@ -135,10 +136,6 @@ def _root(message: memoryview) -> bytes:
         if path == "root":
             return bytes(next(_all(node, 5), b""))
     return b""
-
-
-def _all(message: memoryview, number: int) -> Iterator[memoryview]:
-    return (wire.content(value) for found, value in wire.fields(message) if found == number)
 
 
 def plain(value: Any) -> Any:

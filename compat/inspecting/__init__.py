@@ -1,7 +1,21 @@
 """What is inside an artefact of TF 1.15 to 2.15, read without Keras or TensorFlow."""
 
+from keras_mp.compat.inspecting.auditing import audit
 from keras_mp.compat.inspecting.checkpoint import state_of_optimizers
+from keras_mp.compat.inspecting.findings import VERDICTS, Audit, Finding
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Model, Optimizer, Tensor
 from keras_mp.compat.inspecting.reading import inspect
 
-__all__ = ["Damage", "Inspection", "Model", "Optimizer", "Tensor", "inspect", "state_of_optimizers"]
+__all__ = [
+    "VERDICTS",
+    "Audit",
+    "Damage",
+    "Finding",
+    "Inspection",
+    "Model",
+    "Optimizer",
+    "Tensor",
+    "audit",
+    "inspect",
+    "state_of_optimizers",
+]

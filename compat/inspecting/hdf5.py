@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.file_formats.hdf5_groups import FAILURES, is_own, lies_elsewhere, reason
+from keras_mp.compat.file_formats.hdf5_groups import (
+    FAILURES,
+    elsewhere,
+    is_own,
+    lies_elsewhere,
+    members,
+    reason,
+)
 from keras_mp.compat.inspecting import configs, versions
 from keras_mp.compat.inspecting.computed_layers import computed_of
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer, Tensor
@@ -58,6 +65,7 @@ def _read(found: Inspection, root: Any, shown: str, check: bool) -> None:
         training = _config(found, root, "training_config", shown) or {}
         optimizer = training.get("optimizer_config")
         found.written_by, found.why = versions.of_keras_version(_text(version), optimizer)
+    found.damage += [Damage(shown, path, what) for path, what in elsewhere(root)]
     arrays = dict(_arrays(found, root, shown, check))
     _read_state(found, root, arrays)
 
@@ -107,38 +115,25 @@ def _arrays(found: Inspection, root: Any, shown: str, check: bool) -> Iterator[t
             found.tensors.append(
                 Tensor(path, shape, "string" if dataset.dtype.kind in "OSU" else dtype, size)
             )
-            if check:
+            is_here = not lies_elsewhere(dataset)
+            if check and is_here:
                 _check(dataset, shape, size)
-            if shape == () and dataset.dtype.kind in "iuf":
+            if is_here and shape == () and dataset.dtype.kind in "iuf":
                 yield path, dataset[()]
         except FAILURES as error:
             found.damage.append(Damage(shown, path, reason(error)))
 
 
 def _datasets(root: Any) -> Iterator[tuple[str, Any]]:
-    """Yields (path, array); a group that is linked several times is gone through once."""
+    """Yields (path, array)."""
     import h5py
 
-    seen = {h5py.h5o.get_info(root.id).addr}
-    waiting = [("", root, name) for name in reversed(list(root))]
-    while waiting:
-        path, group, name = waiting.pop()
-        # Links to elsewhere are not followed: the file says where, and it is not trusted.
-        if not is_own(group, name):
-            continue
-        child, where = group[name], f"{path}{name}"
+    for path, _, child in members(root):
         if isinstance(child, h5py.Dataset):
-            yield where, child
-        elif isinstance(child, h5py.Group):
-            address = h5py.h5o.get_info(child.id).addr
-            if address not in seen:
-                seen.add(address)
-                waiting += [(f"{where}/", child, inner) for inner in reversed(list(child))]
+            yield path, child
 
 
 def _check(dataset: Any, shape: tuple[int, ...], size: int) -> None:
-    if lies_elsewhere(dataset):
-        raise ValueError("is stored in another file, which is not read")
     stored = dataset.id.get_storage_size()
     if size > _PIECE and stored < size // 1000:
         raise ValueError(f"claims {size} bytes, of which {stored} are stored")

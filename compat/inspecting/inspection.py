@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass, field
 
 from keras_mp.compat.inspecting.computed_layers import Computed
+from keras_mp.rendering.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Damage:
     why: str
 
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.file, self.key, self.why) if part)
+        return ": ".join(printable(part) for part in (self.file, self.key, self.why) if part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from keras_mp.compat.configs.checks import at, found, is_deep
 from keras_mp.compat.errors import LegacyError, NotComputed
 from keras_mp.compat.restoring import keras_layers, recursion, variable_order
 from keras_mp.compat.restoring.limits import limited
+from keras_mp.compat.restoring.reasons import reason_of
+from keras_mp.deserializing import Dangerous, compile_by, deserialized
 
 Json = dict[str, Any]
 Custom = Mapping[str, Any]
@@ -30,8 +32,6 @@ _OWN_FUNCTION = (
     "a function of your own: pass custom_objects={{{name!r}: ...}}; where it is only a loss or a "
     "metric, compile=False loads the model without"
 )
-_CODE = {"__lambda__", "TorchModuleWrapper", "TFSMLayer"}
-_RUNS_CODE = "runs code that is in the file: pass safe_mode=False if you trust it"
 SPARSE = (
     "the optimizer's rule for sparse gradients, which embeddings had, is kept: sparse_variables={}"
 )
@@ -54,23 +54,6 @@ def parsed(text: str | bytes, file: str, where: str) -> Json:
     if is_deep(value):
         raise Unreadable(file, where, "is nested too deeply")
     return value
-
-
-def refuse_code(file: str, where: str, config: Json) -> None:
-    """Refuses a config of Keras 3 that has code in it, which not every Keras does.
-
-    Raises:
-        Unreadable: It names the class that would run the code.
-    """
-    waiting: list[Any] = [config]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            name = str(value.get("class_name")).rpartition(".")[2]
-            if name in _CODE:
-                raise Unreadable(file, where, f"{name} {_RUNS_CODE}")
-        if isinstance(value, dict | list):
-            waiting += value.values() if isinstance(value, dict) else value
 
 
 def version_of(keras_version: str | None, optimizer: object) -> str | None:
@@ -125,9 +108,7 @@ def model(
     with scope, room, limited(file), named_errors(file, "the model's config"):
 
         def build(config: Json) -> Any:
-            return keras.saving.deserialize_keras_object(
-                config, custom_objects=dict(custom_objects), safe_mode=safe_mode
-            )
+            return deserialized(config, custom_objects, safe_mode=safe_mode)
 
         if keras_layers.has_operations(config):
             # Shapes are known of what was built; without values that is soon done.
@@ -160,15 +141,14 @@ def call(file: str, made: Any, arguments: tuple[Any, ...] | None, policy: object
         made(*arguments)
 
 
-def compile_model(file: str, made: Any, training: Json, custom_objects: Custom) -> None:
+def compile_model(
+    file: str, made: Any, training: Json, custom_objects: Custom, *, safe_mode: bool
+) -> None:
     """Compiles a model by a converted training config, with just the optimizer that is there."""
     training = _resolved(training, ("$",), custom_objects)
     training["auto_scale_loss"] = False  # an old loss scale is in the optimizer
-    with (
-        named_errors(file, "the training config"),
-        keras.saving.custom_object_scope(custom_objects),
-    ):
-        made.compile_from_config(training)
+    with named_errors(file, "the training config"):
+        compile_by(made, training, custom_objects, safe_mode=safe_mode)
         if made.optimizer is not None and not made.optimizer.built:
             made.optimizer.build(made.trainable_variables)
 
@@ -261,10 +241,12 @@ def named_errors(file: str, where: str) -> Iterator[None]:
     except (LegacyError, Unreadable):
         raise
     except Exception as error:
-        said = next((one for one in _causes(error) if isinstance(one, NotComputed)), None)
-        text = next((line for line in str(said or error).splitlines() if line.strip()), "")
-        why = text if said else f"{type(error).__name__}: {text.strip()[:300]}"
-        raise Unreadable(file, where, why) from error
+        causes = list(_causes(error))
+        danger = next((one for one in causes if isinstance(one, Dangerous)), None)
+        if danger is not None:
+            raise Unreadable(file, danger.where or where, danger.reason) from error
+        said = next((one for one in causes if isinstance(one, NotComputed)), None)
+        raise Unreadable(file, where, str(said) if said else reason_of(error)) from error
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

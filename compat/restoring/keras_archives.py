@@ -99,22 +99,26 @@ class Archive:
         return info
 
     @contextmanager
-    def weights(self) -> Iterator[Group]:
-        """Opens the weights: in the archive itself, unless they were compressed."""
+    def weights(self, *, verified: bool = True) -> Iterator[Group]:
+        """Opens the weights: in the archive itself, unless they were compressed.
+
+        Args:
+            verified: Whether to read all of them first, for their checksum.
+        """
         info, shown = self._info(WEIGHTS, most=1 << 62), f"{self.path}/{WEIGHTS}"
         if info.compress_type != zipfile.ZIP_STORED:
             with opened(BytesIO(self.read(WEIGHTS, most=1 << 62)), shown) as root:
                 yield root
             return
-        with self._stored(info) as member, opened(member, shown) as root:
+        with self._stored(info, verified=verified) as member, opened(member, shown) as root:
             yield root
 
     @contextmanager
-    def _stored(self, info: zipfile.ZipInfo) -> Iterator[BinaryIO]:
-        """Opens a member that is not compressed, after its checksum was verified."""
+    def _stored(self, info: zipfile.ZipInfo, *, verified: bool) -> Iterator[BinaryIO]:
+        """Opens a member that is not compressed, after its header, or its checksum, was read."""
         try:
             with zipfile.ZipFile(self.path) as archive, archive.open(info) as packed:
-                while packed.read(_PIECE):
+                while verified and packed.read(_PIECE):
                     pass
         except ZIP_FAILURES as error:
             raise Unreadable(self.path, info.filename, zip_reason(error)) from None

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import keras
-
+from keras_mp import deserializing
 from keras_mp.backends.late_values import late_values
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
@@ -19,7 +18,7 @@ from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.configs import Change
 from keras_mp.compat.file_formats import hdf5_groups, saved_models
 from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
-from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA
+from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA, WEIGHTS
 from keras_mp.compat.restoring import (
     building,
     checkpoints,
@@ -46,6 +45,8 @@ SEVERAL = (
 NO_MODEL = "is a checkpoint, which has no model: build it, and call keras_mp.compat.restore"
 ONLY_CONFIG = "is a config without weights: convert it with keras_mp.compat.configs"
 SHARDED = "Keras 3 wrote its weights, in shards, and loaded them"
+_NAMES = {"h5": (".h5", ".hdf5"), "keras": (".keras",)}
+_MISNAMED = "Keras {} wrote it, and loads it only by a name that ends in {}: rename it"
 NOT_COMPILED = "the file holds no training config: the model is not compiled"
 
 
@@ -85,9 +86,11 @@ def load_model(
         path: The file, or the folder of a SavedModel or of shards; or its address where fsspec
             reaches it, such as "s3://models/model.h5".
         custom_objects: Name -> class or function, of what is not Keras's own.
-        safe_mode: Whether to refuse what runs code of the file, as `keras.saving.load_model` does;
-            here also in HDF5 files of Keras 3. The byte code of a Lambda of TF 1.15 to 2.15 is
-            read in any case, and never run: what it computes becomes an `Operation`.
+        safe_mode: Whether to refuse what runs code of the file, or reads a file that it names:
+            lambdas, TFSMLayer, pickled modules, vocabularies in other files, and functions of
+            Keras that no model is made of (`keras.utils.get_file`). On every version of Keras,
+            whatever `keras.saving.load_model` refuses there. The byte code of a Lambda of TF 1.15
+            to 2.15 is read in any case, and never run: what it computes becomes an `Operation`.
         compile: Whether to compile the model, which is what makes an optimizer.
         strict: Whether a value that nothing takes, or a variable without a value, is an error.
         tf_version: The TensorFlow that wrote the file, such as "2.2", where it does not tell.
@@ -244,10 +247,14 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
         version = root.text("keras_version")
         text = root.text("model_config")
         if building.is_keras_3(version):
-            for where in ("model_config", "training_config") if options.safe_mode else ():
-                if (said := root.text(where)) is not None:
-                    building.refuse_code(file, where, building.parsed(said, file, where))
-            return _of_keras_3(file, str(version), options)
+            texts = {where: root.text(where) for where in ("model_config", "training_config")}
+            held = {
+                where: building.parsed(said, file, where)
+                for where, said in texts.items()
+                if said is not None
+            }
+            root.refuse_links()
+            return _of_keras_3(file, "h5", str(version), options, held)
         if text is None:
             holds = hdf5.is_classic(root) or keras_archives.is_v3(root)
             raise Unreadable(file, "", WEIGHTS_ONLY if holds else NOTHING)
@@ -274,9 +281,10 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
     text = archive.read(CONFIG)
     config = building.parsed(text, file, CONFIG)
     if building.is_keras_3(version):
-        if options.safe_mode:
-            building.refuse_code(file, CONFIG, config)
-        return _of_keras_3(file, version, options)
+        if WEIGHTS in archive:
+            with archive.weights(verified=False) as root:
+                root.refuse_links()
+        return _of_keras_3(file, "keras", version, options, {CONFIG: config})
     training = config.get("compile_config")
     given = training.get("optimizer") if isinstance(training, dict) else None
     made = _ModelBuilder(file, options, version if isinstance(version, str) else None, None, given)
@@ -391,7 +399,13 @@ class _ModelBuilder:
         )
         self.changes += changes
         today = with_names_of_today(today, self.model)
-        building.compile_model(self.file, self.model, today, self.options.custom_objects)
+        building.compile_model(
+            self.file,
+            self.model,
+            today,
+            self.options.custom_objects,
+            safe_mode=self.options.safe_mode,
+        )
 
     def finished(self, plan: Plan) -> Report:
         if self.options.compile and self.optimizer is None:
@@ -401,11 +415,17 @@ class _ModelBuilder:
         return dataclasses.replace(report, changes=tuple(self.changes))
 
 
-def _of_keras_3(file: str, version: str, options: Options) -> tuple[Any, Report]:
+def _of_keras_3(
+    file: str, kind: Kind, version: str, options: Options, held: Mapping[str, Json]
+) -> tuple[Any, Report]:
+    # Keras goes by the name. A file can be HDF5 and a zip archive at once.
+    if not file.endswith(_NAMES[kind]):
+        raise Unreadable(file, "", _MISNAMED.format(version, " or ".join(_NAMES[kind])))
     with building.named_errors(file, f"the model, of Keras {version}"):
-        model = keras.saving.load_model(
+        model = deserializing.loaded(
             file,
-            custom_objects=options.custom_objects,
+            held,
+            options.custom_objects,
             compile=options.compile,
             safe_mode=options.safe_mode,
         )

@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_mp.compat.configs import Change
 from keras_mp.compat.file_formats.values import Array, Value
+from keras_mp.rendering.text import printable
 
 SHOWN = 16  # digits of a checksum that a report has
 _SMALL, _KEPT = 1 << 16, 1 << 24  # bytes
@@ -44,15 +45,15 @@ strict=False, what fits would be).
 
     def __str__(self) -> str:
         lines = [
-            f"{self.file} does not fit; nothing was restored (with strict=False, what fits would "
-            "be)."
+            f"{printable(self.file)} does not fit; nothing was restored (with strict=False, what "
+            "fits would be)."
         ]
         for title, names in (
             ("in the file, but not used", self.unused),
             ("not in the file", self.missing),
         ):
             if names:
-                lines += [f"{title} ({len(names)}):", *(f"  {name}" for name in names)]
+                lines += [f"{title} ({len(names)}):", *(f"  {printable(name)}" for name in names)]
         return "\n".join(lines)
 
 
@@ -226,7 +227,7 @@ class Report:
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"lost: {text}" for text in self.lost]
         lines += [f"config: {change}" for change in self.changes if change.matters]
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def checksum(array: Array) -> str:

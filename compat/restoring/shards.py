@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable, locating
+from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.file_formats.file_kinds import SHARDS
+from keras_mp.compat.file_formats.hdf5_groups import opened
 from keras_mp.compat.file_formats.zip_archives import CONFIG
 from keras_mp.compat.restoring import building, recursion
+from keras_mp.deserializing import deserialized
 
 
 def is_sharded(path: str | Path) -> bool:
@@ -35,20 +36,46 @@ def load(
         Unreadable: It is damaged, or Keras cannot load it.
     """
     file = str(path)
-    try:
-        text = Path(path, CONFIG).read_bytes()
-    except OSError as error:
-        raise Unreadable(file, CONFIG, f"cannot be read: {error.strerror}") from None
-    config = building.parsed(text, file, CONFIG)
-    if safe_mode:
-        building.refuse_code(file, CONFIG, config)
+    config = _json(Path(path), file, CONFIG)
     if not compile:
         config["compile_config"] = None
+    _check_files(Path(path), file)
     with recursion.enough_for(recursion.layers_of(config)):
         with building.named_errors(file, CONFIG), keras_hooks.sharing_objects():
-            model = keras.saving.deserialize_keras_object(
-                config, custom_objects=dict(custom_objects), safe_mode=safe_mode
-            )
+            model = deserialized(config, custom_objects, where=CONFIG, safe_mode=safe_mode)
         with building.named_errors(file, SHARDS):
             model.load_weights(Path(path, SHARDS))
     return model
+
+
+def _json(folder: Path, file: str, name: str) -> building.Json:
+    try:
+        text = (folder / name).read_bytes()
+    except OSError as error:
+        raise Unreadable(file, name, f"cannot be read: {error.strerror}") from None
+    return building.parsed(text, file, name)
+
+
+def _check_files(folder: Path, file: str) -> None:
+    """Refuses shards elsewhere, which Keras 3.10 leaves out in silence, and later ones may read.
+
+    Raises:
+        Unreadable: The index names what is no shard in the folder, or one leads elsewhere.
+    """
+    weights = _json(folder, file, SHARDS).get("weight_map")
+    if not isinstance(weights, dict):
+        raise Unreadable(file, SHARDS, "has no weight_map")
+    checked = set()
+    for key, value in weights.items():
+        where = at("$.weight_map", key)
+        for name in value if isinstance(value, list) else [value]:
+            if not isinstance(name, str) or name in (".", "..") or Path(name).name != name:
+                why = f"{where} {found(name)}, which is no file of this folder"
+                raise Unreadable(file, SHARDS, why)
+            if name in checked:
+                continue
+            checked.add(name)
+            if not locating.known((folder / name).is_file):
+                raise Unreadable(file, SHARDS, f"{where} {found(name)}, which is not there")
+            with opened(folder / name, str(folder / name)) as root:
+                root.refuse_links()

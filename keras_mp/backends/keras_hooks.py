@@ -7,7 +7,7 @@ From keras.src, because Keras has no public way to see each read and write of it
   looks up `get_global_attribute` and `set_global_attribute` in that module at each call, so
   replacing them there reaches every layer that Keras builds. What Keras notes there while it makes
   a whole saved model or copy from its config tells this from `load_weights`, whose files have the
-  same optimizer state.
+  same optimizer state. What it notes there of `safe_mode` holds for what we make inside.
 - `saving.serialization_lib.ObjectSharingScope`, in which Keras writes and reads the config of a
   `.keras` file: so two layers that share a third are said to, and do when they are made again.
 """
@@ -98,6 +98,16 @@ def is_loading() -> bool:
     """
     get = _get or getattr(global_state, "get_global_attribute", None)
     return get is not None and get("shared_objects/id_to_obj_map") is not None
+
+
+def is_trusting() -> bool:
+    """Returns whether Keras was told to run code of what it makes: `safe_mode=False`.
+
+    >>> is_trusting()
+    False
+    """
+    get = _get or getattr(global_state, "get_global_attribute", None)
+    return get is not None and get("safe_mode_saving") is False
 
 
 def is_symbolic() -> bool:

@@ -15,6 +15,7 @@ from keras import ops
 
 from keras_mp.array_types import Model
 from keras_mp.benchmarking.variants import Variant, innermost, scaling_settings
+from keras_mp.deserializing import deserialized
 from keras_mp.dry_run.isolation import copied_metrics
 from keras_mp.policy import policy_scope
 
@@ -107,7 +108,7 @@ class Blueprint:
         with policy_scope("float32"), keras.saving.custom_object_scope(self.custom_objects):
             # What layers make in their constructors has no config of its own.
             keras.config.set_dtype_policy(policy)
-            model = keras.saving.deserialize_keras_object(config, safe_mode=False)
+            model = deserialized(config, safe_mode=False)
         self._fill(model)
         self._compile(model, variant)
         return model

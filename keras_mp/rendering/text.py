@@ -1,4 +1,4 @@
-"""Numbers, paths and counts as people read them."""
+"""Numbers, paths, counts and names as people read them."""
 
 import math
 
@@ -40,6 +40,20 @@ def percent(fraction: float | None) -> str:
     return (
         ">99.9 %" if 0.999 < fraction < 1 else f"{100 * fraction:.{3 if fraction > 0.01 else 2}g} %"
     )
+
+
+def printable(text: str) -> str:
+    """Returns a text with all that steers a terminal, or is not seen, escaped as Python would.
+
+    That is control characters, newlines among them, what turns the direction of writing, blanks
+    other than the space, surrogates, and what Unicode has not assigned.
+
+    >>> print(printable("a\\x1b[2J"), printable("two\\nlines"), printable("\\u202egpj.exe"))
+    a\\x1b[2J two\\nlines \\u202egpj.exe
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def shortened(text: str, room: int) -> str:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_mp import backends, hyperparameters
+from keras_mp import backends, deserializing, hyperparameters
 from keras_mp.array_types import Gradient, Optimizer, Store, Tensor, Variable
 from keras_mp.backends.numerics import as_tensors
 from keras_mp.inner_hyperparameters import InnerHyperparameters
@@ -194,7 +194,7 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         arguments = dict(config)
         inner = arguments.pop("inner_optimizer")
         if not isinstance(inner, keras.optimizers.Optimizer):
-            inner = keras.saving.deserialize_keras_object(inner, custom_objects=custom_objects)
+            inner = deserializing.deserialized(inner, custom_objects)
         return cls(inner, **arguments)
 
 

@@ -12,7 +12,7 @@ from keras_mp.locked_folders import remove_stale
 from keras_mp.migration import progress
 from keras_mp.migration.code.findings import Failure, Plan
 from keras_mp.migration.code.tree import find
-from keras_mp.migration.console import put, put_bytes, say, table
+from keras_mp.migration.console import put_bytes, put_exact, say, say_trace, show, table
 from keras_mp.migration.folders import CLOSED
 from keras_mp.migration.kinds import is_folder, is_source
 from keras_mp.migration.publishing import Refused, check_folder
@@ -157,7 +157,7 @@ def _tell(
     done.summary = {"schema": output.SCHEMA, **output.summary(planned)}
     for plan in planned:
         if plan.failure is not None and plan.failure.trace:
-            say(plan.failure.trace.rstrip())
+            say_trace(plan.failure.trace)
     if arguments.json:
         out = None if arguments.out is None else Path(arguments.out)
         for plan in planned:
@@ -171,14 +171,16 @@ def _tell(
         elif arguments.check and plan.changes:
             say(f"{plan.path}: would change")
     if arguments.diff:
-        colour = output.coloured if output.wants_colour(sys.stdout) else bytes
-        for plan in planned:
-            put_bytes(colour(output.patch(plan)))
+        patch = b"".join(map(output.patch, planned))
+        if sys.stdout.isatty():
+            put_exact(output.for_terminal(patch, colours=output.wants_colour(sys.stdout)))
+        else:
+            put_bytes(patch)
     lines = [*output.changed_lines(planned, written=written), *output.person_lines(planned)]
-    tables = [table(rows) for rows in output.tables(planned, written=written)]
-    text = "\n\n".join([*(["\n".join(lines)] if lines else []), *tables]) + "\n"
+    for rows in output.tables(planned, written=written):
+        lines += [*([""] if lines else []), *table(rows)]
     # Of --diff, stdout is the patch, and nothing else.
-    put(text, sys.stderr if arguments.diff else sys.stdout)
+    show(lines, sys.stderr if arguments.diff else sys.stdout)
     for one in inputs:
         _tell_left(one, copied=arguments.out is not None)
     changes = any(plan.changes for plan in planned)

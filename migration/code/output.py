@@ -10,25 +10,24 @@ from typing import TextIO
 
 from keras_mp.migration.code.findings import KEPT, PERSON, REWRITTEN, Failure, Plan
 from keras_mp.migration.rules import RULES
+from keras_mp.rendering.text import printable
 
 SCHEMA = 1
 _VERDICTS = (REWRITTEN, PERSON, KEPT)
 _COLOURS = (
-    (b"--- ", b"\x1b[1m"),
-    (b"+++ ", b"\x1b[1m"),
-    (b"@@", b"\x1b[36m"),
-    (b"+", b"\x1b[32m"),
-    (b"-", b"\x1b[31m"),
+    ("--- ", "\x1b[1m"),
+    ("+++ ", "\x1b[1m"),
+    ("@@", "\x1b[36m"),
+    ("+", "\x1b[32m"),
+    ("-", "\x1b[31m"),
 )
 
 
 def patch(plan: Plan) -> bytes:
     """Returns a unified diff that `git apply` and `patch -p1` take, in the bytes of the file."""
-    name = _name_in_patch(plan.path)
+    old, new = _name_in_patch(plan.path, b"a/"), _name_in_patch(plan.path, b"b/")
     before, after = _lines(plan.before), _lines(plan.after)
-    lines = difflib.diff_bytes(
-        difflib.unified_diff, before, after, b"a/" + name, b"b/" + name, lineterm=b"\n"
-    )
+    lines = difflib.diff_bytes(difflib.unified_diff, before, after, old, new, lineterm=b"\n")
     ended = (
         line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"
         for line in lines
@@ -36,9 +35,13 @@ def patch(plan: Plan) -> bytes:
     return b"".join(ended)
 
 
-def coloured(diff: bytes) -> bytes:
-    """Returns a diff with the colours of a terminal."""
-    return b"".join(map(_coloured, _lines(diff)))
+def for_terminal(diff: bytes, *, colours: bool) -> str:
+    """Returns a diff to be looked at: nothing in it steers the terminal but its own colours.
+
+    >>> for_terminal(b"+a  # \\x1b[2J\\r\\n", colours=False)
+    '+a  # \\\\x1b[2J\\n'
+    """
+    return "".join(_for_terminal(line, colours) for line in _lines(diff))
 
 
 def wants_colour(stream: TextIO | None) -> bool:
@@ -166,15 +169,24 @@ def _by_rule(plans: Iterable[Plan]) -> dict[str, Counter[str]]:
     return result
 
 
-def _name_in_patch(path: Path) -> bytes:
+def _name_in_patch(path: Path, side: bytes) -> bytes:
     # Relative to here, if it is below: that is where a patch is applied.
     try:
         path = Path(os.path.abspath(path)).relative_to(Path.cwd())  # noqa: PTH100 - links stay
     except ValueError:
         path = path.absolute().relative_to(path.absolute().anchor)
-    name = os.fsencode(path.as_posix())
+    name = side + os.fsencode(path.as_posix())
+    if any(c < 0x20 or c in b'\x7f"\\' for c in name):
+        # As git does it: a newline in a name would begin a patch of another file.
+        return b'"%s"' % b"".join(map(_quoted, name))
     # Without it, patch takes the name to end at its first space.
     return name + b"\t" if b" " in name else name
+
+
+def _quoted(byte: int) -> bytes:
+    if byte < 0x20 or byte == 0x7F:
+        return b"\\%03o" % byte
+    return b"\\" * (byte in b'"\\') + bytes([byte])
 
 
 def _lines(data: bytes) -> list[bytes]:
@@ -182,9 +194,11 @@ def _lines(data: bytes) -> list[bytes]:
     return [line for line in re.split(rb"(?<=\n)", data) if line]
 
 
-def _coloured(line: bytes) -> bytes:
-    for start, colour in _COLOURS:
-        if line.startswith(start):
-            body = line.rstrip(b"\r\n")
-            return colour + body + b"\x1b[0m" + line[len(body) :]
-    return line
+def _for_terminal(line: bytes, colours: bool) -> str:
+    text = line.decode("utf-8", "backslashreplace")
+    body = text.removesuffix("\n").removesuffix("\r")
+    body = "\t".join(map(printable, body.split("\t")))
+    colour = next((colour for start, colour in _COLOURS if body.startswith(start)), None)
+    if colour is None or not colours:
+        return f"{body}\n"
+    return f"{colour}{body}\x1b[0m\n"

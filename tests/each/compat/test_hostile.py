@@ -17,7 +17,7 @@ from tests import bundles, programs
 from tests.backends import on_one
 from tests.fixtures import FIXTURES
 
-pytestmark = on_one
+pytestmark = [on_one, pytest.mark.hostile]
 H5 = FIXTURES / "tf26" / "nested_sgdm" / "model.h5"
 ZIP = FIXTURES / "tf213" / "nested_sgdm" / "model.keras"
 SAVED = FIXTURES / "tf22" / "mlp_sgd_dynamic" / "saved_model"

@@ -97,18 +97,18 @@ SLOT = "optimizer_weights/cond_1/SGD/score/bias/momentum:0"
 BAD_H5 = {
     "external link": (
         lambda f: replaced(f, DENSE, h5py.ExternalLink("other.h5", "/x")),
-        r"model_weights/dense_2/dense_2/kernel:0: is a link, which is not followed$",
+        r'kernel:0: is an external link, to "/x" in the file "other.h5", which is not followed$',
     ),
     "soft link": (
         lambda f: replaced(f, "optimizer_weights", h5py.SoftLink("/model_weights")),
-        r"optimizer_weights: is a link, which is not followed$",
+        r'optimizer_weights: is a soft link, to "/model_weights", which is not followed$',
     ),
     "group link": (
         lambda f: replaced(f, "model_weights", h5py.ExternalLink("other.h5", "/")),
-        r"model_weights: is a link, which is not followed$",
+        r'model_weights: is an external link, to "/" in the file "other.h5", which is not',
     ),
-    "virtual": (virtual, "kernel:0: is stored in another file, which is not read$"),
-    "external storage": (outside, "kernel:0: is stored in another file, which is not read$"),
+    "virtual": (virtual, r'is a virtual dataset of "elsewhere.h5", which is not read$'),
+    "external storage": (outside, r'kernel:0: is stored in "/etc/hostname", which is not read$'),
     "claims terabytes": (bomb, r"\(1048576, 1048576\) in the file, \(6, 4\) in the model"),
     "no config": (lambda f: f.attrs.__delitem__("model_config"), "holds weights only"),
     "config cut off": (attributes("model_config", '{"a": '), "model_config: is not JSON"),

@@ -508,6 +508,35 @@ def test_a_state_file_of_another_machine(folder, gone):
     assert Checkpoint(folder).prefix == str(folder / "ckpt-12")
 
 
+LEAVING = {
+    "up": "../out/ckpt",
+    "down and up": "run/../../out/ckpt",
+    "absolute": "{}/out/ckpt",
+    "the folder": ".",
+    "the folder above": "..",
+    "the root": "/",
+}
+
+
+@pytest.mark.parametrize("name", LEAVING.values(), ids=LEAVING)
+def test_a_state_file_that_leads_out_of_its_folder(name, folder, tmp_path):
+    """To a checkpoint that is there."""
+    run = tmp_path / "run"
+    for prefix in (tmp_path / "out" / "ckpt", tmp_path / "run", tmp_path / ""):
+        prefix.parent.mkdir(exist_ok=True)
+        for file in folder.glob("ckpt-9.*"):
+            shutil.copy(file, f"{prefix}{file.suffix}")
+    run.mkdir()
+    (run / "checkpoint").write_text(f'model_checkpoint_path: "{name.format(tmp_path)}"')
+    with pytest.raises(Unreadable, match="which is outside of its folder, and is not followed"):
+        Checkpoint(run)
+
+
+def test_an_absolute_state_file_of_its_own_folder(folder):
+    (folder / "checkpoint").write_text(f'model_checkpoint_path: "{folder}/ckpt-12"')
+    assert Checkpoint(folder).prefix == str(folder / "ckpt-12")
+
+
 def test_escapes_in_a_state_file(folder):
     shutil.copy(EDGE / "state" / "escaped.pbtxt", folder / "checkpoint")
     for file in list(folder.glob("ckpt-9.*")):

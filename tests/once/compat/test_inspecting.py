@@ -322,17 +322,25 @@ def test_links_out_of_an_hdf5_file_are_not_followed(tmp_path: Path) -> None:
         file["model_weights/soft"] = h5py.SoftLink("/model_weights/dense")
     found = inspect(path)
     assert [t.key for t in found.tensors] == ["model_weights/dense/kernel:0"]
+    external = f'is an external link, to "/model_weights" in the file "{other}"'
+    assert [(d.key, d.why) for d in found.damage] == [
+        ("model_weights/soft", 'is a soft link, to "/model_weights/dense", which is not followed'),
+        ("model_weights/stolen", f"{external}, which is not followed"),
+    ]
+    assert inspect(path, check=False).damage == found.damage
 
 
-def in_another_file(root: h5py.File, other: Path) -> None:
+def in_another_file(root: h5py.File, other: Path) -> str:
     raw = [(str(other), 0, 8)]
     root.create_dataset("optimizer_weights/iter:0", (1,), "int64", external=raw)
+    return f'is stored in "{other}", which is not read'
 
 
-def virtual(root: h5py.File, other: Path) -> None:
+def virtual(root: h5py.File, other: Path) -> str:
     layout = h5py.VirtualLayout((1,), "int64")
     layout[:] = h5py.VirtualSource(str(other), "secret", (1,))
     root.create_virtual_dataset("optimizer_weights/iter:0", layout)
+    return f'is a virtual dataset of "{other}", which is not read'
 
 
 @pytest.mark.parametrize("make", [in_another_file, virtual])
@@ -341,12 +349,10 @@ def test_arrays_in_another_file_are_not_read(make: Any, tmp_path: Path) -> None:
     other.write_bytes(b"\x07" + bytes(7))
     path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
     with h5py.File(path, "r+") as file:
-        make(file, other)
+        why = make(file, other)
         file["optimizer_weights"].attrs["weight_names"] = ["iter:0"]
     found = inspect(path)
-    assert [(d.key, d.why) for d in found.damage] == [
-        ("optimizer_weights/iter:0", "is stored in another file, which is not read")
-    ]
+    assert [(d.key, d.why) for d in found.damage] == [("optimizer_weights/iter:0", why)]
     assert found.optimizers == []
 
 

@@ -1,5 +1,6 @@
 """Which files of a store make up an artefact, and that a copy of them is as good as they are."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,22 @@ def test_what_is_not_there(path: str, words: str, memory: str) -> None:
         with pytest.raises(Unreadable) as error:
             read(f"{memory}/{path}")
         assert words in str(error.value)
+
+
+@pytest.mark.parametrize("path", ["run", "run/checkpoint"])
+def test_a_state_file_reaches_no_file_of_this_machine(
+    path: str, memory: str, tmp_path: Path
+) -> None:
+    shutil.copy(MANY / "objects.index", tmp_path / "mine.index")
+    state = f'model_checkpoint_path: "{tmp_path}/mine"'
+    fsspec.filesystem("memory").pipe_file("/run/checkpoint", state.encode())
+    with (
+        pytest.raises(
+            Unreadable, match=r"^memory://run/checkpoint: names .*mine, which is outside"
+        ),
+        staged(f"memory://{path}"),
+    ):
+        pass
 
 
 def test_a_local_path_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import pytest
 import keras_mp
 from keras_mp.compat.configs import convert, convert_optimizer
 from keras_mp.migration.cli import main
+from keras_mp.rendering.text import printable
 
 OLD: dict[str, Any] = {
     "class_name": "LossScaleOptimizer",
@@ -285,7 +286,7 @@ def test_paths_that_cannot_be_read(
 ) -> None:
     monkeypatch.chdir(old.parent)
     assert migrate(path) == 2
-    assert capsys.readouterr().err == f"keras-mp: {path}: error: {message}\n"
+    assert capsys.readouterr().err == f"keras-mp: {printable(path)}: error: {message}\n"
 
 
 def test_one_of_several_paths_that_cannot_be_read(old: Path, capsys: Capture) -> None:
@@ -416,6 +417,7 @@ def test_a_full_disk_behind_stdout_is_an_error(old: Path) -> None:
 PROBE = """
 import sys
 from keras_mp.migration.cli import main
+from keras_mp.rendering.text import printable
 code = main(["migrate", sys.argv[1]])
 heavy = {"keras", "numpy", "jax", "torch", "tensorflow", sys.argv[2]}
 sys.exit(code or 3 * bool(heavy & sys.modules.keys()))

@@ -426,7 +426,7 @@ def test_what_cannot_be_read(tmp_path: Path, capsys: Capture) -> None:
     assert migrate("--check", tmp_path / "missing.py", "a\0b.py") == 2
     err = capsys.readouterr().err
     assert f"{tmp_path}/missing.py: error: No such file or directory" in err
-    assert "a\0b.py: error: embedded null byte" in err
+    assert r"a\x00b.py: error: embedded null byte" in err
 
 
 # -- elsewhere: -o --------------------------------------------------------------------------------

@@ -1,0 +1,59 @@
+"""What an audit found, as plain data."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+Sort = Literal["code", "class", "path", "link", "size", "name"]
+Verdict = Literal["nothing found", "look at it", "unreadable"]
+
+VERDICTS: tuple[Verdict, ...] = ("nothing found", "look at it", "unreadable")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A place in an artefact that whoever gets it from a stranger should look at.
+
+    Attributes:
+        sort: "code", a Python function, byte code, a pickle, a program; "class", one that is not
+            Keras'; "path", of a file, or an address; "link", to elsewhere; "size", one that is
+            claimed and not stored; "name", one that is not what it looks like.
+        where: The file or part of the artefact, and the place in it.
+        what: What is there.
+    """
+
+    sort: Sort
+    where: str
+    what: str
+
+
+@dataclass(slots=True)
+class Audit:
+    """What the audit of an artefact came to.
+
+    Attributes:
+        path: What was asked for.
+        kind: As `inspect` calls it, or "shards"; None where nobody knows.
+        findings: What to look at; each place once.
+        errors: Why it, or a part of it, cannot be read: nothing is known of that part.
+    """
+
+    path: str
+    kind: str | None = None
+    findings: list[Finding] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worse of what was found."""
+        if self.errors:
+            return "unreadable"
+        return "look at it" if self.findings else "nothing found"
+
+    @property
+    def status(self) -> int:
+        """The same as an exit status: 0, 1 or 2."""
+        return VERDICTS.index(self.verdict)
+
+    def as_dict(self) -> dict[str, object]:
+        """Returns it as plain JSON."""
+        return {"verdict": self.verdict, **asdict(self)}

@@ -1,0 +1,64 @@
+"""`keras-mp inspect --audit`: what to look at in an artefact of a stranger, or a folder of them."""
+
+from collections import Counter
+from pathlib import Path
+
+from keras_mp.compat.checkpoints import locating
+from keras_mp.compat.file_formats.file_kinds import SHARDS
+from keras_mp.compat.inspecting import VERDICTS, Audit, audit
+from keras_mp.migration.console import dumped, failed, put_exact, say, say_error, show, table
+from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
+from keras_mp.rendering.text import pluralized, printable
+from keras_mp.stores.scratch import Scratch
+from keras_mp.stores.urls import is_url, redacted
+
+CLOSED = "this folder cannot be read"
+NONE = "there is no artefact in this folder"
+
+
+def run(path: str, *, as_json: bool, scratch: Scratch | None = None) -> int:
+    """Prints the verdict; returns 0, 1 where there is something to look at, or 2."""
+    try:
+        walked = walk(path) if _is_folder(path) else None
+        paths = [path] if walked is None else [one.path for one in walked.found]
+        audits = [audit(one, scratch) for one in paths]
+    except (OSError, ValueError, ImportError) as error:
+        return failed(error, redacted(path), as_json=as_json)
+    if walked is not None:
+        audits += [Audit(folder, errors=[CLOSED]) for folder in walked.closed]
+        if not audits:
+            audits = [Audit(redacted(path), errors=[NONE])]
+    verdict = VERDICTS[max(one.status for one in audits)]
+    if as_json:
+        put_exact(dumped({"verdict": verdict, "results": [one.as_dict() for one in audits]}))
+    else:
+        for one in audits:
+            _show(one)
+        if walked is not None:
+            _say_rest(audits, walked)
+    return VERDICTS.index(verdict)
+
+
+def _is_folder(path: str) -> bool:
+    if not is_url(path) and locating.known((Path(path) / SHARDS).is_file):
+        return False
+    return is_folder_of_artefacts(path)
+
+
+def _show(found: Audit) -> None:
+    count = f": {pluralized(len(found.findings), 'finding')}" if found.findings else ""
+    show([f"{found.path}: {found.verdict}{count}"])
+    rows = [(f"  {one.sort}", one.where, one.what) for one in found.findings]
+    show(table(rows) if rows else [])
+    for error in found.errors:
+        say_error("" if printable(found.path) in error else found.path, error)
+
+
+def _say_rest(audits: list[Audit], walked: Walk) -> None:
+    counts = Counter(one.verdict for one in audits)
+    told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
+    say(f"{pluralized(len(walked.found), 'artefact')}: {told}")
+    left = [pluralized(walked.left, "other file")] if walked.left else []
+    left += [pluralized(walked.links, "symbolic link")] if walked.links else []
+    if left:
+        say(f"not looked at: {', '.join(left)}")
