@@ -6,8 +6,9 @@ name what models are made of. What it names of other packages Keras takes only w
 registered it.
 """
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keras_mp.json_paths import at, found
 
@@ -53,13 +54,17 @@ class Danger:
     Attributes:
         path: Where it is, as a JSON path from the root `$`.
         what: What is there, as the rest of a sentence.
+        owner: Name of the layer, or of what else has one, that it belongs to; None without one.
+            A layer may be at another place in the file, whose config was converted.
     """
 
     path: str
     what: str
+    owner: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.path} {self.what}"
+        owner = "" if self.owner is None else f" of {json.dumps(self.owner[:60])}"
+        return f"{self.path}{owner} {self.what}"
 
 
 def dangers(config: object, path: str = "$") -> Iterator[Danger]:
@@ -73,19 +78,20 @@ def dangers(config: object, path: str = "$") -> Iterator[Danger]:
     >>> [str(each) for each in dangers({"layers": [layer]})]
     ['$.layers[0].config.vocabulary is "/etc/passwd": StringLookup reads that file']
     """
-    waiting: list[tuple[str, object]] = [(path, config)]
+    waiting: list[tuple[str, object, str | None]] = [(path, config, None)]
     while waiting:
-        where, value = waiting.pop()
+        where, value, owner = waiting.pop()
         if isinstance(value, Mapping):
+            owner = _name_in(value) or owner
             if isinstance(value.get("class_name"), str):
-                yield from _of_object(value, where)
+                yield from (replace(each, owner=owner) for each in _of_object(value, where))
             items = list(value.items())
         elif isinstance(value, list | tuple):
             items = list(enumerate(value))
         else:
             continue
         waiting += [
-            (at(where, key), inner)
+            (at(where, key), inner, owner)
             for key, inner in reversed(items)
             if isinstance(inner, Mapping | list | tuple)
         ]
@@ -117,6 +123,12 @@ def _of_object(value: Mapping[str, object], path: str) -> Iterator[Danger]:
             yield Danger(at(f"{path}.config", key), what)
     if any(each.startswith("TextFile") and each.endswith("Initializer") for each in names):
         yield Danger(path, f"is a {_last(name)}, which reads a file")
+
+
+def _name_in(value: Mapping[str, object]) -> str | None:
+    inside = value.get("config")
+    name = inside.get("name") if isinstance(inside, Mapping) else None
+    return name if isinstance(name, str) else None
 
 
 def _last(name: object) -> str:

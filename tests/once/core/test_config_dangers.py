@@ -164,6 +164,12 @@ def test_each_place_is_named_in_order():
     assert [each.path for each in dangers({"layers": layers})] == ["$.layers[0]", "$.layers[2]"]
 
 
+def test_the_layer_is_named_that_it_belongs_to():
+    inner = keras_object("Dense", {"name": "out\n", "activation": CODE})
+    (found,) = dangers(keras_object("TimeDistributed", {"name": "steps", "layer": inner}))
+    assert str(found).startswith(r'$.config.layer.config.activation of "out\n" is a lambda, which')
+
+
 def test_any_depth():
     config = keras_object("TFSMLayer")
     for _ in range(10_000):
