@@ -44,6 +44,8 @@ _OTHERS = {
     "smart_resize": ("preprocessing.image", "utils.image_utils"),
     "FeatureSpace": ("utils",),
 }
+# Functions that make what they are given the config of.
+_MAKERS = ("deserialize", "deserialize_keras_object", "get", "serialize", "serialize_keras_object")
 _OF_PACKAGES = ("keras_cv", "keras_hub", "keras_nlp")
 
 
@@ -150,12 +152,14 @@ def _is_of_models(module: str, name: str, *, is_function: bool) -> bool:
     is_class = not is_function and name[:1].isupper()
     if package in _OF_PACKAGES:
         return is_class
+    if package == "builtins":  # how Keras calls its own rooms of functions, all at once
+        return name not in _MAKERS
     if package != "keras":
         return True
     while parts and parts[0] in _AROUND:
         parts = parts[1:]
     if any(parts[: depth + 1] == each.split(".") for each in _OF_FUNCTIONS for depth in (0, 1)):
-        return is_class or not (name[:1].isupper() or "serialize" in name or name == "get")
+        return is_class or not (name[:1].isupper() or name in _MAKERS)
     if is_class and (parts or [""])[0] in _OF_CLASSES:
         return True
     below = ".".join(parts)

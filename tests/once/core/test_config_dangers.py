@@ -90,6 +90,21 @@ REFUSED = {
         "$.config.function",
         "is keras.layers.StringLookup",
     ),
+    "what makes others": (
+        lambda_of(function("get")),
+        "$.config.function",
+        "is builtins.get, which",
+    ),
+    "what makes losses": (
+        lambda_of(function("deserialize", "keras.src.losses")),
+        "$.config.function",
+        "is keras.src.losses.deserialize",
+    ),
+    "a name with a module in it": (
+        lambda_of(function("utils.get_file", "keras")),
+        "$.config.function",
+        "is keras.utils.get_file",
+    ),
     "a loader of KerasHub": (
         lambda_of(function("load_json", "keras_hub.src.utils.preset_utils")),
         "$.config.function",
