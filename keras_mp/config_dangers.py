@@ -6,8 +6,9 @@ name what models are made of. What it names of other packages Keras takes only w
 registered it.
 """
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keras_mp.json_paths import at, found
 
@@ -43,6 +44,8 @@ _OTHERS = {
     "smart_resize": ("preprocessing.image", "utils.image_utils"),
     "FeatureSpace": ("utils",),
 }
+# Functions that make what they are given the config of.
+_MAKERS = ("deserialize", "deserialize_keras_object", "get", "serialize", "serialize_keras_object")
 _OF_PACKAGES = ("keras_cv", "keras_hub", "keras_nlp")
 
 
@@ -53,13 +56,17 @@ class Danger:
     Attributes:
         path: Where it is, as a JSON path from the root `$`.
         what: What is there, as the rest of a sentence.
+        owner: Name of the layer, or of what else has one, that it belongs to; None without one.
+            A layer may be at another place in the file, whose config was converted.
     """
 
     path: str
     what: str
+    owner: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.path} {self.what}"
+        owner = "" if self.owner is None else f" of {json.dumps(self.owner[:60])}"
+        return f"{self.path}{owner} {self.what}"
 
 
 def dangers(config: object, path: str = "$") -> Iterator[Danger]:
@@ -73,19 +80,20 @@ def dangers(config: object, path: str = "$") -> Iterator[Danger]:
     >>> [str(each) for each in dangers({"layers": [layer]})]
     ['$.layers[0].config.vocabulary is "/etc/passwd": StringLookup reads that file']
     """
-    waiting: list[tuple[str, object]] = [(path, config)]
+    waiting: list[tuple[str, object, str | None]] = [(path, config, None)]
     while waiting:
-        where, value = waiting.pop()
+        where, value, owner = waiting.pop()
         if isinstance(value, Mapping):
+            owner = _name_in(value) or owner
             if isinstance(value.get("class_name"), str):
-                yield from _of_object(value, where)
+                yield from (replace(each, owner=owner) for each in _of_object(value, where))
             items = list(value.items())
         elif isinstance(value, list | tuple):
             items = list(enumerate(value))
         else:
             continue
         waiting += [
-            (at(where, key), inner)
+            (at(where, key), inner, owner)
             for key, inner in reversed(items)
             if isinstance(inner, Mapping | list | tuple)
         ]
@@ -119,6 +127,12 @@ def _of_object(value: Mapping[str, object], path: str) -> Iterator[Danger]:
         yield Danger(path, f"is a {_last(name)}, which reads a file")
 
 
+def _name_in(value: Mapping[str, object]) -> str | None:
+    inside = value.get("config")
+    name = inside.get("name") if isinstance(inside, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
 def _last(name: object) -> str:
     """Returns the name of a class without its package, which stands before a `.` or a `>`."""
     return str(name).rpartition(".")[2].rpartition(">")[2]
@@ -138,12 +152,14 @@ def _is_of_models(module: str, name: str, *, is_function: bool) -> bool:
     is_class = not is_function and name[:1].isupper()
     if package in _OF_PACKAGES:
         return is_class
+    if package == "builtins":  # how Keras calls its own rooms of functions, all at once
+        return name not in _MAKERS
     if package != "keras":
         return True
     while parts and parts[0] in _AROUND:
         parts = parts[1:]
     if any(parts[: depth + 1] == each.split(".") for each in _OF_FUNCTIONS for depth in (0, 1)):
-        return is_class or not (name[:1].isupper() or "serialize" in name or name == "get")
+        return is_class or not (name[:1].isupper() or name in _MAKERS)
     if is_class and (parts or [""])[0] in _OF_CLASSES:
         return True
     below = ".".join(parts)

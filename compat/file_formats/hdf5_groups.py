@@ -21,7 +21,7 @@ FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeErr
 _MOST_NAMES = 1 << 20
 _NOT_FOLLOWED = "which is not followed"
 _NOT_READ = "which is not read"
-_SHOWN = 3
+_SHOWN, _LONGEST = 3, 200  # files, and characters of each
 
 
 class Group:
@@ -111,8 +111,9 @@ class Group:
             Unreadable: There is one.
         """
         with self._reading(""):
-            for path, what in elsewhere(self._group):
-                raise Unreadable(self.file, self.at(path), what)
+            for path, link, child in members(self._group):
+                if (what := leads_to(link, child)) is not None:
+                    raise Unreadable(self.file, self.at(path), what)
 
     def value(self, name: str) -> Value:
         """Returns an array to be read later, as long as the file is open."""
@@ -252,15 +253,14 @@ def members(group: Any) -> Iterator[tuple[str, Any, Any]]:
                 waiting += [(f"{where}/", child, inner) for inner in reversed(list(child))]
 
 
-def elsewhere(group: Any) -> Iterator[tuple[str, str]]:
-    """Yields (path, what it is) of all below an `h5py.Group` that leads to another place."""
+def leads_to(link: Any, child: Any) -> str | None:
+    """Returns where a member leads, as the rest of a sentence; None where it is in the file."""
     import h5py
 
-    for path, link, child in members(group):
-        if child is None:
-            yield path, where_to(link)
-        elif isinstance(child, h5py.Dataset) and lies_elsewhere(child):
-            yield path, stored_where(child)
+    if child is None:
+        return where_to(link)
+    is_array = isinstance(child, h5py.Dataset)
+    return stored_where(child) if is_array and lies_elsewhere(child) else None
 
 
 def where_to(link: Any) -> str:
@@ -268,18 +268,22 @@ def where_to(link: Any) -> str:
     import h5py
 
     if isinstance(link, h5py.ExternalLink):
-        path, file = map(json.dumps, (link.path, link.filename))
+        path, file = map(_quoted, (link.path, link.filename))
         return f"is an external link, to {path} in the file {file}, {_NOT_FOLLOWED}"
-    return f"is a soft link, to {json.dumps(link.path)}, {_NOT_FOLLOWED}"
+    return f"is a soft link, to {_quoted(link.path)}, {_NOT_FOLLOWED}"
 
 
 def stored_where(dataset: Any) -> str:
     """Returns where an array is that `lies_elsewhere`, as the rest of a sentence."""
     if dataset.is_virtual:
-        files = [json.dumps(source.file_name) for source in dataset.virtual_sources()[:_SHOWN]]
+        files = [_quoted(source.file_name) for source in dataset.virtual_sources()[:_SHOWN]]
         return f"is a virtual dataset of {', '.join(dict.fromkeys(files))}, {_NOT_READ}"
-    names = [json.dumps(os.fsdecode(name)) for name, *_ in dataset.external[:_SHOWN]]
+    names = [_quoted(os.fsdecode(name)) for name, *_ in dataset.external[:_SHOWN]]
     return f"is stored in {', '.join(names)}, {_NOT_READ}"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text[:_LONGEST])
 
 
 def lies_elsewhere(dataset: Any) -> bool:

@@ -7,9 +7,8 @@ from typing import Any, BinaryIO
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.hdf5_groups import (
     FAILURES,
-    elsewhere,
     is_own,
-    lies_elsewhere,
+    leads_to,
     members,
     reason,
 )
@@ -65,13 +64,15 @@ def _read(found: Inspection, root: Any, shown: str, check: bool) -> None:
         training = _config(found, root, "training_config", shown) or {}
         optimizer = training.get("optimizer_config")
         found.written_by, found.why = versions.of_keras_version(_text(version), optimizer)
-    found.damage += [Damage(shown, path, what) for path, what in elsewhere(root)]
     arrays = dict(_arrays(found, root, shown, check))
     _read_state(found, root, arrays)
 
 
 def _read_v3(found: Inspection, root: Any) -> None:
-    if not any("vars" in path.split("/") for path, _ in _datasets(root)):
+    import h5py
+
+    arrays = (path for path, _, child in members(root) if isinstance(child, h5py.Dataset))
+    if not any("vars" in path.split("/") for path in arrays):
         found.layout = "HDF5, not of Keras"
         found.notes.append("it holds neither a model nor weights: was saving it interrupted?")
         return
@@ -108,29 +109,26 @@ def _config(found: Inspection, root: Any, name: str, shown: str) -> configs.Conf
 
 def _arrays(found: Inspection, root: Any, shown: str, check: bool) -> Iterator[tuple[str, Any]]:
     """Reads the arrays, all of them where they are checked; yields those of a single number."""
-    for path, dataset in _datasets(root):
+    import h5py
+
+    for path, link, dataset in members(root):
         try:
+            where = leads_to(link, dataset)
+            if where is not None:
+                found.damage.append(Damage(shown, path, where))
+            if not isinstance(dataset, h5py.Dataset):
+                continue
             shape, dtype = tuple(dataset.shape), str(dataset.dtype)
             size = math.prod(shape) * dataset.dtype.itemsize
             found.tensors.append(
                 Tensor(path, shape, "string" if dataset.dtype.kind in "OSU" else dtype, size)
             )
-            is_here = not lies_elsewhere(dataset)
-            if check and is_here:
+            if check and where is None:
                 _check(dataset, shape, size)
-            if is_here and shape == () and dataset.dtype.kind in "iuf":
+            if where is None and shape == () and dataset.dtype.kind in "iuf":
                 yield path, dataset[()]
         except FAILURES as error:
             found.damage.append(Damage(shown, path, reason(error)))
-
-
-def _datasets(root: Any) -> Iterator[tuple[str, Any]]:
-    """Yields (path, array)."""
-    import h5py
-
-    for path, _, child in members(root):
-        if isinstance(child, h5py.Dataset):
-            yield path, child
 
 
 def _check(dataset: Any, shape: tuple[int, ...], size: int) -> None:

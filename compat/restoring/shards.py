@@ -17,6 +17,9 @@ from keras_mp.compat.file_formats.zip_archives import CONFIG
 from keras_mp.compat.restoring import building, recursion
 from keras_mp.deserializing import deserialized
 
+# Keras opens it whatever the index names, and 3.10 takes from it what that leaves out.
+_FIRST = SHARDS.replace(".weights.json", "_00000.weights.h5")
+
 
 def is_sharded(path: str | Path) -> bool:
     """Returns whether a path is the folder of such a model."""
@@ -39,10 +42,10 @@ def load(
     config = _json(Path(path), file, CONFIG)
     if not compile:
         config["compile_config"] = None
-    _check_files(Path(path), file)
     with recursion.enough_for(recursion.layers_of(config)):
         with building.named_errors(file, CONFIG), keras_hooks.sharing_objects():
             model = deserialized(config, custom_objects, where=CONFIG, safe_mode=safe_mode)
+        _check_files(Path(path), file)
         with building.named_errors(file, SHARDS):
             model.load_weights(Path(path, SHARDS))
     return model
@@ -65,17 +68,16 @@ def _check_files(folder: Path, file: str) -> None:
     weights = _json(folder, file, SHARDS).get("weight_map")
     if not isinstance(weights, dict):
         raise Unreadable(file, SHARDS, "has no weight_map")
-    checked = set()
+    places = {_FIRST: "the first shard"}
     for key, value in weights.items():
         where = at("$.weight_map", key)
         for name in value if isinstance(value, list) else [value]:
             if not isinstance(name, str) or name in (".", "..") or Path(name).name != name:
                 why = f"{where} {found(name)}, which is no file of this folder"
                 raise Unreadable(file, SHARDS, why)
-            if name in checked:
-                continue
-            checked.add(name)
-            if not locating.known((folder / name).is_file):
-                raise Unreadable(file, SHARDS, f"{where} {found(name)}, which is not there")
-            with opened(folder / name, str(folder / name)) as root:
-                root.refuse_links()
+            places.setdefault(name, where)
+    for name, where in places.items():
+        if not locating.known((folder / name).is_file):
+            raise Unreadable(file, SHARDS, f"{where} {found(name)}, which is not there")
+        with opened(folder / name, str(folder / name)) as root:
+            root.refuse_links()

@@ -71,19 +71,19 @@ LAYERS = {
                 "arguments": {"origin": "file:///etc/passwd", "cache_dir": "made"},
             },
         ),
-        r"config\.function is keras\.src\.utils\.file_utils\.get_file, which is no part of a model",
+        r'config\.function of "l" is keras\.src\.utils\.file_utils\.get_file, which is no part',
     ),
     "vocabulary": (
         vocabulary("words.txt"),
-        r'config\.vocabulary is "words\.txt": StringLookup reads that file',
+        r'config\.vocabulary of "(l|words)" is "words\.txt": StringLookup reads that file',
     ),
     "vocabulary of a table": (
         keras_3("TextVectorization", {"name": "l", "vocabulary": "words.txt"}),
-        r'config\.vocabulary is "words\.txt": TextVectorization reads that file',
+        r'config\.vocabulary of "(l|words)" is "words\.txt": TextVectorization reads that file',
     ),
     "vocabulary inside": (
         keras_3("TimeDistributed", {"name": "l", "layer": vocabulary("words.txt")}),
-        r'config\.layer\.config\.vocabulary is "words\.txt": StringLookup reads that file',
+        r'config\.layer\.config\.vocabulary of "words" is "words\.txt": StringLookup reads',
     ),
 }
 
@@ -197,7 +197,7 @@ def test_a_training_config(folder, version):
 def test_a_training_config_of_an_archive(folder):
     compiled = {"optimizer": keras_3("TFSMLayer", LOADER), "loss": "mse"}
     path = archive(folder / "m.keras", net(DENSE) | {"compile_config": compiled}, "3.9.0")
-    with pytest.raises(Unreadable, match=rf"\$\.compile_config\.optimizer is a TFSM.*: {TRUST}"):
+    with pytest.raises(Unreadable, match=rf"\$\.compile_config\.optimizer .*TFSM.*: {TRUST}"):
         load_model(path)
 
 
@@ -208,7 +208,7 @@ RATE = r"config\.learning_rate is keras\.utils\.get_file"
 def test_the_files_of_the_command(folder):
     model, optimizer = folder / "model.json", folder / "optimizer.json"
     model.write_text(json.dumps(old_net(keras_3("TFSMLayer", LOADER))))
-    with pytest.raises(Refused, match=r"--model: .*model\.json: \$\.config\.layers\[1\] is a TFSM"):
+    with pytest.raises(Refused, match=r'--model: .*json: \$\.config\.layers\[1\] of "l" is a TFSM'):
         building.model_of_config(str(model), None)
     outer = keras_3("LossScaleOptimizer", {"inner_optimizer": INNER}, "keras_mp")
     outer["registered_name"] = "keras_mp>LossScaleOptimizer"
@@ -244,7 +244,7 @@ def test_inner_optimizers_of_trusted_configs():
         given = keras_mp.LossScaleOptimizer(Scheduled(function))
         config = keras.saving.serialize_keras_object(given)
     objects = {"Scheduled": Scheduled}
-    with pytest.raises(deserializing.Dangerous, match=r"config\.function is a lambda, which runs"):
+    with pytest.raises(deserializing.Dangerous, match=r'function of "\w+" is a lambda, which runs'):
         deserializing.deserialized(config, objects)
     made = deserializing.deserialized(config, objects, safe_mode=False)
     assert isinstance(made.inner_optimizer, Scheduled)
@@ -363,6 +363,16 @@ def test_shards_elsewhere(folder, name, many):
     index["weight_map"][key] = ["model_00000.weights.h5", name] if many else name
     (path / "model.weights.json").write_text(json.dumps(index))
     with pytest.raises(Unreadable, match=r"weight_map\S* is .*, which is no file of this folder$"):
+        load_model(path)
+
+
+def test_a_shard_that_no_weight_is_in(folder):
+    """Keras opens the first, named or not, and 3.10 takes from it what the index leaves out."""
+    path, weights = saved(folder, "shards")
+    with h5py.File(weights, "r+") as file:
+        file["vars/0"] = h5py.ExternalLink("other.h5", "/secret")
+    (path / "model.weights.json").write_text('{"weight_map": {}}')
+    with pytest.raises(Unreadable, match=r"model_00000\.weights\.h5: vars/0: is an external link"):
         load_model(path)
 
 

@@ -90,6 +90,21 @@ REFUSED = {
         "$.config.function",
         "is keras.layers.StringLookup",
     ),
+    "what makes others": (
+        lambda_of(function("get")),
+        "$.config.function",
+        "is builtins.get, which",
+    ),
+    "what makes losses": (
+        lambda_of(function("deserialize", "keras.src.losses")),
+        "$.config.function",
+        "is keras.src.losses.deserialize",
+    ),
+    "a name with a module in it": (
+        lambda_of(function("utils.get_file", "keras")),
+        "$.config.function",
+        "is keras.utils.get_file",
+    ),
     "a loader of KerasHub": (
         lambda_of(function("load_json", "keras_hub.src.utils.preset_utils")),
         "$.config.function",
@@ -162,6 +177,12 @@ def test_left_alone(config):
 def test_each_place_is_named_in_order():
     layers = [keras_object("TFSMLayer"), keras_object("Dense"), keras_object("TFSMLayer")]
     assert [each.path for each in dangers({"layers": layers})] == ["$.layers[0]", "$.layers[2]"]
+
+
+def test_the_layer_is_named_that_it_belongs_to():
+    inner = keras_object("Dense", {"name": "out\n", "activation": CODE})
+    (found,) = dangers(keras_object("TimeDistributed", {"name": "steps", "layer": inner}))
+    assert str(found).startswith(r'$.config.layer.config.activation of "out\n" is a lambda, which')
 
 
 def test_any_depth():
