@@ -20,6 +20,7 @@ PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "migration/README.md": "rules.md",
 }
 REFERENCE = "reference/api.md"
