@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from keras_mp import regular_files
 from keras_mp.compat.checkpoints import table
 from keras_mp.compat.checkpoints.errors import Unreadable
 
@@ -126,7 +127,7 @@ def _no_index(prefix: str, data: str) -> Unreadable:
 
 def _latest(state: Path) -> str:
     try:
-        with state.open("rb") as file:
+        with regular_files.opened(state) as file:
             text = file.read(_LARGEST_STATE).decode("latin-1")
     except OSError as error:
         raise Unreadable(str(state), "", f"cannot be opened: {error.strerror}") from None
@@ -154,7 +155,7 @@ def _latest(state: Path) -> str:
 
 def _what_else(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with regular_files.opened(path) as file:
             first = file.read(8)
             file.seek(max(0, file.seek(0, 2) - 48))
             last = file.read()

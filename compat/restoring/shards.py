@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_mp import regular_files
 from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable, locating
 from keras_mp.compat.file_formats.file_kinds import SHARDS
@@ -36,7 +37,7 @@ def load(
     """
     file = str(path)
     try:
-        text = Path(path, CONFIG).read_bytes()
+        text = regular_files.read_bytes(Path(path, CONFIG))
     except OSError as error:
         raise Unreadable(file, CONFIG, f"cannot be read: {error.strerror}") from None
     config = building.parsed(text, file, CONFIG)

@@ -9,6 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
+from keras_mp import regular_files
 from keras_mp.migration.code import notebooks
 from keras_mp.migration.code.files import Undecodable, decode
 from keras_mp.migration.code.findings import Failed, Failure, Found, Place, Plan
@@ -80,7 +81,7 @@ def plans(
     work: dict[int, bytes] = {}
     for i, path in enumerate(files):
         try:
-            data = path.read_bytes()
+            data = regular_files.read_bytes(path)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else None
             result.append(Plan(path, failure=Failure(why or str(error))))
