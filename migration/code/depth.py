@@ -69,12 +69,16 @@ def _tree(text: str) -> ast.AST | None:
 
 
 def _depth(tree: ast.AST) -> int:
-    """Returns the levels of a tree, `a and b and c` as often as it has operands."""
+    """Returns the levels of a tree, where libcst nests `a and b and c`, and `import a.b.c`, too."""
     deepest = 0
     waiting = [(tree, 1)]
     while waiting:
         node, depth = waiting.pop()
-        depth += len(node.values) if isinstance(node, ast.BoolOp) else 0
+        match node:
+            case ast.BoolOp(values=values):
+                depth += len(values)
+            case ast.alias(name=str(name)) | ast.ImportFrom(module=str(name)):
+                depth += name.count(".")
         deepest = max(deepest, depth)
         waiting += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
     return deepest

@@ -1,7 +1,13 @@
 """Programs that are made to do harm to a parser: one error each, soon, and nothing is written."""
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+
 import pytest
 
+from keras_mp.migration.code import parsed
+from keras_mp.migration.code.rewriting import rewrite
 from tests import programs
 
 DEEP = 100_000
@@ -9,6 +15,19 @@ DEEP = 100_000
 HOSTILE = {
     "a deep program": f"x = {'(' * DEEP}",
     "a long sum": f"x = {'1+' * 20_000}1\ny = (",
+    "an import of many names": f"import {'.'.join(['a'] * 20_000)}",
+    "an import from many names": f"from {'.'.join(['a'] * 20_000)} import b",
+    "a name that is bound and used often": "from a import mixed_precision as m\nm.Policy\n" * 1000,
+}
+# What is repeated costs as often as it is there, whatever it is.
+IMPORT = "from tensorflow.keras import mixed_precision as mp\n"
+ASKS = "if isinstance(s.opt, mp.LossScaleOptimizer):\n    s.opt = 1\n    s.opt.loss_scale\n"
+REPEATED: dict[str, Callable[[int], str]] = {
+    "imports": lambda n: IMPORT * n + "mp.Policy(1)\n",
+    "imports of a path": lambda n: "import tensorflow.keras.mixed_precision\n" * n,
+    "mentions": lambda n: IMPORT + "f('loss_scale')\n" * n,
+    "with": lambda n: f"{IMPORT}with {', '.join(['f(x)'] * n)}:\n" + "    mp.Policy(1)\n" * n,
+    "attributes": lambda n: IMPORT + ASKS * n,
 }
 PROGRAM = """
 import sys
@@ -32,3 +51,33 @@ def test_hostile_programs(text, command, tmp_path):
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) <= 3
     assert [each.name for each in tmp_path.iterdir()] == ["program.py"]
+
+
+@pytest.mark.parametrize("text", REPEATED.values(), ids=REPEATED)
+def test_what_is_repeated(text: Callable[[int], str]) -> None:
+    few, some, many = (calls(text(n)) for n in (6, 12, 24))
+    assert many - some < 2.15 * (some - few), "with the square it is 4 times"
+
+
+def calls(text: str) -> int:
+    """Returns how many functions ours call to rewrite a program."""
+    count = 0
+
+    def note(frame: FrameType, event: str, _what: object) -> None:
+        nonlocal count
+        count += event.endswith("call") and "migration" in frame.f_code.co_filename
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        rewrite(text)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_places_that_depend_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsed, "_LOOKS", 10)
+    monkeypatch.setattr(parsed, "_LOOKS_EACH", 0)
+    with pytest.raises(parsed.Unparsable, match=parsed.TOO_MUCH):
+        rewrite(IMPORT + "mp.Policy(1)\n" * 10)

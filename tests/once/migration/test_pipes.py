@@ -1,4 +1,4 @@
-"""Pipes and devices where files belong: an error that names them, where a read would wait for ever."""
+"""Pipes and devices where files belong: an error that names them, where a read would wait."""
 
 import os
 import shutil

@@ -256,6 +256,8 @@ UNDECODABLE = {
     "not the same again": (b"# coding: utf-7\n# +AGE-\n", "its text in utf-7 does not give"),
     "one way": (b"# coding: iso2022_jp\n# \x1b\x80\n", r"'\x80' is not in iso2022_jp"),
     "no text": (b"# coding: hex\n", "hex is no encoding of text"),
+    "undefined": (b"# coding: undefined\n", "not undefined: "),
+    "a long label": (b"# coding: idna\n" + b"a" * 64, "not in idna: "),
 }  # fmt: skip
 
 
