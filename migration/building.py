@@ -112,7 +112,10 @@ def model_of_config(file: str, tf_version: str | None, exact_training: bool = Fa
     """
     import keras
 
+    from keras_mp.compat.restoring import claims
+
     given = _json(file, "--model")
+    claims.refuse(file, "", given)
     config = convert_model(given, tf_version=tf_version, exact_training=exact_training).config
     compiled = config.get("compile_config") or {}
     return keras.saving.deserialize_keras_object({**config, "compile_config": compiled})

@@ -10,7 +10,7 @@ from keras_mp.compat.checkpoints.errors import Unreadable
 
 STATE_FILE = "checkpoint"
 _LARGEST_STATE = 1 << 22
-_LATEST = re.compile(r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
+_LATEST = re.compile(r'^[^\S\n]*model_checkpoint_path\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _NONE = "there is no such file"
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 _PART = re.compile(r"(.+)\.(?:index|data-\d{5}-of-\d{5})")

@@ -19,7 +19,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs import Change
 from keras_mp.compat.configs.checks import at, found, is_deep
 from keras_mp.compat.errors import LegacyError, NotComputed
-from keras_mp.compat.restoring import keras_layers, recursion, variable_order
+from keras_mp.compat.restoring import claims, keras_layers, recursion, variable_order
 from keras_mp.compat.restoring.limits import limited
 
 Json = dict[str, Any]
@@ -119,6 +119,7 @@ def model(
         LegacyError: A class of one's own is not known.
         Unreadable: Keras cannot make the model.
     """
+    claims.refuse(file, "the model's config", config)
     config = _resolved(config, ("$",), custom_objects)
     scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
     room = recursion.enough_for(recursion.layers_of(config))
@@ -261,7 +262,11 @@ def named_errors(file: str, where: str) -> Iterator[None]:
     except (LegacyError, Unreadable):
         raise
     except Exception as error:
-        said = next((one for one in _causes(error) if isinstance(one, NotComputed)), None)
+        causes = list(_causes(error))
+        for one in causes:
+            if isinstance(one, Unreadable):  # Keras makes its own of what it meets inside
+                raise one from None
+        said = next((one for one in causes if isinstance(one, NotComputed)), None)
         text = next((line for line in str(said or error).splitlines() if line.strip()), "")
         why = text if said else f"{type(error).__name__}: {text.strip()[:300]}"
         raise Unreadable(file, where, why) from error

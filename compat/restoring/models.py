@@ -23,12 +23,14 @@ from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA
 from keras_mp.compat.restoring import (
     building,
     checkpoints,
+    claims,
     hdf5,
     keras_archives,
     shards,
     variable_order,
 )
 from keras_mp.compat.restoring.building import Json
+from keras_mp.compat.restoring.limits import limited
 from keras_mp.compat.restoring.output_names import with_names_of_today
 from keras_mp.compat.restoring.plan import Plan, Report
 from keras_mp.stores.urls import is_url, redacted
@@ -244,9 +246,12 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
         version = root.text("keras_version")
         text = root.text("model_config")
         if building.is_keras_3(version):
-            for where in ("model_config", "training_config") if options.safe_mode else ():
+            for where in ("model_config", "training_config"):
                 if (said := root.text(where)) is not None:
-                    building.refuse_code(file, where, building.parsed(said, file, where))
+                    parts = building.parsed(said, file, where)
+                    if options.safe_mode:
+                        building.refuse_code(file, where, parts)
+                    claims.refuse(file, where, parts)
             return _of_keras_3(file, str(version), options)
         if text is None:
             holds = hdf5.is_classic(root) or keras_archives.is_v3(root)
@@ -276,6 +281,7 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
     if building.is_keras_3(version):
         if options.safe_mode:
             building.refuse_code(file, CONFIG, config)
+        claims.refuse(file, CONFIG, config)
         return _of_keras_3(file, version, options)
     training = config.get("compile_config")
     given = training.get("optimizer") if isinstance(training, dict) else None
@@ -402,7 +408,7 @@ class _ModelBuilder:
 
 
 def _of_keras_3(file: str, version: str, options: Options) -> tuple[Any, Report]:
-    with building.named_errors(file, f"the model, of Keras {version}"):
+    with limited(file), building.named_errors(file, f"the model, of Keras {version}"):
         model = keras.saving.load_model(
             file,
             custom_objects=options.custom_objects,

@@ -15,7 +15,8 @@ from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable, locating
 from keras_mp.compat.file_formats.file_kinds import SHARDS
 from keras_mp.compat.file_formats.zip_archives import CONFIG
-from keras_mp.compat.restoring import building, recursion
+from keras_mp.compat.restoring import building, claims, recursion
+from keras_mp.compat.restoring.limits import limited
 
 
 def is_sharded(path: str | Path) -> bool:
@@ -43,9 +44,10 @@ def load(
     config = building.parsed(text, file, CONFIG)
     if safe_mode:
         building.refuse_code(file, CONFIG, config)
+    claims.refuse(file, CONFIG, config)
     if not compile:
         config["compile_config"] = None
-    with recursion.enough_for(recursion.layers_of(config)):
+    with limited(file), recursion.enough_for(recursion.layers_of(config)):
         with building.named_errors(file, CONFIG), keras_hooks.sharing_objects():
             model = keras.saving.deserialize_keras_object(
                 config, custom_objects=dict(custom_objects), safe_mode=safe_mode

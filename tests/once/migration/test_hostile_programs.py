@@ -1,14 +1,13 @@
 """Programs that are made to do harm to a parser: one error each, soon, and nothing is written."""
 
-import sys
 from collections.abc import Callable
-from types import FrameType
 
 import pytest
 
 from keras_mp.migration.code import parsed
 from keras_mp.migration.code.rewriting import rewrite
 from tests import programs
+from tests.counting import growth
 
 DEEP = 100_000
 # The parser's stack overflows, which ends its process, or it takes half a minute to say no.
@@ -55,25 +54,7 @@ def test_hostile_programs(text, command, tmp_path):
 
 @pytest.mark.parametrize("text", REPEATED.values(), ids=REPEATED)
 def test_what_is_repeated(text: Callable[[int], str]) -> None:
-    few, some, many = (calls(text(n)) for n in (6, 12, 24))
-    assert many - some < 2.15 * (some - few), "with the square it is 4 times"
-
-
-def calls(text: str) -> int:
-    """Returns how many functions ours call to rewrite a program."""
-    count = 0
-
-    def note(frame: FrameType, event: str, _what: object) -> None:
-        nonlocal count
-        count += event.endswith("call") and "migration" in frame.f_code.co_filename
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        rewrite(text)
-    finally:
-        sys.setprofile(before)
-    return count
+    assert growth(rewrite, map(text, (6, 12, 24))) < 2.15
 
 
 def test_places_that_depend_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
