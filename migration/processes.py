@@ -8,6 +8,7 @@ import contextlib
 import os
 import pickle
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -204,12 +205,22 @@ class Processes(Executor):
             return worker
 
 
+def _end_with_starter() -> None:
+    """Ends this process, whatever it is at, when nobody is left who could write to its stdin."""
+    if hasattr(select, "poll"):  # not on Windows, where it ends after its task
+        poll = select.poll()
+        poll.register(0, 0)  # nothing but the end of the pipe
+        poll.poll()
+        os._exit(1)
+
+
 def _serve() -> None:
     """Does what is sent on stdin, and answers on stdout, until there is no more."""
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what others print is no answer
     giving_back.at_once()  # one model after another
+    threading.Thread(target=_end_with_starter, daemon=True).start()
     while True:
         try:
             function, args = pickle.load(requests)

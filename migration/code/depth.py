@@ -16,7 +16,7 @@ _SECONDS = 10
 _NESTS = re.compile(r"[-+*/%@&|^~<>=.,:(\[{]|\b(?:and|or|not|lambda|if|else|elif|await)\b")
 # With half the stack of a main thread, for what is on the stack there already.
 _TRIAL = """
-import sys, threading
+import signal, sys, threading
 import libcst
 
 def parse():
@@ -25,6 +25,8 @@ def parse():
     except Exception:
         pass
 
+if hasattr(signal, "alarm"):
+    signal.alarm(60)  # where whoever waits for it is gone
 text = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
 threading.stack_size(1 << 22)
 thread = threading.Thread(target=parse)
