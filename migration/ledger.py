@@ -43,7 +43,8 @@ REASONS = (
     "no artefact",
     "output exists",
     "differs",  # when it is loaded again
-    "too large",  # for the memory of the workers
+    "too large",  # for the memory of the workers, or for --limit-memory
+    "too long",  # for --limit-seconds
     "killed",
     "own code",  # of the user's, which ended or failed
     "not installed",
