@@ -24,8 +24,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """Yields a path beside `path` to write to; at the end, what is there becomes `path`.
 
     It is on the disk by then. What a symbolic link points to is replaced; of a file that is there,
-    the mode is kept, and owner and group where that is allowed. Its other hard links stay as they
-    were.
+    the mode is kept, and owner, group and extended attributes where that is allowed. Its other hard
+    links stay as they were.
 
     Raises:
         OSError: Nothing was written, and `path` is as it was; or its folder alone is not synced.
@@ -50,7 +50,19 @@ def _keep_rights(target: Path, new: Path) -> None:
         for owner, group in ((-1, there.st_gid), (there.st_uid, -1)):
             with contextlib.suppress(OSError):
                 os.chown(new, owner, group)
+    _keep_attributes(target, new)
     shutil.copymode(target, new)  # last, as a change of owner takes rights away
+
+
+def _keep_attributes(target: Path, new: Path) -> None:
+    if not hasattr(os, "listxattr"):
+        return
+    with contextlib.suppress(OSError):  # a file system may have none
+        for name in os.listxattr(target):
+            # The system takes its capabilities from a program that is written to.
+            if name != "security.capability":
+                with contextlib.suppress(OSError):
+                    os.setxattr(new, name, os.getxattr(target, name))
 
 
 @contextlib.contextmanager

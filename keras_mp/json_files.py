@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_mp import regular_files
 from keras_mp.atomic_writing import write_atomically
 
 
@@ -72,7 +73,7 @@ def read(path: Path, form: str, version: int, writer: str) -> dict[str, Any]:
         OSError: It cannot be read.
     """
     try:
-        found = json.loads(path.read_bytes(), parse_int=_number)
+        found = json.loads(regular_files.read_bytes(path), parse_int=_number)
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} is not valid JSON ({error}): pass a file that {writer} wrote, or copy it "

@@ -31,6 +31,7 @@ from keras_mp.migration import (
     sources,
 )
 from keras_mp.migration.console import missing
+from keras_mp.migration.limited import Limits
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.writing import write_new
 from keras_mp.stores.scratch import Scratch
@@ -78,6 +79,7 @@ class Request:
         tidy: As of `publishing.staged`.
         shard_size: The most bytes of tensors in a file of a folder, where there is to be one; None
             for a `.keras` file.
+        limits: What it may take of the machine. Whoever calls `migrate` keeps them, see `limited`.
     """
 
     path: str
@@ -92,6 +94,7 @@ class Request:
     source: str | None = None
     tidy: bool = True
     shard_size: int | None = None
+    limits: Limits = field(default_factory=Limits)
 
     def options(self) -> dict[str, object]:
         """Returns what the result depends on besides the artefact; files by their checksums.

@@ -7,11 +7,11 @@ import argparse
 import warnings
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from keras_mp import regular_files
 from keras_mp.json_files import as_json
 from keras_mp.migration import backends
 from keras_mp.migration.console import dumped, missing, put_exact, say_error, show
@@ -69,7 +69,7 @@ def read_data(path: str) -> tuple[Any, ...]:
     """
     try:
         # NumPy leaves a file that it cannot read open.
-        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        with regular_files.opened(path) as raw, np.load(raw, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
     except (ValueError, AttributeError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: cannot be read as the .npz of numpy.savez: {error}") from None

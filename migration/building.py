@@ -110,10 +110,12 @@ def model_of_config(file: str, tf_version: str | None, exact_training: bool = Fa
         Refused: The file cannot be read.
         LegacyError: The config has no counterpart today.
     """
+    from keras_mp.compat.restoring import claims
     from keras_mp.compat.restoring.reasons import reason_of
     from keras_mp.deserializing import Dangerous, deserialized
 
     given = _json(file, "--model")
+    claims.refuse(file, "", given)
     config = convert_model(given, tf_version=tf_version, exact_training=exact_training).config
     compiled = config.get("compile_config") or {}
     try:

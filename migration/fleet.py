@@ -19,11 +19,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.migration import backends, ledger, ledger_place, publishing, run_lock, tasks
+from keras_mp.migration import backends, ledger, ledger_place, limited, publishing, run_lock, tasks
 from keras_mp.migration.artefacts import Request
 from keras_mp.migration.console import say
 from keras_mp.migration.ledger import Known, Row
 from keras_mp.migration.ledger_place import Place
+from keras_mp.migration.limited import Limits
 from keras_mp.migration.processes import Died, Processes
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.tasks import Task
@@ -40,7 +41,7 @@ WINDOW = 4096
 GONE = "{} done, {} left: who did the work is gone; start it again, and run the same command"
 _PATIENCE = 0.2  # seconds
 # Reasons that may be gone with the same version and the same options.
-_OF_THE_PLACE = ("output exists", "too large", "not installed")
+_OF_THE_PLACE = ("output exists", "too large", "too long", "not installed")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -267,6 +268,8 @@ def migrate_folder(
     jobs: int = 1,
     retry: Collection[str] = (),
     on_row: Callable[[dict[str, Any]], object] | None = None,
+    limit_memory: int | None = None,
+    limit_seconds: float | None = None,
 ) -> Counter[str]:
     """Migrates every artefact in a folder, and writes what became of each into a ledger.
 
@@ -290,6 +293,9 @@ def migrate_folder(
         retry: {"refused"} to try again, too, what was refused.
         on_row: Is called with each row of the ledger, in this thread; also of what was done
             before.
+        limit_memory: The most bytes that an artefact may take, besides Python with Keras; one that
+            takes more is refused. On Linux.
+        limit_seconds: The most seconds, without the import of Keras.
 
     Returns:
         How many artefacts for each result: "done", "done before", "refused", "failed".
@@ -314,6 +320,7 @@ def migrate_folder(
         model_only=model_only,
         exact_training=exact_training,
         scratch=Scratch() if scratch is None else scratch,
+        limits=Limits(limit_memory, limit_seconds),
     )
     told = (lambda _: None) if on_row is None else on_row
     return run(request, executor=executor, jobs=jobs, retry=retry, on_row=told).counts
@@ -344,9 +351,10 @@ def run(
     source, out = request.path, request.out
     publishing.check_folder(source, out)
     try:
+        limited.check(request.limits)
         options = request.options()
         backend, note = backends.named(is_here=executor is None)
-    except Unreadable as error:
+    except (Unreadable, limited.Unlimited) as error:
         raise Refused(str(error)) from None
     except backends.NoBackend as error:
         raise Refused(str(error), "not installed") from None

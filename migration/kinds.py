@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
+from keras_mp import regular_files
 from keras_mp.migration.reading import STDIN
 from keras_mp.stores.urls import is_url, local_of, name
 
@@ -62,7 +63,7 @@ def _is_config(path: str) -> bool:
             return not _has_data_files(path)
         if path.endswith(".json"):
             return True
-        with Path(path).open("rb") as file:
+        with regular_files.opened(path) as file:
             start = file.read(64)
     except OSError:
         return True  # reading it says why not

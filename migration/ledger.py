@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from keras_mp import regular_files
 from keras_mp.migration.console import finite
 
 NAME = "migration.jsonl"
@@ -42,7 +43,8 @@ REASONS = (
     "no artefact",
     "output exists",
     "differs",  # when it is loaded again
-    "too large",  # for the memory of the workers
+    "too large",  # for the memory of the workers, or for --limit-memory
+    "too long",  # for --limit-seconds
     "killed",
     "own code",  # of the user's, which ended or failed
     "not installed",
@@ -99,7 +101,7 @@ def rows(path: Path) -> Iterator[tuple[int, Row | None]]:
         OSError: It cannot be read; but one that is not there is empty.
     """
     try:
-        file = path.open("rb")
+        file = regular_files.opened(path)
     except FileNotFoundError:
         return
     with file:

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from keras_mp import regular_files
 from keras_mp.json_files import bad_value
 from keras_mp.migration.ledger import NAME, RESULTS, SCHEMA
 
@@ -205,7 +206,7 @@ def read_ledger(path: Path) -> Ledger:
         ValueError: It is none; names the line, and what was found there.
         OSError: It cannot be read.
     """
-    with path.open("rb") as file:
+    with regular_files.opened(path) as file:
         return Ledger.of(_lines(file, str(path)), str(path))
 
 

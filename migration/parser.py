@@ -14,7 +14,10 @@ from keras_mp.rendering.text import printable
 from keras_mp.stores.scratch import Scratch, parsed_size
 from keras_mp.stores.urls import is_url, local_of, name as name_of, redacted
 
-_OF_ARTEFACTS = ("model", "optimizer", "model_only", "as_code", "shard_size")
+_OF_ARTEFACTS = (
+    *("model", "optimizer", "model_only", "as_code", "shard_size"),
+    *("limit_memory", "limit_seconds"),
+)
 OF_SOURCES = ("write", "diff", "only", "skip", "unsafe")
 EXIT_STATUS = """\
 exit status:
@@ -166,6 +169,19 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         type=_shard_size,
         help="OUT becomes a folder: the weights in files of at most that many bytes, such as 5GB, "
         "which keras_mp.compat.load_model(OUT) loads",
+    )
+    add(
+        "--limit-memory",
+        metavar="SIZE",
+        type=_size,
+        help="refuse an artefact that takes more memory, such as 4GB, besides Python with Keras, "
+        "and go on with the others (Linux)",
+    )
+    add(
+        "--limit-seconds",
+        metavar="N",
+        type=_seconds,
+        help="refuse an artefact that takes more time, and go on with the others",
     )
     _add_scratch(migrate)
     add = migrate.add_argument_group("of source code").add_argument
@@ -372,6 +388,8 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
         (kinds == {"folder"} or is_url(paths[0])) and arguments.out is not None
     ):
         arguments.refuse("--dask, --retry and --json-lines are for a folder, with -o OUT")
+    if arguments.dask and (arguments.limit_memory or arguments.limit_seconds):
+        arguments.refuse("--dask: its workers have limits of their own: leave out --limit-...")
     if arguments.json and arguments.json_lines:
         arguments.refuse("--json is one report, and --json-lines many: leave one of them out")
     if len(paths) > 1 and not _is_fit_for_several(arguments, kinds):

@@ -8,6 +8,7 @@ import contextlib
 import os
 import pickle
 import queue
+import select
 import signal
 import subprocess
 import sys
@@ -44,6 +45,10 @@ class Died(Exception):
         return f"its process ended with {self.code}: {self.said or 'it said nothing'}"
 
 
+class TookTooLong(Exception):
+    """A process was killed, as its time was over."""
+
+
 class Worker:
     """A process that does one task after another. It ends when whoever started it is gone.
 
@@ -68,23 +73,43 @@ class Worker:
         """The number of its process."""
         return self._process.pid
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, function: Callable[..., Any], *args: Any, seconds: float | None = None) -> Any:
         """Returns what a function, which is sent there, returns for arguments.
 
+        Args:
+            function: To be called there.
+            *args: Its arguments; all must pickle.
+            seconds: After which the process is killed; None for never.
+
         Raises:
+            TookTooLong: It was killed for that.
             Died: The process died.
             Exception: Whatever the function raised.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         sent = pickle.dumps((function, args))
+        is_over = threading.Event()
+
+        def end() -> None:
+            is_over.set()
+            self._process.kill()
+
+        timer = None if seconds is None else threading.Timer(seconds, end)
         try:
+            if timer is not None:
+                timer.start()
             self._process.stdin.write(sent)
             self._process.stdin.flush()
             returned, value = pickle.load(self._process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
+            if is_over.is_set():
+                raise TookTooLong from None
             self._process.kill()  # it answers no more
             raise Died(self._process.wait(), self._last_line()) from None
+        finally:
+            if timer is not None:
+                timer.cancel()
         if not returned:
             raise value
         return value
@@ -204,12 +229,22 @@ class Processes(Executor):
             return worker
 
 
+def _end_with_starter() -> None:
+    """Ends this process, whatever it is at, when nobody is left who could write to its stdin."""
+    if hasattr(select, "poll"):  # not on Windows, where it ends after its task
+        poll = select.poll()
+        poll.register(0, 0)  # nothing but the end of the pipe
+        poll.poll()
+        os._exit(1)
+
+
 def _serve() -> None:
     """Does what is sent on stdin, and answers on stdout, until there is no more."""
     requests = sys.stdin.buffer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what others print is no answer
     giving_back.at_once()  # one model after another
+    threading.Thread(target=_end_with_starter, daemon=True).start()
     while True:
         try:
             function, args = pickle.load(requests)

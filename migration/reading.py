@@ -3,7 +3,8 @@
 import json
 import os
 import sys
-from pathlib import Path
+
+from keras_mp import regular_files
 
 STDIN = "-"
 MAX_BYTES = 64 * 2**20
@@ -47,7 +48,7 @@ def _read_bytes(path: str) -> bytes:
     if path == STDIN:
         data = sys.stdin.buffer.read(MAX_BYTES + 1)
     else:
-        with Path(path).open("rb") as file:
+        with regular_files.opened(path) as file:
             if os.fstat(file.fileno()).st_size > MAX_BYTES:
                 raise Unreadable("larger than 64 MiB")
             data = file.read(MAX_BYTES + 1)

@@ -15,6 +15,7 @@ from keras_mp.migration import (
     folders,
     giving_back,
     ledger,
+    limited,
     progress,
     sources,
 )
@@ -23,7 +24,9 @@ from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
 from keras_mp.migration.console import dumped, put_exact, say, say_error, say_trace, show, table
 from keras_mp.migration.kinds import is_source
+from keras_mp.migration.limited import Limits
 from keras_mp.migration.parser import only_sources, scratch_of
+from keras_mp.migration.processes import Died
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
 from keras_mp.stores.errors import StoreError
@@ -88,6 +91,7 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         as_code=arguments.as_code,
         scratch=scratch_of(arguments),
         shard_size=arguments.shard_size,
+        limits=Limits(arguments.limit_memory, arguments.limit_seconds),
     )
     path = redacted(path)
     try:
@@ -96,6 +100,8 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         total = 0 if is_url(request.path) else _size(local_of(request.path))
         if total > _LARGE:
             giving_back.at_once()
+        if request.limits:
+            return [_within_limits(request)]
         with progress.shown(total, worth=total > progress.LARGE) as step:
             return [artefacts.migrate(request, step)]
     except Refused as error:
@@ -108,6 +114,21 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         ]
     except OSError as error:
         return [Outcome(path, "failed", why=f"{error.filename}: {error.strerror}")]
+
+
+def _within_limits(request: Request) -> Outcome:
+    shown = redacted(request.path)
+    try:
+        limited.check(request.limits)
+        with limited.Process(request.limits) as process:
+            outcome: Outcome = process.run(artefacts.migrate, request)
+            return outcome
+    except limited.Unlimited as error:
+        raise Refused(str(error)) from None
+    except limited.Exceeded as error:
+        return Outcome(shown, "refused", why=error.why, reason=error.reason)
+    except Died as error:
+        return Outcome(shown, "failed", why=str(error), reason="killed")
 
 
 def _of_folder(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import keras_mp
+from keras_mp import regular_files
 from keras_mp.compat.checkpoints import Unreadable, locating
 from keras_mp.compat.file_formats.file_kinds import Kind
 from keras_mp.stores.downloads import tail
@@ -81,7 +82,7 @@ def checksum(files: list[Path], progress: Callable[[int], object] = lambda _: No
     for file in files:
         digest = hashlib.sha256()
         try:
-            with file.open("rb") as opened:
+            with regular_files.opened(file) as opened:
                 while piece := opened.read(_PIECE):
                     digest.update(piece)
                     progress(len(piece))

@@ -22,7 +22,7 @@ import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.file_formats.file_kinds import Kind
-from keras_mp.migration import archives, artefacts, building, ledger, processes, sources
+from keras_mp.migration import archives, artefacts, building, ledger, limited, processes, sources
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.ledger import Row
 from keras_mp.stores import listing
@@ -94,7 +94,10 @@ def _done(task: Task, memory: "_Peak") -> Row:
     with contextlib.suppress(Unreadable, OSError):  # migrating it says why
         facts["files"] = len(sources.files_of(Path(request.path), task.kind))
     peak = None
-    if request.model is not None and building.split(request.model)[1] is not None:
+    is_script = request.model is not None and building.split(request.model)[1] is not None
+    if request.limits:
+        outcome, peak = _within_limits(replace(task, request=request), alone=is_script)
+    elif is_script:
         outcome, peak = _in_a_process(replace(task, request=request))
     else:
         outcome = _migrate(request, task)
@@ -343,6 +346,35 @@ def _in_a_process(task: Task) -> tuple[Outcome, int | None]:
     except processes.Died as error:
         outcome = Outcome(task.request.path, "failed", task.kind, why=str(error), reason="killed")
         return outcome, None
+
+
+def _within_limits(task: Task, *, alone: bool) -> tuple[Outcome, int | None]:
+    """Runs a task in a process that ends where it takes more than it may.
+
+    Args:
+        task: The task.
+        alone: Whether the next one is to have another process.
+    """
+    global _limited
+    if _limited is not None and _limited.limits != task.request.limits:
+        _limited.close()
+        _limited = None
+    if _limited is None:
+        _limited = limited.Process(task.request.limits)
+    path, kind = task.request.path, task.kind
+    try:
+        outcome, peak = _limited.run(_migrate_here, task)
+        return outcome, peak
+    except limited.Exceeded as error:
+        return Outcome(path, "refused", kind, why=error.why, reason=error.reason), None
+    except processes.Died as error:
+        return Outcome(path, "failed", kind, why=str(error), reason="killed"), None
+    finally:
+        if alone:
+            _limited.close()
+
+
+_limited: limited.Process | None = None  # of this process, for one task after another
 
 
 def _migrate_here(task: Task) -> tuple[Outcome, int | None]:

@@ -222,7 +222,32 @@ def _short(name: str, kind: Kind) -> str:
 
 
 def _walk(folder: Path, result: Walk) -> list[tuple[Path, Kind]]:
+    # Not by recursion, which ends at some hundred folders inside each other.
+    rows: dict[Path, list[tuple[Path, Kind]]] = {}
+    waiting = [folder]
+    while waiting:
+        here = waiting.pop()
+        try:
+            if here != folder and (here / "saved_model.pb").is_file():
+                rows[here] = [(here, "saved_model")]
+                continue
+            rows[here], folders = _listed(here, result)
+        except PermissionError:
+            if here == folder:
+                raise
+            result.closed.append(str(here))
+        else:
+            waiting += reversed(folders)
+    for here in reversed(list(rows)[1:]):  # each before the folder that it is in
+        below = rows[here]
+        rows[here.parent] += [(here, "checkpoint")] if _is_checkpoint(here, below) else below
+    return rows[folder]
+
+
+def _listed(folder: Path, result: Walk) -> tuple[list[tuple[Path, Kind]], list[Path]]:
+    """Returns the artefacts that lie in a folder, and the folders to look into."""
     rows: list[tuple[Path, Kind]] = []
+    folders = []
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=lambda entry: entry.name)
     files = [entry.name for entry in listed if entry.is_file(follow_symlinks=False)]
@@ -235,24 +260,14 @@ def _walk(folder: Path, result: Walk) -> list[tuple[Path, Kind]]:
         if entry.is_symlink():
             result.links += 1
         elif entry.is_dir():
-            try:
-                rows += [] if is_left_out(path) else _below(path, result)
-            except PermissionError:
-                result.closed.append(str(path))
+            folders += [] if is_left_out(path) else [path]
         elif _DATA.fullmatch(entry.name) or entry.name in indexes:
             continue
         elif entry.is_file() and (kind := _kind(path)) is not None:
             rows.append((path.with_suffix("") if kind == "checkpoint" else path, kind))
         elif entry.name != locating.STATE_FILE:
             result.left += 1
-    return rows
-
-
-def _below(folder: Path, result: Walk) -> list[tuple[Path, Kind]]:
-    if (folder / "saved_model.pb").is_file():
-        return [(folder, "saved_model")]
-    below = _walk(folder, result)
-    return [(folder, "checkpoint")] if _is_checkpoint(folder, below) else below
+    return rows, folders
 
 
 def _kind(path: Path) -> Kind | None:

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 from keras_mp import locked_folders
-from keras_mp.migration import ledger, publishing, sources, tasks
+from keras_mp.migration import artefacts, ledger, publishing, sources, tasks
 from keras_mp.migration.publishing import Refused
 
 LOG = "KERAS_MP_TESTS_LOG"  # a file that gets the name of each artefact when it is published
@@ -89,6 +89,24 @@ def ends(code):
 def sleeps(seconds):
     time.sleep(seconds)
     return os.getpid()
+
+
+def nothing():
+    """Is ready at once."""
+
+
+def takes(size):
+    """Returns what becomes of an artefact that takes memory, as the command finds it."""
+    try:
+        bytearray(size)
+    except MemoryError as error:
+        return artefacts.Outcome("a.h5", "failed", why=f"MemoryError: {error}", reason="unexpected")
+    return artefacts.Outcome("a.h5", "converted")
+
+
+def aborts():
+    """Ends as a framework does that cannot allocate."""
+    os.abort()
 
 
 def folder_of(path, count, start=""):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_mp import regular_files
 from keras_mp.compat.checkpoints import crc, slices, table, wire
 from keras_mp.compat.checkpoints.errors import Malformed, Unreadable
 from keras_mp.compat.checkpoints.locating import known
@@ -202,7 +203,7 @@ class _File:
         self._map: mmap.mmap | None = None
         self.data = memoryview(b"")
         try:
-            with Path(path).open("rb") as file:
+            with regular_files.opened(path) as file:
                 if size := file.seek(0, 2):
                     self._map = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
                     self.data = memoryview(self._map)

@@ -4,12 +4,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from keras_mp import regular_files
 from keras_mp.compat.checkpoints import table
 from keras_mp.compat.checkpoints.errors import Unreadable
 
 STATE_FILE = "checkpoint"
 _LARGEST_STATE = 1 << 22
-_LATEST = re.compile(r'^\s*model_checkpoint_path\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
+_LATEST = re.compile(r'^[^\S\n]*model_checkpoint_path\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _NONE = "there is no such file"
 _NOT_THERE = "which is not there"
 _OUTSIDE = "which is outside of its folder, and is not followed: name the checkpoint itself"
@@ -128,7 +129,7 @@ def _no_index(prefix: str, data: str) -> Unreadable:
 
 def _latest(state: Path) -> str:
     try:
-        with state.open("rb") as file:
+        with regular_files.opened(state) as file:
             text = file.read(_LARGEST_STATE).decode("latin-1")
     except OSError as error:
         raise Unreadable(str(state), "", f"cannot be opened: {error.strerror}") from None
@@ -169,7 +170,7 @@ def _is_inside(name: Path, folder: Path) -> bool:
 
 def _what_else(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with regular_files.opened(path) as file:
             first = file.read(8)
             file.seek(max(0, file.seek(0, 2) - 48))
             last = file.read()

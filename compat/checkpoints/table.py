@@ -41,10 +41,13 @@ def entries(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
     footer = data[-_FOOTER:]
     _, at = _handle(footer, 0)  # of the meta index, which TensorFlow leaves empty
     index, _ = _handle(footer, at)
-    allowed = _KEYS_PER_BYTE * len(data)
+    allowed, unread = _KEYS_PER_BYTE * len(data), len(data)
     before = None
     for _, handle in _block_entries(_block(data, index)):
         block, _ = _handle(handle, 0)
+        unread -= block[1] + _TRAILER
+        if unread < 0:
+            raise Malformed("it names a block more than once")
         for key, value in _block_entries(_block(data, block)):
             allowed -= len(key)
             if allowed < 0:

@@ -6,6 +6,7 @@ Those are `saved_model.pb`, `checkpoint` and `*.index`; no other name is trusted
 from pathlib import Path
 from typing import Literal
 
+from keras_mp import regular_files
 from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.checkpoints.errors import Unreadable
 
@@ -55,6 +56,8 @@ def kind_of(path: str | Path) -> Kind:
             return "saved_model"
     if not locating.known(path.exists) and not _is_of_checkpoint(path):
         raise Unreadable(str(path), "", "there is no such file")
+    if locating.known(path.exists) and not locating.known(path.is_file):
+        raise Unreadable(str(path), "", f"cannot be read: {regular_files.NOT_REGULAR}")
     locating.prefix_of(path)
     return "checkpoint"
 
@@ -67,7 +70,7 @@ def _is_of_checkpoint(path: Path) -> bool:
 
 def _start_of(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with regular_files.opened(path) as file:
             return file.read(64)
     except OSError as error:
         raise Unreadable(str(path), "", f"cannot be opened: {error.strerror}") from None

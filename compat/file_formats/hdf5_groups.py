@@ -6,6 +6,7 @@ Links to other files are not followed, and no array is read before its shape has
 import functools
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,6 +156,10 @@ class Group:
                 where = self.at(f"attribute {name}")
                 raise Unreadable(self.file, where, "is not a list of names")
             found.append(value if isinstance(value, str) else value.decode("utf-8", "replace"))
+        if len(found) > len(set(found)):
+            twice, count = Counter(found).most_common(1)[0]
+            why = f"names {twice!r} {count} times: each name belongs to one"
+            raise Unreadable(self.file, self.at(f"attribute {name}"), why)
         return found
 
     def at(self, name: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_mp import regular_files
 from keras_mp.compat.checkpoints import Unreadable, wire
 from keras_mp.compat.checkpoints.errors import Malformed
 from keras_mp.compat.checkpoints.wire import all_of as _all
@@ -81,7 +82,7 @@ def variables_of(path: str | Path) -> str:
 
 def _parsed(path: Path, parse: Any) -> Any:
     try:
-        with path.open("rb") as file:
+        with regular_files.opened(path) as file:
             if not file.seek(0, 2):
                 raise Unreadable(str(path), "", "is empty")
             view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable
@@ -53,12 +54,16 @@ def read(found: Inspection, prefix: str, *, check: bool = True) -> None:
     found.layout = found.layout or "objects"
     found.save_counter = _whole(small.get("save_counter/.ATTRIBUTES/VARIABLE_VALUE"))
     there = optimizers(graph)
+    names: dict[str, list[str]] = defaultdict(list)  # key -> names of what is stored there
+    for node in graph.nodes:
+        for attribute in node.attributes:
+            names[attribute.key].append(attribute.full_name)
     found.optimizers = [
-        _optimizer(path, keys_of(graph, number), graph, small) for path, number in there
+        _optimizer(path, keys_of(graph, number), names, small) for path, number in there
     ]
     if found.written_by == "unknown":
         if there:
-            found.written_by, found.why = _version(there[0][1], graph)
+            found.written_by, found.why = _version(there[0][1], graph, names)
         else:
             found.written_by, found.why = "TensorFlow 1.15 to 2.15", "it has objects, no optimizer"
 
@@ -134,7 +139,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def _optimizer(
-    path: str, keys: OptimizerKeys, graph: ObjectGraph, small: dict[str, Array]
+    path: str, keys: OptimizerKeys, names: Mapping[str, list[str]], small: dict[str, Array]
 ) -> Optimizer:
     config = {
         name.lstrip("_"): _number(small.get(key))
@@ -144,7 +149,7 @@ def _optimizer(
     return Optimizer(
         path=path,
         layout=keys.layout,
-        name=_name(keys, graph),
+        name=_name(keys, names),
         loss_scaler=None if keys.loss_scale is None else "LossScaleOptimizer",
         config={name: value for name, value in config.items() if value is not None},
         slots=dict(Counter(slot.list.lstrip("_") for slot in keys.slots)),
@@ -155,21 +160,19 @@ def _optimizer(
     )
 
 
-def _name(keys: OptimizerKeys, graph: ObjectGraph) -> str | None:
+def _name(keys: OptimizerKeys, names: Mapping[str, list[str]]) -> str | None:
     """Returns "Adam" of "cond_1/Adam/iter" or "Adam/m/dense/kernel"."""
-    names = [
-        a.full_name for node in graph.nodes for a in node.attributes if a.key == keys.iterations
-    ]
+    those = names.get(keys.iterations or "", [])
     if keys.layout == "new":
-        names = [slot.full_name for slot in keys.slots]
-    for name in names:
+        those = [slot.full_name for slot in keys.slots]
+    for name in those:
         parts = [p for p in name.split("/") if not re.fullmatch(r"cond(_\d+)?", p)]
         if len(parts) > 1 and (keys.layout != "new" or parts[0][:1].isupper()):
             return parts[0]
     return None
 
 
-def _version(number: int, graph: ObjectGraph) -> tuple[str, str]:
+def _version(number: int, graph: ObjectGraph, names: Mapping[str, list[str]]) -> tuple[str, str]:
     node = graph.nodes[number]
     keys = keys_of(graph, number)
     if keys.layout == "base_optimizer":
@@ -181,10 +184,9 @@ def _version(number: int, graph: ObjectGraph) -> tuple[str, str]:
         first = None if variables is None else graph.nodes[variables].children.get("0")
         if first != node.children.get("_iterations"):
             return "TensorFlow 2.10", "slots of optimizers.experimental, numbered from 0"
-        names = [slot.full_name for slot in keys.slots]
-        if not names:
+        if not keys.slots:
             return "TensorFlow 2.11 to 2.15", "a new optimizer"
-        if _name(keys, graph):
+        if _name(keys, names):
             return "TensorFlow 2.11 to 2.13", "a new optimizer, whose slots begin with its name"
         return "TensorFlow 2.14 or 2.15", "a new optimizer, whose slots have its name no more"
     if keys.loss_scale is not None or "base_optimizer" in node.children:

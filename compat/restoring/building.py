@@ -19,7 +19,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs import Change
 from keras_mp.compat.configs.checks import at, found, is_deep
 from keras_mp.compat.errors import LegacyError, NotComputed
-from keras_mp.compat.restoring import keras_layers, recursion, variable_order
+from keras_mp.compat.restoring import claims, keras_layers, recursion, variable_order
 from keras_mp.compat.restoring.limits import limited
 from keras_mp.compat.restoring.reasons import reason_of
 from keras_mp.deserializing import Dangerous, compile_by, deserialized
@@ -102,6 +102,7 @@ def model(
         LegacyError: A class of one's own is not known.
         Unreadable: Keras cannot make the model.
     """
+    claims.refuse(file, "the model's config", config)
     config = _resolved(config, ("$",), custom_objects)
     scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
     room = recursion.enough_for(recursion.layers_of(config))
@@ -242,6 +243,9 @@ def named_errors(file: str, where: str) -> Iterator[None]:
         raise
     except Exception as error:
         causes = list(_causes(error))
+        for one in causes:
+            if isinstance(one, Unreadable):  # Keras makes its own of what it meets inside
+                raise one from None
         danger = next((one for one in causes if isinstance(one, Dangerous)), None)
         if danger is not None:
             raise Unreadable(file, danger.where or where, danger.reason) from error

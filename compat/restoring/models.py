@@ -22,12 +22,14 @@ from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA, WEIGHTS
 from keras_mp.compat.restoring import (
     building,
     checkpoints,
+    claims,
     hdf5,
     keras_archives,
     shards,
     variable_order,
 )
 from keras_mp.compat.restoring.building import Json
+from keras_mp.compat.restoring.limits import limited
 from keras_mp.compat.restoring.output_names import with_names_of_today
 from keras_mp.compat.restoring.plan import Plan, Report
 from keras_mp.stores.urls import is_url, redacted
@@ -253,6 +255,8 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
                 for where, said in texts.items()
                 if said is not None
             }
+            for where, config in held.items():
+                claims.refuse(file, where, config)
             root.refuse_links()
             return _of_keras_3(file, "h5", str(version), options, held)
         if text is None:
@@ -281,6 +285,7 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
     text = archive.read(CONFIG)
     config = building.parsed(text, file, CONFIG)
     if building.is_keras_3(version):
+        claims.refuse(file, CONFIG, config)
         if WEIGHTS in archive:
             with archive.weights(verified=False) as root:
                 root.refuse_links()
@@ -421,7 +426,7 @@ def _of_keras_3(
     # Keras goes by the name. A file can be HDF5 and a zip archive at once.
     if not file.endswith(_NAMES[kind]):
         raise Unreadable(file, "", _MISNAMED.format(version, " or ".join(_NAMES[kind])))
-    with building.named_errors(file, f"the model, of Keras {version}"):
+    with limited(file), building.named_errors(file, f"the model, of Keras {version}"):
         model = deserializing.loaded(
             file,
             held,

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_mp import regular_files
 from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable, locating
 from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.file_formats.file_kinds import SHARDS
 from keras_mp.compat.file_formats.hdf5_groups import opened
 from keras_mp.compat.file_formats.zip_archives import CONFIG
-from keras_mp.compat.restoring import building, recursion
+from keras_mp.compat.restoring import building, claims, recursion
+from keras_mp.compat.restoring.limits import limited
 from keras_mp.deserializing import deserialized
 
 # Keras opens it whatever the index names, and 3.10 takes from it what that leaves out.
@@ -40,9 +42,10 @@ def load(
     """
     file = str(path)
     config = _json(Path(path), file, CONFIG)
+    claims.refuse(file, CONFIG, config)
     if not compile:
         config["compile_config"] = None
-    with recursion.enough_for(recursion.layers_of(config)):
+    with limited(file), recursion.enough_for(recursion.layers_of(config)):
         with building.named_errors(file, CONFIG), keras_hooks.sharing_objects():
             model = deserialized(config, custom_objects, where=CONFIG, safe_mode=safe_mode)
         _check_files(Path(path), file)
@@ -53,7 +56,7 @@ def load(
 
 def _json(folder: Path, file: str, name: str) -> building.Json:
     try:
-        text = (folder / name).read_bytes()
+        text = regular_files.read_bytes(folder / name)
     except OSError as error:
         raise Unreadable(file, name, f"cannot be read: {error.strerror}") from None
     return building.parsed(text, file, name)

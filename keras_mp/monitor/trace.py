@@ -25,6 +25,7 @@ from typing import Any, Literal, TextIO
 
 import numpy as np
 
+from keras_mp import regular_files
 from keras_mp.atomic_writing import replacing
 
 COLUMNS = ("step", "epoch", "loss_scale", "kind", "variable")
@@ -115,7 +116,7 @@ class Trace:
         file = Path(path)
         if file.is_dir():
             file = file / FILE
-        with file.open("rb") as opened:
+        with regular_files.opened(file) as opened:
             start = opened.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
         if not start:
             return cls.from_rows(())
@@ -344,7 +345,7 @@ def _shown(value: object) -> str:
 def _read_jsonl(path: Path) -> Trace:
     columns = _Columns(path)
     steps, epochs, scales, kinds, variables = columns.values
-    with path.open("rb") as file:
+    with regular_files.opened(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
@@ -376,7 +377,7 @@ def _quoted(line: bytes) -> str:
 
 def _read_csv(path: Path) -> Trace:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="", opener=regular_files.opener) as file:
             return _table(path, file)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: {error}: expected CSV or JSON lines in UTF-8") from None

@@ -16,7 +16,7 @@ _SECONDS = 10
 _NESTS = re.compile(r"[-+*/%@&|^~<>=.,:(\[{]|\b(?:and|or|not|lambda|if|else|elif|await)\b")
 # With half the stack of a main thread, for what is on the stack there already.
 _TRIAL = """
-import sys, threading
+import signal, sys, threading
 import libcst
 
 def parse():
@@ -25,6 +25,8 @@ def parse():
     except Exception:
         pass
 
+if hasattr(signal, "alarm"):
+    signal.alarm(60)  # where whoever waits for it is gone
 text = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
 threading.stack_size(1 << 22)
 thread = threading.Thread(target=parse)
@@ -69,12 +71,16 @@ def _tree(text: str) -> ast.AST | None:
 
 
 def _depth(tree: ast.AST) -> int:
-    """Returns the levels of a tree, `a and b and c` as often as it has operands."""
+    """Returns the levels of a tree, where libcst nests `a and b and c`, and `import a.b.c`, too."""
     deepest = 0
     waiting = [(tree, 1)]
     while waiting:
         node, depth = waiting.pop()
-        depth += len(node.values) if isinstance(node, ast.BoolOp) else 0
+        match node:
+            case ast.BoolOp(values=values):
+                depth += len(values)
+            case ast.alias(name=str(name)) | ast.ImportFrom(module=str(name)):
+                depth += name.count(".")
         deepest = max(deepest, depth)
         waiting += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
     return deepest

@@ -1,8 +1,10 @@
 """Edits of a text by position: what no edit touches stays as it was, to the byte."""
 
+import bisect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -14,6 +16,21 @@ class Edit:
     start: int
     end: int
     text: str
+
+
+def overlapping(edits: Sequence[Edit], edit: Edit) -> list[Edit]:
+    """Returns those of sorted edits, of which no two overlap, that overlap another one.
+
+    >>> overlapping([Edit(0, 2, ""), Edit(2, 2, "a"), Edit(2, 5, "")], Edit(1, 3, ""))
+    [Edit(start=0, end=2, text=''), Edit(start=2, end=2, text='a'), Edit(start=2, end=5, text='')]
+    """
+    result: list[Edit] = []
+    at = bisect.bisect_left(edits, edit.end, key=attrgetter("start"))
+    while at and edits[at - 1].end >= edit.start:
+        at -= 1
+        if edit.start < edits[at].end and edits[at].start < edit.end:
+            result.insert(0, edits[at])
+    return result
 
 
 class Lines:

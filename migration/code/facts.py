@@ -43,6 +43,8 @@ class Facts:
         program.module.visit(found)
         self._uses = found
         self._of_compat: set[cst.CSTNode] = set()
+        # Of a name -> block -> where the first value in it ends.
+        self._first_values: dict[tuple[object, str], dict[cst.CSTNode, int]] = {}
         self.methods = found.methods
         self.is_concerned = False
         self.policies_have_scales = found.policies_have_scales
@@ -58,20 +60,26 @@ class Facts:
             return False
         place = self.key(node)
         values = self._uses.values[place]
-        if any(self._is_narrowed(node, block, values) for block in self._uses.narrowed[place]):
+        if self._is_narrowed(node, place):
             return True
-        wrapping = [i for i, value in enumerate(values) if _wraps(self._program, value)]
         # An optimizer is made, then wrapped; what comes after that may be anything.
-        return bool(wrapping) and wrapping[-1] == len(values) - 1
+        return bool(values) and _wraps(self._program, values[-1])
 
-    def _is_narrowed(
-        self, node: cst.CSTNode, block: cst.CSTNode, values: list[cst.CSTNode]
-    ) -> bool:
-        """Returns whether a name is in a block, and none of its values comes before it there."""
-        above = self._program.above
-        return block in (node, *above(node)) and not any(
-            block in above(value) and self._is_before(value, node) for value in values
-        )
+    def _is_narrowed(self, node: cst.CSTNode, place: tuple[object, str]) -> bool:
+        """Returns whether a name is in such a block, before which it has no value there."""
+        blocks = self._uses.narrowed[place]
+        if not blocks:
+            return False
+        if place not in self._first_values:
+            ends: dict[cst.CSTNode, int] = {}
+            for value in self._uses.values[place]:
+                end = self._program.span(value)[1]
+                for block in blocks & {*self._program.above(value)}:
+                    ends[block] = min(end, ends.get(block, end))
+            self._first_values[place] = ends
+        ends, start = self._first_values[place], self._program.span(node)[0]
+        within = blocks & {node, *self._program.above(node)}
+        return any(ends.get(block, start + 1) > start for block in within)
 
     def is_unwrapped_before(self, node: cst.CSTNode) -> bool:
         """Returns whether a name was assigned its own inner optimizer, further up in the text."""
@@ -167,7 +175,7 @@ class _Uses(cst.CSTVisitor):
         self.called: dict[str, set[str]] = defaultdict(set)  # method -> of what
         self.names_called: set[tuple[object, str]] = set()
         # What is asked, in an `if`, to be a wrapped optimizer -> the blocks where it is one.
-        self.narrowed: dict[tuple[object, str], list[cst.CSTNode]] = defaultdict(list)
+        self.narrowed: dict[tuple[object, str], set[cst.CSTNode]] = defaultdict(set)
         # Function -> names of methods of scaled losses -> calls.
         self.methods: dict[cst.CSTNode, dict[str, list[cst.Call]]] = {}
         self.asked: set[tuple[object, str]] = set()
@@ -297,4 +305,4 @@ class _Uses(cst.CSTVisitor):
             return
         old = self.program.old(call.args[1].value)
         if old is not None and old.name in _WRAPPERS:
-            self.narrowed[key(self.program, call.args[0].value)].append(block)
+            self.narrowed[key(self.program, call.args[0].value)].add(block)

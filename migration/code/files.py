@@ -47,6 +47,8 @@ class Decoded:
             return self.mark + text.encode(self.encoding)
         except UnicodeEncodeError as error:
             raise Undecodable(f"{error.object[error.start]!r} is not in {self.encoding}") from None
+        except UnicodeError as error:
+            raise Undecodable(f"not in {self.encoding}: {error}") from None
 
 
 def decode(data: bytes) -> Decoded:
@@ -68,6 +70,8 @@ def decode(data: bytes) -> Decoded:
         decoded = Decoded(body.decode(encoding), encoding, mark)
     except UnicodeDecodeError as error:
         raise Undecodable(_not(encoding, error, len(mark))) from None
+    except UnicodeError as error:
+        raise Undecodable(f"not {encoding}: {error}") from None
     except LookupError:
         raise Undecodable(f"{encoding} is no encoding of text") from None
     if decoded.encode(decoded.text) != data:

@@ -4,11 +4,16 @@ A path is asked for by itself: what is below a folder that is ignored is never a
 nothing in there can be taken back. Source: git 2.39, gitignore(5), dir.c and wildmatch.c.
 """
 
+import errno
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from keras_mp import regular_files
+
+# Every pattern is asked about every path.
+_MOST_BYTES, _MOST_PATTERNS, _LONGEST = 1 << 20, 10_000, 4096
 _PIECE = re.compile(
     r"""
     (?P<start>(?:^|(?<=/))\*\*+/)           # **/ is any folders, or none
@@ -64,12 +69,25 @@ class Ignore:
 
 
 def read(folder: Path) -> list[Ignore]:
-    """Returns the `.gitignore` of a folder, if it has one that can be read."""
+    """Returns the `.gitignore` of a folder, if it has one that may be read.
+
+    Raises:
+        OSError: It is a pipe or a device, or larger than any that people write.
+    """
+    path = folder / ".gitignore"
     try:
-        text = (folder / ".gitignore").read_bytes().decode("utf-8-sig", "surrogateescape")
-    except OSError:
+        data = regular_files.read_bytes(path, _MOST_BYTES)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EFBIG):
+            raise
         return []
-    lines = text.replace("\r\n", "\n").split("\n")
+    lines = data.decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n").split("\n")
+    lines = [line for line in lines if line and not line.startswith("#")]
+    longest = max(map(len, lines), default=0)
+    if len(lines) > _MOST_PATTERNS or longest > _LONGEST:
+        why = f"it has {len(lines)} patterns, the longest of {longest} characters, and at most "
+        why += f"{_MOST_PATTERNS} of {_LONGEST} are read: shorten it, or name files"
+        raise OSError(errno.EFBIG, why, str(path))
     patterns = tuple(found for line in lines if (found := _pattern(line)) is not None)
     return [Ignore(str(folder / "x")[:-1], patterns)]
 
@@ -116,28 +134,46 @@ def _pattern(line: str) -> _Pattern | None:
 
 
 def _regex(glob: str) -> re.Pattern[str] | None:
-    """Returns the expression of a glob, or None of one that matches nothing."""
-    result = []
+    """Returns the expression of a glob, or None of one that matches nothing.
+
+    What is between two `*`, or two `**/`, is looked for once: the first place where it fits leaves
+    the most to what follows. So it never takes longer than pattern times path.
+    """
+    groups = [[""]]  # what is between two **/, and in there between two *
     for piece in _PIECE.finditer(glob):
         match piece.lastgroup, piece[piece.lastgroup or 0]:
             case "start", _:
-                result.append("(?:.*/)?")
+                groups.append([""])
             case "end", _:
-                result.append(".+")
+                groups[-1][-1] += ".+"
             case "many", _:
-                result.append("[^/]*")
+                groups[-1].append("")
             case "one", _:
-                result.append("[^/]")
+                groups[-1][-1] += "[^/]"
             case "inside", inside:
-                result.append(_bracket(inside, negated=bool(piece["negated"])))
+                groups[-1][-1] += _bracket(inside, negated=bool(piece["negated"]))
             case "other", "\\" | "[":
                 return None
             case _, other:
-                result.append(re.escape(other))
+                groups[-1][-1] += re.escape(other)
+    first, *inner, last = [[""], *groups] if len(groups) == 1 else groups
+    result = _once(first)
+    result += "".join(f"(?>{_FOLDERS}{_once(group)})" for group in inner if group != [""])
+    result += _FOLDERS if len(groups) > 1 else ""
+    result += _once(last[:-1]) + f"[^/]*{last[-1]}" if len(last) > 1 else last[0]
     try:
-        return re.compile("".join(result), re.DOTALL)
+        return re.compile(result, re.DOTALL)
     except re.error:
         return None
+
+
+_FOLDERS = "(?:[^/]*/)*?"
+
+
+def _once(parts: list[str]) -> str:
+    """Returns the expression of what is between `*`."""
+    first, *others = parts
+    return first + "".join(f"(?>[^/]*?{part})" for part in others)
 
 
 def _bracket(inside: str, *, negated: bool) -> str:

@@ -3,6 +3,7 @@
 Knows names, no syntax. The names themselves are those of `keras_mp.compat.names`.
 """
 
+import functools
 from dataclasses import dataclass
 
 from keras_mp.compat.names import NAMES
@@ -100,6 +101,7 @@ class Old:
         return self.space if self.name is None else f"{self.space}.{self.name}"
 
 
+@functools.lru_cache(maxsize=4096)  # a program has few names, each at many places
 def old(full: str) -> Old | None:
     """Returns what a name of a program, resolved through its imports, is of mixed precision.
 

@@ -16,6 +16,7 @@ from libcst.metadata import (
     ScopeProvider,
 )
 
+from keras_mp.migration.code.bindings import are_too_many
 from keras_mp.migration.code.depth import is_too_deep
 from keras_mp.migration.code.edits import Lines
 from keras_mp.migration.code.names import Old, old
@@ -26,12 +27,17 @@ _ASKS = re.compile(
     _VERSION.pattern + r"|version\.parse|\bVersion\("
     r"|hasattr\(\s*(tf|tensorflow|keras|tf_keras|[\w.]*(mixed_precision|experimental))\b"
 )
+_WORD = re.compile(r"\w+")
 _PLAIN_IMPORT = re.compile(r"\bimport\s+(tensorflow|keras|tf_keras)(\.compat\.v[12])?\b(?!\.)")
 _MOST_ALIASES = 50  # of aliases of aliases: each takes some of the stack
 _IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError")
 
 
 TOO_DEEP = "it is nested too deeply"
+TOO_MANY = "one of its names is bound and used too often"
+TOO_MUCH = "too many of its places depend on each other"
+# Looks at places: in any program, and more for each of its characters. Programs of people take one.
+_LOOKS, _LOOKS_EACH = 1_000_000, 20
 
 
 class Unparsable(ValueError):
@@ -80,6 +86,8 @@ class Program:
         self.text = text
         if is_too_deep(text):
             raise Unparsable(1, 1, TOO_DEEP)
+        if are_too_many(text):
+            raise Unparsable(1, 1, TOO_MANY)
         try:
             parsed = cst.parse_module(text)
         except cst.ParserSyntaxError as error:
@@ -103,11 +111,15 @@ class Program:
         self.lines = Lines(text)
         self._known: dict[tuple[Scope, str], tuple[list[Meaning], bool]] = {}
         self._open: set[tuple[Scope, str]] = set()  # names that are being resolved
+        self._guards: dict[tuple[cst.CSTNode, bool], bool] = {}
+        self._imports: dict[cst.CSTNode, list[ImportAssignment]] | None = None
+        self._looks_left = _LOOKS + _LOOKS_EACH * len(text)
 
     # -- text ------------------------------------------------------------------------------------
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """Returns the offsets of a node, without parentheses around it."""
+        self._look()
         where = self._positions[node]
         start, end = where.start, where.end
         return self.lines.offset(start.line, start.column), self.lines.offset(end.line, end.column)
@@ -139,6 +151,7 @@ class Program:
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """Returns what a node is directly in."""
+        self._look()
         found: cst.CSTNode | None = self._parents.get(node)
         return found
 
@@ -158,24 +171,29 @@ class Program:
         """Returns whether a node is where the program asks what there is: by version or import."""
         inner = node
         for outer in self.above(node):
-            if isinstance(outer, (cst.If, cst.IfExp, cst.While)) and self._asks(outer.test):
-                return True
-            if isinstance(outer, cst.BooleanOperation) and self._asks(outer.left):
-                return True
-            if isinstance(outer, cst.Match) and self._asks(outer.subject):
-                return True
-            if isinstance(outer, cst.Try) and inner is not outer.finalbody:
-                handlers = [h.type for h in outer.handlers if h.type is not None]
-                caught = any(name in self.source(h) for h in handlers for name in _IMPORT_ERRORS)
-                caught |= self._only_imports(outer)
-                if caught and not self._asks_for_tensorflow(outer):
-                    return True
-            if isinstance(outer, cst.With) and any(
-                name in self.source(item.item) for item in outer.items for name in _IMPORT_ERRORS
-            ):
+            key = outer, isinstance(outer, cst.Try) and inner is outer.finalbody
+            if key not in self._guards:
+                self._guards[key] = self._guards_what_is_in(*key)
+            if self._guards[key]:
                 return True
             inner = outer
         return False
+
+    def _guards_what_is_in(self, outer: cst.CSTNode, finally_: bool) -> bool:
+        if isinstance(outer, (cst.If, cst.IfExp, cst.While)):
+            return self._asks(outer.test)
+        if isinstance(outer, cst.BooleanOperation):
+            return self._asks(outer.left)
+        if isinstance(outer, cst.Match):
+            return self._asks(outer.subject)
+        if isinstance(outer, cst.Try) and not finally_:
+            handlers = [h.type for h in outer.handlers if h.type is not None]
+            caught = any(name in self.source(h) for h in handlers for name in _IMPORT_ERRORS)
+            caught |= self._only_imports(outer)
+            return caught and not self._asks_for_tensorflow(outer)
+        return isinstance(outer, cst.With) and any(
+            name in self.source(item.item) for item in outer.items for name in _IMPORT_ERRORS
+        )
 
     def _asks_for_tensorflow(self, tried: cst.Try) -> bool:
         """Returns whether a `try` asks whether TensorFlow is there at all, not which one."""
@@ -198,9 +216,7 @@ class Program:
 
     def _asks(self, test: cst.CSTNode) -> bool:
         source = self.source(test)
-        return bool(_ASKS.search(source)) or any(
-            re.search(rf"\b{name}\b", source) for name in self._answers
-        )
+        return bool(_ASKS.search(source)) or not self._answers.isdisjoint(_WORD.findall(source))
 
     @functools.cached_property
     def _answers(self) -> set[str]:
@@ -251,6 +267,16 @@ class Program:
         scope = self.scope(node)
         return scope is not None and not scope[node.value]
 
+    def bindings(self, statement: cst.CSTNode, name: str) -> list[ImportAssignment]:
+        """Returns what an import statement binds to a name."""
+        if self._imports is None:
+            self._imports = {}
+            for scope in {*self._scopes.values()} - {None}:
+                for one in scope.assignments:
+                    if isinstance(one, ImportAssignment):
+                        self._imports.setdefault(one.node, []).append(one)
+        return [one for one in self._imports.get(statement, ()) if one.name.split(".")[0] == name]
+
     def scope(self, node: cst.CSTNode) -> Scope | None:
         """Returns the scope that a node is evaluated in."""
         found: Scope | None = self._scopes.get(node)
@@ -260,7 +286,13 @@ class Program:
         """Returns what a name means in a scope; None for what is the program's own."""
         return self._of_name(scope, name, "")
 
+    def _look(self) -> None:
+        self._looks_left -= 1
+        if self._looks_left < 0:
+            raise Unparsable(1, 1, TOO_MUCH)
+
     def _of_name(self, scope: Scope, name: str, rest: str) -> Meaning | None:
+        self._look()
         meanings, others = self._assigned(scope, name)
         if not meanings:
             return None
@@ -290,6 +322,7 @@ class Program:
                 others |= not found and not self._is_nothing(target)
             meanings += found
         self._open.remove(key)
+        meanings = list(dict.fromkeys(meanings))
         self._known[key] = meanings, others
         return meanings, others
 

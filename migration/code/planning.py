@@ -1,7 +1,9 @@
 """What is to be done with source files: each is read and planned for, in one process or several."""
 
 import multiprocessing
+import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -9,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
+from keras_mp import regular_files
 from keras_mp.migration.code import notebooks
 from keras_mp.migration.code.files import Undecodable, decode
 from keras_mp.migration.code.findings import Failed, Failure, Found, Place, Plan
@@ -80,7 +83,7 @@ def plans(
     work: dict[int, bytes] = {}
     for i, path in enumerate(files):
         try:
-            data = path.read_bytes()
+            data = regular_files.read_bytes(path)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else None
             result.append(Plan(path, failure=Failure(why or str(error))))
@@ -108,7 +111,7 @@ def _in_processes(
 ) -> None:
     # Not forked: a progress bar is a thread, and it may hold a lock.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, context, initializer=_leave_interrupts)
+    pool = ProcessPoolExecutor(jobs, context, initializer=_begin)
     left = set(work)
     try:
         running = {pool.submit(plan, result[i].path, work[i], options): i for i in work}
@@ -125,9 +128,18 @@ def _in_processes(
         pool.shutdown(cancel_futures=True)
 
 
-def _leave_interrupts() -> None:
+def _begin() -> None:
     # Ctrl-C reaches every process; the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A pool's processes wait for each other, too, and so would outlive one that is killed.
+    threading.Thread(target=_end_with_first, daemon=True).start()
+
+
+def _end_with_first() -> None:
+    first = multiprocessing.parent_process()
+    if first is not None:
+        first.join()
+        os._exit(1)
 
 
 def _rewritten(path: Path, data: bytes, options: Options) -> tuple[bytes, tuple[Found, ...]]:

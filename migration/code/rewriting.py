@@ -1,8 +1,11 @@
 """Source in, source out: finds what touches mixed precision, asks the rules, edits the text."""
 
+import bisect
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import libcst as cst
 
@@ -240,12 +243,14 @@ class _Run:
         if edits and not self._program.has_positions:
             verdict, edits = "person", ()
             message = f"left alone, as libcst does not tell where it is: {message}"
-        edits, others = self._merged(edits)
-        if any(a.start < b.end and b.start < a.end for a in edits for b in others):
+        edits, gone = self._merged(edits)
+        if any(set(texts.overlapping(self._edits, edit)) - gone for edit in edits):
             verdict, edits = "person", ()
             message = f"inside something that is rewritten, too: {message}"
         if edits:
-            self._edits = [*others, *edits]
+            self._edits = [one for one in self._edits if one not in gone] if gone else self._edits
+            for edit in edits:
+                bisect.insort(self._edits, edit)
             self._ours |= any(_needs_import(edit) for edit in edits)
         if edits and name is not None:
             self._settled.add(root_of(name))
@@ -256,17 +261,16 @@ class _Run:
         for other in self._program.lines_of(node):
             self._covered.setdefault(other, (rule, verdict, message))
 
-    def _merged(self, edits: tuple[Edit, ...]) -> tuple[tuple[Edit, ...], list[Edit]]:
-        """Returns edits, deletions joined with earlier ones that overlap them, and the others."""
-        result, others = [], self._edits
+    def _merged(self, edits: tuple[Edit, ...]) -> tuple[tuple[Edit, ...], set[Edit]]:
+        """Returns edits, deletions joined with earlier ones that overlap them, and these."""
+        result, gone = [], set()
         for edit in edits:
-            for other in others:
-                overlaps = edit.start < other.end and other.start < edit.end
-                if overlaps and not edit.text and not other.text:
-                    others = [one for one in others if one is not other]
+            for other in texts.overlapping(self._edits, edit):
+                if not edit.text and not other.text and other not in gone:
+                    gone.add(other)
                     edit = Edit(min(edit.start, other.start), max(edit.end, other.end), "")
             result.append(edit)
-        return tuple(result), others
+        return tuple(result), gone
 
     def _find(self, line: int, column: int, rule: str, verdict: Verdict, message: str) -> None:
         source = self._program.lines.of(line).strip()
@@ -274,6 +278,7 @@ class _Run:
 
     def _mentions(self, found: "_Expressions") -> None:
         known = {finding.line for finding in self._findings}
+        ends = list(itertools.accumulate((end for _, end in found.texts), max))
         for line in range(1, len(self._program.lines) + 1):
             code = self._program.lines.of(line)
             match = _BROAD.search(code)
@@ -286,7 +291,8 @@ class _Run:
                 continue
             comment = any(at <= match.start() for at in found.comments.get(line, ()))
             offset = self._program.lines.offset(line, match.start())
-            text = any(start <= offset < end for start, end in found.texts)
+            at = bisect.bisect_right(found.texts, offset, key=itemgetter(0))
+            text = at > 0 and offset < ends[at - 1]
             decision = mentions.of_line(code, comment=comment, text=text)
             self._find(line, match.start() + 1, mentions.ID, decision.verdict, decision.message)
 

@@ -62,29 +62,39 @@ def is_left_out_name(name: str) -> bool:
 
 
 def _walk(folder: Path, absolute: Path, outer: list[Ignore], result: Tree) -> None:
-    with os.scandir(folder) as entries:
-        listed = sorted(entries, key=lambda entry: entry.name)
-    names = {entry.name for entry in listed}
-    # What a repository says ends where another begins.
-    ignores = outer if ".git" not in names else []
-    ignores = [*ignores, *(read(absolute) if ".gitignore" in names else [])]
-    for entry in listed:
-        path, name = folder / entry.name, entry.name
-        is_source = name.endswith(SOURCES)
+    # Not by recursion, which ends at some hundred folders inside each other.
+    waiting = _listed(folder, absolute, outer)
+    while waiting:
+        entry, path, absolute, ignores = waiting.pop()
+        is_source = entry.name.endswith(SOURCES)
         if entry.is_symlink():
             result.links += [path] if is_source or path.is_dir() else []
         elif entry.is_dir():
             if is_left_out(path):
                 continue
-            if is_ignored(ignores, str(absolute / name), is_folder=True):
+            if is_ignored(ignores, str(absolute), is_folder=True):
                 result.ignored += 1
                 continue
             try:
-                _walk(path, absolute / name, ignores, result)
+                waiting += _listed(path, absolute, ignores)
             except PermissionError:
                 result.closed.append(path)
         elif is_source and entry.is_file():
-            if is_ignored(ignores, str(absolute / name), is_folder=False):
+            if is_ignored(ignores, str(absolute), is_folder=False):
                 result.ignored += 1
             else:
                 result.files.append(path)
+
+
+_Waiting = tuple[os.DirEntry[str], Path, Path, list[Ignore]]
+
+
+def _listed(folder: Path, absolute: Path, outer: list[Ignore]) -> list[_Waiting]:
+    """Returns what is in a folder, the last name first: path, absolute path, what to ignore."""
+    with os.scandir(folder) as entries:
+        listed = sorted(entries, key=lambda entry: entry.name, reverse=True)
+    names = {entry.name for entry in listed}
+    # What a repository says ends where another begins.
+    ignores = outer if ".git" not in names else []
+    ignores = [*ignores, *(read(absolute) if ".gitignore" in names else [])]
+    return [(entry, folder / entry.name, absolute / entry.name, ignores) for entry in listed]

@@ -10,11 +10,12 @@ after:   mp = keras_mp.compat.mixed_precision.experimental
 Left alone, and reported: import *, and imports that KMP014 leaves alone.
 """
 
+import functools
 import re
 from collections.abc import Collection, Iterator
 
 import libcst as cst
-from libcst.metadata import ClassScope, ImportAssignment
+from libcst.metadata import ClassScope
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import Old, old
@@ -73,7 +74,7 @@ def of_import(
     new: list[tuple[str, str]] = []
     for i, name in [*known.items()]:
         if _is_plain(statement, aliases[i]):
-            if _spells_unknown(program, _dotted(aliases[i].name)):
+            if _spells_unknown(program.text, _dotted(aliases[i].name)):
                 del known[i]
                 yield ID, Decision("person", f"a name of {name} is used that has no counterpart")
             continue
@@ -131,15 +132,8 @@ def _bound(alias: cst.ImportAlias) -> str:
 def _references(
     program: Program, statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias
 ) -> list[cst.CSTNode]:
-    scope = program.scope(statement)
-    if scope is None:
-        return []
-    return [
-        access.node
-        for assignment in scope[_bound(alias).split(".")[0]]
-        if isinstance(assignment, ImportAssignment) and assignment.node is statement
-        for access in assignment.references
-    ]
+    bound = program.bindings(statement, _bound(alias).split(".")[0])
+    return [access.node for assignment in bound for access in assignment.references]
 
 
 def _is_unknown(program: Program, node: cst.CSTNode) -> bool:
@@ -153,9 +147,10 @@ def _is_unknown(program: Program, node: cst.CSTNode) -> bool:
     return False
 
 
-def _spells_unknown(program: Program, module: str) -> bool:
+@functools.lru_cache(maxsize=16)  # a program may import one module many times
+def _spells_unknown(text: str, module: str) -> bool:
     """Returns whether something of a module, by its whole path, is not known."""
-    spelled = re.findall(rf"\b{re.escape(module)}(?:\.\w+)+", program.text)
+    spelled = re.findall(rf"\b{re.escape(module)}(?:\.\w+)+", text)
     return any(found is not None and not found.known for found in map(old, spelled))
 
 

@@ -94,6 +94,14 @@ def many_names(file):
 
 
 SLOT = "optimizer_weights/cond_1/SGD/score/bias/momentum:0"
+WORDS = {"name": "words", "batch_input_shape": [None, 1], "dtype": "string", "vocabulary": ["a"]}
+WORDS |= {"invert": False, "mask_token": "", "max_tokens": None, "num_oov_indices": 10**8}
+WORDS |= {"oov_token": "[UNK]", "output_mode": "int", "pad_to_max_tokens": False, "sparse": False}
+WORDS |= {"encoding": "utf-8", "vocabulary_size": 3}
+MANY_UNKNOWN = {
+    "class_name": "Sequential",
+    "config": {"name": "net", "layers": [{"class_name": "StringLookup", "config": WORDS}]},
+}
 BAD_H5 = {
     "external link": (
         lambda f: replaced(f, DENSE, h5py.ExternalLink("other.h5", "/x")),
@@ -168,7 +176,15 @@ BAD_H5 = {
         lambda f: f["optimizer_weights"].attrs.update(
             {"weight_names": [*f["optimizer_weights"].attrs["weight_names"], SLOT[18:]]}
         ),
-        rf"in the file, but not used \(11\):\n(  .*\n)*  {SLOT}\n",
+        f"attribute weight_names: names '{SLOT[18:]}' 2 times: each name belongs to one$",
+    ),
+    "a layer many times": (
+        lambda f: f["model_weights"].attrs.update({"layer_names": [b"score"] * 1000}),
+        "attribute layer_names: names 'score' 1000 times: each name belongs to one$",
+    ),
+    "many unknown words": (
+        lambda f: f.attrs.update({"model_config": json.dumps(MANY_UNKNOWN)}),
+        "num_oov_indices of 'words' is 100000000, and at most 1048576 are made$",
     ),
     "slot missing": (
         lambda f: f.__delitem__(SLOT),
@@ -682,6 +698,33 @@ def test_what_keras_3_wrote_is_loaded_by_keras(tmp_path):
         found = load(tmp_path / name)
         assert np.array_equal(found.model.get_weights()[0], model.get_weights()[0])
         assert found.report.notes[0].startswith(f"Keras {keras.__version__} wrote it")
+
+
+CLAIMS = {
+    "units": (lambda: keras.layers.Dense(77), 3 * 10**9),
+    "output_shape": (lambda: keras.layers.EinsumDense("ab,bc->ac", 77), 3 * 10**9),
+    "filters": (lambda: keras.layers.Conv1D(77, 3, data_format="channels_last"), 3 * 10**9),
+    "input_dim": (lambda: keras.layers.Embedding(77, 2), 3 * 10**9),
+    "num_oov_indices": (
+        lambda: keras.layers.IntegerLookup(vocabulary=[1], num_oov_indices=77),
+        10**8,
+    ),
+}
+
+
+@pytest.mark.parametrize("key", CLAIMS)
+def test_a_size_that_a_file_of_keras_3_claims_and_has_not(tmp_path, key):
+    make, claimed = CLAIMS[key]
+    shape, dtype = ((4, 3), "float32") if key == "filters" else ((4,), "int64")
+    layers = [keras.Input(shape, dtype=dtype), make()]
+    keras.Sequential(layers).save(tmp_path / "plain.keras")
+    path = tmp_path / "model.keras"
+    with zipfile.ZipFile(tmp_path / "plain.keras") as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            new.writestr(name, data.replace(b"77", b"%d" % claimed) if "config" in name else data)
+    with pytest.raises(Unreadable, match=f"too small to hold it|{key} of '.*' is {claimed}"):
+        load_model(path)
 
 
 class Evil(keras.layers.Layer):

@@ -297,6 +297,19 @@ def test_a_small_file_cannot_name_huge_keys(tmp_path):
             pass
 
 
+def test_a_block_is_named_once(tmp_path):
+    """An empty block of 64 kB, which is read and checked each time that it is named."""
+    empty = sealed(bytes(1 << 16) + struct.pack("<I", 1 << 14))
+    named = number(0) + number(1) + number(6) + b"a" + number(0) + number(len(empty) - 5)
+    named = named.ljust(10, b"\0")
+    again = number(1) + number(0) + named[2:3] + named[4:]
+    second = sealed(named + again * 1000 + RESTARTS)
+    footer = number(0) + number(0) + number(len(empty)) + number(len(second) - 5)
+    end = footer.ljust(40, b"\0") + struct.pack("<Q", table.MAGIC)
+    with pytest.raises(Malformed, match="it names a block more than once"):
+        list(table.entries(memoryview(empty + second + end)))
+
+
 BLOCKS = {
     "no restarts": (b"abc", "a block is too short"),
     "restarts beyond it": (struct.pack("<I", 9), "too short for its restarts"),
@@ -555,6 +568,14 @@ BAD_STATES = {
 def test_a_state_file_that_leads_nowhere(folder, state, text):
     shutil.copy(EDGE / "state" / state, folder / "checkpoint")
     with pytest.raises(Unreadable, match=text):
+        Checkpoint(folder)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("text", ["\n", " \n", "\t", 'model_checkpoint_path: "'])
+def test_a_large_state_file_is_read_in_one_go(folder, text):
+    (folder / "checkpoint").write_text(text * (1_000_000 // len(text)))
+    with pytest.raises(Unreadable, match=r"names no (model_)?checkpoint|which is not there"):
         Checkpoint(folder)
 
 

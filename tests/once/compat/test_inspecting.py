@@ -21,6 +21,7 @@ from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.inspecting import inspect, state_of_optimizers
 from keras_mp.migration.cli import main
 from tests import bundles, programs
+from tests.counting import growth
 from tests.fixtures import FIXTURES
 from tests.fuzzing import examples
 
@@ -236,6 +237,16 @@ def test_odd_but_whole_checkpoints(name: str) -> None:
     strings = [key for key in expected.get("strings", {}) if key != graph]
     listed = {row["key"] for row in expected.get("tensors", [])}
     assert len(found.tensors) == count + len([key for key in strings if key not in listed])
+
+
+def test_many_optimizers(tmp_path: Path) -> None:
+    def prefix(count: int) -> Path:
+        optimizer = {"iter": np.array(3, "int64"), "learning_rate": np.array(0.5, "float32")}
+        path = tmp_path / f"ckpt{count}"
+        bundles.write_objects(path, {f"optimizer{i}": dict(optimizer) for i in range(count)})
+        return path
+
+    assert growth(inspect, [prefix(count) for count in (10, 20, 40)]) < 2.15
 
 
 def test_a_new_optimizer_that_has_no_slots(tmp_path: Path) -> None:

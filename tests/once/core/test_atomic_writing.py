@@ -47,6 +47,32 @@ def test_owner_and_group_are_kept_where_that_is_allowed(tmp_path, monkeypatch, a
     assert path.stat().st_mode == there.st_mode
 
 
+def test_extended_attributes_are_kept(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    try:
+        os.setxattr(path, "user.origin", b"a\0b")
+    except (AttributeError, OSError) as error:
+        pytest.skip(f"there are none here: {error}")
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert os.getxattr(path, "user.origin") == b"a\0b"
+
+
+def test_attributes_that_may_not_be_set_cost_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def refuse(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "listxattr", lambda _: ["user.a", "security.capability"], raising=False)
+    monkeypatch.setattr(os, "getxattr", lambda *_: b"", raising=False)
+    monkeypatch.setattr(os, "setxattr", refuse, raising=False)
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+
+
 def test_nobody_else_reads_it_before_it_has_its_mode(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")

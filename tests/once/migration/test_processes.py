@@ -3,9 +3,11 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -24,6 +26,25 @@ pool.submit(fleet_tasks.sleeps, 0.5)
 print(*{future.result() for future in futures}, flush=True)
 os.kill(os.getpid(), 9)
 """
+
+# At work for ten minutes: the first with a task, the second with what it is sent.
+WORK = """
+import pathlib, sys, time
+work = f"import pathlib, time; pathlib.Path({sys.argv[2]!r}).touch(); time.sleep(600)"
+"""
+BUSY = {
+    "of artefacts": """
+from keras_mp.migration.processes import Processes
+Processes(2).submit(exec, work).result()
+""",
+    "of sources": """
+from keras_mp.migration.code.planning import plans
+class Options:
+    def __reduce__(self):
+        return exec, (work,)
+plans([pathlib.Path(sys.argv[1])] * 8, Options(), 2)
+""",
+}
 
 
 @pytest.fixture
@@ -103,3 +124,25 @@ def test_ctrl_c_is_not_for_them() -> None:
         with pytest.raises(Died, match="killed by signal 9"):
             worker.call(fleet_tasks.sleeps, 60)
         timer.join()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize("program", BUSY.values(), ids=BUSY)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_none_outlives_who_started_it(number: signal.Signals, program: str, tmp_path: Path) -> None:
+    path, is_at_work = tmp_path / "a.py", tmp_path / "at work"
+    path.write_text("import tensorflow.keras.mixed_precision\n")
+    with (
+        (tmp_path / "said").open("w") as said,
+        programs.started("-c", WORK + program, path, is_at_work, stdout=said) as first,
+    ):
+        while not is_at_work.exists():
+            assert first.poll() is None
+            time.sleep(0.05)
+        workers = psutil.Process(first.pid).children(recursive=True)
+        first.send_signal(number)
+        first.wait(60)
+        _, left = psutil.wait_procs(workers, timeout=60)
+        for one in left:
+            one.kill()
+    assert not left

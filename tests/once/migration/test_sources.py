@@ -1,6 +1,7 @@
 """What `keras-mp migrate` does with source code, whatever the rules make of it: files, folders."""
 
 import codecs
+import inspect
 import itertools
 import json
 import multiprocessing
@@ -27,6 +28,7 @@ from keras_mp.migration.code.parsed import Unparsable
 from keras_mp.migration.code.planning import Options, plans
 from keras_mp.migration.code.tree import find
 from keras_mp.migration.rules import RULES
+from keras_mp.migration.walking import walk
 
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
@@ -254,6 +256,8 @@ UNDECODABLE = {
     "not the same again": (b"# coding: utf-7\n# +AGE-\n", "its text in utf-7 does not give"),
     "one way": (b"# coding: iso2022_jp\n# \x1b\x80\n", r"'\x80' is not in iso2022_jp"),
     "no text": (b"# coding: hex\n", "hex is no encoding of text"),
+    "undefined": (b"# coding: undefined\n", "not undefined: "),
+    "a long label": (b"# coding: idna\n" + b"a" * 64, "not in idna: "),
 }  # fmt: skip
 
 
@@ -632,6 +636,45 @@ def test_what_is_above_counts_up_to_the_repository(tmp_path: Path) -> None:
     inner = repository(folder / "pkg" / "deep" / "inner", {})
     assert len(find(inner).files) == len(NAMES)
     assert find(folder / "pkg").ignored == 2
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("pattern", ["*a" * 14 + "*b", "**/a*" * 14 + "/b", "a*" * 2000])
+def test_gitignore_with_many_stars(pattern: str, tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text(f"{pattern}\n")
+    folder = tmp_path / "/".join(["a" * 9] * 40)
+    folder.mkdir(parents=True)
+    (folder / f"{'a' * 60}.py").write_text(PLAIN)
+    assert [path.name for path in find(tmp_path).files] == [f"{'a' * 60}.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("".join(f"x{i}/*.py\n" for i in range(100_000)), "it has more than 1048576 bytes"),
+        ("a\n" * 10_001, "it has 10001 patterns, the longest of 1 characters"),
+        ("a" * 5000, "it has 1 patterns, the longest of 5000 characters"),
+    ],
+)
+def test_gitignore_larger_than_people_write(text: str, why: str, tmp_path: Path) -> None:
+    write(tmp_path, a_py=OLD)
+    (tmp_path / ".gitignore").write_text(text)
+    with pytest.raises(OSError, match=why):
+        find(tmp_path)
+
+
+def test_more_folders_inside_each_other_than_calls(tmp_path: Path) -> None:
+    folder = tmp_path / Path(*["d"] * 150)
+    folder.mkdir(parents=True)
+    write(folder, a_py=OLD, m_h5="\x89HDF")
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 100)
+    try:
+        files, artefacts_of = find(tmp_path).files, walk(tmp_path)
+    finally:
+        sys.setrecursionlimit(before)
+    assert files == [folder / "a.py"]
+    assert artefacts_of.left == 2
 
 
 def test_what_is_nobodys_source(tmp_path: Path) -> None:
