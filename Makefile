@@ -113,7 +113,8 @@ docs: .venv/.dev
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 
 # The property tests of files and sources again, with FUZZ times as many examples, others each time;
-# then steps of any optimizer, for at most FUZZ_SECONDS a backend (and 12 examples more).
+# then steps of any optimizer, for at most FUZZ_SECONDS a backend (and 12 examples more), and 10,000
+# calls of `apply` with gradients of any kind.
 FUZZ ?= 5
 FUZZ_SECONDS ?= 300
 fuzz: .venv/.test
@@ -121,7 +122,7 @@ fuzz: .venv/.test
 		--timeout=1200 tests/once tests/each/compat/test_load_model_damaged.py
 	for each in $(BACKENDS); do $(ENV) KERAS_MP_FUZZ=$(FUZZ) KERAS_MP_FUZZ_SECONDS=$(FUZZ_SECONDS) \
 		KERAS_BACKEND=$$each OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q --timeout=0 \
-		tests/each/core/test_optimizer_fuzz.py || exit 1; done
+		tests/each/core/test_optimizer_fuzz.py tests/each/core/test_gradient_fuzz.py || exit 1; done
 
 # What is published.
 dist: .venv/.dev

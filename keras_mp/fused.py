@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from keras_mp import backends, fused_rules
-from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
 from keras_mp.backends.numerics import StepResult
 from keras_mp.settings import Settings
 
@@ -37,12 +37,9 @@ class FusedStep:
             if self._narrow.rounds:
                 return fused_rules.ROUNDED
             variables = self._narrow.targets(variables)
-        return self._fallback([None] * len(variables), variables)
-
-    def _fallback(self, gradients: Gradients, variables: Sequence[Variable]) -> str | None:
         if self._kernels is None:
             return fused_rules.XLA
-        return self._kernels.fallback(self._optimizer, gradients, variables)
+        return self._kernels.fallback(self._optimizer, [None] * len(variables), variables)
 
     def __call__(
         self,
@@ -82,8 +79,9 @@ class FusedStep:
         scale: Tensor | None,
         settings: Settings,
     ) -> StepResult | None:
-        reason = self._fallback(gradients, variables)
-        self._last_fallback["reason"] = reason
-        if reason is not None or self._kernels is None:
+        if self._kernels is None:
+            self._last_fallback["reason"] = fused_rules.XLA
             return None
-        return self._kernels.apply(self._optimizer, gradients, variables, scale, settings)
+        taken = self._kernels.apply(self._optimizer, gradients, variables, scale, settings)
+        self._last_fallback["reason"] = taken if isinstance(taken, str) else None
+        return None if isinstance(taken, str) else taken

@@ -7,9 +7,9 @@ import keras
 from keras import ops
 
 from keras_mp.array_types import Gradient, Gradients, Tensor, Variable
-from keras_mp.backends.numerics import as_tensors
 from keras_mp.backends.optimizers import overwrites_with_gradient
 from keras_mp.backends.protocol import Backend
+from keras_mp.given_gradients import as_tensors
 from keras_mp.scaler import LossScaler, as_tensor
 from keras_mp.warn_once import WarnOnce
 

@@ -16,9 +16,9 @@ from keras import ops
 from keras_mp import backends, hyperparameters
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Store, Tensor, Variable
 from keras_mp.backends import devices
-from keras_mp.backends.numerics import as_tensors
 from keras_mp.backends.optimizers import path
 from keras_mp.extra_state import ExtraState
+from keras_mp.given_gradients import as_tensors, check_shapes
 from keras_mp.inner_hyperparameters import InnerHyperparameters
 from keras_mp.inner_optimizer import check_inner_optimizer
 from keras_mp.keras_2_methods import Keras2Methods
@@ -384,7 +384,7 @@ class LossScaleOptimizer(
 
         Rows that a sparse gradient names twice are summed before, as in a step.
         """
-        return self._backend.all_finite(self._backend.sum_duplicate_rows(as_tensors(list(grads))))
+        return self._backend.all_finite(self._backend.in_known_form(as_tensors(list(grads))))
 
     def apply(
         self,
@@ -398,12 +398,15 @@ class LossScaleOptimizer(
 
         Args:
             grads: Gradients of the scaled loss (`scale_loss`), one a variable; None for a variable
-                that the loss does not depend on.
+                that the loss does not depend on. Tensors of any dtype, sparse ones, arrays, numbers
+                and lists of numbers, of a shape that can be broadcast to that of the variable.
             trainable_variables: The variables, in the same order; all that the optimizer was built
                 for if None.
 
         Raises:
-            ValueError: A variable that the optimizer was not built for, or only None gradients.
+            TypeError: A gradient is none of these.
+            ValueError: A variable that the optimizer was not built for, only None gradients, or one
+                of another shape, or without numbers (PyTorch's meta device).
         """
         self._warn_once(self._scaler.protocol.taken_as_scaled())
         self._apply(list(grads), trainable_variables, scaled=True)
@@ -477,9 +480,11 @@ class LossScaleOptimizer(
         if not gradients:
             return
         variables = self._resolve(gradients, given)
+        gradients = as_tensors(gradients, variables)
+        check_shapes(gradients, variables)
         if self._before_step is not None:
             self._before_step(variables)
-        gradients = self._backend.sum_duplicate_rows(as_tensors(gradients))
+        gradients = self._backend.in_known_form(gradients, variables)
         scale = self._scaler.read() if scaled else None
         result = self._step(gradients, variables, scale)
         if not self._settings.skip_nonfinite:

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends.memory_torch import are_apart, tensors_of
 from keras_mp.backends.optimizers import (
     hands_gradients_on,
     overwrites_with_gradient,
+    updated_variables,
     with_method,
 )
 
@@ -76,6 +78,8 @@ def takes(
         and (updated == {torch.float32} or dtypes <= updated)
         and all(gradient.layout == torch.strided for gradient in given)
         and not any(map(overwrites_with_gradient, variables))
+        # A gradient that is divided late is read when others have been written.
+        and are_apart(tensors_of(updated_variables(optimizer, variables)), given)
     )
 
 

@@ -44,6 +44,9 @@ def fallback(
             return f"the gradient of {path(variable)} is sparse"
         if gradient is not None and not gradient.dtype.is_floating:
             return f"the gradient of {path(variable)} is of {gradient.dtype.name}"
+        # Kernels refuse what the default path broadcasts, and what is not known here may be such.
+        if gradient is not None and gradient.shape != (shape := _value(variable).shape):
+            return f"the gradient of {path(variable)} has the shape {gradient.shape}, not {shape}"
     return None
 
 
@@ -70,8 +73,11 @@ def apply(
     variables: list[Variable],
     scale: Tensor,
     settings: Settings,
-) -> StepResult:
-    """Takes a step with `gradients / scale`, for which `fallback` gave no reason."""
+) -> StepResult | str:
+    """Takes a step with `gradients / scale`, or returns why there is none that is fused."""
+    reason: str | None = fallback(optimizer, gradients, variables)
+    if reason is not None:
+        return reason
     always = settings.skip_nonfinite and settings.count_skipped_steps
     skip_unscale = [False] * len(gradients)
 

@@ -13,9 +13,10 @@ Python waits for nothing, and no graph breaks. In the memory of the host it is r
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import torch
@@ -23,12 +24,14 @@ import torch
 from keras_mp import fused_rules
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
 from keras_mp.backends import batched_torch
+from keras_mp.backends.memory_torch import are_apart
 from keras_mp.backends.numerics import StepResult, cast_to_variable_dtype, upcast
 from keras_mp.backends.optimizers import overwrites_with_gradient
 from keras_mp.backends.torch import is_compiling
 from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import Settings
 
+_KINDS = (torch.Tensor, torch.nn.Parameter)
 _BATCH = 2**20  # elements
 _SMALL = 2.0**-80  # squares of float32 times this, 2**30 of them, have a sum
 _LARGEST = FLOAT32.largest * _SMALL
@@ -76,58 +79,111 @@ _LIBRARY = torch.library.Library("keras_mp", "FRAGMENT")
 _TRACEABLE = _made_traceable()
 
 
+class _Arguments(NamedTuple):
+    """What a kernel is given to change, in the order of the variables.
+
+    `slots`: of each argument of the kernel for such; an empty list where it needs none.
+    """
+
+    values: list[Any]
+    slots: list[list[Any]]
+
+    def of(self, places: Sequence[int]) -> "_Arguments":
+        """Returns what is given of the variables at these places."""
+        slots = [[row[i] for i in places] if row else [] for row in self.slots]
+        return _Arguments([self.values[i] for i in places], slots)
+
+
 def fallback(
     optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
 ) -> str | None:
     """Returns why a step with these gradients is not fused, or None."""
+    arguments = _arguments(optimizer, gradients, variables)
+    return arguments if isinstance(arguments, str) else None
+
+
+def _arguments(
+    optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
+) -> _Arguments | str:
+    """Returns what a kernel is given, or why it is given nothing.
+
+    Kernels look at no shape and no memory: they would write past the end of what is shorter.
+    """
     rule = fused_rules.rule_of(optimizer)
     if rule not in _KERNELS:
         return f"PyTorch has no fused kernel for {rule}"
     if (reason := fused_rules.option_fallback(optimizer)) is not None:
         return reason
     if not variables:
-        return None
-    device = variables[0].value.device
+        return _Arguments([], [])
+    values = [variable.value for variable in variables]
+    device = values[0].device
     if device.type not in _DEVICES.get(_KERNELS[rule], []):
         return f"this PyTorch has no fused kernel for {rule} on {device.type}"
-    for gradient, variable in zip(gradients, variables, strict=True):
-        value = variable.value
-        if (reason := _of_variable(variable, value, device)) is not None:
+    for gradient, variable, value in zip(gradients, variables, values, strict=True):
+        if overwrites_with_gradient(variable):
+            return f"{variable.path} takes its gradient as new value (float8)"
+        if (reason := _of_state(value, value.shape, device)) is not None:
             return f"{variable.path} {reason}"
-        if gradient is not None and (reason := _of_gradient(gradient, device)) is not None:
+        if gradient is None:
+            continue
+        if (reason := _of_gradient(gradient, value.shape, device)) is not None:
             return f"the gradient of {variable.path} {reason}"
-    return None
+    places = [optimizer._get_variable_index(variable) for variable in variables]
+    slots = [[kept[i].value for i in places] if kept else [] for kept in _slots(optimizer)]
+    for row in filter(None, slots):
+        for slot, variable, value in zip(row, variables, values, strict=True):
+            if (reason := _of_state(slot, value.shape, device)) is not None:
+                return f"a slot of {variable.path} {reason}"
+    # A compiler finds out by itself what overlaps, and has no addresses.
+    if not is_compiling():
+        written = [*values, *itertools.chain.from_iterable(slots)]
+        if not are_apart(written, [gradient for gradient in gradients if gradient is not None]):
+            return "variables, their slots or gradients share memory"
+    return _Arguments(values, slots)
 
 
-def _of_variable(variable: Variable, value: Tensor, device: Any) -> str | None:
-    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+def _slots(optimizer: Optimizer) -> list[Any]:
+    """Returns the slots of all variables, a list for each argument of the kernel."""
+    match fused_rules.rule_of(optimizer):
+        case "Adam" | "AdamW":
+            hats = optimizer._velocity_hats if optimizer.amsgrad else []
+            return [optimizer._momentums, optimizer._velocities, hats]
+        case "SGD":
+            return [optimizer.momentums if optimizer.momentum else []]
+    return [optimizer._accumulators]
+
+
+def _of_state(value: Tensor, shape: Any, device: Any) -> str | None:
+    if type(value) not in _KINDS:
         return f"is a {type(value).__name__}, which kernels do not take"
     if value.dtype != torch.float32:
-        return f"is of {str(value.dtype).removeprefix('torch.')}, not float32"
+        return f"is of {_name(value.dtype)}, not float32"
     if value.device != device:
         return f"is on {value.device}, and another variable on {device}"
+    if value.shape != shape:
+        return f"has the shape {tuple(value.shape)}, and not {tuple(shape)}"
     if not value.is_contiguous() or not value.numel():
         return "has no elements, or not in the order of its shape"
-    if overwrites_with_gradient(variable):
-        return "takes its gradient as new value (float8)"
     return None
 
 
-def _of_gradient(gradient: Gradient, device: Any) -> str | None:
-    if gradient.is_sparse:
+def _of_gradient(gradient: Gradient, shape: Any, device: Any) -> str | None:
+    if gradient.layout != torch.strided:
         return "is sparse"
-    if type(gradient) not in (torch.Tensor, torch.nn.Parameter):
+    if type(gradient) not in _KINDS:
         return f"is a {type(gradient).__name__}, which kernels do not take"
     if not gradient.is_floating_point():
-        return f"is of {str(gradient.dtype).removeprefix('torch.')}"
+        return f"is of {_name(gradient.dtype)}"
     if gradient.device != device:
         return f"is on {gradient.device}, and not on {device}"
+    if gradient.shape != shape:
+        return f"has the shape {tuple(gradient.shape)}, and not {tuple(shape)}"
     return None
 
 
-def _values(variables: Sequence[Variable]) -> list[Any]:
-    """Returns the tensors of Keras variables."""
-    return [variable.value for variable in variables]
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def apply(
@@ -136,19 +192,23 @@ def apply(
     variables: list[Variable],
     scale: Tensor,
     settings: Settings,
-) -> StepResult:
-    """Takes a step with `gradients / scale`, for which `fallback` gave no reason."""
+) -> StepResult | str:
+    """Takes a step with `gradients / scale`, or returns why there is none that is fused."""
+    arguments = _arguments(optimizer, gradients, variables)
+    if isinstance(arguments, str):
+        return arguments
     with torch.no_grad():
         dense, taken = optimizer._filter_empty_gradients(gradients, variables)
-        values = _values(taken)
+        present = [gradient is not None for gradient in gradients]
+        if len(taken) < len(variables):
+            arguments = arguments.of([i for i, there in enumerate(present) if there])
         if any(gradient.dtype != torch.float32 for gradient in dense):
             dense, scale = _divided(dense, taken, scale), None
         result, bad = StepResult(True, None, None), None
         if settings.skip_nonfinite:
-            present = [gradient is not None for gradient in gradients]
             result, bad = _check(dense, scale, present if settings.diagnose else None)
-        _decay(optimizer, values, result.finite)
-        _update(optimizer, taken, values, dense, scale, bad)
+        _decay(optimizer, arguments.values, result.finite)
+        _update(optimizer, arguments, dense, scale, bad)
         _constrain(taken, result.finite)
         always = not settings.skip_nonfinite or settings.count_skipped_steps
         optimizer._iterations.value.add_(1 if always else result.finite)
@@ -204,29 +264,29 @@ def _decay(optimizer: Optimizer, values: list[Tensor], finite: Tensor) -> None:
 
 def _kernel(
     optimizer: Optimizer, scale: Tensor, like: Any
-) -> tuple[Callable[..., Any], list[list[Any]], Any, dict[str, Any]]:
-    """Returns a kernel and what it is given: rows of a tensor a variable, a divisor, numbers.
+) -> tuple[Callable[..., Any], Any, Any, dict[str, Any]]:
+    """Returns a kernel and what it is given beside what it changes.
 
-    The rows follow on the gradients, which are to be divided.
+    That is a step count, if it takes one, a divisor of the gradients, and numbers.
     """
     rate = _learning_rate(optimizer, like)
-    count = len(optimizer._trainable_variables)
     numbers: dict[str, Any] = {"lr": rate, "weight_decay": 0.0, "maximize": False}
     match fused_rules.rule_of(optimizer):
         case "Adam" | "AdamW":
             step = optimizer._iterations.value + 1
-            root = torch.sqrt(1 - torch.pow(float(optimizer.beta_2), step))
+            # Of a whole number PyTorch makes a power in its default dtype.
+            one, two = (
+                (1 - torch.pow(float(beta), step)).to(torch.float32)
+                for beta in (optimizer.beta_1, optimizer.beta_2)
+            )
             numbers |= {
-                "lr": rate * root / (1 - torch.pow(float(optimizer.beta_1), step)),
+                "lr": rate * torch.sqrt(two) / one,
                 "beta1": float(optimizer.beta_1),
                 "beta2": float(optimizer.beta_2),
                 "eps": float(optimizer.epsilon),
                 "amsgrad": bool(optimizer.amsgrad),
             }
-            hats = optimizer._velocity_hats if optimizer.amsgrad else []
-            rows = [*map(_values, (optimizer._momentums, optimizer._velocities, hats))]
-            rows.append([_constant(torch.inf, rate.device)] * count)
-            return _overload("_fused_adam_"), rows, scale, numbers
+            return _overload("_fused_adam_"), torch.inf, scale, numbers
         case "SGD":
             momentum = float(optimizer.momentum)
             if momentum:
@@ -244,31 +304,30 @@ def _kernel(
                 "nesterov": bool(momentum and optimizer.nesterov),
                 "is_first_step": False,
             }
-            rows = [_values(optimizer.momentums if momentum else [])]
-            return _overload("_fused_sgd_"), rows, scale, numbers
+            return _overload("_fused_sgd_"), None, scale, numbers
     numbers |= {"lr_decay": 0.0, "eps": fused_rules.adagrad_epsilon(optimizer)}
-    rows = [_values(optimizer._accumulators), [_constant(1.0, rate.device)] * count]
-    return _overload("_fused_adagrad_"), rows, scale, numbers
+    return _overload("_fused_adagrad_"), 1.0, scale, numbers
 
 
 def _update(
     optimizer: Optimizer,
-    variables: list[Variable],
-    values: list[Tensor],
+    arguments: _Arguments,
     gradients: list[Gradient],
     scale: Tensor,
     bad: Tensor,
 ) -> None:
-    kernel, rows, divisor, numbers = _kernel(optimizer, scale, gradients[0])
+    kernel, count, divisor, numbers = _kernel(optimizer, scale, gradients[0])
+    counts = [] if count is None else [_constant(count, gradients[0].device)]
     for places in batched_torch.cut(gradients, _BATCH):
         given = [gradients[i] for i in places]
         if divisor is not None:
             given = torch._foreach_div(given, divisor)
-        indices = [optimizer._get_variable_index(variables[i]) for i in places]
+        values, rows = arguments.of(places)
         kernel(
-            [values[i] for i in places],
+            values,
             [gradient.contiguous() for gradient in given],  # kernels walk through all side by side
-            *([row[i] for i in indices] if row else [] for row in rows),
+            *rows,
+            *([each] * len(places) for each in counts),
             found_inf=bad,
             **numbers,
         )
@@ -284,20 +343,20 @@ def _learning_rate(optimizer: Optimizer, like: Any) -> Any:
     if isinstance(rate, keras.Variable):
         rate = rate.value
     if not isinstance(rate, torch.Tensor):
-        return torch.full((), float(rate), device=like.device)
+        return torch.full((), float(rate), dtype=torch.float32, device=like.device)
     return rate.to(device=like.device, dtype=torch.float32)
 
 
 def _constant(value: float, device: Any) -> Any:
     """Returns a number on the device, never to be written to."""
-    if is_compiling():
-        return torch.full((), value, device=device)
-    return _kept(value, device)
+    return _new(value, device) if is_compiling() else _kept(value, device)
 
 
-@functools.cache
-def _kept(value: float, device: Any) -> Any:
-    return torch.full((), value, device=device)
+def _new(value: float, device: Any) -> Any:
+    return torch.full((), value, dtype=torch.float32, device=device)
+
+
+_kept = functools.cache(_new)
 
 
 def _where(finite: Tensor, new: Any, old: Any) -> Any:

@@ -235,7 +235,7 @@ def _leaves(gradients: Gradients) -> list[Any]:
     return [g.data if isinstance(g, sparse.BCOO) else g for g in gradients]
 
 
-def sum_duplicate_rows(gradients: Gradients) -> list[Any]:
+def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = None) -> list[Any]:
     """Returns `gradients` with what BCOO arrays name twice summed, which may overflow."""
     return [
         g.sum_duplicates(nse=g.nse) if isinstance(g, sparse.BCOO) and not g.unique_indices else g

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from keras import ops
 from keras.backend import standardize_dtype
 
@@ -65,15 +64,6 @@ def real_parts(tensor: Tensor) -> Any:
     if standardize_dtype(tensor.dtype) not in _REAL:
         return tensor
     return ops.stack([ops.real(tensor), ops.imag(tensor)])
-
-
-def as_tensors(gradients: Gradients) -> list[Any]:
-    """Returns `gradients` with NumPy arrays as tensors.
-
-    >>> ops.is_tensor(as_tensors([np.ones(2, "float32")])[0])
-    True
-    """
-    return [ops.array(g) if isinstance(g, np.ndarray) else g for g in gradients]
 
 
 def map_unscaled(

@@ -53,8 +53,14 @@ class Backend(Protocol):
     ) -> None:
         """Takes a step of `optimizer`, whatever is in the gradients."""
 
-    def sum_duplicate_rows(self, gradients: Gradients) -> list[Gradient]:
-        """Returns the gradients; rows that a sparse one names twice are summed."""
+    def in_known_form(
+        self, gradients: Gradients, variables: Sequence[Variable] | None = None
+    ) -> list[Gradient]:
+        """Returns the gradients as the other functions take them.
+
+        Rows that a sparse one names twice are summed. ValueError where one has no numbers, and its
+        variable has some.
+        """
 
     def to_dense_gradient(self, gradient: Gradient, variable: Variable) -> Tensor:
         """Returns a sparse gradient as a tensor of the variable's shape, a dense one as it is."""
@@ -160,8 +166,8 @@ class FusedKernels(Protocol):
         variables: list[Variable],
         scale: Tensor | None,
         settings: Settings,
-    ) -> StepResult:
-        """Takes a step with `gradients / scale` on a built optimizer.
+    ) -> StepResult | str:
+        """Takes a step with `gradients / scale` on a built optimizer, or returns `fallback`.
 
         `each` of the result is told with `settings.diagnose` only.
         """

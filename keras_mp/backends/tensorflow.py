@@ -87,7 +87,7 @@ def _leaves(gradients: Gradients) -> list[Any]:
     return [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients]
 
 
-def sum_duplicate_rows(gradients: Gradients) -> list[Any]:
+def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = None) -> list[Any]:
     """Returns `gradients` with every row that IndexedSlices name twice summed into one.
 
     Keras 3.15 squares such rows one by one, and adds the squares.
@@ -290,7 +290,7 @@ def _reduced(gradients: list[Gradient], variables: list[Variable]) -> tuple[list
     of_values = _sum_sqrt_abs([gradients[i] for i in values])
     sums = strategies.summed([gradients[i] for i in places] + [of_values] * bool(values))
     out = list(gradients)
-    for i, total in zip(places, sum_duplicate_rows(sums[: len(places)]), strict=True):
+    for i, total in zip(places, in_known_form(sums[: len(places)]), strict=True):
         out[i] = total
     applied = [
         None if i in values else cast_to_variable_dtype(out[i], v) for i, v in enumerate(variables)

@@ -26,6 +26,7 @@ from keras_mp.backends.distributed_torch import (
     rebuilt,
     reduced,
 )
+from keras_mp.backends.memory_torch import are_apart, tensors_of
 from keras_mp.backends.numerics import (
     HALVES,
     StepResult,
@@ -39,6 +40,8 @@ from keras_mp.backends.numerics import (
 )
 from keras_mp.backends.optimizers import updated, updated_variables
 
+_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
 
 def read(variable: Variable) -> Any:
     """Returns the value of `variable` as a tensor, sharing memory with it."""
@@ -51,6 +54,7 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
 
     The caller's gradients are left alone: this allocates.
     """
+    gradients = in_known_form(gradients)
     dense = [
         i
         for i, (gradient, keep) in enumerate(zip(gradients, skip_unscale, strict=True))
@@ -99,9 +103,27 @@ def _leaves(gradients: Gradients) -> list[Any]:
     ]
 
 
-def sum_duplicate_rows(gradients: Gradients) -> list[Any]:
-    """Returns `gradients`: there is no row twice in a dense one."""
-    return list(gradients)
+def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = None) -> list[Any]:
+    """Returns `gradients`, of the sparse ones each as COO.
+
+    Raises:
+        ValueError: One is on the meta device, and its variable is not: PyTorch would do nothing, or
+            take what lies in memory.
+    """
+    for i, gradient in enumerate(gradients):
+        if gradient is None or not gradient.is_meta:
+            continue
+        if variables is not None and not variables[i].value.is_meta:
+            raise ValueError(
+                f"The gradient of {variables[i].path} is on the meta device and has no numbers, "
+                f"but the variable is on {variables[i].value.device}. Compute both on one device."
+            )
+    return [
+        gradient.to_sparse_coo()
+        if gradient is not None and gradient.layout in _COMPRESSED
+        else gradient
+        for gradient in gradients
+    ]
 
 
 def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
@@ -136,7 +158,12 @@ def apply_if_finite(
             if batched_torch.are_finite(gradients, scale):
                 batched_torch.apply(optimizer, gradients, variables, scale)
                 return StepResult(True, None, None)
-        elif scale is not None and not any(skip_unscale) and _are_own(gradients, variables):
+        elif (
+            scale is not None
+            and not any(skip_unscale)
+            and _are_own(gradients, variables)
+            and _are_alone(gradients, variables, optimizer)
+        ):
             return _apply_in_place(optimizer, gradients, variables, scale)
         as_given = gradients
         if scale is not None:
@@ -166,7 +193,7 @@ def _apply_in_place(
     1 / scale is the quotient where the scale is a power of two, and else off by a rounding.
     """
     present = [gradient for gradient in gradients if gradient is not None]
-    bad = torch.zeros((), device=present[0].device)
+    bad = torch.zeros((), dtype=torch.float32, device=present[0].device)
     torch._amp_foreach_non_finite_check_and_unscale_(present, bad, torch.reciprocal(scale))
     try:
         # The kernel looks at what it reads: what a scale below 1 makes infinite is not among it.
@@ -232,6 +259,12 @@ def _are_own(gradients: list[Gradient], variables: list[Variable]) -> bool:
     )
 
 
+def _are_alone(gradients: list[Gradient], variables: list[Variable], optimizer: Optimizer) -> bool:
+    """Returns whether nothing else is changed where gradients are changed in place."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    return are_apart(present, tensors_of(updated_variables(optimizer, variables)))
+
+
 def _takes_amp(gradients: list[Gradient]) -> bool:
     """Returns whether `_any_bad` may look at `gradients`, once they are tensors of our own."""
     return len({gradient.device for gradient in gradients}) == 1 and all(
@@ -248,9 +281,9 @@ def _any_bad(gradients: list[Gradient], scale: Tensor) -> Any:
 
     float32, shape (), 0 if not. One call, which writes each element back, times 1.
     """
-    device = gradients[0].device
-    bad = torch.zeros((), device=device)
-    torch._amp_foreach_non_finite_check_and_unscale_(gradients, bad, torch.ones((), device=device))
+    like: dict[str, Any] = {"dtype": torch.float32, "device": gradients[0].device}
+    bad = torch.zeros((), **like)
+    torch._amp_foreach_non_finite_check_and_unscale_(gradients, bad, torch.ones((), **like))
     return bad if scale is None else bad + (scale < 1)
 
 

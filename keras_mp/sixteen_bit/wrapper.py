@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_mp import backends, deserializing, hyperparameters
 from keras_mp.array_types import Gradient, Optimizer, Store, Tensor, Variable
-from keras_mp.backends.numerics import as_tensors
+from keras_mp.given_gradients import as_tensors
 from keras_mp.inner_hyperparameters import InnerHyperparameters
 from keras_mp.inner_optimizer import check_optimizer
 from keras_mp.optimizer_configs import serialized
@@ -114,7 +114,7 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
             trainable_variables: The variables, in the same order; all that the optimizer was built
                 for if None.
         """
-        gradients = as_tensors(list(grads))
+        gradients = list(grads)
         if not gradients:
             return
         if trainable_variables is None:
@@ -128,7 +128,8 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         if not self.built:
             self.build(variables)
         self._check_variables_are_known(variables)
-        self._narrow_weights.apply(*self._filter_empty_gradients(gradients, variables))
+        taken, known = self._filter_empty_gradients(gradients, variables)
+        self._narrow_weights.apply(as_tensors(taken, known), known)
 
     def stateless_apply(
         self,
