@@ -100,6 +100,9 @@ def _config(found: Inspection, root: Any, name: str, shown: str) -> configs.Conf
 
 def _arrays(found: Inspection, root: Any, shown: str, check: bool) -> Iterator[tuple[str, Any]]:
     """Reads the arrays, all of them where they are checked; yields those of a single number."""
+    import h5py
+
+    checked = set()  # one may be linked under many names
     for path, dataset in _datasets(root):
         try:
             shape, dtype = tuple(dataset.shape), str(dataset.dtype)
@@ -107,7 +110,9 @@ def _arrays(found: Inspection, root: Any, shown: str, check: bool) -> Iterator[t
             found.tensors.append(
                 Tensor(path, shape, "string" if dataset.dtype.kind in "OSU" else dtype, size)
             )
-            if check:
+            address = h5py.h5o.get_info(dataset.id).addr
+            if check and address not in checked:
+                checked.add(address)
                 _check(dataset, shape, size)
             if shape == () and dataset.dtype.kind in "iuf":
                 yield path, dataset[()]
