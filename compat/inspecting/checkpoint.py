@@ -8,6 +8,7 @@ from pathlib import Path
 
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable
 from keras_mp.compat.checkpoints.bundle import Array, Bundle, Entry
+from keras_mp.compat.checkpoints.locating import data_files
 from keras_mp.compat.checkpoints.object_graph import KEY, ObjectGraph
 from keras_mp.compat.checkpoints.optimizer_nodes import OptimizerKeys, keys_of, optimizers
 from keras_mp.compat.file_formats import saved_models
@@ -109,20 +110,35 @@ def _is_v1_slot(key: str, keys: set[str]) -> bool:
 def _read(found: Inspection, bundle: Bundle, *, check: bool) -> dict[str, Array]:
     """Reads the tensors, all of them where they are checked; returns those of a single number."""
     small = {}
+    unread = _stored(bundle)
     for key in bundle:
         try:
             entry = bundle.entry(key)
+            tensor = _tensor(key, entry)
             if key != KEY:
-                found.tensors.append(_tensor(key, entry))
+                found.tensors.append(tensor)
             if not check and entry.shape != ():
                 continue
+            if unread < 0:  # no two tensors have the same bytes
+                why = "those before it have more bytes than there are: not read"
+                raise Unreadable(bundle.file_of(key), key, why)
             array = bundle[key]
+            unread -= tensor.size
         except Unreadable as error:
             found.damage.append(Damage(error.file, error.where, error.why))
             continue
         if array.shape == ():
             small[key] = array
     return small
+
+
+def _stored(bundle: Bundle) -> int:
+    """Returns the bytes of all data files; where one is missing, more than there can be."""
+    prefix = Path(bundle.prefix)
+    files = [prefix.parent / name for _, name in data_files(prefix.parent, prefix.name)]
+    if len(files) < bundle.shards:
+        return 1 << 62  # reading it says so
+    return sum(file.stat().st_size for file in files)
 
 
 def _tensor(key: str, entry: Entry) -> Tensor:

@@ -111,6 +111,7 @@ def _arrays(found: Inspection, root: Any, shown: str, check: bool) -> Iterator[t
     """Reads the arrays, all of them where they are checked; yields those of a single number."""
     import h5py
 
+    checked = set()  # one may be linked under many names
     for path, link, dataset in members(root):
         try:
             where = leads_to(link, dataset)
@@ -123,7 +124,9 @@ def _arrays(found: Inspection, root: Any, shown: str, check: bool) -> Iterator[t
             found.tensors.append(
                 Tensor(path, shape, "string" if dataset.dtype.kind in "OSU" else dtype, size)
             )
-            if check and where is None:
+            address = h5py.h5o.get_info(dataset.id).addr
+            if check and where is None and address not in checked:
+                checked.add(address)
                 _check(dataset, shape, size)
             if where is None and shape == () and dataset.dtype.kind in "iuf":
                 yield path, dataset[()]

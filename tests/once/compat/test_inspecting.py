@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
-from keras_mp.compat.inspecting import inspect, state_of_optimizers
+from keras_mp.compat.inspecting import hdf5, inspect, state_of_optimizers
 from keras_mp.migration.cli import main
 from tests import bundles, programs
 from tests.counting import growth
@@ -28,6 +28,7 @@ from tests.fuzzing import examples
 EDGE = FIXTURES / "edge"
 
 Capture = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
 
 
 def artefacts(*names: str) -> list[Any]:
@@ -237,6 +238,33 @@ def test_odd_but_whole_checkpoints(name: str) -> None:
     strings = [key for key in expected.get("strings", {}) if key != graph]
     listed = {row["key"] for row in expected.get("tensors", [])}
     assert len(found.tensors) == count + len([key for key in strings if key not in listed])
+
+
+def test_an_array_under_many_names_is_read_once(tmp_path: Path, monkeypatch: Patch) -> None:
+    path = an_h5(tmp_path / "m.h5", model_config=json.dumps(MODEL))
+    with h5py.File(path, "r+") as file:
+        file["array"] = np.ones(3)
+        for i in range(20):
+            file[f"link{i}"] = file["array"]
+    read = []
+    check = hdf5._check
+    monkeypatch.setattr(hdf5, "_check", lambda *args: (read.append(args), check(*args)))
+    found = inspect(path)
+    assert len([one for one in found.tensors if one.shape == (3,)]) == 21
+    assert len([args for args in read if args[1] == (3,)]) == 1
+
+
+def test_tensors_that_share_their_bytes(tmp_path: Path) -> None:
+    rows = {b"": bundles.HEADER}
+    with (tmp_path / "c.data-00000-of-00001").open("wb") as data:
+        row = bundles._array(data, np.ones(1000, "float32"))
+    rows |= {f"weight{i}".encode(): row for i in range(5)}
+    (tmp_path / "c.index").write_bytes(bundles.index_file(rows))
+    found = inspect(tmp_path / "c")
+    assert [one.key for one in found.damage] == [f"weight{i}" for i in range(2, 5)]
+    assert {one.why for one in found.damage} == {
+        "those before it have more bytes than there are: not read"
+    }
 
 
 def test_many_optimizers(tmp_path: Path) -> None:

@@ -466,6 +466,7 @@ def test_what_may_not_be_read_costs_only_itself(
 
     monkeypatch.setattr(os, "scandir", refusing(os.scandir))
     monkeypatch.setattr(Path, "open", refusing(Path.open))
+    monkeypatch.setattr(os, "open", refusing(os.open))
     keras_zip(tree / "z" / "ok.keras")
     assert migrate("--json", tree) == 2
     rows = {row["path"]: row for row in json.loads(capsys.readouterr().out)["results"]}
