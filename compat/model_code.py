@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.compat import recursion
 from keras_mp.compat.layers import Operation
 from keras_mp.compat.operations import expressions
 from keras_mp.compat.operations.expressions import operation
@@ -30,6 +31,15 @@ _HEAD = '''"""{title}
     model.load_weights("{weights}")
 """
 '''
+# More layers one behind another than Python's stack has room for, as Keras goes through them.
+_DEEP = 500
+_ROOM = """\
+import sys
+
+{imports}
+# Keras goes from layer to layer by a call inside of a call.
+sys.setrecursionlimit(max(sys.getrecursionlimit(), {limit}))
+"""
 # Arguments for which None always means the same.
 _RESOLVED = ("activation", "data_format")
 _BUILTIN_NAMES = ("keras", "keras_mp", "layers", "ops", "build")
@@ -64,12 +74,17 @@ def model_code(
     """
     head = _HEAD.format(title=_in_docstring(title), weights=_in_docstring(weights))
     why = ""
-    for several in (True, False):
-        text = f"{head}\n{_program(model, several=several)}"
-        why = _difference(text, model)
-        if not why:
-            return text
+    with recursion.enough_for(_layers(model)):
+        for several in (True, False):
+            text = f"{head}\n{_program(model, several=several)}"
+            why = _difference(text, model)
+            if not why:
+                return text
     raise NoCode(f"{model.name} has no code: what was written {why}")
+
+
+def _layers(model: Any) -> int:
+    return sum(1 for _ in model._flatten_layers())
 
 
 def _in_docstring(text: str) -> str:
@@ -116,6 +131,8 @@ def _program(model: Any, *, several: bool) -> str:
         imports += f"from keras import {', '.join(named)}\n"
     if "keras_mp." in text:
         imports += "\nimport keras_mp.compat.activations\nimport keras_mp.compat.layers\n"
+    if (layers := _layers(model)) > _DEEP:
+        imports = _ROOM.format(imports=imports, limit=recursion.limit_for(layers))
     return f"{imports}\n\n{text}\n"
 
 
@@ -199,7 +216,7 @@ class _Writer:
         }
         if isinstance(layer, Operation) and made is None:
             inputs = [known[one] for one in _tensors(node)]
-            lines = _as_ops(layer, inputs, result, several=self.several)
+            lines = _as_ops(layer, inputs, result, local, several=self.several)
             if lines is not None:
                 yield from lines
                 return
@@ -404,7 +421,7 @@ def _structure(value: Any, known: Mapping[tuple[str, int, int], str]) -> str:
 
 
 def _as_ops(
-    layer: Operation, inputs: Sequence[str], result: str, *, several: bool
+    layer: Operation, inputs: Sequence[str], result: str, local: "_Names", *, several: bool
 ) -> list[str] | None:
     """Returns an operation in keras.ops; None where these compute something else."""
     tensors = layer._inbound_nodes[0].input_tensors
@@ -414,15 +431,21 @@ def _as_ops(
         return None
     if not several and sum(map(expressions.is_operation, expressions.walk([*before, last]))) > 1:
         return None
-    steps = [f"{result}_{i}" for i in range(len(before))]
+    steps = [local.new(f"{result}_{i}") for i in range(len(before))]
+    names = [*inputs, *steps]
 
     def text(value: Any) -> str:
-        shown = expressions.shown(value, lambda n: inputs[n], runs=True)
-        return re.sub(r"\bstep_(\d+)\b", lambda match: steps[int(match[1])], shown)
+        # A step is to a program what an input is.
+        named = expressions.mapped(value, lambda part: _as_tensor(part, len(inputs)))
+        return expressions.shown(named, names.__getitem__, runs=True)
 
     lines = [f"{name} = {text(one)}" for name, one in zip(steps, before, strict=True)]
     lines.append(f"{result} = {text(last)}")
     return lines if _gives_the_same(layer, lines, inputs, result) else None
+
+
+def _as_tensor(part: Mapping[str, Any], inputs: int) -> Any:
+    return {"tensor": inputs + part["step"]} if "step" in part else None
 
 
 def _gives_the_same(

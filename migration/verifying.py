@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.compat.restoring import recursion
+from keras_mp.compat import recursion
 from keras_mp.compat.restoring.plan import SHOWN, Restored, checksum
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import keras
 
 import keras_mp
-from keras_mp.compat import configs
+from keras_mp.compat import configs, recursion
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs import Change
 from keras_mp.compat.configs.checks import at, found, is_deep
 from keras_mp.compat.errors import LegacyError, NotComputed
-from keras_mp.compat.restoring import claims, keras_layers, recursion, variable_order
+from keras_mp.compat.restoring import claims, keras_layers, variable_order
 from keras_mp.compat.restoring.limits import limited
 from keras_mp.compat.restoring.reasons import reason_of
 from keras_mp.deserializing import Dangerous, compile_by, deserialized

@@ -10,12 +10,13 @@ from typing import Any
 
 from keras_mp import regular_files
 from keras_mp.backends import keras_hooks
+from keras_mp.compat import recursion
 from keras_mp.compat.checkpoints import Unreadable, locating
 from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.file_formats.file_kinds import SHARDS
 from keras_mp.compat.file_formats.hdf5_groups import opened
 from keras_mp.compat.file_formats.zip_archives import CONFIG
-from keras_mp.compat.restoring import building, claims, recursion
+from keras_mp.compat.restoring import building, claims
 from keras_mp.compat.restoring.limits import limited
 from keras_mp.deserializing import deserialized
 

@@ -1,6 +1,8 @@
 """Models as programs: what is written builds the same model, or nothing is written."""
 
 import ast
+import inspect
+import sys
 
 import keras
 import numpy as np
@@ -9,6 +11,8 @@ from keras import layers
 
 from keras_mp.compat.layers import Operation
 from keras_mp.compat.model_code import NoCode, model_code
+from keras_mp.compat.operations.expressions import operation
+from keras_mp.compat.recursion import enough_for
 
 
 def built(model):
@@ -122,3 +126,28 @@ def test_what_builds_another_model_is_not_returned(monkeypatch):
     x = keras.Input((4,))
     with pytest.raises(NoCode, match="weights in another order"):
         model_code(keras.Model(x, layers.Dense(2)(x), name="m"))
+
+
+@pytest.mark.parametrize("name", ["step_0", "step_7", "y_0", "ops"])
+def test_names_of_steps_are_names_of_layers(name, tmp_path):
+    x = keras.Input((4,), name=name)
+    steps = [operation("exp", {"tensor": 0}), operation("tanh", {"step": 0})]
+    sum_of = {"x1": {"step": 0}, "x2": {"step": 1}}
+    y = Operation("add", sum_of, steps=steps, name="y")(x)
+    assert_same(keras.Model(x, y), ROWS, tmp_path)
+
+
+def test_many_operations_in_a_row(monkeypatch):
+    monkeypatch.setattr("keras_mp.compat.model_code._DEEP", 100)
+    count = 120
+    with enough_for(count):
+        x = y = keras.Input((4,), name="x")
+        for _ in range(count):
+            y = Operation("negative", {"x": {"tensor": 0}})(y)
+        model = keras.Model(x, y)
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 100)
+    try:
+        assert len(built(model).operations) == count + 1
+    finally:
+        sys.setrecursionlimit(before)

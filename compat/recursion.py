@@ -8,6 +8,15 @@ _LEVELS = 4  # of Python for one layer; Keras has one
 _MOST = 100_000
 
 
+def limit_for(layers: int) -> int:
+    """Returns the recursion limit that a model of so many layers needs.
+
+    >>> limit_for(500)
+    3000
+    """
+    return min(_MOST, 1000 + _LEVELS * layers)
+
+
 @contextmanager
 def enough_for(layers: int) -> Iterator[None]:
     """Raises the recursion limit of Python as far as a model of so many layers needs it.
@@ -19,7 +28,7 @@ def enough_for(layers: int) -> Iterator[None]:
     True
     """
     before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, min(_MOST, 1000 + _LEVELS * layers)))
+    sys.setrecursionlimit(max(before, limit_for(layers)))
     try:
         yield
     finally:
