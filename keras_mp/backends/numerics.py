@@ -257,6 +257,7 @@ def sum_sqrt_abs(tensors: Sequence[Tensor]) -> Any:
     Returns:
         float32 (float64 if one of them is), shape (number of tensors,).
 
+    >>> import numpy as np
     >>> sums = sum_sqrt_abs([ops.array([4.0, 9.0]), None, ops.array([np.inf, -np.inf])])
     >>> [float(each) for each in sums]
     [5.0, 0.0, inf]
@@ -284,6 +285,7 @@ def finite_each(tensors: Sequence[Tensor]) -> Any:
     Returns:
         bool, shape (number of tensors,).
 
+    >>> import numpy as np
     >>> [bool(each) for each in finite_each([ops.array([1.0, 2.0]), None, ops.array([np.inf])])]
     [True, True, False]
     """
@@ -295,6 +297,7 @@ def nonfinite_kind(roots: Tensor) -> Any:
 
     For what is not finite.
 
+    >>> import numpy as np
     >>> bad = ([np.inf, -np.inf], [np.inf, np.nan])
     >>> [int(nonfinite_kind(sum_sqrt_abs([ops.array(each)]))) for each in bad]
     [1, 2]
