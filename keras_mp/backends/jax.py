@@ -170,7 +170,13 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
 
     def divided(gradient: Gradient) -> Any:
         if isinstance(gradient, sparse.BCOO):
-            return sparse.BCOO((divided(gradient.data), gradient.indices), shape=gradient.shape)
+            return sparse.BCOO(
+                (divided(gradient.data), gradient.indices),
+                shape=gradient.shape,
+                # Under jit Keras cannot find out by itself whether any is named twice.
+                indices_sorted=gradient.indices_sorted,
+                unique_indices=gradient.unique_indices,
+            )
         gradient = upcast(gradient)
         first, second = factors(gradient.dtype)
         return gradient * first * second

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_mp import LossScaleOptimizer, MasterWeights
+from tests.compiled_steps import compiled_step
 
 BACKEND = keras.backend.backend()
 SCALE = 1024.0
@@ -215,3 +216,23 @@ def test_a_gradient_without_numbers_is_refused(fused):
     """Plain Keras does nothing, or takes what lies in memory."""
     with pytest.raises(ValueError, match="gradient of weight is on the meta device and has no num"):
         step(o.SGD(0.5), ops.ones((2, 3)).to("meta"), fused=fused)
+
+
+# -- JAX -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="about JAX's sparse arrays")
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("name", ["Adam", "momentum"])
+def test_sparse_arrays_in_a_compiled_step(name, dtype):
+    """Their indices are known to be unique, which nothing finds out there."""
+    from jax.experimental import sparse
+
+    variable = keras.Variable(np.ones((2, 3), "float32"))
+    optimizer = LossScaleOptimizer(INNER[name](), initial_scale=SCALE)
+    optimizer.build([variable])
+    optimizer.scale_loss(1.0)
+    gradient = sparse.BCOO.fromdense(ops.cast(SCALE * np.eye(2, 3), dtype))
+    compiled_step(optimizer, [variable])([gradient])
+    expected = plain(INNER[name](), ops.eye(2, 3))
+    np.testing.assert_allclose(numbers(variable), expected, rtol=1e-6)
