@@ -21,6 +21,7 @@ from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.file_formats.file_kinds import SHARDS, Kind, kind_of
+from keras_mp.compat.file_formats.zip_archives import ZIP_FAILURES
 from keras_mp.migration import (
     archives,
     backends,
@@ -433,8 +434,8 @@ def _of_today(path: Path) -> str | None:
             if archive.getinfo("metadata.json").file_size > archives.MOST_METADATA:
                 return None
             metadata = archive.read("metadata.json")
-    except (OSError, KeyError, zipfile.BadZipFile):
-        return None
+    except (*ZIP_FAILURES, KeyError):
+        return None  # loading it says why
     try:
         version = str(json.loads(metadata)["keras_version"])
         return version if int(version.partition(".")[0]) >= 3 else None

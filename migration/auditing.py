@@ -5,7 +5,8 @@ from pathlib import Path
 
 from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.file_formats.file_kinds import SHARDS
-from keras_mp.compat.inspecting import VERDICTS, Audit, audit
+from keras_mp.compat.inspecting import Audit, audit
+from keras_mp.compat.inspecting.findings import VERDICTS
 from keras_mp.migration.console import dumped, failed, put_exact, say, say_error, show, table
 from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
 from keras_mp.rendering.text import pluralized, printable

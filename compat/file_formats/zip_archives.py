@@ -81,4 +81,6 @@ class _Part(io.RawIOBase):
 
 def zip_reason(error: Exception) -> str:
     """Returns the message of one of `ZIP_FAILURES`, which is empty where a member is cut off."""
+    if isinstance(error, RuntimeError) and "encrypted" in str(error):
+        return "is encrypted: unpack it with its password, and pack it again without one"
     return str(error) or "ends too early"

@@ -106,9 +106,9 @@ class Plan:
                 f"shape {tuple(variable.shape)}"
             )
             return
-        if not _is_exact(array, _dtype(variable)):
+        if (becomes := _becomes(array, _dtype(variable))) is not None:
             self.notes.append(
-                f"{value.source} is {array.dtype} in the file and loses digits as {variable.dtype}"
+                f"{value.source} is {array.dtype} in the file and {becomes} as {variable.dtype}"
             )
         if array.nbytes <= min(_SMALL, _KEPT - self._kept):
             self._kept += array.nbytes
@@ -246,17 +246,33 @@ def digest(array: Array) -> str:
 
 
 def _assigned(value: Value, variable: Any) -> Restored:
-    array = value.array.astype(_dtype(variable), copy=False)
+    array = _cast(value.array, _dtype(variable))
     variable.assign(array)
     shape = tuple(array.shape)
     return Restored(value.source, _path(variable), shape, str(array.dtype), digest(array))
 
 
-def _is_exact(array: Array, dtype: np.dtype[Any]) -> bool:
+def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
+    with np.errstate(over="ignore"):  # which is said in words
+        return array.astype(dtype, copy=False)
+
+
+def _becomes(array: Array, dtype: np.dtype[Any]) -> str | None:
+    """Returns what is lost of values in another dtype; None where nothing is.
+
+    >>> _becomes(np.array([0.1, 1e300]), np.dtype("float32"))
+    'becomes inf in part'
+    >>> _becomes(np.array(0.1), np.dtype("float32")), _becomes(np.array(0.5), np.dtype("float32"))
+    ('loses digits', None)
+    """
     if array.dtype == dtype:
-        return True
-    cast = array.astype(dtype)
-    return np.array_equal(cast.astype(array.dtype), array, equal_nan=dtype.kind in "fc")
+        return None
+    back = _cast(array, dtype).astype(array.dtype)
+    if np.array_equal(back, array, equal_nan=dtype.kind in "fc"):
+        return None
+    if array.dtype.kind != "f" or not np.any(grown := np.isinf(back) & np.isfinite(array)):
+        return "loses digits"
+    return "becomes inf" if np.all(grown) else "becomes inf in part"
 
 
 def _setting(value: Value, name: str, new: Any) -> Restored:

@@ -423,6 +423,17 @@ def test_digits_that_a_variable_does_not_have(tmp_path, dtype, digits):
     assert found[1] == 2**24
 
 
+@pytest.mark.parametrize(
+    ("value", "lost"), [([1e300], "becomes inf as"), ([1e300, 1.0], "in part")]
+)
+def test_what_a_variable_has_no_room_for(value, lost, tmp_path):
+    bundles.write_objects(tmp_path / "ckpt", {"w": np.asarray(value)})
+    variable = keras.Variable(np.zeros(len(value)), dtype="float32")
+    report = restore(tmp_path / "ckpt", {"w": variable})
+    assert lost in report.notes[0]
+    assert np.isinf(ops.convert_to_numpy(variable)[0])
+
+
 TWO = np.zeros(2, "float32")
 ODD = {
     "a step count of two numbers": ({"iter": np.zeros(2, "int64")}, "iter"),

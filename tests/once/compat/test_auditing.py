@@ -270,7 +270,7 @@ def test_an_archive_that_is_locked(tmp_path: Path) -> None:
     path.write_bytes(data)
     found = audit(path)
     assert found.status == 2
-    assert all("encrypted" in error for error in found.errors)
+    assert all("is encrypted: unpack it" in error for error in found.errors)
 
 
 # -- SavedModels, checkpoints, folders ------------------------------------------------------------
