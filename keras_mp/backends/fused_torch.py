@@ -31,7 +31,7 @@ from keras_mp.backends.torch import is_compiling
 from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import Settings
 
-_KINDS = (torch.Tensor, torch.nn.Parameter)
+_KINDS = {torch.Tensor, torch.nn.Parameter}
 _BATCH = 2**20  # elements
 _SMALL = 2.0**-80  # squares of float32 times this, 2**30 of them, have a sum
 _LARGEST = FLOAT32.largest * _SMALL
@@ -120,10 +120,12 @@ def _arguments(
     device = values[0].device
     if device.type not in _DEVICES.get(_KERNELS[rule], []):
         return f"this PyTorch has no fused kernel for {rule} on {device.type}"
+    shapes = [value.shape for value in values]
+    are_fine = _are_fine(values, shapes, device)
     for gradient, variable, value in zip(gradients, variables, values, strict=True):
         if overwrites_with_gradient(variable):
             return f"{variable.path} takes its gradient as new value (float8)"
-        if (reason := _of_state(value, value.shape, device)) is not None:
+        if not are_fine and (reason := _of_state(value, value.shape, device)) is not None:
             return f"{variable.path} {reason}"
         if gradient is None:
             continue
@@ -131,7 +133,9 @@ def _arguments(
             return f"the gradient of {variable.path} {reason}"
     places = [optimizer._get_variable_index(variable) for variable in variables]
     slots = [[kept[i].value for i in places] if kept else [] for kept in _slots(optimizer)]
-    for row in filter(None, slots):
+    for row in slots:
+        if not row or _are_fine(row, shapes, device):
+            continue
         for slot, variable, value in zip(row, variables, values, strict=True):
             if (reason := _of_state(slot, value.shape, device)) is not None:
                 return f"a slot of {variable.path} {reason}"
@@ -152,6 +156,19 @@ def _slots(optimizer: Optimizer) -> list[Any]:
         case "SGD":
             return [optimizer.momentums if optimizer.momentum else []]
     return [optimizer._accumulators]
+
+
+def _are_fine(tensors: Sequence[Tensor], shapes: list[Any], device: Any) -> bool:
+    """Returns whether `_of_state` finds nothing; asked of all at once, in a third of the time."""
+    if is_compiling():  # there each question is asked once
+        return False
+    return (
+        {type(tensor) for tensor in tensors} <= _KINDS
+        and {tensor.dtype for tensor in tensors} == {torch.float32}
+        and {tensor.device for tensor in tensors} == {device}
+        and [tensor.shape for tensor in tensors] == shapes
+        and all(tensor.is_contiguous() and tensor.numel() for tensor in tensors)
+    )
 
 
 def _of_state(value: Tensor, shape: Any, device: Any) -> str | None:

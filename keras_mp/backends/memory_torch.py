@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from keras_mp.array_types import Tensor, Variable
 
 
@@ -25,27 +27,24 @@ def are_apart(written: Sequence[Tensor], read: Sequence[Tensor] = ()) -> bool:
     >>> are_apart([torch.ones(2)], [row, row])
     True
     """
-    spans = [(*_span(tensor), True) for tensor in written]
-    spans += [(*_span(tensor), False) for tensor in read]
-    spans.sort()
-    end_of_all = end_of_written = 0
-    for start, end, is_written in spans:
-        if start == end:
-            continue
-        if start < (end_of_all if is_written else end_of_written):
-            return False
-        end_of_all = max(end_of_all, end)
-        if is_written:
-            end_of_written = max(end_of_written, end)
-    return True
+    tensors = [*written, *read]
+    starts = np.asarray([tensor.data_ptr() for tensor in tensors], "int64")
+    ends = starts + [
+        tensor.nbytes if tensor.is_contiguous() else _extent(tensor) for tensor in tensors
+    ]
+    order = np.argsort(starts, kind="stable")
+    order = order[starts[order] < ends[order]]
+    is_written = order < len(written)
+    starts, ends = starts[order], ends[order]
+    of_all = np.maximum.accumulate(ends)[:-1]
+    of_written = np.maximum.accumulate(np.where(is_written, ends, 0))[:-1]
+    before = np.where(is_written[1:], of_all, of_written)
+    return not np.any(starts[1:] < before)
 
 
-def _span(tensor: Any) -> tuple[int, int]:
-    """Returns the addresses of the first byte of a tensor and of the one after its last."""
-    start: int = tensor.data_ptr()
-    if tensor.is_contiguous():
-        return start, start + tensor.nbytes
+def _extent(tensor: Any) -> int:
+    """Returns the bytes from the first of a tensor, whose elements may lie apart, to its last."""
     if not tensor.numel():
-        return start, start
+        return 0
     steps = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + (steps + 1) * tensor.element_size()
+    return int((steps + 1) * tensor.element_size())
