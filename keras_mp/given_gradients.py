@@ -63,11 +63,11 @@ def check_shapes(gradients: Gradients, variables: Sequence[Variable]) -> None:
 the variable, (1, 2). Hand over one gradient for each variable, in the same order.
     """
     for gradient, variable in zip(gradients, variables, strict=True):
-        if gradient is None or gradient.shape == variable.shape:
+        if gradient is None or (shape := _shape(gradient)) == variable.shape:
             continue
-        if not _fits(gradient.shape, variable.shape):
+        if not _fits(shape, variable.shape):
             raise ValueError(
-                f"The gradient of {path(variable)} has the shape {_text(gradient.shape)}, which "
+                f"The gradient of {path(variable)} has the shape {_text(shape)}, which "
                 f"cannot be broadcast to that of the variable, {_text(variable.shape)}. Hand over "
                 "one gradient for each variable, in the same order."
             )
@@ -102,6 +102,12 @@ def _is_exact(dtype: Any) -> bool:
 def _wide(variables: Sequence[Variable] | None, i: int) -> str:
     dtype = "float32" if variables is None else standardize_dtype(variables[i].dtype)
     return dtype if dtype in _WIDER else "float32"
+
+
+def _shape(gradient: Gradient) -> Any:
+    # IndexedSlices that are told it as a tuple cannot say it themselves.
+    told = getattr(gradient, "dense_shape", None)
+    return told if isinstance(told, tuple | list) else gradient.shape
 
 
 def _fits(shape: Any, target: Any) -> bool:

@@ -369,20 +369,22 @@ def test_reads_stdin() -> None:
     assert done.stderr.startswith("keras-mp: -: note: ")
 
 
-def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
+def test_ctrl_c_is_quiet() -> None:
     # Where the tests run in the background of a shell, SIGINT is ignored, also by what they start.
     process = subprocess.Popen(
-        [*COMMAND, "migrate", pipe],
+        [*COMMAND, "migrate", "-"],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    # Opening returns when the command has the other end, so it is waiting for input now.
-    with process, pipe.open("wb"):
+    with process:
+        # More than a pipe holds: so the command is reading, and waits for the end.
+        process.stdin.write(b" " * (1 << 20))
+        process.stdin.flush()
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=20) == (b"", b"")
+        process.wait(timeout=20)
+        assert (process.stdout.read(), process.stderr.read()) == (b"", b"")
     assert process.returncode == 130
 
 
