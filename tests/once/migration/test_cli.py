@@ -1,5 +1,6 @@
 """The promises of the `keras-mp` command: what it prints where, writes, and returns."""
 
+import fcntl
 import io
 import json
 import os
@@ -7,10 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+import termios
+import time
 import types
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import psutil
 import pytest
 
 import keras_mp
@@ -369,6 +373,11 @@ def test_reads_stdin() -> None:
     assert done.stderr.startswith("keras-mp: -: note: ")
 
 
+def unread(pipe: IO[bytes]) -> int:
+    """Returns how many bytes nobody has read yet."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def test_ctrl_c_is_quiet() -> None:
     # Where the tests run in the background of a shell, SIGINT is ignored, also by what they start.
     process = subprocess.Popen(
@@ -379,9 +388,11 @@ def test_ctrl_c_is_quiet() -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     with process:
-        # More than a pipe holds: so the command is reading, and waits for the end.
+        # More than a pipe holds: so the command has begun to read, and then waits for the end.
         process.stdin.write(b" " * (1 << 20))
         process.stdin.flush()
+        while unread(process.stdin) or psutil.Process(process.pid).status() != "sleeping":
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         process.wait(timeout=20)
         assert (process.stdout.read(), process.stderr.read()) == (b"", b"")
@@ -418,6 +429,8 @@ def test_a_full_disk_behind_stdout_is_an_error(old: Path) -> None:
 
 PROBE = """
 import sys
+import termios
+import time
 from keras_mp.migration.cli import main
 from keras_mp.rendering.text import printable
 code = main(["migrate", sys.argv[1]])
