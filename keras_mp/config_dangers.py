@@ -9,6 +9,7 @@ registered it.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from keras_mp.json_paths import at, found
 
@@ -58,11 +59,13 @@ class Danger:
         what: What is there, as the rest of a sentence.
         owner: Name of the layer, or of what else has one, that it belongs to; None without one.
             A layer may be at another place in the file, whose config was converted.
+        sort: "code" that would run, or "path" of a file that would be read.
     """
 
     path: str
     what: str
     owner: str | None = None
+    sort: Literal["code", "path"] = "code"
 
     def __str__(self) -> str:
         owner = "" if self.owner is None else f" of {json.dumps(self.owner[:60])}"
@@ -122,9 +125,9 @@ def _of_object(value: Mapping[str, object], path: str) -> Iterator[Danger]:
     for key in _PATHS if reader is not None else ():
         if isinstance(inside.get(key), str):
             what = _TO_READ.format(found(inside[key]), reader)
-            yield Danger(at(f"{path}.config", key), what)
+            yield Danger(at(f"{path}.config", key), what, sort="path")
     if any(each.startswith("TextFile") and each.endswith("Initializer") for each in names):
-        yield Danger(path, f"is a {_last(name)}, which reads a file")
+        yield Danger(path, f"is a {_last(name)}, which reads a file", sort="path")
 
 
 def _name_in(value: Mapping[str, object]) -> str | None:

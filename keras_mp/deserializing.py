@@ -14,7 +14,7 @@ from keras_mp.config_dangers import dangers
 
 Custom = Mapping[str, Any]
 
-TRUST = "pass safe_mode=False if you trust it"
+TRUST = "if you trust it, load it in Python with safe_mode=False"
 
 
 class Dangerous(ValueError):
@@ -53,8 +53,8 @@ def refuse_dangers(config: object, where: str = "", *, safe_mode: bool | None = 
 
     >>> refuse_dangers({"class_name": "TFSMLayer", "config": {}})
     Traceback (most recent call last):
-    keras_mp.deserializing.Dangerous: $ is a TFSMLayer, which runs code that is in the file: pass \
-safe_mode=False if you trust it
+    keras_mp.deserializing.Dangerous: $ is a TFSMLayer, which runs code that is in the file: if \
+you trust it, load it in Python with safe_mode=False
     """
     if safe_mode is False or (safe_mode is None and keras_hooks.is_trusting()):
         return

@@ -9,7 +9,7 @@ from keras_mp.compat.inspecting import Audit, audit
 from keras_mp.compat.inspecting.findings import VERDICTS
 from keras_mp.migration.console import dumped, failed, put_exact, say, say_error, show, table
 from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
-from keras_mp.rendering.text import pluralized, printable
+from keras_mp.rendering.text import pluralized
 from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import is_url, redacted
 
@@ -52,7 +52,7 @@ def _show(found: Audit) -> None:
     rows = [(f"  {one.sort}", one.where, one.what) for one in found.findings]
     show(table(rows) if rows else [])
     for error in found.errors:
-        say_error("" if printable(found.path) in error else found.path, error)
+        say_error(found.path, error)
 
 
 def _say_rest(audits: list[Audit], walked: Walk) -> None:

@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
         text = missing(error) if isinstance(error, ImportError) else str(error)
         if arguments.json:
             put_exact(dumped({"path": arguments.path, "error": text}))
-        say_error("" if arguments.path in text else arguments.path, text)
+        say_error(arguments.path, text)
         return 2
     if arguments.json:
         put_exact(dumped(as_json({"path": arguments.path, **report.as_dict()})))

@@ -20,9 +20,10 @@ def say(text: str, more: Iterable[str] = ()) -> None:
 
 
 def say_error(path: str, why: str) -> None:
-    """Says what could not be done with a path, if it is not empty; `why` may have several lines."""
+    """Says what could not be done with a path, which `why`, of one line or more, may name."""
     first, *more = why.split("\n")
-    say(f"{path}: error: {first}" if path else f"error: {first}", more)
+    is_named = printable(path) in printable(first)
+    say(f"error: {first}" if is_named else f"{path}: error: {first}", more)
 
 
 def say_trace(trace: str) -> None:

@@ -30,7 +30,7 @@ def run(path: str, *, as_json: bool, everything: bool, scratch: Scratch | None =
         text = missing(error) if isinstance(error, ImportError) else str(error)
         if as_json:
             put_exact(dumped({"path": path, "error": text}))
-        say_error("" if path in text else path, text)
+        say_error(path, text)
         return 2
     if as_json:
         put_exact(dumped(finite(found.as_dict())))

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from keras_mp.migration import backends
 from keras_mp.migration.processes import Died, TookTooLong, Worker
@@ -102,17 +101,6 @@ class Process:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _too_large(memory: int) -> Exceeded:

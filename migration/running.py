@@ -120,7 +120,7 @@ def _within_limits(request: Request) -> Outcome:
     shown = redacted(request.path)
     try:
         limited.check(request.limits)
-        with limited.Process(request.limits) as process:
+        with contextlib.closing(limited.Process(request.limits)) as process:
             outcome: Outcome = process.run(artefacts.migrate, request)
             return outcome
     except limited.Unlimited as error:

@@ -5,6 +5,7 @@ Links to other files are not followed, and no array is read before its shape has
 
 import functools
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from keras_mp.compat.file_formats.values import Array, Value
 # What h5py raises on damaged files.
 FAILURES = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, MemoryError)
 _MOST_NAMES = 1 << 20
+_SMALL, _MOST_RATIO = 1 << 24, 1000
 _NOT_FOLLOWED = "which is not followed"
 _NOT_READ = "which is not read"
 _SHOWN, _LONGEST = 3, 200  # files, and characters of each
@@ -98,22 +100,22 @@ class Group:
                 raise Unreadable(
                     self.file, self.at(name), f"has the dtype {dataset.dtype}, not numbers"
                 )
-            size = int(np.prod(dataset.shape, dtype="float64")) * dataset.dtype.itemsize
-            if size > (1 << 24) and dataset.id.get_storage_size() < size // 1000:
-                raise Unreadable(
-                    self.file, self.at(name), f"claims {size} bytes, but far fewer are stored"
-                )
+            if (what := overclaimed(dataset)) is not None:
+                raise Unreadable(self.file, self.at(name), what)
             return np.asarray(dataset[()])
 
-    def refuse_links(self) -> None:
-        """Refuses links and arrays that lead elsewhere, in all groups below, as Keras 3.15 does.
+    def check_all(self) -> None:
+        """Refuses what Keras 3.15 refuses in all groups below, and what 3.10 follows or allocates.
+
+        That is a link, an array that lies elsewhere, or one that claims more than is stored.
 
         Raises:
             Unreadable: There is one.
         """
         with self._reading(""):
             for path, link, child in members(self._group):
-                if (what := leads_to(link, child)) is not None:
+                what = leads_to(link, child) or overclaimed(child)
+                if what is not None:
                     raise Unreadable(self.file, self.at(path), what)
 
     def value(self, name: str) -> Value:
@@ -289,6 +291,23 @@ def stored_where(dataset: Any) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(text[:_LONGEST])
+
+
+def overclaimed(member: Any) -> str | None:
+    """Returns how much more an array claims than is stored, as the rest of a sentence.
+
+    None where it does not, or is no array. HDF5 stores nothing of what was never written, and
+    compresses; nothing that Keras writes becomes a thousandth by that.
+    """
+    import h5py
+
+    if not isinstance(member, h5py.Dataset):
+        return None
+    size = math.prod(map(int, member.shape or ())) * int(member.dtype.itemsize)
+    stored = int(member.id.get_storage_size())
+    if size <= _SMALL or stored >= size // _MOST_RATIO:
+        return None
+    return f"claims {size:,} bytes, of which {stored:,} are stored"
 
 
 def lies_elsewhere(dataset: Any) -> bool:

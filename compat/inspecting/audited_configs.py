@@ -21,9 +21,9 @@ from keras_mp.compat.configs import (
     policies,
     training_tables,
 )
-from keras_mp.compat.configs.checks import at, is_deep
+from keras_mp.compat.configs.checks import at
+from keras_mp.compat.inspecting import configs
 from keras_mp.compat.inspecting.audited_graphs import told_op, words
-from keras_mp.compat.inspecting.configs import Nonsense
 from keras_mp.compat.inspecting.findings import Finding, Sort
 from keras_mp.config_dangers import dangers
 
@@ -73,7 +73,6 @@ _OF_FILES = ("filepath", "filename", "file", "path", "vocabulary_file", "vocab_f
 # Keys whose text names a file. A list of tokens has whatever a language has, and names none.
 _FILES = (*_OF_FILES, "vocabulary", "vocabulary_path", "idf_weights")
 _TOKENS = ("vocabulary", "input_vocabulary", "idf_weights")
-_READS = ("reads that file", "reads a file")  # what `dangers` says of those that run nothing
 # In base64: \x80, the version of the protocol, and anything.
 _PICKLE = re.compile(r"gA[I-X][A-Za-z0-9+/\s]{8,}={0,2}")
 # The same of a marshalled code object: its kind, and how many arguments it takes, in 32 bits.
@@ -106,14 +105,7 @@ def parsed(text: str | bytes, where: str) -> tuple[Mapping[str, object], list[Fi
             twice.extend(name for name in found if names.count(name) > 1)
         return found
 
-    try:
-        value: object = json.loads(text, object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
-        raise Nonsense(f"is not JSON: {error}") from None
-    if not isinstance(value, Mapping):
-        raise Nonsense("is not a JSON object")
-    if is_deep(value):
-        raise Nonsense("is nested too deeply")
+    value = configs.parsed(text, once)
     what = "{!r} is there twice: programs differ in which they take"
     return value, [Finding("name", where, what.format(name)) for name in dict.fromkeys(twice)]
 
@@ -132,9 +124,8 @@ def of_config(config: object, where: str, stored: int) -> Iterator[Finding]:
     """
     refused: dict[Sort, list[str]] = {"code": [], "path": []}
     for danger in dangers(config):
-        sort: Sort = "path" if danger.what.endswith(_READS) else "code"
-        yield Finding(sort, f"{where}: {danger.path}", danger.what)
-        refused[sort].append(danger.path)
+        yield Finding(danger.sort, f"{where}: {danger.path}", danger.what)
+        refused[danger.sort].append(danger.path)
     most = max(_SMALL, _MOST_RATIO * stored)
     for path, key, value in _walk(config):
         for kind, what in _of_value(key, value, most):

@@ -1,6 +1,5 @@
 """What is to be looked at in an HDF5 file: links, arrays that lie elsewhere, sizes, and names."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +9,12 @@ import numpy as np
 from keras_mp.compat.file_formats.hdf5_groups import (
     lies_elsewhere,
     members,
+    overclaimed,
     stored_where,
     where_to,
 )
 from keras_mp.compat.inspecting.findings import Finding
 
-_PIECE, _MOST_RATIO = 1 << 24, 1000
 _LISTS = ("layer_names", "weight_names")
 
 
@@ -48,10 +47,8 @@ def _of_array(array: Any, where: str) -> Iterator[Finding]:
     if lies_elsewhere(array):
         yield Finding("link", where, stored_where(array))
         return
-    size = math.prod(map(int, array.shape or ())) * int(array.dtype.itemsize)
-    stored = int(array.id.get_storage_size())
-    if size > _PIECE and stored < size // _MOST_RATIO:
-        yield Finding("size", where, f"claims {size:,} bytes, of which {stored:,} are stored")
+    if (what := overclaimed(array)) is not None:
+        yield Finding("size", where, what)
 
 
 def _of_names(group: Any, where: str) -> Iterator[Finding]:

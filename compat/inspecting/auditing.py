@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from keras_mp import regular_files
 from keras_mp.compat.checkpoints import Unreadable, locating, wire
 from keras_mp.compat.checkpoints.errors import Malformed
 from keras_mp.compat.checkpoints.staging import staged
@@ -104,22 +105,25 @@ def _add(found: Audit, findings: Iterable[Finding]) -> None:
 
 def _read(path: Path) -> bytes:
     try:
-        if path.stat().st_size > _MOST_CONFIG:
-            raise Unreadable(str(path), "", "is larger than 256 MiB")
-        return path.read_bytes()
+        return regular_files.read_bytes(path, _MOST_CONFIG)
     except OSError as error:
         raise Unreadable(str(path), "", f"cannot be opened: {error.strerror}") from None
 
 
 def _of_text(found: Audit, text: str | bytes, where: str, stored: int) -> None:
     """Audits a config."""
+    _add(found, audited_configs.of_config(_parsed(found, text, where), where, stored))
+
+
+def _parsed(found: Audit, text: str | bytes, where: str) -> Mapping[str, object]:
+    """Returns a JSON object; an empty one where there is an error."""
     try:
-        config, twice = audited_configs.parsed(text, where)
+        value, twice = audited_configs.parsed(text, where)
     except Nonsense as error:
         found.errors.append(f"{where}: {error}")
-        return
+        return {}
     _add(found, twice)
-    _add(found, audited_configs.of_config(config, where, stored))
+    return value
 
 
 def _of_hdf5(found: Audit, file: str | BinaryIO, where: str, stored: int) -> None:
@@ -165,11 +169,12 @@ def _of_member(found: Audit, archive: zipfile.ZipFile, path: Path, member: zipfi
 
 
 def _of_shards(found: Audit, folder: Path) -> None:
-    stored = sum(file.stat().st_size for file in _files(found, folder))
+    files = _files(found, folder)
+    stored = sum(file.stat().st_size for file in files)
     for name in (SHARDS, CONFIG, METADATA):
         if locating.known((folder / name).is_file):
             _of_json(found, name, _read(folder / name), stored)
-    for file in _files(Audit(""), folder):
+    for file in files:
         if file.suffix in _WEIGHTS:
             _of_hdf5(found, str(file), file.name, stored)
 
@@ -179,12 +184,7 @@ def _of_json(found: Audit, name: str, text: bytes, stored: int) -> None:
     if name == CONFIG:
         _of_text(found, text, name, stored)
         return
-    try:
-        value, twice = audited_configs.parsed(text, name)
-    except Nonsense as error:
-        found.errors.append(f"{name}: {error}")
-        return
-    _add(found, twice)
+    value = _parsed(found, text, name)
     if name == SHARDS:
         _add(found, _of_index(value, name))
 
@@ -238,7 +238,7 @@ def _of_tensors(found: Audit, prefix: str) -> None:
 
 def _of_state(state: Path) -> Iterable[Finding]:
     """Yields the checkpoints that a state file names, and that are not in its folder."""
-    with state.open("rb") as file:
+    with regular_files.opened(state) as file:
         lines = file.read(1 << 22).decode("latin-1").split("\n")
     for line in lines:
         key, _, value = line.partition(":")

@@ -2,26 +2,32 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from keras_mp.compat.configs.checks import is_deep
 from keras_mp.compat.inspecting.inspection import Model, Optimizer
 
 Config = Mapping[str, object]
+Pairs = Callable[[list[tuple[str, Any]]], Mapping[str, object]]
 
 
 class Nonsense(ValueError):
     """A text that should be JSON is not; says why."""
 
 
-def parsed(text: str | bytes) -> Config:
+def parsed(text: str | bytes, pairs: Pairs | None = None) -> Config:
     """Returns the JSON object in a text.
+
+    Args:
+        text: JSON.
+        pairs: Makes an object of its keys and values, in their order; None for `dict`.
 
     Raises:
         Nonsense: It is none.
     """
     try:
-        value: object = json.loads(text)
+        value: object = json.loads(text, object_pairs_hook=pairs)
     except (ValueError, RecursionError) as error:
         raise Nonsense(f"is not JSON: {error}") from None
     if not isinstance(value, Mapping):

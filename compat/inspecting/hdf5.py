@@ -10,6 +10,7 @@ from keras_mp.compat.file_formats.hdf5_groups import (
     is_own,
     leads_to,
     members,
+    overclaimed,
     reason,
 )
 from keras_mp.compat.inspecting import configs, versions
@@ -135,9 +136,8 @@ def _arrays(found: Inspection, root: Any, shown: str, check: bool) -> Iterator[t
 
 
 def _check(dataset: Any, shape: tuple[int, ...], size: int) -> None:
-    stored = dataset.id.get_storage_size()
-    if size > _PIECE and stored < size // 1000:
-        raise ValueError(f"claims {size} bytes, of which {stored} are stored")
+    if (what := overclaimed(dataset)) is not None:
+        raise ValueError(what)
     if not shape or size <= _PIECE:
         dataset[()]
         return

@@ -257,7 +257,7 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
             }
             for where, config in held.items():
                 claims.refuse(file, where, config)
-            root.refuse_links()
+            root.check_all()
             return _of_keras_3(file, "h5", str(version), options, held)
         if text is None:
             holds = hdf5.is_classic(root) or keras_archives.is_v3(root)
@@ -288,7 +288,7 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
         claims.refuse(file, CONFIG, config)
         if WEIGHTS in archive:
             with archive.weights(verified=False) as root:
-                root.refuse_links()
+                root.check_all()
         return _of_keras_3(file, "keras", version, options, {CONFIG: config})
     training = config.get("compile_config")
     given = training.get("optimizer") if isinstance(training, dict) else None

@@ -84,4 +84,4 @@ def _check_files(folder: Path, file: str) -> None:
         if not locating.known((folder / name).is_file):
             raise Unreadable(file, SHARDS, f"{where} {found(name)}, which is not there")
         with opened(folder / name, str(folder / name)) as root:
-            root.refuse_links()
+            root.check_all()

@@ -159,7 +159,7 @@ def _slots(optimizer: Optimizer) -> list[Any]:
 
 
 def _are_fine(tensors: Sequence[Tensor], shapes: list[Any], device: Any) -> bool:
-    """Returns whether `_of_state` finds nothing; asked of all at once, in a third of the time."""
+    """Returns whether `_of_state` finds nothing, of many small tensors with less of Python."""
     if is_compiling():  # there each question is asked once
         return False
     return (

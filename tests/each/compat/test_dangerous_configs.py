@@ -20,7 +20,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.migration import building
 from keras_mp.migration.publishing import Refused
 
-TRUST = "pass safe_mode=False if you trust it$"
+TRUST = "if you trust it, load it in Python with safe_mode=False$"
 
 
 def keras_3(name, config, module="keras.layers"):
@@ -292,30 +292,36 @@ def saved(folder, kind):
 
 def external(group, name, other):
     group[name] = h5py.ExternalLink(str(other), "/secret")
-    return "is an external link"
+    return "is an external link.*, which is not followed"
 
 
 def soft(group, name, other):
     group[f"{name}_"] = np.ones((2, 1), "float32")
     group[name] = h5py.SoftLink(f"{name}_")
-    return "is a soft link"
+    return "is a soft link.*, which is not followed"
 
 
 def virtual(group, name, other):
     layout = h5py.VirtualLayout((2, 1), "float32")
     layout[:] = h5py.VirtualSource(str(other), "secret", (2, 1))
     group.create_virtual_dataset(name, layout)
-    return "is a virtual dataset"
+    return "is a virtual dataset.*, which is not read"
 
 
 def raw(group, name, other):
     group.create_dataset(name, (2, 1), "float32", external=[(str(other), 0, 8)])
-    return "is stored in"
+    return "is stored in.*, which is not read"
 
 
-@pytest.mark.parametrize("lead", [external, soft, virtual, raw])
+def claim(group, name, other):
+    """An array of which nothing is written takes no place in the file."""
+    group.create_dataset(name, (1 << 24, 1), "float32", chunks=(1 << 16, 1))
+    return "claims 67,108,864 bytes, of which 0 are stored"
+
+
+@pytest.mark.parametrize("lead", [external, soft, virtual, raw, claim])
 @pytest.mark.parametrize("kind", ["h5", "keras", "shards"])
-def test_weights_elsewhere(folder, kind, lead):
+def test_weights_that_are_not_in_the_file(folder, kind, lead):
     with h5py.File(folder / "other.h5", "w") as file:
         file["secret"] = np.ones((2, 1), "float32")
     path, weights = saved(folder, kind)
@@ -335,7 +341,7 @@ def test_weights_elsewhere(folder, kind, lead):
         with zipfile.ZipFile(path, "w") as new:
             for name, content in members.items():
                 new.writestr(name, weights.read_bytes() if weights.name == name else content)
-    with pytest.raises(Unreadable, match=f"{kernel}: {what}.*, which is not (read|followed)$"):
+    with pytest.raises(Unreadable, match=f"{kernel}: {what}$"):
         load_model(path)
 
 

@@ -315,7 +315,7 @@ def test_what_is_damaged_is_named(fault, made, tmp_path):
         "config": "broken",
         "index": "broken",
         "config is no JSON": "config.json: is not JSON",
-        "code": "pass safe_mode=False if you trust it",
+        "code": "if you trust it, load it in Python with safe_mode=False",
     }
     with pytest.raises(Unreadable, match=re.escape(why[fault])):
         load_model(broken)

@@ -454,7 +454,7 @@ def test_an_array_that_claims_more_than_is_there(tmp_path: Path) -> None:
         file.create_dataset("model_weights/huge", (1 << 40,), "float32", chunks=(1 << 20,))
     (damage,) = inspect(path).damage
     assert damage.key == "model_weights/huge"
-    assert damage.why == "claims 4398046511104 bytes, of which 0 are stored"
+    assert damage.why == "claims 4,398,046,511,104 bytes, of which 0 are stored"
 
 
 def a_zip(path: Path, **members: bytes) -> Path:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def here(monkeypatch: Patch) -> None:
 
 @pytest.fixture
 def process() -> Iterator[Process]:
-    with Process(Limits(200 * MEGABYTE, 60.0), ready=fleet_tasks.nothing) as one:
+    with closing(Process(Limits(200 * MEGABYTE, 60.0), ready=fleet_tasks.nothing)) as one:
         yield one
 
 
@@ -53,7 +54,7 @@ def test_a_process_that_ends_for_lack_of_memory(process: Process) -> None:
 
 
 def test_who_takes_more_time_is_refused_and_the_next_is_done() -> None:
-    with Process(Limits(seconds=0.2), ready=fleet_tasks.nothing) as process:
+    with closing(Process(Limits(seconds=0.2), ready=fleet_tasks.nothing)) as process:
         with pytest.raises(Exceeded, match=r"more than the 0\.2 s of --limit-seconds") as caught:
             process.run(fleet_tasks.sleeps, 600)
         assert caught.value.reason in ledger.REASONS
@@ -63,7 +64,7 @@ def test_who_takes_more_time_is_refused_and_the_next_is_done() -> None:
 
 def test_who_ends_of_something_else_is_no_matter_of_limits() -> None:
     with (
-        Process(Limits(seconds=60.0), ready=fleet_tasks.nothing) as process,
+        closing(Process(Limits(seconds=60.0), ready=fleet_tasks.nothing)) as process,
         pytest.raises(Died, match="signal 6"),
     ):
         process.run(fleet_tasks.aborts)
