@@ -85,8 +85,8 @@ def _as_tensor(gradient: Any, i: int, variables: Sequence[Variable] | None) -> A
     if hasattr(gradient, "dtype"):
         return ops.convert_to_tensor(gradient)
     try:
-        return ops.convert_to_tensor(np.asarray(gradient, _wide(variables, i)))
-    except (TypeError, ValueError) as error:
+        return ops.convert_to_tensor(gradient, _wide(variables, i))
+    except (TypeError, ValueError, RuntimeError) as error:
         whose = f"gradient {i}" if variables is None else f"the gradient of {path(variables[i])}"
         raise TypeError(
             f"A gradient must be a tensor, an array, a number or a list of numbers, but {whose} "

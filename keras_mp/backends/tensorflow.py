@@ -90,9 +90,11 @@ def _leaves(gradients: Gradients) -> list[Any]:
 def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = None) -> list[Any]:
     """Returns `gradients` with every row that IndexedSlices name twice summed into one.
 
-    Keras 3.15 squares such rows one by one, and adds the squares.
+    Keras 3.15 squares such rows one by one, and adds the squares. Variables are read: what reduces
+    over replicas does not take them inside of a `tf.cond`.
     """
-    return [_merged(g) if isinstance(g, tf.IndexedSlices) else g for g in gradients]
+    read = [tf.convert_to_tensor(g) if isinstance(g, tf.Variable) else g for g in gradients]
+    return [_merged(g) if isinstance(g, tf.IndexedSlices) else g for g in read]
 
 
 def _merged(gradient: Gradient) -> Any:

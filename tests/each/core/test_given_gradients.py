@@ -71,6 +71,37 @@ def test_any_form_is_taken(name, form):
             np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def compiled(count=1):
+    """Returns variables, and a compiled step of them that traces what it is given."""
+    variables = [keras.Variable(np.ones(3, "float32")) for _ in range(count)]
+    optimizer = LossScaleOptimizer(o.SGD(0.5), initial_scale=SCALE)
+    optimizer.build(variables)
+    optimizer.scale_loss(1.0)
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        return variables, tf.function(lambda given: optimizer.apply(given, variables))
+    return variables, compiled_step(optimizer, variables)
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="PyTorch traces lists of numbers as constants")
+def test_a_list_in_a_compiled_step():
+    (variable,), step = compiled()
+    step([[2 * SCALE, 0.0, -2 * SCALE]])
+    assert numbers(variable).tolist() == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="about variables of TensorFlow")
+def test_a_variable_in_a_compiled_step():
+    """Beside a tensor: what reduces over replicas wants both to be of one graph."""
+    import tensorflow as tf
+
+    variables, step = compiled(2)
+    given = [2 * SCALE, 0.0, -2 * SCALE]
+    step([tf.constant(given), tf.Variable(given)])
+    assert [numbers(variable).tolist() for variable in variables] == [[0.0, 1.0, 2.0]] * 2
+
+
 def test_bools():
     found = step(o.SGD(0.5), ops.convert_to_tensor(np.eye(2, 3, dtype="bool")), scaled=False)
     np.testing.assert_array_equal(found, 1 - np.eye(2, 3) / 2)
