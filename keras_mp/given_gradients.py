@@ -76,7 +76,9 @@ the variable, (1, 2). Hand over one gradient for each variable, in the same orde
 def _is_foreign(gradient: Gradient) -> bool:
     if isinstance(gradient, (np.ndarray, np.generic, keras.Variable)):
         return True
-    return gradient is not None and not hasattr(gradient, "dtype")
+    # The torch.compile of PyTorch 2.4 cannot ask a tensor for an attribute.
+    known = gradient is None or ops.is_tensor(gradient)
+    return not known and not hasattr(gradient, "dtype")
 
 
 def _as_tensor(gradient: Any, i: int, variables: Sequence[Variable] | None) -> Any:
