@@ -179,6 +179,7 @@ bench: .venv/.test
 	$(ENV) .venv/bin/python benchmarks/step.py
 	$(ENV) .venv/bin/python benchmarks/step.py --core 0 --backends jax --profiles many --modes jit --repeat 25
 	$(ENV) .venv/bin/python benchmarks/step.py --dtype float16 --profiles many few
+	$(ENV) .venv/bin/python benchmarks/first_step.py
 	$(ENV) .venv/bin/python benchmarks/train_step.py
 	$(ENV) .venv/bin/python benchmarks/scaling.py
 	$(ENV) .venv/bin/python -m benchmarks.sixteen_bit --tasks --time

@@ -57,7 +57,9 @@ class Stepper:
             return StepResult(True, None, None)
         by_reference = plain and self._backend.replicas() == 1
         apply = reference.apply_if_finite if by_reference else self._backend.apply_if_finite
-        result = apply(self._optimizer, gradients, variables, scale, skip_unscale)
+        result = apply(
+            self._optimizer, gradients, variables, scale, skip_unscale, self.settings.diagnose
+        )
         if self.settings.count_skipped_steps:
             self._count_skip(result.finite)
         return result

@@ -475,7 +475,10 @@ def kinds(gradients, formats, scale):
                 return {1}
             if (abs(size - edge) <= near).any():
                 found = {0, 1}
-        # Below 1, a scale makes sums of roots overflow before the gradients do.
-        if scale is not None and scale < 1 and np.sum(np.sqrt(size)) ** 2 > 2.0**126:
+    # Below 1, a scale makes sums of the quotients overflow before these do.
+    if scale is not None and scale < 1:
+        total = sum(np.sum(abs(g / scale)) for g in gradients)
+        roots = [np.sum(np.sqrt(abs(g / scale))) ** 2 for g in gradients]
+        if max(total, *roots) > 2.0**126:
             found = {0, 1}
     return found

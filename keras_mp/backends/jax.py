@@ -12,21 +12,16 @@ import numpy as np
 from jax.experimental import sparse
 
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
+from keras_mp.backends.checking_jax import check, leaves
 from keras_mp.backends.elements import each_whole
 from keras_mp.backends.numerics import (
-    HALVES,
     StepResult,
     cast_for_accumulators,
-    dtype_of_sums,
-    finite_bounds,
     finite_each,
     map_unscaled,
     nonfinite_kind,
     nonzero_rows,
     reciprocal_factors,
-    still_scaled,
-    sum_sqrt_abs,
-    tensors_to_check,
     upcast,
 )
 from keras_mp.backends.optimizers import averages, updated
@@ -153,20 +148,34 @@ class _Recording(_Scope):
 
 
 class _Gate(_Recording):
-    """A stateless scope in which an assignment takes place only where `finite` is true."""
+    """A stateless scope in which an assignment takes place only where `chosen` says so."""
 
-    def __init__(self, finite: Tensor) -> None:
+    def __init__(self, chosen: Callable[[Tensor, Tensor], Any]) -> None:
         super().__init__()
-        self._finite = finite
+        self._chosen = chosen
 
     def add_update(self, update: tuple[Any, Any]) -> None:
         variable, value = update
-        super().add_update((variable, jnp.where(self._finite, value, variable.value)))
+        super().add_update((variable, self._chosen(value, variable.value)))
+
+
+def _choice(finite: Tensor) -> Callable[[Tensor, Tensor], Any]:
+    """Returns a function of a new and an old value that returns the new one where `finite` is.
+
+    What it adds to a program is one operation a value: jnp.where would be a function that is
+    called for each, and a scalar is laid out anew for each.
+    """
+    whole = functools.cache(functools.partial(jnp.broadcast_to, finite))
+    return lambda new, old: jax.lax.select(whole(new.shape), new, old)
 
 
 def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
     """Returns `gradients` divided by `scale`, but for None and those marked `skip_unscale`."""
     factors = functools.cache(lambda dtype: reciprocal_factors(scale, dtype))
+
+    @functools.cache
+    def whole(shape: tuple[int, ...], dtype: Any) -> list[Any]:
+        return [jnp.broadcast_to(each, shape) for each in factors(dtype)]
 
     def divided(gradient: Gradient) -> Any:
         if isinstance(gradient, sparse.BCOO):
@@ -178,7 +187,10 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
                 unique_indices=gradient.unique_indices,
             )
         gradient = upcast(gradient)
-        first, second = factors(gradient.dtype)
+        # A program would lay scalars out anew for each gradient; else nothing lays them out.
+        is_traced = isinstance(gradient, jax.core.Tracer)
+        dtype = gradient.dtype
+        first, second = whole(gradient.shape, dtype) if is_traced else factors(dtype)
         return gradient * first * second
 
     return map_unscaled(gradients, skip_unscale, divided)
@@ -186,59 +198,7 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
 
 def all_finite(gradients: Gradients) -> Any:
     """Returns a bool of shape (): no inf and no nan in `gradients`."""
-    return jnp.all(finite_each(_leaves(gradients)))
-
-
-def _roots_where_needed(exact: Callable[[], list[Any]], at_first: list[Any], scale: Tensor) -> Any:
-    """Returns `sum_sqrt_abs`; on CPUs zeros where `_look_fine` is true.
-
-    A CPU adds numbers up in half the time that their roots take. Elsewhere a branch waits for the
-    device, and reading them is all that takes time.
-
-    Args:
-        exact: Returns the tensors. What a branch is handed XLA writes, and not what is made in it.
-        at_first: Tensors that are finite only where those are, if the scale is 1 or more.
-        scale: float32, shape (); None for 1.
-    """
-
-    def all_roots() -> Any:
-        return sum_sqrt_abs(exact())
-
-    def where_needed() -> Any:
-        zeros = jnp.zeros(len(at_first), dtype_of_sums(at_first))
-        return jax.lax.cond(_look_fine(at_first, scale), lambda: zeros, all_roots)
-
-    return jax.lax.platform_dependent(cpu=where_needed, default=all_roots)
-
-
-def _look_fine(tensors: list[Any], scale: Tensor) -> Any:
-    numbers: dict[Any, list[Any]] = {}
-    for tensor in tensors:
-        for number in () if tensor is None or not tensor.size else _reduced(tensor):
-            numbers.setdefault(number.dtype, []).append(number)
-    fine = [jnp.all(jnp.isfinite(jnp.stack(each))) for each in numbers.values()]
-    if scale is not None:
-        fine.append(scale >= 1)
-    return functools.reduce(jnp.logical_and, fine, True)
-
-
-def _reduced(tensor: Any) -> tuple[Any, ...]:
-    """Returns the sum, or of 16 bits the greatest and the least, which are read as they lie.
-
-    XLA for CPUs writes what is to be reduced where that is not so: as in float32, or a mask. On
-    JAX, and not on TensorFlow, its maxima keep nans.
-    """
-    if keras.backend.standardize_dtype(tensor.dtype) in HALVES:
-        return jnp.max(tensor), jnp.min(tensor)
-    return (jnp.sum(tensor),)
-
-
-def _is_traced(gradients: Gradients) -> bool:
-    return any(isinstance(each, jax.core.Tracer) for each in _leaves(gradients))
-
-
-def _leaves(gradients: Gradients) -> list[Any]:
-    return [g.data if isinstance(g, sparse.BCOO) else g for g in gradients]
+    return jnp.all(finite_each(leaves(gradients)))
 
 
 def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = None) -> list[Any]:
@@ -265,6 +225,7 @@ def apply_if_finite(
     variables: list[Variable],
     scale: Tensor,
     skip_unscale: Sequence[bool],
+    tell_each: bool,
 ) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
@@ -274,37 +235,29 @@ def apply_if_finite(
     `lax.cond` copies the state, and a choice at the end computes the update anew for each result.)
     """
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
-    one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
     targets = updated(optimizer, variables)
 
-    to_check = functools.partial(tensors_to_check, gradients, targets, skip_unscale, one)
+    def unscaled(gradient: Gradient) -> Any:
+        return unscale([gradient], scale, [False])[0]
 
-    def exact() -> list[Any]:
-        return _leaves(to_check())
-
-    # Several devices would agree on both.
-    if _is_traced(gradients) and jax.device_count() == 1:
-        roots = _roots_where_needed(exact, _leaves(to_check(at_first=True)), scale)
-    else:
-        roots = sum_sqrt_abs(exact())
-    scaled = still_scaled(gradients, targets, skip_unscale)
-    each = jnp.isfinite(finite_bounds(roots, scaled, scale))
-    finite = jnp.all(each)
+    seen = check(gradients, targets, scale, skip_unscale, unscaled, tell_each)
+    finite = seen.finite
     if not isinstance(finite, jax.core.Tracer):
         if not finite:
-            return StepResult(False, each, nonfinite_kind(roots))
+            return StepResult(False, seen.each, nonfinite_kind(seen.sums))
         apply(optimizer, ready, variables)
         return StepResult(True, None, None)
     # An average of weights is computed in one with the weights, but not across a choice: there
     # the choice comes last, so that the same is rounded as without us.
     last = averages(optimizer)
-    scope = _Recording() if last else _Gate(finite)
+    chosen = _choice(finite)
+    scope = _Recording() if last else _Gate(chosen)
     with scope:
         apply(optimizer, ready, variables)
     for variable in scope.assigned.values():
         value = scope.get_current_value(variable)
-        variable.assign(jnp.where(finite, value, variable.value) if last else value)
-    return StepResult(finite, each, jnp.where(finite, 0, nonfinite_kind(roots)))
+        variable.assign(chosen(value, variable.value) if last else value)
+    return StepResult(finite, seen.each, jnp.where(finite, 0, nonfinite_kind(seen.sums)))
 
 
 def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:

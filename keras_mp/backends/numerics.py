@@ -11,6 +11,8 @@ from keras_mp.backends.optimizers import accumulates
 
 HALVES = ("float16", "bfloat16")
 _LARGE = 2.0**64
+_LARGEST = 2.0**127
+_SMALL = 2.0**-32
 _REAL = {"complex64": "float32", "complex128": "float64"}  # the dtypes of their parts
 _ABOVE_BFLOAT16 = 1 + 2.0**-8  # float32 ends that much above bfloat16
 
@@ -177,7 +179,7 @@ def tensors_to_check(
     """Returns tensors that are finite where what is applied is.
 
     These are the gradients as they came: a check of the divided ones would have them written out.
-    Dividing by 1 or more changes nothing of what is finite; `finite_bounds` sees to smaller scales.
+    Dividing by 1 or more changes nothing of what is finite; `overflow_weight` is for smaller ones.
     Those that are cast to a smaller dtype are divided and cast (those of bfloat16 come from
     float32, where they were only divided, back to where they were).
 
@@ -208,27 +210,26 @@ def still_scaled(
     ]
 
 
-def finite_bounds(roots: Tensor, scaled: Sequence[bool], scale: Tensor) -> Any:
-    """Returns numbers that are finite where the gradients, divided by `scale`, are.
+def overflow_weight(scale: Tensor) -> Any:
+    """Returns what `sum_magnitudes` multiplies by where the quotients with `scale` are applied.
 
-    Dividing by less than 1 may overflow. The square of a sum of roots is no less than the largest
-    of the numbers: it stands for them, and errs on the side of an overflow. Of bfloat16, too, whose
-    largest number is 0.4 % below that of float32.
+    Dividing by less than 1 may overflow: then a sum of the quotients is to be finite, which errs on
+    the side of an overflow, and by 0.4 % more: the largest number of bfloat16, to which they may be
+    rounded, is that much below the one of float32.
 
     Args:
-        roots: `sum_sqrt_abs` of what is checked: shape (number of gradients,).
-        scaled: Which ones are still to be divided.
-        scale: float32, shape (); None if nothing is.
+        scale: float32, shape (); None for 1.
 
-    >>> roots = ops.array([32.0, 4.0])
-    >>> [float(each) for each in finite_bounds(roots, [True, False], ops.array(0.5))]
-    [2056.0, 4.0]
+    Returns:
+        float32, shape (); None for a scale of None.
+
+    >>> [float(overflow_weight(ops.array(scale))) for scale in (8.0, 0.5)]
+    [2.3283064365386963e-10, 2.0078125]
     """
-    if scale is None or not any(scaled):
-        return roots
-    largest = ops.square(roots) / ops.cast(scale, roots.dtype) * _ABOVE_BFLOAT16
-    divided = ops.where(scale < 1, largest, roots)
-    return divided if all(scaled) else ops.where(ops.array(scaled), divided, roots)
+    if scale is None:
+        return None
+    largest = ops.minimum(_ABOVE_BFLOAT16 / scale, _LARGEST)  # of which the product with 0 is 0
+    return ops.where(scale < 1, largest, _SMALL * ops.ones_like(scale))
 
 
 def nonzero_rows(gradient: Gradient) -> Any:
@@ -243,34 +244,58 @@ def nonzero_rows(gradient: Gradient) -> Any:
     return ops.any(ops.not_equal(gradient, 0), axis=tuple(range(1, gradient.ndim)), keepdims=True)
 
 
-def sum_sqrt_abs(tensors: Sequence[Tensor]) -> Any:
-    """Returns the sum of the square roots of magnitudes of each tensor; 0 for None.
+def sum_magnitudes(
+    tensors: Sequence[Tensor], divided: Sequence[bool] = (), weight: Tensor = None
+) -> Any:
+    """Returns the sum of small multiples of the magnitudes of each tensor; 0 for None.
 
-    Finite where all elements are, since roots are too small for their sum to overflow; inf where
-    one is an inf and none a nan; nan where one is a nan. Each tensor is read once, where
-    `all(isfinite(x))` writes a mask and a maximum loses nans on some devices. The sums are stacked:
-    a predicate chained through the tensors is inlined again into every update by XLA.
+    Finite where all elements are, up to 2**32 of them, as their 2**-32nd parts add up to no more
+    than the largest number; inf where one is an inf and none a nan; nan where one is a nan. Each
+    tensor is read once, where `all(isfinite(x))` writes a mask and a maximum loses nans on some
+    devices. The sums are stacked: a predicate chained through the tensors is inlined again into
+    every update by XLA.
 
     Args:
         tensors: Of any shapes and float dtypes; those of 16 bits are summed in float32.
+        divided: Which ones are multiplied by `weight`; none if this is empty.
+        weight: `overflow_weight`; None for 2**-32, which the others are multiplied by.
 
     Returns:
         float32 (float64 if one of them is), shape (number of tensors,).
 
     >>> import numpy as np
-    >>> sums = sum_sqrt_abs([ops.array([4.0, 9.0]), None, ops.array([np.inf, -np.inf])])
-    >>> [float(each) for each in sums]
-    [5.0, 0.0, inf]
+    >>> sums = sum_magnitudes([ops.array([4.0, -2.0]), None, ops.array([np.inf, -np.inf])])
+    >>> [float(each) * 2**32 for each in sums]
+    [6.0, 0.0, inf]
     """
     wide = dtype_of_sums(tensors)
-    roots = (ops.sqrt(ops.abs(upcast(real_parts(t)))) for t in tensors if t is not None)
-    sums = iter([ops.cast(ops.sum(each), wide) for each in roots])
+    small = [
+        None if tensor is None else small_magnitudes(tensor, weight if by_weight else None)
+        for tensor, by_weight in zip(tensors, divided or [False] * len(tensors), strict=True)
+    ]
+    sums = iter([ops.cast(ops.sum(each), wide) for each in small if each is not None])
     zero = ops.zeros((), wide)
-    return ops.stack([zero if t is None else next(sums) for t in tensors])
+    return ops.stack([zero if each is None else next(sums) for each in small])
+
+
+def small_magnitudes(tensor: Tensor, weight: Tensor = None) -> Any:
+    """Returns magnitudes multiplied by `weight`, those of 16 bits in float32.
+
+    Of complex numbers both parts.
+
+    Args:
+        tensor: Of any float or complex dtype.
+        weight: Of a shape that can be broadcast to it; None for 2**-32.
+
+    >>> [float(each) for each in small_magnitudes(ops.array([-1.0, 2.0]), ops.array(0.5))]
+    [0.5, 1.0]
+    """
+    found = ops.abs(upcast(real_parts(tensor)))
+    return found * (_SMALL if weight is None else ops.cast(weight, found.dtype))
 
 
 def dtype_of_sums(tensors: Sequence[Tensor]) -> str:
-    """Returns the dtype of `sum_sqrt_abs`.
+    """Returns the dtype of `sum_magnitudes`.
 
     >>> dtype_of_sums([ops.ones((2,), "float16"), None])
     'float32'
@@ -289,17 +314,17 @@ def finite_each(tensors: Sequence[Tensor]) -> Any:
     >>> [bool(each) for each in finite_each([ops.array([1.0, 2.0]), None, ops.array([np.inf])])]
     [True, True, False]
     """
-    return ops.isfinite(sum_sqrt_abs(tensors)) if len(tensors) else ops.ones((0,), "bool")
+    return ops.isfinite(sum_magnitudes(tensors)) if len(tensors) else ops.ones((0,), "bool")
 
 
-def nonfinite_kind(roots: Tensor) -> Any:
-    """Returns 2 if there is a nan behind these `sum_sqrt_abs`, else 1: int32, shape ().
+def nonfinite_kind(magnitudes: Tensor) -> Any:
+    """Returns 2 if there is a nan behind these `sum_magnitudes`, else 1: int32, shape ().
 
     For what is not finite.
 
     >>> import numpy as np
     >>> bad = ([np.inf, -np.inf], [np.inf, np.nan])
-    >>> [int(nonfinite_kind(sum_sqrt_abs([ops.array(each)]))) for each in bad]
+    >>> [int(nonfinite_kind(sum_magnitudes([ops.array(each)]))) for each in bad]
     [1, 2]
     """
-    return ops.cast(ops.any(ops.isnan(roots)), "int32") + 1
+    return ops.cast(ops.any(ops.isnan(magnitudes)), "int32") + 1

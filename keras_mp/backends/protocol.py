@@ -41,11 +41,13 @@ class Backend(Protocol):
         variables: list[Variable],
         scale: Tensor | None,
         skip_unscale: Sequence[bool],
+        tell_each: bool,
     ) -> StepResult:
         """Takes a step of `optimizer` with the gradients divided by `scale`, if these are finite.
 
         A scale of None divides nothing. (Dividing keeps every inf and nan; dividing by less than 1
         adds some.) The gradients may be changed during the step; after it they are as before.
+        `tell_each`: whether `each` of the result is looked at.
         """
 
     def apply(

@@ -47,6 +47,7 @@ def apply_if_finite(
     variables: list[Variable],
     scale: Tensor,
     skip_unscale: Sequence[bool],
+    tell_each: bool,
 ) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
@@ -56,6 +57,7 @@ def apply_if_finite(
         variables: In the same order.
         scale: float32, shape (); None if the gradients are not scaled.
         skip_unscale: Which ones are not divided.
+        tell_each: Whether `each` of the result is looked at; it is told anyway.
     """
     backend = backends.current()
     ready = [

@@ -19,14 +19,15 @@ from keras_mp.backends.numerics import (
     StepResult,
     cast_to_variable_dtype,
     dtype_of_sums,
-    finite_bounds,
     map_unscaled,
     nonfinite_kind,
     nonzero_rows,
+    overflow_weight,
     real_parts,
     reciprocal_factors,
+    small_magnitudes,
     still_scaled,
-    sum_sqrt_abs,
+    sum_magnitudes,
     tensors_to_check,
     upcast,
 )
@@ -76,11 +77,11 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
 
 def all_finite(gradients: Gradients) -> Any:
     """Returns a bool of shape (): no inf and no nan in `gradients`, on any replica."""
-    return tf.reduce_all(tf.math.is_finite(_on_all_replicas(_sum_sqrt_abs(gradients))))
+    return tf.reduce_all(tf.math.is_finite(_on_all_replicas(_sum_magnitudes(gradients))))
 
 
-def _sum_sqrt_abs(gradients: Gradients) -> Any:
-    return sum_sqrt_abs(_leaves(gradients)) if gradients else tf.zeros((0,))
+def _sum_magnitudes(gradients: Gradients) -> Any:
+    return sum_magnitudes(_leaves(gradients)) if gradients else tf.zeros((0,))
 
 
 def _leaves(gradients: Gradients) -> list[Any]:
@@ -129,6 +130,7 @@ def apply_if_finite(
     variables: list[Variable],
     scale: Tensor,
     skip_unscale: Sequence[bool],
+    tell_each: bool,
 ) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
@@ -141,13 +143,15 @@ def apply_if_finite(
     targets = updated(optimizer, variables)
     is_summed = strategies.takes_summed_gradients(optimizer)
     if is_summed:
-        ready, roots = _reduced(ready, targets)
+        ready, magnitudes = _reduced(ready, targets)
     else:
-        roots = _on_all_replicas(_sum_sqrt_abs(list(map(cast_to_variable_dtype, ready, targets))))
-    each = tf.math.is_finite(roots)
+        magnitudes = _on_all_replicas(
+            _sum_magnitudes(list(map(cast_to_variable_dtype, ready, targets)))
+        )
+    each = tf.math.is_finite(magnitudes)
     finite = tf.reduce_all(each)
     _apply(optimizer, ready, variables, is_summed, finite)
-    return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(roots)))
+    return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(magnitudes)))
 
 
 def _apply_if_finite_here(
@@ -194,19 +198,24 @@ def check_gradients(
     """Returns what `gradients` divided by `scale` are, of the only replica."""
     one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
     to_check = functools.partial(tensors_to_check, gradients, variables, skip_unscale, one)
-    roots = _roots(lambda: _leaves(to_check()), _leaves(to_check(at_first=True)), scale)
     scaled = still_scaled(gradients, variables, skip_unscale)
-    each = tf.math.is_finite(finite_bounds(roots, scaled, scale))
+    magnitudes = _magnitudes(
+        lambda: _leaves(to_check()), _leaves(to_check(at_first=True)), scaled, scale
+    )
+    each = tf.math.is_finite(magnitudes)
     finite = tf.reduce_all(each)
-    return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(roots)))
+    return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(magnitudes)))
 
 
-def _roots(exact: Callable[[], list[Any]], at_first: list[Any], scale: Tensor) -> Any:
-    """Returns `sum_sqrt_abs`; zeros where plain sums, which are cheaper, are finite.
+def _magnitudes(
+    exact: Callable[[], list[Any]], at_first: list[Any], scaled: Sequence[bool], scale: Tensor
+) -> Any:
+    """Returns `sum_magnitudes`; zeros where plain sums, which are cheaper, are finite.
 
     Args:
         exact: Returns the tensors, which are made where they are looked at.
         at_first: Tensors that are finite only where those are, if the scale is 1 or more.
+        scaled: Which ones are still to be divided.
         scale: float32, shape (); None for 1.
     """
     axes = functools.cache(tf.range)  # one constant, not one a tensor
@@ -218,7 +227,11 @@ def _roots(exact: Callable[[], list[Any]], at_first: list[Any], scale: Tensor) -
     fine = tf.reduce_all(tf.math.is_finite(total))
     if scale is not None:
         fine = tf.logical_and(fine, scale >= 1)
-    return tf.cond(fine, lambda: tf.zeros_like(total), lambda: _roots_by_shape(exact(), wide))
+    return tf.cond(
+        fine,
+        lambda: tf.zeros_like(total),
+        lambda: _magnitudes_by_shape(exact(), scaled, overflow_weight(scale), wide),
+    )
 
 
 def _reduced_to_one(tensor: Tensor, axes: Callable[[int], Tensor]) -> Any:
@@ -234,27 +247,31 @@ def _reduced_to_one(tensor: Tensor, axes: Callable[[int], Tensor]) -> Any:
     return tf.raw_ops.Sum(input=tensor, axis=axes(tensor.shape.rank))
 
 
-def _roots_by_shape(tensors: list[Tensor], wide: Any) -> Any:
-    """Returns `sum_sqrt_abs`; tensors of one shape are stacked, which keeps the graph small."""
+def _magnitudes_by_shape(
+    tensors: list[Tensor], scaled: Sequence[bool], weight: Tensor, wide: Any
+) -> Any:
+    """Returns `sum_magnitudes`; tensors of one shape are stacked, which keeps the graph small."""
     groups: dict[Any, list[int]] = {}
     for i, tensor in enumerate(tensors):
         known = tensor is not None and tensor.shape.is_fully_defined()
-        groups.setdefault((tensor.dtype, *tensor.shape) if known else i, []).append(i)
+        alike = (tensor.dtype, scaled[i], *tensor.shape) if known else i
+        groups.setdefault(alike, []).append(i)
     parts, places = [], []
     for members in groups.values():
         places += members
         if tensors[members[0]] is None:
             parts.append(tf.zeros((1,), wide))
             continue
-        roots = tf.sqrt(tf.abs(upcast(tf.stack([real_parts(tensors[i]) for i in members]))))
-        sums = tf.reduce_sum(tf.reshape(roots, [len(members), -1]), axis=1)
+        stacked = tf.stack([real_parts(tensors[i]) for i in members])
+        small = small_magnitudes(stacked, weight if scaled[members[0]] else None)
+        sums = tf.reduce_sum(tf.reshape(small, [len(members), -1]), axis=1)
         parts.append(tf.cast(sums, wide))
     return tf.gather(tf.concat(parts, 0), np.argsort(places))
 
 
-def _on_all_replicas(roots: Tensor) -> Any:
-    """Returns `sum_sqrt_abs` of all replicas: they are not negative, so infs stay."""
-    return strategies.summed([roots])[0] if replicas() > 1 else roots
+def _on_all_replicas(magnitudes: Tensor) -> Any:
+    """Returns `sum_magnitudes` of all replicas: they are not negative, so infs stay."""
+    return strategies.summed([magnitudes])[0] if replicas() > 1 else magnitudes
 
 
 def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
@@ -282,14 +299,14 @@ def after(tensors: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
 
 
 def _reduced(gradients: list[Gradient], variables: list[Variable]) -> tuple[list[Any], Any]:
-    """Returns the sums over the replicas, and `sum_sqrt_abs` of them, the same everywhere.
+    """Returns the sums over the replicas, and `sum_magnitudes` of them, the same everywhere.
 
     Gradients that are values (float8) stay those of the replica, where they are assigned; the
-    `sum_sqrt_abs` of these are summed in the same batch.
+    `sum_magnitudes` of these are summed in the same batch.
     """
     values = {i for i, variable in enumerate(variables) if overwrites_with_gradient(variable)}
     places = [i for i, gradient in enumerate(gradients) if gradient is not None and i not in values]
-    of_values = _sum_sqrt_abs([gradients[i] for i in values])
+    of_values = _sum_magnitudes([gradients[i] for i in values])
     sums = strategies.summed([gradients[i] for i in places] + [of_values] * bool(values))
     out = list(gradients)
     for i, total in zip(places, in_known_form(sums[: len(places)]), strict=True):
@@ -297,11 +314,11 @@ def _reduced(gradients: list[Gradient], variables: list[Variable]) -> tuple[list
     applied = [
         None if i in values else cast_to_variable_dtype(out[i], v) for i, v in enumerate(variables)
     ]
-    roots = _sum_sqrt_abs(applied)
+    magnitudes = _sum_magnitudes(applied)
     if values:
         elsewhere = tf.scatter_nd([[i] for i in values], sums[-1], [len(variables)])
-        roots += tf.cast(elsewhere, roots.dtype)
-    return out, roots
+        magnitudes += tf.cast(elsewhere, magnitudes.dtype)
+    return out, magnitudes
 
 
 def _apply(

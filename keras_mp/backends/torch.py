@@ -35,7 +35,7 @@ from keras_mp.backends.numerics import (
     map_unscaled,
     nonfinite_kind,
     nonzero_rows,
-    sum_sqrt_abs,
+    sum_magnitudes,
     upcast,
 )
 from keras_mp.backends.optimizers import updated, updated_variables
@@ -82,16 +82,16 @@ def all_finite(gradients: Gradients) -> Any:
 
 
 def _seen(gradients: Gradients) -> tuple[Any, Any]:
-    """Returns `sum_sqrt_abs` of the parts in this process, and whether each gradient is finite.
+    """Returns `sum_magnitudes` of the parts in this process, and whether each gradient is finite.
 
     Each gradient is whole or cut, but no term of a sum.
     """
-    roots = sum_sqrt_abs(_leaves(gradients))
-    return roots, agreed(torch.isfinite(roots), "min", gradients)
+    magnitudes = sum_magnitudes(_leaves(gradients))
+    return magnitudes, agreed(torch.isfinite(magnitudes), "min", gradients)
 
 
-def _kind(roots: Tensor, gradients: Gradients) -> Any:
-    return agreed(nonfinite_kind(roots), "max", gradients)
+def _kind(magnitudes: Tensor, gradients: Gradients) -> Any:
+    return agreed(nonfinite_kind(magnitudes), "max", gradients)
 
 
 def _leaves(gradients: Gradients) -> list[Any]:
@@ -142,6 +142,7 @@ def apply_if_finite(
     variables: list[Variable],
     scale: Tensor,
     skip_unscale: Sequence[bool],
+    tell_each: bool,
 ) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
@@ -176,12 +177,12 @@ def apply_if_finite(
         finite = amp and not _any_bad(present, scale if rounded else None)
         if not finite:
             applied = _as_applied(gradients, targets)
-            roots, each = _seen(applied)
+            magnitudes, each = _seen(applied)
             finite = (rounded or not amp) and bool(torch.all(each))
         if finite:
             optimizer.apply(gradients, variables)
             return StepResult(True, None, None)
-        return StepResult(False, each, _kind(roots, applied))
+        return StepResult(False, each, _kind(magnitudes, applied))
 
 
 def _apply_in_place(
@@ -199,12 +200,12 @@ def _apply_in_place(
         # The kernel looks at what it reads: what a scale below 1 makes infinite is not among it.
         finite = not bad + (scale < 1)
         if not finite:
-            roots, each = _seen(gradients)
+            magnitudes, each = _seen(gradients)
             finite = bool(torch.all(each))
         if finite:
             optimizer.apply(gradients, variables)
             return StepResult(True, None, None)
-        return StepResult(False, each, _kind(roots, gradients))
+        return StepResult(False, each, _kind(magnitudes, gradients))
     finally:
         torch._foreach_mul_(present, scale)
 
@@ -218,7 +219,7 @@ def _apply_gated(
 ) -> StepResult:
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     applied = _as_applied(ready, updated(optimizer, variables))
-    roots, each = _seen(applied)
+    magnitudes, each = _seen(applied)
     finite = torch.all(each)
     with torch.no_grad():
         state = updated_variables(optimizer, variables)
@@ -226,7 +227,7 @@ def _apply_gated(
         optimizer.apply(ready, variables)
         for variable, value in before:
             variable.value.copy_(torch.where(finite, variable.value, value))
-    return StepResult(finite, each, torch.where(finite, 0, _kind(roots, applied)))
+    return StepResult(finite, each, torch.where(finite, 0, _kind(magnitudes, applied)))
 
 
 def _as_applied(gradients: list[Gradient], variables: list[Variable]) -> list[Any]:

@@ -16,8 +16,8 @@ STEPS = 8  # an epoch of `data` has
 MOST = {
     "jax": {
         "trace": {"equations": 35},
-        "diagnose": {"equations": 30},
-        "diagnose, trace": {"equations": 65},
+        "diagnose": {"equations": 50},
+        "diagnose, trace": {"equations": 80},
     },
     "tensorflow": {
         "trace": {"nodes": 35},
@@ -41,16 +41,18 @@ def test_ops_added(watch):
     few, many = (benchmark.added(variables, watch) for variables in (10, 40))
     for name, most in MOST[watch].items():
         assert 0 < few[name] <= most
-        assert many[name] == few[name]
+        # JAX then looks at each gradient by itself, and else at 16 together.
+        alone = "diagnose" in watch and BACKEND == "jax"
+        assert few[name] <= many[name] <= few[name] + (30 if alone else 0)
 
 
 @pytest.mark.parametrize("watch", MOST)
 @on_jax
 def test_bytes_added(watch):
-    """Two counters a variable, and a row; the table is changed in place, however long it is."""
+    """Two counters and a sum a variable, and a row of a table that is changed in place."""
     few, many = (benchmark.added(variables, watch)["bytes"] for variables in (10, 40))
     assert 0 < few < 1000
-    assert many - few <= 40 * 45
+    assert many - few <= 40 * 50
 
 
 @on_jax
