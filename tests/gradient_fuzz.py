@@ -7,7 +7,7 @@ steps of one optimizer three times: of plain Keras, of ours, and of ours with `f
 there is that. All end with the same weights, or with an error.
 
 Where plain Keras does not take a kind of gradient at all (lists on PyTorch, integers with clipping
-on TensorFlow), it is given the same numbers as a tensor of floats.
+and 16 bits with accumulation on TensorFlow), it is given the same numbers as a tensor of floats.
 """
 
 import faulthandler
@@ -46,6 +46,7 @@ OTHERS = {
 }
 SHAPES = [(3,), (2, 3), (), (1,), (2, 1), (4, 2), (0,), (70,)]
 FLOATS = ["float32", "float32", "float32", "float16", "bfloat16", "float64"]
+HALVES = ("float16", "bfloat16")
 EXACT = ["int32", "int8", "uint8", "int64", "bool"]
 # What not all plain optimizers take, and what they are given then.
 LENIENT = {"list": "dense", "number": "dense", "array": "dense", "CSR": "COO", "CSC": "COO"}
@@ -170,7 +171,7 @@ class Run:
             # Of a bool there are no multiples.
             values = (values > 0) / divisor if dtype == "bool" else values * (scale / divisor)
             softly = kind in LENIENT or dtype in EXACT
-            if softly and (lenient or divisor > 1):
+            if (softly and (lenient or divisor > 1)) or (lenient and dtype in HALVES):
                 kind, dtype = (
                     LENIENT.get(kind, kind),
                     "float64" if dtype == "float64" else "float32",
