@@ -7,7 +7,8 @@ steps of one optimizer three times: of plain Keras, of ours, and of ours with `f
 there is that. All end with the same weights, or with an error.
 
 Where plain Keras does not take a kind of gradient at all (lists on PyTorch, integers with clipping
-and 16 bits with accumulation on TensorFlow), it is given the same numbers as a tensor of floats.
+and 16 bits with accumulation on TensorFlow), it is given the same numbers as a tensor of floats;
+so it is in place of bools, of which it takes some norms as 0.
 """
 
 import faulthandler
@@ -171,11 +172,11 @@ class Run:
             # Of a bool there are no multiples.
             values = (values > 0) / divisor if dtype == "bool" else values * (scale / divisor)
             softly = kind in LENIENT or dtype in EXACT
-            if (softly and (lenient or divisor > 1)) or (lenient and dtype in HALVES):
-                kind, dtype = (
-                    LENIENT.get(kind, kind),
-                    "float64" if dtype == "float64" else "float32",
-                )
+            plainly = lenient or divisor > 1 or (dtype == "bool" and not self.ours)
+            if (softly and plainly) or (lenient and dtype in HALVES):
+                kind = LENIENT.get(kind, kind)
+                taken = variable.dtype if lenient and variable.dtype in HALVES else "float32"
+                dtype = "float64" if dtype == "float64" else taken
             found.append(made(kind, np.asarray(values), dtype, variable, divisor, found))
         return found
 
