@@ -3,11 +3,12 @@
 python benchmarks/first_step.py [--backends BACKEND ...] [--models MODEL ...] [--layers N]
     [--variants VARIANT ...] [--repeat N] [--json FILE]
 
-Each variant gets a process of its own, in turn, `--repeat` times. It builds the model, and then
-measures seconds of the processors from `compile` to the end of a `fit` of one batch: tracing,
-compiling, one step. Importing and building are the same for all, and not counted. No cache of
-compiled programs is used. Printed are the medians, their ratio to the plain optimizer with its
-quartiles in parentheses, and the aim; "missed" is told where the median is above it.
+Each variant gets a process of its own, in turn, `--repeat` times: a fork of one that has imported
+Keras. It builds the model, and then measures seconds of the processors from `compile` to the end of
+a `fit` of one batch: tracing, compiling, one step. Importing and building are the same for all, and
+not counted. No cache of compiled programs is used. Printed are the medians, their ratio to the
+plain optimizer with its quartiles in parentheses, and the aim; "missed" is told where the median is
+above it. All of it takes hours.
 
 - dense: 200 layers Dense(64) (`--layers`); mobilenet: MobileNetV2 for images of 96x96;
   transformer: 12 blocks of 16 heads, 64 wide. The policy is mixed_float16.
@@ -21,10 +22,11 @@ on all backends programs that are compiled: by the first `fit`, by a second one,
 """
 
 import argparse
+import multiprocessing
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +40,14 @@ from keras_mp.benchmarking.turns import in_turn, ratios
 WIDTH, HEADS, BLOCKS, BATCH = 64, 16, 12, 8
 PLAIN, KERAS, OURS = "plain", "Keras' own", "ours"
 OPTIONS = "options"
+
+
+# Settings of the plain optimizer that its counterpart has, too.
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "accumulation": {"gradient_accumulation_steps": 2},
+    "averages (EMA)": {"use_ema": True},
+    "clipping": {"global_clipnorm": 1.0},
+}
 
 
 class Variant(NamedTuple):
@@ -101,11 +111,6 @@ def variants() -> dict[str, Variant]:
     return found
 
 
-_SETTINGS: dict[str, dict[str, Any]] = {
-    "accumulation": {"gradient_accumulation_steps": 2},
-    "averages (EMA)": {"use_ema": True},
-    "clipping": {"global_clipnorm": 1.0},
-}
 # Backend -> way of running -> `jit_compile`.
 MODES = {
     "jax": {"jit": True},
@@ -190,12 +195,10 @@ class Run:
 # -- measuring -------------------------------------------------------------------------------------
 
 
-def inside(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns what one process is asked for."""
-    if options.ask == "variants":
-        return {name: variant.to for name, variant in variants().items()}
-    run = Run(options.model, options.variant, options.jit, options.layers)
-    if options.ask == "counts":
+def one(ask: str, model: str, variant: str, jit: bool, layers: int) -> dict[str, Any]:
+    """Returns what a process is asked for, which trains for the first time."""
+    run = Run(model, variant, jit, layers)
+    if ask == "counts":
         return first_step_counts.of(run)
     began = time.process_time()
     run.compile()
@@ -203,35 +206,46 @@ def inside(options: argparse.Namespace) -> dict[str, Any]:
     return {"seconds": time.process_time() - began}
 
 
-def measure(options: argparse.Namespace, backend: str) -> Iterator[list[dict[str, Any]]]:
-    """Yields the rows of a model, one way of running after another, as they are measured."""
-    to = running.of_process(__file__, backend, {"ask": "variants"})
-    compared = [name for name, plain in to.items() if plain]
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the rows of all models, on the backend of this process."""
+    import keras
+
+    backend = keras.backend.backend()
+    to = {name: variant.to for name, variant in variants().items() if variant.to is not None}
+    rows = []
     for mode, jit in MODES[backend].items():
         for model in options.models:
-            few = (KERAS, OURS)
-            names = compared if model == OPTIONS else few
+            names = list(to) if model == OPTIONS else [KERAS, OURS]
             names = [each for each in names if each in (options.variants or names)]
-            given = {"model": model, "jit": jit, "layers": options.layers}
-            found = _of_variants(names, to, backend, given, options.repeat)
             aim = AIM_OF_OPTIONS if model == OPTIONS else AIMS[mode]
-            place = {"backend": backend, "mode": mode, "model": model}
-            yield [
-                {**place, "aim": None if row["variant"] == KERAS else aim, **row} for row in found
-            ]
+            for row in _of_variants(names, to, model, jit, options):
+                row_aim = None if row["variant"] == KERAS else aim
+                rows.append({"mode": mode, "model": model, "aim": row_aim, **row})
+    return {"backend": backend, "rows": rows}
 
 
 def _of_variants(
-    names: Sequence[str], to: dict[str, str], backend: str, given: dict[str, Any], repeat: int
+    names: Sequence[str],
+    to: dict[str, str],
+    model: str,
+    jit: bool,
+    options: argparse.Namespace,
 ) -> list[dict[str, Any]]:
-    def ask(what: str, name: str) -> dict[str, Any]:
-        return running.of_process(__file__, backend, {**given, "ask": what, "variant": name})
-
     turns = list(dict.fromkeys([*names, *(to[name] for name in names)]))
     times: dict[str, list[float]] = {name: [] for name in turns}
-    for name in in_turn(turns, repeat):
-        times[name].append(ask("times", name)["seconds"])
-    counts = {name: ask("counts", name) for name in turns}
+    # An import takes longer than most of what is measured: each process is a fork of one that did.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["keras", "tensorflow"])
+    with context.Pool(1, maxtasksperchild=1) as pool:
+
+        def ask(what: str, name: str) -> dict[str, Any]:
+            found: dict[str, Any] = pool.apply(one, (what, model, name, jit, options.layers))
+            print(f"{model}, jit_compile={jit}, {name}: {found}", file=sys.stderr, flush=True)
+            return found
+
+        for name in in_turn(turns, options.repeat):
+            times[name].append(ask("times", name)["seconds"])
+        counts = {name: ask("counts", name) for name in turns}
     return [
         {
             "variant": name,
@@ -246,8 +260,16 @@ def _of_variants(
     ]
 
 
-def show(row: dict[str, Any]) -> None:
-    """Prints what was measured of a variant."""
+def show(result: dict[str, Any]) -> None:
+    """Prints what was measured on a backend."""
+    place = None
+    for row in result["rows"]:
+        if place != (place := (row["mode"], row["model"])):
+            print(f"\n{', '.join((result['backend'], *place))}")
+        _show(row)
+
+
+def _show(row: dict[str, Any]) -> None:
     aim = row["aim"]
     missed = aim is not None and row["ratio"][1] > aim
     said = "" if aim is None else f"{aim:5.2f}{' missed' if missed else ''}"
@@ -257,8 +279,8 @@ def show(row: dict[str, Any]) -> None:
     )
     for name, count in row["counts"].items():
         base = row["counts of plain"][name]
-        ratio = f"{count / base:8.2f}" if base and isinstance(base, int) else ""
-        print(f"      {name:40}{count!s:>12}{base!s:>12}{ratio}")
+        ratio = f"{count / base:8.2f}" if base else ""
+        print(f"      {name:40}{count:12}{base:12}{ratio}")
 
 
 def main() -> int:
@@ -267,20 +289,13 @@ def main() -> int:
     parser.add_argument("--variants", nargs="+", metavar="VARIANT", help="leave out the others")
     parser.add_argument("--layers", type=int, default=200)
     parser.add_argument("--repeat", type=int, default=5)
-    options = parser.parse_args()
-    if options.inside:
-        print(running.json.dumps(inside(argparse.Namespace(**options.inside))))
-        return 0
-    print(f"{running.machine()}; {options.layers} layers, {options.repeat} repetitions")
-    results = []
-    for backend in options.backends:
-        for rows in measure(options, backend):
-            print(f"\n{backend}, {rows[0]['mode']}, {rows[0]['model']}" if rows else "", flush=True)
-            for row in rows:
-                show(row)
-            results += rows
-    running.keep(results, options.json)
-    return 0
+    return running.command(
+        __file__,
+        parser,
+        measure,
+        show,
+        lambda options: f"{options.layers} layers, {options.repeat} repetitions",
+    )
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@ call `get_scaled_loss` and `get_unscaled_gradients` and hand over unscaled ones.
 decides, and the decision sticks, because a traced function makes its calls only once.
 """
 
-KERAS_3 = frozenset({"scale_loss"})
-KERAS_2 = frozenset({"get_scaled_loss", "get_unscaled_gradients"})
+import dataclasses
 
 NEITHER = (
     "LossScaleOptimizer.apply_gradients was called, but neither scale_loss nor get_scaled_loss "
@@ -42,6 +41,27 @@ TWICE_UNSCALED = (
 )
 
 
+@dataclasses.dataclass
+class Calls:
+    """Which of the methods were called.
+
+    Attributes and no set: what only writes them is not compiled again by torch.compile for another
+    optimizer, of which other methods were called.
+    """
+
+    scale_loss: bool = False
+    get_scaled_loss: bool = False
+    get_unscaled_gradients: bool = False
+
+    @property
+    def of_keras_2(self) -> bool:
+        return self.get_scaled_loss or self.get_unscaled_gradients
+
+    @property
+    def scaled_a_loss(self) -> bool:
+        return self.scale_loss or self.get_scaled_loss
+
+
 class ScalingProtocol:
     """Remembers the protocol calls of one optimizer.
 
@@ -53,38 +73,37 @@ class ScalingProtocol:
 
     def __init__(self) -> None:
         self._scaled: bool | None = None
-        self._ever: set[str] = set()
-        self._since_step: set[str] = set()
+        self._ever, self._since_step = Calls(), Calls()
 
     def call(self, name: str) -> None:
         """Notes a call of one of the three methods."""
-        self._scaled = name in KERAS_3
-        self._ever.add(name)
-        self._since_step.add(name)
+        self._scaled = name == "scale_loss"
+        for calls in (self._ever, self._since_step):
+            setattr(calls, name, True)
 
     def gradients_scaled(self, explicit: bool | None) -> tuple[bool, str | None]:
         """Returns, for `apply_gradients`, whether they are scaled, and a warning or None."""
-        calls, self._since_step = self._since_step, set()
+        calls, self._since_step = self._since_step, Calls()
         if explicit is not None:
             return explicit, None
         if self._scaled is None:
             return False, NEITHER
         message = None
-        if not self._ever & {"scale_loss", "get_scaled_loss"}:
+        if not self._ever.scaled_a_loss:
             message = NEVER_SCALED
-        elif calls & KERAS_3 and calls & KERAS_2:
+        elif calls.scale_loss and calls.of_keras_2:
             message = MIXED
-        elif not calls and self._ever & KERAS_3 and self._ever & KERAS_2:
+        elif calls == Calls() and self._ever.scale_loss and self._ever.of_keras_2:
             message = AMBIGUOUS
-        elif "get_scaled_loss" in calls and "get_unscaled_gradients" not in calls:
+        elif calls.get_scaled_loss and not calls.get_unscaled_gradients:
             message = NOT_UNSCALED
         return self._scaled, message
 
     def taken_as_scaled(self) -> str | None:
         """Returns, for `apply`, which always takes scaled gradients, a warning or None."""
-        calls, self._since_step = self._since_step, set()
-        if "get_unscaled_gradients" in calls:
+        calls, self._since_step = self._since_step, Calls()
+        if calls.get_unscaled_gradients:
             return TWICE_UNSCALED
-        if not self._ever & {"scale_loss", "get_scaled_loss"}:
+        if not self._ever.scaled_a_loss:
             return NEVER_SCALED
         return None

@@ -66,10 +66,11 @@ def check(
     scaled = still_scaled(gradients, variables, skip_unscale)
     tensors = leaves(to_check())
     # Several devices lay gradients out differently, and would agree on both sums.
-    if is_traced(gradients) and jax.device_count() == 1:
+    if _is_traced(gradients) and jax.device_count() == 1:
         at_first = functools.partial(to_check, at_first=True)
-        groups = _groups(tensors, scaled, 1 if tell_each else _TOGETHER)
-        sums = _sums(tensors, scaled, groups, to_check, at_first, scale)
+        small, large = _groups(tensors, scaled, 1 if tell_each else _TOGETHER)
+        groups = small + [[i] for i in large]
+        sums = _sums(tensors, scaled, small, large, to_check, at_first, scale)
     else:
         groups = [[i] for i in range(len(tensors))]
         divides = isinstance(scale, jax.core.Tracer) or (scale is not None and scale < 1)
@@ -88,13 +89,14 @@ def leaves(gradients: Gradients) -> list[Any]:
     return [g.data if isinstance(g, sparse.BCOO) else g for g in gradients]
 
 
-def is_traced(gradients: Gradients) -> bool:
-    """Returns whether any of these is traced."""
+def _is_traced(gradients: Gradients) -> bool:
     return any(isinstance(each, jax.core.Tracer) for each in leaves(gradients))
 
 
-def _groups(tensors: list[Any], scaled: Sequence[bool], together: int) -> list[list[int]]:
-    """Returns the places of tensors that are looked at together, large ones last.
+def _groups(
+    tensors: list[Any], scaled: Sequence[bool], together: int
+) -> tuple[list[list[int]], list[int]]:
+    """Returns the places of small tensors that are looked at together, and those of large ones.
 
     Args:
         tensors: What is to be finite; None and empty ones are, and left out.
@@ -102,12 +104,12 @@ def _groups(tensors: list[Any], scaled: Sequence[bool], together: int) -> list[l
         together: How many of one shape, at most.
     """
     alike: dict[Any, list[int]] = {}
-    large: list[list[int]] = []
+    large: list[int] = []
     for i, tensor in enumerate(tensors):
         if tensor is None or not tensor.size:
             continue
         if _is_large(tensor):
-            large.append([i])
+            large.append(i)
         else:
             alike.setdefault((tensor.shape, tensor.dtype, scaled[i]), []).append(i)
     small = [
@@ -115,7 +117,7 @@ def _groups(tensors: list[Any], scaled: Sequence[bool], together: int) -> list[l
         for places in alike.values()
         for k in range(0, len(places), together)
     ]
-    return small + large
+    return small, large
 
 
 def _is_large(tensor: Any) -> bool:
@@ -127,33 +129,32 @@ def _is_large(tensor: Any) -> bool:
 def _sums(
     tensors: list[Any],
     scaled: Sequence[bool],
-    groups: list[list[int]],
+    small: list[list[int]],
+    large: list[int],
     exact: Callable[[], list[Any]],
     at_first: Callable[[], list[Any]],
     scale: Tensor,
 ) -> Any:
-    """Returns a sum of small magnitudes for each group.
+    """Returns a sum of small multiples of magnitudes for each group, and each large tensor.
 
     Args:
         tensors: What is to be finite.
         scaled: Which ones are still to be divided.
-        groups: Of `_groups`.
+        small, large: Of `_groups`.
         exact: Returns `tensors` anew. What a branch is handed XLA writes, and not what is made in
             it.
         at_first: Returns tensors that are finite only where those are, if the scale is 1 or more.
         scale: float32, shape (); None for 1.
     """
     wide, weight = dtype_of_sums(tensors), overflow_weight(scale)
-    small = [group for group in groups if not _is_large(tensors[group[0]])]
-    large = [i for group in groups[len(small) :] for i in group]
 
     def sum_of(group: list[int]) -> Any:
-        # Laid out once for all, and not anew for each.
+        # Broadcast once a group, and not anew for each gradient.
         whole = None
         if weight is not None and scaled[group[0]]:
             whole = jnp.broadcast_to(weight, real_parts(tensors[group[0]]).shape)
-        small = [small_magnitudes(tensors[i], whole) for i in group]
-        return jnp.sum(_added(small)).astype(wide)
+        summed = _added([small_magnitudes(tensors[i], whole) for i in group])
+        return jnp.sum(summed).astype(wide)
 
     def of_large() -> Any:
         there = leaves(exact())
@@ -168,10 +169,10 @@ def _sums(
 
 
 def _added(tensors: list[Any]) -> Any:
-    """Returns the sum of some tensors, by pairs.
+    """Returns the elementwise sum of tensors of one shape, added in pairs.
 
     XLA moves a transposition past one operation at each pass of its simplification. Gradients of
-    kernels are transposed, so a chain of 16 sums makes 16 passes over the whole program.
+    kernels are transposed, so a chain of 15 additions would make 15 passes over the whole program.
     """
     while len(tensors) > 1:
         pairs = [jnp.add(a, b) for a, b in zip(tensors[::2], tensors[1::2], strict=False)]

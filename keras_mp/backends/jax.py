@@ -160,10 +160,10 @@ class _Gate(_Recording):
 
 
 def _choice(finite: Tensor) -> Callable[[Tensor, Tensor], Any]:
-    """Returns a function of a new and an old value that returns the new one where `finite` is.
+    """Returns a function that takes a new and an old value, and returns the new one if `finite`.
 
-    What it adds to a program is one operation a value: jnp.where would be a function that is
-    called for each, and a scalar is laid out anew for each.
+    It adds one operation to the program for each value. jnp.where would add a call of a function,
+    and a scalar that is broadcast for each.
     """
     whole = functools.cache(functools.partial(jnp.broadcast_to, finite))
     return lambda new, old: jax.lax.select(whole(new.shape), new, old)
@@ -187,7 +187,7 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
                 unique_indices=gradient.unique_indices,
             )
         gradient = upcast(gradient)
-        # A program would lay scalars out anew for each gradient; else nothing lays them out.
+        # A program would broadcast the scalars anew for each gradient; arrays at hand need not be.
         is_traced = isinstance(gradient, jax.core.Tracer)
         dtype = gradient.dtype
         first, second = whole(gradient.shape, dtype) if is_traced else factors(dtype)

@@ -211,17 +211,17 @@ def still_scaled(
 
 
 def overflow_weight(scale: Tensor) -> Any:
-    """Returns what `sum_magnitudes` multiplies by where the quotients with `scale` are applied.
+    """Returns what `sum_magnitudes` multiplies the gradients by that are divided by `scale`.
 
-    Dividing by less than 1 may overflow: then a sum of the quotients is to be finite, which errs on
-    the side of an overflow, and by 0.4 % more: the largest number of bfloat16, to which they may be
-    rounded, is that much below the one of float32.
+    Dividing by a scale below 1 may overflow. The weight then is 1 / `scale`, so the sum overflows
+    where a quotient does, or sooner. It is 0.4 % more than that, since quotients may be rounded to
+    bfloat16, whose largest number is that much below the one of float32.
 
     Args:
         scale: float32, shape (); None for 1.
 
     Returns:
-        float32, shape (); None for a scale of None.
+        float32, shape (): 2**-32 for a scale of 1 or more; None for None.
 
     >>> [float(overflow_weight(ops.array(scale))) for scale in (8.0, 0.5)]
     [2.3283064365386963e-10, 2.0078125]
@@ -247,18 +247,18 @@ def nonzero_rows(gradient: Gradient) -> Any:
 def sum_magnitudes(
     tensors: Sequence[Tensor], divided: Sequence[bool] = (), weight: Tensor = None
 ) -> Any:
-    """Returns the sum of small multiples of the magnitudes of each tensor; 0 for None.
+    """Returns the sum of magnitudes times 2**-32 of each tensor; 0 for None.
 
-    Finite where all elements are, up to 2**32 of them, as their 2**-32nd parts add up to no more
-    than the largest number; inf where one is an inf and none a nan; nan where one is a nan. Each
+    Finite where all elements are: up to 2**32 of them add up to no more than the largest number.
+    It is inf where one is an inf and none a nan; nan where one is a nan. Each
     tensor is read once, where `all(isfinite(x))` writes a mask and a maximum loses nans on some
     devices. The sums are stacked: a predicate chained through the tensors is inlined again into
     every update by XLA.
 
     Args:
         tensors: Of any shapes and float dtypes; those of 16 bits are summed in float32.
-        divided: Which ones are multiplied by `weight`; none if this is empty.
-        weight: `overflow_weight`; None for 2**-32, which the others are multiplied by.
+        divided: Which ones are multiplied by `weight` in place of 2**-32; none if this is empty.
+        weight: `overflow_weight`; None for 2**-32.
 
     Returns:
         float32 (float64 if one of them is), shape (number of tensors,).

@@ -190,6 +190,8 @@ def test_int8_quantization_after_training(data, fit):
     assert np.abs(ours - plain).max() < np.abs(plain).max() / 64
 
 
+# PyTorch 2.4, of the checkpoints of Keras 3.10.
+@pytest.mark.filterwarnings("ignore:.torch.cpu.amp.autocast:FutureWarning")
 def test_rematerialised_layers(fit, with_nan, weights, backend):
     if not hasattr(keras, "RematScope"):
         pytest.skip("this Keras has no RematScope")

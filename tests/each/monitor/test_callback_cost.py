@@ -49,10 +49,13 @@ def test_ops_added(watch):
 @pytest.mark.parametrize("watch", MOST)
 @on_jax
 def test_bytes_added(watch):
-    """Two counters and a sum a variable, and a row of a table that is changed in place."""
+    """Two counters a variable, and a row; the table is changed in place, however long it is.
+
+    With `diagnose` each gradient has a sum of its own, too, where 16 have one else.
+    """
     few, many = (benchmark.added(variables, watch)["bytes"] for variables in (10, 40))
     assert 0 < few < 1000
-    assert many - few <= 40 * 50
+    assert many - few <= 30 * (75 if "diagnose" in watch else 0)
 
 
 @on_jax
