@@ -130,6 +130,8 @@ def test_ctrl_c_is_not_for_them() -> None:
 @pytest.mark.parametrize("program", BUSY.values(), ids=BUSY)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_none_outlives_who_started_it(number: signal.Signals, program: str, tmp_path: Path) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip(f"{number.name} is ignored here, as nohup has it")
     path, is_at_work = tmp_path / "a.py", tmp_path / "at work"
     path.write_text("import tensorflow.keras.mixed_precision\n")
     with (
