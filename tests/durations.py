@@ -25,7 +25,7 @@ except ImportError:  # Windows, where child processes are not counted
     resource = None
 
 RECORDING = Path(__file__).parent / "data" / "durations.json"
-SLOW, LIMIT = 0.25, 5.0  # seconds: written down, and marked; too long without the mark
+SLOW, LIMIT = 0.1, 5.0  # seconds: written down, and marked; too long without the mark
 LIBRARY = 50  # modules: who imports as many for the first time in the process imports a library
 ONCE = "once"  # what needs no Keras has one duration; the rest has one a backend
 

@@ -146,7 +146,7 @@ def cast_to_variable_dtype(gradient: Gradient, variable: Variable) -> Any:
 def cast_for_accumulators(
     optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
 ) -> Sequence[Any]:
-    """Returns `gradients` with those of 16-bit variables in the dtype of their accumulators.
+    """Returns `gradients` in the dtype of their accumulators where one of both has 16 bits.
 
     For an optimizer that has such: Keras adds gradients up without a cast, and those that were
     divided are in float32, where the ones of the model, and of Keras' optimizer by itself, have 16
@@ -161,12 +161,16 @@ def cast_for_accumulators(
     if not accumulates(optimizer):
         return gradients
     return [
-        ops.cast(gradient, dtype) if gradient is not None and dtype in HALVES else gradient
-        for gradient, dtype in (
-            (gradient, standardize_dtype(variable.dtype))
-            for gradient, variable in zip(gradients, variables, strict=True)
-        )
+        ops.cast(gradient, variable.dtype) if _has_16_bits(gradient, variable) else gradient
+        for gradient, variable in zip(gradients, variables, strict=True)
     ]
+
+
+def _has_16_bits(gradient: Gradient, variable: Variable) -> bool:
+    if gradient is None:
+        return False
+    dtypes = {standardize_dtype(each.dtype) for each in (gradient, variable)}
+    return not dtypes.isdisjoint(HALVES)
 
 
 def tensors_to_check(

@@ -74,6 +74,17 @@ def test_accumulated_gradients_that_were_unscaled_before(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_of_16_bits_are_accumulated_in_float32(dtype):
+    """JAX and TensorFlow take none from plain Keras."""
+    weight = keras.Variable(np.ones(3), dtype="float32")
+    optimizer = LossScaleOptimizer(o.SGD(0.5, gradient_accumulation_steps=2))
+    for _ in range(2):
+        gradients = [ops.full((3,), 1.0, dtype)]
+        optimizer.apply_gradients(zip(gradients, [weight], strict=True), gradients_scaled=False)
+    assert ops.convert_to_numpy(weight).tolist() == [0.5] * 3
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_auto_wrap_trains_on(dtype, data, fit, weights):
     """The plain script goes on as it was: float16 is wrapped, bfloat16 needs no loss scaling."""
 

@@ -67,7 +67,7 @@ def test_a_long_test_without_a_mark_fails(tmp_path):
 
 
 def test_a_recording_is_short():
-    tests = {"a[1]": 2.0, "a[2]": 3.0, "b[1]": 0.1, "b[2]": 2.0, "b[3]": 0.2, "c": 0.1}
+    tests = {"a[1]": 2.0, "a[2]": 3.0, "b[1]": 0.05, "b[2]": 2.0, "b[3]": 0.09, "c": 0.05}
     short = durations.shortened(tests)
     assert short == {"a": 3.0, "b[2]": 2.0}
     slow = [test for test in tests if durations.of_test(short, test) >= durations.SLOW]
