@@ -63,6 +63,7 @@ def test_finite_run(fit, data, weights):
     assert close(weights(fit(lso(adam()), *data)), weights(fit(adam(), *data)))
 
 
+@pytest.mark.essential
 @EACH_MODE
 def test_bad_batch(mode, fit, with_nan, weights, backend, compiled_once):
     bad, without = with_nan

@@ -333,6 +333,7 @@ def test_a_fixed_scale_is_the_constructors(trained, compiled, tmp_path):
     assert int(fixed.optimizer.iterations) == 8
 
 
+@pytest.mark.essential
 @pytest.mark.parametrize("broken", [0.0, 1e-40, float("inf"), float("nan")])
 def test_a_destroyed_scale_is_not_restored(broken, trained, compiled, tmp_path):
     """Keras' own class can write 0 and inf; no step recovers from either."""
