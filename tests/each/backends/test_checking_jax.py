@@ -37,7 +37,9 @@ def ones(dtype="float32", fill=1.0):
 
 
 @pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", [pytest.param("float32", marks=pytest.mark.essential), "float16", "bfloat16"]
+)
 def test_whichever_it_is_in(dtype, value):
     bad, kind = VALUES[value]
     dtype = keras.ops.convert_to_numpy(keras.ops.zeros((), dtype)).dtype
