@@ -173,9 +173,10 @@ class Run:
             values = (values > 0) / divisor if dtype == "bool" else values * (scale / divisor)
             softly = kind in LENIENT or dtype in EXACT
             plainly = lenient or divisor > 1 or (dtype == "bool" and not self.ours)
-            if (softly and plainly) or (lenient and dtype in HALVES):
+            narrow = dtype in HALVES or variable.dtype in HALVES
+            if (softly and plainly) or (lenient and narrow):
                 kind = LENIENT.get(kind, kind)
-                taken = variable.dtype if lenient and variable.dtype in HALVES else "float32"
+                taken = variable.dtype if lenient else "float32"
                 dtype = "float64" if dtype == "float64" else taken
             found.append(made(kind, np.asarray(values), dtype, variable, divisor, found))
         return found
