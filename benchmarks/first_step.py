@@ -195,8 +195,8 @@ class Run:
 # -- measuring -------------------------------------------------------------------------------------
 
 
-def one(ask: str, model: str, variant: str, jit: bool, layers: int) -> dict[str, Any]:
-    """Returns what a process is asked for, which trains for the first time."""
+def first_step(ask: str, model: str, variant: str, jit: bool, layers: int) -> dict[str, Any]:
+    """Returns the seconds of the first step of this process, or the counts of it."""
     run = Run(model, variant, jit, layers)
     if ask == "counts":
         return first_step_counts.of(run)
@@ -217,6 +217,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         for model in options.models:
             names = list(to) if model == OPTIONS else [KERAS, OURS]
             names = [each for each in names if each in (options.variants or names)]
+            if not names:
+                continue
             aim = AIM_OF_OPTIONS if model == OPTIONS else AIMS[mode]
             for row in _of_variants(names, to, model, jit, options):
                 row_aim = None if row["variant"] == KERAS else aim
@@ -233,13 +235,13 @@ def _of_variants(
 ) -> list[dict[str, Any]]:
     turns = list(dict.fromkeys([*names, *(to[name] for name in names)]))
     times: dict[str, list[float]] = {name: [] for name in turns}
-    # An import takes longer than most of what is measured: each process is a fork of one that did.
+    # Importing takes longer than most of what is measured, so it is done once, before the forks.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["keras", "tensorflow"])
     with context.Pool(1, maxtasksperchild=1) as pool:
 
         def ask(what: str, name: str) -> dict[str, Any]:
-            found: dict[str, Any] = pool.apply(one, (what, model, name, jit, options.layers))
+            found: dict[str, Any] = pool.apply(first_step, (what, model, name, jit, options.layers))
             print(f"{model}, jit_compile={jit}, {name}: {found}", file=sys.stderr, flush=True)
             return found
 

@@ -45,8 +45,8 @@ TWICE_UNSCALED = (
 class Calls:
     """Which of the methods were called.
 
-    Attributes and no set: what only writes them is not compiled again by torch.compile for another
-    optimizer, of which other methods were called.
+    torch.compile guards on the elements of a set that a step adds to, and not on an attribute that
+    it only sets: with a set it would compile `scale_loss` again for each new optimizer.
     """
 
     scale_loss: bool = False

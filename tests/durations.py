@@ -1,14 +1,13 @@
 """How long each test takes, as recorded: the long ones are `slow`, and a new long one is an error.
 
 A pytest plugin. Seconds are of the processor, those of child processes included: what else the
-machine does counts little. A test that is marked `essential` is not slow, however long it takes: it
-is the one of `make test` that fails where a promise of the core is broken. `--record-durations`
-writes what it found to tests/data/durations.json; `--check-durations` fails a test that takes over
-`LIMIT` and that the recording does not have as slow. It leaves out who was the first to import a
-library, which is nobody's own; and tests of which a case is slow, as it depends on the order which
-of them compiles what they all use. Compiled functions or trained models that several tests share,
-fixtures of a module or results of `shared`, count in full for each of them, as any may be the first
-to ask.
+machine does counts little. A test that is marked `essential` is not slow, however long it takes: no
+other test of `make test` finds that fault of the core. `--record-durations` writes what it found to
+tests/data/durations.json; `--check-durations` fails a test that takes over `LIMIT` and that the
+recording does not have as slow. It leaves out who was the first to import a library, which is
+nobody's own; and tests of which a case is slow, as it depends on the order which of them compiles
+what they all use. Compiled functions or trained models that several tests share, fixtures of a
+module or results of `shared`, count in full for each of them, as any may be the first to ask.
 """
 
 import contextlib

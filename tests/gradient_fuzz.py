@@ -6,9 +6,9 @@ A program, because a kernel that writes where it should not ends the process. Ea
 steps of one optimizer three times: of plain Keras, of ours, and of ours with `fused=True` where
 there is that. All end with the same weights, or with an error.
 
-Where plain Keras does not take a kind of gradient at all (lists on PyTorch, integers with clipping
-and 16 bits with accumulation on TensorFlow), it is given the same numbers as a tensor of floats;
-so it is in place of bools, of which it takes some norms as 0.
+Some gradients plain Keras refuses: lists on PyTorch, integers with clipping, 16 bits with
+accumulation. It is then given the same numbers as a tensor of the dtype of the variable. It is given
+floats for bools, too, of which it takes some norms as 0.
 """
 
 import faulthandler

@@ -146,11 +146,11 @@ def cast_to_variable_dtype(gradient: Gradient, variable: Variable) -> Any:
 def cast_for_accumulators(
     optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
 ) -> Sequence[Any]:
-    """Returns `gradients` in the dtype of their accumulators where one of both has 16 bits.
+    """Returns `gradients` in the dtype of their accumulators if either of the two has 16 bits.
 
-    For an optimizer that has such: Keras adds gradients up without a cast, and those that were
-    divided are in float32, where the ones of the model, and of Keras' optimizer by itself, have 16
-    bits. Any other optimizer casts them where it needs them.
+    Keras adds gradients to their accumulators without a cast. Those of 16-bit variables are in
+    float32 once they were divided; those of float32 variables may come in 16 bits. An optimizer
+    without accumulators casts by itself.
 
     >>> import keras
     >>> weight = keras.Variable([0.0], dtype="float16")
@@ -253,11 +253,10 @@ def sum_magnitudes(
 ) -> Any:
     """Returns the sum of magnitudes times 2**-32 of each tensor; 0 for None.
 
-    Finite where all elements are: up to 2**32 of them add up to no more than the largest number.
-    It is inf where one is an inf and none a nan; nan where one is a nan. Each
-    tensor is read once, where `all(isfinite(x))` writes a mask and a maximum loses nans on some
-    devices. The sums are stacked: a predicate chained through the tensors is inlined again into
-    every update by XLA.
+    Finite where all elements are: up to 2**32 of them add up to no more than the largest number. It
+    is inf where one is an inf and none a nan; nan where one is a nan. Each tensor is read once,
+    where `all(isfinite(x))` writes a mask and a maximum loses nans on some devices. The sums are
+    stacked: a predicate chained through the tensors is inlined again into every update by XLA.
 
     Args:
         tensors: Of any shapes and float dtypes; those of 16 bits are summed in float32.

@@ -51,7 +51,7 @@ def test_ops_added(watch):
 def test_bytes_added(watch):
     """Two counters a variable, and a row; the table is changed in place, however long it is.
 
-    With `diagnose` each gradient has a sum of its own, too, where 16 have one else.
+    With `diagnose` each gradient has a sum of its own; without, up to 16 of one shape share one.
     """
     few, many = (benchmark.added(variables, watch)["bytes"] for variables in (10, 40))
     assert 0 < few < 1000

@@ -66,6 +66,19 @@ def test_a_long_test_without_a_mark_fails(tmp_path):
     assert "6.0 s of the processor, and not marked slow. Make" in done.stdout
 
 
+def test_what_is_essential_is_not_slow(monkeypatch):
+    monkeypatch.setattr(
+        durations, "recorded", lambda: {durations.ONCE: {"tests/once/a.py": {"b": 9}}}
+    )
+    marked = {}
+    for essential in (None, pytest.mark.essential):
+        item = mock.Mock(nodeid="tests/once/a.py::b")
+        item.get_closest_marker.side_effect = {"essential": essential}.get
+        durations.Durations(None).pytest_collection_modifyitems([item])
+        marked[essential is not None] = [call.args[0] for call in item.add_marker.call_args_list]
+    assert marked == {False: ["slow"], True: []}
+
+
 def test_a_recording_is_short():
     tests = {"a[1]": 2.0, "a[2]": 3.0, "b[1]": 0.05, "b[2]": 2.0, "b[3]": 0.09, "c": 0.05}
     short = durations.shortened(tests)
