@@ -7,8 +7,8 @@ steps of one optimizer three times: of plain Keras, of ours, and of ours with `f
 there is that. All end with the same weights, or with an error.
 
 Some gradients plain Keras refuses: lists on PyTorch, integers with clipping, 16 bits with
-accumulation. It is then given the same numbers as a tensor of the dtype of the variable. It is given
-floats for bools, too, of which it takes some norms as 0.
+accumulation. It is then given the same numbers as a tensor of the dtype of the variable. For bools
+it is given floats, too: it takes some of their norms as 0.
 """
 
 import faulthandler
