@@ -63,7 +63,6 @@ def test_finite_run(fit, data, weights):
     assert close(weights(fit(lso(adam()), *data)), weights(fit(adam(), *data)))
 
 
-@pytest.mark.essential
 @EACH_MODE
 def test_bad_batch(mode, fit, with_nan, weights, backend, compiled_once):
     bad, without = with_nan
@@ -117,6 +116,7 @@ def test_iterations_advance_on_skipped_steps_by_default(fit, with_nan):
     assert int(fit(optimizer, *with_nan[0]).optimizer.iterations) == 8
 
 
+@pytest.mark.essential
 def test_a_stretch_of_bad_batches_then_good_ones(fit, data, weights):
     """170 batches of nan took Keras' own class to scale 0 and the weights to nan."""
     x, y = data
