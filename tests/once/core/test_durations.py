@@ -87,6 +87,10 @@ def test_a_recording_is_short():
     assert slow == ["a[1]", "a[2]", "b[2]"]
 
 
+def test_a_case_that_is_too_long_makes_all_slow():
+    assert durations.shortened({"a[1]": 6.0, "a[2]": 0.01, "b[1]": 0.01}) == {"a": 6.0}
+
+
 def test_a_test_that_is_skipped_now_leaves_the_recording(tmp_path, monkeypatch):
     monkeypatch.setattr(durations, "RECORDING", tmp_path / "durations.json")
     durations.RECORDING.write_text(json.dumps({durations.ONCE: {"tests/once/a.py": {"b": 9.0}}}))
