@@ -1,5 +1,7 @@
 """`OwnVariables`: how the parts of a LossScaleOptimizer get their variables."""
 
+from typing import Any
+
 import keras
 
 from keras_mp.array_types import Optimizer, Variable
@@ -24,10 +26,15 @@ class OwnVariables:
         self, name: str, initial: float = 0, dtype: str = "int", shape: tuple[int, ...] = ()
     ) -> Variable:
         """Returns a new variable that starts with `initial`."""
+
+        # keras.initializers.Constant multiplies, which JAX would compile before anything trains.
+        def values(shape: tuple[int, ...], dtype: str) -> Any:
+            return keras.ops.full(shape, initial, dtype)
+
         variable = self._optimizer.add_variable(
             shape=shape,
             dtype=dtype,
-            initializer=keras.initializers.Constant(initial),
+            initializer=values,
             aggregation="only_first_replica",
             name=name,
         )
