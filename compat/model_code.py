@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from keras_mp.compat import recursion
-from keras_mp.compat.layers import Operation
+from keras_mp.compat.layers import Functional, Operation
 from keras_mp.compat.operations import expressions
 from keras_mp.compat.operations.expressions import operation
 from keras_mp.compat.operations.vocabulary import SAME_IN_KERAS
@@ -197,7 +197,10 @@ class _Writer:
                 raise NoCode(f"the layers of {model.name} have no order")
             waiting = later
         ends = [_structure(config[key], known) for key in ("input_layers", "output_layers")]
-        yield f"return {_call('keras.Model', ends, {'name': _plain(model.name)})}"
+        kind = "keras.Model"
+        if isinstance(model, Functional):
+            kind = "keras_mp.compat.layers.Functional"
+        yield f"return {_call(kind, ends, {'name': _plain(model.name)})}"
 
     def called(
         self,
@@ -212,7 +215,8 @@ class _Writer:
         options = {
             key: _value(one, known)
             for key, one in node["kwargs"].items()
-            if one is not None and all(tensor in known for tensor in _tensors(one))
+            if (one is not None or key == "training")
+            and all(tensor in known for tensor in _tensors(one))
         }
         if isinstance(layer, Operation) and made is None:
             inputs = [known[one] for one in _tensors(node)]

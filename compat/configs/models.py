@@ -18,7 +18,7 @@ from keras_mp.compat.configs.layers import Json, Origin
 from keras_mp.compat.configs.optimizers import parsed_version
 from keras_mp.compat.configs.plain import copied
 from keras_mp.compat.configs.report import Converted, Report
-from keras_mp.compat.configs.serialized import Config, of_keras, unpacked
+from keras_mp.compat.configs.serialized import Config, of_keras, of_ours, unpacked
 from keras_mp.compat.errors import LegacyError
 
 MODELS = ("Model", "Functional", "Sequential")
@@ -158,7 +158,7 @@ def _model(given: Config, path: str, report: Report, origin: Origin) -> Json:
         result = of_keras("keras", name, config)
     elif all(key in inside for key in FUNCTIONAL):
         config = _functional(inside, f"{path}.config", report, origin, is_ours=is_ours)
-        result = of_keras("keras", "Model", config) if is_ours else layers.own(given, config)
+        result = _of_calls(config, path, report) if is_ours else layers.own(given, config)
     elif is_ours:
         why = f"a {name} without {', '.join(FUNCTIONAL)} is a class of your own"
         raise LegacyError(f"{path}.config", "is not the config of a functional model", why)
@@ -271,6 +271,30 @@ def _functional(given: Config, path: str, report: Report, origin: Origin, *, is_
             raise LegacyError(at(path, key), "is not known", "no functional model has it")
     graph.check_order(calls, where)
     return result
+
+
+def _of_calls(config: Json, path: str, report: Report) -> Json:
+    """Returns a functional model that keeps the `training` of its calls, if one of them has it."""
+    inner = config["layers"]
+    assert isinstance(inner, list)
+    calls = {row["name"]: [node["kwargs"] for node in row["inbound_nodes"]] for row in inner}
+    kept = [
+        str(name)
+        for name, keywords in calls.items()
+        if any(each.get("training") is not None for each in keywords)
+    ]
+    if not kept:
+        return of_keras("keras", "Model", config)
+    for keywords in calls.values():
+        for each in keywords:
+            # Else Keras notes the default of the layer, as if the call had said it.
+            each.setdefault("training", None)
+    what = (
+        f"keras_mp.compat.layers.Functional, which keeps the training=... that {', '.join(kept)} "
+        "was called with: loading needs import keras_mp"
+    )
+    report.add(f"{path}.config.layers", "rewritten", what, matters=True)
+    return of_ours("keras_mp.compat.layers", "Functional", config)
 
 
 def _connected(

@@ -1,6 +1,7 @@
 """Layers that Keras 3 has not: those of tf.keras that train in another way, and operations."""
 
 from keras_mp.compat.layers.applications import CustomScaleLayer, LayerScale, StochasticDepth
+from keras_mp.compat.layers.functional import Functional
 from keras_mp.compat.layers.keras2 import GRU, LSTM, BatchNormalization, TimeDistributed
 from keras_mp.compat.layers.operation import AddLoss, AddMetric, Operation
 
@@ -11,6 +12,7 @@ __all__ = [
     "AddMetric",
     "BatchNormalization",
     "CustomScaleLayer",
+    "Functional",
     "LayerScale",
     "Operation",
     "StochasticDepth",
