@@ -49,6 +49,8 @@ class Functional(keras.Model):
     False
     """
 
+    keeps_training_of_calls = True  # for `keras_mp.explain`
+
     def _run_through_graph(
         self,
         inputs: Any,

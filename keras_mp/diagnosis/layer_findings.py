@@ -5,6 +5,7 @@ PyTorch; what Keras computes in float32 by itself (losses, LayerNormalization, t
 statistics of BatchNormalization) is no finding.
 """
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,6 +90,40 @@ def assigned_weights(facts: Facts) -> Iterator[Finding]:
                 "keras_mp.protect_state(model), or protection_scope in a loop of your own, puts "
                 "them back",
             )
+
+
+# -- calls -------------------------------------------------------------------------------------
+
+
+def overridden_training(facts: Facts) -> Iterator[Finding]:
+    """Calls in a functional model whose `training` Keras overrides."""
+    models = [facts.model, *(one.layer for one in facts.layers if one.is_graph)]
+    for model in models:
+        if getattr(model, "keeps_training_of_calls", False):
+            continue
+        for operation in getattr(model, "operations", ()):
+            said = _training_of_calls(operation)
+            if said:
+                yield Finding(
+                    "overridden_training",
+                    "warning",
+                    facts.path_of(operation, operation.name),
+                    f"is called with training={', '.join(map(str, said))}, which has no effect",
+                    "fit and predict of a functional model of Keras 3 hand their own training to "
+                    "every call: predict drops nothing, and fit updates moving statistics",
+                    "keras_mp.compat.layers.Functional(inputs, outputs) in place of keras.Model, "
+                    "with training=None in the calls that say nothing",
+                )
+
+
+def _training_of_calls(operation: Any) -> list[Any]:
+    """Returns what calls say, but for the default of the layer, which Keras notes by itself."""
+    parameter = inspect.signature(operation.call).parameters.get("training")
+    if parameter is None:
+        return []
+    calls = [node.arguments.kwargs.get("training") for node in operation._inbound_nodes]
+    said = [each for each in calls if isinstance(each, bool) and each is not parameter.default]
+    return list(dict.fromkeys(said))
 
 
 # -- numbers that float16 does not hold --------------------------------------------------------
@@ -352,6 +387,7 @@ RULES = (
     bfloat16_updates,
     float16_statistics,
     assigned_weights,
+    overridden_training,
     float16_softmax,
     float16_sigmoid,
     float16_output,

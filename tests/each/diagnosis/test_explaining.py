@@ -533,6 +533,17 @@ def test_regularizers():
     assert ("float16_regularizer", "k") in codes(pure, ours())
 
 
+def test_calls_whose_training_keras_overrides():
+    inputs = keras.Input((2,))
+    base = keras.Sequential([keras.Input((2,)), layers.BatchNormalization()], name="base")
+    x = layers.Dropout(0.5, name="always")(base(inputs, training=False), training=True)
+    outputs = layers.Dense(1, name="out")(layers.Dropout(0.5, name="sometimes")(x))
+    found = {each for each in codes(keras.Model(inputs, outputs)) if each[0][:4] == "over"}
+    assert found == {("overridden_training", "base"), ("overridden_training", "always")}
+    kept = keras_mp.compat.layers.Functional(inputs, outputs)
+    assert not any(each[0] == "overridden_training" for each in codes(kept))
+
+
 def test_sums(backend):
     keras.config.set_dtype_policy("mixed_float16")
     inputs = keras.Input((32, 32, 1), dtype="float32")
