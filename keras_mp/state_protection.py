@@ -86,6 +86,7 @@ def protect_state(model: Model, *optimizers: Any, metrics: bool = False) -> Any:
     else:
         step = functools.partial(_stateless_step, model, metrics, model.train_step)
     model.train_step = step
+    model.make_train_function = functools.partial(_make_train_function, model)
     model.train_function = None
     return model
 
@@ -94,6 +95,18 @@ def is_protected(model: Model) -> bool:
     """Returns whether `protect_state` was called on `model`."""
     step = vars(model).get("train_step")
     return isinstance(step, functools.partial) and step.func in (_step, _stateless_step)
+
+
+def _make_train_function(model: Model, force: bool = False) -> None:
+    """Makes the function that trains, from a step that was not compiled before.
+
+    JAX compiles an object once. A bound method is another one each time, but the step of a
+    protected model would be the same after a second `compile`, whose optimizer and loss it ignored.
+    """
+    if (force or model.train_function is None) and is_protected(model):
+        step = model.train_step
+        model.train_step = functools.partial(step.func, *step.args)
+    type(model).make_train_function(model, force)
 
 
 @contextlib.contextmanager

@@ -78,6 +78,39 @@ def test_asked_for_after_training_has_begun(data):
     assert np.isfinite(norm.moving_mean.numpy()).all()
 
 
+def test_a_second_compile_trains_with_its_own_optimizer_and_loss(data):
+    """Where the state is alike: JAX compiles an object once."""
+    ended = []
+    for guard in (keras_mp.protect_state, lambda model: model):
+        keras.utils.set_random_seed(1)
+        norm = keras.layers.BatchNormalization()
+        model = guard(keras.Sequential([keras.Input((4,)), norm, keras.layers.Dense(1)]))
+        for beta, loss in ((0.9, "mse"), (0.1, "mae")):
+            adam = keras.optimizers.Adam(0.1, beta_1=beta)
+            model.compile(LossScaleOptimizer(adam), loss)
+            history = model.fit(*data, epochs=2, shuffle=False, verbose=0).history
+        ended.append([*history["loss"], *(float(ops.sum(w)) for w in model.weights)])
+    assert np.allclose(*ended, rtol=1e-5)
+
+
+def test_a_new_policy_is_compiled(data):
+    class Layer(keras.layers.Dense):
+        computed_in = ()
+
+        def call(self, inputs, training=None):
+            self.computed_in = (*self.computed_in, self.compute_dtype)
+            return super().call(inputs)
+
+    layer = Layer(1, dtype="mixed_bfloat16")
+    model = keras_mp.protect_state(keras.Sequential([keras.Input((4,)), layer]))
+    model.compile(LossScaleOptimizer(keras.optimizers.SGD(0.01)), "mse")
+    model.train_on_batch(*data)
+    layer.dtype_policy = "float32"
+    model.make_train_function(force=True)
+    model.train_on_batch(*data)
+    assert layer.computed_in[-1] == "float32"
+
+
 def test_seeds_go_on(data, backend):
     if backend == "torch":
         pytest.skip("Keras' seeds on torch are torch's own generator")
