@@ -24,7 +24,7 @@ from keras_mp.compat.file_formats.zip_archives import (
     stored_member,
     zip_reason,
 )
-from keras_mp.compat.restoring import hdf5, variable_order
+from keras_mp.compat.restoring import hdf5, preprocessing_state, variable_order
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
@@ -74,6 +74,9 @@ class Archive:
 
     def __contains__(self, name: str) -> bool:
         return name in self._sizes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sizes)
 
     def read(self, name: str, most: int = _MOST_CONFIG) -> bytes:
         """Returns a member.
@@ -137,6 +140,32 @@ def plan_weights(plan: Plan, root: Group, model: Any) -> None:
         variables = variable_order.own(layer)
         _plan_own(plan, group.group("vars"), layer, variables)
     plan.missing += [weight.path for weight in model.weights if not plan.planned(weight)]
+
+
+def plan_assets(plan: Plan, archive: Archive, root: Group, model: Any) -> None:
+    """Plans to give the layers of a model what the archive holds beside weights.
+
+    Raises:
+        Unreadable: A vocabulary is damaged.
+    """
+    given = set()
+    for name, attributes in preprocessing_state.members(iter(archive)):
+        layer = model
+        for each in attributes:
+            layer = _child(layer, each)
+        if not hasattr(layer, "set_vocabulary"):
+            plan.unused.append(name)
+            continue
+        # A TextVectorization has its words twice: in its own name, and in that of its lookup.
+        outer = attributes[:-1] if attributes[-1] == "_lookup_layer" else attributes
+        if tuple(outer) in given:
+            continue
+        given.add(tuple(outer))
+        found = preprocessing_state.words(archive.read(name), archive.path, name, layer)
+        if found is not None:
+            weights = preprocessing_state.idf_weights(root, attributes, layer)
+            value = Value.of(name, found)
+            preprocessing_state.plan_vocabulary(plan, value, layer, weights)
 
 
 def _walk(plan: Plan, root: Group, model: Any) -> Iterable[tuple[Group, Any]]:
@@ -234,6 +263,8 @@ def snake_case(name: str) -> str:
 
 
 def _plan_own(plan: Plan, group: Group, layer: Any, variables: list[Any]) -> None:
+    if preprocessing_state.plan_own(plan, group, layer):
+        return
     names = group.names()
     if sorted(names) != sorted(str(i) for i in range(len(variables))):
         ours = ", ".join(v.name for v in variables) or "none"

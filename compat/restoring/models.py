@@ -197,6 +197,7 @@ def _load_weights(path: str | Path, model: Any, optimizer: Any, *, strict: bool)
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     if optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
+    archive = None
     if kind == "keras":
         archive = keras_archives.Archive(path)
         config = building.parsed(archive.read(CONFIG), archive.path, CONFIG)
@@ -209,6 +210,8 @@ def _load_weights(path: str | Path, model: Any, optimizer: Any, *, strict: bool)
                 hdf5.plan_state(plan, root, model, optimizer, named, has_config=False)
         elif keras_archives.is_v3(root):
             keras_archives.plan_weights(plan, root, model)
+            if archive is not None:
+                keras_archives.plan_assets(plan, archive, root, model)
             if optimizer is not None:
                 keras_archives.plan_state(plan, root, model, optimizer, has_config=False)
         else:
@@ -298,6 +301,7 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
     plan = Plan(file)
     with archive.weights() as root:
         keras_archives.plan_weights(plan, root, made.model)
+        keras_archives.plan_assets(plan, archive, root, made.model)
         if made.optimizer is not None:
             keras_archives.plan_state(plan, root, made.model, made.optimizer)
         return made.model, made.finished(plan)

@@ -7,6 +7,7 @@ reading takes longer to begin than to do, are kept in between, up to 16 MB.
 
 import dataclasses
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,6 +88,7 @@ class Plan:
     file: str
     assignments: list[tuple[Value, Any]] = field(default_factory=list)
     settings: list[tuple[Value | None, Any, str, Any]] = field(default_factory=list)
+    calls: list[tuple[Value, str, Callable[[], None]]] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -128,6 +130,10 @@ class Plan:
         """
         self.settings.append((value, owner, name, new))
 
+    def call(self, value: Value, target: str, restore: Callable[[], None]) -> None:
+        """Plans `restore()`, which takes the value over; `target` is its name in the report."""
+        self.calls.append((value, target, restore))
+
     def note(self, text: str) -> None:
         """Notes what the user should know."""
         if text not in self.notes:
@@ -155,7 +161,8 @@ class Plan:
         """
         if strict and (self.unused or self.missing):
             raise RestoreError(self.file, self.unused, self.missing)
-        rows = [_assigned(value, variable) for value, variable in self.assignments]
+        rows = [_called(*call) for call in self.calls]  # first: Keras may refuse what they bring
+        rows += [_assigned(value, variable) for value, variable in self.assignments]
         for _, owner, name, new in self.settings:
             setattr(owner, name, new)
         return Report(
@@ -250,6 +257,13 @@ def _assigned(value: Value, variable: Any) -> Restored:
     variable.assign(array)
     shape = tuple(array.shape)
     return Restored(value.source, _path(variable), shape, str(array.dtype), digest(array))
+
+
+def _called(value: Value, target: str, restore: Callable[[], None]) -> Restored:
+    restore()
+    array = value.array
+    dtype = "string" if array.dtype.kind == "U" else str(array.dtype)
+    return Restored(value.source, target, tuple(array.shape), dtype, digest(array))
 
 
 def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
