@@ -120,6 +120,16 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
     config = _config(bare, inside, f"{path}.config", report, nested) | added
     if bare == "TextVectorization" and config.get("max_tokens") is None:
         config["pad_to_max_tokens"] = False  # TF 2.3 wrote true, which padded nothing then
+    if today == "Discretization":
+        config["dtype"] = "float32"  # as of its inputs: Keras 3 would cast them to its int64
+    if today == "RandomCrop":
+        what = (
+            "keras_mp.compat.layers.RandomCrop, which crops in predict, too: loading needs import "
+            "keras_mp"
+        )
+        report.add(path, "rewritten", what, matters=True)
+        config["tf_version"] = origin.tf_version or "2.15"
+        return of_ours("keras_mp.compat.layers", today, config) | _identity(given)
     differs = _trains_otherwise(bare, config, origin.exact or origin.tf_version)
     if differs and origin.exact:
         what = (

@@ -2,6 +2,7 @@
 
 from keras_mp.compat.layers.applications import CustomScaleLayer, LayerScale, StochasticDepth
 from keras_mp.compat.layers.functional import Functional
+from keras_mp.compat.layers.images import RandomCrop
 from keras_mp.compat.layers.keras2 import GRU, LSTM, BatchNormalization, TimeDistributed
 from keras_mp.compat.layers.operation import AddLoss, AddMetric, Operation
 
@@ -15,6 +16,7 @@ __all__ = [
     "Functional",
     "LayerScale",
     "Operation",
+    "RandomCrop",
     "StochasticDepth",
     "TimeDistributed",
 ]
