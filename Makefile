@@ -165,7 +165,7 @@ HOOKED = core/apply core/auto_wrapping core/callbacks compat/loss_scale_optimize
 	graph_rewrite/loops graph_rewrite/numerics core/hyperparameters core/inner_optimizers core/scaler compat/load_model \
 	core/keras_2_methods monitor/callback core/policy core/state_protection compat/restore \
 	core/saved_state core/shared_loss_scale core/step_statistics compat/dangerous_configs compat/hostile \
-	compat/load_model_damaged
+	compat/load_model_damaged compat/training_of_calls
 COMMA := ,
 SPACE := $(subst ,, )
 

@@ -8,6 +8,9 @@ from keras_mp.compat.configs import convert_model
 from keras_mp.compat.layers import Functional
 from keras_mp.compat.model_code import model_code
 
+# Keras 3.10 warns of lists of one input.
+pytestmark = pytest.mark.filterwarnings("ignore:The structure of")
+
 X = np.random.RandomState(0).standard_normal((64, 4)).astype("float32") * 5 + 3
 
 
