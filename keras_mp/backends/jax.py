@@ -16,7 +16,7 @@ from keras_mp.backends.checking_jax import check, leaves
 from keras_mp.backends.elements import each_whole
 from keras_mp.backends.numerics import (
     StepResult,
-    cast_for_accumulators,
+    cast_for_optimizer,
     finite_each,
     map_unscaled,
     nonfinite_kind,
@@ -263,7 +263,7 @@ def apply_if_finite(
 def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     """Applies `gradients`, finite or not."""
     targets = updated(optimizer, variables)
-    optimizer.apply(cast_for_accumulators(optimizer, gradients, targets), variables)
+    optimizer.apply(cast_for_optimizer(optimizer, gradients, targets), variables)
 
 
 def values_to_change(values: Sequence[Tensor]) -> list[Any]:

@@ -143,27 +143,33 @@ def cast_to_variable_dtype(gradient: Gradient, variable: Variable) -> Any:
     return ops.cast(gradient, standardize_dtype(variable.dtype))
 
 
-def cast_for_accumulators(
+def cast_for_optimizer(
     optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
 ) -> Sequence[Any]:
-    """Returns `gradients` in the dtype of their accumulators if either of the two has 16 bits.
+    """Returns `gradients` in dtypes with which Keras accumulates and clips them.
 
-    Keras adds gradients to their accumulators without a cast. Those of 16-bit variables are in
-    float32 once they were divided; those of float32 variables may come in 16 bits. An optimizer
-    without accumulators casts by itself.
+    Keras adds gradients to their accumulators without a cast: if either of the two has 16 bits,
+    they get the dtype of the accumulator. Those of 16-bit variables are in float32 once they were
+    divided; those of float32 variables may come in 16 bits. And TensorFlow multiplies no float16 by
+    the norm of all gradients if some of them are float32: all are, then. Else Keras casts by
+    itself.
 
     >>> import keras
     >>> weight = keras.Variable([0.0], dtype="float16")
     >>> sums = keras.optimizers.SGD(gradient_accumulation_steps=2)
-    >>> standardize_dtype(cast_for_accumulators(sums, [ops.ones((1,))], [weight])[0].dtype)
+    >>> standardize_dtype(cast_for_optimizer(sums, [ops.ones((1,))], [weight])[0].dtype)
     'float16'
     """
-    if not accumulates(optimizer):
-        return gradients
-    return [
-        ops.cast(gradient, variable.dtype) if _has_16_bits(gradient, variable) else gradient
-        for gradient, variable in zip(gradients, variables, strict=True)
-    ]
+    if accumulates(optimizer):
+        return [
+            ops.cast(gradient, variable.dtype) if _has_16_bits(gradient, variable) else gradient
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
+    if getattr(optimizer, "global_clipnorm", None) is not None:
+        dtypes = {each.dtype for each in gradients if each is not None}
+        if len(dtypes) > 1:
+            return [each if each is None else upcast(each) for each in gradients]
+    return gradients
 
 
 def _has_16_bits(gradient: Gradient, variable: Variable) -> bool:

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
-from keras_mp.backends.numerics import cast_for_accumulators
+from keras_mp.backends.numerics import cast_for_optimizer
 from keras_mp.backends.optimizers import flatten_optimizers, updated
 
 _SUMS = "_all_reduce_sum_gradients"
@@ -139,7 +139,7 @@ def apply(
     before, _summed.is_summed = _summed.is_summed, is_summed
     try:
         targets = updated(optimizer, variables)
-        optimizer.apply(cast_for_accumulators(optimizer, gradients, targets), variables)
+        optimizer.apply(cast_for_optimizer(optimizer, gradients, targets), variables)
     finally:
         _summed.is_summed = before
 

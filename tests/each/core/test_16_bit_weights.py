@@ -61,6 +61,25 @@ def test_accumulated_gradients(name, options, dtype):
             np.testing.assert_array_equal(ours, plain)
 
 
+@pytest.mark.parametrize("other", ["float32", "int32"])
+def test_gradients_of_several_dtypes_that_were_unscaled_before_are_clipped(other, backend):
+    """Integers become float32, by whose norm TensorFlow multiplies no float16 in a graph."""
+    weights = [keras.Variable([1.0]), keras.Variable([1.0])]
+    optimizer = LossScaleOptimizer(keras.optimizers.SGD(1.0, global_clipnorm=1.0))
+    optimizer.build(weights)
+
+    def step():
+        gradients = [ops.array([3.0], "float16"), ops.array([4], other)]
+        optimizer.apply_gradients(zip(gradients, weights, strict=True), gradients_scaled=False)
+
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        step = tf.function(step)
+    step()
+    assert np.allclose([float(w.numpy()[0]) for w in weights], [0.4, 0.2], atol=1e-3)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_accumulated_gradients_that_were_unscaled_before(dtype):
     """As in loops of Keras 2, where they come back in float32."""
