@@ -177,7 +177,8 @@ class Run:
             if (softly and plainly) or (lenient and narrow):
                 kind = LENIENT.get(kind, kind)
                 taken = variable.dtype if lenient else "float32"
-                dtype = "float64" if dtype == "float64" else taken
+                # Of lists and numbers ours makes what their variables are.
+                dtype = "float64" if dtype == "float64" and not softly else taken
             found.append(made(kind, np.asarray(values), dtype, variable, divisor, found))
         return found
 

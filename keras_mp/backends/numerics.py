@@ -150,9 +150,9 @@ def cast_for_optimizer(
 
     Keras adds gradients to their accumulators without a cast: if either of the two has 16 bits,
     they get the dtype of the accumulator. Those of 16-bit variables are in float32 once they were
-    divided; those of float32 variables may come in 16 bits. And TensorFlow multiplies no float16 by
-    the norm of all gradients if some of them are float32: all are, then. Else Keras casts by
-    itself.
+    divided; those of float32 variables may come in 16 bits. And TensorFlow multiplies gradients by
+    the norm of all only if they have one dtype: they get those of their variables, or float32. Else
+    Keras casts by itself.
 
     >>> import keras
     >>> weight = keras.Variable([0.0], dtype="float16")
@@ -168,8 +168,16 @@ def cast_for_optimizer(
     if getattr(optimizer, "global_clipnorm", None) is not None:
         dtypes = {each.dtype for each in gradients if each is not None}
         if len(dtypes) > 1:
-            return [each if each is None else upcast(each) for each in gradients]
+            return [
+                each if each is None else ops.cast(each, _wide(variable))
+                for each, variable in zip(gradients, variables, strict=True)
+            ]
     return gradients
+
+
+def _wide(variable: Variable) -> str:
+    dtype: str = standardize_dtype(variable.dtype)
+    return "float32" if dtype in HALVES else dtype
 
 
 def _has_16_bits(gradient: Gradient, variable: Variable) -> bool:

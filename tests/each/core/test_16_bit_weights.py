@@ -61,15 +61,16 @@ def test_accumulated_gradients(name, options, dtype):
             np.testing.assert_array_equal(ours, plain)
 
 
-@pytest.mark.parametrize("other", ["float32", "int32"])
-def test_gradients_of_several_dtypes_that_were_unscaled_before_are_clipped(other, backend):
-    """Integers become float32, by whose norm TensorFlow multiplies no float16 in a graph."""
+@pytest.mark.parametrize("other", ["float16", "float64"])
+@pytest.mark.parametrize("one", ["float32", "int32"])
+def test_gradients_of_several_dtypes_that_were_unscaled_before_are_clipped(one, other, backend):
+    """Integers become float32, by whose norm TensorFlow multiplies nothing else in a graph."""
     weights = [keras.Variable([1.0]), keras.Variable([1.0])]
     optimizer = LossScaleOptimizer(keras.optimizers.SGD(1.0, global_clipnorm=1.0))
     optimizer.build(weights)
 
     def step():
-        gradients = [ops.array([3.0], "float16"), ops.array([4], other)]
+        gradients = [ops.array([3.0], other), ops.array([4], one)]
         optimizer.apply_gradients(zip(gradients, weights, strict=True), gradients_scaled=False)
 
     if backend == "tensorflow":
