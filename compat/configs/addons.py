@@ -4,7 +4,7 @@ Sources: tensorflow_addons 0.11.2, optimizers/*.py, `get_config`; keys of later 
 marked. A class is converted where `keras_mp.compat.optimizers` has its rule, else refused.
 """
 
-from keras_mp.compat.configs.checks import Check, empty, flag, found, number
+from keras_mp.compat.configs.checks import Check, empty, found, number, truth
 from keras_mp.compat.errors import LegacyError
 
 PREFIX = "Addons>"
@@ -23,7 +23,7 @@ def _weight_decay(value: object, path: str) -> float:
 
 
 _BETAS: dict[str, Check] = {"beta_1": number, "beta_2": number}
-_ADAM: dict[str, Check] = _BETAS | {"epsilon": number, "amsgrad": flag}
+_ADAM: dict[str, Check] = _BETAS | {"epsilon": number, "amsgrad": truth}
 _DECOUPLED: dict[str, Check] = {
     "weight_decay": _weight_decay,
     "exclude_from_weight_decay": _EXCLUDED,  # 0.13
@@ -44,7 +44,7 @@ SHARED = (
 # Class -> (class today, keys beside those of every optimizer).
 CLASSES: dict[str, tuple[str, dict[str, Check]]] = {
     "AdamW": ("Adam", _ADAM | _DECOUPLED),
-    "SGDW": ("SGD", {"momentum": number, "nesterov": flag} | _DECOUPLED),
+    "SGDW": ("SGD", {"momentum": number, "nesterov": truth} | _DECOUPLED),
     "LazyAdam": ("LazyAdam", _ADAM),
     "LAMB": (
         "LAMB",

@@ -90,6 +90,17 @@ def flag(value: object, path: str) -> bool:
     return value
 
 
+def truth(value: object, path: str) -> bool:
+    """Returns what tf.keras made of a flag, which was any number.
+
+    >>> truth(1, "$.scale"), truth(0.0, "$.scale"), truth(False, "$.scale")
+    (True, False, False)
+    """
+    if not isinstance(value, bool | int | float):
+        raise LegacyError(path, found(value), "expected true or false")
+    return bool(value)
+
+
 def scale(value: object, path: str) -> float:
     """Returns a loss scale: positive, finite and not subnormal in float32."""
     result = number(value, path)

@@ -122,6 +122,9 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
         config["pad_to_max_tokens"] = False  # TF 2.3 wrote true, which padded nothing then
     if today == "Discretization":
         config["dtype"] = "float32"  # as of its inputs: Keras 3 would cast them to its int64
+    if today == "GaussianNoise" and not 0 <= checks.number(config["stddev"], f"{path}.stddev") <= 1:
+        report.add(path, "rewritten", "keras_mp.compat.layers.GaussianNoise: Keras 3 takes 0 to 1")
+        return of_ours("keras_mp.compat.layers", today, config) | _identity(given)
     if today == "RandomCrop":
         what = (
             "keras_mp.compat.layers.RandomCrop, which crops in predict, too: loading needs import "
@@ -356,7 +359,7 @@ def _member(
     if kind in _PARTS:
         return part(kind, value, path, report)
     if key in tables.FLAGS and (name, key) not in tables.NOT_FLAGS and value is not None:
-        return checks.flag(value, path)
+        return checks.truth(value, path)
     if key == "axis" and "BatchNormalization" in name:
         return _axis(value, path, report)
     return value

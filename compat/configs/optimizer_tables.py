@@ -17,19 +17,20 @@ from keras_mp.compat.configs.checks import (
     or_none,
     scale,
     steps,
+    truth,
 )
 
 _BETAS: dict[str, Check] = {"beta_1": number, "beta_2": number}
 OPTIMIZERS: dict[str, dict[str, Check]] = {
-    "SGD": {"momentum": number, "nesterov": flag},
-    "Adam": _BETAS | {"epsilon": number, "amsgrad": flag},
-    "AdamW": _BETAS | {"epsilon": number, "amsgrad": flag},
+    "SGD": {"momentum": number, "nesterov": truth},
+    "Adam": _BETAS | {"epsilon": number, "amsgrad": truth},
+    "AdamW": _BETAS | {"epsilon": number, "amsgrad": truth},
     "Adamax": _BETAS | {"epsilon": number},
     "Nadam": _BETAS | {"epsilon": number},
     "Lion": _BETAS,
     "Adagrad": {"initial_accumulator_value": number, "epsilon": number},
     "Adadelta": {"rho": number, "epsilon": number},
-    "RMSprop": {"rho": number, "momentum": number, "epsilon": number, "centered": flag},
+    "RMSprop": {"rho": number, "momentum": number, "epsilon": number, "centered": truth},
     "Ftrl": {
         "learning_rate_power": number,
         "initial_accumulator_value": number,
@@ -43,7 +44,7 @@ OPTIMIZERS: dict[str, dict[str, Check]] = {
         "epsilon_1": number,
         "epsilon_2": number,
         "clip_threshold": number,
-        "relative_step": flag,
+        "relative_step": truth,
     },
 }
 
@@ -100,12 +101,12 @@ V1: dict[str, str] = {
 _RATE: dict[str, Check] = {"initial_learning_rate": number}
 _STEPS: dict[str, Check] = {"decay_steps": int_or_float}
 SCHEDULES: dict[str, tuple[dict[str, Check], dict[str, Check]]] = {
-    "ExponentialDecay": (_RATE | _STEPS | {"decay_rate": number}, {"staircase": flag}),
-    "InverseTimeDecay": (_RATE | _STEPS | {"decay_rate": number}, {"staircase": flag}),
+    "ExponentialDecay": (_RATE | _STEPS | {"decay_rate": number}, {"staircase": truth}),
+    "InverseTimeDecay": (_RATE | _STEPS | {"decay_rate": number}, {"staircase": truth}),
     "PiecewiseConstantDecay": ({"boundaries": number_list, "values": number_list}, {}),
     "PolynomialDecay": (
         _RATE | _STEPS,
-        {"end_learning_rate": number, "power": number, "cycle": flag},
+        {"end_learning_rate": number, "power": number, "cycle": truth},
     ),
     "CosineDecay": (
         _RATE | _STEPS,

@@ -4,6 +4,7 @@ from keras_mp.compat.layers.applications import CustomScaleLayer, LayerScale, St
 from keras_mp.compat.layers.functional import Functional
 from keras_mp.compat.layers.images import RandomCrop
 from keras_mp.compat.layers.keras2 import GRU, LSTM, BatchNormalization, TimeDistributed
+from keras_mp.compat.layers.noise import GaussianNoise
 from keras_mp.compat.layers.operation import AddLoss, AddMetric, Operation
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "BatchNormalization",
     "CustomScaleLayer",
     "Functional",
+    "GaussianNoise",
     "LayerScale",
     "Operation",
     "RandomCrop",

@@ -1,5 +1,6 @@
 """`restore`: a checkpoint of TF 1.15 to 2.15 into a Keras 3 model and its optimizer."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,12 @@ from keras_mp.compat.restoring.plan import Plan, Report, RestoreError
 
 # Not restored: how often it was saved, and running metrics.
 _IGNORED = ("save_counter/", "keras_api/metrics/")
+# Where random generators stand, and what recurrent layers remember of the batch before.
+_NO_WEIGHTS = re.compile(r"(.*/)?(_rng|_random_generator|keras_api/states)/.*")
+BEGINS_ANEW = (
+    "what is no weight begins anew: where random layers stand in their random numbers, and the "
+    "states of stateful layers that were built for another batch size"
+)
 
 
 def restore(
@@ -105,7 +112,7 @@ def plan_objects(
     taken = set()
     for node, variable in found.items():
         key = graph.key(node)
-        if key is not None and key in checkpoint:
+        if key is not None and key in checkpoint and _may_fit(checkpoint, key, variable):
             taken.add(key)
             if not plan.planned(variable):
                 plan.assign(value_of(checkpoint, key), variable)
@@ -123,7 +130,16 @@ def plan_objects(
         if keys.layout == "v1":
             state.slots = v1_saver.adapted(plan, optimizer, state)
         plan_optimizer(plan, optimizer, state)
-    plan.unused += [key for key in checkpoint if key not in taken and not key.startswith(_IGNORED)]
+    unused = [key for key in checkpoint if key not in taken and not key.startswith(_IGNORED)]
+    weights_only = [key for key in unused if not _NO_WEIGHTS.fullmatch(key)]
+    plan.unused += weights_only
+    if len(weights_only) < len(unused):
+        plan.note(BEGINS_ANEW)
+
+
+def _may_fit(checkpoint: Checkpoint, key: str, variable: Any) -> bool:
+    """Whether a shape that does not fit would be an error: not that of another batch size."""
+    return not _NO_WEIGHTS.fullmatch(key) or checkpoint.entry(key).shape == tuple(variable.shape)
 
 
 def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> int:

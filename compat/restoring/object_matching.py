@@ -15,6 +15,8 @@ from keras_mp.compat.restoring import variable_order
 _LAYER_WITH_WEIGHTS = "layer_with_weights-"
 # Of every Keras model in a SavedModel: lists of what is reached by attributes already.
 _AGAIN = {"variables", "trainable_variables", "regularization_losses", "keras_api", "signatures"}
+# Where a SavedModel has the states of stateful recurrent layers.
+_STATES = ("keras_api", "states")
 # Attributes that Keras 3 calls otherwise: of DepthwiseConv2D and Normalization.
 _RENAMED = {"depthwise_kernel": "kernel", "mean": "adapt_mean", "variance": "adapt_variance"}
 
@@ -45,6 +47,10 @@ def match(graph: ObjectGraph, start: int, model: Any) -> dict[int, Any]:
                     f"{ours.path}; it is another model"
                 )
             continue
+        if getattr(ours, "stateful", False) and getattr(ours, "states", None) is not None:
+            states = graph.find("/".join(_STATES), number)
+            if states is not None:
+                waiting.append((states, keras.tree.flatten(ours.states)))
         for name, child in graph.nodes[number].children.items():
             if name not in _AGAIN:
                 theirs = _child(ours, name)

@@ -451,3 +451,21 @@ def test_a_converted_model_trains_on(
     assert type(again.layers[0]) is layers.BatchNormalization
     assert again.layers[0].tf_version == expected
     assert difference(again.predict(x, verbose=0), model.predict(x, verbose=0)) == 0.0
+
+
+def test_flags_that_are_numbers():
+    """As TensorFlow took any truth value."""
+    norm = {"name": "norm", "axis": [1], "scale": 1, "center": 0}
+    old = {"class_name": "BatchNormalization", "config": norm}
+    made = keras.saving.deserialize_keras_object(convert_layer(old).config)
+    assert (made.scale, made.center) == (True, False)
+
+
+@pytest.mark.parametrize("stddev", [0.5, 2.5, -2.5])
+def test_noise_of_any_size(stddev, tmp_path):
+    old = {"class_name": "GaussianNoise", "config": {"name": "noise", "stddev": stddev}}
+    made = keras.saving.deserialize_keras_object(convert_layer(old).config)
+    noise = ops.convert_to_numpy(made(ops.zeros((10_000,)), training=True))
+    assert np.isclose(noise.std(), abs(stddev), rtol=0.1)
+    keras.Sequential([keras.Input((4,)), made]).save(tmp_path / "model.keras")
+    assert keras.models.load_model(tmp_path / "model.keras").layers[0].stddev == abs(stddev)

@@ -359,7 +359,7 @@ def test_notes_tell_what_matters_once() -> None:
             layer("Dense", units=1) | {"wings": 2}, "$.wings", "no tf.keras", id="outside"
         ),
         pytest.param(
-            layer("Dense", use_bias=1), "$.config.use_bias", "true or false", id="no flag"
+            layer("Dense", use_bias="yes"), "$.config.use_bias", "true or false", id="no flag"
         ),
         pytest.param(
             layer("Dense", kernel_initializer=layer("Zeros", a=1)),
