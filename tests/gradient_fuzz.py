@@ -175,10 +175,10 @@ class Run:
             plainly = lenient or divisor > 1 or (dtype == "bool" and not self.ours)
             narrow = dtype in HALVES or variable.dtype in HALVES
             if (softly and plainly) or (lenient and narrow):
-                kind = LENIENT.get(kind, kind)
-                taken = variable.dtype if lenient else "float32"
                 # Of lists and numbers ours makes what their variables are.
-                dtype = "float64" if dtype == "float64" and not softly else taken
+                keeps = dtype == "float64" and kind not in ("list", "number")
+                dtype = "float64" if keeps else variable.dtype if lenient else "float32"
+                kind = LENIENT.get(kind, kind)
             found.append(made(kind, np.asarray(values), dtype, variable, divisor, found))
         return found
 
