@@ -469,3 +469,18 @@ def test_noise_of_any_size(stddev, tmp_path):
     assert np.isclose(noise.std(), abs(stddev), rtol=0.1)
     keras.Sequential([keras.Input((4,)), made]).save(tmp_path / "model.keras")
     assert keras.models.load_model(tmp_path / "model.keras").layers[0].stddev == abs(stddev)
+
+
+def test_random_crop_in_training():
+    """Anywhere, the border included; the whole image where it fits exactly."""
+    images = ops.reshape(ops.arange(2 * 3 * 4), (2, 3, 4, 1))
+    crop = layers.RandomCrop(2, 4, seed=1)
+    starts = {
+        tuple(int(start) for start in crop.get_random_transformation(images)) for _ in range(40)
+    }
+    assert starts == {(0, 0), (1, 0)}
+    cropped = crop.transform_images(images, (1, 0))
+    assert np.array_equal(ops.convert_to_numpy(cropped), ops.convert_to_numpy(images)[:, 1:3])
+    whole = layers.RandomCrop(3, 4)(images, training=True)
+    assert np.array_equal(ops.convert_to_numpy(whole), ops.convert_to_numpy(images))
+    assert crop.get_random_transformation(images, training=False) is None
