@@ -122,16 +122,12 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
         config["pad_to_max_tokens"] = False  # TF 2.3 wrote true, which padded nothing then
     if today == "Discretization":
         config["dtype"] = "float32"  # as of its inputs: Keras 3 would cast them to its int64
-    if today == "GaussianNoise" and not 0 <= checks.number(config["stddev"], f"{path}.stddev") <= 1:
-        report.add(path, "rewritten", "keras_mp.compat.layers.GaussianNoise: Keras 3 takes 0 to 1")
-        return of_ours("keras_mp.compat.layers", today, config) | _identity(given)
-    if today == "RandomCrop":
-        what = (
-            "keras_mp.compat.layers.RandomCrop, which crops in predict, too: loading needs import "
-            "keras_mp"
-        )
+    why = _replaced(today, config, path)
+    if why is not None:
+        what = f"keras_mp.compat.layers.{today}, which {why}: loading needs import keras_mp"
         report.add(path, "rewritten", what, matters=True)
-        config["tf_version"] = origin.tf_version or "2.15"
+        if today == "RandomCrop":
+            config["tf_version"] = origin.tf_version or "2.15"
         return of_ours("keras_mp.compat.layers", today, config) | _identity(given)
     differs = _trains_otherwise(bare, config, origin.exact or origin.tf_version)
     if differs and origin.exact:
@@ -147,6 +143,15 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
         keys = {BATCH_NORM: ".config.axis", DROPOUT: ".config.dropout"}
         report.add(f"{path}{keys.get(differs, '')}", "differs", differs, matters=True)
     return of_keras("keras.layers", today, config) | _identity(given)
+
+
+def _replaced(name: str, today: Config, path: str) -> str | None:
+    """Returns what a layer of ours does that the one of Keras 3 does not; None for other layers."""
+    if name == "RandomCrop":
+        return "crops in predict, too"
+    if name == "GaussianNoise" and not 0 <= checks.number(today["stddev"], f"{path}.stddev") <= 1:
+        return "takes a stddev above 1"
+    return None
 
 
 def _is_of_applications(given: Config, inside: Config) -> bool:

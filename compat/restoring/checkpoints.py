@@ -131,9 +131,9 @@ def plan_objects(
             state.slots = v1_saver.adapted(plan, optimizer, state)
         plan_optimizer(plan, optimizer, state)
     unused = [key for key in checkpoint if key not in taken and not key.startswith(_IGNORED)]
-    weights_only = [key for key in unused if not _NO_WEIGHTS.fullmatch(key)]
-    plan.unused += weights_only
-    if len(weights_only) < len(unused):
+    unmatched = [key for key in unused if not _NO_WEIGHTS.fullmatch(key)]
+    plan.unused += unmatched
+    if len(unmatched) < len(unused):
         plan.note(BEGINS_ANEW)
 
 

@@ -1,11 +1,10 @@
 """Records models with adapted and given vocabularies and statistics, and what they predict.
 
-python record.py, in this folder, with TF 2.15.1. Writes NAME.keras for all, saved/NAME for some,
-and expected.npz with NAME/x and NAME/y.
+python record.py, in this folder, with TF 2.15.1. Writes NAME.keras, and expected.npz with NAME/x
+and NAME/y.
 """
 
 import os
-import shutil
 
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -84,14 +83,7 @@ def models():
     yield "nested", [inner], ASKED, "string"
 
 
-SAVED = (
-    *("string_int", "string_tf_idf", "string_given", "integer_int"),
-    *("text_int", "text_tf_idf", "discretization", "embedded"),
-)
-
-
 def main():
-    shutil.rmtree("saved", ignore_errors=True)
     expected = {}
     for name, layers, asked, dtype in models():
         inputs = outputs = tf.keras.Input((asked.shape[1],), dtype=dtype)
@@ -101,8 +93,6 @@ def main():
         x = tf.constant(asked)
         expected[f"{name}/x"], expected[f"{name}/y"] = asked, model(x).numpy()
         model.save(f"{name}.keras")
-        if name in SAVED:
-            model.save(f"saved/{name}")
     np.savez_compressed("expected.npz", **expected)
 
 
