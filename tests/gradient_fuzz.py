@@ -4,11 +4,12 @@ python -m tests.gradient_fuzz CALLS
 
 A program, because a kernel that writes where it should not ends the process. Each example is a few
 steps of one optimizer three times: of plain Keras, of ours, and of ours with `fused=True` where
-there is that. All end with the same weights, or with an error.
+there is that. What plain Keras takes ours takes, and all end with the same weights.
 
 Some gradients plain Keras refuses: lists on PyTorch, integers with clipping, 16 bits with
-accumulation. It is then given the same numbers as a tensor of the dtype of the variable. For bools
-it is given floats, too: it takes some of their norms as 0.
+accumulation. It is then given the same numbers as a tensor of the dtype of the variable, also those
+of float64, which ours may refuse, too. For bools it is given floats: it takes some of their norms
+as 0.
 """
 
 import faulthandler
@@ -174,11 +175,10 @@ class Run:
             softly = kind in LENIENT or dtype in EXACT
             plainly = lenient or divisor > 1 or (dtype == "bool" and not self.ours)
             narrow = dtype in HALVES or variable.dtype in HALVES
-            if (softly and plainly) or (lenient and narrow):
-                # Of lists and numbers ours makes what their variables are.
-                keeps = dtype == "float64" and kind not in ("list", "number")
-                dtype = "float64" if keeps else variable.dtype if lenient else "float32"
+            wide = dtype == "float64"
+            if (softly and plainly) or (lenient and (narrow or wide)):
                 kind = LENIENT.get(kind, kind)
+                dtype = variable.dtype if lenient else "float64" if wide else "float32"
             found.append(made(kind, np.asarray(values), dtype, variable, divisor, found))
         return found
 
@@ -253,15 +253,19 @@ def numbers(variable):
 
 def check(case):
     expected, refused = Run(case).end()
+    may_refuse = misfits(case)  # keras.ops.add of TensorFlow adds (2, 1) to (4, 2)
     if refused is not None:
         expected, refused = Run(case).end(lenient=True)
+        may_refuse |= has_wide(case)  # beside 32 bits, which Keras multiplies by nothing else
     for fused in [False, *([True] if case["optimizer"] in FUSABLE else [])]:
         found, error = Run(case, fused).end()
         note(f"fused={fused}: {error!r:.300}; plain Keras: {refused!r:.300}")
         if has_meta(case):
             assert error is not None, "a gradient without numbers was taken"
             continue
-        assert (error is None) == (refused is None), "an error of one and not of the other"
+        if refused is not None or (may_refuse and (error is not None or misfits(case))):
+            continue  # of what plain Keras does not take in any dtype, ours may take more
+        assert error is None, "ours refuses what plain Keras takes"
         near = 0.02 if has_halves(case) else 2e-5
         for a, b in zip(found or (), expected or (), strict=True):
             np.testing.assert_allclose(a, b, rtol=near, atol=near)
@@ -271,6 +275,29 @@ def has_halves(case):
     """Whether a number has 16 bits: plain Keras rounds products of such where ours may not."""
     given = [spec[2] for step in case["steps"] for spec in step if spec]
     return not {"float16", "bfloat16"}.isdisjoint([*given, *(v[1] for v in case["variables"])])
+
+
+def misfits(case):
+    """Whether a gradient is of a shape that cannot be broadcast to that of its variable."""
+    shapes = [shape for shape, _ in case["variables"]]
+    if case["memory"] == "one twice" and len(shapes) > 1:
+        shapes[1] = shapes[0]
+    pairs = [
+        (spec, shape)
+        for step in case["steps"]
+        for spec, shape in zip(step, shapes, strict=True)
+        if spec
+    ]
+    if any(spec[0] == "rows" and spec[1] != shape for spec, shape in pairs):
+        return True  # with these, plain Keras reads what lies behind them in memory
+    try:
+        return any(np.broadcast_shapes(spec[1], shape) != shape for spec, shape in pairs)
+    except ValueError:
+        return True
+
+
+def has_wide(case):
+    return any(spec and spec[2] == "float64" for step in case["steps"] for spec in step)
 
 
 def has_meta(case):

@@ -148,11 +148,10 @@ def cast_for_optimizer(
 ) -> Sequence[Any]:
     """Returns `gradients` in dtypes with which Keras accumulates and clips them.
 
-    Keras adds gradients to their accumulators without a cast: if either of the two has 16 bits,
-    they get the dtype of the accumulator. Those of 16-bit variables are in float32 once they were
-    divided; those of float32 variables may come in 16 bits. And TensorFlow multiplies gradients by
-    the norm of all only if they have one dtype: they get those of their variables, or float32. Else
-    Keras casts by itself.
+    Keras adds gradients to their accumulators without a cast, so they get the dtype of these, which
+    is that of the variable: what was divided is in float32, and may have had 16 bits. And
+    TensorFlow multiplies gradients by the norm of all only if they have one dtype: they get those
+    of their variables, or float32. Else Keras casts by itself.
 
     >>> import keras
     >>> weight = keras.Variable([0.0], dtype="float16")
@@ -162,8 +161,8 @@ def cast_for_optimizer(
     """
     if accumulates(optimizer):
         return [
-            ops.cast(gradient, variable.dtype) if _has_16_bits(gradient, variable) else gradient
-            for gradient, variable in zip(gradients, variables, strict=True)
+            each if each is None else ops.cast(each, variable.dtype)
+            for each, variable in zip(gradients, variables, strict=True)
         ]
     if getattr(optimizer, "global_clipnorm", None) is not None:
         dtypes = {each.dtype for each in gradients if each is not None}
@@ -178,13 +177,6 @@ def cast_for_optimizer(
 def _wide(variable: Variable) -> str:
     dtype: str = standardize_dtype(variable.dtype)
     return "float32" if dtype in HALVES else dtype
-
-
-def _has_16_bits(gradient: Gradient, variable: Variable) -> bool:
-    if gradient is None:
-        return False
-    dtypes = {standardize_dtype(each.dtype) for each in (gradient, variable)}
-    return not dtypes.isdisjoint(HALVES)
 
 
 def tensors_to_check(

@@ -65,6 +65,8 @@ def test_accumulated_gradients(name, options, dtype):
 @pytest.mark.parametrize("one", ["float32", "int32"])
 def test_gradients_of_several_dtypes_that_were_unscaled_before_are_clipped(one, other, backend):
     """Integers become float32, by whose norm TensorFlow multiplies nothing else in a graph."""
+    if other == "float64" and backend == "jax":
+        pytest.skip("without jax_enable_x64 there is no float64")
     weights = [keras.Variable([1.0]), keras.Variable([1.0])]
     optimizer = LossScaleOptimizer(keras.optimizers.SGD(1.0, global_clipnorm=1.0))
     optimizer.build(weights)
@@ -79,6 +81,26 @@ def test_gradients_of_several_dtypes_that_were_unscaled_before_are_clipped(one, 
         step = tf.function(step)
     step()
     assert np.allclose([float(w.numpy()[0]) for w in weights], [0.4, 0.2], atol=1e-3)
+
+
+def test_gradients_of_16_bits_for_a_variable_of_64(backend):
+    if backend == "jax":
+        pytest.skip("without jax_enable_x64 there is no float64")
+    weight = keras.Variable(np.ones(3), dtype="float64")
+    optimizer = LossScaleOptimizer(o.SGD(0.5, gradient_accumulation_steps=2), initial_scale=8.0)
+    optimizer.build([weight])
+
+    def step():
+        optimizer.apply([ops.cast(ops.ones(3) * 8, "float16")], [weight])
+
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        step = tf.function(step)
+    optimizer.scale_loss(1.0)
+    step()
+    step()
+    np.testing.assert_array_equal(ops.convert_to_numpy(weight), np.full(3, 0.5))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
