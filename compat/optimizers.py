@@ -50,6 +50,26 @@ class Adam(LegacyOptions, keras.optimizers.Adam):
     """
 
 
+class AdamW(LegacyOptions, keras.optimizers.AdamW):
+    """`keras.optimizers.AdamW`, which sums the rows that a sparse gradient names twice.
+
+    See `LegacyOptions`, which says what Keras 3 does on TensorFlow.
+
+    >>> AdamW(0.01, weight_decay=0.1).get_config()["weight_decay"]
+    0.1
+    """
+
+
+class Lion(LegacyOptions, keras.optimizers.Lion):
+    """`keras.optimizers.Lion`, which sums the rows that a sparse gradient names twice.
+
+    See `LegacyOptions`, which says what Keras 3 does on TensorFlow.
+
+    >>> Lion(0.01).get_config()["beta_1"]
+    0.9
+    """
+
+
 class LazyAdam(LegacyOptions, keras.optimizers.Adam):
     """`tfa.optimizers.LazyAdam`: Adam in which rows that are not in the batch stay.
 
@@ -345,11 +365,13 @@ for _class in (
     Adadelta,
     Adagrad,
     Adam,
+    AdamW,
     Adamax,
     ExperimentalRMSprop,
     Ftrl,
     LAMB,
     LazyAdam,
+    Lion,
     Nadam,
     RMSprop,
 ):

@@ -12,6 +12,7 @@ from keras_mp.compat.configs import addons, checks, optimizer_tables as tables
 from keras_mp.compat.configs.checks import Check, found
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.configs.serialized import (
+    CARRIED_OVER,
     OWN_CLASS,
     OWN_OPTIMIZERS,
     Config,
@@ -20,6 +21,7 @@ from keras_mp.compat.configs.serialized import (
     is_todays,
     of_keras,
     of_ours,
+    own,
     unpacked,
 )
 from keras_mp.compat.errors import LegacyError
@@ -38,6 +40,11 @@ ADAGRAD = (
     "accumulators are near epsilon"
 )
 SPARSE = "sparse_variables: rows of them that are not in the batch stay"
+REPEATED = (
+    "on TensorFlow, Keras 3 does not add up the gradients of an embedding's row that a batch names "
+    "twice, as TF did"
+)
+REPEATED_HERE = f"{REPEATED}: there this {{}} trains otherwise where a batch repeats tokens"
 EMA = (
     "use_ema: in a fresh run the moving average starts at zero in Keras 3, at the weights in TF; "
     "a resumed one goes on the same"
@@ -67,12 +74,16 @@ def inner_optimizer(
     for full in (name, registered):
         if isinstance(full, str) and full.lower().startswith(addons.PREFIX.lower()):
             return _of_addons(full, config, path, report, sparse_variables)
-    name = _known_class(name, f"{path}.class_name")
+    known = _known_class(name, f"{path}.class_name")
+    if known is None:
+        return _own(name, config, inside, path, report)
+    name = known
     check_origin(config, path, tables.OPTIMIZER_MODULE, report)
     table = tables.SHARED | tables.OPTIMIZERS[name]
     given = _entries(inside, f"{path}.config", table, name, report)
     new_style = "is_legacy_optimizer" in given or name in tables.NEW_ONLY
-    sparse = list(sparse_variables) if _has_sparse_rule(name, given, new_style) else []
+    sparse_variables = list(sparse_variables)
+    sparse = sparse_variables if _has_sparse_rule(name, given, new_style) else []
     if name == "Nadam" and not new_style:
         # Here it is not a decay of the learning rate.
         given = _renamed(given, {"decay": "schedule_decay"}, f"{path}.config", report)
@@ -88,6 +99,10 @@ def inner_optimizer(
         reasons.append(f"Keras 3 has no decay, which is {decay} here")
     if sparse:
         reasons.append(SPARSE)
+    if sparse_variables and new_style and name in tables.OF_ROWS:
+        reasons.append(REPEATED)
+    elif sparse_variables and new_style and name != "SGD":
+        report.add(path, "differs", REPEATED_HERE.format(name), matters=True)
     for key in tables.DROPPED:
         if key in given:
             dropped = given.pop(key)
@@ -136,16 +151,30 @@ def _renamed(
     return {names.get(key, key): value for key, value in given.items()}
 
 
-def _known_class(name: str, path: str) -> str:
+def _known_class(name: str, path: str) -> str | None:
     bare = name.removeprefix("Custom>").lower()
     if bare in tables.LOSS_SCALED:
         raise LegacyError(path, found(name), "a loss scale inside another; keep one of them")
     if bare in _V1:
         why = f"an optimizer of tf.compat.v1.train, which has no config; use {_V1[bare]}"
         raise LegacyError(path, found(name), why)
-    if bare not in _BY_LOWER_CASE:
-        raise LegacyError(path, found(name), f"no optimizer of tf.keras; {OWN_CLASS}")
-    return _BY_LOWER_CASE[bare]
+    return _BY_LOWER_CASE.get(bare)
+
+
+def _own(name: str, config: Config, inside: Config, path: str, report: Report) -> dict[str, object]:
+    """Returns an optimizer of the user's class; what Keras' base class wrote is as today's."""
+    if not {"learning_rate", "lr"} & inside.keys():
+        why = "no optimizer of tf.keras, and without a learning_rate, which one of your own has"
+        raise LegacyError(f"{path}.class_name", found(name), why)
+    given = {key: value for key, value in inside.items() if key not in tables.DROPPED}
+    given = _renamed(given, {"lr": "learning_rate"}, f"{path}.config", report)
+    if given.get("decay") == 0:
+        del given["decay"]
+    if "learning_rate" in given:
+        rate = f"{path}.config.learning_rate"
+        given["learning_rate"] = _learning_rate(given["learning_rate"], rate, report)
+    report.add(path, "rewritten", CARRIED_OVER.format(name=name), matters=True)
+    return own(config, given)
 
 
 def _of_addons(
@@ -245,8 +274,8 @@ def _learning_rate(value: object, path: str, report: Report) -> object:
         return checks.number(value, path)
     name, config = unpacked(value, path)
     if name not in tables.SCHEDULES:
-        why = f"expected a number or one of {', '.join(tables.SCHEDULES)}; {OWN_CLASS}"
-        raise LegacyError(f"{path}.class_name", found(name), why)
+        report.add(path, "rewritten", CARRIED_OVER.format(name=name), matters=True)
+        return own(value, dict(config))
     check_origin(value, path, tables.SCHEDULE_MODULE, report)
     required, optional = tables.SCHEDULES[name]
     named = dict(config)

@@ -56,10 +56,11 @@ _CONV_LSTM = (
     f"{_CONV} recurrent_activation unit_forget_bias dropout recurrent_dropout {_RNN} "
     f"{_parts('recurrent')}"
 )
+_LOCAL = f"filters data_format kernel_size padding strides implementation {_DENSE}"
 _CUDNN = f"units {_ACTIVITY} {_RNN} {_parts('kernel', 'recurrent', 'bias')}"
 _LOOKUP = (
     "idf_weights invert mask_token max_tokens num_oov_indices oov_token output_mode "
-    "pad_to_max_tokens sparse vocabulary vocabulary_size"
+    "pad_to_max_tokens sparse vocabulary vocabulary_size has_input_vocabulary"
 )
 _RANDOM = "fill_mode fill_value interpolation seed"
 
@@ -124,6 +125,8 @@ IntegerLookup: {_LOOKUP} vocabulary_dtype
 Layer:
 LayerNormalization: {_NORM}
 LeakyReLU: alpha
+LocallyConnected1D: {_LOCAL}
+LocallyConnected2D: {_LOCAL}
 LSTM: {_CELL} {_GATES} {_RNN} {_ACTIVITY} unit_forget_bias
 LSTMCell: {_CELL} {_GATES} unit_forget_bias
 Masking: mask_value
@@ -142,8 +145,10 @@ RandomBrightness: factor seed value_range
 RandomContrast: factor seed
 RandomCrop: height width seed
 RandomFlip: mode seed
+RandomHeight: factor interpolation seed
 RandomRotation: factor {_RANDOM}
 RandomTranslation: height_factor width_factor {_RANDOM}
+RandomWidth: factor interpolation seed
 RandomZoom: height_factor width_factor {_RANDOM}
 ReLU: max_value negative_slope threshold
 RepeatVector: n
@@ -165,7 +170,7 @@ StringLookup: {_LOOKUP} encoding
 Subtract:
 SyncBatchNormalization: {_BATCH_NORM}
 TextVectorization: encoding idf_weights max_tokens ngrams output_mode output_sequence_length \
-pad_to_max_tokens ragged sparse split standardize vocabulary vocabulary_size
+pad_to_max_tokens ragged sparse split standardize vocabulary vocabulary_size has_input_vocabulary
 ThresholdedReLU: theta
 TimeDistributed: layer
 UnitNormalization: axis
@@ -214,6 +219,13 @@ _NO_RENORM = (
     "batch renormalization is not converted: Keras 3.10 has none; train on with an ordinary "
     "BatchNormalization, or build the model in code where your Keras has renorm"
 )
+# Of `Resizing` and `UpSampling2D`: those that Keras 3 has not, or computes otherwise on a backend.
+INTERPOLATIONS = ("area", "bicubic", "gaussian", "lanczos3", "lanczos5", "mitchellcubic")
+# Those that keras_mp.compat.layers has, as Keras 3 has dropped them.
+KEPT = ("LocallyConnected1D", "LocallyConnected2D", "RandomHeight", "RandomWidth")
+_NO_LONGER = (
+    *("implementation", "input_length", "vocabulary_size", "has_input_vocabulary", "fused"),
+)
 LEFT_OUT: dict[tuple[str, str], Left] = {
     **{
         (name, "time_major"): (
@@ -231,8 +243,8 @@ LEFT_OUT: dict[tuple[str, str], Left] = {
     **{
         (name, key): ("any", "")
         for name in LAYERS
-        for key in ("implementation", "input_length", "vocabulary_size", "fused")
-        if key in LAYERS[name]
+        for key in _NO_LONGER
+        if key in LAYERS[name] and name not in KEPT
     },
     **{
         (name, key): ((None, False), why)
@@ -250,13 +262,7 @@ LEFT_OUT: dict[tuple[str, str], Left] = {
     **{(name, "groups"): ((1,), "Keras 3 has one group here") for name in _ONE_GROUP},
     # A SeparableConv never had a kernel of its own: depthwise and pointwise count.
     **{(name, key): ("any", "") for name in _SEPARABLES for key in _parts("kernel").split()},
-    **{
-        (name, "causal"): (
-            (False,),
-            "Keras 3 takes it when the layer is called: layer(..., use_causal_mask=True)",
-        )
-        for name in ("Attention", "AdditiveAttention")
-    },
+    **{(name, "causal"): ((False,), "") for name in ("Attention", "AdditiveAttention")},
     **{
         (f"SpatialDropout{n}D", "noise_shape"): ((None,), "it follows from the input's shape")
         for n in (1, 2, 3)
@@ -274,17 +280,6 @@ LEFT_OUT |= {
     (name, "trainable"): ((True,), "Keras 3 has no such argument here")
     for name in ("Discretization", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
 }
-
-# Class -> a key, and whether an early config has it: layers of experimental.preprocessing, up to
-# TF 2.5, that wrote too little to be rebuilt. (Hashing wrote a salt that it had not used.)
-EARLY = {
-    "CategoryEncoding": ("max_tokens", True),
-    "Discretization": ("bins", True),
-    "Hashing": ("mask_value", False),
-    "IntegerLookup": ("output_mode", False),
-    "StringLookup": ("output_mode", False),
-}
-EARLY_WHY = "as TF 2.3 to 2.5 wrote it, it cannot be rebuilt from its config; build it in code"
 
 # Class -> why it is refused.
 _IN_CODE = "build the model in code, and load the weights"
@@ -307,7 +302,6 @@ REFUSED = {
     ),
     **dict.fromkeys(
         (
-            *("LocallyConnected1D", "LocallyConnected2D", "RandomHeight", "RandomWidth"),
             *("RandomFourierFeatures", "CategoryCrossing", "DenseFeatures", "SequenceFeatures"),
             *("LinearModel", "WideDeepModel", "DropoutWrapper", "ResidualWrapper"),
             "DeviceWrapper",

@@ -7,13 +7,21 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from keras_mp.compat.configs import checks, layer_tables as tables, policies
+from keras_mp.compat.configs import (
+    checks,
+    early_preprocessing,
+    layer_tables as tables,
+    policies,
+)
 from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.configs.serialized import (
+    CARRIED_OVER,
     Config,
+    allowed_name,
     of_keras,
     of_ours,
+    own,
     unpacked,
     unpacked_or_function,
 )
@@ -25,10 +33,6 @@ Nested = Callable[[object, str, Report], Json]
 SERIALIZED = ("class_name", "config", "module", "registered_name", "shared_object_id")
 _OF_LAYER = (*SERIALIZED, "build_config", "name", "inbound_nodes")
 
-OWN_CLASS = (
-    "a class of your own is carried over: load with custom_objects={{{name!r}: ...}}, or register "
-    "it; its config is taken as it is, but for the dtype policy"
-)
 HARD_SIGMOID = (
     "hard_sigmoid of Keras 3 is another function, relu6(x + 3) / 6; that of Keras 2, "
     "clip(0.2 x + 0.5, 0, 1), is keras_mp.compat.activations.keras2_hard_sigmoid: loading needs "
@@ -48,6 +52,16 @@ TIME_DISTRIBUTED = (
     "TimeDistributed: tf.keras applied the layer to all time steps at once, Keras 3 to one after "
     "the other: a BatchNormalization inside has the statistics of each step by itself, and an "
     f"activity_regularizer inside is not in the loss{_EXACT}TimeDistributed"
+)
+NO_CONFIG = (
+    "{name}, a class of your own, has no get_config: build the model in code, and restore this "
+    "file with keras_mp.compat.restore"
+)
+_NO_CONFIG = "layer was saved without config"  # what TensorFlow wrote instead
+_ATTENTIONS = ("Attention", "AdditiveAttention")
+FLIP = (
+    "RandomFlip of both axes: tf.keras flipped each axis with its own chance, Keras 3 flips both "
+    f"or none{_EXACT}RandomFlip"
 )
 _APPLICATIONS = r"((tf_)?keras|tensorflow\.python\.keras)(\.src)?\.applications\..+"
 _OF_TENSORFLOW = r"tensorflow\.python\.ops\.init_ops(_v2)?"
@@ -107,17 +121,19 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
         return _of_applications(given, inside, path, report)
     if not ours or bare not in tables.LAYERS:
         return own_layer(given, path, report)
-    if bare in tables.EARLY:
-        key, is_there = tables.EARLY[bare]
-        if (key in inside) == is_there:
-            found_key = "is there" if is_there else "is missing"
-            raise LegacyError(at(f"{path}.config", key), found_key, tables.EARLY_WHY)
+    inside = early_preprocessing.renewed(bare, inside, f"{path}.config", report)
     today, added = tables.CLASSES.get(bare, (bare, {}))
     if today != bare:
         note = RENAMED.get(bare)
         what = f"{today}: {note}" if note else today
         report.add(f"{path}.class_name", "renamed", what, matters=note is not None)
-    config = _config(bare, inside, f"{path}.config", report, nested) | added
+    flags: Json = {}
+    if bare in _ATTENTIONS and inside.get("causal"):
+        flags = {"causal": checks.truth(inside["causal"], f"{path}.config.causal")}
+        inside = {key: value for key, value in inside.items() if key != "causal"}
+    config = _config(bare, inside, f"{path}.config", report, nested) | added | flags
+    if bare == "Bidirectional":
+        config |= _other_direction(config, path, report)
     if bare == "TextVectorization" and config.get("max_tokens") is None:
         config["pad_to_max_tokens"] = False  # TF 2.3 wrote true, which padded nothing then
     if today == "Discretization":
@@ -145,13 +161,47 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
     return of_keras("keras.layers", today, config) | _identity(given)
 
 
+def _other_direction(config: Config, path: str, report: Report) -> Json:
+    """Returns the backward layer of one that goes backwards, which goes forwards."""
+    given = config.get("layer")
+    inside = given.get("config") if isinstance(given, Mapping) else None
+    is_given = config.get("backward_layer") is not None
+    if is_given or not isinstance(inside, Mapping) or inside.get("go_backwards") is not True:
+        return {}
+    report.add(f"{path}.config.backward_layer", "defaulted", "it goes forwards, as in tf.keras")
+    other = {**inside, "go_backwards": False, "name": f"backward_{inside.get('name')}"}
+    return {"backward_layer": {**checks.mapping(given, path), "config": other}}
+
+
 def _replaced(name: str, today: Config, path: str) -> str | None:
     """Returns what a layer of ours does that the one of Keras 3 does not; None for other layers."""
+    if name in tables.KEPT:
+        return "Keras 3 has not"
+    if today.get("causal"):
+        return "masks later steps in every call"
     if name == "RandomCrop":
         return "crops in predict, too"
+    if name in ("Resizing", "UpSampling2D") and today.get("interpolation") in tables.INTERPOLATIONS:
+        return "interpolates as TensorFlow on every backend"
+    if name.startswith("AveragePooling") and _pads_unevenly(today):
+        return "does not count padding, as Keras 3 does on PyTorch"
     if name == "GaussianNoise" and not 0 <= checks.number(today["stddev"], f"{path}.stddev") <= 1:
         return "takes a stddev above 1"
     return None
+
+
+def _pads_unevenly(today: Config) -> bool:
+    """Whether "same" may pad an axis more at its end than at its start."""
+    pools, strides = today.get("pool_size"), today.get("strides")
+    if today.get("padding") != "same" or not isinstance(pools, list | tuple | int):
+        return False
+    pools = [pools] if isinstance(pools, int) else list(pools)
+    strides = pools if strides is None else strides
+    strides = [strides] if isinstance(strides, int) else strides
+    if not isinstance(strides, list | tuple) or len(strides) != len(pools):
+        return False
+    pairs = zip(pools, strides, strict=True)
+    return any(pool > 1 and (stride != 1 or pool % 2 == 0) for pool, stride in pairs)
 
 
 def _is_of_applications(given: Config, inside: Config) -> bool:
@@ -181,6 +231,8 @@ def _of_applications(given: Config, inside: Config, path: str, report: Report) -
 
 def _trains_otherwise(name: str, today: Config, tf_version: str | None) -> str | None:
     """Returns how Keras 3 trains a layer otherwise, or may, as far as its config tells."""
+    if name == "RandomFlip" and today.get("mode") == "horizontal_and_vertical":
+        return FLIP
     if "BatchNormalization" in name:
         return None if name == "SyncBatchNormalization" else BATCH_NORM
     if name == "TimeDistributed":
@@ -247,36 +299,36 @@ def is_of_keras(given: Config, name: str, package: str) -> bool:
     return registered in (None, name, f"Experimental>{name}")
 
 
-def own(given: Config, config: object) -> Json:
-    """Returns what Keras 3 writes for an object of a class that it does not know."""
-    name = str(given["class_name"])
-    result = {
-        "module": given.get("module"),
-        "class_name": name.rpartition(">")[2],
-        "config": config,
-        "registered_name": given.get("registered_name") or name,
-    }
-    return result | {key: given[key] for key in given if key not in (*result, "shared_object_id")}
-
-
 def _identity(given: Config) -> Json:
     # By it, a layer of two models is one object again.
     return {key: given[key] for key in given if key == "shared_object_id"}
 
 
-def without_slash(name: object, path: str) -> str:
+def allowed(name: object, path: str) -> str:
     """Returns a name that Keras 3 takes."""
     if not isinstance(name, str):
         raise LegacyError(path, found(name), "expected a name")
-    return name.replace("/", "_")
+    return allowed_name(name)
 
 
 def renamed(name: object, path: str, report: Report) -> str:
     """Returns a name that Keras 3 takes, and notes where it is another."""
-    today = without_slash(name, path)
+    today = allowed(name, path)
     if today != name:
-        report.add(path, "renamed", f"{today}: Keras 3 allows no '/' in a name", matters=True)
+        report.add(
+            path,
+            "renamed",
+            f"{today}: Keras 3 allows no '/' in a name",
+            matters=True,
+        )
     return today
+
+
+def check_config(given: Config, path: str) -> None:
+    """Refuses a layer of a model that TensorFlow saved without its config."""
+    if _NO_CONFIG in checks.mapping(given.get("config", {}), f"{path}.config"):
+        why = NO_CONFIG.format(name=given.get("class_name"))
+        raise LegacyError(f"{path}.config", "was not saved", why)
 
 
 def own_layer(given: Config, path: str, report: Report) -> Json:
@@ -296,7 +348,7 @@ def own_layer(given: Config, path: str, report: Report) -> Json:
         config["dtype"] = policies.policy(config["dtype"], f"{path}.config.dtype", report)
     result = own({key: given[key] for key in given if key not in ("name", "inbound_nodes")}, config)
     registered = str(result["registered_name"])
-    report.add(path, "rewritten", OWN_CLASS.format(name=registered), matters=True)
+    report.add(path, "rewritten", CARRIED_OVER.format(name=registered), matters=True)
     return result | _identity(given)
 
 
@@ -403,7 +455,7 @@ def activation(value: object, path: str, report: Report, nested: Nested) -> obje
             report.add(path, "rewritten", HARD_SIGMOID, matters=True)
         return function(tables.HARD_SIGMOID)
     if value != tables.HARD_SIGMOID:
-        report.add(path, "rewritten", OWN_CLASS.format(name=value), matters=True)
+        report.add(path, "rewritten", CARRIED_OVER.format(name=value), matters=True)
     return function(value)
 
 
@@ -436,7 +488,7 @@ def part(kind: str, value: object, path: str, report: Report) -> object:
     package, table = _PARTS[kind]
     if name == "function":
         of_users = str(given["config"])
-        report.add(f"{path}.config", "rewritten", OWN_CLASS.format(name=of_users), matters=True)
+        report.add(f"{path}.config", "rewritten", CARRIED_OVER.format(name=of_users), matters=True)
         return function(of_users)
     known = _BY_ALIAS[kind].get(_alias(name), tables.ALIASES.get(_alias(name)))
     if name == "RadialConstraint":
@@ -445,7 +497,7 @@ def part(kind: str, value: object, path: str, report: Report) -> object:
     module = str(given.get("module"))
     of_tensorflow = kind == "initializer" and re.fullmatch(_OF_TENSORFLOW, module) is not None
     if known not in table or not (of_tensorflow or is_of_keras(given, name, package)):
-        report.add(path, "rewritten", OWN_CLASS.format(name=name), matters=True)
+        report.add(path, "rewritten", CARRIED_OVER.format(name=name), matters=True)
         return own(given, dict(inside))
     config: Json = {}
     for key, item in inside.items():

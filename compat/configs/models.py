@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from keras_mp.compat.configs import (
     checks,
     graph,
+    keras1,
     layers,
     operation_layers,
     optimizer_tables,
@@ -18,7 +19,7 @@ from keras_mp.compat.configs.layers import Json, Origin
 from keras_mp.compat.configs.optimizers import parsed_version
 from keras_mp.compat.configs.plain import copied
 from keras_mp.compat.configs.report import Converted, Report
-from keras_mp.compat.configs.serialized import Config, of_keras, of_ours, unpacked
+from keras_mp.compat.configs.serialized import Config, of_keras, of_ours, own, unpacked
 from keras_mp.compat.errors import LegacyError
 
 MODELS = ("Model", "Functional", "Sequential")
@@ -64,9 +65,10 @@ def convert_model(
     """
     report = Report()
     given = copied(config, "$", finite=False)
+    keras1.refuse(given)
     origin = _origin(given, tf_version, exact_training=exact_training)
-    today = _model(checks.mapping(given, "$"), "$", report, origin)
-    report.check()
+    with report.checked():
+        today = _model(checks.mapping(given, "$"), "$", report, origin)
     identities = list(_identities(given))
     if len(identities) != len(set(identities)):
         report.add("$", "differs", SHARED, matters=True)
@@ -86,9 +88,10 @@ def convert_layer(
     """
     report = Report()
     given = checks.mapping(copied(config, "$", finite=False), "$")
+    keras1.refuse(given)
     origin = _origin(given, tf_version, exact_training=exact_training)
-    today = _any_layer(given, "$", report, origin)
-    report.check()
+    with report.checked():
+        today = _any_layer(given, "$", report, origin)
     if "build_config" in given:  # inside a model, layers are built when they are called
         today["build_config"] = given["build_config"]
     return _converted(today, given, report)
@@ -158,7 +161,7 @@ def _model(given: Config, path: str, report: Report, origin: Origin) -> Json:
         result = of_keras("keras", name, config)
     elif all(key in inside for key in FUNCTIONAL):
         config = _functional(inside, f"{path}.config", report, origin, is_ours=is_ours)
-        result = _of_calls(config, path, report) if is_ours else layers.own(given, config)
+        result = _of_calls(config, path, report) if is_ours else own(given, config)
     elif is_ours:
         why = f"a {name} without {', '.join(FUNCTIONAL)} is a class of your own"
         raise LegacyError(f"{path}.config", "is not the config of a functional model", why)
@@ -205,7 +208,7 @@ def _sequential(given: Config, path: str, report: Report, origin: Origin) -> Jso
     result: Json = {}
     for key, value in given.items():
         if key == "name":
-            result[key] = layers.without_slash(value, f"{path}.name")
+            result[key] = layers.allowed(value, f"{path}.name")
         elif key == "dtype":
             result[key] = policies.policy(value, f"{path}.dtype", report)
         elif key == INPUT_SHAPE:  # of TF 1.15, inside another Sequential
@@ -214,7 +217,7 @@ def _sequential(given: Config, path: str, report: Report, origin: Origin) -> Jso
             result[key] = value
     first = [_input_of(given_layers[0], f"{path}.layers[0]", report)] if given_layers else []
     result["layers"] = [item for item in first if item] + [
-        _any_layer(item, f"{path}.layers[{i}]", report, origin)
+        _row(checks.mapping(item, f"{path}.layers[{i}]"), f"{path}.layers[{i}]", report, origin)
         for i, item in enumerate(given_layers)
     ]
     return result
@@ -236,7 +239,7 @@ def _input_of(layer: object, path: str, report: Report) -> Json | None:
         # The layer's variables had this dtype, and so had its input.
         "dtype": "float32" if dtype in (None, *policies.MIXED) else dtype,
         "sparse": False,
-        "name": f"{layers.without_slash(inside.get('name', 'layer'), f'{path}.config.name')}_input",
+        "name": f"{layers.allowed(inside.get('name', 'layer'), f'{path}.config.name')}_input",
     }
     return of_keras("keras.layers", "InputLayer", config)
 
@@ -253,7 +256,7 @@ def _functional(given: Config, path: str, report: Report, origin: Origin, *, is_
     result: Json = {}
     for key, value in given.items():
         if key == "name":
-            result[key] = layers.without_slash(value, f"{path}.name")
+            result[key] = layers.allowed(value, f"{path}.name")
         elif key == "dtype":
             result[key] = policies.policy(value, f"{path}.dtype", report)
         elif key == "layers":
@@ -297,10 +300,15 @@ def _of_calls(config: Json, path: str, report: Report) -> Json:
     return of_ours("keras_mp.compat.layers", "Functional", config)
 
 
+def _row(given: Config, path: str, report: Report, origin: Origin) -> Json:
+    layers.check_config(given, path)
+    return _any_layer(given, path, report, origin)
+
+
 def _connected(
     given: Config, calls: graph.Graph, path: str, report: Report, origin: Origin
 ) -> Json:
-    today = _any_layer(given, path, report, origin)
+    today = _row(given, path, report, origin)
     name = str(given["name"])
     inside = today["config"]
     own_name = inside.get("name") if isinstance(inside, Mapping) else None

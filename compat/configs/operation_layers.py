@@ -11,7 +11,7 @@ from keras_mp.compat.configs import checks, operation_calls, policies
 from keras_mp.compat.configs.checks import found
 from keras_mp.compat.configs.operation_calls import IN_CODE, Call, Reference, references
 from keras_mp.compat.configs.report import Report
-from keras_mp.compat.configs.serialized import Config, of_ours
+from keras_mp.compat.configs.serialized import Config, allowed_name, of_ours
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.operations import expressions
 from keras_mp.compat.operations.expressions import Expression, operation
@@ -52,7 +52,7 @@ def alone(given: Config, path: str, report: Report) -> Json:
         why = f"what {kind} computes is said where a functional model calls it, and nowhere else"
         raise LegacyError(f"{path}.class_name", found(kind), why)
     call = operation_calls.lambda_call(inside, [("", 0, 0)], is_list=False, path=path)
-    name = str(inside.get("name", "lambda")).replace("/", "_")
+    name = allowed_name(str(inside.get("name", "lambda")))
     return _layer(str(kind), call, name, inside, report)
 
 
@@ -196,11 +196,11 @@ def _with(value: Expression, parts: Sequence[Expression]) -> Expression:
 
 def _names(kept: Iterable[Key], names: set[str]) -> dict[Key, str]:
     """Returns the names of the layers that calls become: one layer has one call."""
-    taken, found_names = {name.replace("/", "_") for name in names}, dict[Key, str]()
+    taken, found_names = {allowed_name(name) for name in names}, dict[Key, str]()
     seen: set[str] = set()
     for name, number in kept:
         own = name
-        while own in seen or (own != name and own.replace("/", "_") in taken):
+        while own in seen or (own != name and allowed_name(own) in taken):
             own = f"{name}_call_{number}"
             number += 1
         seen.add(own)
@@ -225,7 +225,7 @@ def _emitted(
     layer: Config, kind: str, call: Call, key: Key, names: Mapping[Key, str], report: Report
 ) -> Json:
     config = checks.mapping(layer["config"], f"{call.path}.config")
-    today = _layer(kind, call, names[key].replace("/", "_"), config, report)
+    today = _layer(kind, call, allowed_name(names[key]), config, report)
     inputs = [_replaced([*reference, {}], names) for reference in call.inputs]
     return today | {"name": names[key], "inbound_nodes": [inputs]}
 

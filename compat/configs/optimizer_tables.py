@@ -80,6 +80,9 @@ DROPPED = ("jit_compile", "is_legacy_optimizer", "gradient_aggregator", "gradien
 # Optimizers of the new style whose rules no class of `keras_mp.compat.optimizers` has.
 NEW_ONLY = ("AdamW", "Lion", "Adafactor")
 
+# Those that `keras_mp.compat.optimizers` has with the dense rule of Keras 3.
+OF_ROWS = ("Adam", "AdamW", "Adamax", "Adadelta", "Ftrl", "Lion")
+
 # tf.compat.v1.train: their settings are in no file. Defaults from TF 1.15 python/training/*.py.
 V1: dict[str, str] = {
     "TFOptimizer": "the class of the same name in keras.optimizers",

@@ -1,6 +1,7 @@
 """What a conversion did to a config, change by change."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -51,15 +52,24 @@ class Report:
         self.changes.append(Change(path, kind, what, matters))
 
     def refuse(self, error: LegacyError) -> None:
-        """Notes what has no counterpart; others may follow, and `check` raises for all."""
+        """Notes what has no counterpart; others may follow, and `checked` raises for all."""
         self.refused.append(error)
 
-    def check(self) -> None:
-        """Raises for all that was refused.
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Raises for all that was refused, also where an error follows from it.
 
         Raises:
             LegacyError: Something was.
         """
+        try:
+            yield
+        except LegacyError:
+            self._check()
+            raise
+        self._check()
+
+    def _check(self) -> None:
         if len(self.refused) == 1:
             raise self.refused[0]
         if self.refused:

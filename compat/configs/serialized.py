@@ -12,6 +12,10 @@ from keras_mp.compat.errors import LegacyError
 Config = Mapping[str, object]
 
 OWN_CLASS = "a class of your own is to be built in code"
+CARRIED_OVER = (
+    "a class of your own is carried over: load with custom_objects={{{name!r}: ...}}, or register "
+    "it; its config is taken as it is, but for the dtype policy"
+)
 OWN_OPTIMIZERS = "keras_mp.compat.optimizers"
 
 
@@ -83,6 +87,27 @@ def of_ours(module: str, name: str, config: dict[str, object]) -> dict[str, obje
     'keras_mp>LossScaleOptimizer'
     """
     return of_keras(module, name, config) | {"registered_name": f"keras_mp>{name}"}
+
+
+def own(given: Config, config: object) -> dict[str, object]:
+    """Returns what Keras 3 writes for an object of a class that it does not know."""
+    name = str(given["class_name"])
+    result = {
+        "module": given.get("module"),
+        "class_name": name.rpartition(">")[2],
+        "config": config,
+        "registered_name": given.get("registered_name") or name,
+    }
+    return result | {key: given[key] for key in given if key not in (*result, "shared_object_id")}
+
+
+def allowed_name(name: str) -> str:
+    """Returns a name that Keras 3 takes.
+
+    >>> allowed_name("block/conv")
+    'block_conv'
+    """
+    return name.replace("/", "_")
 
 
 def copied(config: Config, path: str) -> dict[str, object]:

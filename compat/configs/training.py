@@ -4,12 +4,19 @@ from collections.abc import Callable, Mapping
 
 from keras_mp.compat.configs import checks, training_tables as tables
 from keras_mp.compat.configs.checks import at, found
-from keras_mp.compat.configs.layers import OWN_CLASS, Json, function, is_of_keras, own, renamed
+from keras_mp.compat.configs.layers import Json, function, is_of_keras, renamed
 from keras_mp.compat.configs.optimizer_tables import OPTIMIZERS, OTHER_DEFAULTS
 from keras_mp.compat.configs.optimizers import convert_optimizer
 from keras_mp.compat.configs.plain import copied
 from keras_mp.compat.configs.report import Change, Converted, Report
-from keras_mp.compat.configs.serialized import Config, of_keras, of_ours, unpacked_or_function
+from keras_mp.compat.configs.serialized import (
+    CARRIED_OVER,
+    Config,
+    of_keras,
+    of_ours,
+    own,
+    unpacked_or_function,
+)
 from keras_mp.compat.errors import LegacyError
 from keras_mp.settings import Settings
 
@@ -216,10 +223,16 @@ def loss(value: object, path: str, report: Report) -> object:
     if name == "function":
         return _by_name(str(given["config"]), path, report, tables.LOSSES, tables.LOSS_NAMES)
     if name == "LossFunctionWrapper":
-        name, inside = _wrapped(inside, path, tables.LOSSES)
+        wrapped = _wrapped(inside, path, tables.LOSSES)
+        if wrapped is None:
+            return _own_loss(inside, path, report)
+        name, inside = wrapped
         given = {"class_name": name, "config": inside}
     if name not in tables.LOSSES or not is_of_keras(given, name, "losses"):
-        report.add(path, "rewritten", OWN_CLASS.format(name=name), matters=True)
+        report.add(path, "rewritten", CARRIED_OVER.format(name=name), matters=True)
+        if inside.get("reduction") == "auto":
+            report.add(f"{path}.config.reduction", "rewritten", AUTO, matters=True)
+            inside = {**inside, "reduction": "sum_over_batch_size"}
         return own(given, dict(inside))
     config: Json = {}
     for key, item in inside.items():
@@ -248,12 +261,19 @@ def metric(value: object, path: str, report: Report) -> object:
     if name == "function":
         return _by_name(str(given["config"]), path, report, tables.METRICS, tables.METRIC_NAMES)
     if name in ("MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"):
-        name, inside = _wrapped(inside, path, tables.METRICS)
+        wrapped = _wrapped(inside, path, tables.METRICS)
+        if wrapped is None:
+            fn = _own_function(inside, path, report)
+            rest = {key: inside[key] for key in ("name", "dtype") if key in inside}
+            if rest.get("name") == fn["config"]:
+                return fn  # compile() calls it so, and Keras would take the name for the function
+            return of_keras("keras.metrics", "MeanMetricWrapper", {**rest, "fn": fn})
+        name, inside = wrapped
         given = {"class_name": name, "config": inside}
     if name in tables.METRICS_REFUSED:
         raise LegacyError(f"{path}.class_name", found(name), "Keras 3 has no such metric")
     if name not in tables.METRICS or not is_of_keras(given, name, "metrics"):
-        report.add(path, "rewritten", OWN_CLASS.format(name=name), matters=True)
+        report.add(path, "rewritten", CARRIED_OVER.format(name=name), matters=True)
         return own(given, dict(inside))
     config: Json = {}
     for key, item in inside.items():
@@ -270,17 +290,38 @@ def metric(value: object, path: str, report: Report) -> object:
     return of_keras("keras.metrics", name, config)
 
 
-def _wrapped(inside: Config, path: str, table: Mapping[str, object]) -> tuple[str, Config]:
-    """Returns the class that a wrapped function of tf.keras stands for."""
+def _wrapped(inside: Config, path: str, table: Mapping[str, object]) -> tuple[str, Config] | None:
+    """Returns the class that a wrapped function of tf.keras stands for; None for another's."""
+    classes = {tables.snake_case(name): name for name in table}
+    fn = _function_name(inside, path)
+    name = classes.get(tables.FUNCTIONS.get(fn, fn))
+    if name is None:
+        return None
+    return name, {key: value for key, value in inside.items() if key != "fn"}
+
+
+def _function_name(inside: Config, path: str) -> str:
     fn = inside.get("fn")
     if isinstance(fn, Mapping):
         fn = fn.get("config")
-    classes = {tables.snake_case(name): name for name in table}
-    name = classes.get(tables.FUNCTIONS.get(fn, fn)) if isinstance(fn, str) else None
-    if name is None:
-        why = "expected a function of tf.keras; pass one of your own to compile() in code"
-        raise LegacyError(f"{path}.config.fn", found(fn), why)
-    return name, {key: value for key, value in inside.items() if key != "fn"}
+    if not isinstance(fn, str):
+        raise LegacyError(f"{path}.config.fn", found(fn), "expected the name of a function")
+    return fn
+
+
+def _own_function(inside: Config, path: str, report: Report) -> Json:
+    name = _function_name(inside, path)
+    report.add(f"{path}.config.fn", "rewritten", CARRIED_OVER.format(name=name), matters=True)
+    return function(name)
+
+
+def _own_loss(inside: Config, path: str, report: Report) -> Json:
+    """Returns a function of the user's that tf.keras had wrapped in a loss."""
+    reduction = inside.get("reduction", "auto")
+    if reduction not in ("auto", "sum_over_batch_size"):
+        why = "Keras 3 has no such wrapper of a function; write it as a keras.losses.Loss, in code"
+        raise LegacyError(f"{path}.config.reduction", found(reduction), why)
+    return _own_function(inside, path, report)
 
 
 def _by_name(
@@ -297,5 +338,5 @@ def _by_name(
         return today
     if name in table or name in map(tables.snake_case, table):
         return name
-    report.add(path, "rewritten", OWN_CLASS.format(name=name), matters=True)
+    report.add(path, "rewritten", CARRIED_OVER.format(name=name), matters=True)
     return function(name)

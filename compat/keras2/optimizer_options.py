@@ -5,6 +5,7 @@ learning rate before decay, and rows are kept, and weights decayed, within a ste
 """
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -23,11 +24,12 @@ class LegacyOptions:
             that callbacks go on reading and setting it; an `InverseTimeDecay` has the same rates
             but cannot be set. (`weight_decay`, which is of Keras 3, is multiplied by
             `learning_rate` before this decay.)
-        sparse_variables: Regular expressions, searched for in `variable.path`; each must occur.
-            For the variables found, the class's rule for sparse gradients holds: as a rule, rows
-            that are not in the batch keep their values and their slots. Meant for `Embedding`
-            layers. `tf.keras` had such rules up to 2.10 and in `optimizers.legacy`; under a loss
-            scale of TF 2.2 or older, and in the optimizers of 2.11 and later, it had none.
+        sparse_variables: Regular expressions, searched for in `variable.path`; a warning names one
+            that no variable has. For the variables found, the class's rule for sparse gradients
+            holds: as a rule, rows that are not in the batch keep their values and their slots.
+            Meant for `Embedding` layers. `tf.keras` had such rules up to 2.10 and in
+            `optimizers.legacy`; under a loss scale of TF 2.2 or older, and in the optimizers of
+            2.11 and later, it had none.
         decoupled_weight_decay: `w -= decoupled_weight_decay * w` before each update, as in
             TensorFlow Addons: not multiplied by the learning rate, as Keras' `weight_decay` is.
         **kwargs: As of the Keras class; also `lr` for `learning_rate`, and `epsilon=None` for its
@@ -40,7 +42,7 @@ class LegacyOptions:
     pass more over variable and slots.
 
     Raises:
-        ValueError: A number below zero, or (by `build`) a pattern that no variable has.
+        ValueError: A number below zero.
     """
 
     name: str
@@ -80,9 +82,11 @@ class LegacyOptions:
         paths = [getattr(variable, "path", variable.name) for variable in variables]
         for pattern in self.sparse_variables:
             if not any(re.search(pattern, path) for path in paths):
-                raise ValueError(
-                    f"sparse_variables has {pattern!r}, but no variable of that path is trained: "
-                    f"{', '.join(paths)}."
+                warnings.warn(  # it may have been frozen since
+                    f"sparse_variables has {pattern!r}, but no variable of that path is trained, "
+                    "so nothing follows the rule for sparse gradients by this pattern. What is "
+                    f"trained: {', '.join(paths)}.",
+                    stacklevel=2,
                 )
         self._sparse_indices = tuple(
             index

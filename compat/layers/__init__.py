@@ -1,24 +1,43 @@
 """Layers that Keras 3 has not: those of tf.keras that train in another way, and operations."""
 
 from keras_mp.compat.layers.applications import CustomScaleLayer, LayerScale, StochasticDepth
+from keras_mp.compat.layers.attention import AdditiveAttention, Attention
 from keras_mp.compat.layers.functional import Functional
-from keras_mp.compat.layers.images import RandomCrop
+from keras_mp.compat.layers.images import RandomCrop, RandomFlip
 from keras_mp.compat.layers.keras2 import GRU, LSTM, BatchNormalization, TimeDistributed
+from keras_mp.compat.layers.locally_connected import LocallyConnected1D, LocallyConnected2D
 from keras_mp.compat.layers.noise import GaussianNoise
+from keras_mp.compat.layers.normalization import LayerNormalization
 from keras_mp.compat.layers.operation import AddLoss, AddMetric, Operation
+from keras_mp.compat.layers.pooling import AveragePooling1D, AveragePooling2D, AveragePooling3D
+from keras_mp.compat.layers.random_sizes import RandomHeight, RandomWidth
+from keras_mp.compat.layers.resizing import Resizing, UpSampling2D
 
 __all__ = [
     "GRU",
     "LSTM",
     "AddLoss",
     "AddMetric",
+    "AdditiveAttention",
+    "Attention",
+    "AveragePooling1D",
+    "AveragePooling2D",
+    "AveragePooling3D",
     "BatchNormalization",
     "CustomScaleLayer",
     "Functional",
     "GaussianNoise",
+    "LayerNormalization",
     "LayerScale",
+    "LocallyConnected1D",
+    "LocallyConnected2D",
     "Operation",
     "RandomCrop",
+    "RandomFlip",
+    "RandomHeight",
+    "RandomWidth",
+    "Resizing",
     "StochasticDepth",
     "TimeDistributed",
+    "UpSampling2D",
 ]

@@ -1,4 +1,4 @@
-"""`RandomCrop` as it was in tf.keras, where the one of Keras 3 predicts otherwise."""
+"""`RandomCrop` and `RandomFlip` as they were in tf.keras, where those of Keras 3 do otherwise."""
 
 from typing import Any
 
@@ -86,3 +86,39 @@ class RandomCrop(keras.layers.RandomCrop):
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()
         return config | {"tf_version": self.tf_version}
+
+
+@keras.saving.register_keras_serializable("keras_mp")
+class RandomFlip(keras.layers.RandomFlip):
+    """Flips each axis with its own chance; that of Keras 3.15 flips both, or none.
+
+    Args:
+        mode: "horizontal", "vertical" or "horizontal_and_vertical".
+        **options: Those of `keras.layers.RandomFlip`.
+
+    Source: TF 2.15.1, keras/layers/preprocessing/image_preprocessing.py.
+
+    >>> images = keras.ops.reshape(keras.ops.arange(4.0), (1, 2, 2, 1))
+    >>> images = keras.ops.repeat(images, 99, axis=0)
+    >>> flipped = keras.ops.convert_to_numpy(RandomFlip()(images, training=True))
+    >>> len({tuple(image.ravel().tolist()) for image in flipped})
+    4
+    """
+
+    def get_random_transformation(self, data: Any, training: Any = True, seed: Any = None) -> Any:
+        """Returns which images are flipped, along the width and along the height."""
+        found = super().get_random_transformation(data, training, seed)
+        if found is not None and self.mode == "horizontal_and_vertical":
+            found["along the height"] = super().get_random_transformation(data, training, seed)
+        return found
+
+    def transform_images(self, images: Any, transformation: Any, training: Any = True) -> Any:
+        """Returns the images, some of them flipped, in the layer's compute dtype."""
+        if not training or self.mode != "horizontal_and_vertical":
+            return super().transform_images(images, transformation, training)
+        images = self.backend.cast(images, self.compute_dtype)
+        width = -1 if self.data_format == "channels_first" else -2
+        for axis, of in ((width, transformation), (width - 1, transformation["along the height"])):
+            flipped = self.backend.numpy.flip(images, axis=axis)
+            images = self.backend.numpy.where(of["flips"], flipped, images)
+        return images

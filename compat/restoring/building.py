@@ -18,6 +18,7 @@ from keras_mp.compat import configs, recursion
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs import Change
 from keras_mp.compat.configs.checks import at, found, is_deep
+from keras_mp.compat.configs.inner_optimizers import REPEATED
 from keras_mp.compat.errors import LegacyError, NotComputed
 from keras_mp.compat.restoring import claims, keras_layers, variable_order
 from keras_mp.compat.restoring.limits import limited
@@ -27,11 +28,8 @@ from keras_mp.deserializing import Dangerous, compile_by, deserialized
 Json = dict[str, Any]
 Custom = Mapping[str, Any]
 
-_OWN = "a class of your own: pass custom_objects={{{name!r}: ...}}, or register it before"
-_OWN_FUNCTION = (
-    "a function of your own: pass custom_objects={{{name!r}: ...}}; where it is only a loss or a "
-    "metric, compile=False loads the model without"
-)
+_OWN = "a {kind} of your own: pass custom_objects={{{name!r}: ...}}, or register it before"
+_WITHOUT = "; compile=False (of the command: --model-only) loads the model without"
 SPARSE = (
     "the optimizer's rule for sparse gradients, which embeddings had, is kept: sparse_variables={}"
 )
@@ -45,6 +43,8 @@ def parsed(text: str | bytes, file: str, where: str) -> Json:
     """
     try:
         value = json.loads(text)
+        if isinstance(value, str):  # JSON in JSON
+            value = json.loads(value)
     except RecursionError:
         raise Unreadable(file, where, "is nested too deeply") from None
     except ValueError as error:
@@ -117,6 +117,10 @@ def model(
                 plain = keras_layers.found(build(_copied(config)))
             config = keras_layers.replaced(config, plain)
         made = build(_copied(config))  # Keras takes the config apart
+        inner = list(keras_layers.with_inner_axes(made))
+        if inner:
+            config = keras_layers.with_our_normalization(config, inner)
+            made = build(_copied(config))
         variable_order.remember(made, config)
     if not isinstance(made, keras.Model):
         raise Unreadable(
@@ -146,7 +150,7 @@ def compile_model(
     file: str, made: Any, training: Json, custom_objects: Custom, *, safe_mode: bool
 ) -> None:
     """Compiles a model by a converted training config, with just the optimizer that is there."""
-    training = _resolved(training, ("$",), custom_objects)
+    training = _resolved(training, ("$",), custom_objects, _WITHOUT)
     training["auto_scale_loss"] = False  # an old loss scale is in the optimizer
     with named_errors(file, "the training config"):
         compile_by(made, training, custom_objects, safe_mode=safe_mode)
@@ -166,8 +170,9 @@ def with_sparse_rule(
         tf_version: As in `convert_optimizer`.
     """
     today = training.get("optimizer")
+    # Not by the whole path: Keras leaves out the model's name where a saved model is loaded again.
     patterns = [
-        f"^{re.escape(layer.embeddings.path)}$"
+        f"(^|/){re.escape(layer.name)}/{layer.embeddings.name}$"
         for layer in made._flatten_layers()
         if isinstance(layer, keras.layers.Embedding) and layer.embeddings.trainable
     ]
@@ -178,26 +183,28 @@ def with_sparse_rule(
         inside = {"inner_optimizer": given, "dynamic": True}
         given = {"class_name": "LossScaleOptimizer", "config": inside}
     done = configs.convert_optimizer(given, tf_version=tf_version, sparse_variables=patterns)
+    told = [change for change in done.changes if REPEATED in change.what]
     if done.config == today:
-        return training, []
-    what = SPARSE.format(patterns)
-    change = Change("$.optimizer", "defaulted", what, matters=False)
-    return {**training, "optimizer": done.config}, [change]
+        return training, told
+    if not told:
+        told = [Change("$.optimizer", "defaulted", SPARSE.format(patterns), matters=False)]
+    return {**training, "optimizer": done.config}, told
 
 
-def _resolved(value: Any, path: tuple[object, ...], custom_objects: Custom) -> Any:
+def _resolved(value: Any, path: tuple[object, ...], custom_objects: Custom, more: str = "") -> Any:
     """Returns a copy of a config that imports nothing: each class is of Keras, given, or known.
 
     Args:
         value: The config, or a part of it.
         path: Where that is.
         custom_objects: What is given.
+        more: What else can be done about a class that is not known.
     """
     if isinstance(value, list):
-        return [_resolved(item, (*path, i), custom_objects) for i, item in enumerate(value)]
+        return [_resolved(item, (*path, i), custom_objects, more) for i, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    value = {key: _resolved(item, (*path, key), custom_objects) for key, item in value.items()}
+    value = {k: _resolved(item, (*path, k), custom_objects, more) for k, item in value.items()}
     name, module = value.get("class_name"), value.get("module")
     if not isinstance(name, str) or "module" not in value:
         return value
@@ -206,7 +213,7 @@ def _resolved(value: Any, path: tuple[object, ...], custom_objects: Custom) -> A
         if name != "function" or not isinstance(function, str):
             return value
         if not _known(function, custom_objects):
-            why = _OWN_FUNCTION.format(name=function)
+            why = _OWN.format(kind="function", name=function) + more
             raise LegacyError(_at((*path, "config")), found(function), why)
         return value
     registered = value.get("registered_name")
@@ -215,7 +222,7 @@ def _resolved(value: Any, path: tuple[object, ...], custom_objects: Custom) -> A
             return value | {"registered_name": known, "module": None}
     if isinstance(module, str) and (module == "keras" or module.startswith("keras.")):
         return value
-    why = _OWN.format(name=name)
+    why = _OWN.format(kind="class", name=name) + more
     raise LegacyError(_at((*path, "class_name")), found(name), why)
 
 

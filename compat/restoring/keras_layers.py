@@ -1,12 +1,14 @@
 """Gives a converted model layers of Keras in place of operations that are exactly these."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import keras
 
-from keras_mp.compat.configs.serialized import of_keras
+from keras_mp.compat.configs.serialized import of_keras, of_ours
 from keras_mp.compat.layers import Operation
+from keras_mp.compat.layers.normalization import normalized_axes
 from keras_mp.compat.operations.keras_layers import Spec, layer_of
 
 Json = dict[str, Any]
@@ -52,23 +54,51 @@ def _found(model: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
                     yield here, made
 
 
-def replaced(
-    config: Json, layers: Mapping[tuple[str, ...], tuple[str, Json]], path: tuple[str, ...] = ()
+def with_inner_axes(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yields the names that lead to each LayerNormalization of other axes than the last ones."""
+    for layer in getattr(model, "layers", []):
+        here = (*path, layer.name)
+        if isinstance(layer, keras.Model):
+            yield from with_inner_axes(layer, here)
+        elif type(layer) is keras.layers.LayerNormalization and layer.built:
+            shape = layer.get_build_config().get("input_shape")
+            axes = normalized_axes(layer.axis, len(shape)) if shape else []
+            if axes and axes != list(range(len(shape) - len(axes), len(shape))):
+                yield here
+
+
+def replaced(config: Json, layers: Mapping[tuple[str, ...], tuple[str, Json]]) -> Json:
+    """Returns the config of a model with these layers of Keras in place of operations."""
+
+    def row_of(row: Json, kind: str, options: Json) -> Json:
+        own = row["config"]
+        kept = {key: own[key] for key in ("name", "trainable", "dtype") if key in own}
+        around = {key: row[key] for key in ("name", "inbound_nodes") if key in row}
+        return of_keras("keras.layers", kind, kept | options) | around
+
+    made = {here: partial(row_of, kind=kind, options=o) for here, (kind, o) in layers.items()}
+    return _with_rows(config, made)
+
+
+def with_our_normalization(config: Json, layers: Iterable[tuple[str, ...]]) -> Json:
+    """Returns the config of a model with our LayerNormalization at these places."""
+
+    def row_of(row: Json) -> Json:
+        return {**row, **of_ours("keras_mp.compat.layers", "LayerNormalization", row["config"])}
+
+    return _with_rows(config, dict.fromkeys(layers, row_of))
+
+
+def _with_rows(
+    config: Json,
+    rows: Mapping[tuple[str, ...], Callable[[Json], Json]],
+    path: tuple[str, ...] = (),
 ) -> Json:
-    """Returns the config of a model with these layers in it."""
     inside = config.get("config")
     if not isinstance(inside, Mapping) or not isinstance(inside.get("layers"), list):
         return config
-    rows = []
-    for layer in inside["layers"]:
-        here = (*path, layer["config"].get("name", layer.get("name")))
-        if here in layers:
-            kind, options = layers[here]
-            own = layer["config"]
-            kept = {key: own[key] for key in ("name", "trainable", "dtype") if key in own}
-            made = of_keras("keras.layers", kind, kept | options)
-            kept_around = {key: layer[key] for key in ("name", "inbound_nodes") if key in layer}
-            rows.append(made | kept_around)
-        else:
-            rows.append(replaced(layer, layers, here))
-    return {**config, "config": {**inside, "layers": rows}}
+    found = []
+    for row in inside["layers"]:
+        here = (*path, row["config"].get("name", row.get("name")))
+        found.append(rows[here](row) if here in rows else _with_rows(row, rows, here))
+    return {**config, "config": {**inside, "layers": found}}

@@ -1,5 +1,6 @@
 """Layers train as they did in TensorFlow: recorded steps, replayed in Keras 3."""
 
+import contextlib
 import functools
 import inspect
 import json
@@ -13,7 +14,7 @@ from keras import ops
 
 from keras_mp.compat import layers
 from keras_mp.compat.configs import convert_layer, convert_model
-from keras_mp.compat.configs.layers import BATCH_NORM, DROPOUT, TIME_DISTRIBUTED
+from keras_mp.compat.configs.layers import BATCH_NORM, DROPOUT, FLIP, TIME_DISTRIBUTED
 
 # JAX has no float64 unless asked to.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
@@ -484,3 +485,161 @@ def test_random_crop_in_training():
     whole = layers.RandomCrop(3, 4)(images, training=True)
     assert np.array_equal(ops.convert_to_numpy(whole), ops.convert_to_numpy(images))
     assert crop.get_random_transformation(images, training=False) is None
+
+
+def test_each_axis_is_flipped_by_its_own_chance():
+    image = np.arange(6.0).reshape(2, 3, 1)
+    both = [image, image[::-1], image[:, ::-1], image[::-1, ::-1]]
+    layer = layers.RandomFlip("horizontal_and_vertical", seed=1)
+    images = ops.convert_to_numpy(layer(np.stack([image] * 200), training=True))
+    counts = [sum(np.array_equal(each, one) for each in images) for one in both]
+    assert sum(counts) == 200
+    assert min(counts) > 25
+    same = ops.convert_to_numpy(layer(np.stack([image] * 9), training=False))
+    assert all(np.array_equal(each, image) for each in same)
+    ways = {}
+    for mode, other in (("horizontal", image[:, ::-1]), ("vertical", image[::-1])):
+        images = ops.convert_to_numpy(
+            layers.RandomFlip(mode)(np.stack([image] * 99), training=True)
+        )
+        ways[mode] = {"same" if np.array_equal(each, image) else "flipped" for each in images}
+        assert all(np.array_equal(each, image) or np.array_equal(each, other) for each in images)
+    assert all(way == {"same", "flipped"} for way in ways.values())
+
+
+def test_flips_of_both_axes_are_told_or_kept():
+    old = {"class_name": "RandomFlip", "config": {"name": "f", "mode": "horizontal_and_vertical"}}
+    done = convert_layer(old)
+    assert (done.config["module"], done.notes) == ("keras.layers", (FLIP,))
+    exact = convert_layer(old, exact_training=True).config
+    assert exact["registered_name"] == "keras_mp>RandomFlip"
+    one = {"class_name": "RandomFlip", "config": {"name": "f", "mode": "horizontal"}}
+    assert convert_layer(one, exact_training=True).config["module"] == "keras.layers"
+
+
+def convolved(x, weight_of, sizes, padding, filters, strides):
+    """Returns what a locally connected layer makes of an image, channels last; by its definition.
+
+    Args:
+        x: Of any number of spatial axes, then the channels.
+        weight_of: Returns the weight of (place of the output, its filter, place of the input, its
+            channel).
+    """
+    sides = x.shape[:-1]
+    lacks = [k - 1 if padding == "valid" else 0 for k in sizes]
+    out = [-(-(n - lack) // s) for n, lack, s in zip(sides, lacks, strides, strict=True)]
+    found = np.zeros((*out, filters))
+    for place in np.ndindex(*out):
+        starts = [
+            at * s - (0 if padding == "valid" else k // 2)
+            for at, s, k in zip(place, strides, sizes, strict=True)
+        ]
+        for offset in np.ndindex(*sizes):
+            other = tuple(a + b for a, b in zip(starts, offset, strict=True))
+            if all(0 <= at < n for at, n in zip(other, sides, strict=True)):
+                for c in range(x.shape[-1]):
+                    for f in range(filters):
+                        found[(*place, f)] += x[(*other, c)] * weight_of(place, f, other, c)
+    return found
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+@pytest.mark.parametrize(("implementation", "padding"), [(2, "valid"), (2, "same"), (3, "same")])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_locally_connected(rank, implementation, padding, data_format, tmp_path):
+    """How the kernel lies there; that of `implementation=1` is in the recordings."""
+    sides, sizes, strides = (5, 4)[:rank], (3, 2)[:rank], (2, 1)[:rank]
+    make = layers.LocallyConnected1D if rank == 1 else layers.LocallyConnected2D
+    layer = make(
+        2,
+        sizes,
+        strides,
+        padding,
+        data_format,
+        implementation=implementation,
+        bias_initializer="ones",
+    )
+    first = data_format == "channels_first"
+    x = np.random.default_rng(0).standard_normal((1, *sides, 3)).astype("float32")
+    given = np.moveaxis(x, -1, 1) if first else x
+    model = keras.Sequential([keras.Input(given.shape[1:]), layer])
+    weights = np.random.default_rng(1).standard_normal(layer.kernel.shape).astype("float32")
+    layer.kernel.assign(weights)
+    outs = layer.compute_output_shape(given.shape)[1:]
+
+    def flat(channel, place, shape):
+        index = (channel, *place) if first else (*place, channel)
+        return int(np.ravel_multi_index(index, shape))
+
+    if implementation == 3:
+        pairs = set()
+        convolved(
+            x[0],
+            lambda o, f, i, c: pairs.add((flat(f, o, outs), flat(c, i, given.shape[1:]))) or 0,
+            *(sizes, padding, 2, strides),
+        )
+        places = {pair: weights[i] for i, pair in enumerate(sorted(pairs))}
+    whole = weights.reshape(int(np.prod(given.shape)), -1) if implementation == 2 else None
+
+    def weight_of(out, f, into, c):
+        pair = flat(f, out, outs), flat(c, into, given.shape[1:])
+        return places[pair] if implementation == 3 else whole[pair[1], pair[0]]
+
+    expected = convolved(x[0], weight_of, sizes, padding, 2, strides) + 1
+    found = model.predict(given, verbose=0)[0]
+    np.testing.assert_allclose(np.moveaxis(found, 0, -1) if first else found, expected, atol=1e-5)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(given, verbose=0)[0], found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"implementation": 4}, "must be 1, 2 or 3"),
+        ({"padding": "same"}, "'same' where implementation is 2 or 3"),
+        ({"strides": (1, 2)}, "expected 1 numbers"),
+    ],
+)
+def test_locally_connected_refuses(options, message):
+    with pytest.raises(ValueError, match=message):
+        layers.LocallyConnected1D(1, 2, **options)
+
+
+def test_locally_connected_needs_its_size():
+    with pytest.raises(ValueError, match="must be known"):
+        layers.LocallyConnected1D(1, 2).build((None, None, 3))
+    with pytest.raises(ValueError, match="larger than its input"):
+        layers.LocallyConnected1D(1, 4).build((None, 3, 3))
+
+
+@pytest.mark.parametrize("name", ["RandomHeight", "RandomWidth"])
+def test_random_sizes(name, tmp_path):
+    axis = 1 if name == "RandomHeight" else 2
+    layer = getattr(layers, name)((-0.5, 0.5), seed=3)
+    images = np.random.default_rng(0).random((2, 8, 12, 3)).astype("float32")
+    shapes = [tuple(layer(images, training=True).shape) for _ in range(40)]
+    sizes = {shape[axis] for shape in shapes}
+    old = images.shape[axis]
+    assert {shape[:axis] + shape[axis + 1 :] for shape in shapes} == {
+        images.shape[:axis] + images.shape[axis + 1 :]
+    }
+    assert old // 2 <= min(sizes) < old < max(sizes) < old * 1.5 + 1
+    model = keras.Sequential([keras.Input((8, 12, 3)), layer, keras.layers.GlobalMaxPooling2D()])
+    assert model.layers[0].output.shape[axis] is None
+    np.testing.assert_array_equal(model.predict(images, verbose=0), images.max((1, 2)))
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras").layers[0]
+    assert type(again) is type(layer)
+    assert (tuple(again.factor), again.seed) == ((-0.5, 0.5), 3)
+    model = keras.Sequential([*model.layers, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    on_jax = pytest.warns(UserWarning, match="so they keep theirs")
+    with on_jax if keras.backend.backend() == "jax" else contextlib.nullcontext():
+        model.fit(images, np.ones((2, 1)), verbose=0)
+
+
+@pytest.mark.parametrize("factor", [(0.3, -0.3), (-2.0, 1.0), -0.5])
+def test_random_sizes_refuse(factor):
+    with pytest.raises(ValueError, match="factor must be a number above 0"):
+        layers.RandomHeight(factor)

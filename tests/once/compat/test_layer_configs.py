@@ -336,9 +336,7 @@ def test_notes_tell_what_matters_once() -> None:
             layer("BatchNormalization", axis=[1, 2]), "$.config.axis", "one axis", id="axes"
         ),
         pytest.param(layer("Conv2DTranspose", groups=2), "$.config.groups", "one group", id="g"),
-        pytest.param(
-            layer("Attention", causal=True), "$.config.causal", "use_causal_mask", id="causal"
-        ),
+        pytest.param(layer("Attention", causal="x"), "$.config.causal", "or false", id="causal"),
         pytest.param(layer("InputLayer", ragged=True), "$.config.ragged", "ragged", id="ragged"),
         pytest.param(layer("Lambda", function=[]), "$.config.function", "write it as", id="Lambda"),
         pytest.param(
@@ -351,7 +349,7 @@ def test_notes_tell_what_matters_once() -> None:
             "calls it",
             id="TFOpLambda of 2.13",
         ),
-        pytest.param(layer("LocallyConnected1D"), "$.class_name", "no such layer", id="gone"),
+        pytest.param(layer("DenseFeatures"), "$.class_name", "no such layer", id="gone"),
         pytest.param(
             layer("Dense", units=1, wings=2), "$.config.wings", "no Dense of TF", id="unknown key"
         ),
@@ -389,7 +387,19 @@ def test_notes_tell_what_matters_once() -> None:
             id="both names",
         ),
         pytest.param(
-            layer("Hashing", num_bins=2, salt=[1, 2]), "$.config.mask_value", "in code", id="early"
+            layer("CategoryEncoding", max_tokens=None, output_mode="binary", sparse=False),
+            "$.config.max_tokens",
+            "in code",
+            id="adapted",
+        ),
+        pytest.param(
+            layer("CategoryEncoding", max_tokens=9, output_mode="tf-idf", sparse=False),
+            "$.config.output_mode",
+            "in code",
+            id="tf-idf",
+        ),
+        pytest.param(
+            layer("Discretization", bins={"a": 1}), "$.config.bins", "a list of numbers", id="bins"
         ),
         pytest.param(
             layer("StackedRNNCells", cells={}), "$.config.cells", "a list of cells", id="cells"

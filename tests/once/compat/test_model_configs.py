@@ -406,6 +406,36 @@ BROKEN = {
         "$.config.layers[1].config.time_major",
         "batch-major",
     ),
+    "a model of Keras 1": (
+        {
+            "class_name": "Sequential",
+            "config": [
+                {
+                    "class_name": "Convolution2D",
+                    "config": {"name": "a", "nb_filter": 3, "border_mode": "valid"},
+                }
+            ],
+        },
+        "$",
+        "load and save it with Keras 2.0 to 2.3",
+    ),
+    "no config of a layer": (
+        functional(
+            entrance(),
+            layer("Mine", "d", [["in", 0, 0, {}]])
+            | {"config": {"layer was saved without config": True}},
+        ),
+        "$.config.layers[1].config",
+        "Mine, a class of your own, has no get_config",
+    ),
+    "what TensorFlow saved without its tensors": (  # as tf.einsum of TF 2.4 to 2.15
+        functional(
+            entrance(),
+            layer("TFOpLambda", "d", ["_CONSTANT_VALUE", -1, "bi->ib", {}], function="einsum"),
+        ),
+        "$.config.layers[1].config.function",
+        "was saved without its tensors, by a fault of TensorFlow",
+    ),
     "a set": ({"class_name": "Net", "config": {"a": {1}}}, "$.config.a", "expected JSON"),
     "a number as key": ({"class_name": "Net", "config": {3: 1}}, "$.config", "as keys"),
     "not finite": ({"class_name": "Net", "config": {"a": float("nan")}}, "$.config.a", "JSON"),

@@ -41,8 +41,8 @@ def graph_op(name, op, nodes, constants=None, **attributes):
 
 def rows(*layers, outputs=(("out", 0, 0),)):
     report = Report()
-    found, ends = rewritten(list(layers), [list(one) for one in outputs], "$.layers", report)
-    report.check()
+    with report.checked():
+        found, ends = rewritten(list(layers), [list(one) for one in outputs], "$.layers", report)
     return {row["name"]: row for row in found}, ends
 
 

@@ -170,9 +170,14 @@ def test_the_loss_scale_is_kept() -> None:
             "ignores no class",
         ),
         (
-            {"metrics": [old("MeanMetricWrapper", fn="mine")]},
+            {"metrics": [old("MeanMetricWrapper", fn=3)]},
             "$.metrics[0].config.fn",
-            "function of tf.keras",
+            "name of a function",
+        ),
+        (
+            {"loss": old("LossFunctionWrapper", fn="mine", reduction="none")},
+            "$.loss.config.reduction",
+            "no such wrapper",
         ),
         ({"loss": {"class_name": "function", "config": 3}}, "$.loss.config", "function's name"),
     ],
