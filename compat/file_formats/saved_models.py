@@ -7,7 +7,7 @@ protobuf/saved_metadata.proto, TF 2.6.
 
 import math
 import mmap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,10 @@ def read(folder: str | Path) -> SavedModel:
     """
     folder = folder_of(folder)
     graph, extra = folder / GRAPH, folder / METADATA
-    version, metadata, inputs = _parsed(graph, _graph)
+    version, metadata, inputs = parsed(graph, _graph)
     where = graph
     if extra.exists():
-        metadata = _parsed(extra, _root) or metadata
+        metadata = parsed(extra, _root) or metadata
         where = extra
     if not metadata:
         raise Unreadable(str(folder), "", NO_KERAS)
@@ -80,7 +80,24 @@ def variables_of(path: str | Path) -> str:
     return str(folder_of(path) / "variables" / "variables.index")
 
 
-def _parsed(path: Path, parse: Any) -> Any:
+def folder_of_variables(prefix: str) -> Path | None:
+    """Returns the folder of the SavedModel whose variables a checkpoint is; None if it is of none.
+
+    >>> folder_of_variables("runs/ckpt-1") is None
+    True
+    """
+    inside = Path(prefix)
+    folder = inside.parent.parent
+    named = inside.parts[-2:] == ("variables", "variables")
+    return folder if named and (folder / GRAPH).is_file() else None
+
+
+def parsed(path: Path, parse: Callable[[memoryview], Any]) -> Any:
+    """Returns what a function makes of the bytes of a file.
+
+    Raises:
+        Unreadable: It cannot be opened, is empty, or the function finds it malformed.
+    """
     try:
         with regular_files.opened(path) as file:
             if not file.seek(0, 2):
@@ -116,11 +133,12 @@ def _inputs(signature: memoryview) -> Iterator[tuple[str, Any]]:
         name = next((wire.text(key) for key in _all(entry, 1)), "")
         for tensor in _all(entry, 2):
             numbers = [wire.integer(value) for n, value in wire.fields(tensor) if n == 2]
-            shape = next((_shape(value) for value in _all(tensor, 3)), None)
+            shape = next((shape_of(value) for value in _all(tensor, 3)), None)
             yield name, (shape, _DTYPES.get(numbers[-1] if numbers else 0, "unknown"))
 
 
-def _shape(message: memoryview) -> tuple[int, ...] | None:
+def shape_of(message: memoryview) -> tuple[int, ...] | None:
+    """Returns the shape in a TensorShapeProto; None where even its rank is not known."""
     sizes = []
     for number, value in wire.fields(message):
         if number == 3 and value:

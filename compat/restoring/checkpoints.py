@@ -16,8 +16,16 @@ from keras_mp.compat.checkpoints.optimizer_nodes import (
     keys_of,
     optimizers,
 )
+from keras_mp.compat.file_formats import saved_models, saved_objects
+from keras_mp.compat.file_formats.saved_objects import Table
 from keras_mp.compat.file_formats.values import Value, value_of
-from keras_mp.compat.restoring import object_matching, v1_saver, variable_order
+from keras_mp.compat.restoring import (
+    cudnn_weights,
+    object_matching,
+    preprocessing_state,
+    v1_saver,
+    variable_order,
+)
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
@@ -25,15 +33,45 @@ from keras_mp.compat.restoring.optimizer_state import (
     plan_optimizer,
 )
 from keras_mp.compat.restoring.plan import Plan, Report, RestoreError
+from keras_mp.rendering.text import printable
 
 # Not restored: how often it was saved, and running metrics.
 _IGNORED = ("save_counter/", "keras_api/metrics/")
 # Where random generators stand, and what recurrent layers remember of the batch before.
 _NO_WEIGHTS = re.compile(r"(.*/)?(_rng|_random_generator|keras_api/states)/.*")
+BESIDE = "not asked for, and left out: {}"
 BEGINS_ANEW = (
     "what is no weight begins anew: where random layers stand in their random numbers, and the "
     "states of stateful layers that were built for another batch size"
 )
+
+
+class NeedsPath(ValueError):
+    """Which object of a checkpoint is meant is not clear, or it has none of that path.
+
+    Attributes:
+        file: The checkpoint.
+        what: What is wrong.
+        option: "model_path" or "optimizer_path".
+        names: The paths that there are.
+
+    >>> raise NeedsPath("ckpt-1", "holds several optimizers", "optimizer_path", ("opt_g", "opt_d"))
+    Traceback (most recent call last):
+    keras_mp.compat.restoring.checkpoints.NeedsPath: ckpt-1 holds several optimizers: pass \
+optimizer_path=, one of opt_g, opt_d.
+    """
+
+    def __init__(self, file: str, what: str, option: str, names: Iterable[str]) -> None:
+        super().__init__(file, what, option, names)
+        self.file, self.what, self.option, self.names = file, what, option, tuple(names)
+
+    def __str__(self) -> str:
+        return f"{printable(self.file)} {self.what_to_do(f'{self.option}=')}"
+
+    def what_to_do(self, option: str) -> str:
+        """Returns the message without the file, for an option that is called otherwise."""
+        names = ", ".join(map(printable, self.names)) or "none: it has only its root"
+        return f"{printable(self.what)}: pass {option}, one of {names}."
 
 
 def restore(
@@ -61,6 +99,8 @@ def restore(
         optimizer: The optimizer; `model.optimizer` if None, and none if that is None, too. Built
             here if it is not.
         strict: Whether a tensor that nothing takes, or a variable without a value, is an error.
+            Where one of the paths below is given it is one in any case, and a note says what else
+            the file holds.
         names: For a `Saver`'s file: name of a tensor -> path of the variable, where they differ.
         model_path: What the model was called in `tf.train.Checkpoint(...)`, where it is not clear.
         optimizer_path: What the optimizer was called, where there are several.
@@ -75,7 +115,7 @@ def restore(
     """
     checkpoint = Checkpoint(path)
     weights = object_matching.weights(model)
-    if not weights:
+    if not weights and not getattr(model, "built", False):
         raise ValueError("the model has no weights yet: build it, or call it once, first.")
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     if optimizer is not None and not optimizer.built:
@@ -88,9 +128,10 @@ def restore(
             raise ValueError(
                 f"names= is for files of tf.compat.v1.train.Saver; {checkpoint.prefix} has objects"
             )
-        plan_objects(
-            plan, checkpoint, checkpoint.graph, model, optimizer, model_path, optimizer_path
-        )
+        folder = saved_models.folder_of_variables(checkpoint.prefix)
+        tables = () if folder is None else saved_objects.tables(folder)
+        paths = model_path, optimizer_path
+        plan_objects(plan, checkpoint, checkpoint.graph, model, optimizer, *paths, tables)
     return plan.run(strict=strict)
 
 
@@ -102,20 +143,27 @@ def plan_objects(
     optimizer: Any,
     model_path: str | None,
     optimizer_path: str | None,
+    tables: Iterable[Table] = (),
 ) -> None:
     """Plans to restore objects: a model and, if it is not None, its built optimizer.
 
-    Args are those of `restore`; what fits nothing is noted in `plan`.
+    Args are those of `restore`, and the lookup tables of a SavedModel; what fits nothing is noted
+    in `plan`.
     """
     start = _model_node(plan.file, graph, model, model_path)
     found = object_matching.match(graph, start, model)
-    taken = set()
+    pairs = object_matching.pairs(graph, start, model)
+    taken = preprocessing_state.plan_objects(plan, checkpoint, graph, pairs, tables)
+    if isinstance(model, keras.layers.Layer):
+        there = [node for node in found if graph.key(node) in checkpoint]
+        shapes = [checkpoint.entry(str(graph.key(node))).shape for node in there]
+        cudnn_weights.note_layouts(plan, model, [found[node] for node in there], shapes)
     for node, variable in found.items():
         key = graph.key(node)
-        if key is not None and key in checkpoint and _may_fit(checkpoint, key, variable):
+        if key is not None and key in checkpoint and _may_fit(plan, checkpoint, key, variable):
             taken.add(key)
             if not plan.planned(variable):
-                plan.assign(value_of(checkpoint, key), variable)
+                plan.assign(plan.laid_out(value_of(checkpoint, key), variable), variable)
     weights = object_matching.weights(model)
     plan.missing += [weight.path for weight in weights if not plan.planned(weight)]
     keys = None if optimizer is None else optimizer_keys(plan.file, graph, optimizer_path)
@@ -132,21 +180,43 @@ def plan_objects(
         plan_optimizer(plan, optimizer, state)
     unused = [key for key in checkpoint if key not in taken and not key.startswith(_IGNORED)]
     unmatched = [key for key in unused if not _NO_WEIGHTS.fullmatch(key)]
-    plan.unused += unmatched
     if len(unmatched) < len(unused):
         plan.note(BEGINS_ANEW)
+    if model_path is not None or optimizer_path is not None:
+        plan.demanded = True
+        wanted = _keys_under(graph, start)
+        beside = [key for key in unmatched if key not in wanted]
+    else:  # a step count or an epoch, say
+        alone = graph.nodes[0].children.values() if start else ()
+        beside = [key for key in map(graph.key, alone) if key in unmatched]
+    if beside:
+        others = dict.fromkeys(key.partition("/")[0] for key in beside)
+        plan.note(BESIDE.format(", ".join(others)))
+    plan.unused += [key for key in unmatched if key not in set(beside)]
 
 
-def _may_fit(checkpoint: Checkpoint, key: str, variable: Any) -> bool:
+def _keys_under(graph: ObjectGraph, start: int) -> set[str]:
+    """Returns the keys of the object `start`, and of all that it reaches."""
+    seen, waiting = {start}, [start]
+    while waiting:
+        new = set(graph.nodes[waiting.pop()].children.values()) - seen
+        seen |= new
+        waiting += new
+    return {a.key for number in seen for a in graph.nodes[number].attributes}
+
+
+def _may_fit(plan: Plan, checkpoint: Checkpoint, key: str, variable: Any) -> bool:
     """Whether a shape that does not fit would be an error: not that of another batch size."""
-    return not _NO_WEIGHTS.fullmatch(key) or checkpoint.entry(key).shape == tuple(variable.shape)
+    fits = checkpoint.entry(key).shape == plan.stored_shape(variable)
+    return fits or not _NO_WEIGHTS.fullmatch(key)
 
 
 def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> int:
     if path is not None:
         node = graph.find(path)
         if node is None:
-            raise ValueError(f"{file} has no object called {path!r}; it has {_names(graph)}.")
+            what = f"has no object called {path!r}"
+            raise NeedsPath(file, what, "model_path", graph.nodes[0].children)
         return node
     # The root, where save_weights and SavedModel have the model, or what stood in Checkpoint(...),
     # whose names may be those of single weights of the model.
@@ -159,9 +229,8 @@ def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> 
     if best <= at_root:
         return 0
     if len(winners) > 1:
-        raise ValueError(
-            f"{file} holds several models that fit: pass model_path=, one of {_names(graph)}."
-        )
+        names = [name for name, node in graph.nodes[0].children.items() if node in winners]
+        raise NeedsPath(file, "holds several models that fit", "model_path", names)
     return winners[0]
 
 
@@ -177,19 +246,14 @@ def optimizer_keys(file: str, graph: ObjectGraph, path: str | None) -> Optimizer
     if path is not None:
         node = graph.find(path)
         if node is None or not is_optimizer(graph.nodes[node], graph):
-            raise ValueError(f"{file} has no optimizer called {path!r}; it has {_names(graph)}.")
+            names = [name for name, _ in optimizers(graph)]
+            raise NeedsPath(file, f"has no optimizer called {path!r}", "optimizer_path", names)
         return keys_of(graph, node)
     found = optimizers(graph)
     if len(found) > 1:
-        raise ValueError(
-            f"{file} holds several optimizers: pass optimizer_path= to keras_mp.compat.restore, "
-            f"one of {', '.join(name for name, _ in found)}."
-        )
+        names = [name for name, _ in found]
+        raise NeedsPath(file, "holds several optimizers", "optimizer_path", names)
     return keys_of(graph, found[0][1]) if found else None
-
-
-def _names(graph: ObjectGraph) -> str:
-    return ", ".join(graph.nodes[0].children) or "only its root"
 
 
 def _state(
@@ -256,4 +320,4 @@ def _by_full_name(name: str, variables: Mapping[str, Any]) -> Any:
     return None
 
 
-__all__ = ["Report", "RestoreError", "restore"]
+__all__ = ["NeedsPath", "Report", "RestoreError", "restore"]

@@ -4,7 +4,6 @@ Layers and weights have names there. Groups come in alphabetical order, so only 
 tell the order in which Keras went through them.
 """
 
-import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +12,9 @@ import keras
 import numpy as np
 
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.configs.serialized import allowed_name
 from keras_mp.compat.file_formats.hdf5_groups import Group
-from keras_mp.compat.file_formats.values import Array, Value
+from keras_mp.compat.file_formats.values import Value
 from keras_mp.compat.restoring import cudnn_weights, variable_order
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
@@ -102,7 +102,7 @@ def _layers(plan: Plan, group: Group, model: Any) -> list[tuple[Any, str]]:
         raise Unreadable(group.file, group.path, "has no attribute layer_names")
     filled = [name for name in names if _count(group, name)]
     layers = {layer.name: layer for layer in variable_order.layers(model) if layer.weights}
-    todays = {name: name.replace("/", "_") for name in filled}
+    todays = {name: allowed_name(name) for name in filled}
     found = [(layers[todays[name]], name) for name in filled if todays[name] in layers]
     if len(found) < len(filled) and len(layers) == len(filled):
         found = list(zip(layers.values(), filled, strict=True))
@@ -123,16 +123,6 @@ def _weights(
 ) -> list[tuple[Any, Value, tuple[str, ...]]]:
     """Returns (variable, its value, names that it had)."""
     shapes = [inside.shape(name) for name in names]
-    converted = cudnn_weights.of_cudnn(layer, shapes)
-    if converted is not None and len(names) == len(mine):
-        source = f"{inside.path} (CuDNN's layout)"
-        whole = [inside.value(name) for name in names]
-
-        def part(i: int) -> Array:
-            return converted([value.array for value in whole])[i]
-
-        parts = [Value(source, functools.partial(part, i)) for i in range(len(names))]
-        return [(v, value, ()) for v, value in zip(mine, parts, strict=True)]
     if len(names) != len(mine):
         what = f"{len(names)} weights ({', '.join(names)}), and {len(mine)} in the model"
         plan.unused.append(f"{inside.path}: {what}")
@@ -141,12 +131,14 @@ def _weights(
     by_end = {variable.name: variable for variable in mine}
     if len(by_end) == len(mine) and set(by_end) == set(ends):
         mine = [by_end[end] for end in ends]
+    cudnn_weights.note_layouts(plan, layer, mine, shapes)
     found: list[tuple[Any, Value, tuple[str, ...]]] = []
     for name, shape, variable in zip(names, shapes, mine, strict=True):
-        if shape != tuple(variable.shape):
+        if shape != plan.stored_shape(variable):
             plan.misfit(inside.at(name), shape, variable)
         else:
-            found.append((variable, inside.value(name), (name,)))
+            value = plan.laid_out(inside.value(name), variable)
+            found.append((variable, value, (name,)))
     return found
 
 
@@ -189,7 +181,7 @@ def plan_state(
         pairs = variable_order.new_slots(inner, trained)
         nadam_product(plan, inner, state, len(trained))
     else:
-        pairs = _by_name(slots, named) or _by_order(group, inner, slots, named, trained)
+        pairs = _by_name(slots, named) or _by_order(plan, group, inner, slots, named, trained)
         if state.iterations is None:
             state.iterations = Value.of("not in the file", np.zeros((), "int64"))
             plan.lose(NO_STEPS)
@@ -208,7 +200,7 @@ def _slots(
         shape = group.shape(name)
         if slot == "vhat" and getattr(inner, "amsgrad", None) is False:
             continue  # a stand-in of one element, of Keras 2.1 and 2.2
-        if shape != tuple(variable.shape):
+        if shape != plan.stored_shape(variable):
             plan.misfit(group.at(name), shape, variable)
         else:
             found.append(Slot(slot, variable, group.value(name)))
@@ -243,7 +235,7 @@ def _longest(owner: str, named: Mapping[str, object]) -> str | None:
 
 
 def _by_order(
-    group: Group, inner: Any, slots: list[str], named: Named, trained: list[Any]
+    plan: Plan, group: Group, inner: Any, slots: list[str], named: Named, trained: list[Any]
 ) -> list[tuple[str, Any]] | None:
     """Returns (slot, variable) of "training/Adam/Variable_12:0", by places and shapes.
 
@@ -258,7 +250,7 @@ def _by_order(
     for variables in orders_tried:
         pairs = variable_order.old_slots(inner, variables, len(slots))
         if pairs is not None and all(
-            shape == tuple(variable.shape) or slot == "vhat"
+            shape == plan.stored_shape(variable) or slot == "vhat"
             for shape, (slot, variable) in zip(shapes, pairs, strict=True)
         ):
             return pairs

@@ -24,7 +24,12 @@ from keras_mp.compat.file_formats.zip_archives import (
     stored_member,
     zip_reason,
 )
-from keras_mp.compat.restoring import hdf5, preprocessing_state, variable_order
+from keras_mp.compat.restoring import (
+    cudnn_weights,
+    hdf5,
+    preprocessing_state,
+    variable_order,
+)
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
@@ -216,19 +221,20 @@ def _child(ours: Any, name: str) -> Any:
     if name in _LISTS:
         is_model = isinstance(ours, keras.Model)
         layers = (variable_order.layers if is_model else variable_order.children)(ours)
-        return _by_class(layers, twice=name == _LISTS[0])
+        return _by_class(ours, layers, twice=name == _LISTS[0])
     value = getattr(ours, name, None)
     if isinstance(value, keras.layers.Layer):
         return value
     if isinstance(value, dict):
         value = list(value.values())
-    return _by_class(value, twice=False) if isinstance(value, list | tuple) else None
+    return _by_class(ours, value, twice=False) if isinstance(value, list | tuple) else None
 
 
-def _by_class(layers: Iterable[Any], *, twice: bool) -> dict[str, Any]:
+def _by_class(owner: Any, layers: Iterable[Any], *, twice: bool) -> dict[str, Any]:
     """Returns the layers of a list by what Keras called them: class and number.
 
     Args:
+        owner: Model or layer that has it.
         layers: The list.
         twice: Whether the list had each layer with weights twice, and so used up two numbers, as
             `_layer_checkpoint_dependencies` did.
@@ -236,14 +242,14 @@ def _by_class(layers: Iterable[Any], *, twice: bool) -> dict[str, Any]:
     >>> dense = [keras.layers.Dense(1, name=name) for name in "ab"]
     >>> [layer.build((None, 1)) for layer in dense]
     [None, None]
-    >>> {key: layer.name for key, layer in _by_class(dense, twice=True).items()}
+    >>> {key: layer.name for key, layer in _by_class(None, dense, twice=True).items()}
     {'dense': 'a', 'dense_2': 'b'}
     """
     found: dict[str, Any] = {}
     used: dict[str, int] = {}
     for layer in layers:
         if isinstance(layer, keras.layers.Layer):
-            name = snake_case(type(layer).__name__)
+            name = snake_case(variable_order.class_name(owner, layer))
             number = used[name] = used.get(name, -1) + 1
             found[f"{name}_{number}" if number else name] = layer
             if twice and layer.weights:
@@ -266,20 +272,24 @@ def _plan_own(plan: Plan, group: Group, layer: Any, variables: list[Any]) -> Non
     if preprocessing_state.plan_own(plan, group, layer):
         return
     names = group.names()
+    if not variables and len(names) == 3:  # CuDNN's, which had no cell
+        variables = list(getattr(getattr(layer, "cell", None), "weights", []))
     if sorted(names) != sorted(str(i) for i in range(len(variables))):
         ours = ", ".join(v.name for v in variables) or "none"
         plan.unused.append(f"{group.path}: {len(names)} variables; {layer.path} has {ours}")
         return
+    shapes = [group.shape(str(i)) for i in range(len(variables))]
+    cudnn_weights.note_layouts(plan, layer, variables, shapes)
     for i, variable in enumerate(variables):
         if not plan.planned(variable):
             value = _value(plan, group, str(i), variable)
             if value is not None:
-                plan.assign(value, variable)
+                plan.assign(plan.laid_out(value, variable), variable)
 
 
 def _value(plan: Plan, group: Group, name: str, variable: Any) -> Value | None:
     shape = group.shape(name)
-    if shape == tuple(variable.shape):
+    if shape == plan.stored_shape(variable):
         return group.value(name)
     plan.misfit(group.at(name), shape, variable)
     return None

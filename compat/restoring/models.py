@@ -15,14 +15,17 @@ from keras_mp.backends.late_values import late_values
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
 from keras_mp.compat.checkpoints.staging import staged
-from keras_mp.compat.configs import Change
-from keras_mp.compat.file_formats import hdf5_groups, saved_models
+from keras_mp.compat.configs import Change, keras1
+from keras_mp.compat.configs.models import MODELS
+from keras_mp.compat.file_formats import hdf5_groups, saved_models, saved_objects
 from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
+from keras_mp.compat.file_formats.saved_objects import Table
 from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA, WEIGHTS
 from keras_mp.compat.restoring import (
     building,
     checkpoints,
     claims,
+    graph_flags,
     hdf5,
     keras_archives,
     shards,
@@ -164,7 +167,13 @@ def _load(path: Path, options: "Options") -> Loaded:
 
 
 def load_weights(
-    path: str | Path, model: Any, optimizer: Any = None, *, strict: bool = True
+    path: str | Path,
+    model: Any,
+    optimizer: Any = None,
+    *,
+    strict: bool = True,
+    model_path: str | None = None,
+    optimizer_path: str | None = None,
 ) -> Report:
     """Gives a model, and its optimizer, what a file of TF 1.15 to 2.15 holds: all, or nothing.
 
@@ -174,6 +183,7 @@ def load_weights(
         model: The Keras 3 model, built.
         optimizer: The optimizer; `model.optimizer` if None. Built here if it is not.
         strict: As of `load_model`.
+        model_path, optimizer_path: Of a checkpoint, as of `restore`.
 
     Raises:
         Unreadable: The file is not there, or damaged.
@@ -181,18 +191,28 @@ def load_weights(
         ValueError: The model is not built.
     """
     with staged(path) as local:
-        report = _load_weights(local, model, optimizer, strict=strict)
+        kind = kind_of(local)
+        if kind in ("checkpoint", "saved_model"):
+            report = checkpoints.restore(
+                saved_models.variables_of(local) if kind == "saved_model" else local,
+                model,
+                optimizer,
+                strict=strict,
+                model_path=model_path,
+                optimizer_path=optimizer_path,
+            )
+            hdf5.finish(model)
+        elif model_path is not None or optimizer_path is not None:
+            raise ValueError(f"model_path= and optimizer_path= are for checkpoints; {path} is none")
+        else:
+            report = _load_weights(local, kind, model, optimizer, strict=strict)
     return dataclasses.replace(report, file=redacted(path)) if is_url(path) else report
 
 
-def _load_weights(path: str | Path, model: Any, optimizer: Any, *, strict: bool) -> Report:
-    kind = kind_of(path)
-    if kind in ("checkpoint", "saved_model"):
-        path = saved_models.variables_of(path) if kind == "saved_model" else path
-        report = checkpoints.restore(path, model, optimizer, strict=strict)
-        hdf5.finish(model)
-        return report
-    if not model.built or not model.weights:
+def _load_weights(
+    path: str | Path, kind: Kind, model: Any, optimizer: Any, *, strict: bool
+) -> Report:
+    if not model.built:
         raise ValueError(f"{model.name} has no weights yet: build it, or call it once, first.")
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
     if optimizer is not None and not optimizer.built:
@@ -250,6 +270,8 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
     file = str(path)
     with hdf5_groups.opened(path, file) as root:
         version = root.text("keras_version")
+        if keras1.is_version(version):
+            raise Unreadable(file, "", keras1.WAY)
         text = root.text("model_config")
         if building.is_keras_3(version):
             texts = {where: root.text(where) for where in ("model_config", "training_config")}
@@ -298,6 +320,7 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
     made = _ModelBuilder(file, options, version if isinstance(version, str) else None, None, given)
     made.build(config)
     made.compile()
+    variable_order.remember(made.model, config)
     plan = Plan(file)
     with archive.weights() as root:
         keras_archives.plan_weights(plan, root, made.model)
@@ -313,7 +336,9 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
         building.parsed(saved.metadata, saved.where, "metadata of the model")
     )
     config = metadata.get("model_config")
-    if not isinstance(config, dict):
+    # Of a model of layers it lacks the config where one of them has none.
+    is_empty = isinstance(config, dict) and "config" not in config
+    if not isinstance(config, dict) or (is_empty and config.get("class_name") in MODELS):
         config = {key: metadata[key] for key in ("class_name", "config") if key in metadata}
     training = metadata.get("training_config")
     training = training if isinstance(training, dict) else None
@@ -327,8 +352,10 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
     is_own = not (isinstance(inside, dict) and "layers" in inside)
     if policy is not None and is_own:
         made.policy = configs.convert_policy(policy).config["config"]["name"]  # type: ignore[index]
+    config, changes = graph_flags.added(config, path, saved.version)
+    made.changes += changes
     made.build(config)
-    if not made.model.built or not made.model.weights:
+    if not made.model.built:
         arguments = saved_models.arguments(metadata, saved.inputs)
         building.call(saved.where, made.model, arguments, made.policy)
     made.compile()
@@ -338,18 +365,20 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
         raise Unreadable(
             checkpoint.prefix, "", "has no object graph: it was not saved from a model"
         )
-    _plan_saved_model(plan, checkpoint, made)
+    _plan_saved_model(plan, checkpoint, made, saved_objects.tables(path))
     return made.model, made.finished(plan)
 
 
-def _plan_saved_model(plan: Plan, checkpoint: Checkpoint, made: "_ModelBuilder") -> None:
+def _plan_saved_model(
+    plan: Plan, checkpoint: Checkpoint, made: "_ModelBuilder", tables: list[Table]
+) -> None:
     graph = checkpoint.graph
     assert graph is not None
     there = [number for _, number in optimizer_nodes.optimizers(graph)]
     if made.optimizer is not None and len(there) > 1:
         raise Unreadable(plan.file, "", SEVERAL)
     optimizer = made.optimizer if there else None
-    checkpoints.plan_objects(plan, checkpoint, graph, made.model, optimizer, None, None)
+    checkpoints.plan_objects(plan, checkpoint, graph, made.model, optimizer, None, None, tables)
     if optimizer is None:
         unwanted = {key for node in there for key in optimizer_nodes.keys_of(graph, node).all()}
         plan.unused[:] = [key for key in plan.unused if key not in unwanted]

@@ -4,7 +4,7 @@ Walks both at once: from an object to its children by the names that TensorFlow 
 the model to what has that name today.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,13 +12,22 @@ import keras
 from keras_mp.compat.checkpoints.object_graph import ObjectGraph, place_of
 from keras_mp.compat.restoring import variable_order
 
-_LAYER_WITH_WEIGHTS = "layer_with_weights-"
+_LAYER_WITH_WEIGHTS, _LAYER = "layer_with_weights-", "layer-"
 # Of every Keras model in a SavedModel: lists of what is reached by attributes already.
 _AGAIN = {"variables", "trainable_variables", "regularization_losses", "keras_api", "signatures"}
 # Where a SavedModel has the states of stateful recurrent layers.
 _STATES = ("keras_api", "states")
-# Attributes that Keras 3 calls otherwise: of DepthwiseConv2D and Normalization.
-_RENAMED = {"depthwise_kernel": "kernel", "mean": "adapt_mean", "variance": "adapt_variance"}
+# Attributes that Keras 3 calls otherwise: of DepthwiseConv2D, Normalization and TextVectorization.
+_RENAMED = {
+    "depthwise_kernel": "kernel",
+    "mean": "adapt_mean",
+    "variance": "adapt_variance",
+    "_index_lookup_layer": "_lookup_layer",
+}
+
+
+# Weights that CuDNN layers had themselves, and that the cells of today's have.
+_OF_CUDNN = ("kernel", "recurrent_kernel", "bias")
 
 
 def match(graph: ObjectGraph, start: int, model: Any) -> dict[int, Any]:
@@ -33,6 +42,20 @@ def match(graph: ObjectGraph, start: int, model: Any) -> dict[int, Any]:
         ValueError: What was one variable is several here.
     """
     found: dict[int, Any] = {}
+    for number, ours in pairs(graph, start, model):
+        if isinstance(ours, keras.Variable) and found.setdefault(number, ours) is not ours:
+            raise ValueError(
+                f"one variable of the file is two in the model: {found[number].path} and "
+                f"{ours.path}; it is another model"
+            )
+    return found
+
+
+def pairs(graph: ObjectGraph, start: int, model: Any) -> Iterator[tuple[int, Any]]:
+    """Yields (object number, its counterpart) of the model and of what it holds, each once.
+
+    Args are those of `match`.
+    """
     waiting: list[tuple[int, Any]] = [(start, model)]
     seen = set()
     while waiting:
@@ -40,23 +63,41 @@ def match(graph: ObjectGraph, start: int, model: Any) -> dict[int, Any]:
         if (number, id(ours)) in seen:
             continue
         seen.add((number, id(ours)))
+        yield number, ours
         if isinstance(ours, keras.Variable):
-            if found.setdefault(number, ours) is not ours:
-                raise ValueError(
-                    f"one variable of the file is two in the model: {found[number].path} and "
-                    f"{ours.path}; it is another model"
-                )
             continue
         if getattr(ours, "stateful", False) and getattr(ours, "states", None) is not None:
             states = graph.find("/".join(_STATES), number)
             if states is not None:
                 waiting.append((states, keras.tree.flatten(ours.states)))
-        for name, child in graph.nodes[number].children.items():
+        children = graph.nodes[number].children
+        layers = _numbered(children, ours) if isinstance(ours, keras.Model) else {}
+        for name, child in children.items():
             if name not in _AGAIN:
-                theirs = _child(ours, name)
+                theirs = layers[name] if name in layers else _child(ours, name)
                 if theirs is not None:
                     waiting.append((child, theirs))
-    return found
+
+
+def _numbered(children: Mapping[str, int], model: Any) -> dict[str, Any]:
+    """Returns the layers of a model by the names that count them.
+
+    A lookup layer was counted among those with weights, and has none today. So where the numbers
+    of these are others, the place among all layers counts, which is otherwise asked for layers
+    without weights only: it counts inputs, too, of which today's Sequential has none.
+    """
+    layers = variable_order.layers(model)
+    weighted = [layer for layer in layers if layer.weights]
+    names = [name for name in children if name.startswith(_LAYER_WITH_WEIGHTS)]
+    more = sum(name.startswith(_LAYER) for name in children) - len(layers)
+    fits = more == 0 or (more == 1 and isinstance(model, keras.Sequential))
+    all_of_them = {f"{_LAYER}{i + more}": layer for i, layer in enumerate(layers)} if fits else {}
+    if fits and len(names) != len(weighted):
+        return all_of_them
+    return {
+        **{f"{_LAYER_WITH_WEIGHTS}{i}": layer for i, layer in enumerate(weighted)},
+        **{name: layer for name, layer in all_of_them.items() if not layer.weights},
+    }
 
 
 def weights(model: Any) -> list[Any]:
@@ -74,14 +115,12 @@ def _child(ours: Any, name: str) -> Any:
         return _at(ours, name)
     if isinstance(ours, dict):
         return ours.get(name)
-    if isinstance(ours, keras.Model) and name.startswith(_LAYER_WITH_WEIGHTS):
-        # "layer-3", which stands beside, counts inputs too, of which today's Sequential has none.
-        layers = [layer for layer in variable_order.layers(ours) if layer.weights]
-        return _at(layers, name.removeprefix(_LAYER_WITH_WEIGHTS))
     value = getattr(ours, name, None)
     kinds = (keras.Variable, keras.layers.Layer, list, tuple, dict)
     if not isinstance(value, kinds) and name in _RENAMED:
         value = getattr(ours, _RENAMED[name], None)
+    if not isinstance(value, kinds) and name in _OF_CUDNN:
+        value = getattr(getattr(ours, "cell", None), name, None)
     return value if isinstance(value, kinds) else None
 
 

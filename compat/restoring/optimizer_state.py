@@ -194,7 +194,7 @@ def _plan_slot(plan: Plan, inner: Any, slot: Slot) -> None:
     for attribute in _attributes(inner, slot.name):
         found = getattr(inner, attribute, None)
         if isinstance(found, list) and found:
-            plan.assign(slot.value, found[index])
+            plan.assign(plan.laid_out(slot.value, slot.variable), found[index])
             return
     if slot.name in ("momentum", "momentums") and getattr(inner, "momentum", None) == 0:
         # SGD of TF 2.11 and later had them without momentum, too, and never read them.

@@ -27,6 +27,7 @@ class RestoreError(ValueError):
     Attributes:
         unused: Keys of the file that nothing took.
         missing: Paths of variables that the file has no value for.
+        demanded: Whether the part that does not fit was asked for by its path.
 
     >>> raise RestoreError("ckpt-1", ["model/extra"], ["dense/kernel"])
     Traceback (most recent call last):
@@ -38,17 +39,18 @@ strict=False, what fits would be).
       dense/kernel
     """
 
-    def __init__(self, file: str, unused: list[str], missing: list[str]) -> None:
-        super().__init__(file, unused, missing)
+    def __init__(
+        self, file: str, unused: list[str], missing: list[str], demanded: bool = False
+    ) -> None:
+        super().__init__(file, unused, missing, demanded)
         self.file = file
         self.unused = unused
         self.missing = missing
+        self.demanded = demanded
 
     def __str__(self) -> str:
-        lines = [
-            f"{printable(self.file)} does not fit; nothing was restored (with strict=False, what "
-            "fits would be)."
-        ]
+        advice = "" if self.demanded else " (with strict=False, what fits would be)"
+        lines = [f"{printable(self.file)} does not fit; nothing was restored{advice}."]
         for title, names in (
             ("in the file, but not used", self.unused),
             ("not in the file", self.missing),
@@ -77,12 +79,27 @@ class Restored:
     sha256: str
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a file has a weight, and its slots, where that is not how the model has it.
+
+    Attributes:
+        shape: Of the stored array.
+        convert: Returns an array as the model has it.
+    """
+
+    shape: tuple[int, ...]
+    convert: Callable[[Array], Array]
+
+
 @dataclass(slots=True)
 class Plan:
     """The assignments that a file asks for.
 
     Args:
         file: For messages.
+        layouts: By the id of a weight.
+        demanded: Whether something unused or missing is an error, strict or not.
     """
 
     file: str
@@ -93,6 +110,8 @@ class Plan:
     missing: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    layouts: dict[int, Layout] = field(default_factory=dict)
+    demanded: bool = False
     _planned: set[int] = field(default_factory=set)
     _kept: int = 0
 
@@ -117,6 +136,16 @@ class Plan:
             value = Value.of(value.source, array)
         self.assignments.append((value, variable))
         self._planned.add(id(variable))
+
+    def stored_shape(self, variable: Any) -> tuple[int, ...]:
+        """Returns the shape in which the file should have a weight, and each of its slots."""
+        layout = self.layouts.get(id(variable))
+        return tuple(variable.shape) if layout is None else layout.shape
+
+    def laid_out(self, value: Value, variable: Any) -> Value:
+        """Returns what is stored of a weight, or of its slot, as the model has it."""
+        layout = self.layouts.get(id(variable))
+        return value if layout is None else value.mapped(layout.convert)
 
     def misfit(self, source: str, shape: tuple[int, ...], variable: Any) -> None:
         """Notes that a value, which is not read, has another shape than its variable."""
@@ -152,15 +181,15 @@ class Plan:
         """Does all of it.
 
         Args:
-            strict: Whether anything that is unused or missing is an error.
+            strict: Whether anything that is unused or missing is an error; it is where `demanded`.
 
         Raises:
             RestoreError: See `strict`. Nothing is done then.
             Unreadable: The file was changed, or its disk failed, since it was checked: the one way
                 to end in between.
         """
-        if strict and (self.unused or self.missing):
-            raise RestoreError(self.file, self.unused, self.missing)
+        if (strict or self.demanded) and (self.unused or self.missing):
+            raise RestoreError(self.file, self.unused, self.missing, demanded=self.demanded)
         rows = [_called(*call) for call in self.calls]  # first: Keras may refuse what they bring
         rows += [_assigned(value, variable) for value, variable in self.assignments]
         for _, owner, name, new in self.settings:

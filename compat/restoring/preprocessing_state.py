@@ -3,22 +3,31 @@
 In a `.keras` archive of TF 2.12 to 2.15 the words of an adapted lookup layer are in
 `assets/.../vocabulary.txt`, and its `idf_weights`, under this name, with the weights. A
 Discretization has a summary of the data there, of which its bins are made.
+
+In a SavedModel the words are in tables: constants of its graph from TF 2.6 on, tensors of its
+checkpoint before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.compat.checkpoints import Checkpoint, Unreadable
+from keras_mp.compat.checkpoints.object_graph import ObjectGraph
 from keras_mp.compat.file_formats.hdf5_groups import Group
-from keras_mp.compat.file_formats.values import Array, Value
+from keras_mp.compat.file_formats.saved_objects import Table
+from keras_mp.compat.file_formats.values import Array, Value, value_of
 from keras_mp.compat.restoring.plan import Plan
 
 ASSETS = "assets/"
 _VOCABULARY, _IDF = "vocabulary.txt", "idf_weights"
+_LOOKUPS = (keras.layers.StringLookup, keras.layers.IntegerLookup)
+# What a lookup layer counted in `adapt`, which begins anew each time.
+_COUNTS = ("token_counts", "token_document_counts", "num_documents")
+_KEYS, _VALUES = "-keys", "-values"
 
 
 def plan_own(plan: Plan, group: Group, layer: Any) -> bool:
@@ -100,3 +109,99 @@ def idf_weights(root: Group, attributes: list[str], layer: Any) -> Array | None:
             return None
         group = group.group(name)
     return group.value(_IDF).array if _IDF in group else None
+
+
+def plan_objects(
+    plan: Plan,
+    checkpoint: Checkpoint,
+    graph: ObjectGraph,
+    pairs: Iterable[tuple[int, Any]],
+    tables: Iterable[Table],
+) -> set[str]:
+    """Plans to give preprocessing layers their words and bins.
+
+    Args:
+        plan: Gets it.
+        checkpoint: Of the model, or of its SavedModel.
+        graph: Its objects.
+        pairs: Number of an object, and what it is here; what holds others before them.
+        tables: Those of the SavedModel.
+
+    Returns:
+        The keys of such state.
+    """
+    static = {graph.find(table.owner): table for table in tables}
+    weights: dict[int | None, int | None] = {}
+    taken = set()
+    for number, layer in pairs:
+        children = graph.nodes[number].children
+        if isinstance(layer, keras.layers.Discretization):
+            key = graph.key(children.get("summary"))
+            if key is not None and key in checkpoint:
+                value = value_of(checkpoint, key)
+                restore = partial(_summarize, layer, value.array)
+                plan.call(value, f"{layer.path}/bin_boundaries", restore)
+                taken.add(key)
+        elif isinstance(layer, keras.layers.TextVectorization):  # of TF 2.4
+            weights[children.get("_index_lookup_layer")] = graph.find(
+                "_vectorize_layer/tf_idf_weights", number
+            )
+        elif isinstance(layer, _LOOKUPS):
+            key = graph.key(children.get(_IDF, weights.get(number)))
+            idf = checkpoint[key] if key is not None and key in checkpoint else None
+            taken |= _keys(checkpoint, graph, children) | ({key} if key is not None else set())
+            table = static.get(number) or _mutable(checkpoint, graph, children.get("_table"))
+            if table is not None:
+                _plan_table(plan, table, layer, idf)
+    return taken
+
+
+def _keys(checkpoint: Checkpoint, graph: ObjectGraph, children: dict[str, int]) -> set[str]:
+    found = {
+        attribute.key + suffix
+        for name in (*_COUNTS, "_table")
+        if name in children
+        for attribute in graph.nodes[children[name]].attributes
+        for suffix in ("", _KEYS, _VALUES)
+    }
+    return {key for key in found if key in checkpoint}
+
+
+def _mutable(checkpoint: Checkpoint, graph: ObjectGraph, number: int | None) -> Table | None:
+    """Returns the table of TF 2.3 to 2.5, which had the special words, too."""
+    for attribute in graph.nodes[number].attributes if number is not None else ():
+        if attribute.key + _KEYS in checkpoint and attribute.key + _VALUES in checkpoint:
+            key = attribute.key
+            return Table(key, checkpoint[key + _KEYS], checkpoint[key + _VALUES])
+    return None
+
+
+def _plan_table(plan: Plan, table: Table, layer: Any, weights: Array | None) -> None:
+    config = layer.get_config()
+    masks = config["mask_token"] is not None and config["output_mode"] == "int"
+    special = [config["mask_token"]] * masks + [config["oov_token"]] * config["num_oov_indices"]
+    of = int if isinstance(layer, keras.layers.IntegerLookup) else bytes.decode
+    try:
+        words = [of(word) for word in _words(table, len(special), inverted=config["invert"])]
+    except (ValueError, TypeError) as error:
+        raise Unreadable(plan.file, table.owner, f"holds no vocabulary: {error}") from None
+    if not words:
+        return
+    if config["output_mode"] != "tf_idf":
+        weights = None
+    elif weights is not None:
+        weights = weights[: len(special) + len(words)]
+    value = Value.of(f"{table.owner}: lookup table", np.array([*special, *words]))
+    plan_vocabulary(plan, value, layer, weights)
+
+
+def _words(table: Table, first: int, *, inverted: bool) -> list[Any]:
+    """Returns the words from the place `first` on, in the order of their places."""
+    words = table.keys.reshape(-1).tolist()
+    if table.values is None:
+        return words
+    places = table.values.reshape(-1).tolist()
+    if inverted:
+        places, words = words, places
+    by_place = sorted(zip(places, words, strict=True), key=lambda pair: int(pair[0]))
+    return [word for place, word in by_place if place >= first]

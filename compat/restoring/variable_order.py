@@ -9,6 +9,8 @@ from typing import Any
 
 import keras
 
+from keras_mp.compat.configs import layer_tables
+from keras_mp.compat.configs.serialized import allowed_name
 from keras_mp.compat.keras2 import slots
 
 # New class (TF 2.10 and later) -> [attributes of its slots that follow one another variable by
@@ -28,6 +30,8 @@ NEW: dict[str, tuple[tuple[str, ...], ...]] = {
 _AVERAGE = "_model_variables_moving_average"
 # Model -> the places of its layers in its old config, where there were operations.
 _PLACES: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()
+# Model -> the classes of its layers in its old config, where they are others today.
+_CLASSES: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
 
 
 def remember(model: Any, config: Mapping[str, Any]) -> None:
@@ -45,11 +49,16 @@ def remember(model: Any, config: Mapping[str, Any]) -> None:
     rows = inside.get("layers") if isinstance(inside, Mapping) else None
     if not isinstance(rows, list) or not isinstance(model, keras.Model):
         return
-    names = [
-        str(row.get("config", {}).get("name", row.get("name"))).replace("/", "_") for row in rows
-    ]
+    names = [allowed_name(str(row.get("config", {}).get("name", row.get("name")))) for row in rows]
     if {layer.name for layer in model.layers if layer.weights} <= set(names):
         _PLACES[model] = {name: place for place, name in enumerate(names)}
+    classes = {
+        name: row["class_name"]
+        for name, row in zip(names, rows, strict=True)
+        if row.get("class_name") in layer_tables.CLASSES
+    }
+    if classes:
+        _CLASSES[model] = classes
     known = {layer.name: layer for layer in model.layers}
     for name, row in zip(names, rows, strict=True):
         if name in known:
@@ -59,6 +68,12 @@ def remember(model: Any, config: Mapping[str, Any]) -> None:
 def _in_order(model: Any, found: list[Any]) -> list[Any]:
     places = _PLACES.get(model, {})
     return sorted(found, key=lambda layer: places.get(layer.name, len(places)))
+
+
+def class_name(model: Any, layer: Any) -> str:
+    """Returns the class that a layer of a model, or in a list of another layer, had in Keras 2."""
+    classes = _CLASSES.get(model, {}) if isinstance(model, keras.Model) else {}
+    return classes.get(layer.name, type(layer).__name__)
 
 
 def layers(model: Any) -> list[Any]:

@@ -11,7 +11,8 @@ from keras import ops
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.values import Value
-from keras_mp.compat.restoring import building, cudnn_weights as recurrent, hdf5, limits
+from keras_mp.compat.restoring import building, hdf5, limits
+from keras_mp.compat.restoring.cudnn_weights import note_layouts
 from keras_mp.compat.restoring.models import load, load_weights
 from keras_mp.compat.restoring.optimizer_state import OptimizerState
 from keras_mp.compat.restoring.plan import Plan
@@ -134,6 +135,15 @@ def test_the_product_of_nadam_takes_no_time(beta, steps):
     assert float(state.product.array) == pytest.approx(expected, rel=1e-4)
 
 
+def test_files_of_keras_1_are_called_so(tmp_path):
+    path = tmp_path / "model.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["keras_version"] = "1.2.2"
+        file.attrs["model_config"] = json.dumps({"class_name": "Sequential", "config": []})
+    with pytest.raises(Unreadable, match=r"written by Keras 1, .*with Keras 2\.0 to 2\.3"):
+        load(path)
+
+
 def to_cudnn(kernel, recurrent_kernel, bias, gates):
     """Keras' own inverse: of LSTM or GRU to CuDNN's layout (hdf5_format.py, from_cudnn=False)."""
     kernel = np.hstack([k.T.reshape(k.shape, order="C") for k in np.hsplit(kernel, gates)])
@@ -154,8 +164,11 @@ def test_weights_of_cudnn_are_turned(kind, both_ways):
     stored = []
     for start in range(0, len(weights), 3):
         stored += to_cudnn(*weights[start : start + 3], gates)
-    convert = recurrent.of_cudnn(made, [value.shape for value in stored])
-    for found, expected in zip(convert(stored), weights, strict=True):
+    plan = Plan("weights.h5")
+    note_layouts(plan, made, made.weights, [value.shape for value in stored])
+    for variable, value, expected in zip(made.weights, stored, weights, strict=True):
+        assert plan.stored_shape(variable) == value.shape
+        found = plan.laid_out(Value.of("weight", value), variable).array
         assert np.array_equal(found, expected)
 
 
@@ -163,7 +176,9 @@ def test_weights_of_cudnn_are_turned(kind, both_ways):
 def test_a_kernel_of_another_shape_is_not_of_cudnn(kernel):
     made = keras.layers.LSTM(3)
     made.build((None, 5, 2))
-    assert recurrent.of_cudnn(made, [kernel, (3, 12), (24,)]) is None
+    plan = Plan("weights.h5")
+    note_layouts(plan, made, made.weights, [kernel, (3, 12), (24,)])
+    assert plan.layouts == {}
 
 
 def of_weights(tmp_path, group, arrays):
@@ -185,9 +200,60 @@ def test_a_file_with_weights_of_cudnn(tmp_path, kind, gates):
     names = ("kernel:0", "recurrent_kernel:0", "bias:0")
     stored = dict(zip(names, to_cudnn(*weights, gates), strict=True))
     report = load_weights(of_weights(tmp_path, "r", stored), model)
-    assert {row.source for row in report.rows} == {"r (CuDNN's layout)"}
+    assert {row.source for row in report.rows} == {f"r/{name}" for name in names}
     for found, expected in zip(model.get_weights(), weights, strict=True):
         assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("kind", "gates"), [("LSTM", 4), ("GRU", 3)])
+def test_slots_of_cudnn_are_turned_as_the_weights(tmp_path, kind, gates):
+    """Also in a model inside, beside layers that are none."""
+    inside = [
+        layer(f"CuDNN{kind}", "r", units=3, batch_input_shape=[None, 5, 2], dtype="float32"),
+        layer("Dense", "d", units=1),
+    ]
+    inner = {"class_name": "Sequential", "config": {"name": "inner", "layers": inside}}
+    config = {"class_name": "Sequential", "config": {"name": "net", "layers": [inner]}}
+    made = getattr(keras.layers, kind)(3)
+    made.build((None, 5, 2))
+    random = np.random.default_rng(0)
+    weights, means, squares = (
+        [array(random, v.shape) for v in made.weights] + [array(random, s) for s in ((3, 1), (1,))]
+        for _ in range(3)
+    )
+    names = [*(f"r/{name}:0" for name in ("kernel", "recurrent_kernel", "bias"))]
+    names += ["d/kernel:0", "d/bias:0"]
+
+    def stored(arrays):
+        return dict(zip(names, [*to_cudnn(*arrays[:3], gates), *arrays[3:]], strict=True))
+
+    path = tmp_path / "model.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["keras_version"] = "2.2.4"
+        file.attrs["model_config"] = json.dumps(config)
+        adam = {"class_name": "Adam", "config": {"lr": 0.1}}
+        file.attrs["training_config"] = json.dumps({"loss": "mse", "optimizer_config": adam})
+        group = file.create_group("model_weights")
+        group.attrs["layer_names"] = ["inner"]
+        group.create_group("inner").attrs["weight_names"] = names
+        for name, value in stored(weights).items():
+            group["inner"][name] = value
+        state = {"Adam/iterations:0": np.asarray(7)}
+        for slot, arrays in (("m", means), ("v", squares)):
+            state |= {f"Adam/{name[:-2]}/{slot}:0": value for name, value in stored(arrays).items()}
+        optimizer = file.create_group("optimizer_weights")
+        optimizer.attrs["weight_names"] = list(state)
+        for name, value in state.items():
+            optimizer[name] = value
+    model = load(path).model
+    inner = model.optimizer
+    for found, expected in (
+        (model.get_weights(), weights),
+        ([keras.ops.convert_to_numpy(m) for m in inner._momentums], means),
+        ([keras.ops.convert_to_numpy(v) for v in inner._velocities], squares),
+    ):
+        for a, b in zip(found, expected, strict=True):
+            assert np.array_equal(a, b)
 
 
 def test_a_layer_that_goes_both_ways_as_it_is(tmp_path):

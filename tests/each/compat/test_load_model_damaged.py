@@ -322,7 +322,10 @@ def flipped(name):
 
 
 DAMAGED_ZIP = {
-    "cut off": (lambda content, _: content[:200], "cannot be opened: File is not a zip file$"),
+    "cut off": (
+        lambda content, _: content[:200],
+        "cannot be opened: cut off, or damaged: the table at its end is missing$",
+    ),
     "config": (flipped("config.json"), r"config\.json: Bad CRC-32"),
     "weights": (flipped("model.weights.h5"), r"model\.weights\.h5: Bad CRC-32"),
 }

@@ -93,9 +93,10 @@ def test_another_optimizer(case):
 
 def test_what_is_beside_the_model_is_named():
     case = Case(SUBCLASSED)
-    with pytest.raises(RestoreError, match="step/") as error:
+    with pytest.raises(RestoreError, match="meta/best/") as error:
         restore(SUBCLASSED / "ckpt_net", case.model(), case.optimizer())
     assert error.value.missing == []
+    assert not any("step" in name for name in error.value.unused)
     assert "strict=False" in str(error.value)
 
 
@@ -108,10 +109,9 @@ def test_paths_can_be_said():
         optimizer,
         model_path="net",
         optimizer_path="opt",
-        strict=False,
     )
     case.assert_weights(model)
-    with pytest.raises(ValueError, match="no object called 'model'; it has"):
+    with pytest.raises(ValueError, match="no object called 'model': pass model_path=, one of"):
         restore(SUBCLASSED / "ckpt_net", model, optimizer, model_path="model")
     with pytest.raises(ValueError, match="no optimizer called 'step'"):
         restore(SUBCLASSED / "ckpt_net", model, optimizer, optimizer_path="step")
@@ -282,7 +282,7 @@ def test_of_two_optimizers_none_is_wanted(tmp_path):
     report = restore(tmp_path / "ckpt", layer, strict=False)
     assert [name.split("/.")[0] for name in report.unused] == ["one/iter", "other/iter"]
     assert np.all(ops.convert_to_numpy(layer.kernel) == 1)
-    with pytest.raises(ValueError, match=r"to keras_mp\.compat\.restore, one of one,"):
+    with pytest.raises(ValueError, match="pass optimizer_path=, one of one, other"):
         restore(tmp_path / "ckpt", layer, keras.optimizers.SGD())
 
 
@@ -298,8 +298,9 @@ def test_the_model_is_where_most_of_it_is(tmp_path):
     bundles.write_objects(tmp_path / "ckpt", {"step": COUNT, "net": net})
     layer = Counting()
     layer.build((None, 3))
-    report = restore(tmp_path / "ckpt", layer, strict=False)
-    assert (report.missing, [n.split("/.")[0] for n in report.unused]) == ((), ["step"])
+    report = restore(tmp_path / "ckpt", layer)
+    assert (report.missing, report.unused) == ((), ())
+    assert "not asked for, and left out: step" in report.notes
     assert int(ops.convert_to_numpy(layer.step)) == 3
 
 
@@ -327,6 +328,41 @@ def test_of_two_models_one_must_be_said(tmp_path):
         ValueError, match="several models that fit: pass model_path=, one of one, o"
     ):
         restore(tmp_path / "ckpt", dense())
+
+
+GAN = {"generator": NET, "discriminator": {"kernel": np.ones((5, 1), "float32")}, "step": COUNT}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_one_of_several_objects(tmp_path, strict):
+    bundles.write_objects(tmp_path / "ckpt", GAN)
+    layer = dense()
+    report = restore(tmp_path / "ckpt", layer, model_path="generator", strict=strict)
+    np.testing.assert_array_equal(ops.convert_to_numpy(layer.kernel), NET["kernel"])
+    assert report.unused == report.missing == ()
+    assert "not asked for, and left out: discriminator, step" in report.notes
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("held", "unused", "missing"),
+    [
+        ({"kernel": np.ones((3, 9), "float32"), "bias": NET["bias"]}, "kernel", None),
+        ({"bias": NET["bias"]}, None, "out/kernel"),
+        (NET | {"second": NET["bias"]}, "second", None),
+    ],
+)
+def test_the_part_that_was_asked_for_fits(tmp_path, strict, held, unused, missing):
+    """Whatever strict says, which is about what lies beside it."""
+    bundles.write_objects(tmp_path / "ckpt", {**GAN, "generator": held})
+    layer = dense()
+    before = [ops.convert_to_numpy(weight) for weight in layer.weights]
+    with pytest.raises(RestoreError, match=r"nothing was restored\.") as error:
+        restore(tmp_path / "ckpt", layer, model_path="generator", strict=strict)
+    assert [unused in name for name in error.value.unused] == [True] * bool(unused)
+    assert (missing in error.value.missing) == bool(missing)
+    for weight, value in zip(layer.weights, before, strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(weight), value)
 
 
 def test_a_list_is_not_longer_than_it_was(tmp_path):
