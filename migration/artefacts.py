@@ -70,6 +70,7 @@ class Request:
         out: Where to write; None to write nothing.
         model: "model.json" or "script.py:factory".
         optimizer: "optimizer.json".
+        model_path, optimizer_path: What they were called in a checkpoint of several objects.
         tf_version: The TensorFlow that wrote the artefact.
         model_only: Whether to leave the optimizer out.
         exact_training: As of `convert_model`.
@@ -88,6 +89,8 @@ class Request:
     model: str | None = None
     optimizer: str | None = None
     tf_version: str | None = None
+    model_path: str | None = None
+    optimizer_path: str | None = None
     model_only: bool = False
     exact_training: bool = False
     as_code: str | None = None
@@ -106,6 +109,9 @@ class Request:
         found: dict[str, object] = {"tf_version": self.tf_version, "model_only": self.model_only}
         if self.exact_training:
             found["exact_training"] = True
+        for name in ("model_path", "optimizer_path"):
+            if getattr(self, name) is not None:
+                found[name] = getattr(self, name)
         if self.shard_size is not None:
             found["shard_size"] = self.shard_size
         if self.model is not None:
@@ -411,20 +417,31 @@ def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, Any]]:
 def _restore(
     request: Request, path: Path, file: str, script: ModuleType | None, factory: str | None
 ) -> tuple[Any, Any]:
+    from keras_mp.compat.restoring.checkpoints import NeedsPath
     from keras_mp.compat.restoring.models import load_weights
 
     if script is None:
         model = building.model_of_config(file, request.tf_version, request.exact_training)
     else:
         model = building.model_of_script(script, file, factory or "")
-    if request.model_only:
-        return model, building.restore_model_only(path, model)
+    of_model, of_optimizer = request.model_path, request.optimizer_path
+    try:
+        if request.model_only:
+            return model, building.restore_model_only(path, model, of_model)
+        _compile(request, path, model)
+        report = load_weights(path, model, model_path=of_model, optimizer_path=of_optimizer)
+        return model, report
+    except NeedsPath as error:
+        option = f"--{error.option.replace('_', '-')}"
+        raise Refused(error.what_to_do(option), f"needs {option}") from None
+
+
+def _compile(request: Request, path: Path, model: Any) -> None:
     if request.optimizer is not None:
         optimizer = building.optimizer_of_config(request.optimizer, request.tf_version)
         model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False)
     elif getattr(model, "optimizer", None) is None and building.has_optimizer(path):
         raise Refused(NEEDS_OPTIMIZER, "needs --optimizer")
-    return model, load_weights(path, model)
 
 
 def _of_today(path: Path) -> str | None:

@@ -144,8 +144,13 @@ def has_optimizer(path: Path) -> bool:
     return any(one.iterations is not None or one.slots for one in inspect(path).optimizers)
 
 
-def restore_model_only(path: Path, model: Any) -> Any:
+def restore_model_only(path: Path, model: Any, model_path: str | None = None) -> Any:
     """Restores the weights of a file, and leaves out its optimizer.
+
+    Args:
+        path: The file.
+        model: The model, built.
+        model_path: What it was called in a checkpoint of several objects.
 
     Returns:
         The report.
@@ -158,7 +163,7 @@ def restore_model_only(path: Path, model: Any) -> Any:
     from keras_mp.compat.restoring.plan import RestoreError
 
     model.optimizer, model.compiled = None, False
-    report = load_weights(path, model, strict=False)
+    report = load_weights(path, model, strict=False, model_path=model_path)
     kind = kind_of(path)
     state = state_of_optimizers(path) if kind in ("checkpoint", "saved_model") else set()
     unused = [name for name in report.unused if name not in state]

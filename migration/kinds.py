@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from keras_mp import regular_files
-from keras_mp.migration.reading import STDIN
+from keras_mp.migration.reading import STDIN, YAML
 from keras_mp.stores.urls import is_url, local_of, name
 
 KindOfPath = Literal["config", "source", "folder", "artefact"]
@@ -23,7 +23,7 @@ def kind_of_path(path: str, said: str | None) -> KindOfPath:
         return "config"
     if is_url(path):
         # What it is of the others is asked of the store, later.
-        return "config" if name(path).endswith(".json") else "artefact"
+        return "config" if name(path).endswith((".json", *YAML)) else "artefact"
     if is_source(path):
         return "source"
     if _is_config(path):
@@ -61,13 +61,13 @@ def _is_config(path: str) -> bool:
             return False
         if not Path(path).is_file():
             return not _has_data_files(path)
-        if path.endswith(".json"):
+        if path.endswith((".json", *YAML)):
             return True
         with regular_files.opened(path) as file:
             start = file.read(64)
     except OSError:
         return True  # reading it says why not
-    return start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+    return start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[", b'"')
 
 
 def _has_data_files(path: str) -> bool:

@@ -37,6 +37,8 @@ RESULTS = ("done", "done before", "refused", "failed")
 REASONS = (
     "needs --model",
     "needs --optimizer",
+    "needs --model-path",
+    "needs --optimizer-path",
     "no counterpart",
     "does not fit",
     "damaged",

@@ -15,7 +15,7 @@ from keras_mp.stores.scratch import Scratch, parsed_size
 from keras_mp.stores.urls import is_url, local_of, name as name_of, redacted
 
 _OF_ARTEFACTS = (
-    *("model", "optimizer", "model_only", "as_code", "shard_size"),
+    *("model", "optimizer", "model_path", "optimizer_path", "model_only", "as_code", "shard_size"),
     *("limit_memory", "limit_seconds"),
 )
 OF_SOURCES = ("write", "diff", "only", "skip", "unsafe")
@@ -156,6 +156,17 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "--optimizer",
         metavar="FILE",
         help="for a checkpoint: config of its optimizer; else the model's own is taken",
+    )
+    add(
+        "--model-path",
+        metavar="PATH",
+        help="for a checkpoint of several objects: what the model was called in "
+        "tf.train.Checkpoint(...), such as generator",
+    )
+    add(
+        "--optimizer-path",
+        metavar="PATH",
+        help="for a checkpoint of several objects: what the optimizer was called",
     )
     add("--model-only", action="store_true", help="leave the optimizer out")
     add(

@@ -10,6 +10,8 @@ STDIN = "-"
 MAX_BYTES = 64 * 2**20
 # Far above any config, far below what recursion over it can take.
 MAX_DEPTH = 100
+YAML = (".yaml", ".yml")
+_MOST_PARTS = 2_000_000
 
 
 class Unreadable(Exception):
@@ -19,12 +21,18 @@ class Unreadable(Exception):
 def read_json(path: str) -> object:
     """Returns the JSON value in the file `path`, or from stdin for "-".
 
+    A file called .yaml or .yml is read as YAML. JSON that was encoded twice is decoded twice.
+
     Raises:
         Unreadable: It cannot be read, is larger than 64 MiB, is not UTF-8 or is not JSON.
     """
     try:
         text = _read_bytes(path).decode("utf-8-sig")
+        if path.endswith(YAML):
+            return _of_yaml(text)
         value: object = json.loads(text, object_pairs_hook=_object)
+        if isinstance(value, str):  # json.dumps(model.to_json())
+            value = json.loads(value, object_pairs_hook=_object)
     except OSError as error:
         raise Unreadable(error.strerror or str(error)) from None
     except UnicodeDecodeError as error:
@@ -55,6 +63,41 @@ def _read_bytes(path: str) -> bytes:
     if len(data) > MAX_BYTES:
         raise Unreadable("larger than 64 MiB")
     return data
+
+
+def _of_yaml(text: str) -> object:
+    """Returns what `model.to_yaml()` of Keras up to TF 2.5 wrote; tuples as lists."""
+    try:
+        import yaml
+    except ImportError:
+        raise Unreadable("YAML needs PyYAML: pip install 'keras-mp[yaml]'") from None
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Of plain values, and of the tuples that Keras had written with a tag of Python."""
+
+    Loader.add_constructor(
+        "tag:yaml.org,2002:python/tuple",
+        lambda loader, node: loader.construct_sequence(node, deep=True),
+    )
+    try:
+        value: object = yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        raise Unreadable(f"not YAML: {' '.join(str(error).split())[:200]}") from None
+    if not _is_small(value):
+        raise Unreadable("holds more than it is long, by names that stand for others")
+    if _deeper_than(MAX_DEPTH, value):
+        raise Unreadable("nested too deeply")
+    return value
+
+
+def _is_small(value: object) -> bool:
+    """Returns whether a value, whose parts may be shared, has not too many when written out."""
+    level, count = [value], 0
+    while level and count < _MOST_PARTS:
+        part = level.pop()
+        count += 1
+        level += _children(part)
+    return not level
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

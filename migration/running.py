@@ -86,6 +86,8 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         model=arguments.model,
         optimizer=arguments.optimizer,
         tf_version=arguments.tf_version,
+        model_path=arguments.model_path,
+        optimizer_path=arguments.optimizer_path,
         model_only=arguments.model_only,
         exact_training=arguments.exact_training,
         as_code=arguments.as_code,

@@ -9,6 +9,7 @@ from typing import Literal
 from keras_mp import regular_files
 from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.checkpoints.errors import Unreadable
+from keras_mp.compat.file_formats import stand_ins
 
 # How Keras 3 calls the index of sharded weights.
 SHARDS = "model.weights.json"
@@ -16,6 +17,7 @@ OF_SHARDS = (
     "holds weights of Keras 3 in shards: keras_mp.compat.load_model loads what `keras-mp migrate "
     "--shard-size` wrote, and model.load_weights the weights alone"
 )
+_MOST_PARTS = 1000
 Kind = Literal["checkpoint", "saved_model", "h5", "keras", "json"]
 
 
@@ -36,6 +38,7 @@ def kind_of(path: str | Path) -> Kind:
     'h5'
     """
     path = Path(path)
+    _refuse_stand_ins(path)
     if locating.known(path.is_dir):
         if locating.known((path / "saved_model.pb").is_file):
             return "saved_model"
@@ -50,7 +53,7 @@ def kind_of(path: str | Path) -> Kind:
             return "h5"
         if start.startswith(b"PK\x03\x04"):
             return "keras"
-        if start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
+        if start.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[", b'"'):
             return "json"
         if path.name == "saved_model.pb":
             return "saved_model"
@@ -60,6 +63,23 @@ def kind_of(path: str | Path) -> Kind:
         raise Unreadable(str(path), "", f"cannot be read: {regular_files.NOT_REGULAR}")
     locating.prefix_of(path)
     return "checkpoint"
+
+
+def _refuse_stand_ins(path: Path) -> None:
+    """Raises where a file of an artefact is none: of a SavedModel and a checkpoint any of them."""
+    files, is_part = [path], path.suffix == ".index" or path.name == locating.STATE_FILE
+    if locating.known(path.is_dir):
+        files = [path / "saved_model.pb", path / "keras_metadata.pb"]
+        files += sorted(path.glob("variables/variables.*"))[:_MOST_PARTS]
+    else:
+        prefix = Path(locating.without_suffix(str(path)))
+        parts = locating.data_files(prefix.parent, prefix.name)[:_MOST_PARTS]
+        files += [Path(f"{prefix}.index"), *(prefix.parent / name for _, name in parts)]
+    for file in files:
+        what = stand_ins.found(file)
+        # A part may be empty, or whoever reads the others says what it lacks.
+        if what is not None and (what != stand_ins.EMPTY or (file == path and not is_part)):
+            raise Unreadable(str(file), "", what)
 
 
 def _is_of_checkpoint(path: Path) -> bool:

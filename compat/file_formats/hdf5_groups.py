@@ -7,6 +7,7 @@ import functools
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -322,4 +323,7 @@ def _link(group: Any, name: str) -> Any:
 def reason(error: Exception) -> str:
     """Returns the message of an error of h5py, on one short line."""
     text = str(error.args[0]) if error.args else type(error).__name__
+    cut = re.search(r"truncated file: eof = (\d+).*stored_eof = (\d+)", text)
+    if cut is not None:
+        return f"cut off: {cut[1]} of its {cut[2]} bytes are there"
     return " ".join(text.split())[:200]

@@ -83,4 +83,6 @@ def zip_reason(error: Exception) -> str:
     """Returns the message of one of `ZIP_FAILURES`, which is empty where a member is cut off."""
     if isinstance(error, RuntimeError) and "encrypted" in str(error):
         return "is encrypted: unpack it with its password, and pack it again without one"
+    if isinstance(error, BadZipFile) and str(error) == "File is not a zip file":
+        return "cut off, or damaged: the table at its end is missing"
     return str(error) or "ends too early"

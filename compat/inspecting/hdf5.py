@@ -183,7 +183,10 @@ def _read_scale(optimizer: Optimizer, small: dict[str, Any]) -> None:
 
 def _first(small: dict[str, Any], paths: list[str]) -> int | None:
     value = small.get(paths[0]) if paths else None
-    return int(value) if value is not None and value.dtype.kind in "iu" else None
+    if value is None or value.dtype.kind not in "iuf" or value.shape != ():
+        return None
+    # Keras 2.0.5 and 2.0.6 counted in float32.
+    return int(value) if math.isfinite(value) and value == int(value) else None
 
 
 def _text(value: Any) -> str:

@@ -734,7 +734,7 @@ def test_a_file_of_keras_3_is_left_alone(tmp_path: Path, capsys: Capture) -> Non
     [
         (HDF5, "m.h5: cannot be opened"),
         (b"junk", "is not a checkpoint"),
-        (b"", "is not a checkpoint"),
+        (b"", "is empty"),
     ],
 )
 def test_junk(content: bytes, why: str, tmp_path: Path, capsys: Capture) -> None:
