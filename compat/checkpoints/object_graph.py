@@ -148,7 +148,7 @@ def _node(message: memoryview) -> Node:
     children, attributes, slots = {}, [], []
     for number, value in wire.fields(message):
         if number == 1:
-            child, name = _reference(wire.content(value))
+            child, name = reference(wire.content(value))
             children[name] = child
         elif number == 2:
             texts = {n: wire.text(v) for n, v in wire.fields(wire.content(value)) if n in (1, 2, 3)}
@@ -158,7 +158,8 @@ def _node(message: memoryview) -> Node:
     return Node(children, tuple(attributes), tuple(slots))
 
 
-def _reference(message: memoryview) -> tuple[int, str]:
+def reference(message: memoryview) -> tuple[int, str]:
+    """Returns the number of an object, and the attribute by which another one has it."""
     child, name = 0, ""
     for number, value in wire.fields(message):
         if number == 1:

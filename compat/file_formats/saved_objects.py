@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_mp.compat.checkpoints import Unreadable, wire
+from keras_mp.compat.checkpoints import Unreadable, object_graph, wire
 from keras_mp.compat.checkpoints.errors import Malformed
 from keras_mp.compat.checkpoints.wire import all_of as _all
 from keras_mp.compat.file_formats import saved_models
@@ -125,8 +125,8 @@ def _objects(message: memoryview) -> _Objects:
         children: dict[str, int] = {}
         for field, value in wire.fields(node):
             if field == 1:
-                name, child = _reference(wire.content(value))
-                if child >= len(nodes):
+                child, name = object_graph.reference(wire.content(value))
+                if not 0 <= child < len(nodes):
                     raise Malformed(f"names the object {child}, of {len(nodes)}")
                 children[name] = child
             elif field == 5:
@@ -141,16 +141,6 @@ def _objects(message: memoryview) -> _Objects:
         key = next((wire.text(value) for value in _all(entry, 1)), "")
         found.captured[key] = [n for value in _all(entry, 2) for n in _numbers(value, 2)]
     return found
-
-
-def _reference(message: memoryview) -> tuple[str, int]:
-    name, number = "", 0
-    for field, value in wire.fields(message):
-        if field == 1:
-            number = wire.integer(value)
-        elif field == 2:
-            name = wire.text(value)
-    return name, number
 
 
 def _numbers(message: memoryview, field: int) -> Iterator[int]:
