@@ -86,6 +86,9 @@ def inner_optimizer(
     sparse = sparse_variables if _has_sparse_rule(name, given, new_style) else []
     if name == "Nadam" and not new_style:
         # Here it is not a decay of the learning rate.
+        if "decay" in given and "schedule_decay" in given:
+            why = "so is schedule_decay, which is the same; keep one of them"
+            raise LegacyError(f"{path}.config.decay", "is there", why)
         given = _renamed(given, {"decay": "schedule_decay"}, f"{path}.config", report)
         if "schedule_decay" not in given:
             given["schedule_decay"] = 0.004

@@ -26,7 +26,8 @@ OPTIMIZERS: dict[str, dict[str, Check]] = {
     "Adam": _BETAS | {"epsilon": number, "amsgrad": truth},
     "AdamW": _BETAS | {"epsilon": number, "amsgrad": truth},
     "Adamax": _BETAS | {"epsilon": number},
-    "Nadam": _BETAS | {"epsilon": number},
+    # Keras up to 2.2.4 called its `decay` so; TF took both.
+    "Nadam": _BETAS | {"epsilon": number, "schedule_decay": number},
     "Lion": _BETAS,
     "Adagrad": {"initial_accumulator_value": number, "epsilon": number},
     "Adadelta": {"rho": number, "epsilon": number},

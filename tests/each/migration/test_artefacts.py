@@ -24,7 +24,7 @@ from keras_mp.compat.restoring import models, plan
 from keras_mp.migration import artefacts, building, verifying
 from keras_mp.migration.artefacts import Request
 from keras_mp.migration.cli import main
-from tests import legacy_cases, programs
+from tests import bundles, legacy_cases, programs
 from tests.backends import on_one
 from tests.fixtures import FIXTURES
 
@@ -642,3 +642,30 @@ def test_exact_training_takes_the_layers_of_then(tmp_path):
     layers = keras.saving.load_model(out).layers
     (norm,) = [layer for layer in layers if isinstance(layer, keras.layers.BatchNormalization)]
     assert type(norm).__module__ == "keras_mp.compat.layers.keras2"
+
+
+NET_OF_TWO = """
+import keras
+
+def net():
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="out")])
+"""
+
+
+def test_one_model_of_several_objects(tmp_path, capsys):
+    dense = {"kernel": np.ones((3, 2), "float32"), "bias": np.full(2, 5.0, "float32")}
+    other = {"kernel": np.zeros((3, 2), "float32"), "bias": np.zeros(2, "float32")}
+    nets = {name: {"layer_with_weights-0": one} for name, one in (("g", dense), ("d", other))}
+    bundles.write_objects(tmp_path / "ckpt", {**nets, "step": np.asarray(3)})
+    script, out = tmp_path / "net.py", tmp_path / "out.keras"
+    script.write_text(NET_OF_TWO)
+    options = [tmp_path / "ckpt", "-o", out, "--model", f"{script}:net"]
+    assert migrate(*options) == 2
+    assert "pass --model-path, one of g, d" in capsys.readouterr().err
+    assert migrate(*options, "--model-path", "x") == 2
+    assert "has no object called 'x': pass --model-path, one of g, d, step" in (
+        capsys.readouterr().err
+    )
+    assert migrate(*options, "--model-path", "g") == 0
+    assert "not asked for, and left out: d, step" in capsys.readouterr().err
+    np.testing.assert_array_equal(keras.saving.load_model(out).get_weights()[1], dense["bias"])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from keras_mp.compat.configs import Converted, convert_optimizer
+from keras_mp.compat.errors import LegacyError
 from tests.fixtures import oracles, recorded_configs
 
 Json = dict[str, Any]
@@ -199,6 +200,17 @@ def test_todays_configs_have_none() -> None:
 
 
 # What becomes of a class whose variables `embeddings` had sparse gradients.
+def test_nadam_of_keras_2_2_4() -> None:
+    config: Json = {"lr": 0.002, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
+    given = {"class_name": "Nadam", "config": {**config, "schedule_decay": 0.01}}
+    done: Json = convert_optimizer(given).config
+    assert done["module"] == "keras_mp.compat.optimizers"
+    assert (done["config"]["schedule_decay"], done["config"]["learning_rate"]) == (0.01, 0.002)
+    both = {**config, "schedule_decay": 0.01, "decay": 0.02}
+    with pytest.raises(LegacyError, match=r"\$\.config\.decay is there: so is schedule_decay"):
+        convert_optimizer({"class_name": "Nadam", "config": both})
+
+
 SPARSE: dict[str, tuple[Json, str | None]] = {
     "SGD": (sgd(), None),
     "SGD with momentum": (sgd(momentum=0.9), "SGD"),
