@@ -2,10 +2,10 @@
 
 A pytest plugin. `--in-turns` (`make test`) gives each case of the files of all tables below to one
 of the three backends, by a checksum of its name. `--in-slices` (`make test-all`) gives PyTorch, the
-soonest, all of `TURNS`, and each other backend the first case of a third of the tests; of `READERS`
-one backend has all, and each other one the first case of each test; of `OF_KERAS` also a third of
-the others. Without either, each backend has all. What is skipped on some backend stays where it is;
-numbers that a backend computes are compared on all three.
+soonest, all of `TURNS`, and each other backend the first case of a third of the tests. So it is
+with `READERS`, whose table says which backend has all. Of `OF_KERAS` each other backend has a third
+of the cases, and the first one of each test. Without either, each backend has all. What is skipped
+on some backend stays where it is; numbers that a backend computes are compared on all three.
 """
 
 import os
@@ -112,12 +112,12 @@ def is_mine(item, mode, is_first):
     turn = _turn_of(item.nodeid) == backend
     if mode == "turns":
         return turn or file not in {**READERS, **OF_KERAS, **TURNS, **TURNS_WHEN_FAST}
-    if file in TURNS:
-        test = item.nodeid.partition("[")[0]
-        return backend == SOONEST or (is_first and _turn_of(test) == backend)
+    if file in TURNS or file in READERS:
+        has_all = backend == (READERS[file][0] if file in READERS else SOONEST)
+        return has_all or (is_first and _turn_of(item.nodeid.partition("[")[0]) == backend)
     if file in OF_KERAS:
         return turn or is_first or backend == OF_KERAS[file][0]
-    return file not in READERS or is_first or backend == READERS[file][0]
+    return True
 
 
 def _turn_of(name):
