@@ -177,7 +177,7 @@ def _tables(
 def _lines(folder: Path, name: str) -> Array:
     """Returns the lines of a file in the SavedModel."""
     path = folder / name
-    if Path(name).name != name:
+    if Path(name).name != name or path.is_symlink() or folder.is_symlink():
         raise Unreadable(str(path), "", "leads out of the folder of the SavedModel")
     found: Array = saved_models.parsed(
         path, lambda data: np.array(bytes(data).removesuffix(b"\n").split(b"\n"), object)

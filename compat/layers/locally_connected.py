@@ -19,6 +19,9 @@ _PARTS = {
 }
 
 
+_MOST_CONNECTIONS = 1 << 24
+
+
 class _LocallyConnected(keras.layers.Layer):
     """What both classes share; `rank` is the number of spatial axes."""
 
@@ -114,7 +117,16 @@ class _LocallyConnected(keras.layers.Layer):
         elif self.implementation == 2:
             shape = (*self._inputs, *self._outputs)
         else:
-            shape = (len(self._connections()),)
+            # Not by listing them: a file may not hold what its config claims.
+            places = math.prod(self._out(sizes))
+            most = places * math.prod(self.kernel_size) * channels * self.filters
+            if most > _MOST_CONNECTIONS:
+                raise ValueError(
+                    f"{self.name} has up to {most} connections; with implementation=3 it can have "
+                    f"{_MOST_CONNECTIONS}."
+                )
+            windows = [sum(map(len, ranges)) for ranges in self._ranges()]
+            shape = (math.prod(windows) * channels * self.filters,)
         self.kernel = self._weight("kernel", shape)
         self.bias = (
             self._weight("bias", (*self._out(sizes), self.filters)) if self.use_bias else None
@@ -125,19 +137,25 @@ class _LocallyConnected(keras.layers.Layer):
         parts = {kind: getattr(self, f"{name}_{kind}") for kind in kinds}
         return self.add_weight(name=name, shape=shape, **parts)
 
-    def _windows(self) -> list[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
-        """Returns each place of the output, and the places of the input that it is computed of."""
+    def _ranges(self) -> list[list[range]]:
+        """Returns for each axis and place along it, of which of the input it is computed."""
         _, sizes = self._parted((None, *self._inputs))
         found = []
-        for place in itertools.product(*map(range, self._out(sizes))):
-            axes = []
-            for at, size, kernel, stride in zip(
-                place, sizes, self.kernel_size, self.strides, strict=True
-            ):
-                before = 0 if self.padding == "valid" else kernel // 2
-                start = at * stride - before
-                axes.append(range(max(0, start), min(size, start + kernel)))
-            found.append((place, list(itertools.product(*axes))))
+        for size, out, kernel, stride in zip(
+            sizes, self._out(sizes), self.kernel_size, self.strides, strict=True
+        ):
+            before = 0 if self.padding == "valid" else kernel // 2
+            starts = [at * stride - before for at in range(out)]
+            found.append([range(max(0, start), min(size, start + kernel)) for start in starts])
+        return found
+
+    def _windows(self) -> list[tuple[tuple[int, ...], list[tuple[int, ...]]]]:
+        """Returns each place of the output, and the places of the input that it is computed of."""
+        ranges = self._ranges()
+        found = []
+        for place in itertools.product(*(range(len(axis)) for axis in ranges)):
+            window = [axis[at] for axis, at in zip(ranges, place, strict=True)]
+            found.append((place, list(itertools.product(*window))))
         return found
 
     def _flat(self, channel: int, place: tuple[int, ...], shape: tuple[int, ...]) -> int:

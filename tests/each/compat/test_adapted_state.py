@@ -93,6 +93,20 @@ def test_load_weights_brings_the_words_of_a_saved_model(tmp_path):
         assert predicts(model, name, recorded)
 
 
+@pytest.mark.parametrize("by", ["name", "link"])
+def test_words_of_a_saved_model_are_of_its_folder(tmp_path, by):
+    path, _, _ = unpacked("2.15.1-string_file", tmp_path)
+    (tmp_path / "string_file" / "wd.txt").write_text("secret")
+    graph, asset = path / "saved_model.pb", path / "assets" / "words.txt"
+    if by == "name":
+        graph.write_bytes(graph.read_bytes().replace(b"words.txt", b"../wd.txt"))
+    else:
+        asset.unlink()
+        asset.symlink_to(path / "wd.txt")
+    with pytest.raises(Unreadable, match="leads out of the folder of the SavedModel"):
+        compat.load_model(path)
+
+
 def test_load_weights_brings_the_words():
     path = FOLDER / "embedded.keras"
     model = compat.load_model(path)

@@ -611,6 +611,8 @@ def test_locally_connected_needs_its_size():
         layers.LocallyConnected1D(1, 2).build((None, None, 3))
     with pytest.raises(ValueError, match="larger than its input"):
         layers.LocallyConnected1D(1, 4).build((None, 3, 3))
+    with pytest.raises(ValueError, match="has up to 30000000000 connections"):
+        layers.LocallyConnected1D(1, 3, implementation=3).build((None, 10**10 + 2, 1))
 
 
 @pytest.mark.parametrize("name", ["RandomHeight", "RandomWidth"])
