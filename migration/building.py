@@ -4,6 +4,7 @@ Imports keras only when asked for a model.
 """
 
 import contextlib
+import copy
 import dataclasses
 import importlib.util
 import json
@@ -110,7 +111,7 @@ def model_of_config(file: str, tf_version: str | None, exact_training: bool = Fa
         Refused: The file cannot be read.
         LegacyError: The config has no counterpart today.
     """
-    from keras_mp.compat.restoring import claims
+    from keras_mp.compat.restoring import claims, keras_layers
     from keras_mp.compat.restoring.reasons import reason_of
     from keras_mp.deserializing import Dangerous, deserialized
 
@@ -119,7 +120,9 @@ def model_of_config(file: str, tf_version: str | None, exact_training: bool = Fa
     config = convert_model(given, tf_version=tf_version, exact_training=exact_training).config
     compiled = config.get("compile_config") or {}
     try:
-        return deserialized({**config, "compile_config": compiled})
+        return keras_layers.built(
+            {**config, "compile_config": compiled}, lambda each: deserialized(copy.deepcopy(each))
+        )
     except Dangerous as error:
         raise Refused(f"--model: {file}: {error.danger}") from None
     except Exception as error:

@@ -83,21 +83,20 @@ def _of_yaml(text: str) -> object:
         value: object = yaml.load(text, Loader)
     except yaml.YAMLError as error:
         raise Unreadable(f"not YAML: {' '.join(str(error).split())[:200]}") from None
-    if not _is_small(value):
-        raise Unreadable("holds more than it is long, by names that stand for others")
+    if _expands_beyond(_MOST_PARTS, value):
+        raise Unreadable(f"its aliases expand to more than {_MOST_PARTS:,} values")
     if _deeper_than(MAX_DEPTH, value):
         raise Unreadable("nested too deeply")
     return value
 
 
-def _is_small(value: object) -> bool:
-    """Returns whether a value, whose parts may be shared, has not too many when written out."""
-    level, count = [value], 0
-    while level and count < _MOST_PARTS:
-        part = level.pop()
+def _expands_beyond(limit: int, value: object) -> bool:
+    """Returns whether a value, whose parts may be shared, has more than `limit` if written out."""
+    waiting, count = [value], 0
+    while waiting and count <= limit:
+        waiting += _children(waiting.pop())
         count += 1
-        level += _children(part)
-    return not level
+    return count > limit
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -11,7 +11,7 @@ from typing import TypeGuard
 from keras_mp.compat.configs import checks
 from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.layer_tables import RECURRENT
-from keras_mp.compat.configs.layers import Json, allowed
+from keras_mp.compat.configs.layers import Json, checked_name
 from keras_mp.compat.errors import LegacyError
 
 CONSTANT, COMPOSITE = "_CONSTANT_VALUE", "_COMPOSITE_TYPE"
@@ -68,7 +68,7 @@ def read(layers: list[Mapping[str, object]], ends: object, path: str) -> dict[st
     for i, layer in enumerate(layers):
         where = f"{path}[{i}].name"
         name, nodes = layer["name"], layer["inbound_nodes"]
-        today = allowed(name, where)
+        today = checked_name(name, where)
         if today in todays:
             raise LegacyError(where, found(name), "another layer of the model has this name")
         todays.add(today)

@@ -167,15 +167,16 @@ def _known_class(name: str, path: str) -> str | None:
 def _own(name: str, config: Config, inside: Config, path: str, report: Report) -> dict[str, object]:
     """Returns an optimizer of the user's class; what Keras' base class wrote is as today's."""
     if not {"learning_rate", "lr"} & inside.keys():
-        why = "no optimizer of tf.keras, and without a learning_rate, which one of your own has"
+        why = (
+            "no optimizer of tf.keras; the config of an optimizer of your own needs a learning_rate"
+        )
         raise LegacyError(f"{path}.class_name", found(name), why)
     given = {key: value for key, value in inside.items() if key not in tables.DROPPED}
     given = _renamed(given, {"lr": "learning_rate"}, f"{path}.config", report)
     if given.get("decay") == 0:
         del given["decay"]
-    if "learning_rate" in given:
-        rate = f"{path}.config.learning_rate"
-        given["learning_rate"] = _learning_rate(given["learning_rate"], rate, report)
+    rate = f"{path}.config.learning_rate"
+    given["learning_rate"] = _learning_rate(given["learning_rate"], rate, report)
     report.add(path, "rewritten", CARRIED_OVER.format(name=name), matters=True)
     return own(config, given)
 

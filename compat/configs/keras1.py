@@ -1,5 +1,6 @@
-"""Tells configs of Keras 1, which are not converted: mixed precision began later."""
+"""Recognizes configs of Keras 1, which are not converted: mixed precision began later."""
 
+from keras_mp.compat.configs.checks import at
 from keras_mp.compat.errors import LegacyError
 
 WAY = (
@@ -34,18 +35,18 @@ def refuse(config: object) -> None:
 
     >>> refuse({"class_name": "Dense", "config": {"output_dim": 3, "W_regularizer": None}})
     Traceback (most recent call last):
-    keras_mp.compat.errors.LegacyError: $ has an argument W_regularizer: written by Keras 1, whose \
+    keras_mp.compat.errors.LegacyError: $.config.W_regularizer is there: written by Keras 1, whose \
 layers have other arguments: load and save it with Keras 2.0 to 2.3, which convert it, and then \
 convert that
     """
-    waiting = [config]
+    waiting: list[tuple[str, object]] = [("$", config)]
     while waiting:
-        value = waiting.pop()
+        path, value = waiting.pop()
         if isinstance(value, dict):
             inside = value.get("config")
             if isinstance(inside, dict) and "module" not in value:
                 for key in sorted(_KEYS & inside.keys()):
-                    raise LegacyError("$", f"has an argument {key}", WAY)
-            waiting += value.values()
+                    raise LegacyError(at(f"{path}.config", key), "is there", WAY)
+            waiting += [(at(path, key), item) for key, item in value.items()]
         elif isinstance(value, list):
-            waiting += value
+            waiting += [(f"{path}[{i}]", item) for i, item in enumerate(value)]

@@ -223,9 +223,7 @@ _NO_RENORM = (
 INTERPOLATIONS = ("area", "bicubic", "gaussian", "lanczos3", "lanczos5", "mitchellcubic")
 # Those that keras_mp.compat.layers has, as Keras 3 has dropped them.
 KEPT = ("LocallyConnected1D", "LocallyConnected2D", "RandomHeight", "RandomWidth")
-_NO_LONGER = (
-    *("implementation", "input_length", "vocabulary_size", "has_input_vocabulary", "fused"),
-)
+_NO_LONGER = _words("implementation input_length vocabulary_size has_input_vocabulary fused")
 LEFT_OUT: dict[tuple[str, str], Left] = {
     **{
         (name, "time_major"): (

@@ -304,7 +304,7 @@ def _identity(given: Config) -> Json:
     return {key: given[key] for key in given if key == "shared_object_id"}
 
 
-def allowed(name: object, path: str) -> str:
+def checked_name(name: object, path: str) -> str:
     """Returns a name that Keras 3 takes."""
     if not isinstance(name, str):
         raise LegacyError(path, found(name), "expected a name")
@@ -313,14 +313,9 @@ def allowed(name: object, path: str) -> str:
 
 def renamed(name: object, path: str, report: Report) -> str:
     """Returns a name that Keras 3 takes, and notes where it is another."""
-    today = allowed(name, path)
+    today = checked_name(name, path)
     if today != name:
-        report.add(
-            path,
-            "renamed",
-            f"{today}: Keras 3 allows no '/' in a name",
-            matters=True,
-        )
+        report.add(path, "renamed", f"{today}: Keras 3 allows no '/' in a name", matters=True)
     return today
 
 

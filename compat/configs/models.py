@@ -208,7 +208,7 @@ def _sequential(given: Config, path: str, report: Report, origin: Origin) -> Jso
     result: Json = {}
     for key, value in given.items():
         if key == "name":
-            result[key] = layers.allowed(value, f"{path}.name")
+            result[key] = layers.checked_name(value, f"{path}.name")
         elif key == "dtype":
             result[key] = policies.policy(value, f"{path}.dtype", report)
         elif key == INPUT_SHAPE:  # of TF 1.15, inside another Sequential
@@ -239,7 +239,7 @@ def _input_of(layer: object, path: str, report: Report) -> Json | None:
         # The layer's variables had this dtype, and so had its input.
         "dtype": "float32" if dtype in (None, *policies.MIXED) else dtype,
         "sparse": False,
-        "name": f"{layers.allowed(inside.get('name', 'layer'), f'{path}.config.name')}_input",
+        "name": f"{layers.checked_name(inside.get('name', 'layer'), f'{path}.config.name')}_input",
     }
     return of_keras("keras.layers", "InputLayer", config)
 
@@ -256,7 +256,7 @@ def _functional(given: Config, path: str, report: Report, origin: Origin, *, is_
     result: Json = {}
     for key, value in given.items():
         if key == "name":
-            result[key] = layers.allowed(value, f"{path}.name")
+            result[key] = layers.checked_name(value, f"{path}.name")
         elif key == "dtype":
             result[key] = policies.policy(value, f"{path}.dtype", report)
         elif key == "layers":

@@ -59,15 +59,14 @@ class _Objects:
 
 
 def tables(folder: str | Path) -> list[Table]:
-    """Returns the lookup tables that constants of the main graph, or a file of lines, make.
+    """Returns the lookup tables; they are made of constants of the main graph, or of an asset.
 
     Args:
         folder: Of the SavedModel, or its `saved_model.pb`.
 
     Raises:
-        Unreadable: It is damaged.
+        Unreadable: It is damaged, or an asset is a link or leads out of the folder.
     """
-
     folder = saved_models.folder_of(folder)
 
     def parse(message: memoryview) -> list[Table]:
@@ -178,7 +177,8 @@ def _lines(folder: Path, name: str) -> Array:
     """Returns the lines of a file in the SavedModel."""
     path = folder / name
     if Path(name).name != name or path.is_symlink() or folder.is_symlink():
-        raise Unreadable(str(path), "", "leads out of the folder of the SavedModel")
+        why = "is a link, or leads out of the folder of the SavedModel: copy the file there"
+        raise Unreadable(str(path), "", why)
     found: Array = saved_models.parsed(
         path, lambda data: np.array(bytes(data).removesuffix(b"\n").split(b"\n"), object)
     )

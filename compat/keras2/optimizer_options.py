@@ -83,9 +83,8 @@ class LegacyOptions:
         for pattern in self.sparse_variables:
             if not any(re.search(pattern, path) for path in paths):
                 warnings.warn(  # it may have been frozen since
-                    f"sparse_variables has {pattern!r}, but no variable of that path is trained, "
-                    "so nothing follows the rule for sparse gradients by this pattern. What is "
-                    f"trained: {', '.join(paths)}.",
+                    f"sparse_variables has {pattern!r}, but no variable of that path is trained: "
+                    f"{', '.join(paths)}. The pattern has no effect; correct it, or leave it out.",
                     stacklevel=2,
                 )
         self._sparse_indices = tuple(

@@ -64,16 +64,21 @@ class _RandomSize(keras.layers.Resizing):
             for size in transformation
         ]
         try:
-            found = self.backend.image.resize(
-                self.backend.cast(images, "float32"),
-                tuple(sizes),
-                interpolation=self.interpolation,
-                data_format="channels_last",
-            )
+            found = self._resized(images, sizes)
         except TypeError:  # of JAX, whose compiled shapes are numbers
+            if all(isinstance(size, int) for size in sizes):
+                raise
             self._warn(FIXED.format(self.name))
             return images
         return self.backend.cast(found, self.compute_dtype)
+
+    def _resized(self, images: Any, sizes: list[Any]) -> Any:
+        return self.backend.image.resize(
+            self.backend.cast(images, "float32"),
+            tuple(sizes),
+            interpolation=self.interpolation,
+            data_format="channels_last",
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, JSON-serializable."""

@@ -108,19 +108,15 @@ def model(
     room = recursion.enough_for(recursion.layers_of(config))
     with scope, room, limited(file), named_errors(file, "the model's config"):
 
-        def build(config: Json) -> Any:
-            return deserialized(config, custom_objects, safe_mode=safe_mode)
+        def build(config: Json) -> Any:  # Keras takes a config apart
+            return deserialized(_copied(config), custom_objects, safe_mode=safe_mode)
 
         if keras_layers.has_operations(config):
             # Shapes are known of what was built; without values that is soon done.
             with keras.StatelessScope(initialize_variables=False):
-                plain = keras_layers.found(build(_copied(config)))
+                plain = keras_layers.found(build(config))
             config = keras_layers.replaced(config, plain)
-        made = build(_copied(config))  # Keras takes the config apart
-        inner = list(keras_layers.with_inner_axes(made))
-        if inner:
-            config = keras_layers.with_our_normalization(config, inner)
-            made = build(_copied(config))
+        made = keras_layers.built(config, build)
         variable_order.remember(made, config)
     if not isinstance(made, keras.Model):
         raise Unreadable(

@@ -1,7 +1,7 @@
 """Flags of layers that no config holds, and the functions of a SavedModel do.
 
 tf.keras left `causal` of Attention out of configs from TF 2.11 on, and `invert` of Normalization up
-to TF 2.10. Keras named operations after the layer, so its functions show what it does.
+to TF 2.12. Keras named operations after the layer, so its functions show what it does.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any
 from keras_mp.compat.configs import Change
 from keras_mp.compat.file_formats import saved_objects
 
-WHAT = "{}: no config of this TensorFlow holds it; the layer's operations are those of it"
+WHAT = "{}: this TensorFlow did not write it into configs; the functions of the SavedModel show it"
 INVERT_2_10 = (
     "TF 2.10 computed (x + mean) * std for invert=True, which was a fault; Keras 3 computes "
     "mean + x * std, as TF 2.11 and later: predictions are others"

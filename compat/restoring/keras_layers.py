@@ -6,13 +6,18 @@ from typing import Any
 
 import keras
 
+from keras_mp.compat.configs import Change
 from keras_mp.compat.configs.serialized import of_keras, of_ours
 from keras_mp.compat.layers import Operation
-from keras_mp.compat.layers.normalization import normalized_axes
+from keras_mp.compat.layers.normalization import LayerNormalization, normalized_axes
 from keras_mp.compat.operations.keras_layers import Spec, layer_of
 
 Json = dict[str, Any]
 _OURS = "keras_mp>Operation"
+OTHER_AXES = (
+    "keras_mp.compat.layers.LayerNormalization, which normalizes over any axes on every backend: "
+    "loading needs import keras_mp"
+)
 
 
 def has_operations(config: object) -> bool:
@@ -54,12 +59,33 @@ def _found(model: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
                     yield here, made
 
 
-def with_inner_axes(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def built(config: Json, build: Callable[[Json], Any]) -> Any:
+    """Returns the model of a config, with our LayerNormalization where that of Keras may fail.
+
+    Which axes are not the last ones shows only when the layers have their shapes.
+
+    Args:
+        config: Of the model.
+        build: Returns the model of a config, and leaves that as it is.
+    """
+    made = build(config)
+    places = list(_with_inner_axes(made))
+    return build(_with_our_normalization(config, places)) if places else made
+
+
+def changes(model: Any) -> Iterator[Change]:
+    """Yields what `built` has changed in a model."""
+    for layer in model._flatten_layers():
+        if isinstance(layer, LayerNormalization):
+            yield Change(f"$: {layer.path}", "rewritten", OTHER_AXES, matters=True)
+
+
+def _with_inner_axes(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yields the names that lead to each LayerNormalization of other axes than the last ones."""
     for layer in getattr(model, "layers", []):
         here = (*path, layer.name)
         if isinstance(layer, keras.Model):
-            yield from with_inner_axes(layer, here)
+            yield from _with_inner_axes(layer, here)
         elif type(layer) is keras.layers.LayerNormalization and layer.built:
             shape = layer.get_build_config().get("input_shape")
             axes = normalized_axes(layer.axis, len(shape)) if shape else []
@@ -80,7 +106,7 @@ def replaced(config: Json, layers: Mapping[tuple[str, ...], tuple[str, Json]]) -
     return _with_rows(config, made)
 
 
-def with_our_normalization(config: Json, layers: Iterable[tuple[str, ...]]) -> Json:
+def _with_our_normalization(config: Json, layers: Iterable[tuple[str, ...]]) -> Json:
     """Returns the config of a model with our LayerNormalization at these places."""
 
     def row_of(row: Json) -> Json:

@@ -28,6 +28,7 @@ from keras_mp.compat.restoring import (
     graph_flags,
     hdf5,
     keras_archives,
+    keras_layers,
     shards,
     variable_order,
 )
@@ -422,6 +423,7 @@ class _ModelBuilder:
         self.changes += done.changes
         custom, safe = self.options.custom_objects, self.options.safe_mode
         self.model = building.model(self.file, today, custom, safe_mode=safe, policy=self.policy)
+        self.changes += keras_layers.changes(self.model)
 
     def compile(self) -> None:
         if not self.options.compile:

@@ -14,15 +14,10 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import numpy as np
 import tensorflow as tf
+from record import ASKED, ASKED_NUMBERS, FLOATS, NUMBERS, VOCABULARY, WORDS
 
 NEW = not tf.__version__.startswith("2.4")
 L = tf.keras.layers if NEW else tf.keras.layers.experimental.preprocessing
-WORDS = np.array([["b"], ["a"], ["b"], ["c d"], ["a"], ["b"], ["é"]])
-NUMBERS = np.array([[7], [3], [7], [-4], [3], [7]])
-ASKED = np.array([["a"], ["é"], ["b"], ["unseen"], [""], ["c d"]])
-ASKED_NUMBERS = np.array([[3], [7], [99], [-4], [0]])
-FLOATS = np.random.RandomState(0).standard_normal((64, 3)).astype("float32") * [1, 10, 0.1] + 5
-VOCABULARY = ["x", "a", "b"]
 
 
 def adapted(layer, data):

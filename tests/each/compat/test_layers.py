@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from keras import ops
 from keras_mp.compat import layers
 from keras_mp.compat.configs import convert_layer, convert_model
 from keras_mp.compat.configs.layers import BATCH_NORM, DROPOUT, FLIP, TIME_DISTRIBUTED
+from keras_mp.compat.restoring.keras_layers import OTHER_AXES
+from keras_mp.compat.restoring.models import load
 
 # JAX has no float64 unless asked to.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
@@ -505,6 +508,31 @@ def test_each_axis_is_flipped_by_its_own_chance():
         ways[mode] = {"same" if np.array_equal(each, image) else "flipped" for each in images}
         assert all(np.array_equal(each, image) or np.array_equal(each, other) for each in images)
     assert all(way == {"same", "flipped"} for way in ways.values())
+
+
+def test_normalization_of_any_axes_is_told(tmp_path):
+    rows = [
+        {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 3, 4, 5], "name": "i"}},
+        *(
+            {"class_name": "LayerNormalization", "config": {"name": name, "axis": axis}}
+            for name, axis in (("a", [1, 2]), ("b", [3]), ("c", [2, 3]))
+        ),
+    ]
+    config = {"class_name": "Sequential", "config": {"name": "net", "layers": rows}}
+    with h5py.File(tmp_path / "m.h5", "w") as file:
+        file.attrs["keras_version"] = "2.4.0"
+        file.attrs["model_config"] = json.dumps(config)
+        file.create_group("model_weights").attrs["layer_names"] = []
+    loaded = load(tmp_path / "m.h5", strict=False)
+    ours = [type(layer) is layers.LayerNormalization for layer in loaded.model.layers]
+    assert ours == [True, False, False]
+    told = [change.path for change in loaded.report.changes if change.what == OTHER_AXES]
+    assert told == ["$: " + loaded.model.layers[0].path]
+    x = np.random.default_rng(0).random((2, 3, 4, 5)).astype("float32")
+    found = loaded.model.layers[0](x)
+    centred = x - x.mean((1, 2), keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean((1, 2), keepdims=True) + 1e-3)
+    np.testing.assert_allclose(ops.convert_to_numpy(found), expected, atol=1e-5)
 
 
 def test_flips_of_both_axes_are_told_or_kept():

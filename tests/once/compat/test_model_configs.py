@@ -416,7 +416,7 @@ BROKEN = {
                 }
             ],
         },
-        "$",
+        "$.config[0].config.border_mode",
         "load and save it with Keras 2.0 to 2.3",
     ),
     "no config of a layer": (

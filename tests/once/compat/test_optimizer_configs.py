@@ -391,7 +391,7 @@ REFUSED = {
     "a list": ([], "$ is a list: expected an object"),
     "a model": (
         {"class_name": "Functional", "config": {}},
-        '$.class_name is "Functional": no optimizer of tf.keras, and without a learning_rate',
+        '$.class_name is "Functional": no optimizer of tf.keras; the config of an optimizer',
     ),
     "a training config": (
         {"optimizer_config": sgd()},
