@@ -13,7 +13,6 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from keras_mp.compat.checkpoints import Unreadable
@@ -27,6 +26,7 @@ from keras_mp.migration import (
     backends,
     building,
     disk_room,
+    model_choice,
     publishing,
     shards,
     sources,
@@ -44,10 +44,6 @@ NEEDS_MODEL = (
 )
 WEIGHTS_ONLY = NEEDS_MODEL.replace("a checkpoint holds", "the file holds weights and")
 OWN_OPTIMIZER = "--optimizer goes with --model: the artefact has a config of its own"
-NEEDS_OPTIMIZER = (
-    "the file holds an optimizer, and the model has none: say --optimizer optimizer.json, or "
-    "--model-only to leave it out"
-)
 WITHOUT = "--model-only writes the model without its optimizer"
 OBJECTS = "here: --model script.py, whose classes and functions are found by their names"
 ENDED = (
@@ -68,7 +64,10 @@ class Request:
     Attributes:
         path: The artefact.
         out: Where to write; None to write nothing.
+        given: Each `--model`, as `model_choice.chosen` reads it; `for_artefact` says what follows.
         model: "model.json" or "script.py:factory".
+        scripts: Scripts whose classes and functions may be named.
+        beside: The config that lies beside it, for want of a model; of several none is the one.
         optimizer: "optimizer.json".
         model_path, optimizer_path: What they were called in a checkpoint of several objects.
         tf_version: The TensorFlow that wrote the artefact.
@@ -86,7 +85,10 @@ class Request:
 
     path: str
     out: str | None = None
+    given: tuple[str, ...] = ()
     model: str | None = None
+    scripts: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     optimizer: str | None = None
     tf_version: str | None = None
     model_path: str | None = None
@@ -114,12 +116,34 @@ class Request:
                 found[name] = getattr(self, name)
         if self.shard_size is not None:
             found["shard_size"] = self.shard_size
-        if self.model is not None:
-            file, factory = building.split(self.model)
-            found["model"] = [sources.checksum([Path(file)]), factory]
+        models = [*([] if self.model is None else [self.model]), *self.scripts]
+        parts = [model_choice.split(one) for one in models]
+        told = [[sources.checksum([Path(file)]), factory] for file, factory in parts]
+        if told:
+            found["model"] = told[0] if len(told) == 1 else told
+        if self.beside:
+            found["beside"] = [sources.checksum([Path(file)]) for file in self.beside]
         if self.optimizer is not None:
             found["optimizer"] = sources.checksum([Path(self.optimizer)])
         return found
+
+    def for_artefact(self, name: str, top: Path | None) -> "Request":
+        """Returns the same with the model that is meant for its artefact.
+
+        Args:
+            name: Of the artefact, in its folder or as given.
+            top: The last folder to look in for a config that lies beside it; None for none.
+
+        Raises:
+            Refused: `given` says two things.
+        """
+        choice = model_choice.chosen(self.given, name)
+        beside: tuple[str, ...] = ()
+        if choice.model is None and top is not None:
+            beside = model_choice.beside(local_of(self.path), top)
+        return replace(
+            self, given=(), model=choice.model, scripts=choice.scripts, beside=beside
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +230,8 @@ def migrate(request: Request, step: Step = lambda _what, _more: None) -> Outcome
             with contextlib.redirect_stdout(sys.stderr):
                 return _migrate(request, path, outcome, step)
     except SystemExit as end:
-        why = ENDED.format(request.model, end.code)
+        named = " and ".join([*([request.model] if request.model else []), *request.scripts])
+        why = ENDED.format(named, end.code)
         return replace(outcome, status="refused", why=why, reason="own code")
     except Refused as error:
         return replace(outcome, status="refused", why=str(error), reason=error.reason)
@@ -253,9 +278,9 @@ def _of_os(error: OSError) -> str:
 def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outcome:
     kind = outcome.kind
     assert kind is not None
-    if request.model is None and not sources.holds_model(path, kind):
-        why = NEEDS_MODEL if kind == "checkpoint" else WEIGHTS_ONLY
-        raise Refused(why, "needs --model")
+    if request.beside and sources.holds_model(path, kind):
+        request = replace(request, beside=())
+    refuse_without_model(request, path, kind)
     version = _of_today(path) if kind == "keras" else None
     if version is not None:
         note = f"it is of Keras {version} already: nothing to do, nothing written"
@@ -343,6 +368,31 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
     return done if code is None else _with_code(done, request, code)
 
 
+def fitted(request: Request, kind: Kind) -> Request:
+    """Returns a request with what is asked for artefacts without a model left out for others."""
+    try:
+        holds_model = sources.holds_model(Path(request.path), kind)
+    except Unreadable:
+        holds_model = False  # migrating it says why
+    if not holds_model:
+        return request
+    # It has a config of its own; of a script, it may need the classes.
+    file, factory = (None, None) if request.model is None else model_choice.split(request.model)
+    scripts = request.scripts if factory is None or file is None else (file, *request.scripts)
+    return replace(request, optimizer=None, model=None, scripts=scripts, beside=())
+
+
+def refuse_without_model(request: Request, path: Path, kind: Kind) -> None:
+    """Raises `Refused` where no model is known for an artefact that holds none."""
+    if request.model is not None or len(request.beside) == 1 or sources.holds_model(path, kind):
+        return
+    if request.beside:
+        names = ", ".join(Path(file).name for file in request.beside)
+        raise Refused(model_choice.SEVERAL.format(len(request.beside), names), "needs --model")
+    why = NEEDS_MODEL if kind == "checkpoint" else WEIGHTS_ONLY
+    raise Refused(why, "needs --model")
+
+
 def _check_code(path: Path) -> None:
     if os.path.lexists(path):
         why = f"{path} is there already: name another file, or remove it"
@@ -390,20 +440,30 @@ def _said(report: Any) -> tuple[str, ...]:
 
 
 def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, Any]]:
-    """Returns (model, report, classes and functions of the user's script)."""
-    file, factory = (None, "") if request.model is None else building.split(request.model)
-    script = building.run_script(file) if file is not None and factory is not None else None
-    objects = {} if script is None else building.objects_of(script)
-    if file is not None and factory != "":
+    """Returns (model, report, classes and functions of the user's scripts)."""
+    scripts = [building.run_script(file) for file in request.scripts]
+    given = request.model or (request.beside[0] if request.beside else None)
+    if given is not None:
         from keras_mp.backends.late_values import late_values
 
+        file, factory = model_choice.split(given)
+        if factory is not None:
+            own = building.run_script(file)
+            model = building.model_of_script(own, file, factory)
+            return *_restore(request, path, model), building.objects_of([*scripts, own])
         # What the user's own code does with a model before it is loaded is not known.
-        with late_values() if script is None else contextlib.nullcontext():
-            return *_restore(request, path, file, script, factory), objects
+        with contextlib.nullcontext() if scripts else late_values():
+            objects, version = building.objects_of(scripts), request.tf_version
+            model = building.model_of_config(file, version, request.exact_training, objects)
+            model, report = _restore(request, path, model)
+        if request.model is None:
+            report = replace(report, notes=(_beside(path, file), *report.notes))
+        return model, report, objects
     if request.optimizer is not None:
         raise Refused(OWN_OPTIMIZER)
     from keras_mp.compat.restoring.models import load
 
+    objects = building.objects_of(scripts)
     loaded = load(
         path,
         custom_objects=objects or None,
@@ -414,34 +474,41 @@ def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, Any]]:
     return loaded.model, loaded.report, objects
 
 
-def _restore(
-    request: Request, path: Path, file: str, script: ModuleType | None, factory: str | None
-) -> tuple[Any, Any]:
+def _beside(path: Path, file: str) -> str:
+    where = "beside it" if Path(file).parent in (path, path.parent) else "above it"
+    return model_choice.FOUND.format(file, where)
+
+
+def _restore(request: Request, path: Path, model: Any) -> tuple[Any, Any]:
     from keras_mp.compat.restoring.checkpoints import NeedsPath
     from keras_mp.compat.restoring.models import load_weights
 
-    if script is None:
-        model = building.model_of_config(file, request.tf_version, request.exact_training)
-    else:
-        model = building.model_of_script(script, file, factory or "")
     of_model, of_optimizer = request.model_path, request.optimizer_path
     try:
         if request.model_only:
             return model, building.restore_model_only(path, model, of_model)
-        _compile(request, path, model)
+        said = _compile(request, path, model)
         report = load_weights(path, model, model_path=of_model, optimizer_path=of_optimizer)
-        return model, report
+        return model, replace(report, notes=(*said, *report.notes))
     except NeedsPath as error:
         option = f"--{error.option.replace('_', '-')}"
         raise Refused(error.what_to_do(option), f"needs {option}") from None
 
 
-def _compile(request: Request, path: Path, model: Any) -> None:
+def _compile(request: Request, path: Path, model: Any) -> tuple[str, ...]:
+    """Gives a model the optimizer of the file; returns what there is to say."""
+    version, said = request.tf_version, ""
     if request.optimizer is not None:
-        optimizer = building.optimizer_of_config(request.optimizer, request.tf_version)
-        model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False)
-    elif getattr(model, "optimizer", None) is None and building.has_optimizer(path):
-        raise Refused(NEEDS_OPTIMIZER, "needs --optimizer")
+        optimizer = building.optimizer_of_config(request.optimizer, version, model)
+    elif getattr(model, "optimizer", None) is not None:
+        return ()
+    else:
+        told = building.optimizer_of_checkpoint(path, version, model, request.optimizer_path)
+        if told is None:
+            return ()
+        optimizer, said = told
+    model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False)
+    return (said,) if said else ()
 
 
 def _of_today(path: Path) -> str | None:

@@ -1,37 +1,30 @@
-"""The model for a checkpoint, which holds none: from a config, or from the user's own code.
+"""The model and the optimizer for a checkpoint: from configs, or from the user's own code.
 
 Imports keras only when asked for a model.
 """
 
 import contextlib
-import copy
 import dataclasses
 import importlib.util
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs import checks, convert_model, convert_optimizer
 from keras_mp.compat.file_formats.file_kinds import kind_of
+from keras_mp.migration import optimizer_choice
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.reading import Unreadable as NotJson, read_json
 
+NEEDS_OPTIMIZER = (
+    "the file holds an optimizer, and the model has none: say --optimizer optimizer.json, or "
+    "--model-only to leave it out"
+)
 _OF_SCRIPT = "keras_mp_model_script"
-
-
-def split(given: str) -> tuple[str, str | None]:
-    """Returns (file, name of the factory) of `--model`; None for a config.
-
-    >>> split("model.json"), split("net.py:make"), split("net.py")
-    (('model.json', None), ('net.py', 'make'), ('net.py', ''))
-    """
-    file, colon, factory = given.rpartition(":")
-    if colon and file.endswith(".py"):
-        return file, factory
-    return (given, "") if given.endswith(".py") else (given, None)
 
 
 def run_script(file: str) -> ModuleType:
@@ -43,11 +36,13 @@ def run_script(file: str) -> ModuleType:
     path = Path(file).resolve()
     if not path.is_file():
         raise Refused(f"--model: there is no file {file}")
-    spec = importlib.util.spec_from_file_location(_OF_SCRIPT, path)
+    before = sum(name.startswith(_OF_SCRIPT) for name in sys.modules)
+    called = f"{_OF_SCRIPT}_{before}" if before else _OF_SCRIPT
+    spec = importlib.util.spec_from_file_location(called, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[_OF_SCRIPT] = module
+    sys.modules[called] = module
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))  # as for any script: it may import its neighbours
     with _no_bytecode():
@@ -65,10 +60,11 @@ def _no_bytecode() -> Iterator[None]:
         sys.dont_write_bytecode = before
 
 
-def objects_of(module: ModuleType) -> dict[str, Any]:
-    """Returns the classes that a script has, and its own functions, by name, for Keras to find."""
+def objects_of(modules: Iterable[ModuleType]) -> dict[str, Any]:
+    """Returns the classes that scripts have, and their own functions, by name, for Keras to find."""
     return {
         name: value
+        for module in modules
         for name, value in vars(module).items()
         if isinstance(value, type)
         or (isinstance(value, FunctionType) and value.__module__ == module.__name__)
@@ -104,47 +100,94 @@ def model_of_script(module: ModuleType, file: str, factory: str) -> Any:
     return model
 
 
-def model_of_config(file: str, tf_version: str | None, exact_training: bool = False) -> Any:
+def model_of_config(
+    file: str,
+    tf_version: str | None,
+    exact_training: bool = False,
+    objects: Mapping[str, Any] | None = None,
+) -> Any:
     """Returns the model of what `to_json()` wrote, in Keras 2 or Keras 3.
+
+    Args:
+        file: JSON or YAML.
+        tf_version: As of `convert_model`.
+        exact_training: As there.
+        objects: Classes and functions that it may name.
 
     Raises:
         Refused: The file cannot be read.
-        LegacyError: The config has no counterpart today.
+        LegacyError: The config has no counterpart today, or names a class that nobody knows.
     """
-    from keras_mp.compat.restoring import claims, keras_layers
-    from keras_mp.compat.restoring.reasons import reason_of
-    from keras_mp.deserializing import Dangerous, deserialized
+    from keras_mp.compat.restoring.building import model as built
+    from keras_mp.deserializing import Dangerous, compile_by
 
+    known = dict(objects or {})
     given = _json(file, "--model")
-    claims.refuse(file, "", given)
     config = convert_model(given, tf_version=tf_version, exact_training=exact_training).config
-    compiled = config.get("compile_config") or {}
+    training = config.get("compile_config")
+    config = {key: value for key, value in config.items() if key != "compile_config"}
     try:
-        return keras_layers.built(
-            {**config, "compile_config": compiled}, lambda each: deserialized(copy.deepcopy(each))
-        )
+        model = built(file, config, known, safe_mode=True)
+        if isinstance(training, dict) and training:  # of Keras 3
+            compile_by(model, training, known)
+    except Unreadable as error:
+        raise Refused(f"--model: {error}") from error
     except Dangerous as error:
         raise Refused(f"--model: {file}: {error.danger}") from None
-    except Exception as error:
-        raise Refused(f"--model: {file}: {reason_of(error)}") from error
+    return model
 
 
-def optimizer_of_config(file: str, tf_version: str | None) -> Any:
-    """Returns the optimizer of a config of Keras 2 or Keras 3, as in `model_of_config`."""
-    from keras_mp.deserializing import Dangerous, deserialized_optimizer
+def optimizer_of_config(file: str, tf_version: str | None, model: Any = None) -> Any:
+    """Returns the optimizer of a config of Keras 2 or Keras 3, as in `model_of_config`.
 
-    config = convert_optimizer(_json(file, "--optimizer"), tf_version=tf_version).config
+    Args:
+        file: The config.
+        tf_version: As of `convert_optimizer`.
+        model: What it is for, built: which variables are embeddings.
+    """
+    from keras_mp.deserializing import Dangerous
+
     try:
-        return deserialized_optimizer(json.loads(json.dumps(config)))
+        return _optimizer(_json(file, "--optimizer"), tf_version, model)
     except Dangerous as error:
         raise Refused(f"--optimizer: {file}: {error.danger}") from None
 
 
-def has_optimizer(path: Path) -> bool:
-    """Returns whether a file holds state of an optimizer."""
+def optimizer_of_checkpoint(
+    path: Path, tf_version: str | None, model: Any, optimizer_path: str | None = None
+) -> tuple[Any, str] | None:
+    """Returns (optimizer, what to say of it), as a checkpoint tells; None where it holds none.
+
+    Args:
+        path: Of the checkpoint, or of weights.
+        tf_version: As of `convert_optimizer`.
+        model: What it is for, built.
+        optimizer_path: Of the optimizer in a checkpoint of several objects.
+
+    Raises:
+        Refused: It does not tell enough.
+    """
     from keras_mp.compat.inspecting import inspect
 
-    return any(one.iterations is not None or one.slots for one in inspect(path).optimizers)
+    found = [one for one in inspect(path).optimizers if one.iterations is not None or one.slots]
+    if optimizer_path is not None:
+        found = [one for one in found if one.path == optimizer_path]
+    if not found:
+        return None
+    told = optimizer_choice.config_of(found[0]) if len(found) == 1 else None
+    if told is None:
+        raise Refused(NEEDS_OPTIMIZER, "needs --optimizer")
+    config, version, said = told
+    return _optimizer(config, tf_version or version, model), said
+
+
+def _optimizer(given: Mapping[str, object], tf_version: str | None, model: Any) -> Any:
+    from keras_mp.compat.restoring.building import paths_of_embeddings
+    from keras_mp.deserializing import deserialized_optimizer
+
+    patterns = () if model is None else paths_of_embeddings(model)
+    config = convert_optimizer(given, tf_version=tf_version, sparse_variables=patterns).config
+    return deserialized_optimizer(json.loads(json.dumps(config)))
 
 
 def restore_model_only(path: Path, model: Any, model_path: str | None = None) -> Any:

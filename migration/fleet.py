@@ -10,7 +10,7 @@ import queue
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,17 @@ from typing import Any, Protocol, runtime_checkable
 
 import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.migration import backends, ledger, ledger_place, limited, publishing, run_lock, tasks
+from keras_mp.migration import (
+    backends,
+    ledger,
+    ledger_place,
+    limited,
+    model_choice,
+    publishing,
+    run_lock,
+    sources,
+    tasks,
+)
 from keras_mp.migration.artefacts import Request
 from keras_mp.migration.console import say
 from keras_mp.migration.ledger import Known, Row
@@ -41,6 +51,7 @@ WINDOW = 4096
 GONE = "{} done, {} left: who did the work is gone; start it again, and run the same command"
 _PATIENCE = 0.2  # seconds
 # Reasons that may be gone with the same version and the same options.
+_WITHOUT_MODEL = ("checkpoint", "h5")  # some of the latter
 _OF_THE_PLACE = ("output exists", "too large", "too long", "not installed")
 
 
@@ -258,7 +269,7 @@ def migrate_folder(
     source: str | Path,
     out: str | Path,
     *,
-    model: str | None = None,
+    model: str | Sequence[str] | None = None,
     optimizer: str | None = None,
     tf_version: str | None = None,
     model_only: bool = False,
@@ -280,7 +291,8 @@ def migrate_folder(
     Args:
         source: The folder of the artefacts, or its address.
         out: The folder of the outputs, or its address; it is made.
-        model: As `--model`: a file, or "script.py:function".
+        model: As `--model`: a file, "script.py:function", or "PATTERN=FILE" for artefacts whose
+            path in the folder matches; or several of them.
         optimizer: As `--optimizer`.
         tf_version: As `--from`: the TensorFlow that wrote them.
         model_only: Whether to leave optimizers out.
@@ -314,7 +326,7 @@ def migrate_folder(
     request = Request(
         os.fspath(source),
         os.fspath(out),
-        model=model,
+        given=() if model is None else (model,) if isinstance(model, str) else tuple(model),
         optimizer=optimizer,
         tf_version=tf_version,
         model_only=model_only,
@@ -352,7 +364,9 @@ def run(
     publishing.check_folder(source, out)
     try:
         limited.check(request.limits)
-        options = request.options()
+        model_choice.chosen(request.given, "")
+        for file in model_choice.files(request.given):
+            sources.checksum([file])  # it is there
         backend, note = backends.named(is_here=executor is None)
     except (Unreadable, limited.Unlimited) as error:
         raise Refused(str(error)) from None
@@ -371,7 +385,7 @@ def run(
             before: list[Known] = []
             work: list[Task] = []
             for one in walked.found:
-                task = _task(request, one, options, backend, with_reports)
+                task = _task(request, one, backend, with_reports)
                 known = contents.known.get(task.name)
                 if known is None or not _holds(task, known, sizes, retry):
                     work.append(task)
@@ -391,23 +405,26 @@ def run(
     return Result(this.counts, walked, contents.torn, note)
 
 
-def _task(
-    request: Request, one: Found, options: dict[str, object], backend: str, with_report: bool
-) -> Task:
+def _task(request: Request, one: Found, backend: str, with_report: bool) -> Task:
     assert request.out is not None
     size, state = one.size, one.version
     if not is_url(one.path):
         with contextlib.suppress(OSError, Unreadable):  # migrating it says why
             size, state = tasks.size_of(Path(one.path), one.kind)
+    name = _name(request.path, one.path)
+    is_beside = one.kind in _WITHOUT_MODEL and not is_url(one.path)
+    top = local_of(request.path) if is_beside else None
+    out = _below(request.out, one.out)
+    request = replace(request, path=one.path, out=out, tidy=False).for_artefact(name, top)
     return Task(
-        name=_name(request.path, one.path),
+        name=name,
         kind=one.kind,
-        request=replace(request, path=one.path, out=_below(request.out, one.out), tidy=False),
+        request=request,
         out=one.out.as_posix(),
         backend=backend,
         size=size,
         state=state,
-        options=options,
+        options=request.options(),
         with_report=with_report,
     )
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.file_kinds import kind_of
-from keras_mp.migration import sources, tasks
-from keras_mp.migration.artefacts import NEEDS_MODEL, WEIGHTS_ONLY, Outcome, Request
+from keras_mp.migration import artefacts
+from keras_mp.migration.artefacts import Outcome, Request
+from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import Found, Walk
-from keras_mp.stores.urls import is_url, redacted
+from keras_mp.stores.urls import is_url, local_of, redacted
 
 CLOSED = "this folder cannot be read: change its permissions, or name the other folders"
 
@@ -30,10 +31,12 @@ def _look(request: Request, one: Found) -> Outcome:
         return Outcome(redacted(path), "would convert", kind, out=str(one.out))
     try:
         kind_of(path)
-        request = tasks.fitted(replace(request, path=path), kind)
-        if request.model is None and not sources.holds_model(Path(one.path), kind):
-            why = NEEDS_MODEL if kind == "checkpoint" else WEIGHTS_ONLY
-            return Outcome(path, "refused", kind, why=why, reason="needs --model")
+        name = Path(path).relative_to(local_of(request.path)).as_posix()
+        top = local_of(request.path)
+        request = replace(request, path=path).for_artefact(name, top)
+        artefacts.refuse_without_model(artefacts.fitted(request, kind), Path(path), kind)
+    except Refused as error:
+        return Outcome(path, "refused", kind, why=str(error), reason=error.reason)
     except Unreadable as error:
         return Outcome(path, "failed", kind, why=str(error), reason="damaged")
     except OSError as error:

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import keras_mp
 from keras_mp.compat.configs import parse_version
+from keras_mp.migration import model_choice
 from keras_mp.migration.configs import CONVERT
 from keras_mp.migration.kinds import SOURCES, KindOfPath, is_there
 from keras_mp.migration.reading import STDIN
@@ -146,16 +147,21 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add = of_artefacts.add_argument
     add(
         "--model",
-        metavar="FILE",
-        help="for a checkpoint, which holds no model: model.json (of to_json(), then or today), or "
+        metavar="[PATTERN=]FILE",
+        action="append",
+        default=[],
+        help="for a checkpoint or weights: model.json (of to_json(), then or today), or "
         "script.py:factory, a function that returns the model. The script is run, as Python would, "
-        "because you name it. For others script.py: its classes and functions are known when they "
-        "are loaded",
+        "because you name it. script.py alone: its classes and functions are known when a model is "
+        "loaded. May be given several times, and for the artefacts only whose path matches, such as "
+        "--model 'gan/*=gan.json'. Without, a model.json, model_config.json, config.json or "
+        "architecture.json (or .yaml) is taken that lies beside the weights, or above them in PATH",
     )
     add(
         "--optimizer",
         metavar="FILE",
-        help="for a checkpoint: config of its optimizer; else the model's own is taken",
+        help="for a checkpoint: config of its optimizer; else the model's own is taken, or what the "
+        "checkpoint says of it",
     )
     add(
         "--model-path",
@@ -460,8 +466,9 @@ def _refuse_addresses(arguments: argparse.Namespace) -> None:
     for path in arguments.paths:
         if is_url(path) and name_of(path).endswith(SOURCES):
             arguments.refuse(f"{redacted(path)}: source code is read from the disk only")
-    for option in ("model", "optimizer", "as_code"):
-        value = getattr(arguments, option)
+    given = [("model", model_choice.parted(one)[1]) for one in arguments.model]
+    given += [(option, getattr(arguments, option)) for option in ("optimizer", "as_code")]
+    for option, value in given:
         if value is not None and is_url(value):
             shown = f"--{option.replace('_', '-')} {redacted(value)}"
             arguments.refuse(f"{shown}: it is to be on the disk, not in a store")

@@ -83,7 +83,7 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
     request = Request(
         path=path,
         out=arguments.out,
-        model=arguments.model,
+        given=tuple(arguments.model),
         optimizer=arguments.optimizer,
         tf_version=arguments.tf_version,
         model_path=arguments.model_path,
@@ -99,6 +99,8 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
     try:
         if request.path in done.folders or is_folder_of_artefacts(request.path):
             return _of_folder(request, arguments, has_sources=request.path in done.folders)
+        top = None if is_url(request.path) else local_of(request.path).parent
+        request = request.for_artefact(request.path, top)
         total = 0 if is_url(request.path) else _size(local_of(request.path))
         if total > _LARGE:
             giving_back.at_once()

@@ -32,6 +32,7 @@ def files_of(path: Path, kind: Kind) -> list[Path]:
         folder = path if path.is_dir() else path.parent
         names = ("saved_model.pb", "keras_metadata.pb", "fingerprint.pb")
         files = [folder / name for name in names] + list((folder / "variables").glob("*"))
+        files += (folder / "assets").rglob("*")  # vocabularies, and what export_saved_model wrote
         return sorted(file for file in files if file.is_file())
     if kind == "checkpoint":
         prefix = Path(locating.prefix_of(path))

@@ -22,7 +22,7 @@ import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.file_formats.file_kinds import Kind
-from keras_mp.migration import archives, artefacts, building, ledger, limited, processes, sources
+from keras_mp.migration import archives, artefacts, ledger, limited, model_choice, processes, sources
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.ledger import Row
 from keras_mp.stores import listing
@@ -89,12 +89,13 @@ def migrate_task(task: Task) -> Row:
 
 
 def _done(task: Task, memory: "_Peak") -> Row:
-    request = fitted(task.request, task.kind)
+    request = artefacts.fitted(task.request, task.kind)
     facts = _what_it_was(request.path)
     with contextlib.suppress(Unreadable, OSError):  # migrating it says why
         facts["files"] = len(sources.files_of(Path(request.path), task.kind))
     peak = None
-    is_script = request.model is not None and building.split(request.model)[1] is not None
+    of_script = request.model is not None and model_choice.split(request.model)[1] is not None
+    is_script = of_script or bool(request.scripts)
     if request.limits:
         outcome, peak = _within_limits(replace(task, request=request), alone=is_script)
     elif is_script:
@@ -103,20 +104,6 @@ def _done(task: Task, memory: "_Peak") -> Row:
         outcome = _migrate(request, task)
     row = new_row(task) | facts | _became(outcome) | {"peak_memory": peak or memory.read()}
     return row | {"report": outcome.row()} if task.with_report else row
-
-
-def fitted(request: Request, kind: Kind) -> Request:
-    """Returns a request with what is asked for artefacts without a model left out for others."""
-    try:
-        holds_model = sources.holds_model(Path(request.path), kind)
-    except Unreadable:
-        holds_model = False  # migrating it says why
-    if not holds_model:
-        return request
-    # It has a config of its own; of a script, it may need the classes.
-    file = None if request.model is None else building.split(request.model)[0]
-    model = file if file is not None and file.endswith(".py") else None
-    return replace(request, optimizer=None, model=model)
 
 
 def new_row(task: Task) -> Row:

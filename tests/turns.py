@@ -30,6 +30,8 @@ READERS = {
     "migration/test_tasks.py": ("torch", "artefacts as tasks"),
     "core/test_feeding.py": ("torch", "saved preprocessing layers"),
     "compat/test_restore.py": ("torch", "checkpoints"),
+    "compat/test_autoencoder.py": ("torch", "a checkpoint and a SavedModel of shared layers"),
+    "compat/test_tf1_saved_models.py": ("torch", "SavedModels of TF 1.15"),
     "compat/test_restore_errors.py": ("torch", "checkpoints that do not fit"),
     "core/test_resuming.py": ("torch", "weights files"),
     "compat/test_scale_states.py": ("torch", "states of loss scales that Keras 3.10 to 3.15 wrote"),

@@ -78,6 +78,8 @@ class OptimizerKeys:
     Attributes:
         node: Its number in the graph.
         layout: See the module.
+        is_wrapped: Whether it was in a loss scaler, of whatever scale; the new ones do not tell
+            where the scale was fixed.
         counts_skipped_steps: Whether the TensorFlow that wrote it counted a skipped step: from 2.3
             on it did. None without a loss scale of its own, where it does not matter.
         iterations: Key of the step count.
@@ -91,6 +93,7 @@ class OptimizerKeys:
 
     node: int
     layout: Layout
+    is_wrapped: bool
     counts_skipped_steps: bool | None
     iterations: str | None
     hypers: dict[str, str]
@@ -163,6 +166,7 @@ def keys_of(graph: ObjectGraph, number: int) -> OptimizerKeys:
     return OptimizerKeys(
         node=number,
         layout=layout,
+        is_wrapped=scale is not None or "base_optimizer" in outer.children,
         counts_skipped_steps=None if scale is None else layout in ("flat", "new"),
         iterations=_step_count(graph, inner, layout),
         hypers=named(_HYPERS),

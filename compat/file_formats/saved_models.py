@@ -20,6 +20,7 @@ from keras_mp.compat.checkpoints.errors import Malformed
 from keras_mp.compat.checkpoints.wire import all_of as _all
 
 GRAPH, METADATA = "saved_model.pb", "keras_metadata.pb"
+EXPORTED = Path("assets", "saved_model.json")  # of experimental.export_saved_model, TF 1.13 to 1.15
 NO_KERAS = (
     "holds no Keras model, only graphs: tf.saved_model.save wrote it from a tf.Module. Build the "
     "model in code, then call keras_mp.compat.restore with this folder"
@@ -65,6 +66,10 @@ def read(folder: str | Path) -> SavedModel:
     if extra.exists():
         metadata = parsed(extra, _root) or metadata
         where = extra
+    exported = folder / EXPORTED
+    if not metadata and exported.is_file():
+        metadata = parsed(exported, lambda message: b'{"model_config": %b}' % bytes(message))
+        where = exported
     if not metadata:
         raise Unreadable(str(folder), "", NO_KERAS)
     return SavedModel(version, metadata, str(where), inputs, variables_of(folder))

@@ -166,7 +166,7 @@ def _optimizer(
         path=path,
         layout=keys.layout,
         name=_name(keys, names),
-        loss_scaler=None if keys.loss_scale is None else "LossScaleOptimizer",
+        loss_scaler="LossScaleOptimizer" if keys.is_wrapped else None,
         config={name: value for name, value in config.items() if value is not None},
         slots=dict(Counter(slot.list.lstrip("_") for slot in keys.slots)),
         iterations=_whole(small.get(keys.iterations or "")),
@@ -205,7 +205,7 @@ def _version(number: int, graph: ObjectGraph, names: Mapping[str, list[str]]) ->
         if _name(keys, names):
             return "TensorFlow 2.11 to 2.13", "a new optimizer, whose slots begin with its name"
         return "TensorFlow 2.14 or 2.15", "a new optimizer, whose slots have its name no more"
-    if keys.loss_scale is not None or "base_optimizer" in node.children:
+    if keys.is_wrapped:
         return "TensorFlow 2.3 to 2.15", "the optimizer is one with its loss scaler"
     return "TensorFlow 1.15 to 2.15", "an optimizer without a loss scaler is the same in all"
 

@@ -66,8 +66,8 @@ class Optimizer:
         layout: "base_optimizer", "flat", "new" or "v1" of a checkpoint.
         class_name: Without its loss scaler; only configs have it.
         name: What it was called, which is the class as a rule.
-        loss_scaler: Class of the loss scaler, or "LossScaleOptimizer" where a checkpoint has a
-            scale.
+        loss_scaler: Class of the loss scaler, or "LossScaleOptimizer" where a checkpoint shows that
+            there was one.
         config: Hyperparameters.
         scaling: Config of the loss scaler, without the optimizer in it.
         slots: Name of the slot -> number of variables that have it.

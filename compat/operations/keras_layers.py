@@ -56,8 +56,9 @@ def _is_input(value: Expression, number: int = 0) -> bool:
 def _merged(name: str, given: Mapping[str, object], inputs: Sequence[Spec]) -> Layer | None:
     a, b = given["x1"], given["x2"]
     if len(inputs) == 2 and _is_input(a, 0) and _is_input(b, 1):
-        # Where ranks or sizes differ, Keras repeats other axes than TensorFlow.
-        return (_MERGE[name], {}) if inputs[0].shape == inputs[1].shape else None
+        # Where ranks or sizes differ, Keras repeats other axes than TensorFlow. Scalars it refuses.
+        fits = inputs[0].shape == inputs[1].shape != ()
+        return (_MERGE[name], {}) if fits else None
     if name != "multiply":
         return None
     for x, factor in ((a, b), (b, a)):

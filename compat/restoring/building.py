@@ -30,6 +30,8 @@ Custom = Mapping[str, Any]
 
 _OWN = "a {kind} of your own: pass custom_objects={{{name!r}: ...}}, or register it before"
 _WITHOUT = "; compile=False (of the command: --model-only) loads the model without"
+_FUNCTIONS = ("activation", "_initializer", "_regularizer", "_constraint")
+_FUNCTION = {"module": "builtins", "class_name": "function"}
 SPARSE = (
     "the optimizer's rule for sparse gradients, which embeddings had, is kept: sparse_variables={}"
 )
@@ -103,7 +105,7 @@ def model(
         Unreadable: Keras cannot make the model.
     """
     claims.refuse(file, "the model's config", config)
-    config = _resolved(config, ("$",), custom_objects)
+    config = resolved(config, ("$",), custom_objects)
     scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
     room = recursion.enough_for(recursion.layers_of(config))
     with scope, room, limited(file), named_errors(file, "the model's config"):
@@ -146,7 +148,7 @@ def compile_model(
     file: str, made: Any, training: Json, custom_objects: Custom, *, safe_mode: bool
 ) -> None:
     """Compiles a model by a converted training config, with just the optimizer that is there."""
-    training = _resolved(training, ("$",), custom_objects, _WITHOUT)
+    training = resolved(training, ("$",), custom_objects, _WITHOUT)
     training["auto_scale_loss"] = False  # an old loss scale is in the optimizer
     with named_errors(file, "the training config"):
         compile_by(made, training, custom_objects, safe_mode=safe_mode)
@@ -166,12 +168,7 @@ def with_sparse_rule(
         tf_version: As in `convert_optimizer`.
     """
     today = training.get("optimizer")
-    # Not by the whole path: Keras leaves out the model's name where a saved model is loaded again.
-    patterns = [
-        f"(^|/){re.escape(layer.name)}/{layer.embeddings.name}$"
-        for layer in made._flatten_layers()
-        if isinstance(layer, keras.layers.Embedding) and layer.embeddings.trainable
-    ]
+    patterns = paths_of_embeddings(made)
     if not patterns or not isinstance(given, Mapping) or not isinstance(today, Mapping):
         return training, []
     is_wrapped = today.get("registered_name") == "keras_mp>LossScaleOptimizer"
@@ -187,7 +184,17 @@ def with_sparse_rule(
     return {**training, "optimizer": done.config}, told
 
 
-def _resolved(value: Any, path: tuple[object, ...], custom_objects: Custom, more: str = "") -> Any:
+def paths_of_embeddings(made: Any) -> list[str]:
+    """Returns patterns for the paths of a model's embeddings that are trained."""
+    # Not the whole path: Keras leaves out the model's name where a saved model is loaded again.
+    return [
+        f"(^|/){re.escape(layer.name)}/{layer.embeddings.name}$"
+        for layer in made._flatten_layers()
+        if isinstance(layer, keras.layers.Embedding) and layer.embeddings.trainable
+    ]
+
+
+def resolved(value: Any, path: tuple[object, ...], custom_objects: Custom, more: str = "") -> Any:
     """Returns a copy of a config that imports nothing: each class is of Keras, given, or known.
 
     Args:
@@ -197,10 +204,10 @@ def _resolved(value: Any, path: tuple[object, ...], custom_objects: Custom, more
         more: What else can be done about a class that is not known.
     """
     if isinstance(value, list):
-        return [_resolved(item, (*path, i), custom_objects, more) for i, item in enumerate(value)]
+        return [resolved(item, (*path, i), custom_objects, more) for i, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    value = {k: _resolved(item, (*path, k), custom_objects, more) for k, item in value.items()}
+    value = {k: resolved(item, (*path, k), custom_objects, more) for k, item in value.items()}
     name, module = value.get("class_name"), value.get("module")
     if not isinstance(name, str) or "module" not in value:
         return value
@@ -215,11 +222,24 @@ def _resolved(value: Any, path: tuple[object, ...], custom_objects: Custom, more
     registered = value.get("registered_name")
     for known in (registered, name):
         if isinstance(known, str) and _known(known, custom_objects):
-            return value | {"registered_name": known, "module": None}
+            inside = _with_own_functions(value.get("config"), custom_objects)
+            return value | {"registered_name": known, "module": None, "config": inside}
     if isinstance(module, str) and (module == "keras" or module.startswith("keras.")):
         return value
     why = _OWN.format(kind="class", name=name) + more
     raise LegacyError(_at((*path, "class_name")), found(name), why)
+
+
+def _with_own_functions(config: Any, custom_objects: Custom) -> Any:
+    """Returns the config of a class of one's own, whose functions Keras 3 does not find by name."""
+    if not isinstance(config, dict):
+        return config
+    return {
+        key: _FUNCTION | {"config": value, "registered_name": value}
+        if key.endswith(_FUNCTIONS) and isinstance(value, str) and value in custom_objects
+        else value
+        for key, value in config.items()
+    }
 
 
 def _at(path: tuple[object, ...]) -> str:

@@ -39,6 +39,10 @@ from keras_mp.rendering.text import printable
 _IGNORED = ("save_counter/", "keras_api/metrics/")
 # Where random generators stand, and what recurrent layers remember of the batch before.
 _NO_WEIGHTS = re.compile(r"(.*/)?(_rng|_random_generator|keras_api/states)/.*")
+APART = (
+    "layers that were shared are layers of their own here, which begin equal and are trained "
+    "apart: {}"
+)
 BESIDE = "not asked for, and left out: {}"
 BEGINS_ANEW = (
     "what is no weight begins anew: where random layers stand in their random numbers, and the "
@@ -155,15 +159,25 @@ def plan_objects(
     pairs = object_matching.pairs(graph, start, model)
     taken = preprocessing_state.plan_objects(plan, checkpoint, graph, pairs, tables)
     if isinstance(model, keras.layers.Layer):
-        there = [node for node in found if graph.key(node) in checkpoint]
-        shapes = [checkpoint.entry(str(graph.key(node))).shape for node in there]
-        cudnn_weights.note_layouts(plan, model, [found[node] for node in there], shapes)
-    for node, variable in found.items():
+        there = [
+            (variable, checkpoint.entry(str(graph.key(node))).shape)
+            for node, variables in found.items()
+            if graph.key(node) in checkpoint
+            for variable in variables
+        ]
+        cudnn_weights.note_layouts(plan, model, [v for v, _ in there], [s for _, s in there])
+    for node, variables in found.items():
         key = graph.key(node)
-        if key is not None and key in checkpoint and _may_fit(plan, checkpoint, key, variable):
-            taken.add(key)
-            if not plan.planned(variable):
-                plan.assign(plan.laid_out(value_of(checkpoint, key), variable), variable)
+        if key is None or key not in checkpoint:
+            continue
+        for variable in variables:
+            if _may_fit(plan, checkpoint, key, variable):
+                taken.add(key)
+                if not plan.planned(variable):
+                    plan.assign(plan.laid_out(value_of(checkpoint, key), variable), variable)
+    apart = [variables[0].path for variables in found.values() if len(variables) > 1]
+    if apart:
+        plan.note(APART.format(", ".join(apart)))
     weights = object_matching.weights(model)
     plan.missing += [weight.path for weight in weights if not plan.planned(weight)]
     keys = None if optimizer is None else optimizer_keys(plan.file, graph, optimizer_path)
@@ -220,10 +234,14 @@ def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> 
         return node
     # The root, where save_weights and SavedModel have the model, or what stood in Checkpoint(...),
     # whose names may be those of single weights of the model.
-    at_root = len(object_matching.match(graph, 0, model))
-    if at_root == len(object_matching.weights(model)):
+    found = object_matching.match(graph, 0, model)
+    if sum(map(len, found.values())) == len(object_matching.weights(model)):
         return 0
-    counts = {node: _matches(graph, node, model) for node in graph.nodes[0].children.values()}
+    at_root = len(found)
+    counts = {
+        node: len(object_matching.match(graph, node, model))
+        for node in graph.nodes[0].children.values()
+    }
     best = max(counts.values(), default=0)
     winners = [node for node in counts if counts[node] == best]
     if best <= at_root:
@@ -232,13 +250,6 @@ def _model_node(file: str, graph: ObjectGraph, model: Any, path: str | None) -> 
         names = [name for name, node in graph.nodes[0].children.items() if node in winners]
         raise NeedsPath(file, "holds several models that fit", "model_path", names)
     return winners[0]
-
-
-def _matches(graph: ObjectGraph, start: int, model: Any) -> int:
-    try:
-        return len(object_matching.match(graph, start, model))
-    except ValueError:  # it is not the model, which alone has to fit
-        return 0
 
 
 def optimizer_keys(file: str, graph: ObjectGraph, path: str | None) -> OptimizerKeys | None:
@@ -261,7 +272,7 @@ def _state(
     checkpoint: Checkpoint,
     graph: ObjectGraph,
     keys: OptimizerKeys,
-    variables: dict[int, Any],
+    variables: dict[int, list[Any]],
     trained: list[Any],
 ) -> OptimizerState:
     def value(key: str | None) -> Value | None:
@@ -286,38 +297,41 @@ def _slots(
     checkpoint: Checkpoint,
     graph: ObjectGraph,
     keys: Sequence[SlotKey],
-    variables: dict[int, Any],
+    variables: dict[int, list[Any]],
     trained: list[Any],
 ) -> Iterable[Slot]:
-    by_name = {}
-    for node, variable in variables.items():
+    by_name: dict[str, list[Any]] = {}
+    for node, those in variables.items():
         full_name = next((a.full_name for a in graph.nodes[node].attributes), "")
-        by_name[full_name] = None if full_name in by_name else variable
+        by_name[full_name] = [] if full_name in by_name else those
     listed = {slot.list: slot.position + 1 for slot in keys if slot.position is not None}
     for slot in keys:
         if slot.variable is not None:
-            variable = variables.get(slot.variable)
+            those = variables.get(slot.variable, [])
         else:
-            variable = _by_full_name(slot.full_name, by_name)
+            those = _by_full_name(slot.full_name, by_name)
             # Where another number of variables was trained then, the places are others, too.
-            if variable is None and slot.position is not None and listed[slot.list] == len(trained):
-                variable = trained[slot.position]
-        if variable is None or slot.key not in checkpoint:
+            if not those and slot.position is not None and listed[slot.list] == len(trained):
+                those = [trained[slot.position]]
+        if not those or slot.key not in checkpoint:
             plan.unused.append(slot.key)  # the model has no such variable
         else:
-            yield Slot(slot.list, variable, value_of(checkpoint, slot.key))
+            for variable in those:
+                yield Slot(slot.list, variable, value_of(checkpoint, slot.key))
 
 
-def _by_full_name(name: str, variables: Mapping[str, Any]) -> Any:
-    """Returns the variable "dense/kernel" for a slot "Adam/m/dense/kernel", if just one is it."""
+def _by_full_name(name: str, variables: Mapping[str, list[Any]]) -> list[Any]:
+    """Returns the variable "dense/kernel" for a slot "Adam/m/dense/kernel", if just one is it.
+
+    It may be several where layers were shared then.
+    """
     if not name:
-        return None
+        return []
     parts = name.removesuffix(":0").split("/")
     for start in range(len(parts)):
-        variable = variables.get("/".join(parts[start:]))
-        if variable is not None:
-            return variable
-    return None
+        if those := variables.get("/".join(parts[start:])):
+            return those
+    return []
 
 
 __all__ = ["NeedsPath", "Report", "RestoreError", "restore"]

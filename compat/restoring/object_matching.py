@@ -30,24 +30,22 @@ _RENAMED = {
 _OF_CUDNN = ("kernel", "recurrent_kernel", "bias")
 
 
-def match(graph: ObjectGraph, start: int, model: Any) -> dict[int, Any]:
-    """Returns object number -> variable, for all variables of `model` that are found.
+def match(graph: ObjectGraph, start: int, model: Any) -> dict[int, list[Any]]:
+    """Returns object number -> variables, for all variables of `model` that are found.
+
+    An object has several where layers were shared then, and are layers of their own now.
 
     Args:
         graph: The objects of the checkpoint.
         start: Number of the object that was the model.
         model: Any Keras object: a model, a layer, a list or dict of them.
-
-    Raises:
-        ValueError: What was one variable is several here.
     """
-    found: dict[int, Any] = {}
+    found: dict[int, list[Any]] = {}
     for number, ours in pairs(graph, start, model):
-        if isinstance(ours, keras.Variable) and found.setdefault(number, ours) is not ours:
-            raise ValueError(
-                f"one variable of the file is two in the model: {found[number].path} and "
-                f"{ours.path}; it is another model"
-            )
+        if isinstance(ours, keras.Variable):
+            known = found.setdefault(number, [])
+            if all(one is not ours for one in known):
+                known.append(ours)
     return found
 
 

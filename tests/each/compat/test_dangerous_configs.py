@@ -208,7 +208,10 @@ RATE = r"config\.learning_rate is keras\.utils\.get_file"
 def test_the_files_of_the_command(folder):
     model, optimizer = folder / "model.json", folder / "optimizer.json"
     model.write_text(json.dumps(old_net(keras_3("TFSMLayer", LOADER))))
-    with pytest.raises(Refused, match=r'--model: .*json: \$\.config\.layers\[1\] of "l" is a TFSM'):
+    with pytest.raises(
+        Refused,
+        match=r'--model: .*json: the model.s config: \$\.config\.layers\[1\] of "l" is a TFSM',
+    ):
         building.model_of_config(str(model), None)
     outer = keras_3("LossScaleOptimizer", {"inner_optimizer": INNER}, "keras_mp")
     outer["registered_name"] = "keras_mp>LossScaleOptimizer"

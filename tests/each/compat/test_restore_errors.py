@@ -377,13 +377,31 @@ def test_one_variable_is_not_two(tmp_path):
     """Unless what has it twice is beside the model."""
     shared = {"kernel": NET["kernel"], "bias": "net/kernel"}
     bundles.write_objects(tmp_path / "ckpt", {"net": shared})
-    with pytest.raises(ValueError, match="one variable of the file is two in the model: out/"):
+    with pytest.raises(RestoreError, match=r"of shape \(3, 2\), but out/bias is of shape \(2,\)"):
         restore(tmp_path / "ckpt", dense(), model_path="net")
     shared["bias"] = "beside/kernel"
     bundles.write_objects(tmp_path / "ckpt", {"beside": shared, "net": NET})
     layer = dense()
     restore(tmp_path / "ckpt", layer, strict=False)
     assert np.all(ops.convert_to_numpy(layer.kernel) == 1)
+
+
+@pytest.mark.parametrize("name", ["model", None])
+def test_layers_that_were_shared_are_two(name, tmp_path):
+    """As those of an encoder whose inner tensors the loss of its autoencoder reads."""
+    encoder = {"layer_with_weights-0": NET}
+    net = {"layer_with_weights-0": encoder, "layer_with_weights-1": "encoder"}
+    path = "layer_with_weights-0/layer_with_weights-0"
+    net["layer_with_weights-1"] = f"{name}/{path}" if name else path
+    bundles.write_objects(tmp_path / "ckpt", {name: net} if name else net)
+    inside = keras.Sequential([keras.Input((3,)), dense()], name="encoder")
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, [inside(inputs), dense()(inputs)])
+    report = restore(tmp_path / "ckpt", model)
+    for layer in (inside.layers[0], model.layers[-1]):
+        np.testing.assert_array_equal(ops.convert_to_numpy(layer.kernel), NET["kernel"])
+    (note,) = [note for note in report.notes if "begin equal and are trained apart" in note]
+    assert "out/kernel" in note
 
 
 def test_one_variable_under_two_names_of_the_file(tmp_path):

@@ -655,16 +655,16 @@ def test_without_o_a_folder_is_only_listed(
 
 
 def test_model_is_for_those_that_hold_none(tree: Path) -> None:
-    def given(name: str, model: str) -> tuple[str | None, str | None]:
+    def given(name: str, model: str) -> tuple[str | None, tuple[str, ...], str | None]:
         path = tree / name
-        request = Request(str(path), model=model, optimizer="o.json")
-        fitted = tasks.fitted(request, kind_of(path))
-        return fitted.model, fitted.optimizer
+        request = Request(str(path), given=(model,), optimizer="o.json").for_artefact(name, None)
+        fitted = artefacts.fitted(request, kind_of(path))
+        return fitted.model, fitted.scripts, fitted.optimizer
 
-    assert given("b/ckpt-1", "net.py:make") == ("net.py:make", "o.json")
-    assert given("a.h5", "net.py:make") == ("net.py", None), "its classes may be needed"
-    assert given("a.h5", "model.json") == (None, None)
-    assert given("manager", "model.json") == ("model.json", "o.json")
+    assert given("b/ckpt-1", "net.py:make") == ("net.py:make", (), "o.json")
+    assert given("a.h5", "net.py:make") == (None, ("net.py",), None), "its classes may be needed"
+    assert given("a.h5", "model.json") == (None, (), None)
+    assert given("manager", "model.json") == ("model.json", (), "o.json")
 
 
 def test_what_may_not_be_read_is_a_failure_of_its_own(
@@ -761,7 +761,7 @@ def test_scripts(tmp_path: Path) -> None:
     path = list(sys.path)
     try:
         building.run_script(str(script))
-        objects = building.objects_of(building.run_script(str(script)))
+        objects = building.objects_of([building.run_script(str(script))])
         assert objects["Net"].width == 3
         assert objects.keys() == {"Net", "loss"}, "no functions of others"
     finally:

@@ -1,0 +1,138 @@
+"""Which model an artefact without one is built of: as `--model` says, or the config beside it."""
+
+import fnmatch
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from keras_mp.migration.publishing import Refused
+from keras_mp.migration.reading import YAML, Unreadable, read_json
+
+SEVERAL = "there are {} configs of models beside it ({}): say which, --model PATTERN=FILE"
+FOUND = "the model is that of {}, which lies {}"
+_NAMES = ("model", "model_config", "config", "architecture")
+_ENDS = (".json", *YAML)
+_WEIGHTS = re.compile(r"[._-]?weights$")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What `--model` says for one artefact.
+
+    Attributes:
+        model: "model.json" or "script.py:factory"; None where nothing was said.
+        scripts: Scripts whose classes and functions its configs may name.
+    """
+
+    model: str | None = None
+    scripts: tuple[str, ...] = ()
+
+
+def split(given: str) -> tuple[str, str | None]:
+    """Returns (file, name of the factory) of `--model`; None for a config.
+
+    >>> split("model.json"), split("net.py:make"), split("net.py")
+    (('model.json', None), ('net.py', 'make'), ('net.py', ''))
+    """
+    file, colon, factory = given.rpartition(":")
+    if colon and file.endswith(".py"):
+        return file, factory
+    return (given, "") if given.endswith(".py") else (given, None)
+
+
+def chosen(given: Sequence[str], name: str) -> Choice:
+    """Returns what each `--model` that is for an artefact says of it.
+
+    Args:
+        given: The options: "FILE", for every artefact, or "PATTERN=FILE", for those whose path or
+            name matches; FILE is "model.json", "script.py:factory" or "script.py". The first
+            pattern that matches goes before the later ones, and these before those without.
+        name: The artefact's path in the folder, or as it was given.
+
+    Raises:
+        Refused: Two models without a pattern.
+
+    >>> chosen(["net.json", "layers.py", "gan/*=gan.json"], "gan/ckpt-1")
+    Choice(model='gan.json', scripts=('layers.py',))
+    """
+    models: dict[bool, list[str]] = {True: [], False: []}
+    scripts: list[str] = []
+    for pattern, file in map(parted, given):
+        if pattern is None or any(
+            fnmatch.fnmatchcase(one, pattern) for one in (name, name.rpartition("/")[2])
+        ):
+            (scripts if split(file)[1] == "" else models[pattern is not None]).append(file)
+    if len(models[False]) > 1:
+        raise Refused(
+            f"--model: {' and '.join(models[False])} are two models for every artefact: say "
+            "which is for which, PATTERN=FILE"
+        )
+    found = models[True] + models[False]
+    return Choice(found[0] if found else None, tuple(dict.fromkeys(scripts)))
+
+
+def files(given: Sequence[str]) -> list[Path]:
+    """Returns the files that `--model` names, each once."""
+    return [Path(split(file)[0]) for file in dict.fromkeys(parted(one)[1] for one in given)]
+
+
+def parted(given: str) -> tuple[str | None, str]:
+    """Returns (pattern, file) of `--model`; None where it has no pattern.
+
+    >>> parted("gan/*=gan.json"), parted("net.py:make")
+    (('gan/*', 'gan.json'), (None, 'net.py:make'))
+    """
+    pattern, sign, file = given.rpartition("=")
+    if not sign or Path(split(given)[0]).exists():
+        return None, given
+    return pattern, file
+
+
+def beside(path: Path, top: Path) -> tuple[str, ...]:
+    """Returns the config of a model for a checkpoint or weights; several where none is the one.
+
+    It lies in the same folder or in one above: called as the artefact is, or model, model_config,
+    config or architecture, and .json, .yaml or .yml. The nearest counts.
+
+    Args:
+        path: Of the artefact.
+        top: The last folder to look in, the artefact's own or one above it.
+    """
+    start = path if path.is_dir() else path.parent
+    stem = path.name.removesuffix(path.suffix)
+    own = tuple(dict.fromkeys(one for one in (stem, _WEIGHTS.sub("", stem)) if one))
+    for folder in (start, *start.parents):
+        for names in (own, _NAMES):
+            places = (folder / f"{name}{end}" for name in names for end in _ENDS)
+            found = {str(one): config for one in places if (config := _config_of(one))}
+            if found:
+                first = next(iter(found.values()))
+                are_one = all(config == first for config in found.values())
+                return tuple(found)[:1] if are_one else tuple(found)
+        if folder == top:
+            break
+    return ()
+
+
+def _config_of(path: Path) -> object:
+    """Returns the config of a model that a file holds, or None."""
+    try:
+        state = path.stat()
+    except (OSError, ValueError):
+        return None
+    return _read(path, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=8)  # thousands of checkpoints may have one
+def _read(path: Path, _changed: int, _size: int) -> object:
+    try:
+        value = read_json(str(path))
+    except Unreadable:
+        return None
+    if not isinstance(value, Mapping) or not isinstance(value.get("class_name"), str):
+        return None
+    inside = value.get("config")
+    layers = inside.get("layers") if isinstance(inside, Mapping) else inside
+    return value if isinstance(layers, list) else None
