@@ -141,9 +141,7 @@ class Request:
         beside: tuple[str, ...] = ()
         if choice.model is None and top is not None:
             beside = model_choice.beside(local_of(self.path), top)
-        return replace(
-            self, given=(), model=choice.model, scripts=choice.scripts, beside=beside
-        )
+        return replace(self, given=(), model=choice.model, scripts=choice.scripts, beside=beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,10 +452,15 @@ def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, Any]]:
         # What the user's own code does with a model before it is loaded is not known.
         with contextlib.nullcontext() if scripts else late_values():
             objects, version = building.objects_of(scripts), request.tf_version
-            model = building.model_of_config(file, version, request.exact_training, objects)
+            exact = request.exact_training
+            model, changes = building.model_of_config(file, version, exact, objects)
             model, report = _restore(request, path, model)
-        if request.model is None:
-            report = replace(report, notes=(_beside(path, file), *report.notes))
+        said = () if request.model is not None else (_beside(path, file),)
+        report = replace(
+            report,
+            notes=(*said, *report.notes),
+            changes=(*changes, *report.changes),
+        )
         return model, report, objects
     if request.optimizer is not None:
         raise Refused(OWN_OPTIMIZER)

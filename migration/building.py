@@ -14,7 +14,13 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.configs import checks, convert_model, convert_optimizer
+from keras_mp.compat.configs import (
+    Change,
+    checks,
+    convert_model,
+    convert_optimizer,
+    dotted_names,
+)
 from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration import optimizer_choice
 from keras_mp.migration.publishing import Refused
@@ -61,7 +67,7 @@ def _no_bytecode() -> Iterator[None]:
 
 
 def objects_of(modules: Iterable[ModuleType]) -> dict[str, Any]:
-    """Returns the classes that scripts have, and their own functions, by name, for Keras to find."""
+    """Returns the classes that scripts have, and their own functions, by name, for Keras."""
     return {
         name: value
         for module in modules
@@ -105,8 +111,8 @@ def model_of_config(
     tf_version: str | None,
     exact_training: bool = False,
     objects: Mapping[str, Any] | None = None,
-) -> Any:
-    """Returns the model of what `to_json()` wrote, in Keras 2 or Keras 3.
+) -> tuple[Any, list[Change]]:
+    """Returns the model of what `to_json()` wrote, in Keras 2 or Keras 3, and what is otherwise.
 
     Args:
         file: JSON or YAML.
@@ -118,12 +124,14 @@ def model_of_config(
         Refused: The file cannot be read.
         LegacyError: The config has no counterpart today, or names a class that nobody knows.
     """
-    from keras_mp.compat.restoring.building import model as built
+    from keras_mp.compat.restoring import keras_layers
+    from keras_mp.compat.restoring.building import model as built, with_names_of_the_backend
     from keras_mp.deserializing import Dangerous, compile_by
 
     known = dict(objects or {})
     given = _json(file, "--model")
-    config = convert_model(given, tf_version=tf_version, exact_training=exact_training).config
+    done = convert_model(given, tf_version=tf_version, exact_training=exact_training)
+    config, names = with_names_of_the_backend(dict(done.config))
     training = config.get("compile_config")
     config = {key: value for key, value in config.items() if key != "compile_config"}
     try:
@@ -134,7 +142,7 @@ def model_of_config(
         raise Refused(f"--model: {error}") from error
     except Dangerous as error:
         raise Refused(f"--model: {file}: {error.danger}") from None
-    return model
+    return model, [*done.changes, *dotted_names.changes(names), *keras_layers.changes(model)]
 
 
 def optimizer_of_config(file: str, tf_version: str | None, model: Any = None) -> Any:

@@ -46,9 +46,7 @@ _CLASSES = {
     ),
     "Adagrad": _Class((), _EPSILON, ("accumulator",)),
     "Adadelta": _Class(("rho",), _EPSILON, ("accum_grad", "accum_var")),
-    "Ftrl": _Class(
-        _FTRL, {"l2_shrinkage_regularization_strength": 0.0}, ("accumulator", "linear")
-    ),
+    "Ftrl": _Class(_FTRL, {"l2_shrinkage_regularization_strength": 0.0}, ("accumulator", "linear")),
 }
 _NO_STATE = ("momentum_cache", "beta")
 

@@ -153,15 +153,15 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         help="for a checkpoint or weights: model.json (of to_json(), then or today), or "
         "script.py:factory, a function that returns the model. The script is run, as Python would, "
         "because you name it. script.py alone: its classes and functions are known when a model is "
-        "loaded. May be given several times, and for the artefacts only whose path matches, such as "
-        "--model 'gan/*=gan.json'. Without, a model.json, model_config.json, config.json or "
-        "architecture.json (or .yaml) is taken that lies beside the weights, or above them in PATH",
+        "loaded. May be given several times, and with a pattern for the artefacts whose path "
+        "matches: --model 'gan/*=gan.json'. Without it the config that lies beside the weights, or "
+        "above them in PATH, is taken: model, model_config, config or architecture, .json or .yaml",
     )
     add(
         "--optimizer",
         metavar="FILE",
-        help="for a checkpoint: config of its optimizer; else the model's own is taken, or what the "
-        "checkpoint says of it",
+        help="for a checkpoint: config of its optimizer; else the model's own is taken, or the one "
+        "that the checkpoint tells",
     )
     add(
         "--model-path",

@@ -22,7 +22,15 @@ import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.file_formats.file_kinds import Kind
-from keras_mp.migration import archives, artefacts, ledger, limited, model_choice, processes, sources
+from keras_mp.migration import (
+    archives,
+    artefacts,
+    ledger,
+    limited,
+    model_choice,
+    processes,
+    sources,
+)
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.ledger import Row
 from keras_mp.stores import listing

@@ -63,6 +63,11 @@ FLIP = (
     "RandomFlip of both axes: tf.keras flipped each axis with its own chance, Keras 3 flips both "
     f"or none{_EXACT}RandomFlip"
 )
+IN_FLOAT32 = (
+    "activities that are computed in 16 bits are regularized in float32, by "
+    "keras_mp.compat.regularizers.InFloat32: loading needs import keras_mp. Keras 3 on TensorFlow "
+    "refuses to add a float16 loss to the others"
+)
 _APPLICATIONS = r"((tf_)?keras|tensorflow\.python\.keras)(\.src)?\.applications\..+"
 _OF_TENSORFLOW = r"tensorflow\.python\.ops\.init_ops(_v2)?"
 TF_VERSION = "2.5"  # the last one whose layers are those of TF 2.0, where nobody knows
@@ -138,6 +143,7 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
         config["pad_to_max_tokens"] = False  # TF 2.3 wrote true, which padded nothing then
     if today == "Discretization":
         config["dtype"] = "float32"  # as of its inputs: Keras 3 would cast them to its int64
+    today, config = _regularized_in_float32(today, config, path, report)
     why = _replaced(today, config, path)
     if why is not None:
         what = f"keras_mp.compat.layers.{today}, which {why}: loading needs import keras_mp"
@@ -159,6 +165,25 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
         keys = {BATCH_NORM: ".config.axis", DROPOUT: ".config.dropout"}
         report.add(f"{path}{keys.get(differs, '')}", "differs", differs, matters=True)
     return of_keras("keras.layers", today, config) | _identity(given)
+
+
+def _regularized_in_float32(name: str, config: Json, path: str, report: Report) -> tuple[str, Json]:
+    """Returns (class, config) of a layer whose activity regularizer is in a dtype that adds up."""
+    policy = config.get("dtype")
+    inside = policy.get("config") if isinstance(policy, Mapping) else None
+    dtype = str(inside.get("name") if isinstance(inside, Mapping) else policy)
+    given = config.get("activity_regularizer")
+    if name == "ActivityRegularization":
+        rates = {key: config.get(key, 0.0) for key in ("l1", "l2")}
+        given = of_keras("keras.regularizers", "L1L2", rates)
+    if given is None or not dtype.endswith(("float16", "bfloat16")):
+        return name, config
+    ours = of_ours("keras_mp.compat.regularizers", "InFloat32", {"regularizer": given})
+    report.add(f"{path}.config.activity_regularizer", "rewritten", IN_FLOAT32, matters=True)
+    if name == "ActivityRegularization":
+        config = {key: config[key] for key in ("name", "trainable", "dtype") if key in config}
+        name, config = "Activation", {**config, "activation": "linear"}
+    return name, {**config, "activity_regularizer": ours}
 
 
 def _other_direction(config: Config, path: str, report: Report) -> Json:

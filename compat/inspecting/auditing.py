@@ -257,9 +257,7 @@ def _of_saved_model(found: Audit, folder: Path) -> None:
         _of_proto(found, metadata, lambda message: _of_metadata(found, message, stored))
     exported = folder / saved_models.EXPORTED
     if exported.is_file():
-        _of_proto(
-            found, exported, lambda text: _of_node(found, bytes(text), exported.name, stored)
-        )
+        _of_proto(found, exported, lambda text: _of_node(found, bytes(text), exported.name, stored))
     index = Path(saved_models.variables_of(folder))
     if index.is_file():
         _of_tensors(found, str(index).removesuffix(".index"))

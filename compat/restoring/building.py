@@ -14,9 +14,10 @@ from typing import Any
 import keras
 
 import keras_mp
+from keras_mp import backends
 from keras_mp.compat import configs, recursion
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.configs import Change
+from keras_mp.compat.configs import Change, dotted_names
 from keras_mp.compat.configs.checks import at, found, is_deep
 from keras_mp.compat.configs.inner_optimizers import REPEATED
 from keras_mp.compat.errors import LegacyError, NotComputed
@@ -86,6 +87,11 @@ def is_keras_3(keras_version: object) -> bool:
     """Returns whether Keras 3 wrote a file."""
     match = re.match(r"([0-9]{1,3})\.", keras_version) if isinstance(keras_version, str) else None
     return match is not None and int(match[1]) >= 3
+
+
+def with_names_of_the_backend(config: Json) -> tuple[Json, dict[str, str]]:
+    """Returns a converted config whose names the backend takes, and old name -> new name."""
+    return (config, {}) if backends.takes_dots_in_names() else dotted_names.without_dots(config)
 
 
 def model(

@@ -15,7 +15,7 @@ from keras_mp.backends.late_values import late_values
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
 from keras_mp.compat.checkpoints.staging import staged
-from keras_mp.compat.configs import Change, keras1
+from keras_mp.compat.configs import Change, dotted_names, keras1
 from keras_mp.compat.configs.models import MODELS
 from keras_mp.compat.file_formats import hdf5_groups, saved_models, saved_objects
 from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
@@ -407,6 +407,7 @@ class _ModelBuilder:
         self.model: Any = None
         self.changes: list[Change] = []
         self._today: Json | None = None
+        self._names: dict[str, str] = {}
 
     @property
     def optimizer(self) -> Any:
@@ -418,9 +419,9 @@ class _ModelBuilder:
         done = configs.convert_model(
             config, tf_version=self.tf_version, exact_training=self.options.exact_training
         )
-        today = dict(done.config)
-        self._today = today.pop("compile_config", None)  # type: ignore[assignment]
-        self.changes += done.changes
+        today, self._names = building.with_names_of_the_backend(dict(done.config))
+        self._today = today.pop("compile_config", None)
+        self.changes += [*done.changes, *dotted_names.changes(self._names)]
         custom, safe = self.options.custom_objects, self.options.safe_mode
         self.model = building.model(self.file, today, custom, safe_mode=safe, policy=self.policy)
         self.changes += keras_layers.changes(self.model)
@@ -438,7 +439,7 @@ class _ModelBuilder:
             self._today, self.given, self.model, self.tf_version
         )
         self.changes += changes
-        today = with_names_of_today(today, self.model)
+        today = with_names_of_today(today, self.model, self._names)
         building.compile_model(
             self.file,
             self.model,

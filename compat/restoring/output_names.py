@@ -9,16 +9,22 @@ Json = dict[str, Any]
 _BY_OUTPUT = ("loss", "loss_weights", "metrics", "weighted_metrics")
 
 
-def with_names_of_today(training: Json, made: Any) -> Json:
+def with_names_of_today(training: Json, made: Any, renamed: Mapping[str, str]) -> Json:
     """Returns a converted training config with the names that the outputs of a model have.
 
     Args:
         training: The config, with dicts by output.
         made: The model.
+        renamed: Its layers that have another name than in the config: old -> new.
     """
-    names = _names(made)
+    behind = _names(made)
+
+    def name_of(old: str) -> str:
+        new = renamed.get(old, old)
+        return behind.get(new, new)
+
     return {
-        key: {names.get(name, name): one for name, one in value.items()}
+        key: {name_of(name): one for name, one in value.items()}
         if key in _BY_OUTPUT and isinstance(value, Mapping) and "class_name" not in value
         else value
         for key, value in training.items()

@@ -19,6 +19,7 @@ from keras_mp.compat import activations
 from keras_mp.compat.configs.models import convert_layer, convert_model
 from keras_mp.compat.configs.training import convert_training
 from keras_mp.compat.errors import LegacyError
+from keras_mp.compat.restoring import building
 from tests.backends import on_one
 from tests.fixtures import DATA, FIXTURES, HAS_ALL, oracles
 from tests.legacy_cases import OWN, Net
@@ -334,6 +335,24 @@ def test_compiled_models_have_the_loss_that_they_had(record: Json, form: str) ->
     values = model.test_on_batch(x, targets if len(targets) > 1 else targets[0])
     loss = values[0] if isinstance(values, list) else values
     assert abs(float(loss) - record["loss"]) < 1e-6 * max(1.0, abs(record["loss"]))
+
+
+class Own(keras.layers.Dense):  # type: ignore[misc]
+    """A layer of a user's, whose config names functions of the user's, as that of Dense did."""
+
+
+def halved(x: Any) -> Any:
+    return x / 2
+
+
+def test_functions_that_a_layer_of_ones_own_names() -> None:
+    options = {"activation": "halved", "kernel_initializer": "halves", "kernel_regularizer": None}
+    layer = {"class_name": "Own", "config": {"name": "own", "units": 2, **options}}
+    layer["config"] |= {"batch_input_shape": [None, 3], "bias_initializer": "ones"}
+    old = {"class_name": "Sequential", "config": {"name": "net", "layers": [layer]}}
+    custom = {"Own": Own, "halved": halved, "halves": lambda shape, dtype=None: ops.ones(shape) / 2}
+    model = building.model(__file__, convert_model(old).config, custom, safe_mode=True)
+    np.testing.assert_allclose(model.predict(np.ones((1, 3)), verbose=0), [[1.25, 1.25]])
 
 
 LAYERS = [
