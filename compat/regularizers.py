@@ -18,7 +18,10 @@ class InFloat32(keras.regularizers.Regularizer):  # type: ignore[misc]
     does not overflow either: in float16 that of the squares of 512 outputs of 128 did.
 
     Args:
-        regularizer: Any regularizer.
+        regularizer: Any regularizer, such as `keras.regularizers.L2()`.
+
+    Raises:
+        TypeError: It is none, but a name or a config.
 
     >>> penalty = InFloat32(keras.regularizers.L2(0.5))(ops.full((512,), 128.0, "float16"))
     >>> float(penalty), keras.backend.standardize_dtype(penalty.dtype)
@@ -26,7 +29,11 @@ class InFloat32(keras.regularizers.Regularizer):  # type: ignore[misc]
     """
 
     def __init__(self, regularizer: Any) -> None:
-        self.regularizer = keras.regularizers.get(regularizer)
+        if not callable(regularizer):
+            raise TypeError(
+                f"regularizer must be one, such as keras.regularizers.L2(), but got {regularizer!r}"
+            )
+        self.regularizer = regularizer
 
     def __call__(self, x: Any) -> Any:
         """Returns the penalty, a scalar in float32."""

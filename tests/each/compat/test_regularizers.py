@@ -77,5 +77,10 @@ def test_a_model_trains(policy: str) -> None:
 
 
 def test_a_sum_beyond_float16() -> None:
-    penalty = InFloat32("l2")(ops.full((512,), 128.0, "float16"))
+    penalty = InFloat32(keras.regularizers.L2(0.01))(ops.full((512,), 128.0, "float16"))
     assert float(penalty) == pytest.approx(0.01 * 512 * 128.0**2)
+
+
+def test_what_is_no_regularizer() -> None:
+    with pytest.raises(TypeError, match=r"such as keras\.regularizers\.L2\(\), but got 'l2'"):
+        InFloat32("l2")
