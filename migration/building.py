@@ -142,7 +142,8 @@ def model_of_config(
         raise Refused(f"--model: {error}") from error
     except Dangerous as error:
         raise Refused(f"--model: {file}: {error.danger}") from None
-    return model, [*done.changes, *dotted_names.changes(names), *keras_layers.changes(model)]
+    told = [*done.changes, *dotted_names.changes(names)]
+    return model, told + keras_layers.changes(model, told)
 
 
 def optimizer_of_config(file: str, tf_version: str | None, model: Any = None) -> Any:

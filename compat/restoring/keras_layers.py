@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_mp.compat.configs import Change
+from keras_mp.compat.configs.layers import BATCH_NORM
 from keras_mp.compat.configs.serialized import of_keras, of_ours
 from keras_mp.compat.layers import Operation
 from keras_mp.compat.layers.normalization import LayerNormalization, normalized_axes
@@ -73,11 +74,31 @@ def built(config: Json, build: Callable[[Json], Any]) -> Any:
     return build(_with_our_normalization(config, places)) if places else made
 
 
-def changes(model: Any) -> Iterator[Change]:
-    """Yields what `built` has changed in a model."""
-    for layer in model._flatten_layers():
-        if isinstance(layer, LayerNormalization):
-            yield Change(f"$: {layer.path}", "rewritten", OTHER_AXES, matters=True)
+def changes(model: Any, told: Iterable[Change]) -> list[Change]:
+    """Returns what shows only when the layers of a model have their shapes.
+
+    That is what `built` has changed, and that images are normalized over an axis that its config
+    does not tell from that of vectors.
+
+    Args:
+        model: What `built` returned.
+        told: What its config has told.
+    """
+    layers = model._flatten_layers()
+    ours = [layer for layer in layers if isinstance(layer, LayerNormalization)]
+    found = [Change(f"$: {layer.path}", "rewritten", OTHER_AXES, matters=True) for layer in ours]
+    images = [layer.path for layer in layers if _was_fused(layer)]
+    if images and all(change.what != BATCH_NORM for change in told):
+        found.append(Change(f"$: {images[0]}", "differs", BATCH_NORM, matters=True))
+    return found
+
+
+def _was_fused(layer: Any) -> bool:
+    """Whether TensorFlow had one kernel for a BatchNormalization: of 5 axes, from 2.6 on."""
+    if type(layer) is not keras.layers.BatchNormalization or not layer.built:
+        return False
+    rank = len(layer.get_build_config().get("input_shape") or ())
+    return rank in (4, 5) and layer.axis % rank in (1, rank - 1)
 
 
 def _with_inner_axes(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -424,7 +424,7 @@ class _ModelBuilder:
         self.changes += [*done.changes, *dotted_names.changes(self._names)]
         custom, safe = self.options.custom_objects, self.options.safe_mode
         self.model = building.model(self.file, today, custom, safe_mode=safe, policy=self.policy)
-        self.changes += keras_layers.changes(self.model)
+        self.changes += keras_layers.changes(self.model, done.changes)
 
     def compile(self) -> None:
         if not self.options.compile:

@@ -510,20 +510,42 @@ def test_each_axis_is_flipped_by_its_own_chance():
     assert all(way == {"same", "flipped"} for way in ways.values())
 
 
-def test_normalization_of_any_axes_is_told(tmp_path):
-    rows = [
-        {"class_name": "InputLayer", "config": {"batch_input_shape": [None, 3, 4, 5], "name": "i"}},
-        *(
-            {"class_name": "LayerNormalization", "config": {"name": name, "axis": axis}}
-            for name, axis in (("a", [1, 2]), ("b", [3]), ("c", [2, 3]))
-        ),
-    ]
-    config = {"class_name": "Sequential", "config": {"name": "net", "layers": rows}}
-    with h5py.File(tmp_path / "m.h5", "w") as file:
+def loaded_layers(folder, shape, *layers):
+    """Returns what is loaded of a Sequential of (class name, config) of then, without weights."""
+    rows = [{"class_name": name, "config": config} for name, config in layers]
+    first = {"class_name": "InputLayer", "config": {"batch_input_shape": shape, "name": "i"}}
+    config = {"class_name": "Sequential", "config": {"name": "net", "layers": [first, *rows]}}
+    with h5py.File(folder / "m.h5", "w") as file:
         file.attrs["keras_version"] = "2.4.0"
         file.attrs["model_config"] = json.dumps(config)
         file.create_group("model_weights").attrs["layer_names"] = []
-    loaded = load(tmp_path / "m.h5", strict=False)
+    return load(folder / "m.h5", strict=False)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "differs"),
+    [
+        ([None, 3, 4, 5], [3], True),
+        ([None, 3, 4, 5], [1], True),
+        ([None, 3, 4, 5], -1, True),
+        ([None, 3, 4, 5], [2], False),
+        ([None, 2, 3, 4, 5], [4], True),
+        ([None, 2, 3, 4, 5], [1], True),
+        ([None, 3], [1], False),
+        ([None, 3], -1, False),
+        ([None, 3, 4], [2], False),
+    ],
+)
+def test_normalization_of_images_is_told_whatever_the_axis(shape, axis, differs, tmp_path):
+    loaded = loaded_layers(tmp_path, shape, ("BatchNormalization", {"name": "a", "axis": axis}))
+    told = [change for change in loaded.report.changes if change.what == BATCH_NORM]
+    assert len(told) == differs
+
+
+def test_normalization_of_any_axes_is_told(tmp_path):
+    given = (("a", [1, 2]), ("b", [3]), ("c", [2, 3]))
+    rows = [("LayerNormalization", {"name": name, "axis": axis}) for name, axis in given]
+    loaded = loaded_layers(tmp_path, [None, 3, 4, 5], *rows)
     ours = [type(layer) is layers.LayerNormalization for layer in loaded.model.layers]
     assert ours == [True, False, False]
     told = [change.path for change in loaded.report.changes if change.what == OTHER_AXES]
