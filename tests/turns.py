@@ -56,6 +56,7 @@ OF_KERAS = {
     "overflow_search/test_search.py": ("torch", "what is said of a model that overflows"),
     "sixteen_bit/test_composing.py": ("torch", "16-bit weights beside what else there is"),
     "benchmarking/test_benchmark.py": ("torch", "what a comparison of two models prints"),
+    "docs/test_benchmarks.py": ("torch", "that the programs of benchmarks run"),
 }
 # File below tests/each -> why any backend will do.
 TURNS = {

@@ -14,7 +14,6 @@ from typing import Any
 import keras
 
 import keras_mp
-from keras_mp import backends
 from keras_mp.compat import configs, recursion
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs import Change, dotted_names
@@ -91,7 +90,18 @@ def is_keras_3(keras_version: object) -> bool:
 
 def with_names_of_the_backend(config: Json) -> tuple[Json, dict[str, str]]:
     """Returns a converted config whose names the backend takes, and old name -> new name."""
-    return (config, {}) if backends.takes_dots_in_names() else dotted_names.without_dots(config)
+    renamed, names = dotted_names.without_dots(config)
+    return (renamed, names) if names and not _takes_dots() else (config, {})
+
+
+@functools.cache
+def _takes_dots() -> bool:
+    """Whether weights may have a dot in their names."""
+    try:
+        keras.layers.Dense(1, kernel_initializer="zeros", name="a.b").build((None, 1))
+    except KeyError:  # of torch.nn.Module
+        return False
+    return True
 
 
 def model(

@@ -33,15 +33,6 @@ def current() -> Backend:
             )
 
 
-def takes_dots_in_names() -> bool:
-    """Returns whether weights may have a dot in their names.
-
-    >>> takes_dots_in_names() == (keras.backend.backend() != "torch")
-    True
-    """
-    return str(keras.backend.backend()) != "torch"
-
-
 def fused_kernels() -> FusedKernels | None:
     """Returns the module of the backend's fused optimizer kernels; None where it has none."""
     match keras.backend.backend():
