@@ -17,6 +17,7 @@ from keras_mp.compat.checkpoints.optimizer_nodes import (
     optimizers,
 )
 from keras_mp.compat.file_formats import saved_models, saved_objects
+from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.compat.file_formats.saved_objects import Table
 from keras_mp.compat.file_formats.values import Value, value_of
 from keras_mp.compat.restoring import (
@@ -34,6 +35,7 @@ from keras_mp.compat.restoring.optimizer_state import (
 )
 from keras_mp.compat.restoring.plan import Plan, Report, RestoreError
 from keras_mp.rendering.text import printable
+from keras_mp.stores.urls import is_url
 
 # Not restored: how often it was saved, and running metrics.
 _IGNORED = ("save_counter/", "keras_api/metrics/")
@@ -98,7 +100,7 @@ def restore(
         path: The prefix of a checkpoint, its `.index`, or a folder with a `checkpoint` file. From
             `tf.train.Checkpoint`, `CheckpointManager`, `model.save_weights`, a SavedModel, or
             `tf.compat.v1.train.Saver`. Or its address where fsspec reaches it, such as
-            "s3://models/ckpt-1".
+            "s3://models/ckpt-1". HDF5 and `.keras` files on the disk are left to `load_weights`.
         model: The Keras 3 model, built; or a list or dict of variables, as `Checkpoint` was given.
         optimizer: The optimizer; `model.optimizer` if None, and none if that is None, too. Built
             here if it is not.
@@ -117,6 +119,14 @@ def restore(
         RestoreError: It does not fit. Nothing was changed.
         ValueError: The model is not built, or a path names nothing.
     """
+    if not is_url(path) and Path(path).is_file() and kind_of(path) in ("h5", "keras"):
+        from keras_mp.compat.restoring.models import load_weights  # late: it has this module
+
+        if names or not isinstance(model, keras.layers.Layer):
+            raise ValueError(f"{path} has the weights of one model: pass that, and no names=")
+        if model_path is not None or optimizer_path is not None:
+            raise ValueError(f"model_path= and optimizer_path= are for checkpoints; {path} is none")
+        return load_weights(path, model, optimizer, strict=strict)
     checkpoint = Checkpoint(path)
     weights = object_matching.weights(model)
     if not weights and not getattr(model, "built", False):

@@ -49,6 +49,25 @@ def test_every_checkpoint_is_restored_bit_for_bit(folder, flavour):
     assert all(row.target in str(report) for row in report.rows)
 
 
+def weights_files():
+    for name in ("weights.h5", "model.h5", "model.keras", "model.weights.h5"):
+        folders = sorted(path.parent for path in FIXTURES.glob(f"tf2*/cnn_adam*/{name}"))
+        yield from (pytest.param(folder / name, id=name) for folder in folders[:1])
+
+
+@pytest.mark.parametrize("path", list(weights_files()))
+def test_weights_files_are_restored_too(path):
+    case = Case(path.parent)
+    model = case.model()
+    report = restore(path, model, strict=False)
+    assert report.missing == ()
+    case.assert_weights(model)
+    with pytest.raises(ValueError, match="has the weights of one model: pass that"):
+        restore(path, {"net": model})
+    with pytest.raises(ValueError, match="are for checkpoints"):
+        restore(path, model, model_path="net")
+
+
 # Class of tf.compat.v1.train -> Keras 3 optimizer that has its rule.
 V1 = {
     "AdamOptimizer": ("Adam", {"epsilon": 1e-8}),
