@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from keras_mp.compat.configs import Change
-from keras_mp.compat.configs.layers import BATCH_NORM
+from keras_mp.compat.configs.layers import BATCH_NORM, RENAMED
 from keras_mp.compat.configs.serialized import of_keras, of_ours
 from keras_mp.compat.layers import Operation
 from keras_mp.compat.layers.normalization import LayerNormalization, normalized_axes
@@ -88,7 +88,10 @@ def changes(model: Any, told: Iterable[Change]) -> list[Change]:
     ours = [layer for layer in layers if isinstance(layer, LayerNormalization)]
     found = [Change(f"$: {layer.path}", "rewritten", OTHER_AXES, matters=True) for layer in ours]
     images = [layer.path for layer in layers if _was_fused(layer)]
-    if images and all(change.what != BATCH_NORM for change in told):
+    lines = [change.what for change in told]
+    # Those that shared statistics among replicas had no such kernel.
+    is_shared = any(RENAMED["SyncBatchNormalization"] in line for line in lines)
+    if images and BATCH_NORM not in lines and not is_shared:
         found.append(Change(f"$: {images[0]}", "differs", BATCH_NORM, matters=True))
     return found
 

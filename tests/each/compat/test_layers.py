@@ -542,6 +542,12 @@ def test_normalization_of_images_is_told_whatever_the_axis(shape, axis, differs,
     assert len(told) == differs
 
 
+def test_statistics_that_replicas_shared_were_those_of_keras(tmp_path):
+    given = ("SyncBatchNormalization", {"name": "a", "axis": [3]})
+    loaded = loaded_layers(tmp_path, [None, 3, 4, 5], given)
+    assert BATCH_NORM not in [change.what for change in loaded.report.changes]
+
+
 def test_normalization_of_any_axes_is_told(tmp_path):
     given = (("a", [1, 2]), ("b", [3]), ("c", [2, 3]))
     rows = [("LayerNormalization", {"name": name, "axis": axis}) for name, axis in given]
