@@ -6,7 +6,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_mp.deserializing import deserialized
+from keras_mp import deserializing  # which may be what imports this
 
 
 @keras.saving.register_keras_serializable("keras_mp")
@@ -46,4 +46,4 @@ class InFloat32(keras.regularizers.Regularizer):  # type: ignore[misc]
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Returns the regularizer of a config that `get_config` returned."""
-        return cls(deserialized(config["regularizer"]))
+        return cls(deserializing.deserialized(config["regularizer"]))

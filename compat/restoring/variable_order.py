@@ -4,6 +4,7 @@ Files without names (`.keras`, `.weights.h5`) and lists in HDF5 files identify t
 """
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -67,7 +68,25 @@ def remember(model: Any, config: Mapping[str, Any]) -> None:
 
 def _in_order(model: Any, found: list[Any]) -> list[Any]:
     places = _PLACES.get(model, {})
+    found = _with_sorted_dicts(model, found)
     return sorted(found, key=lambda layer: places.get(layer.name, len(places)))
+
+
+def _with_sorted_dicts(owner: Any, found: list[Any]) -> list[Any]:
+    """Returns layers in an order in which those of each dict are sorted by their keys.
+
+    Keras 3 has them as they came. It keeps dicts of layers in a class of its own; plain ones are
+    PyTorch's.
+    """
+    place = {id(layer): i for i, layer in enumerate(found)}
+    ordered = list(found)
+    for value in vars(owner).values():
+        if isinstance(value, dict) and type(value) not in (dict, OrderedDict):
+            inside = [one for one in keras.tree.flatten(value) if id(one) in place]
+            inside = list({id(one): one for one in inside}.values())
+            for i, one in zip(sorted(place[id(one)] for one in inside), inside, strict=True):
+                ordered[i] = one
+    return ordered
 
 
 def class_name(model: Any, layer: Any) -> str:

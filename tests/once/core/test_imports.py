@@ -84,11 +84,17 @@ assert keras.saving.get_registered_object("keras_mp>LossScaleOptimizer") is not 
 
 
 @pytest.mark.parametrize(
-    "imports", ["keras, keras_mp", "keras_mp, keras", "keras_mp.loss_scale_optimizer"]
+    "imports",
+    [
+        *("keras, keras_mp", "keras_mp, keras", "keras_mp.loss_scale_optimizer"),
+        # Each imports keras, whose import registers classes that need it.
+        *("keras_mp.deserializing", "keras_mp.compat.restoring.models"),
+        *("keras_mp.compat.regularizers", "keras_mp.compat.optimizers"),
+    ],
 )
 def test_classes_of_compat_are_registered_in_either_order(imports):
     names = (
-        *("SGD", "BatchNormalization", "keras2_hard_sigmoid"),
+        *("SGD", "BatchNormalization", "keras2_hard_sigmoid", "InFloat32"),
         *("mixed_precision.LossScaleOptimizer", "experimental.LossScaleOptimizer"),
     )
     program = f"""
