@@ -3,8 +3,8 @@
 Files without names (`.keras`, `.weights.h5`) and lists in HDF5 files identify them by it alone.
 """
 
+import functools
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -75,18 +75,25 @@ def _in_order(model: Any, found: list[Any]) -> list[Any]:
 def _with_sorted_dicts(owner: Any, found: list[Any]) -> list[Any]:
     """Returns layers in an order in which those of each dict are sorted by their keys.
 
-    Keras 3 has them as they came. It keeps dicts of layers in a class of its own; plain ones are
-    PyTorch's.
+    Keras 3 has them as they came.
     """
     place = {id(layer): i for i, layer in enumerate(found)}
     ordered = list(found)
     for value in vars(owner).values():
-        if isinstance(value, dict) and type(value) not in (dict, OrderedDict):
+        if isinstance(value, _kept_dict()) and all(isinstance(key, str) for key in value):
             inside = [one for one in keras.tree.flatten(value) if id(one) in place]
             inside = list({id(one): one for one in inside}.values())
             for i, one in zip(sorted(place[id(one)] for one in inside), inside, strict=True):
                 ordered[i] = one
     return ordered
+
+
+@functools.cache
+def _kept_dict() -> type:
+    """Returns the class in which a layer keeps a dict of its user's; others are of frameworks."""
+    layer = keras.layers.Layer()
+    layer.given = {}
+    return type(layer.given)
 
 
 def class_name(model: Any, layer: Any) -> str:
