@@ -80,12 +80,25 @@ def _with_sorted_dicts(owner: Any, found: list[Any]) -> list[Any]:
     place = {id(layer): i for i, layer in enumerate(found)}
     ordered = list(found)
     for value in vars(owner).values():
-        if isinstance(value, _kept_dict()) and all(isinstance(key, str) for key in value):
-            inside = [one for one in keras.tree.flatten(value) if id(one) in place]
+        if isinstance(value, _kept_dict()):
+            inside = [one for one in _by_key(value) if id(one) in place]
             inside = list({id(one): one for one in inside}.values())
             for i, one in zip(sorted(place[id(one)] for one in inside), inside, strict=True):
                 ordered[i] = one
     return ordered
+
+
+def _by_key(value: Any) -> Iterator[Any]:
+    """Yields what is in dicts and lists, dicts in the order of their keys."""
+    if isinstance(value, dict):
+        # Others are of Keras, by layer, say.
+        keys = sorted(value) if all(isinstance(key, str) for key in value) else []
+        value = [value[key] for key in keys]
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _by_key(one)
+    else:
+        yield value
 
 
 @functools.cache
