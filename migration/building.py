@@ -8,6 +8,7 @@ import dataclasses
 import importlib.util
 import json
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -27,7 +28,7 @@ from keras_mp.migration.publishing import Refused
 from keras_mp.migration.reading import Unreadable as NotJson, read_json
 
 NEEDS_OPTIMIZER = (
-    "the file holds an optimizer, and the model has none: say --optimizer optimizer.json, or "
+    "the file holds an optimizer, and the model has none; {}: say --optimizer optimizer.json, or "
     "--model-only to leave it out"
 )
 _OF_SCRIPT = "keras_mp_model_script"
@@ -51,9 +52,22 @@ def run_script(file: str) -> ModuleType:
     sys.modules[called] = module
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))  # as for any script: it may import its neighbours
-    with _no_bytecode():
+    with _no_bytecode(), _own_code(file):
         spec.loader.exec_module(module)
     return module
+
+
+@contextlib.contextmanager
+def _own_code(file: str) -> Iterator[None]:
+    """Turns an error of the user's code into one that names its line."""
+    try:
+        yield
+    except Exception as error:
+        path = str(Path(file).resolve())
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+        where = f", line {lines[-1]}" if lines else ""
+        why = f"--model: {file}{where}: {type(error).__name__}: {error}"
+        raise Refused(why, "own code") from error
 
 
 @contextlib.contextmanager
@@ -99,7 +113,7 @@ def model_of_script(module: ModuleType, file: str, factory: str) -> Any:
     function = getattr(module, factory, None)
     if not callable(function):
         raise Refused(f"--model: {file} has no function {factory!r}: say script.py:function")
-    with _no_bytecode():
+    with _no_bytecode(), _own_code(file):
         model = function()
     if not isinstance(model, keras.Model):
         raise Refused(f"--model: {factory}() returned {type(model).__name__}, not a Keras model")
@@ -143,7 +157,7 @@ def model_of_config(
     except Dangerous as error:
         raise Refused(f"--model: {file}: {error.danger}") from None
     told = [*done.changes, *dotted_names.changes(names)]
-    return model, told + keras_layers.changes(model, told)
+    return model, told + keras_layers.changes(model, told, tf_version)
 
 
 def optimizer_of_config(file: str, tf_version: str | None, model: Any = None) -> Any:
@@ -183,9 +197,9 @@ def optimizer_of_checkpoint(
         found = [one for one in found if one.path == optimizer_path]
     if not found:
         return None
-    told = optimizer_choice.config_of(found[0]) if len(found) == 1 else None
-    if told is None:
-        raise Refused(NEEDS_OPTIMIZER, "needs --optimizer")
+    told = optimizer_choice.config_of(found[0]) if len(found) == 1 else "it holds several"
+    if isinstance(told, str):
+        raise Refused(NEEDS_OPTIMIZER.format(told), "needs --optimizer")
     config, version, said = told
     return _optimizer(config, tf_version or version, model), said
 

@@ -27,7 +27,6 @@ from keras_mp.migration import (
     model_choice,
     publishing,
     run_lock,
-    sources,
     tasks,
 )
 from keras_mp.migration.artefacts import Request
@@ -365,8 +364,7 @@ def run(
     try:
         limited.check(request.limits)
         model_choice.chosen(request.given, "")
-        for file in model_choice.files(request.given):
-            sources.checksum([file])  # it is there
+        model_choice.check(request.given)
         backend, note = backends.named(is_here=executor is None)
     except (Unreadable, limited.Unlimited) as error:
         raise Refused(str(error)) from None

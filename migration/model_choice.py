@@ -73,9 +73,12 @@ def chosen(given: Sequence[str], name: str) -> Choice:
     return Choice(found[0] if found else None, tuple(dict.fromkeys(scripts)))
 
 
-def files(given: Sequence[str]) -> list[Path]:
-    """Returns the files that `--model` names, each once."""
-    return [Path(split(file)[0]) for file in dict.fromkeys(parted(one)[1] for one in given)]
+def check(given: Sequence[str]) -> None:
+    """Raises `Refused` where a file that `--model` names is not there."""
+    for one in given:
+        file = split(parted(one)[1])[0]
+        if not Path(file).is_file():
+            raise Refused(f"--model: there is no file {file}")
 
 
 def parted(given: str) -> tuple[str | None, str]:
@@ -84,10 +87,15 @@ def parted(given: str) -> tuple[str | None, str]:
     >>> parted("gan/*=gan.json"), parted("net.py:make")
     (('gan/*', 'gan.json'), (None, 'net.py:make'))
     """
-    pattern, sign, file = given.rpartition("=")
-    if not sign or Path(split(given)[0]).exists():
+    if "=" not in given or _is_there(given):
         return None, given
-    return pattern, file
+    parts = given.split("=")
+    ways = [("=".join(parts[:i]), "=".join(parts[i:])) for i in range(1, len(parts))]
+    return next((way for way in ways if _is_there(way[1])), ways[-1])
+
+
+def _is_there(file: str) -> bool:
+    return Path(split(file)[0]).exists()
 
 
 def beside(path: Path, top: Path) -> tuple[str, ...]:

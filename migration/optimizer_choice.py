@@ -12,8 +12,10 @@ from keras_mp.settings import GROWTH_STEPS, INITIAL_SCALE
 
 Json = dict[str, Any]
 
-TOLD = "the optimizer is {}, as the checkpoint says; what it does not hold is TensorFlow's default"
-OTHERWISE = "if it was another: --optimizer optimizer.json"
+TOLD = (
+    "the optimizer is {}: so it is called in the checkpoint, which holds these numbers. What it "
+    "does not hold is TensorFlow's default: {}. If it was another: --optimizer optimizer.json"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,13 @@ _CLASSES = {
     "Adadelta": _Class(("rho",), _EPSILON, ("accum_grad", "accum_var")),
     "Ftrl": _Class(_FTRL, {"l2_shrinkage_regularization_strength": 0.0}, ("accumulator", "linear")),
 }
-_NO_STATE = ("momentum_cache", "beta")
+_NO_STATE = ("momentum_cache",)
+_SOMETIMES = ("beta",)  # of Ftrl, from TF 2.4 on
+_UNCLIPPED = "no clipping"
 
 
-def config_of(found: Optimizer) -> tuple[Json, str | None, str] | None:
-    """Returns (config as `tf.keras` wrote it, its TensorFlow, what to say); None if it is unclear.
+def config_of(found: Optimizer) -> tuple[Json, str | None, str] | str:
+    """Returns (config as `tf.keras` wrote it, its TensorFlow, what to say); or why it is unclear.
 
     Args:
         found: The optimizer, as `inspect` shows it.
@@ -61,16 +65,25 @@ def config_of(found: Optimizer) -> tuple[Json, str | None, str] | None:
     >>> sgd = Optimizer(layout="flat", name="SGD", config=kept)
     >>> config_of(sgd)[0]["config"]
     {'learning_rate': 0.5, 'decay': 0.0, 'momentum': 0.0, 'nesterov': False}
+    >>> config_of(Optimizer(layout="new", name="SGD"))
+    'the optimizers of TF 2.11 keep their learning rate only'
     """
+    if found.layout not in ("flat", "base_optimizer"):
+        return "the optimizers of TF 2.11 keep their learning rate only"
     known = _CLASSES.get(found.name or "")
-    is_fixed = found.loss_scaler is not None and found.loss_scale is None
-    if known is None or is_fixed or found.layout not in ("flat", "base_optimizer"):
-        return None  # the new ones keep their learning rate only
+    if known is None:
+        called = "has no name in the file" if found.name is None else f"is called {found.name!r}"
+        return f"it {called}, so its class is not known"
+    if found.loss_scaler is not None and found.loss_scale is None:
+        return "its loss scale was fixed, and is not in the file"
     kept = {name: value for name, value in found.config.items() if name not in _NO_STATE}
+    if "learning_rate" not in kept:
+        return "its learning rate was a schedule, which is not in the file"
     slots = {*found.slots}
     optional = {name for name, _ in known.some}
-    if {*kept} != {"learning_rate", "decay", *known.kept} or slots - optional != {*known.slots}:
-        return None
+    names = {*kept} - {*_SOMETIMES}
+    if names != {"learning_rate", "decay", *known.kept} or slots - optional != {*known.slots}:
+        return f"its slots and hyperparameters are not those of {found.name}"
     lost = {} if kept.get("momentum") == 0 and found.name == "SGD" else known.lost
     options = {option: name in slots for name, option in known.some if option is not None}
     config: Json = {"class_name": found.name, "config": {**kept, **options, **known.lost}}
@@ -80,9 +93,8 @@ def config_of(found: Optimizer) -> tuple[Json, str | None, str] | None:
         config, version = _scaled(config, found.layout)
     shown = [f"{name}={value:g}" for name, value in kept.items() if name != "decay" or value]
     shown += [f"{name}={value}" for name, value in options.items() if value]
-    said = TOLD.format(f"{found.name}({', '.join(shown)})")
-    defaults = ", ".join(f"{name}={value}" for name, value in lost.items())
-    return config, version, f"{said}: {defaults}; {OTHERWISE}" if lost else said
+    defaults = ", ".join([*(f"{name}={value}" for name, value in lost.items()), _UNCLIPPED])
+    return config, version, TOLD.format(f"{found.name}({', '.join(shown)})", defaults)
 
 
 def _scaled(config: Json, layout: str) -> tuple[Json, str | None]:

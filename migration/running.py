@@ -16,6 +16,7 @@ from keras_mp.migration import (
     giving_back,
     ledger,
     limited,
+    model_choice,
     progress,
     sources,
 )
@@ -99,6 +100,7 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
     try:
         if request.path in done.folders or is_folder_of_artefacts(request.path):
             return _of_folder(request, arguments, has_sources=request.path in done.folders)
+        model_choice.check(request.given)
         top = None if is_url(request.path) else local_of(request.path).parent
         request = request.for_artefact(request.path, top)
         total = 0 if is_url(request.path) else _size(local_of(request.path))

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_mp.compat.configs import Change
+from keras_mp.compat.configs import Change, parse_version
 from keras_mp.compat.configs.layers import BATCH_NORM, RENAMED
 from keras_mp.compat.configs.serialized import of_keras, of_ours
 from keras_mp.compat.layers import Operation
@@ -15,6 +15,16 @@ from keras_mp.compat.operations.keras_layers import Spec, layer_of
 
 Json = dict[str, Any]
 _OURS = "keras_mp>Operation"
+MASKED = (
+    "BatchNormalization of masked steps: up to TF 2.11 they counted in the statistics of a batch, "
+    "Keras 3 leaves them out; predictions are the same; exact_training=True keeps the layer of "
+    "tf.keras, keras_mp.compat.layers.BatchNormalization"
+)
+MASKED_LOSS = (
+    "the loss of masked outputs: up to TF 2.9 it was the sum over the unmasked steps divided by "
+    "the number of all steps, Keras 3 divides by that of the unmasked ones: it is greater, and so "
+    "are its gradients"
+)
 OTHER_AXES = (
     "keras_mp.compat.layers.LayerNormalization, which normalizes over any axes on every backend: "
     "loading needs import keras_mp"
@@ -74,7 +84,7 @@ def built(config: Json, build: Callable[[Json], Any]) -> Any:
     return build(_with_our_normalization(config, places)) if places else made
 
 
-def changes(model: Any, told: Iterable[Change]) -> list[Change]:
+def changes(model: Any, told: Iterable[Change], tf_version: str | None) -> list[Change]:
     """Returns what shows only when the layers of a model have their shapes.
 
     That is what `built` has changed, and that images are normalized over an axis that its config
@@ -83,6 +93,7 @@ def changes(model: Any, told: Iterable[Change]) -> list[Change]:
     Args:
         model: What `built` returned.
         told: What its config has told.
+        tf_version: The TensorFlow that wrote it; None where nobody knows.
     """
     layers = model._flatten_layers()
     ours = [layer for layer in layers if isinstance(layer, LayerNormalization)]
@@ -93,7 +104,34 @@ def changes(model: Any, told: Iterable[Change]) -> list[Change]:
     is_shared = any(RENAMED["SyncBatchNormalization"] in line for line in lines)
     if images and BATCH_NORM not in lines and not is_shared:
         found.append(Change(f"$: {images[0]}", "differs", BATCH_NORM, matters=True))
+    if _is_before((2, 12), tf_version):
+        masked = [layer.path for layer in layers if _is_masked(layer)]
+        found += [Change(f"$: {path}", "differs", MASKED, matters=True) for path in masked[:1]]
     return found
+
+
+def changes_of_losses(model: Any, tf_version: str | None) -> list[Change]:
+    """Returns what a compiled model computes otherwise of masked outputs.
+
+    Args are those of `changes`.
+    """
+    outputs = getattr(model, "outputs", None) or ()
+    masked = any(getattr(tensor, "_keras_mask", None) is not None for tensor in outputs)
+    if not masked or not _is_before((2, 10), tf_version):
+        return []
+    return [Change("$.loss", "differs", MASKED_LOSS, matters=True)]
+
+
+def _is_before(version: tuple[int, int], tf_version: str | None) -> bool:
+    return tf_version is None or parse_version(tf_version) < version
+
+
+def _is_masked(layer: Any) -> bool:
+    """Whether a BatchNormalization of Keras is given a mask."""
+    if type(layer) is not keras.layers.BatchNormalization:
+        return False
+    given = [tensor for node in layer._inbound_nodes for tensor in node.input_tensors]
+    return any(getattr(tensor, "_keras_mask", None) is not None for tensor in given)
 
 
 def _was_fused(layer: Any) -> bool:

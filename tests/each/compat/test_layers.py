@@ -16,7 +16,7 @@ from keras import ops
 from keras_mp.compat import layers
 from keras_mp.compat.configs import convert_layer, convert_model
 from keras_mp.compat.configs.layers import BATCH_NORM, DROPOUT, FLIP, TIME_DISTRIBUTED
-from keras_mp.compat.restoring.keras_layers import OTHER_AXES
+from keras_mp.compat.restoring.keras_layers import MASKED, MASKED_LOSS, OTHER_AXES
 from keras_mp.compat.restoring.models import load
 
 # JAX has no float64 unless asked to.
@@ -540,6 +540,31 @@ def test_normalization_of_images_is_told_whatever_the_axis(shape, axis, differs,
     loaded = loaded_layers(tmp_path, shape, ("BatchNormalization", {"name": "a", "axis": axis}))
     told = [change for change in loaded.report.changes if change.what == BATCH_NORM]
     assert len(told) == differs
+
+
+@pytest.mark.parametrize(
+    ("version", "norm", "loss"),
+    [
+        ("2.4.0", True, True),
+        ("2.9.0", True, True),
+        ("2.10.0", True, False),
+        ("2.13.1", False, False),
+    ],
+)
+@pytest.mark.parametrize("masked", [True, False])
+def test_what_masks_train_otherwise_is_told(version, norm, loss, masked, tmp_path):
+    embedding = {"name": "e", "input_dim": 5, "output_dim": 2, "mask_zero": masked}
+    normalized = ("BatchNormalization", {"name": "n", "axis": -1})
+    path = tmp_path / "m.h5"
+    loaded_layers(tmp_path, [None, 4], ("Embedding", embedding), normalized)
+    with h5py.File(path, "r+") as file:
+        file.attrs["keras_version"] = version
+        optimizer = {"class_name": "SGD", "config": {"learning_rate": 0.1}}
+        training = {"loss": "mse", "metrics": None, "optimizer_config": optimizer}
+        file.attrs["training_config"] = json.dumps(training)
+    told = [change.what for change in load(path, strict=False).report.changes]
+    assert (MASKED in told) == (masked and norm)
+    assert (MASKED_LOSS in told) == (masked and loss)
 
 
 def test_statistics_that_replicas_shared_were_those_of_keras(tmp_path):

@@ -139,7 +139,8 @@ def test_with_the_config_of_the_model(path, tmp_path, capsys):
     options = ["--model", tmp_path / "model.json", "--from", case.version]
     has_state = path.name != "weights.h5" and inspect(path).optimizers
     if has_state:
-        if path.name.endswith(".h5") or config_of_optimizer(inspect(path).optimizers[0]) is None:
+        told = config_of_optimizer(inspect(path).optimizers[0])
+        if path.name.endswith(".h5") or isinstance(told, str):
             assert migrate(path, "-o", out, *options) == 2
             assert "say --optimizer optimizer.json" in capsys.readouterr().err
         options += ["--optimizer", tmp_path / "optimizer.json"]
@@ -166,7 +167,7 @@ def test_with_the_config_beside_it_and_the_optimizer_that_it_tells(path, tmp_pat
     assert migrate(folder / path.name, "-o", out, "--from", case.version) == 0
     said = capsys.readouterr().err
     assert f"the model is that of {config}, which lies beside it" in said
-    assert "as the checkpoint says; what it does not hold is TensorFlow's default" in said
+    assert "What it does not hold is TensorFlow's default: " in said
     model = keras.saving.load_model(out)
     case.assert_weights(model)
     case.assert_optimizer(model, model.optimizer)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_mp.migration.model_choice import Choice, beside, chosen
+from keras_mp.migration.model_choice import Choice, beside, check, chosen
 from keras_mp.migration.publishing import Refused
 
 Patch = pytest.MonkeyPatch
@@ -37,6 +37,20 @@ def write(path: Path, config: object = NET) -> str:
 )
 def test_what_is_given(given: list[str], name: str, expected: Choice) -> None:
     assert chosen(given, name) == expected
+
+
+def test_signs_in_a_pattern_and_in_a_file(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "sp" / "a=b é.json")
+    given = "lr=1/*.h5=sp/a=b é.json"
+    assert chosen([given], "lr=1/w.h5") == Choice("sp/a=b é.json")
+    check([given])
+
+
+@pytest.mark.parametrize("given", ["none.json", "a/*=none.json", "none.py:make"])
+def test_a_file_that_is_not_there(given: str) -> None:
+    with pytest.raises(Refused, match=r"--model: there is no file none\.(json|py)"):
+        check([given])
 
 
 def test_two_models_for_everything() -> None:
