@@ -385,6 +385,8 @@ def _config(name: str, given: Config, path: str, report: Report, nested: Nested)
         elif key in ("batch_input_shape", "dynamic"):
             _leave_out(value, where, (None, False) if key == "dynamic" else "any", "", report)
             continue
+        elif key == "vocabulary_size" and given.get("vocabulary", 0) is None:
+            pass  # of words that are beside the config: what comes after needs their number
         elif (name, key) in tables.LEFT_OUT:
             _leave_out(value, where, *tables.LEFT_OUT[name, key], report)
             continue

@@ -6,6 +6,15 @@ from keras_mp.compat.layers.functional import Functional
 from keras_mp.compat.layers.images import RandomCrop, RandomFlip
 from keras_mp.compat.layers.keras2 import GRU, LSTM, BatchNormalization, TimeDistributed
 from keras_mp.compat.layers.locally_connected import LocallyConnected1D, LocallyConnected2D
+from keras_mp.compat.layers.merging import (
+    Add,
+    Average,
+    Concatenate,
+    Maximum,
+    Minimum,
+    Multiply,
+    Subtract,
+)
 from keras_mp.compat.layers.noise import GaussianNoise
 from keras_mp.compat.layers.normalization import LayerNormalization
 from keras_mp.compat.layers.operation import AddLoss, AddMetric, Operation
@@ -16,14 +25,17 @@ from keras_mp.compat.layers.resizing import Resizing, UpSampling2D
 __all__ = [
     "GRU",
     "LSTM",
+    "Add",
     "AddLoss",
     "AddMetric",
     "AdditiveAttention",
     "Attention",
+    "Average",
     "AveragePooling1D",
     "AveragePooling2D",
     "AveragePooling3D",
     "BatchNormalization",
+    "Concatenate",
     "CustomScaleLayer",
     "Functional",
     "GaussianNoise",
@@ -31,6 +43,9 @@ __all__ = [
     "LayerScale",
     "LocallyConnected1D",
     "LocallyConnected2D",
+    "Maximum",
+    "Minimum",
+    "Multiply",
     "Operation",
     "RandomCrop",
     "RandomFlip",
@@ -38,6 +53,7 @@ __all__ = [
     "RandomWidth",
     "Resizing",
     "StochasticDepth",
+    "Subtract",
     "TimeDistributed",
     "UpSampling2D",
 ]

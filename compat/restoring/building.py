@@ -94,6 +94,17 @@ def with_names_of_the_backend(config: Json) -> tuple[Json, dict[str, str]]:
     return (renamed, names) if names and not _takes_dots() else (config, {})
 
 
+def _take_names(config: Json) -> None:
+    """Has Keras give other names than those of a config to what it concatenates itself.
+
+    It does so with masks, and counts the names that it gives, without those of configs.
+    """
+    pattern = re.compile(r'"concatenate(?:_([0-9]{1,3}))?"')
+    numbers = [int(number or 0) for number in pattern.findall(json.dumps(config))]
+    for _ in range(max(numbers, default=-1) + 1):
+        keras.layers.Concatenate()
+
+
 @functools.cache
 def _takes_dots() -> bool:
     """Whether weights may have a dot in their names."""
@@ -129,6 +140,7 @@ def model(
         def build(config: Json) -> Any:  # Keras takes a config apart
             return deserialized(_copied(config), custom_objects, safe_mode=safe_mode)
 
+        _take_names(config)
         if keras_layers.has_operations(config):
             # Shapes are known of what was built; without values that is soon done.
             with keras.StatelessScope(initialize_variables=False):

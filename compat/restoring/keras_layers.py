@@ -9,12 +9,17 @@ import keras
 from keras_mp.compat.configs import Change, parse_version
 from keras_mp.compat.configs.layers import BATCH_NORM, RENAMED
 from keras_mp.compat.configs.serialized import of_keras, of_ours
-from keras_mp.compat.layers import Operation
+from keras_mp.compat.layers import Operation, merging
 from keras_mp.compat.layers.normalization import LayerNormalization, normalized_axes
 from keras_mp.compat.operations.keras_layers import Spec, layer_of
 
 Json = dict[str, Any]
 _OURS = "keras_mp>Operation"
+OTHER_MASKS = (
+    "keras_mp.compat.layers has the layer with its mask of tf.keras: a step is masked where an "
+    "input masks it, in Keras 3 where all do: loading needs import keras_mp"
+)
+_MERGING = tuple(getattr(keras.layers, layer.__name__) for layer in merging.LAYERS)
 MASKED = (
     "BatchNormalization of masked steps: up to TF 2.11 they counted in the statistics of a batch, "
     "Keras 3 leaves them out; predictions are the same; exact_training=True keeps the layer of "
@@ -71,17 +76,17 @@ def _found(model: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
 
 
 def built(config: Json, build: Callable[[Json], Any]) -> Any:
-    """Returns the model of a config, with our LayerNormalization where that of Keras may fail.
+    """Returns the model of a config, with layers of ours where those of Keras compute otherwise.
 
-    Which axes are not the last ones shows only when the layers have their shapes.
+    Which axes LayerNormalization has, and which masks reach a layer, shows only in what is built.
 
     Args:
         config: Of the model.
         build: Returns the model of a config, and leaves that as it is.
     """
     made = build(config)
-    places = list(_with_inner_axes(made))
-    return build(_with_our_normalization(config, places)) if places else made
+    places = dict(_otherwise(made))
+    return build(_with_ours(config, places)) if places else made
 
 
 def changes(model: Any, told: Iterable[Change], tf_version: str | None) -> list[Change]:
@@ -96,8 +101,12 @@ def changes(model: Any, told: Iterable[Change], tf_version: str | None) -> list[
         tf_version: The TensorFlow that wrote it; None where nobody knows.
     """
     layers = model._flatten_layers()
-    ours = [layer for layer in layers if isinstance(layer, LayerNormalization)]
-    found = [Change(f"$: {layer.path}", "rewritten", OTHER_AXES, matters=True) for layer in ours]
+    found = [
+        Change(f"$: {layer.path}", "rewritten", what, matters=True)
+        for kinds, what in ((LayerNormalization, OTHER_AXES), (merging.LAYERS, OTHER_MASKS))
+        for layer in layers
+        if isinstance(layer, kinds)
+    ]
     images = [layer.path for layer in layers if _was_fused(layer)]
     lines = [change.what for change in told]
     # Those that shared statistics among replicas had no such kernel.
@@ -142,17 +151,28 @@ def _was_fused(layer: Any) -> bool:
     return rank in (4, 5) and layer.axis % rank in (1, rank - 1)
 
 
-def _with_inner_axes(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yields the names that lead to each LayerNormalization of other axes than the last ones."""
+def _otherwise(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yields (names that lead to it, class) of each layer that is to be one of ours."""
     for layer in getattr(model, "layers", []):
         here = (*path, layer.name)
         if isinstance(layer, keras.Model):
-            yield from _with_inner_axes(layer, here)
+            yield from _otherwise(layer, here)
         elif type(layer) is keras.layers.LayerNormalization and layer.built:
             shape = layer.get_build_config().get("input_shape")
             axes = normalized_axes(layer.axis, len(shape)) if shape else []
             if axes and axes != list(range(len(shape) - len(axes), len(shape))):
-                yield here
+                yield here, "LayerNormalization"
+        elif type(layer) in _MERGING and _merges_masks(layer):
+            yield here, type(layer).__name__
+
+
+def _merges_masks(layer: Any) -> bool:
+    """Whether a layer is given masks that are not all the same."""
+    for node in layer._inbound_nodes:
+        masks = [getattr(tensor, "_keras_mask", None) for tensor in node.input_tensors]
+        if any(mask is not masks[0] for mask in masks):
+            return True
+    return False
 
 
 def replaced(config: Json, layers: Mapping[tuple[str, ...], tuple[str, Json]]) -> Json:
@@ -168,13 +188,14 @@ def replaced(config: Json, layers: Mapping[tuple[str, ...], tuple[str, Json]]) -
     return _with_rows(config, made)
 
 
-def _with_our_normalization(config: Json, layers: Iterable[tuple[str, ...]]) -> Json:
-    """Returns the config of a model with our LayerNormalization at these places."""
+def _with_ours(config: Json, layers: Mapping[tuple[str, ...], str]) -> Json:
+    """Returns the config of a model with layers of ours, of these classes, at these places."""
 
-    def row_of(row: Json) -> Json:
-        return {**row, **of_ours("keras_mp.compat.layers", "LayerNormalization", row["config"])}
+    def row_of(row: Json, kind: str) -> Json:
+        return {**row, **of_ours("keras_mp.compat.layers", kind, row["config"])}
 
-    return _with_rows(config, dict.fromkeys(layers, row_of))
+    made = {place: partial(row_of, kind=kind) for place, kind in layers.items()}
+    return _with_rows(config, made)
 
 
 def _with_rows(

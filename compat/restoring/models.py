@@ -48,6 +48,8 @@ SEVERAL = (
     "holds several optimizers: load it with compile=False, compile the model, and say which to "
     "keras_mp.compat.restore(..., optimizer_path=)"
 )
+INNER = "the state of optimizers of models inside it is left out: they are not compiled here"
+_OPTIMIZER = "optimizer"  # attribute of a model
 NO_MODEL = "is a checkpoint, which has no model: build it, and call keras_mp.compat.restore"
 ONLY_CONFIG = "is a config without weights: convert it with keras_mp.compat.configs"
 SHARDED = "Keras 3 wrote its weights, in shards, and loaded them"
@@ -376,13 +378,18 @@ def _plan_saved_model(
     graph = checkpoint.graph
     assert graph is not None
     there = [number for _, number in optimizer_nodes.optimizers(graph)]
-    if made.optimizer is not None and len(there) > 1:
+    own = graph.find(_OPTIMIZER)
+    if made.optimizer is not None and len(there) > 1 and own not in there:
         raise Unreadable(plan.file, "", SEVERAL)
     optimizer = made.optimizer if there else None
-    checkpoints.plan_objects(plan, checkpoint, graph, made.model, optimizer, None, None, tables)
-    if optimizer is None:
-        unwanted = {key for node in there for key in optimizer_nodes.keys_of(graph, node).all()}
+    path = _OPTIMIZER if optimizer is not None and len(there) > 1 else None
+    checkpoints.plan_objects(plan, checkpoint, graph, made.model, optimizer, None, path, tables)
+    if optimizer is None or path is not None:
+        others = [node for node in there if optimizer is None or node != own]
+        unwanted = {key for node in others for key in optimizer_nodes.keys_of(graph, node).all()}
         plan.unused[:] = [key for key in plan.unused if key not in unwanted]
+    if path is not None:
+        plan.note(INNER)
     if made.optimizer is not None and not there:
         plan.lose(NO_STATE)
 
