@@ -32,6 +32,10 @@ READERS = {
     "compat/test_restore.py": ("torch", "checkpoints"),
     "compat/test_autoencoder.py": ("torch", "a checkpoint and a SavedModel of shared layers"),
     "compat/test_dicts_of_layers.py": ("torch", "weights of layers in a dict"),
+    "compat/test_models_of_parts.py": (
+        "torch",
+        "models with compiled ones inside, or counting words",
+    ),
     "compat/test_tf1_saved_models.py": ("torch", "SavedModels of TF 1.15"),
     "compat/test_restore_errors.py": ("torch", "checkpoints that do not fit"),
     "core/test_resuming.py": ("torch", "weights files"),

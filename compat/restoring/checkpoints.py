@@ -38,7 +38,7 @@ from keras_mp.rendering.text import printable
 from keras_mp.stores.urls import is_url
 
 # Not restored: how often it was saved, and running metrics.
-_IGNORED = ("save_counter/", "keras_api/metrics/")
+_IGNORED = re.compile(r"save_counter/|(.*/)?keras_api/metrics/")
 # Where random generators stand, and what recurrent layers remember of the batch before.
 _NO_WEIGHTS = re.compile(r"(.*/)?(_rng|_random_generator|keras_api/states)/.*")
 APART = (
@@ -202,7 +202,7 @@ def plan_objects(
         if keys.layout == "v1":
             state.slots = v1_saver.adapted(plan, optimizer, state)
         plan_optimizer(plan, optimizer, state)
-    unused = [key for key in checkpoint if key not in taken and not key.startswith(_IGNORED)]
+    unused = [key for key in checkpoint if key not in taken and not _IGNORED.match(key)]
     unmatched = [key for key in unused if not _NO_WEIGHTS.fullmatch(key)]
     if len(unmatched) < len(unused):
         plan.note(BEGINS_ANEW)

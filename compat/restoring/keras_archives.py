@@ -51,6 +51,7 @@ NO_OPTIMIZER = (
 OF_KERAS_3 = "the optimizer's state is in the form of Keras 3: use model.load_weights"
 # Lists of all layers of a model: in TF 2.12 to 2.14, and later.
 _LISTS = ("_layer_checkpoint_dependencies", "layers")
+INNER = "the state of optimizers of models inside it is left out: they are not compiled here"
 _NO_STATE = ("optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss")
 # Keras does not compress archives; compressing one later saves little, as weights are random.
 _MOST_CONFIG, _MOST_RATIO = 1 << 28, 100
@@ -190,6 +191,10 @@ def _walk(plan: Plan, root: Group, model: Any) -> Iterable[tuple[Group, Any]]:
                 plan.unused.append(group.at("vars"))
         for name in names:
             if name == "vars" or (group is root and name in _NO_STATE):
+                continue
+            if name in _NO_STATE and isinstance(ours, keras.Model):
+                if name == "optimizer":
+                    plan.note(INNER)
                 continue
             if not group.is_group(name):
                 plan.unused.append(group.at(name))

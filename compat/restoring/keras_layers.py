@@ -25,6 +25,10 @@ MASKED = (
     "Keras 3 leaves them out; predictions are the same; exact_training=True keeps the layer of "
     "tf.keras, keras_mp.compat.layers.BatchNormalization"
 )
+MASKED_RELU = (
+    "a ReLU layer of TF 2.4 passed no mask on, that of Keras 3 does: layers behind it that use "
+    "masks predict otherwise. Where that matters, put in a layer without masks, in code"
+)
 MASKED_LOSS = (
     "the loss of masked outputs: up to TF 2.9 it was the sum over the unmasked steps divided by "
     "the number of all steps, Keras 3 divides by that of the unmasked ones: it is greater, and so "
@@ -113,8 +117,12 @@ def changes(model: Any, told: Iterable[Change], tf_version: str | None) -> list[
     is_shared = any(RENAMED["SyncBatchNormalization"] in line for line in lines)
     if images and BATCH_NORM not in lines and not is_shared:
         found.append(Change(f"$: {images[0]}", "differs", BATCH_NORM, matters=True))
+    if tf_version is not None and _is_before((2, 5), tf_version):
+        relus = [layer.path for layer in layers if _is_masked(layer, keras.layers.ReLU)]
+        found += [Change(f"$: {path}", "differs", MASKED_RELU, matters=True) for path in relus]
     if _is_before((2, 12), tf_version):
-        masked = [layer.path for layer in layers if _is_masked(layer)]
+        norm = keras.layers.BatchNormalization
+        masked = [layer.path for layer in layers if _is_masked(layer, norm)]
         found += [Change(f"$: {path}", "differs", MASKED, matters=True) for path in masked[:1]]
     return found
 
@@ -135,9 +143,9 @@ def _is_before(version: tuple[int, int], tf_version: str | None) -> bool:
     return tf_version is None or parse_version(tf_version) < version
 
 
-def _is_masked(layer: Any) -> bool:
-    """Whether a BatchNormalization of Keras is given a mask."""
-    if type(layer) is not keras.layers.BatchNormalization:
+def _is_masked(layer: Any, kind: Any) -> bool:
+    """Whether a layer is of just that class, and given a mask."""
+    if type(layer) is not kind:
         return False
     given = [tensor for node in layer._inbound_nodes for tensor in node.input_tensors]
     return any(getattr(tensor, "_keras_mask", None) is not None for tensor in given)

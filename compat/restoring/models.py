@@ -48,7 +48,6 @@ SEVERAL = (
     "holds several optimizers: load it with compile=False, compile the model, and say which to "
     "keras_mp.compat.restore(..., optimizer_path=)"
 )
-INNER = "the state of optimizers of models inside it is left out: they are not compiled here"
 _OPTIMIZER = "optimizer"  # attribute of a model
 NO_MODEL = "is a checkpoint, which has no model: build it, and call keras_mp.compat.restore"
 ONLY_CONFIG = "is a config without weights: convert it with keras_mp.compat.configs"
@@ -389,7 +388,7 @@ def _plan_saved_model(
         unwanted = {key for node in others for key in optimizer_nodes.keys_of(graph, node).all()}
         plan.unused[:] = [key for key in plan.unused if key not in unwanted]
     if path is not None:
-        plan.note(INNER)
+        plan.note(keras_archives.INNER)
     if made.optimizer is not None and not there:
         plan.lose(NO_STATE)
 

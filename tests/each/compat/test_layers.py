@@ -16,7 +16,12 @@ from keras import ops
 from keras_mp.compat import layers
 from keras_mp.compat.configs import convert_layer, convert_model
 from keras_mp.compat.configs.layers import BATCH_NORM, DROPOUT, FLIP, TIME_DISTRIBUTED
-from keras_mp.compat.restoring.keras_layers import MASKED, MASKED_LOSS, OTHER_AXES
+from keras_mp.compat.restoring.keras_layers import (
+    MASKED,
+    MASKED_LOSS,
+    MASKED_RELU,
+    OTHER_AXES,
+)
 from keras_mp.compat.restoring.models import load
 
 # JAX has no float64 unless asked to.
@@ -565,6 +570,16 @@ def test_what_masks_train_otherwise_is_told(version, norm, loss, masked, tmp_pat
     told = [change.what for change in load(path, strict=False).report.changes]
     assert (MASKED in told) == (masked and norm)
     assert (MASKED_LOSS in told) == (masked and loss)
+
+
+@pytest.mark.parametrize(("version", "differs"), [("2.4.0", True), ("2.6.0", False)])
+def test_masks_that_relu_passes_on_are_told(version, differs, tmp_path):
+    embedding = {"name": "e", "input_dim": 5, "output_dim": 2, "mask_zero": True}
+    loaded_layers(tmp_path, [None, 4], ("Embedding", embedding), ("ReLU", {"name": "r"}))
+    with h5py.File(tmp_path / "m.h5", "r+") as file:
+        file.attrs["keras_version"] = version
+    loaded = load(tmp_path / "m.h5", strict=False)
+    assert (MASKED_RELU in [change.what for change in loaded.report.changes]) == differs
 
 
 def test_statistics_that_replicas_shared_were_those_of_keras(tmp_path):
