@@ -34,7 +34,7 @@ READERS = {
     "compat/test_dicts_of_layers.py": ("torch", "weights of layers in a dict"),
     "compat/test_models_of_parts.py": (
         "torch",
-        "models with compiled ones inside, or counting words",
+        "models with a compiled one inside",
     ),
     "compat/test_tf1_saved_models.py": ("torch", "SavedModels of TF 1.15"),
     "compat/test_restore_errors.py": ("torch", "checkpoints that do not fit"),
