@@ -28,6 +28,7 @@ NEW: dict[str, tuple[tuple[str, ...], ...]] = {
     "Ftrl": (("_accumulators", "_linears"),),
     "Lion": (("_momentums",),),
 }
+_OF_TENSORFLOW = "_self_"  # what it tracks of an object: in a dict, too, by names of attributes
 _AVERAGE = "_model_variables_moving_average"
 # Model -> the places of its layers in its old config, where there were operations.
 _PLACES: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()
@@ -79,8 +80,8 @@ def _with_sorted_dicts(owner: Any, found: list[Any]) -> list[Any]:
     """
     place = {id(layer): i for i, layer in enumerate(found)}
     ordered = list(found)
-    for value in vars(owner).values():
-        if isinstance(value, _kept_dict()):
+    for name, value in vars(owner).items():
+        if isinstance(value, _kept_dict()) and not name.startswith(_OF_TENSORFLOW):
             inside = [one for one in _by_key(value) if id(one) in place]
             inside = list({id(one): one for one in inside}.values())
             for i, one in zip(sorted(place[id(one)] for one in inside), inside, strict=True):

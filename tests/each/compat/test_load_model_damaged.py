@@ -537,7 +537,7 @@ def test_a_saved_model_of_several_optimizers(tmp_path):
         f"layer_with_weights-{i}": {n: rows[f"layer_with_weights-{i}/{n}{VALUE}"] for n in names}
         for i, names in enumerate([("kernel", "bias")] * 3)
     }
-    root = layers | {"optimizer": count, "other": count}
+    root = layers | {"one": count, "other": count}
     bundles.write_objects(folder / "variables" / "variables", root)
     with pytest.raises(Unreadable, match=r"several optimizers: load it with compile=False"):
         load_model(folder)

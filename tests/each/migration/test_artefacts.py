@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -26,6 +27,7 @@ from keras_mp.compat.restoring import models, plan
 from keras_mp.migration import artefacts, building, verifying
 from keras_mp.migration.artefacts import Request
 from keras_mp.migration.cli import main
+from keras_mp.migration.fleet import migrate_folder
 from keras_mp.migration.optimizer_choice import config_of as config_of_optimizer
 from tests import bundles, legacy_cases, programs
 from tests.backends import on_one
@@ -696,8 +698,8 @@ class Own(keras.layers.Dense):
 TWICE = "def twice(x):\n    return 2 * x\n"
 
 
-def own_config(units=2, activation="linear"):
-    layer = {"class_name": "Own", "config": {"units": units, "activation": activation}}
+def own_config(units=2, activation="linear", kind="Own"):
+    layer = {"class_name": kind, "config": {"units": units, "activation": activation}}
     layer["config"] |= {"name": "out", "batch_input_shape": [None, 3]}
     return {"class_name": "Sequential", "config": {"name": "net", "layers": [layer]}}
 
@@ -737,31 +739,31 @@ def test_a_folder_with_a_model_for_each_part(tmp_path, capsys):
     for name, units in (("g", 2), ("d", 4), ("e", 6)):
         own_weights(tree / name / "w.h5", units)
         place = tree / "e" / "model.json" if name == "e" else tmp_path / f"{name}.json"
-        place.write_text(json.dumps(own_config(units)))
-    layers = tmp_path / "layers.py"
-    layers.write_text(NET_OF_OWN)
-    given = ["--model", layers]
+        place.write_text(json.dumps(own_config(units, kind="Dense")))
+    given = []
     for name in ("g", "d"):
         given += ["--model", f"{name}/*={tmp_path / name}.json"]
     assert migrate(tree, "--json", *given) == 0
     rows = json.loads(capsys.readouterr().out)["results"]
     assert [row["status"] for row in rows] == ["would convert"] * 3
-    assert migrate(tree, "-o", out, *given) == 0
-    own = runpy.run_path(str(layers))["Own"]
+
+    def run(**options):
+        with ThreadPoolExecutor(1) as here:  # where Keras is imported already
+            return dict(migrate_folder(tree, out, model=given[1::2], executor=here, **options))
+
+    assert run() == {"done": 3}
     for name, units in (("g", 2), ("d", 4), ("e", 6)):
-        made = keras.saving.load_model(out / name / "w.keras", {"Own": own})
-        assert made.layers[0].units == units
-    capsys.readouterr()
-    assert migrate(tree, "-o", out, *given) == 0
-    assert "3 skipped" in capsys.readouterr().err
-    (tree / "e" / "model.json").write_text(json.dumps(own_config(5)))
-    assert migrate(tree, "-o", out, *given) == 2, "that model has changed"
-    (tree / "e" / "config.json").write_text(json.dumps(own_config(6)))
+        assert keras.saving.load_model(out / name / "w.keras").layers[0].units == units
+    assert run() == {"done before": 3}
+    (tree / "e" / "model.json").write_text(json.dumps(own_config(5, kind="Dense")))
+    assert run() == {"done before": 2, "refused": 1}, "that model has changed"
+    (tree / "e" / "config.json").write_text(json.dumps(own_config(6, kind="Dense")))
     (out / "e" / "w.keras").unlink()
-    assert migrate(tree, "-o", out, *given, "--retry", "refused") == 2
-    assert "there are 2 configs of models beside it (model.json, config.json)" in (
-        capsys.readouterr().err
-    )
+    told = []
+    counts = run(retry=["refused"], on_row=told.append)
+    assert counts == {"done before": 2, "refused": 1}
+    (why,) = [row["why"] for row in told if row["result"] == "refused"]
+    assert "there are 2 configs of models beside it (model.json, config.json)" in why
 
 
 def test_one_model_of_several_objects(tmp_path, capsys):
