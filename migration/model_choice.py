@@ -77,7 +77,7 @@ def check(given: Sequence[str]) -> None:
     """Raises `Refused` where a file that `--model` names is not there."""
     for one in given:
         file = split(parted(one)[1])[0]
-        if not Path(file).is_file():
+        if not Path(file).exists():
             raise Refused(f"--model: there is no file {file}")
 
 
