@@ -29,6 +29,10 @@ MASKED_RELU = (
     "a ReLU layer of TF 2.4 passed no mask on, that of Keras 3 does: layers behind it that use "
     "masks predict otherwise. Where that matters, put in a layer without masks, in code"
 )
+ATTENTION = (
+    "MultiHeadAttention of masked steps: Keras 3 on PyTorch computes another gradient of its "
+    "values than on JAX and TensorFlow; predictions are the same. Train on one of these"
+)
 MASKED_LOSS = (
     "the loss of masked outputs: up to TF 2.9 it was the sum over the unmasked steps divided by "
     "the number of all steps, Keras 3 divides by that of the unmasked ones: it is greater, and so "
@@ -117,6 +121,10 @@ def changes(model: Any, told: Iterable[Change], tf_version: str | None) -> list[
     is_shared = any(RENAMED["SyncBatchNormalization"] in line for line in lines)
     if images and BATCH_NORM not in lines and not is_shared:
         found.append(Change(f"$: {images[0]}", "differs", BATCH_NORM, matters=True))
+    if keras.backend.backend() == "torch":
+        kind = keras.layers.MultiHeadAttention
+        paths = [layer.path for layer in layers if _is_masked(layer, kind)]
+        found += [Change(f"$: {path}", "differs", ATTENTION, matters=True) for path in paths]
     if tf_version is not None and _is_before((2, 5), tf_version):
         relus = [layer.path for layer in layers if _is_masked(layer, keras.layers.ReLU)]
         found += [Change(f"$: {path}", "differs", MASKED_RELU, matters=True) for path in relus]
