@@ -138,7 +138,7 @@ def model_of_config(
         Refused: The file cannot be read.
         LegacyError: The config has no counterpart today, or names a class that nobody knows.
     """
-    from keras_mp.compat.restoring import keras_layers
+    from keras_mp.compat.restoring import differences
     from keras_mp.compat.restoring.building import model as built, with_names_of_the_backend
     from keras_mp.deserializing import Dangerous, compile_by
 
@@ -157,7 +157,7 @@ def model_of_config(
     except Dangerous as error:
         raise Refused(f"--model: {file}: {error.danger}") from None
     told = [*done.changes, *dotted_names.changes(names)]
-    return model, told + keras_layers.changes(model, told, tf_version)
+    return model, told + differences.changes(model, told, tf_version)
 
 
 def optimizer_of_config(file: str, tf_version: str | None, model: Any = None) -> Any:

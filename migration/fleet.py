@@ -49,8 +49,8 @@ __all__ = ["ExecutorGone", "Interrupted", "migrate_folder"]
 WINDOW = 4096
 GONE = "{} done, {} left: who did the work is gone; start it again, and run the same command"
 _PATIENCE = 0.2  # seconds
-# Reasons that may be gone with the same version and the same options.
 _WITHOUT_MODEL = ("checkpoint", "h5")  # some of the latter
+# Reasons that may be gone with the same version and the same options.
 _OF_THE_PLACE = ("output exists", "too large", "too long", "not installed")
 
 
@@ -365,6 +365,7 @@ def run(
         limited.check(request.limits)
         model_choice.chosen(request.given, "")
         model_choice.check(request.given)
+        request.options()  # what else it names is there
         backend, note = backends.named(is_here=executor is None)
     except (Unreadable, limited.Unlimited) as error:
         raise Refused(str(error)) from None
@@ -380,10 +381,11 @@ def run(
         this = _Run(name, place, writer, on_row)
         try:
             sizes = _Sizes(out)
+            options: dict[tuple[object, ...], dict[str, object]] = {}
             before: list[Known] = []
             work: list[Task] = []
             for one in walked.found:
-                task = _task(request, one, backend, with_reports)
+                task = _task(request, one, backend, with_reports, options)
                 known = contents.known.get(task.name)
                 if known is None or not _holds(task, known, sizes, retry):
                     work.append(task)
@@ -403,7 +405,13 @@ def run(
     return Result(this.counts, walked, contents.torn, note)
 
 
-def _task(request: Request, one: Found, backend: str, with_report: bool) -> Task:
+def _task(
+    request: Request,
+    one: Found,
+    backend: str,
+    with_report: bool,
+    options: dict[tuple[object, ...], dict[str, object]],
+) -> Task:
     assert request.out is not None
     size, state = one.size, one.version
     if not is_url(one.path):
@@ -414,6 +422,9 @@ def _task(request: Request, one: Found, backend: str, with_report: bool) -> Task
     top = local_of(request.path) if is_beside else None
     out = _below(request.out, one.out)
     request = replace(request, path=one.path, out=out, tidy=False).for_artefact(name, top)
+    files = request.model, request.scripts, request.beside
+    if files not in options:  # thousands have the same, and each is read for its checksum
+        options[files] = request.options()
     return Task(
         name=name,
         kind=one.kind,
@@ -422,7 +433,7 @@ def _task(request: Request, one: Found, backend: str, with_report: bool) -> Task
         backend=backend,
         size=size,
         state=state,
-        options=request.options(),
+        options=options[files],
         with_report=with_report,
     )
 

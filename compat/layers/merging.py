@@ -1,7 +1,7 @@
-"""Layers that merge, with the masks that tf.keras gave them: steps that each input has unmasked.
+"""Merging layers with the masks of tf.keras, which mask a step where any of the inputs masks it.
 
-Those of Keras 3 mask a step only where all inputs do, and nothing where one of them has no mask. An
-LSTM behind `Add()([embedded, x])` so predicts otherwise.
+Keras 3 masks a step only where all inputs do, and none where an input has no mask. So an LSTM
+behind `Add()([embedded, x])` predicts otherwise.
 
 Source: TF 2.10.1, keras/layers/merging/base_merge.py and concatenate.py, `compute_mask`.
 """

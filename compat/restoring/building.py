@@ -95,9 +95,10 @@ def with_names_of_the_backend(config: Json) -> tuple[Json, dict[str, str]]:
 
 
 def _take_names(config: Json) -> None:
-    """Has Keras give other names than those of a config to what it concatenates itself.
+    """Lets Keras count past the names "concatenate", "concatenate_1" ... that a config has.
 
-    It does so with masks, and counts the names that it gives, without those of configs.
+    Keras merges masks by operations of its own, which it names so. It counts the names that it has
+    given, and knows nothing of those in configs: two of one name in a model are an error.
     """
     pattern = re.compile(r'"concatenate(?:_([0-9]{1,3}))?"')
     numbers = [int(number or 0) for number in pattern.findall(json.dumps(config))]

@@ -1,47 +1,19 @@
 """Gives a converted model layers of Keras in place of operations that are exactly these."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import keras
 
-from keras_mp.compat.configs import Change, parse_version
-from keras_mp.compat.configs.layers import BATCH_NORM, RENAMED
 from keras_mp.compat.configs.serialized import of_keras, of_ours
 from keras_mp.compat.layers import Operation, merging
-from keras_mp.compat.layers.normalization import LayerNormalization, normalized_axes
+from keras_mp.compat.layers.normalization import normalized_axes
 from keras_mp.compat.operations.keras_layers import Spec, layer_of
 
 Json = dict[str, Any]
 _OURS = "keras_mp>Operation"
-OTHER_MASKS = (
-    "keras_mp.compat.layers has the layer with its mask of tf.keras: a step is masked where an "
-    "input masks it, in Keras 3 where all do: loading needs import keras_mp"
-)
 _MERGING = tuple(getattr(keras.layers, layer.__name__) for layer in merging.LAYERS)
-MASKED = (
-    "BatchNormalization of masked steps: up to TF 2.11 they counted in the statistics of a batch, "
-    "Keras 3 leaves them out; predictions are the same; exact_training=True keeps the layer of "
-    "tf.keras, keras_mp.compat.layers.BatchNormalization"
-)
-MASKED_RELU = (
-    "a ReLU layer of TF 2.4 passed no mask on, that of Keras 3 does: layers behind it that use "
-    "masks predict otherwise. Where that matters, put in a layer without masks, in code"
-)
-ATTENTION = (
-    "MultiHeadAttention of masked steps: Keras 3 on PyTorch computes another gradient of its "
-    "values than on JAX and TensorFlow; predictions are the same. Train on one of these"
-)
-MASKED_LOSS = (
-    "the loss of masked outputs: up to TF 2.9 it was the sum over the unmasked steps divided by "
-    "the number of all steps, Keras 3 divides by that of the unmasked ones: it is greater, and so "
-    "are its gradients"
-)
-OTHER_AXES = (
-    "keras_mp.compat.layers.LayerNormalization, which normalizes over any axes on every backend: "
-    "loading needs import keras_mp"
-)
 
 
 def has_operations(config: object) -> bool:
@@ -97,76 +69,6 @@ def built(config: Json, build: Callable[[Json], Any]) -> Any:
     return build(_with_ours(config, places)) if places else made
 
 
-def changes(model: Any, told: Iterable[Change], tf_version: str | None) -> list[Change]:
-    """Returns what shows only when the layers of a model have their shapes.
-
-    That is what `built` has changed, and that images are normalized over an axis that its config
-    does not tell from that of vectors.
-
-    Args:
-        model: What `built` returned.
-        told: What its config has told.
-        tf_version: The TensorFlow that wrote it; None where nobody knows.
-    """
-    layers = model._flatten_layers()
-    found = [
-        Change(f"$: {layer.path}", "rewritten", what, matters=True)
-        for kinds, what in ((LayerNormalization, OTHER_AXES), (merging.LAYERS, OTHER_MASKS))
-        for layer in layers
-        if isinstance(layer, kinds)
-    ]
-    images = [layer.path for layer in layers if _was_fused(layer)]
-    lines = [change.what for change in told]
-    # Those that shared statistics among replicas had no such kernel.
-    is_shared = any(RENAMED["SyncBatchNormalization"] in line for line in lines)
-    if images and BATCH_NORM not in lines and not is_shared:
-        found.append(Change(f"$: {images[0]}", "differs", BATCH_NORM, matters=True))
-    if keras.backend.backend() == "torch":
-        kind = keras.layers.MultiHeadAttention
-        paths = [layer.path for layer in layers if _is_masked(layer, kind)]
-        found += [Change(f"$: {path}", "differs", ATTENTION, matters=True) for path in paths]
-    if tf_version is not None and _is_before((2, 5), tf_version):
-        relus = [layer.path for layer in layers if _is_masked(layer, keras.layers.ReLU)]
-        found += [Change(f"$: {path}", "differs", MASKED_RELU, matters=True) for path in relus]
-    if _is_before((2, 12), tf_version):
-        norm = keras.layers.BatchNormalization
-        masked = [layer.path for layer in layers if _is_masked(layer, norm)]
-        found += [Change(f"$: {path}", "differs", MASKED, matters=True) for path in masked[:1]]
-    return found
-
-
-def changes_of_losses(model: Any, tf_version: str | None) -> list[Change]:
-    """Returns what a compiled model computes otherwise of masked outputs.
-
-    Args are those of `changes`.
-    """
-    outputs = getattr(model, "outputs", None) or ()
-    masked = any(getattr(tensor, "_keras_mask", None) is not None for tensor in outputs)
-    if not masked or not _is_before((2, 10), tf_version):
-        return []
-    return [Change("$.loss", "differs", MASKED_LOSS, matters=True)]
-
-
-def _is_before(version: tuple[int, int], tf_version: str | None) -> bool:
-    return tf_version is None or parse_version(tf_version) < version
-
-
-def _is_masked(layer: Any, kind: Any) -> bool:
-    """Whether a layer is of just that class, and given a mask."""
-    if type(layer) is not kind:
-        return False
-    given = [tensor for node in layer._inbound_nodes for tensor in node.input_tensors]
-    return any(getattr(tensor, "_keras_mask", None) is not None for tensor in given)
-
-
-def _was_fused(layer: Any) -> bool:
-    """Whether TensorFlow had one kernel for a BatchNormalization: of 5 axes, from 2.6 on."""
-    if type(layer) is not keras.layers.BatchNormalization or not layer.built:
-        return False
-    rank = len(layer.get_build_config().get("input_shape") or ())
-    return rank in (4, 5) and layer.axis % rank in (1, rank - 1)
-
-
 def _otherwise(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yields (names that lead to it, class) of each layer that is to be one of ours."""
     for layer in getattr(model, "layers", []):
@@ -182,10 +84,15 @@ def _otherwise(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
             yield here, type(layer).__name__
 
 
+def mask_of(tensor: Any) -> Any:
+    """Returns the mask of a tensor of a model, or None."""
+    return getattr(tensor, "_keras_mask", None)
+
+
 def _merges_masks(layer: Any) -> bool:
     """Whether a layer is given masks that are not all the same."""
     for node in layer._inbound_nodes:
-        masks = [getattr(tensor, "_keras_mask", None) for tensor in node.input_tensors]
+        masks = [mask_of(tensor) for tensor in node.input_tensors]
         if any(mask is not masks[0] for mask in masks):
             return True
     return False

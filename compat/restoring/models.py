@@ -25,10 +25,10 @@ from keras_mp.compat.restoring import (
     building,
     checkpoints,
     claims,
+    differences,
     graph_flags,
     hdf5,
     keras_archives,
-    keras_layers,
     shards,
     variable_order,
 )
@@ -430,7 +430,7 @@ class _ModelBuilder:
         self.changes += [*done.changes, *dotted_names.changes(self._names)]
         custom, safe = self.options.custom_objects, self.options.safe_mode
         self.model = building.model(self.file, today, custom, safe_mode=safe, policy=self.policy)
-        self.changes += keras_layers.changes(self.model, done.changes, self.tf_version)
+        self.changes += differences.changes(self.model, done.changes, self.tf_version)
 
     def compile(self) -> None:
         if not self.options.compile:
@@ -453,7 +453,7 @@ class _ModelBuilder:
             self.options.custom_objects,
             safe_mode=self.options.safe_mode,
         )
-        self.changes += keras_layers.changes_of_losses(self.model, self.tf_version)
+        self.changes += differences.changes_of_losses(self.model, self.tf_version)
 
     def finished(self, plan: Plan) -> Report:
         if self.options.compile and self.optimizer is None:

@@ -16,13 +16,11 @@ from keras import ops
 from keras_mp.compat import layers
 from keras_mp.compat.configs import convert_layer, convert_model
 from keras_mp.compat.configs.layers import BATCH_NORM, DROPOUT, FLIP, TIME_DISTRIBUTED
-from keras_mp.compat.restoring.keras_layers import (
-    ATTENTION,
+from keras_mp.compat.restoring.differences import (
     MASKED,
     MASKED_LOSS,
     MASKED_RELU,
     OTHER_AXES,
-    changes,
 )
 from keras_mp.compat.restoring.models import load
 
@@ -582,15 +580,6 @@ def test_masks_that_relu_passes_on_are_told(version, differs, tmp_path):
         file.attrs["keras_version"] = version
     loaded = load(tmp_path / "m.h5", strict=False)
     assert (MASKED_RELU in [change.what for change in loaded.report.changes]) == differs
-
-
-@pytest.mark.parametrize("masked", [True, False])
-def test_attention_of_masked_steps_is_told_on_pytorch(masked):
-    inputs = keras.Input((4,))
-    embedded = keras.layers.Embedding(5, 2, mask_zero=masked)(inputs)
-    attended = keras.layers.MultiHeadAttention(1, 2)(embedded, embedded)
-    told = [change.what for change in changes(keras.Model(inputs, attended), [], "2.15")]
-    assert told == ([ATTENTION] if masked and keras.backend.backend() == "torch" else [])
 
 
 def test_statistics_that_replicas_shared_were_those_of_keras(tmp_path):

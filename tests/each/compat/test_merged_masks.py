@@ -13,7 +13,7 @@ from keras import ops
 from keras_mp.compat import layers
 from keras_mp.compat.layers.merging import LAYERS
 from keras_mp.compat.restoring import models
-from keras_mp.compat.restoring.keras_layers import OTHER_MASKS
+from keras_mp.compat.restoring.differences import OTHER_MASKS
 
 A = np.array([[True, True, False, False]])
 B = np.array([[True, False, True, False]])

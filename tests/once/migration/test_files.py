@@ -654,6 +654,18 @@ def test_without_o_a_folder_is_only_listed(
         assert (row["status"], row["out"], row["error"]) == ("would convert", "a.keras", None)
 
 
+@pytest.mark.parametrize("option", ["--optimizer", "--model"])
+def test_a_file_that_is_not_there_is_said_before_anything_is_done(
+    option: str, tree: Path, tmp_path: Path, made: list[str], capsys: Capture
+) -> None:
+    assert migrate(tree, "-o", tmp_path / "out", option, tmp_path / "none.json") == 2
+    error = capsys.readouterr().err
+    assert "none.json" in error
+    assert "Traceback" not in error
+    assert made == []
+    assert not (tmp_path / "out").exists()
+
+
 def test_model_is_for_those_that_hold_none(tree: Path) -> None:
     def given(name: str, model: str) -> tuple[str | None, tuple[str, ...], str | None]:
         path = tree / name

@@ -1,0 +1,107 @@
+"""What a report says of a built model: where it computes or trains otherwise than in tf.keras.
+
+A config tells neither shapes nor masks; what it tells is in `configs`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+
+from keras_mp.compat.configs import Change, parse_version
+from keras_mp.compat.configs.layers import BATCH_NORM, RENAMED
+from keras_mp.compat.layers import merging
+from keras_mp.compat.layers.normalization import LayerNormalization
+from keras_mp.compat.restoring.keras_layers import mask_of
+
+OTHER_AXES = (
+    "keras_mp.compat.layers.LayerNormalization, which normalizes over any axes on every backend: "
+    "loading needs import keras_mp"
+)
+OTHER_MASKS = (
+    "keras_mp.compat.layers has this layer with the mask of tf.keras: a step is masked where an "
+    "input masks it, in Keras 3 where all inputs do: loading needs import keras_mp"
+)
+MASKED = (
+    "BatchNormalization of masked steps: up to TF 2.11 they counted in the statistics of a batch, "
+    "Keras 3 leaves them out; predictions are the same; exact_training=True keeps the layer of "
+    "tf.keras, keras_mp.compat.layers.BatchNormalization"
+)
+MASKED_RELU = (
+    "ReLU: that of TF 2.4 dropped the mask, that of Keras 3 passes it on, so layers behind it that "
+    "use masks predict otherwise. To drop it, build the model in code, and set "
+    "supports_masking = False on this layer before it is called"
+)
+ATTENTION = (
+    "MultiHeadAttention of masked steps: PyTorch computes a wrong gradient of its values where all "
+    "keys of a query are masked and that query's output counts in the loss; predictions are right. "
+    "Train on JAX or TensorFlow, or leave masked steps out of the loss"
+)
+MASKED_LOSS = (
+    "the loss of masked outputs: up to TF 2.9 the sum over the unmasked steps was divided by the "
+    "number of all steps, Keras 3 divides it by the number of the unmasked ones: the loss and its "
+    "gradients are greater"
+)
+
+
+def changes(model: Any, told: Iterable[Change], tf_version: str | None) -> list[Change]:
+    """Returns what shows only in a built model.
+
+    Args:
+        model: The model.
+        told: What its config has told.
+        tf_version: The TensorFlow that wrote it; None where nobody knows.
+    """
+    layers = model._flatten_layers()
+    found: list[Change] = []
+
+    def tell(kind: Any, what: str, there: Iterable[Any]) -> None:
+        found.extend(Change(f"$: {layer.path}", kind, what, matters=True) for layer in there)
+
+    def masked(kind: type) -> list[Any]:
+        return [layer for layer in layers if type(layer) is kind and _is_masked(layer)]
+
+    tell("rewritten", OTHER_AXES, _of(layers, lambda one: isinstance(one, LayerNormalization)))
+    tell("rewritten", OTHER_MASKS, _of(layers, lambda one: isinstance(one, merging.LAYERS)))
+    lines = [change.what for change in told]
+    # Those that shared statistics among replicas had no such kernel.
+    is_shared = any(RENAMED["SyncBatchNormalization"] in line for line in lines)
+    if BATCH_NORM not in lines and not is_shared:
+        tell("differs", BATCH_NORM, _of(layers, _was_fused)[:1])
+    if _is_before((2, 12), tf_version):
+        tell("differs", MASKED, masked(keras.layers.BatchNormalization)[:1])
+    if tf_version is not None and _is_before((2, 5), tf_version):
+        tell("differs", MASKED_RELU, masked(keras.layers.ReLU))
+    if keras.backend.backend() == "torch":
+        tell("differs", ATTENTION, masked(keras.layers.MultiHeadAttention))
+    return found
+
+
+def changes_of_losses(model: Any, tf_version: str | None) -> list[Change]:
+    """Returns what shows only in a compiled model. Args are those of `changes`."""
+    outputs = getattr(model, "outputs", None) or ()
+    masked = any(mask_of(tensor) is not None for tensor in outputs)
+    if not masked or not _is_before((2, 10), tf_version):
+        return []
+    return [Change("$.loss", "differs", MASKED_LOSS, matters=True)]
+
+
+def _of(layers: Iterable[Any], fits: Callable[[Any], bool]) -> list[Any]:
+    return [layer for layer in layers if fits(layer)]
+
+
+def _is_before(version: tuple[int, int], tf_version: str | None) -> bool:
+    return tf_version is None or parse_version(tf_version) < version
+
+
+def _is_masked(layer: Any) -> bool:
+    given = [tensor for node in layer._inbound_nodes for tensor in node.input_tensors]
+    return any(mask_of(tensor) is not None for tensor in given)
+
+
+def _was_fused(layer: Any) -> bool:
+    """Whether TensorFlow had one kernel for a BatchNormalization: of 5 axes, from 2.6 on."""
+    if type(layer) is not keras.layers.BatchNormalization or not layer.built:
+        return False
+    rank = len(layer.get_build_config().get("input_shape") or ())
+    return rank in (4, 5) and layer.axis % rank in (1, rank - 1)
