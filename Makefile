@@ -3,6 +3,8 @@ PYTHON ?= python3
 # How many of the tests' processes run at a time.
 JOBS ?= 2
 BACKENDS ?= jax tensorflow torch
+# Images of containers often set it. Each process would compile all that Keras imports anew: 5 to 10 s.
+unexport PYTHONDONTWRITEBYTECODE
 # What pip is told by its environment, uv is told, too.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
