@@ -32,6 +32,7 @@ READERS = {
     "compat/test_restore.py": ("torch", "checkpoints"),
     "compat/test_autoencoder.py": ("torch", "a checkpoint and a SavedModel of shared layers"),
     "compat/test_dicts_of_layers.py": ("torch", "weights of layers in a dict"),
+    "compat/test_lists_of_layers.py": ("torch", "weights of layers in lists"),
     "compat/test_models_of_parts.py": (
         "torch",
         "models with a compiled one inside",

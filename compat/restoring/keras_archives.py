@@ -4,9 +4,8 @@ No variable has a name there. Layers are found by the attributes that lead to th
 their class and number; variables by their position in the layer.
 """
 
-import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -25,6 +24,7 @@ from keras_mp.compat.file_formats.zip_archives import (
     zip_reason,
 )
 from keras_mp.compat.restoring import (
+    archive_places,
     cudnn_weights,
     hdf5,
     preprocessing_state,
@@ -38,6 +38,8 @@ from keras_mp.compat.restoring.optimizer_state import (
 )
 from keras_mp.compat.restoring.plan import Plan
 
+Places = Mapping[archive_places.Place, Any]
+
 NO_SCALE = (
     ".keras and .weights.h5 files of TF 2.12 to 2.15 hold neither the current loss scale nor its "
     "counter: the scale starts anew at its initial value. A checkpoint or a SavedModel of the same "
@@ -49,10 +51,7 @@ NO_OPTIMIZER = (
     "It starts anew; a checkpoint or a SavedModel of the same training has it"
 )
 OF_KERAS_3 = "the optimizer's state is in the form of Keras 3: use model.load_weights"
-# Lists of all layers of a model: in TF 2.12 to 2.14, and later.
-_LISTS = ("_layer_checkpoint_dependencies", "layers")
 INNER = "the state of optimizers of models inside it is left out: they are not compiled here"
-_NO_STATE = ("optimizer", "metrics", "_metrics", "compiled_metrics", "compiled_loss")
 # Keras does not compress archives; compressing one later saves little, as weights are random.
 _MOST_CONFIG, _MOST_RATIO = 1 << 28, 100
 _PIECE = 1 << 20
@@ -140,25 +139,39 @@ def is_v3(root: Group) -> bool:
     return "vars" in root
 
 
-def plan_weights(plan: Plan, root: Group, model: Any) -> None:
-    """Plans to give a model the weights of a `model.weights.h5`."""
-    for group, layer in _walk(plan, root, model):
-        variables = variable_order.own(layer)
-        _plan_own(plan, group.group("vars"), layer, variables)
+def plan_weights(plan: Plan, root: Group, model: Any) -> Places:
+    """Plans to give a model the weights of a `model.weights.h5`.
+
+    Returns:
+        The layers by where the file has them.
+    """
+    walk = archive_places.walked(root, model)
+    for place, (group, layer) in walk.found.items():
+        if "vars" in group and group.group("vars").names():
+            variables = variable_order.own(layer)
+            _plan_own(plan, group.group("vars"), layer, variables)
+        if place and "optimizer" in group and isinstance(layer, keras.Model):
+            plan.note(INNER)
+    plan.unused += walk.left
     plan.missing += [weight.path for weight in model.weights if not plan.planned(weight)]
+    return {place: layer for place, (_, layer) in walk.found.items()}
 
 
-def plan_assets(plan: Plan, archive: Archive, root: Group, model: Any) -> None:
+def plan_assets(plan: Plan, archive: Archive, root: Group, places: Places) -> None:
     """Plans to give the layers of a model what the archive holds beside weights.
+
+    Args:
+        plan: Gets it.
+        archive: The archive.
+        root: Its weights.
+        places: What `plan_weights` returned.
 
     Raises:
         Unreadable: A vocabulary is damaged.
     """
     given = set()
     for name, attributes in preprocessing_state.members(iter(archive)):
-        layer = model
-        for each in attributes:
-            layer = _child(layer, each)
+        layer = places.get(tuple(attributes))
         if not hasattr(layer, "set_vocabulary"):
             plan.unused.append(name)
             continue
@@ -172,105 +185,6 @@ def plan_assets(plan: Plan, archive: Archive, root: Group, model: Any) -> None:
             weights = preprocessing_state.idf_weights(root, attributes, layer)
             value = Value.of(name, found)
             preprocessing_state.plan_vocabulary(plan, value, layer, weights)
-
-
-def _walk(plan: Plan, root: Group, model: Any) -> Iterable[tuple[Group, Any]]:
-    """Yields each group that has variables, and the layer that they belong to."""
-    waiting: list[tuple[Group, Any]] = [(root, model)]
-    seen = set()
-    while waiting:
-        group, ours = waiting.pop()
-        if group.address in seen:
-            continue
-        seen.add(group.address)
-        names = group.names()
-        if "vars" in names and group.group("vars").names():
-            if isinstance(ours, keras.layers.Layer):
-                yield group, ours
-            else:
-                plan.unused.append(group.at("vars"))
-        for name in names:
-            if name == "vars" or (group is root and name in _NO_STATE):
-                continue
-            if name in _NO_STATE and isinstance(ours, keras.Model):
-                if name == "optimizer":
-                    plan.note(INNER)
-                continue
-            if not group.is_group(name):
-                plan.unused.append(group.at(name))
-                continue
-            theirs = _child(ours, name)
-            inside = group.group(name)
-            if theirs is not None:
-                waiting.append((inside, theirs))
-            else:
-                plan.unused += _filled(inside, seen)
-
-
-def _filled(group: Group, seen: set[int]) -> Iterator[str]:
-    waiting = [group]
-    while waiting:
-        group = waiting.pop()
-        if group.address in seen:
-            continue
-        seen.add(group.address)
-        names = group.names()
-        inside = {name for name in names if group.is_group(name)}
-        yield from (group.at(name) for name in names if name not in inside)
-        waiting += [group.group(name) for name in names if name in inside]
-
-
-def _child(ours: Any, name: str) -> Any:
-    if isinstance(ours, dict):
-        return ours.get(name)
-    if name in _LISTS:
-        is_model = isinstance(ours, keras.Model)
-        layers = (variable_order.layers if is_model else variable_order.children)(ours)
-        return _by_class(ours, layers, twice=name == _LISTS[0])
-    value = getattr(ours, name, None)
-    if isinstance(value, keras.layers.Layer):
-        return value
-    if isinstance(value, dict):
-        value = list(value.values())
-    return _by_class(ours, value, twice=False) if isinstance(value, list | tuple) else None
-
-
-def _by_class(owner: Any, layers: Iterable[Any], *, twice: bool) -> dict[str, Any]:
-    """Returns the layers of a list by what Keras called them: class and number.
-
-    Args:
-        owner: Model or layer that has it.
-        layers: The list.
-        twice: Whether the list had each layer with weights twice, and so used up two numbers, as
-            `_layer_checkpoint_dependencies` did.
-
-    >>> dense = [keras.layers.Dense(1, name=name) for name in "ab"]
-    >>> [layer.build((None, 1)) for layer in dense]
-    [None, None]
-    >>> {key: layer.name for key, layer in _by_class(None, dense, twice=True).items()}
-    {'dense': 'a', 'dense_2': 'b'}
-    """
-    found: dict[str, Any] = {}
-    used: dict[str, int] = {}
-    for layer in layers:
-        if isinstance(layer, keras.layers.Layer):
-            name = snake_case(variable_order.class_name(owner, layer))
-            number = used[name] = used.get(name, -1) + 1
-            found[f"{name}_{number}" if number else name] = layer
-            if twice and layer.weights:
-                used[name] += 1
-    return found
-
-
-def snake_case(name: str) -> str:
-    """Returns what Keras called a layer of a class.
-
-    >>> snake_case("ReLU"), snake_case("Conv2D"), snake_case("LSTM")
-    ('re_lu', 'conv2d', 'lstm')
-    """
-    name = re.sub(r"\W+", "", name)
-    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
-    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
 def _plan_own(plan: Plan, group: Group, layer: Any, variables: list[Any]) -> None:

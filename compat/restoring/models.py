@@ -231,9 +231,9 @@ def _load_weights(
             if optimizer is not None:
                 hdf5.plan_state(plan, root, model, optimizer, named, has_config=False)
         elif keras_archives.is_v3(root):
-            keras_archives.plan_weights(plan, root, model)
+            places = keras_archives.plan_weights(plan, root, model)
             if archive is not None:
-                keras_archives.plan_assets(plan, archive, root, model)
+                keras_archives.plan_assets(plan, archive, root, places)
             if optimizer is not None:
                 keras_archives.plan_state(plan, root, model, optimizer, has_config=False)
         else:
@@ -325,8 +325,8 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
     variable_order.remember(made.model, config)
     plan = Plan(file)
     with archive.weights() as root:
-        keras_archives.plan_weights(plan, root, made.model)
-        keras_archives.plan_assets(plan, archive, root, made.model)
+        places = keras_archives.plan_weights(plan, root, made.model)
+        keras_archives.plan_assets(plan, archive, root, places)
         if made.optimizer is not None:
             keras_archives.plan_state(plan, root, made.model, made.optimizer)
         return made.model, made.finished(plan)
