@@ -33,6 +33,8 @@ READERS = {
     "compat/test_autoencoder.py": ("torch", "a checkpoint and a SavedModel of shared layers"),
     "compat/test_dicts_of_layers.py": ("torch", "weights of layers in a dict"),
     "compat/test_lists_of_layers.py": ("torch", "weights of layers in lists"),
+    "compat/test_savers.py": ("torch", "checkpoints without objects, and of estimators"),
+    "compat/test_rare_models.py": ("torch", "what few models have"),
     "compat/test_models_of_parts.py": (
         "torch",
         "models with a compiled one inside",

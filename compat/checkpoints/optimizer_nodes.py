@@ -1,6 +1,7 @@
 """What an object graph says of an optimizer: where its step count, slots and loss scale are.
 
 Knows the four layouts in which TF 1.15 to 2.15 wrote them; no Keras, no tensors.
+Of an estimator the step count is `estimator_global_step` instead.
 
 | layout           | written by          | optimizer                | slots                    |
 | ---------------- | ------------------- | ------------------------ | ------------------------ |
@@ -33,10 +34,14 @@ SLOT_LISTS = (
     "_average_gradients",
     "_accumulated_grads",
     "_accumulated_delta_vars",
+    "_r",
+    "_c",
+    "_v",
 )
+_OF_ESTIMATOR = "estimator_global_step"
 _EXTRAS = ("momentum_cache", "_u_product")
 _AGAIN = ("beta1_power", "beta2_power")  # of Adam of tf.compat.v1: they follow from the step count
-_HYPERS = (
+HYPERS = (
     "learning_rate",
     "_learning_rate",
     "decay",
@@ -148,7 +153,7 @@ def keys_of(graph: ObjectGraph, number: int) -> OptimizerKeys:
     layout: Layout = "base_optimizer" if inside else "flat"
     if "_iterations" in inner.children:
         layout = "new"
-    elif "iter" not in inner.children:
+    elif "iter" not in inner.children and graph.find(_OF_ESTIMATOR) is None:
         layout = "v1"
 
     def key(node: Node, name: str) -> str | None:
@@ -169,7 +174,7 @@ def keys_of(graph: ObjectGraph, number: int) -> OptimizerKeys:
         is_wrapped=scale is not None or "base_optimizer" in outer.children,
         counts_skipped_steps=None if scale is None else layout in ("flat", "new"),
         iterations=_step_count(graph, inner, layout),
-        hypers=named(_HYPERS),
+        hypers=named(HYPERS),
         extras=named(_EXTRAS),
         slots=tuple(_listed(graph, inner) if layout == "new" else _named(graph, inner)),
         loss_scale=scale,
@@ -181,7 +186,8 @@ def keys_of(graph: ObjectGraph, number: int) -> OptimizerKeys:
 def _step_count(graph: ObjectGraph, inner: Node, layout: Layout) -> str | None:
     if layout == "v1":
         return graph.key(graph.find("global_step"))
-    return graph.key(inner.children.get("_iterations" if layout == "new" else "iter"))
+    own = inner.children.get("_iterations" if layout == "new" else "iter")
+    return graph.key(graph.find(_OF_ESTIMATOR) if own is None else own)
 
 
 def _named(graph: ObjectGraph, optimizer: Node) -> list[SlotKey]:

@@ -204,6 +204,8 @@ def _replaced(name: str, today: Config, path: str) -> str | None:
         return "Keras 3 has not"
     if today.get("causal"):
         return "masks later steps in every call"
+    if name == "SeparableConv1D" and today.get("padding") == "causal":
+        return "takes causal padding"
     if name == "RandomCrop":
         return "crops in predict, too"
     if name in ("Resizing", "UpSampling2D") and today.get("interpolation") in tables.INTERPOLATIONS:

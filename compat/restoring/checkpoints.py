@@ -314,6 +314,7 @@ def _slots(
     for node, those in variables.items():
         full_name = next((a.full_name for a in graph.nodes[node].attributes), "")
         by_name[full_name] = [] if full_name in by_name else those
+    by_name = {name: those for name, those in by_name.items() if those}
     listed = {slot.list: slot.position + 1 for slot in keys if slot.position is not None}
     for slot in keys:
         if slot.variable is not None:
@@ -337,11 +338,8 @@ def _by_full_name(name: str, variables: Mapping[str, list[Any]]) -> list[Any]:
     """
     if not name:
         return []
-    parts = name.removesuffix(":0").split("/")
-    for start in range(len(parts)):
-        if those := variables.get("/".join(parts[start:])):
-            return those
-    return []
+    end = variable_order.longest_end(name.removesuffix(":0"), variables)
+    return [] if end is None else variables[end]
 
 
 __all__ = ["NeedsPath", "Report", "RestoreError", "restore"]

@@ -5,7 +5,6 @@ tell the order in which Keras went through them.
 """
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -15,12 +14,13 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs.serialized import allowed_name
 from keras_mp.compat.file_formats.hdf5_groups import Group
 from keras_mp.compat.file_formats.values import Value
-from keras_mp.compat.restoring import cudnn_weights, variable_order
+from keras_mp.compat.restoring import cudnn_weights, preprocessing_state, variable_order
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
     number,
     plan_optimizer,
+    shaped_as,
 )
 from keras_mp.compat.restoring.plan import Plan
 
@@ -101,7 +101,7 @@ def _layers(plan: Plan, group: Group, model: Any) -> list[tuple[Any, str]]:
     if names is None:
         raise Unreadable(group.file, group.path, "has no attribute layer_names")
     filled = [name for name in names if _count(group, name)]
-    layers = {layer.name: layer for layer in variable_order.layers(model) if layer.weights}
+    layers = {layer.name: layer for layer in variable_order.layers(model) if _has_state(layer)}
     todays = {name: allowed_name(name) for name in filled}
     found = [(layers[todays[name]], name) for name in filled if todays[name] in layers]
     if len(found) < len(filled) and len(layers) == len(filled):
@@ -114,6 +114,12 @@ def _layers(plan: Plan, group: Group, model: Any) -> list[tuple[Any, str]]:
     return found
 
 
+def _has_state(layer: Any) -> bool:
+    return bool(layer.weights) or any(
+        preprocessing_state.adapts_bins(each) for each in layer._flatten_layers()
+    )
+
+
 def _count(group: Group, name: str) -> int:
     return len(group.group(name).texts("weight_names") or ())
 
@@ -122,6 +128,7 @@ def _weights(
     plan: Plan, inside: Group, names: list[str], layer: Any, mine: list[Any]
 ) -> list[tuple[Any, Value, tuple[str, ...]]]:
     """Returns (variable, its value, names that it had)."""
+    names = preprocessing_state.plan_bins(plan, inside, names, layer)
     shapes = [inside.shape(name) for name in names]
     if len(names) != len(mine):
         what = f"{len(names)} weights ({', '.join(names)}), and {len(mine)} in the model"
@@ -200,24 +207,21 @@ def _slots(
         shape = group.shape(name)
         if slot == "vhat" and getattr(inner, "amsgrad", None) is False:
             continue  # a stand-in of one element, of Keras 2.1 and 2.2
-        if shape != plan.stored_shape(variable):
-            plan.misfit(group.at(name), shape, variable)
+        shaped = shaped_as(inner, slot, variable)
+        if shape != plan.stored_shape(shaped):
+            plan.misfit(group.at(name), shape, shaped)
         else:
             found.append(Slot(slot, variable, group.value(name)))
     return found
 
 
 def _by_name(slots: list[str], named: Named) -> list[tuple[str, Any]] | None:
-    """Returns (slot, variable) of "cond_1/Adam/dense/kernel/m:0"; None if a name is no such one.
-
-    What comes before the name of the variable is not looked at: it is the name of the optimizer,
-    which may be any.
-    """
+    """Returns (slot, variable) of "cond_1/Adam/dense/kernel/m:0"; None if a name is no such one."""
     found = []
     taken: dict[tuple[str, str], int] = {}
     for name in slots:
         owner, _, slot = _bare(name).rpartition("/")
-        known = _longest(owner, named)
+        known = variable_order.longest_end(owner, named)
         if known is None:
             return None
         # Two layers in different models may have the same name: then in their order.
@@ -226,12 +230,6 @@ def _by_name(slots: list[str], named: Named) -> list[tuple[str, Any]] | None:
             return None
         found.append((slot, named[known][number]))
     return found
-
-
-def _longest(owner: str, named: Mapping[str, object]) -> str | None:
-    parts = owner.split("/")
-    ends = ("/".join(parts[start:]) for start in range(len(parts)))
-    return next((end for end in ends if end in named), None)
 
 
 def _by_order(

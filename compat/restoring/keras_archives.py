@@ -35,6 +35,7 @@ from keras_mp.compat.restoring.optimizer_state import (
     Slot,
     number,
     plan_optimizer,
+    shaped_as,
 )
 from keras_mp.compat.restoring.plan import Plan
 
@@ -255,7 +256,7 @@ def plan_state(
         plan.unused += [group.at(name) for name in names[1:]]
     else:
         for name, (slot, variable) in zip(names[1:], pairs, strict=True):
-            value = _value(plan, group, name, variable)
+            value = _value(plan, group, name, shaped_as(inner, slot, variable))
             if value is not None:
                 state.slots.append(Slot(slot, variable, value))
     hdf5.nadam_product(plan, inner, state, len(trained))

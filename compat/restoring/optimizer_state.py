@@ -11,6 +11,7 @@ import numpy as np
 import keras_mp
 from keras_mp.compat.file_formats.values import Value
 from keras_mp.compat.keras2 import slots
+from keras_mp.compat.restoring import variable_order
 from keras_mp.compat.restoring.plan import Plan
 
 NO_SCALE = (
@@ -35,7 +36,7 @@ class Slot:
         name: As Keras 2 called it ("m", "rms"), or the attribute of a new optimizer of TF 2.11
             ("_momentums").
         variable: The variable of the Keras 3 model that it belongs to.
-        value: Of its shape.
+        value: Of its shape, or of that of the slot (Adafactor's).
     """
 
     name: str
@@ -103,7 +104,7 @@ def plan_optimizer(plan: Plan, optimizer: Any, state: OptimizerState) -> None:
     if not state.slots and state.iterations is not None and int(state.iterations.array) == 0:
         plan.note(UNTRAINED)
         return
-    new = _without_gradient(plan, inner, state.slots)
+    new = _without_gradient(plan, inner, state.slots) | _stand_ins(inner)
     plan.missing += [
         variable.path
         for variable in inner.variables
@@ -131,9 +132,43 @@ def _without_gradient(plan: Plan, inner: Any, slots: list[Slot]) -> set[int]:
 def _kept(inner: Any) -> list[list[Any]]:
     """Returns the lists of slots of an optimizer: one a variable each."""
     own = ("_variables", "_trainable_variables")
-    lists = [each for name, each in vars(inner).items() if name not in own]
+    lists = [
+        each
+        for name, each in vars(inner).items()
+        if name not in own and not name.startswith(variable_order.OF_TENSORFLOW)
+    ]
     count = len(inner._trainable_variables)
     return [each for each in lists if isinstance(each, list) and len(each) == count]
+
+
+def _stand_ins(inner: Any) -> set[int]:
+    """Returns ids of what stands in a list for a slot that a variable has not (Adafactor's)."""
+    return {
+        id(slot)
+        for slots in _kept(inner)
+        for slot, variable in zip(slots, inner._trainable_variables, strict=True)
+        if slot is not None and len(slot.shape) == 0 < len(variable.shape)
+    }
+
+
+def shaped_as(inner: Any, name: str, variable: Any) -> Any:
+    """Returns the variable whose shape a slot has in a file.
+
+    Args:
+        inner: A built optimizer.
+        name: Of the slot, as of `Slot`.
+        variable: The model's, whose shape it has but for Adafactor's, which are rows and columns.
+    """
+    slot = _of_variable(inner, name, variable)
+    return variable if slot is None or tuple(slot.shape) == tuple(variable.shape) else slot
+
+
+def _of_variable(inner: Any, name: str, variable: Any) -> Any:
+    for attribute in _attributes(inner, name):
+        found = getattr(inner, attribute, None)
+        if isinstance(found, list) and found:
+            return found[inner._get_variable_index(variable)]
+    return None
 
 
 def _is_new(name: str) -> bool:
@@ -190,12 +225,12 @@ def _plan_hyper(plan: Plan, inner: Any, name: str, value: Value) -> None:
 
 
 def _plan_slot(plan: Plan, inner: Any, slot: Slot) -> None:
-    index = inner._get_variable_index(slot.variable)
-    for attribute in _attributes(inner, slot.name):
-        found = getattr(inner, attribute, None)
-        if isinstance(found, list) and found:
-            plan.assign(plan.laid_out(slot.value, slot.variable), found[index])
-            return
+    found = _of_variable(inner, slot.name, slot.variable)
+    if found is not None:
+        if id(found) not in _stand_ins(inner):
+            shaped = shaped_as(inner, slot.name, slot.variable)
+            plan.assign(plan.laid_out(slot.value, shaped), found)
+        return
     if slot.name in ("momentum", "momentums") and getattr(inner, "momentum", None) == 0:
         # SGD of TF 2.11 and later had them without momentum, too, and never read them.
         plan.note("momentum slots of SGD without momentum are left out: it never reads them")

@@ -28,6 +28,7 @@ _LOOKUPS = (keras.layers.StringLookup, keras.layers.IntegerLookup)
 # What a lookup layer counted in `adapt`, which begins anew each time.
 _COUNTS = ("token_counts", "token_document_counts", "num_documents")
 _KEYS, _VALUES = "-keys", "-values"
+_SUMMARY = "summary:0"  # of a Discretization in HDF5
 
 
 def plan_own(plan: Plan, group: Group, layer: Any) -> bool:
@@ -48,6 +49,33 @@ def plan_own(plan: Plan, group: Group, layer: Any) -> bool:
 def _summarize(layer: Any, summary: Array) -> None:
     layer.summary = summary
     layer.finalize_state()
+
+
+def adapts_bins(layer: Any) -> bool:
+    """Returns whether a layer computes its bins from a summary of the data."""
+    return isinstance(layer, keras.layers.Discretization) and layer.num_bins is not None
+
+
+def plan_bins(plan: Plan, group: Group, names: list[str], layer: Any) -> list[str]:
+    """Plans to give the Discretization layers of one, or this one, their bins.
+
+    Args:
+        plan: Gets it.
+        group: Of the layer, in a classic HDF5 file.
+        names: Of its weights.
+        layer: The layer.
+
+    Returns:
+        The names of the other weights.
+    """
+    summaries = [name for name in names if name.rpartition("/")[2] == _SUMMARY]
+    layers = [each for each in layer._flatten_layers() if adapts_bins(each)]
+    if len(summaries) != len(layers):
+        return names
+    for name, each in zip(summaries, layers, strict=True):
+        value = group.value(name)
+        plan.call(value, f"{each.path}/bin_boundaries", partial(_summarize, each, value.array))
+    return [name for name in names if name not in summaries]
 
 
 def plan_vocabulary(plan: Plan, value: Value, layer: Any, idf_weights: Array | None) -> None:

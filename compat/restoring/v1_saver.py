@@ -2,6 +2,7 @@
 
 Source: TF 1.15, python/training/{adam,rmsprop,momentum,adagrad,adadelta,ftrl}.py and
 slot_creator.py: a slot is called after its variable and its optimizer, numbered from the second on.
+Optimizers of tf.keras, also in an estimator, have names of their own: "training/Adam/fc/kernel/m".
 """
 
 import functools
@@ -14,7 +15,10 @@ import numpy as np
 
 import keras_mp
 from keras_mp.compat.checkpoints import Checkpoint
+from keras_mp.compat.checkpoints.optimizer_nodes import HYPERS
 from keras_mp.compat.file_formats.values import Value, value_of
+from keras_mp.compat.keras2 import slots
+from keras_mp.compat.restoring import variable_order
 from keras_mp.compat.restoring.optimizer_state import (
     OptimizerState,
     Slot,
@@ -83,7 +87,8 @@ def plan(
         state, used = _state(plan, checkpoint, optimizer, variables)
         taken |= used
         plan_optimizer(plan, optimizer, state)
-        plan.note(NO_RATE)
+        if state.learning_rate is None:
+            plan.note(NO_RATE)
     plan.unused += [name for name in checkpoint if name not in taken]
 
 
@@ -106,21 +111,57 @@ def _state(
     state.good_steps = number(plan, value("good_steps"))
     if state.loss_scale is None:
         state.counts_skipped_steps = None
-    state.iterations = number(plan, value("global_step")) or _implied(checkpoint, inner)
     # Adam's powers of beta say again how many steps were taken.
     used |= {name for name in checkpoint if name.split("/")[-1] in ("beta1_power", "beta2_power")}
+    prefix, of_keras = _of_keras(checkpoint, inner, variables)
+    state.iterations = (
+        number(plan, value(f"{prefix}/iter"))
+        or number(plan, value("global_step"))
+        or _implied(checkpoint, inner)
+    )
+    hypers = {hyper: number(plan, value(f"{prefix}/{hyper}")) for hyper in HYPERS}
+    state.hypers = {hyper: one for hyper, one in hypers.items() if one is not None}
+    state.learning_rate = state.hypers.pop("learning_rate", None)
     for name, variable in variables.items():
         for suffix, slot in _names(inner).items():
             saved = value(f"{name}/{suffix}")
             if saved is not None:
                 state.slots.append(Slot(slot, variable, saved))
     state.slots = adapted(plan, inner, state)
+    for name, slot, variable in of_keras:
+        state.slots.append(Slot(slot, variable, value_of(checkpoint, name)))
+        used.add(name)
     return state, used
 
 
+def _of_keras(
+    checkpoint: Checkpoint, inner: Any, variables: Mapping[str, Any]
+) -> tuple[str, list[tuple[str, str, Any]]]:
+    """Returns the slots of the one Keras optimizer in a file.
+
+    Returns:
+        What comes before its names, "" where there is none or several, and a (name, slot, variable)
+        for each of its slots.
+    """
+    known = _of_class(slots.SLOTS, inner)
+    by_prefix: dict[str, list[tuple[str, str, Any]]] = {}
+    for name in checkpoint:
+        owner, _, last = name.rpartition("/")
+        end = variable_order.longest_end(owner, variables)
+        if last in known and end is not None and end != owner:
+            prefix = owner.removesuffix(f"/{end}")
+            by_prefix.setdefault(prefix, []).append((name, last, variables[end]))
+        elif last == "learning_rate" and owner:
+            by_prefix.setdefault(owner, [])
+    return by_prefix.popitem() if len(by_prefix) == 1 else ("", [])
+
+
 def _names(inner: Any) -> dict[str, str]:
-    known = (SLOTS[cls.__name__] for cls in type(inner).__mro__ if cls.__name__ in SLOTS)
-    return CENTERED if getattr(inner, "centered", False) else next(known, {})
+    return CENTERED if getattr(inner, "centered", False) else _of_class(SLOTS, inner)
+
+
+def _of_class(table: Mapping[str, dict[str, str]], inner: Any) -> dict[str, str]:
+    return next((table[c.__name__] for c in type(inner).__mro__ if c.__name__ in table), {})
 
 
 def adapted(plan: Plan, optimizer: Any, state: OptimizerState) -> list[Slot]:

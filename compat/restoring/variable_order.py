@@ -5,7 +5,7 @@ Files without names (`.keras`, `.weights.h5`) and lists in HDF5 files identify t
 
 import functools
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -27,8 +27,10 @@ NEW: dict[str, tuple[tuple[str, ...], ...]] = {
     "RMSprop": (("_velocities",), ("_momentums",), ("_average_gradients",)),
     "Ftrl": (("_accumulators", "_linears"),),
     "Lion": (("_momentums",),),
+    "Adafactor": (("_r", "_c", "_v"),),
 }
-_OF_TENSORFLOW = "_self_"  # what it tracks of an object: in a dict, too, by names of attributes
+_OF_MATRICES = ("_r", "_c")  # slots that variables with fewer axes lack
+OF_TENSORFLOW = "_self_"  # what it tracks of an object: in a dict, too, by names of attributes
 _AVERAGE = "_model_variables_moving_average"
 # Model -> the places of its layers in its old config, where there were operations.
 _PLACES: weakref.WeakKeyDictionary[Any, dict[str, int]] = weakref.WeakKeyDictionary()
@@ -81,7 +83,7 @@ def _with_sorted_dicts(owner: Any, found: list[Any]) -> list[Any]:
     place = {id(layer): i for i, layer in enumerate(found)}
     ordered = list(found)
     for name, value in vars(owner).items():
-        if isinstance(value, _kept_dict()) and not name.startswith(_OF_TENSORFLOW):
+        if isinstance(value, _kept_dict()) and not name.startswith(OF_TENSORFLOW):
             inside = [one for one in _by_key(value) if id(one) in place]
             inside = list({id(one): one for one in inside}.values())
             for i, one in zip(sorted(place[id(one)] for one in inside), inside, strict=True):
@@ -179,6 +181,19 @@ def _once(variables: Iterable[Any]) -> list[Any]:
     return list({id(variable): variable for variable in variables}.values())
 
 
+def longest_end(name: str, known: Container[str]) -> str | None:
+    """Returns the longest end of a name, at a slash, that is known; None where there is none.
+
+    What comes before it in the name of a slot is the name of the optimizer, which may be any.
+
+    >>> longest_end("training/Adam/dense/kernel", {"kernel", "dense/kernel"})
+    'dense/kernel'
+    """
+    parts = name.split("/")
+    ends = ("/".join(parts[start:]) for start in range(len(parts)))
+    return next((end for end in ends if end in known), None)
+
+
 def new_slots(inner: Any, variables: list[Any]) -> list[tuple[str, Any]] | None:
     """Returns (attribute, variable of the model) of each slot, as a new optimizer listed them.
 
@@ -196,7 +211,12 @@ def new_slots(inner: Any, variables: list[Any]) -> list[tuple[str, Any]] | None:
     for group in groups:
         # SGD had slots without momentum, too.
         there = [name for name in group if getattr(inner, name, None) or name == "momentums"]
-        found += [(name, variable) for variable in variables for name in there]
+        found += [
+            (name, variable)
+            for variable in variables
+            for name in there
+            if len(variable.shape) > 1 or name not in _OF_MATRICES
+        ]
     return found
 
 
