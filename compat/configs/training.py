@@ -35,6 +35,9 @@ UNSURE = (
 STEPS = "steps_per_execution above 1 is refused by Keras 3 on torch"
 TEMPORAL = "Keras 3 has no such mode; give sample_weight in the shape of the loss"
 
+# Byte code in a `.keras` file, which is never run, and what an HDF5 file has instead.
+_LAMBDA, _LAMBDA_NAME = "__lambda__", "<lambda>"
+
 One = Callable[[object, str, Report], object]
 
 
@@ -219,6 +222,8 @@ def loss(value: object, path: str, report: Report) -> object:
     if isinstance(value, str):
         return _by_name(value, path, report, tables.LOSSES, tables.LOSS_NAMES)
     given = checks.mapping(value, path)
+    if given.get("class_name") == _LAMBDA:
+        return loss(_LAMBDA_NAME, path, report)
     name, inside = unpacked_or_function(given, path)
     if name == "function":
         return _by_name(str(given["config"]), path, report, tables.LOSSES, tables.LOSS_NAMES)
@@ -257,6 +262,8 @@ def metric(value: object, path: str, report: Report) -> object:
     if isinstance(value, str):
         return _by_name(value, path, report, tables.METRICS, tables.METRIC_NAMES)
     given = checks.mapping(value, path)
+    if given.get("class_name") == _LAMBDA:
+        return metric(_LAMBDA_NAME, path, report)
     name, inside = unpacked_or_function(given, path)
     if name == "function":
         return _by_name(str(given["config"]), path, report, tables.METRICS, tables.METRIC_NAMES)
@@ -303,7 +310,7 @@ def _wrapped(inside: Config, path: str, table: Mapping[str, object]) -> tuple[st
 def _function_name(inside: Config, path: str) -> str:
     fn = inside.get("fn")
     if isinstance(fn, Mapping):
-        fn = fn.get("config")
+        fn = _LAMBDA_NAME if fn.get("class_name") == _LAMBDA else fn.get("config")
     if not isinstance(fn, str):
         raise LegacyError(f"{path}.config.fn", found(fn), "expected the name of a function")
     return fn

@@ -3,13 +3,14 @@
 A config tells neither shapes nor masks; what it tells is in `configs`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
 
 from keras_mp.compat.configs import Change, parse_version
 from keras_mp.compat.configs.layers import BATCH_NORM, RENAMED
+from keras_mp.compat.configs.training_tables import snake_case
 from keras_mp.compat.layers import merging
 from keras_mp.compat.layers.normalization import LayerNormalization
 from keras_mp.compat.restoring.keras_layers import mask_of
@@ -41,6 +42,11 @@ MASKED_LOSS = (
     "the loss of masked outputs: up to TF 2.9 the sum over the unmasked steps was divided by the "
     "number of all steps, Keras 3 divides it by the number of the unmasked ones: the loss and its "
     "gradients are greater"
+)
+MASKED_METRICS = (
+    "{} of masked outputs: tf.keras left masked steps out, Keras 3 counts them in every metric "
+    "that is no mean of a function. To leave them out, compile it as one of weighted_metrics, and "
+    "pass a sample_weight that is 0 there"
 )
 
 
@@ -77,13 +83,50 @@ def changes(model: Any, told: Iterable[Change], tf_version: str | None) -> list[
     return found
 
 
-def changes_of_losses(model: Any, tf_version: str | None) -> list[Change]:
-    """Returns what shows only in a compiled model. Args are those of `changes`."""
+def changes_of_compiled(
+    model: Any, config: Mapping[str, Any], tf_version: str | None
+) -> list[Change]:
+    """Returns what shows only in a compiled model.
+
+    Args:
+        model: The model.
+        config: What it was compiled with.
+        tf_version: As of `changes`.
+    """
     outputs = getattr(model, "outputs", None) or ()
-    masked = any(mask_of(tensor) is not None for tensor in outputs)
-    if not masked or not _is_before((2, 10), tf_version):
+    if all(mask_of(tensor) is None for tensor in outputs):
         return []
-    return [Change("$.loss", "differs", MASKED_LOSS, matters=True)]
+    found = []
+    if _is_before((2, 10), tf_version):
+        found.append(Change("$.loss", "differs", MASKED_LOSS, matters=True))
+    for key in ("metrics", "weighted_metrics"):
+        names = sorted(set(_counting_all(config.get(key))))
+        if names:
+            what = MASKED_METRICS.format(", ".join(names))
+            found.append(Change(f"$.{key}", "differs", what, matters=True))
+    return found
+
+
+def _counting_all(value: object) -> Iterator[str]:
+    """Yields the classes of serialized metrics that do not look at masks."""
+    if isinstance(value, list) or (isinstance(value, Mapping) and "class_name" not in value):
+        for one in value if isinstance(value, list) else value.values():
+            yield from _counting_all(one)
+        return
+    name = str(value.get("class_name")) if isinstance(value, Mapping) else str(value)
+    kind = _METRICS.get(name)
+    if value is None or name == "function" or (kind is None and isinstance(value, str)):
+        return
+    if kind is None or not issubclass(kind, keras.metrics.MeanMetricWrapper):
+        yield name
+
+
+_METRICS = {
+    name: kind
+    for public, kind in vars(keras.metrics).items()
+    if isinstance(kind, type)
+    for name in (public, snake_case(public))
+}
 
 
 def _of(layers: Iterable[Any], fits: Callable[[Any], bool]) -> list[Any]:

@@ -453,7 +453,7 @@ class _ModelBuilder:
             self.options.custom_objects,
             safe_mode=self.options.safe_mode,
         )
-        self.changes += differences.changes_of_losses(self.model, self.tf_version)
+        self.changes += differences.changes_of_compiled(self.model, today, self.tf_version)
 
     def finished(self, plan: Plan) -> Report:
         if self.options.compile and self.optimizer is None:

@@ -1,8 +1,13 @@
-"""Records what few models have, with TF 2.15.1: Adafactor, bins in HDF5, causal SeparableConv1D.
+"""Records what few models have, with TF 2.15.1.
+
+Adafactor, bins in HDF5, a causal SeparableConv1D, lambdas in what was compiled, and metrics of
+masked steps.
 
 python record.py, in this folder. Writes rare.zip, with NAME.h5, NAME.keras, of adafactor also a
-SavedModel and a checkpoint, and expected.npz: NAME/x, NAME/y, what the model predicts from it, and
-adafactor/targets and adafactor/after, what it predicts after two more steps with them.
+SavedModel and a checkpoint, and expected.npz: NAME/x, NAME/y, what the model predicts from it,
+adafactor/targets and adafactor/after, what it predicts after two more steps with them, and
+lambdas/evaluated, its loss and metric for the first column of x, and masked_metrics/targets and
+masked_metrics/evaluated, its METRICS for them.
 """
 
 import os
@@ -24,8 +29,17 @@ CAUSAL = {
 }
 
 
+METRICS = [
+    *((name, {}) for name in ("RootMeanSquaredError", "Precision", "Recall", "AUC")),
+    *((name, {}) for name in ("TruePositives", "FalseNegatives", "BinaryAccuracy", "Hinge")),
+    *((name, {}) for name in ("MeanAbsoluteError", "CosineSimilarity", "Poisson", "LogCoshError")),
+    ("SensitivityAtSpecificity", {"specificity": 0.5}),
+]
+
+
 def main():
     random = np.random.RandomState(0)
+    tf.keras.utils.set_random_seed(0)
     expected = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -63,6 +77,28 @@ def main():
         for kind, options in CAUSAL.items():
             layer = L.SeparableConv1D(4, 3, padding="causal", **options)
             keep(f"causal_{kind}", tf.keras.Sequential([L.Input((8, 3)), layer]), x)
+
+        model = tf.keras.Sequential([L.Input((4,)), L.Dense(1)])
+        squared = lambda y, p: tf.reduce_mean((y - p) ** 2)  # noqa: E731
+        model.compile("adam", squared, metrics=[lambda y, p: tf.reduce_max(y - p)])
+        x = random.standard_normal((8, 4)).astype("float32")
+        expected["lambdas/evaluated"] = model.evaluate(x, x[:, :1], verbose=0)
+        keep("lambdas", model, x)
+
+        tokens = random.randint(0, 3, (6, 5))
+        tokens[:, 3:] = 0
+        y = (random.uniform(size=(6, 5, 1)) > 0.5).astype("float32")
+        inputs = L.Input((5,), dtype="int32")
+        steps = L.Embedding(4, 3, mask_zero=True)(inputs)
+        model = tf.keras.Model(inputs, L.Dense(1, activation="sigmoid")(steps))
+        metrics = [getattr(tf.keras.metrics, name)(name=name, **own) for name, own in METRICS]
+        model.compile("sgd", "mse", metrics=metrics)
+        model.train_on_batch(tokens, y)
+        keep("masked_metrics", model, tokens)
+        expected["masked_metrics/targets"] = y
+        evaluated = model.evaluate(tokens, y, verbose=0, return_dict=True)
+        expected["masked_metrics/names"] = [name for name, _ in METRICS]
+        expected["masked_metrics/evaluated"] = [evaluated[name] for name, _ in METRICS]
 
         np.savez_compressed(folder / "expected.npz", **expected)
         with zipfile.ZipFile("rare.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_mp.compat import layers, load, load_model, restore
+from keras_mp.compat.errors import LegacyError
 
 DATA = Path(__file__).parents[2] / "data" / "rare" / "rare.zip"
 LAYERS = ("bins", "bins_inside", "causal_plain", "causal_dilated", "causal_strided")
@@ -78,3 +79,31 @@ def test_adafactor_goes_on(form: str, recorded: Path) -> None:
     model.fit(x, targets, batch_size=4, shuffle=False, verbose=0)
     after = expected(recorded, "adafactor/after")
     np.testing.assert_allclose(model.predict(x, verbose=0), after, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["h5", "keras"])
+def test_lambdas_are_given(form: str, recorded: Path) -> None:
+    path = recorded / f"lambdas.{form}"
+    with pytest.raises(LegacyError, match=r"custom_objects=\{'<lambda>': \.\.\.\}"):
+        load_model(path)
+
+    def squared(y: Any, predicted: Any) -> Any:
+        return keras.ops.mean((y - predicted) ** 2)
+
+    model = load_model(path, {"<lambda>": squared})
+    x = expected(recorded, "lambdas/x")
+    loss, metric = model.evaluate(x, x[:, :1], verbose=0)
+    assert loss == metric == pytest.approx(expected(recorded, "lambdas/evaluated")[0], rel=1e-5)
+
+
+def test_metrics_of_masked_steps_are_as_then_or_told(recorded: Path) -> None:
+    loaded = load(recorded / "masked_metrics.h5")
+    x, y, then = (
+        expected(recorded, f"masked_metrics/{each}") for each in ("x", "targets", "evaluated")
+    )
+    now = loaded.model.evaluate(x, y, verbose=0, return_dict=True)
+    names = expected(recorded, "masked_metrics/names").tolist()
+    differ = {name for name, was in zip(names, then, strict=True) if abs(now[name] - was) > 1e-4}
+    (told,) = (change.what for change in loaded.report.changes if change.path == "$.metrics")
+    assert differ
+    assert {name for name in names if name in told} >= differ
