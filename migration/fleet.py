@@ -417,7 +417,7 @@ def _task(
     if not is_url(one.path):
         with contextlib.suppress(OSError, Unreadable):  # migrating it says why
             size, state = tasks.size_of(Path(one.path), one.kind)
-    name = _name(request.path, one.path)
+    name = name_of(request.path, one.path)
     is_beside = one.kind in _WITHOUT_MODEL and not is_url(one.path)
     top = local_of(request.path) if is_beside else None
     out = _below(request.out, one.out)
@@ -438,7 +438,8 @@ def _task(
     )
 
 
-def _name(folder: str, path: str) -> str:
+def name_of(folder: str, path: str) -> str:
+    """Returns the path of an artefact in its folder."""
     if is_url(path):
         return path.removeprefix(folder.rstrip("/")).lstrip("/")
     return Path(path).relative_to(local_of(folder)).as_posix()

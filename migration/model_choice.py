@@ -60,9 +60,7 @@ def chosen(given: Sequence[str], name: str) -> Choice:
     models: dict[bool, list[str]] = {True: [], False: []}
     scripts: list[str] = []
     for pattern, file in map(parted, given):
-        if pattern is None or any(
-            fnmatch.fnmatchcase(one, pattern) for one in (name, name.rpartition("/")[2])
-        ):
+        if pattern is None or _is_for(pattern, name):
             (scripts if split(file)[1] == "" else models[pattern is not None]).append(file)
     if len(models[False]) > 1:
         raise Refused(
@@ -71,6 +69,24 @@ def chosen(given: Sequence[str], name: str) -> Choice:
         )
     found = models[True] + models[False]
     return Choice(found[0] if found else None, tuple(dict.fromkeys(scripts)))
+
+
+def idle(given: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Returns each `--model` whose pattern matches none of the artefacts called `names`.
+
+    >>> idle(["net.json", "gan/*=gan.json", "*.h5=other.json"], ["gan/ckpt-1"])
+    ['*.h5=other.json']
+    """
+    patterns = [(one, parted(one)[0]) for one in given]
+    return [
+        one
+        for one, pattern in patterns
+        if pattern is not None and not any(_is_for(pattern, name) for name in names)
+    ]
+
+
+def _is_for(pattern: str, name: str) -> bool:
+    return any(fnmatch.fnmatchcase(one, pattern) for one in (name, name.rpartition("/")[2]))
 
 
 def check(given: Sequence[str]) -> None:

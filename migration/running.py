@@ -153,6 +153,9 @@ def _of_folder(
         if has_sources:
             return []
         raise Refused("there is neither source code nor an artefact in this folder")
+    names = [fleet.name_of(request.path, one.path) for one in found.found]
+    for given in model_choice.idle(request.given, names):
+        say(f"--model {given}: no artefact in this folder has such a name")
     if not arguments.json:
         links = f", {found.links} symbolic links not followed" if found.links else ""
         shown = redacted(request.path)

@@ -95,6 +95,10 @@ def _no_index_in(folder: Path) -> Unreadable:
     if known((inner / "variables.index").is_file) or data_files(inner, "variables"):
         why = f"{_NONE}: it belongs beside the folder 'variables', which is a checkpoint by itself"
         return Unreadable(str(folder / "saved_model.pb"), "", why)
+    below = sorted(one.parent.name for one in folder.glob(f"*/{STATE_FILE}"))
+    if below:  # such as "chief", of BackupAndRestore
+        why = f"there is no checkpoint in this folder; there is one in {', '.join(below[:8])}"
+        return Unreadable(str(folder), "", why)
     return Unreadable(str(folder), "", "there is no checkpoint in this folder")
 
 

@@ -743,9 +743,13 @@ def test_a_folder_with_a_model_for_each_part(tmp_path, capsys):
     given = []
     for name in ("g", "d"):
         given += ["--model", f"{name}/*={tmp_path / name}.json"]
-    assert migrate(tree, "--json", *given) == 0
-    rows = json.loads(capsys.readouterr().out)["results"]
+    unknown = ["--model", f"x/*={tmp_path / 'g.json'}"]
+    assert migrate(tree, "--json", *given, *unknown) == 0
+    printed = capsys.readouterr()
+    rows = json.loads(printed.out)["results"]
     assert [row["status"] for row in rows] == ["would convert"] * 3
+    assert f"{unknown[1]}: no artefact in this folder has such a name" in printed.err
+    assert printed.err.count("no artefact") == 1
 
     def run(**options):
         with ThreadPoolExecutor(1) as here:  # where Keras is imported already

@@ -154,6 +154,13 @@ def test_of_a_checkpoint_without_one_of_its_data_files(sharded):
     assert 0 < len(found.damage) < len(found.tensors), "the others can be read"
 
 
+def test_a_folder_of_a_checkpoint_below_is_named(tmp_path):
+    (tmp_path / "chief").mkdir()  # as of BackupAndRestore
+    (tmp_path / "chief" / "checkpoint").write_text('model_checkpoint_path: "ckpt-1"')
+    with pytest.raises(Unreadable, match="in this folder; there is one in chief"):
+        Checkpoint(tmp_path)
+
+
 def test_other_folders_are_none(tmp_path):
     (tmp_path / "variables").mkdir()
     (tmp_path / "x.data-1-of-2").write_bytes(b"")
