@@ -52,6 +52,11 @@ class Facts:
         self._is_of_keras = bool(_KERAS.search(program.text))
         self.compiles = "compile" in found.called and not found.trains_otherwise
 
+    def owner(self, function: cst.CSTNode) -> cst.CSTNode:
+        """Returns the class of a method; the module of any other function, or of itself."""
+        classes = (up for up in self._program.above(function) if isinstance(up, cst.ClassDef))
+        return next(classes, self._program.module)
+
     def is_wrapped(self, node: cst.CSTNode) -> bool:
         """Returns whether it is a wrapped optimizer: a call that makes one, or a name of one."""
         if isinstance(node, cst.Call):
@@ -80,6 +85,12 @@ class Facts:
         ends, start = self._first_values[place], self._program.span(node)[0]
         within = blocks & {node, *self._program.above(node)}
         return any(ends.get(block, start + 1) > start for block in within)
+
+    def values(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """Returns what a name is assigned, but for itself; any other expression is its own."""
+        if chain(node) is None:
+            return [node]
+        return [one for one in self._uses.values[self.key(node)] if one is not node]
 
     def is_unwrapped_before(self, node: cst.CSTNode) -> bool:
         """Returns whether a name was assigned its own inner optimizer, further up in the text."""

@@ -21,6 +21,7 @@ from keras_mp.migration.code.depth import is_too_deep
 from keras_mp.migration.code.edits import Lines
 from keras_mp.migration.code.names import Old, old
 from keras_mp.migration.code.syntax import syntax_error
+from keras_mp.migration.code.versions import Answer, answer
 
 _VERSION = re.compile(r"__version__|\bVERSION\b|LooseVersion|StrictVersion|parse_version")
 _ASKS = re.compile(
@@ -28,6 +29,15 @@ _ASKS = re.compile(
     r"|hasattr\(\s*(tf|tensorflow|keras|tf_keras|[\w.]*(mixed_precision|experimental))\b"
 )
 _WORD = re.compile(r"\w+")
+_OF_TENSORFLOW = re.compile(r"\b(tf|tensorflow|keras|tf_keras|\w*mixed_precision|experimental)\b")
+# Dotted name -> of which package it is the version.
+_PACKAGES = {
+    "tensorflow.__version__": "tensorflow",
+    "tensorflow.version.VERSION": "tensorflow",
+    "tensorflow.VERSION": "tensorflow",
+    "tensorflow.keras.__version__": "keras",
+    "keras.__version__": "keras",
+}
 _PLAIN_IMPORT = re.compile(r"\bimport\s+(tensorflow|keras|tf_keras)(\.compat\.v[12])?\b(?!\.)")
 _MOST_ALIASES = 50  # of aliases of aliases: each takes some of the stack
 _IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError")
@@ -111,6 +121,7 @@ class Program:
         self.lines = Lines(text)
         self._known: dict[tuple[Scope, str], tuple[list[Meaning], bool]] = {}
         self._open: set[tuple[Scope, str]] = set()  # names that are being resolved
+        self._decided: dict[cst.CSTNode, Answer | None] = {}
         self._guards: dict[tuple[cst.CSTNode, bool], bool] = {}
         self._imports: dict[cst.CSTNode, list[ImportAssignment]] | None = None
         self._looks_left = _LOOKS + _LOOKS_EACH * len(text)
@@ -179,18 +190,72 @@ class Program:
             inner = outer
         return False
 
+    def is_dead(self, node: cst.CSTNode) -> bool:
+        """Returns whether no TensorFlow that Keras 3 runs on gets to a node, by its version."""
+        inner = node
+        for outer in self.above(node):
+            if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
+                found = self._answer(outer.test)
+                if found and not found.is_by_text and found.value != (inner is outer.body):
+                    return True
+            elif isinstance(outer, cst.BooleanOperation) and inner is outer.right:
+                found = self._answer(outer.left)
+                if found and not found.is_by_text:
+                    return found.value != isinstance(outer.operator, cst.And)
+            inner = outer
+        return False
+
+    def compared_as_text(self, node: cst.CSTNode) -> tuple[str, bool] | None:
+        """Returns the test around a node that compares versions as text, and which way it goes."""
+        for outer in self.above(node):
+            tests = [getattr(outer, "test", None), getattr(outer, "left", None)]
+            for test in tests:
+                if test is not None and (found := self._answer(test)) and found.is_by_text:
+                    return self.source(test), found.value
+        return None
+
+    def _answer(self, test: cst.CSTNode) -> Answer | None:
+        """Returns which way a test of versions goes wherever there is Keras 3."""
+        if test not in self._decided:
+            asks = self._asks(test)
+            self._decided[test] = (
+                answer(self.source(test), functools.partial(self._package_of, test), self._value_of)
+                if asks
+                else None
+            )
+        return self._decided[test]
+
+    def _package_of(self, test: cst.CSTNode, name: str) -> str | None:
+        """Returns of which package a dotted name is the version."""
+        scope, (root, *rest) = self.scope(test), name.split(".")
+        found = (
+            None if scope is None else self._of_name(scope, root, "".join(f".{p}" for p in rest))
+        )
+        if found is None or found.several:
+            return None
+        return _PACKAGES.get(found.full)
+
+    def _value_of(self, name: str) -> str | None:
+        """Returns what a name about versions is assigned, where it is one expression."""
+        values = self._answers.get(name, [])
+        return values[0] if len(values) == 1 else None
+
     def _guards_what_is_in(self, outer: cst.CSTNode, finally_: bool) -> bool:
         if isinstance(outer, (cst.If, cst.IfExp, cst.While)):
-            return self._asks(outer.test)
+            return self._asks_in_vain(outer.test)
         if isinstance(outer, cst.BooleanOperation):
-            return self._asks(outer.left)
+            return self._asks_in_vain(outer.left)
         if isinstance(outer, cst.Match):
             return self._asks(outer.subject)
         if isinstance(outer, cst.Try) and not finally_:
             handlers = [h.type for h in outer.handlers if h.type is not None]
             caught = any(name in self.source(h) for h in handlers for name in _IMPORT_ERRORS)
             caught |= self._only_imports(outer)
-            return caught and not self._asks_for_tensorflow(outer)
+            return (
+                caught
+                and bool(_OF_TENSORFLOW.search(self.source(outer.body)))
+                and (not self._asks_for_tensorflow(outer))
+            )
         return isinstance(outer, cst.With) and any(
             name in self.source(item.item) for item in outer.items for name in _IMPORT_ERRORS
         )
@@ -214,22 +279,28 @@ class Program:
             for line in body
         )
 
+    def _asks_in_vain(self, test: cst.CSTNode) -> bool:
+        """Returns whether a test asks which TensorFlow there is, and the answer is not known."""
+        found = self._answer(test)
+        return self._asks(test) and (found is None or found.is_by_text)
+
     def _asks(self, test: cst.CSTNode) -> bool:
         source = self.source(test)
-        return bool(_ASKS.search(source)) or not self._answers.isdisjoint(_WORD.findall(source))
+        return bool(_ASKS.search(source)) or any(
+            word in self._answers for word in _WORD.findall(source)
+        )
 
     @functools.cached_property
-    def _answers(self) -> set[str]:
-        """Names that were assigned something about versions."""
+    def _answers(self) -> dict[str, list[str]]:
+        """Names that were assigned something about versions, and all that they were assigned."""
         found = _Assignments()
         self.module.visit(found)
-        return {
-            target.value
-            for node in found.nodes
-            if _VERSION.search(self.source(node.value))
-            for each in node.targets
-            if isinstance(target := each.target, cst.Name)
-        }
+        values: dict[str, list[str]] = {}
+        for node in found.nodes:
+            for each in node.targets:
+                if isinstance(target := each.target, cst.Name):
+                    values.setdefault(target.value, []).append(self.source(node.value))
+        return {name: texts for name, texts in values.items() if any(map(_VERSION.search, texts))}
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -313,6 +384,9 @@ class Program:
         meanings: list[Meaning] = []
         others = False
         for assignment in scope[name]:
+            node = getattr(assignment, "node", None)
+            if isinstance(node, cst.CSTNode) and self.is_dead(node):
+                continue
             if isinstance(assignment, ImportAssignment):
                 found = self._of_import(assignment, name)
                 others |= not found

@@ -62,9 +62,9 @@ _SITE_RULES = (
     imports,
 )
 _OF_COMPAT = ("keras_mp.compat.mixed_precision.experimental.", "keras_mp.compat.train.")
-_OPTION = re.compile(r"auto_mixed_precision(_mkl|_cpu|_onednn_bfloat16)?")
+_OPTION = graph_rewrite_switches.OPTION
 _SET_VARIABLE = re.compile(r"TF_ENABLE_AUTO_MIXED_PRECISION\w*(=|$)")
-_VARIABLE = "TF_ENABLE_AUTO_MIXED_PRECISION"
+_VARIABLE = graph_rewrite_switches.VARIABLE
 _TAKE_OPTIONS = re.compile(r"experimental_options\b|[Rr]ewriter_?[Cc]onfig|rewrite_options")
 _OF_OPTIMIZERS = (
     *("_optimizer", "_loss_scale", "loss_scale"),
@@ -171,9 +171,12 @@ class _Run:
             self._note(training_loops.ID, call, decision)
         for statement in found.imports:
             for rule, decision in imports.of_import(program, statement, self._settled):
+                if program.is_dead(statement):
+                    rule, decision = version_checks.ID, version_checks.DEAD
                 self._note(rule, statement, decision)
         for node in found.switches:
-            self._note(graph_rewrite_switches.ID, node, graph_rewrite_switches.decide())
+            decision = graph_rewrite_switches.decide(program, node)
+            self._note(graph_rewrite_switches.ID, node, decision)
         for node, value in found.strings:
             path = mentions.of_string(value)
             if path is not None:
@@ -200,8 +203,13 @@ class _Run:
         meaning, name = program.meaning(node), program.old(node)
         if meaning is None or name is None or node in self._inner:
             return
+        if program.is_dead(node):
+            self._note(version_checks.ID, node, version_checks.DEAD)
+            return
         if meaning.guarded or meaning.several or program.is_guarded(node):
-            decision = version_checks.decide(name, several=meaning.several and not meaning.guarded)
+            several = meaning.several and not meaning.guarded
+            as_text = program.compared_as_text(node)
+            decision = version_checks.decide(name, several=several, as_text=as_text)
             self._note(version_checks.ID, node, decision)
             return
         if program.is_bound(node):

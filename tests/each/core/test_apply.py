@@ -237,7 +237,7 @@ def test_no_pairs_are_refused_as_by_plain_keras(wrap, build):
     opt = wrap(sgd())
     if build:
         opt.build([keras.Variable([1.0])])
-    with pytest.raises(ValueError, match="without a pair of a gradient|not enough values"):
+    with pytest.raises(ValueError, match=r"without a pair of a gradient|not enough values"):
         opt.apply_gradients(iter([]))
 
 
