@@ -22,12 +22,14 @@ from keras_mp.migration.rules import (
     graph_rewrite,
     graph_rewrite_switches,
     imports,
+    layer_attributes,
     layer_policies,
     loss_scale_classes,
     loss_scale_optimizers,
     mentions,
     optimizer_attributes,
     optimizer_classes,
+    private_optimizer_attributes,
     reading_policies,
     setting_policies,
     training_loops,
@@ -40,6 +42,7 @@ __all__ = ["Finding", "Result", "Unparsable", "may_concern", "rewrite"]
 _WORDS = (
     "mixed_precision", "LossScale", "loss_scale", "get_scaled_loss", "get_unscaled_gradients",
     "AUTO_MIXED_PRECISION", "auto_mixed_precision",
+    r"_compute_dtype(_object)?\b", "experimental_autocast",
 )  # fmt: skip
 _BROAD = re.compile("|".join(_WORDS))
 # What asks an optimizer for the one inside it, in a program that says nothing else of it.
@@ -167,6 +170,16 @@ class _Run:
             self._of_old(node)
         for node in found.attributes:
             self._of_attribute(node)
+        own = frozenset(found.assigned)
+        for attribute in found.of_layers:
+            decision = layer_attributes.of_attribute(program, attribute, own)
+            self._note(layer_attributes.ID, attribute, decision)
+        for argument in found.arguments:
+            if (of_argument := layer_attributes.of_argument(program, argument)) is not None:
+                self._note(layer_attributes.ID, argument, of_argument)
+        for attribute in found.private if self._facts.is_concerned else ():
+            if (of_private := private_optimizer_attributes.decide(program, attribute)) is not None:
+                self._note(private_optimizer_attributes.ID, attribute, of_private)
         for call, decision in training_loops.decide(self._facts):
             self._note(training_loops.ID, call, decision)
         for statement in found.imports:
@@ -328,6 +341,10 @@ class _Expressions(cst.CSTVisitor):
         self.has_options = _TAKE_OPTIONS.search(program.text) is not None
         self.old: list[cst.CSTNode] = []
         self.attributes: list[cst.CSTNode] = []
+        self.of_layers: list[cst.Attribute] = []
+        self.arguments: list[cst.Arg] = []
+        self.private: list[cst.Attribute] = []
+        self.assigned: set[str] = set()  # names of attributes
         self.imports: list[cst.Import | cst.ImportFrom] = []
         self.switches: list[cst.CSTNode] = []
         self.strings: list[tuple[cst.CSTNode, str]] = []
@@ -343,7 +360,23 @@ class _Expressions(cst.CSTVisitor):
         self.imports.append(node)
         return False
 
+    def visit_Arg(self, node: cst.Arg) -> None:
+        if node.keyword is not None:
+            self.arguments.append(node)
+
+    def _of_keras(self, node: cst.CSTNode) -> None:
+        """Notes a private name of layers or optimizers."""
+        if not isinstance(node, cst.Attribute):
+            return
+        if self.program.is_bound(node):
+            self.assigned.add(node.attr.value)
+        elif node.attr.value in layer_attributes.ATTRIBUTES:
+            self.of_layers.append(node)
+        self.private.append(node)
+
     def visit_Attribute(self, node: cst.Attribute) -> bool:
+        for part in [node] if chain(node) is None else _prefixes(node):
+            self._of_keras(part)
         if _OPTION.fullmatch(node.attr.value) and self.has_options:
             self.switches.append(node)
         if chain(node) is None:
