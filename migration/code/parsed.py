@@ -2,8 +2,8 @@
 
 import functools
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import libcst as cst
@@ -87,13 +87,15 @@ class Program:
 
     Args:
         text: Its source; line ends of any kind.
+        names: Name that it has from another file of the program -> its full name.
 
     Raises:
         Unparsable: It does not parse.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, names: Mapping[str, str] | None = None) -> None:
         self.text = text
+        self._names = names or {}
         if is_too_deep(text):
             raise Unparsable(1, 1, TOO_DEEP)
         if are_too_many(text):
@@ -336,7 +338,7 @@ class Program:
     def is_unbound(self, node: cst.Name) -> bool:
         """Returns whether nothing in the program gives a name a meaning."""
         scope = self.scope(node)
-        return scope is not None and not scope[node.value]
+        return scope is not None and not scope[node.value] and node.value not in self._names
 
     def bindings(self, statement: cst.CSTNode, name: str) -> list[ImportAssignment]:
         """Returns what an import statement binds to a name."""
@@ -367,11 +369,23 @@ class Program:
         meanings, others = self._assigned(scope, name)
         if not meanings:
             return None
+        if self._names:
+            meanings = [replace(one, full=self._in_full(one.full + rest)) for one in meanings]
+            rest = ""
         spelled = {_canonical(one.full + rest) for one in meanings}
         guarded = any(one.guarded for one in meanings)
         several = others or len(spelled) > 1 or any(one.several for one in meanings)
         known = next((one for one in meanings if old(one.full + rest)), meanings[0])
         return Meaning(known.full + rest, guarded, several)
+
+    def _in_full(self, name: str) -> str:
+        """Returns a dotted name, with what it has from another file of the program in full."""
+        parts = name.split(".")
+        for end in range(len(parts), 0, -1):
+            known = self._names.get(".".join(parts[:end]))
+            if known is not None:
+                return ".".join([known, *parts[end:]])
+        return name
 
     def _assigned(self, scope: Scope, name: str) -> tuple[list[Meaning], bool]:
         """Returns what a name is imported as or assigned, and whether anything else, too."""
@@ -396,6 +410,8 @@ class Program:
                 others |= not found and not self._is_nothing(target)
             meanings += found
         self._open.remove(key)
+        if not scope[name] and name in self._names:  # after an import of everything
+            meanings = [Meaning(self._names[name])]
         meanings = list(dict.fromkeys(meanings))
         self._known[key] = meanings, others
         return meanings, others
@@ -407,7 +423,7 @@ class Program:
         return [
             Meaning(full, guarded and ("precision" in full or "experimental" in full))
             for full in names
-            if not full.startswith(".")
+            if not full.startswith(".") or self._in_full(full) != full
         ]
 
     def _of_alias(self, target: cst.CSTNode | None) -> list[Meaning]:

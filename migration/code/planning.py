@@ -1,20 +1,22 @@
 """What is to be done with source files: each is read and planned for, in one process or several."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
 from keras_mp import regular_files
-from keras_mp.migration.code import notebooks
+from keras_mp.migration.code import notebooks, project
 from keras_mp.migration.code.files import Undecodable, decode
 from keras_mp.migration.code.findings import Failed, Failure, Found, Place, Plan
+from keras_mp.migration.code.project import NOTHING, Elsewhere
 from keras_mp.migration.code.rewriting import Result, Unparsable, may_concern, rewrite
 
 # Fewer are done before other processes have started.
@@ -39,19 +41,20 @@ class Options:
         return (self.only is None or rule in self.only) and rule not in self.skip
 
 
-def plan(path: Path, data: bytes, options: Options) -> Plan:
+def plan(path: Path, data: bytes, options: Options, elsewhere: Elsewhere = NOTHING) -> Plan:
     """Returns what is to be done with a file of these bytes. It reads and writes nothing.
 
     Args:
         path: Its name, which says whether it is a notebook.
         data: What is in it.
         options: How.
+        elsewhere: What other files of the program tell of it.
 
     Returns:
         The plan. It raises nothing that the bytes may cause.
     """
     try:
-        after, findings = _rewritten(path, data, options)
+        after, findings = _rewritten(path, data, options, elsewhere)
     except Failed as error:
         return Plan(path, data, data, failure=error.failure)
     except Undecodable as error:
@@ -80,32 +83,47 @@ def plans(
         step: Is told what was done, and 1, after each.
     """
     result: list[Plan] = []
-    work: dict[int, bytes] = {}
+    there: dict[int, bytes] = {}
     for i, path in enumerate(files):
         try:
-            data = regular_files.read_bytes(path)
+            there[i] = regular_files.read_bytes(path)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else None
             result.append(Plan(path, failure=Failure(why or str(error))))
         else:
             result.append(Plan(path))
-            if may_concern(data):
-                work[i] = data
+    told = _told(files, there)
+    elsewhere = {i: told.get(str(files[i]), NOTHING) for i in there}
+    work = {i: data for i, data in there.items() if may_concern(data, elsewhere[i])}
+    for i, path in enumerate(files):
         if i not in work:
             step(str(path), 1)
     if jobs > 1 and len(work) >= _MANY:
-        _in_processes(result, work, options, jobs, step)
+        _in_processes(result, work, options, elsewhere, jobs, step)
     else:
         for i, data in work.items():
-            result[i] = plan(files[i], data, options)
+            result[i] = plan(files[i], data, options, elsewhere[i])
             step(str(files[i]), 1)
     return result
+
+
+def _told(files: Sequence[Path], there: Mapping[int, bytes]) -> dict[str, Elsewhere]:
+    """Returns what the modules of a program tell of each other; nothing where none is concerned."""
+    if not any(map(may_concern, there.values())):
+        return {}
+    sources = {}
+    for i, data in there.items():
+        if files[i].suffix == ".py":
+            with contextlib.suppress(Undecodable):
+                sources[str(files[i])] = decode(data).text
+    return project.analysed(sources)
 
 
 def _in_processes(
     result: list[Plan],
     work: dict[int, bytes],
     options: Options,
+    elsewhere: Mapping[int, Elsewhere],
     jobs: int,
     step: Callable[[str, int], object],
 ) -> None:
@@ -114,7 +132,9 @@ def _in_processes(
     pool = ProcessPoolExecutor(jobs, context, initializer=_begin)
     left = set(work)
     try:
-        running = {pool.submit(plan, result[i].path, work[i], options): i for i in work}
+        running = {
+            pool.submit(plan, result[i].path, work[i], options, elsewhere[i]): i for i in work
+        }
         for done in as_completed(running):
             i = running[done]
             result[i] = done.result()
@@ -142,10 +162,18 @@ def _end_with_first() -> None:
         os._exit(1)
 
 
-def _rewritten(path: Path, data: bytes, options: Options) -> tuple[bytes, tuple[Found, ...]]:
+def _rewritten(
+    path: Path, data: bytes, options: Options, elsewhere: Elsewhere
+) -> tuple[bytes, tuple[Found, ...]]:
     def program(text: str) -> Result:
         try:
-            return rewrite(text, only=options.only, skip=options.skip, unsafe=options.unsafe)
+            return rewrite(
+                text,
+                only=options.only,
+                skip=options.skip,
+                unsafe=options.unsafe,
+                elsewhere=elsewhere,
+            )
         except Unparsable as error:
             place = Place(error.line, error.column)
             raise Failed(f"does not parse: {error.message}", place) from None

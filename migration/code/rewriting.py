@@ -13,7 +13,9 @@ from keras_mp.migration.code import edits as texts
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.facts import Facts
 from keras_mp.migration.code.importing import import_of_ours
+from keras_mp.migration.code.names import old
 from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
+from keras_mp.migration.code.project import NOTHING, Elsewhere
 from keras_mp.migration.code.sites import Decision, Site, Verdict
 from keras_mp.migration.code.syntax import syntax_error
 from keras_mp.migration.rules import (
@@ -49,6 +51,8 @@ _BROAD = re.compile("|".join(_WORDS))
 _LOOKUP = r"attr\([^\"']{1,80}[\"']_optimizer[\"']"
 _CONCERNS = re.compile("|".join((*_WORDS, _LOOKUP)))
 _CONCERNS_BYTES = re.compile(_CONCERNS.pattern.encode())
+_PRIVATE = "|".join(sorted(private_optimizer_attributes.ATTRIBUTES))
+_PRIVATE_BYTES = re.compile(rf"\b({_PRIVATE}|_optimizer)\b|\b(learning_rate|lr)\(".encode())
 # In this order: the first rule that decides about a place is the one that counts.
 _SITE_RULES = (
     unknown_names,
@@ -110,13 +114,18 @@ class Result:
     findings: tuple[Finding, ...]
 
 
-def may_concern(data: bytes) -> bool:
+def may_concern(data: bytes, elsewhere: Elsewhere = NOTHING) -> bool:
     """Returns whether a file is worth parsing: whether it holds any of the words at all.
+
+    In a program that has to do with mixed precision there are more of them: private names of
+    optimizers, and names that a file has from another one.
 
     >>> may_concern(b"import keras"), may_concern(b"opt.get_scaled_loss(loss)")
     (False, True)
     """
-    return _CONCERNS_BYTES.search(data) is not None
+    if _CONCERNS_BYTES.search(data) is not None or any(map(old, elsewhere.names.values())):
+        return True
+    return elsewhere.is_concerned and _PRIVATE_BYTES.search(data) is not None
 
 
 def rewrite(
@@ -125,6 +134,7 @@ def rewrite(
     only: frozenset[str] | None = None,
     skip: frozenset[str] = frozenset(),
     unsafe: bool = False,
+    elsewhere: Elsewhere = NOTHING,
 ) -> Result:
     """Returns a program with its mixed precision rewritten for keras_mp.
 
@@ -133,6 +143,7 @@ def rewrite(
         only: Rules to apply, by their ids; None for all.
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
+        elsewhere: What other files of the program tell of this one.
 
     Raises:
         Unparsable: `text` is not Python.
@@ -140,9 +151,9 @@ def rewrite(
     >>> rewrite("from tf_keras import mixed_precision as mp\\nmp.global_policy()").text
     'import keras_mp\\nkeras_mp.global_policy()'
     """
-    if not _CONCERNS.search(text):
+    if not may_concern(text.encode(errors="replace"), elsewhere):
         return Result(text, ())
-    run = _Run(Program(text), only, skip, unsafe)
+    run = _Run(Program(text, elsewhere.names), only, skip, unsafe, elsewhere)
     return run.result()
 
 
@@ -150,11 +161,16 @@ class _Run:
     """One program on its way: what was decided, and what that leaves to decide."""
 
     def __init__(
-        self, program: Program, only: frozenset[str] | None, skip: frozenset[str], unsafe: bool
+        self,
+        program: Program,
+        only: frozenset[str] | None,
+        skip: frozenset[str],
+        unsafe: bool,
+        elsewhere: Elsewhere,
     ) -> None:
         self._program = program
         self._only, self._skip, self._unsafe = only, skip, unsafe
-        self._facts = Facts(program)
+        self._facts = Facts(program, elsewhere)
         self._edits: list[Edit] = []
         self._findings: list[Finding] = []
         self._settled: set[cst.CSTNode] = set()
@@ -165,7 +181,7 @@ class _Run:
     def result(self) -> Result:
         program, found = self._program, _Expressions(self._program)
         program.module.visit(found)
-        self._facts.is_concerned = bool(found.old)
+        self._facts.is_concerned = bool(found.old) or self._facts.elsewhere.is_concerned
         for node in found.old:
             self._of_old(node)
         for node in found.attributes:

@@ -38,7 +38,7 @@ def decide(site: Site) -> Decision | None:
         new = f"{_NEW}.disable"
         return Decision("rewritten", "models compute in float32 again", (site.renamed(new),))
     if name == "enable_mixed_precision_graph_rewrite":
-        literal = _is_literal(site) and not site.facts.needs_keras_2()
+        literal = _is_literal(site) and site.facts.why_keras_2(site.call) is None
         new = f"{_NEW}.enable" if literal else f"{_COMPAT}.{name}"
         why = _to_do(site)
         message = why or "models compiled with the result are rewritten"

@@ -39,6 +39,8 @@ def decide(facts: Facts) -> list[tuple[cst.Call, Decision]]:
                     decision = _OF_SUPER
                 elif (facts.owner(function), other) in halves:
                     decision = _apart(other)
+                elif (where := facts.elsewhere.halves.get(other)) is not None:
+                    decision = _apart(other, where)
                 else:
                     decision = _missing(other)
                 found.append((call, decision))
@@ -58,8 +60,8 @@ def _is_of_super(call: cst.Call) -> bool:
     )
 
 
-def _apart(other: str) -> Decision:
-    return Decision("kept", f"keras_mp.LossScaleOptimizer has it; another function calls {other}")
+def _apart(other: str, where: str = "another function") -> Decision:
+    return Decision("kept", f"keras_mp.LossScaleOptimizer has it; {where} calls {other}")
 
 
 def _missing(other: str) -> Decision:
