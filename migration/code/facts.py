@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Container
 
 import libcst as cst
 
@@ -75,11 +76,16 @@ class Facts:
 
     def is_another(self, node: cst.CSTNode) -> bool:
         """Returns whether what the files of the program hand on is no wrapped optimizer here."""
-        known = self.elsewhere.others
-        return bool(known) and (*self._program.where(node), self._program.source(node)) in known
+        return self._is_in(self.elsewhere.others, node)
+
+    def is_module_of_layers(self, node: cst.CSTNode) -> bool:
+        """Returns whether it is a tf.Module that holds layers of Keras."""
+        return self._is_in(self.elsewhere.modules, node)
 
     def _is_wrapped_elsewhere(self, node: cst.CSTNode) -> bool:
-        known = self.elsewhere.wrapped
+        return self._is_in(self.elsewhere.wrapped, node)
+
+    def _is_in(self, known: Container[tuple[int, int, str]], node: cst.CSTNode) -> bool:
         return bool(known) and (*self._program.where(node), self._program.source(node)) in known
 
     def _is_narrowed(self, node: cst.CSTNode, place: tuple[object, str]) -> bool:

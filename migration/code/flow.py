@@ -6,7 +6,7 @@ Language", 1994). Knows no syntax: `flow_reading` says what flows where.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -141,6 +141,10 @@ class Flow:
         default_factory=lambda: defaultdict(list)
     )
     _waiting: deque[tuple[Place, Value]] = field(default_factory=deque)
+
+    def of(self, place: Place) -> Set[Value]:
+        """Returns what a place may be."""
+        return self.values.get(place, frozenset())
 
     def add(self, place: Place, value: Value) -> None:
         """Says that a place may have a value."""

@@ -11,7 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from keras_mp.migration.code.flow import External, Flow, Made, Module, TooMuch, Value
+from keras_mp.migration.code.flow import (
+    ANY,
+    External,
+    Flow,
+    Made,
+    Module,
+    Place,
+    Thing,
+    TooMuch,
+    Value,
+)
 from keras_mp.migration.code.flow_reading import Read, Reader
 from keras_mp.migration.code.names import STABLE, Old, old
 
@@ -33,6 +43,8 @@ _IMPORTS = re.compile(
     re.MULTILINE,
 )
 _MOST_FILES = 5000
+_MODULE = re.compile(r"tensorflow\.(compat\.v[12]\.)?Module$")
+_LAYER = re.compile(r"(tensorflow\.(compat\.v[12]\.)?)?keras\.(layers\.\w+|Model|Sequential)$")
 
 Position = tuple[int, int]
 _Places = dict[str, set[tuple[int, int, str]]]
@@ -48,6 +60,7 @@ class Elsewhere:
         scales: Where the file makes a policy -> why its loss scale is needed.
         wrapped: (line, column, text) of what is a wrapped optimizer of keras_mp, made elsewhere.
         others: The same of what is known to be something else.
+        modules: The same of each tf.Module that holds layers of Keras.
         names: Name that the file has from another one, as it spells it there -> its full name.
         halves: "get_scaled_loss" or "get_unscaled_gradients" -> where another file calls it alone.
     """
@@ -57,6 +70,7 @@ class Elsewhere:
     scales: Mapping[Position, str] = field(default_factory=dict)
     wrapped: frozenset[tuple[int, int, str]] = frozenset()
     others: frozenset[tuple[int, int, str]] = frozenset()
+    modules: frozenset[tuple[int, int, str]] = frozenset()
     names: Mapping[str, str] = field(default_factory=dict)
     halves: Mapping[str, str] = field(default_factory=dict)
 
@@ -112,7 +126,7 @@ class _Told:
         scales: dict[str, dict[Position, str]] = defaultdict(dict)
         makers = self._makers()
         for read in self._reader.reads:
-            values = self._flow.values[read.owner]
+            values = self._flow.of(read.owner)
             for reasons, names, looks in (
                 (keras_2, WRAPPERS, LIKE_AN_OPTIMIZER),
                 (scales, _POLICIES, LIKE_A_POLICY),
@@ -129,7 +143,7 @@ class _Told:
                     assert isinstance(one, Made)
                     reasons[one.file].setdefault(self._position(one), said)
         wrapped, others = self._wrapped(keras_2)
-        halves = self._halves()
+        halves, modules = self._halves(), self._modules()
         return {
             file: Elsewhere(
                 is_concerned=True,
@@ -137,6 +151,7 @@ class _Told:
                 scales=scales[file],
                 wrapped=frozenset(wrapped[file]),
                 others=frozenset(others[file]),
+                modules=frozenset(modules[file]),
                 names=self._names(file),
                 halves={name: where for name, (of, where) in halves.items() if of != file},
             )
@@ -152,7 +167,7 @@ class _Told:
         found: _Places = defaultdict(set)
         others: _Places = defaultdict(set)
         for read in self._reader.reads:
-            values = self._flow.values[read.owner]
+            values = self._flow.of(read.owner)
             are_ours = [
                 isinstance(one, Made)
                 and _old_name(one) in WRAPPERS
@@ -168,6 +183,50 @@ class _Told:
             ):
                 others[read.file].add(place)
         return found, others
+
+    def _modules(self) -> _Places:
+        """Returns of what something is read that is a tf.Module, and holds layers of Keras."""
+        holding = {
+            place[1]
+            for place, values in self._flow.values.items()
+            if isinstance(place, tuple) and place[0] == "attribute"
+            if any(self._is_layer(one) for one in values)
+        }
+        found: _Places = defaultdict(set)
+        for read in self._reader.reads:
+            for one in self._flow.of(read.owner):
+                if not isinstance(one, Thing) or one.kind != "instance":
+                    continue
+                if self._is_derived(one.id, _MODULE) and not holding.isdisjoint(self._line(one.id)):
+                    place = (*self._at(read.file, read.line, read.column), read.text)
+                    found[read.file].add(place)
+        return found
+
+    def _is_layer(self, value: Value) -> bool:
+        match value:
+            case Made(of=name):
+                return _LAYER.match(name) is not None
+            case Thing(kind="instance", id=of):
+                return self._is_derived(of, _LAYER)
+            case Thing(kind="container", id=of):
+                items = self._flow.of(("item", of, ANY)) | self._flow.of(("more", of))
+                return any(self._is_layer(one) for one in items if one != value)
+        return False
+
+    def _is_derived(self, id: Place, pattern: re.Pattern[str]) -> bool:
+        """Returns whether a class is derived from an external one, by its full name."""
+        bases = (base for one in self._line(id) for base in self._flow.bases.get(one, ()))
+        values = (value for base in bases for value in self._flow.of(base))
+        return any(isinstance(one, External) and pattern.match(one.name) for one in values)
+
+    def _line(self, id: Place) -> list[Place]:
+        """Returns a class, and the classes of the program that it is derived from."""
+        found = [id]
+        for one in found:
+            for base in self._flow.bases.get(one, ()):
+                classes = (value.id for value in self._flow.of(base) if isinstance(value, Thing))
+                found += [each for each in classes if each not in found]
+        return found
 
     def _is_plain(self, made: Made) -> bool:
         """Returns whether a call becomes one of keras_mp.LossScaleOptimizer, whatever it is in."""
@@ -204,7 +263,7 @@ class _Told:
         """Returns the names that a file has from other files of the program."""
         found: dict[str, str] = {}
         for spelled, place in self._reader.imported(file):
-            values = [*self._flow.values[place]]
+            values = [*self._flow.of(place)]
             names = [one.name for one in values if isinstance(one, External)]
             if len(names) == len(values) == 1 and _leads_to_old(names[0]):
                 found[spelled] = names[0]

@@ -29,6 +29,7 @@ from keras_mp.migration.rules import (
     loss_scale_classes,
     loss_scale_optimizers,
     mentions,
+    modules_of_layers,
     optimizer_attributes,
     optimizer_classes,
     private_optimizer_attributes,
@@ -123,7 +124,11 @@ def may_concern(data: bytes, elsewhere: Elsewhere = NOTHING) -> bool:
     >>> may_concern(b"import keras"), may_concern(b"opt.get_scaled_loss(loss)")
     (False, True)
     """
-    if _CONCERNS_BYTES.search(data) is not None or any(map(old, elsewhere.names.values())):
+    if (
+        _CONCERNS_BYTES.search(data) is not None
+        or elsewhere.modules
+        or any(map(old, elsewhere.names.values()))
+    ):
         return True
     return elsewhere.is_concerned and _PRIVATE_BYTES.search(data) is not None
 
@@ -196,6 +201,9 @@ class _Run:
         for attribute in found.private if self._facts.is_concerned else ():
             if (of_private := private_optimizer_attributes.decide(program, attribute)) is not None:
                 self._note(private_optimizer_attributes.ID, attribute, of_private)
+        for attribute in found.private:
+            if (of_module := modules_of_layers.decide(self._facts, attribute)) is not None:
+                self._note(modules_of_layers.ID, attribute, of_module)
         for call, decision in training_loops.decide(self._facts):
             self._note(training_loops.ID, call, decision)
         for statement in found.imports:
