@@ -32,6 +32,7 @@ from keras_mp.migration.rules import (
     modules_of_layers,
     optimizer_attributes,
     optimizer_classes,
+    other_packages,
     private_optimizer_attributes,
     reading_policies,
     setting_policies,
@@ -204,6 +205,12 @@ class _Run:
         for attribute in found.private:
             if (of_module := modules_of_layers.decide(self._facts, attribute)) is not None:
                 self._note(modules_of_layers.ID, attribute, of_module)
+        if self._facts.is_concerned:
+            for node in found.of_packages:
+                meaning = program.meaning(node)
+                of_other = None if meaning is None else other_packages.decide(meaning.full)
+                if of_other is not None:
+                    self._note(other_packages.ID, node, of_other)
         for call, decision in training_loops.decide(self._facts):
             self._note(training_loops.ID, call, decision)
         for statement in found.imports:
@@ -372,6 +379,8 @@ class _Expressions(cst.CSTVisitor):
         self.imports: list[cst.Import | cst.ImportFrom] = []
         self.switches: list[cst.CSTNode] = []
         self.strings: list[tuple[cst.CSTNode, str]] = []
+        self.has_packages = other_packages.WORDS.search(program.text) is not None
+        self.of_packages: list[cst.CSTNode] = []
         self.unresolved: list[cst.CSTNode] = []  # names that nothing in the program explains
         self.texts: list[tuple[int, int]] = []
         self.comments: dict[int, list[int]] = {}
@@ -413,6 +422,8 @@ class _Expressions(cst.CSTVisitor):
                 return False
         self.attributes += [part for part in _prefixes(node) if _is_of_optimizers(part)]
         self.unresolved.append(node)
+        if self.has_packages:
+            self.of_packages.append(node)
         return False
 
     def visit_Call(self, node: cst.Call) -> None:
@@ -437,6 +448,8 @@ class _Expressions(cst.CSTVisitor):
             self.old.append(node)
         elif self.program.is_unbound(node):
             self.unresolved.append(node)
+        elif self.has_packages:
+            self.of_packages.append(node)
 
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
         self.texts.append(self.program.span(node))

@@ -48,4 +48,5 @@ RULES: Mapping[str, Rule] = {
     "KMP017": Rule("layer_attributes", "private names of layers about dtypes"),
     "KMP018": Rule("private_optimizer_attributes", "private names of optimizers"),
     "KMP019": Rule("modules_of_layers", "variables of a tf.Module that holds Keras layers"),
+    "KMP020": Rule("other_packages", "Horovod and TensorFlow Addons"),
 }
