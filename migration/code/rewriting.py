@@ -70,6 +70,9 @@ _SITE_RULES = (
     graph_rewrite,
     imports,
 )
+# What a program calls these packages: after an import of everything nothing else tells.
+_USUAL = {name: name for name in ("tensorflow", "keras", "tf_keras")} | {"tf": "tensorflow"}
+_STAR = re.compile(r"^[ \t]*from[ \t]+[.\w]+[ \t]+import[ \t]*\*", re.MULTILINE)
 _OF_COMPAT = ("keras_mp.compat.mixed_precision.experimental.", "keras_mp.compat.train.")
 _OPTION = graph_rewrite_switches.OPTION
 _SET_VARIABLE = re.compile(r"TF_ENABLE_AUTO_MIXED_PRECISION\w*(=|$)")
@@ -159,7 +162,8 @@ def rewrite(
     """
     if not may_concern(text.encode(errors="replace"), elsewhere):
         return Result(text, ())
-    run = _Run(Program(text, elsewhere.names), only, skip, unsafe, elsewhere)
+    names = {**_USUAL, **elsewhere.names} if _STAR.search(text) else elsewhere.names
+    run = _Run(Program(text, names), only, skip, unsafe, elsewhere)
     return run.result()
 
 
