@@ -2,35 +2,16 @@
 
 import ast
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from keras_mp.migration.code.planning import Options, plans
 from keras_mp.migration.code.project import Elsewhere, analysed
 from tests.fuzzing import examples
+from tests.source_rules import MAKE, TF, migrated
 
-MAKE = "tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.Adam())"
 OURS = "keras_mp.LossScaleOptimizer(tf.keras.optimizers.Adam())"
 KERAS_2 = "keras_mp.compat.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.Adam())"
-TF = "import tensorflow as tf\n"
-
-
-def migrated(tmp_path: Path, **files: str) -> dict[str, Any]:
-    """Returns what becomes of the files: name -> (text, findings)."""
-    paths = []
-    for name, text in files.items():
-        path = tmp_path / f"{name.replace('__', '/')}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        paths.append(path)
-    found = {}
-    for name, path, plan in zip(files, paths, plans(paths, Options()), strict=True):
-        assert plan.failure is None
-        text = (plan.after if plan.changes else path.read_bytes()).decode()
-        found[name] = text, plan.findings
-    return found
 
 
 USES_OF_KERAS_2 = {
@@ -244,42 +225,6 @@ def test_private_names_of_optimizers_in_other_files(tmp_path: Path) -> None:
     log = "def rate(opt): return opt._decayed_lr('float32')\n"
     text, _ = migrated(tmp_path, run=run, log=log)["log"]
     assert text == "def rate(opt): return opt.learning_rate\n"
-
-
-MODULE = (
-    "import tensorflow as tf\nclass Net(tf.Module):\n    def __init__(self):\n"
-    "        self.dense = {}\n"
-)
-MODULES = {
-    "a layer": MODULE.format("tf.keras.layers.Dense(1)"),
-    "a list": MODULE.format("[tf.keras.layers.Dense(1) for _ in range(2)]"),
-    "a model of one's own": "import tensorflow as tf\nclass Own(tf.keras.Model): pass\n"
-    + MODULE.format("Own()"),
-    "derived twice": MODULE.format("tf.keras.Sequential()").replace("Net(", "Base(")
-    + "class Net(Base): pass\n",
-}
-
-
-@pytest.mark.parametrize("net", MODULES.values(), ids=MODULES)
-def test_a_module_of_layers_has_no_variables(net: str, tmp_path: Path) -> None:
-    run = f"{TF}from net import Net\nnet = Net()\no = {MAKE}\ntrain(net.trainable_variables)\n"
-    text, findings = migrated(tmp_path, net=net, run=run)["run"]
-    assert "train(net.trainable_variables)" in text
-    (found,) = (one for one in findings if one.rule == "KMP019")
-    assert (found.place.line, found.verdict) == (5, "person")
-
-
-@pytest.mark.parametrize(
-    "net",
-    [
-        MODULE.format("tf.Variable(1.0)"),
-        MODULE.format("tf.keras.layers.Dense(1)").replace("tf.Module", "tf.keras.Model"),
-    ],
-)
-def test_other_modules_and_models_have_theirs(net: str, tmp_path: Path) -> None:
-    run = f"{TF}from net import Net\nnet = Net()\no = {MAKE}\ntrain(net.trainable_variables)\n"
-    findings = migrated(tmp_path, net=net, run=run)["run"][1]
-    assert not [one for one in findings if one.rule == "KMP019"]
 
 
 def test_files_that_are_no_python_and_circles(tmp_path: Path) -> None:
