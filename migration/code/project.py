@@ -55,17 +55,17 @@ class Elsewhere:
     """What the program as a whole tells of one of its files. Lines and columns are from 1.
 
     Attributes:
-        is_concerned: Whether some file of the program has to do with mixed precision.
+        optimizers: (line, column, text) of what may be a wrapped optimizer.
         keras_2: Where the file makes a wrapped optimizer -> why it must be one of Keras 2.
         scales: Where the file makes a policy -> why its loss scale is needed.
-        wrapped: (line, column, text) of what is a wrapped optimizer of keras_mp, made elsewhere.
+        wrapped: Those of them that are one of keras_mp, and nothing else.
         others: The same of what is known to be something else.
         modules: The same of each tf.Module that holds layers of Keras.
         names: Name that the file has from another one, as it spells it there -> its full name.
         halves: "get_scaled_loss" or "get_unscaled_gradients" -> where another file calls it alone.
     """
 
-    is_concerned: bool = False
+    optimizers: frozenset[tuple[int, int, str]] = frozenset()
     keras_2: Mapping[Position, str] = field(default_factory=dict)
     scales: Mapping[Position, str] = field(default_factory=dict)
     wrapped: frozenset[tuple[int, int, str]] = frozenset()
@@ -142,11 +142,11 @@ class _Told:
                 for one in mine:
                     assert isinstance(one, Made)
                     reasons[one.file].setdefault(self._position(one), said)
-        wrapped, others = self._wrapped(keras_2)
+        optimizers, wrapped, others = self._wrapped(keras_2)
         halves, modules = self._halves(), self._modules()
         return {
             file: Elsewhere(
-                is_concerned=True,
+                optimizers=frozenset(optimizers[file]),
                 keras_2=keras_2[file],
                 scales=scales[file],
                 wrapped=frozenset(wrapped[file]),
@@ -162,8 +162,14 @@ class _Told:
         found = (value for values in self._flow.values.values() for value in values)
         return {one for one in found if _old_name(one) in (*WRAPPERS, *_POLICIES)}
 
-    def _wrapped(self, keras_2: Mapping[str, Mapping[Position, str]]) -> tuple[_Places, _Places]:
-        """Returns of what something is read: wrapped optimizers of keras_mp, and other things."""
+    def _wrapped(
+        self, keras_2: Mapping[str, Mapping[Position, str]]
+    ) -> tuple[_Places, _Places, _Places]:
+        """Returns of what something is read.
+
+        What may be a wrapped optimizer, what is one of keras_mp, and what is something else.
+        """
+        optimizers: _Places = defaultdict(set)
         found: _Places = defaultdict(set)
         others: _Places = defaultdict(set)
         for read in self._reader.reads:
@@ -176,13 +182,13 @@ class _Told:
                 for one in values
             ]
             place = (*self._at(read.file, read.line, read.column), read.text)
+            if any(_old_name(one) in WRAPPERS for one in values):
+                optimizers[read.file].add(place)
+            elif values and not any(isinstance(one, External | Module) for one in values):
+                others[read.file].add(place)
             if values and all(are_ours):
                 found[read.file].add(place)
-            elif values and not any(
-                isinstance(one, External | Module) or _old_name(one) in WRAPPERS for one in values
-            ):
-                others[read.file].add(place)
-        return found, others
+        return optimizers, found, others
 
     def _modules(self) -> _Places:
         """Returns of what something is read that is a tf.Module, and holds layers of Keras."""

@@ -54,7 +54,9 @@ _LOOKUP = r"attr\([^\"']{1,80}[\"']_optimizer[\"']"
 _CONCERNS = re.compile("|".join((*_WORDS, _LOOKUP)))
 _CONCERNS_BYTES = re.compile(_CONCERNS.pattern.encode())
 _PRIVATE = "|".join(sorted(private_optimizer_attributes.ATTRIBUTES))
-_PRIVATE_BYTES = re.compile(rf"\b({_PRIVATE}|_optimizer)\b|\b(learning_rate|lr)\(".encode())
+_PRIVATE_BYTES = re.compile(
+    rf"\b({_PRIVATE}|_optimizer)\b|\b(learning_rate|lr)\(|{other_packages.WORDS.pattern}".encode()
+)
 # In this order: the first rule that decides about a place is the one that counts.
 _SITE_RULES = (
     unknown_names,
@@ -122,8 +124,8 @@ class Result:
 def may_concern(data: bytes, elsewhere: Elsewhere = NOTHING) -> bool:
     """Returns whether a file is worth parsing: whether it holds any of the words at all.
 
-    In a program that has to do with mixed precision there are more of them: private names of
-    optimizers, and names that a file has from another one.
+    Where wrapped optimizers of other files get to, there are more of them: their private names, and
+    those of packages around them.
 
     >>> may_concern(b"import keras"), may_concern(b"opt.get_scaled_loss(loss)")
     (False, True)
@@ -134,7 +136,7 @@ def may_concern(data: bytes, elsewhere: Elsewhere = NOTHING) -> bool:
         or any(map(old, elsewhere.names.values()))
     ):
         return True
-    return elsewhere.is_concerned and _PRIVATE_BYTES.search(data) is not None
+    return bool(elsewhere.optimizers) and _PRIVATE_BYTES.search(data) is not None
 
 
 def rewrite(
@@ -191,7 +193,7 @@ class _Run:
     def result(self) -> Result:
         program, found = self._program, _Expressions(self._program)
         program.module.visit(found)
-        self._facts.is_concerned = bool(found.old) or self._facts.elsewhere.is_concerned
+        self._facts.is_concerned = bool(found.old) or bool(self._facts.elsewhere.optimizers)
         for node in found.old:
             self._of_old(node)
         for node in found.attributes:
