@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -12,9 +12,11 @@ import libcst as cst
 from keras_mp.migration.code import edits as texts
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.facts import Facts
+from keras_mp.migration.code.findings import NOQA
 from keras_mp.migration.code.importing import import_of_ours
 from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
 from keras_mp.migration.code.sites import Decision, Site, Verdict
+from keras_mp.migration.code.suppressing import Suppressions
 from keras_mp.migration.code.syntax import syntax_error
 from keras_mp.migration.rules import (
     dtype_policies,
@@ -73,6 +75,10 @@ _OF_OPTIMIZERS = (
 )
 
 
+# Line, column and rule of a finding.
+Spot = tuple[int, int, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What was found on a line.
@@ -84,6 +90,8 @@ class Finding:
         verdict: "rewritten"; "person" where somebody must look; "kept" where it stays right.
         source: The line, without its indentation.
         message: Why, or what to do.
+        suppressed: "noqa" where a comment says that it is to be left alone, and it is; else "".
+            The verdict is what it would be without.
     """
 
     line: int
@@ -92,6 +100,12 @@ class Finding:
     verdict: Verdict
     source: str
     message: str
+    suppressed: str = ""
+
+    @property
+    def place(self) -> Spot:
+        """Its line, column and rule."""
+        return self.line, self.column, self.rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +136,7 @@ def rewrite(
     only: frozenset[str] | None = None,
     skip: frozenset[str] = frozenset(),
     unsafe: bool = False,
+    left_alone: Collection[Spot] = (),
 ) -> Result:
     """Returns a program with its mixed precision rewritten for keras_mp.
 
@@ -130,6 +145,7 @@ def rewrite(
         only: Rules to apply, by their ids; None for all.
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
+        left_alone: Findings of an earlier call whose places stay as they are.
 
     Raises:
         Unparsable: `text` is not Python.
@@ -139,7 +155,7 @@ def rewrite(
     """
     if not _CONCERNS.search(text):
         return Result(text, ())
-    run = _Run(Program(text), only, skip, unsafe)
+    run = _Run(Program(text), only, skip, unsafe, left_alone)
     return run.result()
 
 
@@ -147,17 +163,24 @@ class _Run:
     """One program on its way: what was decided, and what that leaves to decide."""
 
     def __init__(
-        self, program: Program, only: frozenset[str] | None, skip: frozenset[str], unsafe: bool
+        self,
+        program: Program,
+        only: frozenset[str] | None,
+        skip: frozenset[str],
+        unsafe: bool,
+        left_alone: Collection[Spot],
     ) -> None:
         self._program = program
         self._only, self._skip, self._unsafe = only, skip, unsafe
+        self._left_alone = left_alone
+        self._suppressions = Suppressions(program)
         self._facts = Facts(program)
         self._edits: list[Edit] = []
         self._findings: list[Finding] = []
         self._settled: set[cst.CSTNode] = set()
         self._inner: set[cst.CSTNode] = set()
         self._ours = False
-        self._covered: dict[int, tuple[str, Verdict, str]] = {}
+        self._covered: dict[int, tuple[str, Verdict, str, str]] = {}
 
     def result(self) -> Result:
         program, found = self._program, _Expressions(self._program)
@@ -213,8 +236,10 @@ class _Run:
         for rule in _SITE_RULES:
             decided = rule.decide(site)
             if decided is not None:
-                self._note(rule.ID, call or node, decided, node)
-                if call and any(edit.text.startswith(_OF_COMPAT) for edit in decided.edits):
+                is_left = self._note(rule.ID, call or node, decided, node)
+                if call and is_left:
+                    self._facts.note_left_alone(call)
+                elif call and any(edit.text.startswith(_OF_COMPAT) for edit in decided.edits):
                     self._facts.note_compat(call)
                 return
         self._note(unknown_names.ID, node, Decision("person", f"{name} is used in a way not known"))
@@ -232,10 +257,13 @@ class _Run:
 
     def _note(
         self, rule: str, node: cst.CSTNode, decision: Decision, name: cst.CSTNode | None = None
-    ) -> None:
-        """Takes a decision: its edits, and a finding for each line that it is about."""
+    ) -> bool:
+        """Takes a decision: its edits, and a finding for each line that it is about.
+
+        Returns whether its place stays as it is although it is not right.
+        """
         if not self._selected(rule):
-            return
+            return False
         verdict, message = decision.verdict, decision.message
         edits = decision.edits if not decision.unsafe or self._unsafe else ()
         if decision.unsafe and self._unsafe:
@@ -243,6 +271,12 @@ class _Run:
         if edits and not self._program.has_positions:
             verdict, edits = "person", ()
             message = f"left alone, as libcst does not tell where it is: {message}"
+        line, column = self._program.where(node)
+        suppressed = self._is_suppressed(rule, line, verdict, edits)
+        is_left = bool(suppressed) or (line, column, rule) in self._left_alone
+        if is_left:
+            edits = ()
+            self._inner.update(decision.inner)
         edits, gone = self._merged(edits)
         if any(set(texts.overlapping(self._edits, edit)) - gone for edit in edits):
             verdict, edits = "person", ()
@@ -256,10 +290,19 @@ class _Run:
             self._settled.add(root_of(name))
             self._inner.update(decision.inner)
             self._settled.update(root_of(one) for one in decision.inner)
-        line, column = self._program.where(node)
-        self._find(line, column, rule, verdict, message)
+        self._find(line, column, rule, verdict, message, suppressed)
         for other in self._program.lines_of(node):
-            self._covered.setdefault(other, (rule, verdict, message))
+            self._covered.setdefault(other, (rule, verdict, message, suppressed))
+        return is_left
+
+    def _is_suppressed(self, rule: str, line: int, verdict: Verdict, edits: Iterable[Edit]) -> str:
+        """Returns "noqa" where a comment is for what is found on a line, or would be edited."""
+        if verdict == "kept":
+            return ""
+        lines = self._program.lines
+        edited = (lines.within(edit.start, edit.end) for edit in edits)
+        found = self._suppressions.has(rule, itertools.chain([line], *edited))
+        return NOQA if found else ""
 
     def _merged(self, edits: tuple[Edit, ...]) -> tuple[tuple[Edit, ...], set[Edit]]:
         """Returns edits, deletions joined with earlier ones that overlap them, and these."""
@@ -272,9 +315,18 @@ class _Run:
             result.append(edit)
         return tuple(result), gone
 
-    def _find(self, line: int, column: int, rule: str, verdict: Verdict, message: str) -> None:
+    def _find(
+        self,
+        line: int,
+        column: int,
+        rule: str,
+        verdict: Verdict,
+        message: str,
+        suppressed: str = "",
+    ) -> None:
         source = self._program.lines.of(line).strip()
-        self._findings.append(Finding(line, column, rule, verdict, source, message))
+        found = Finding(line, column, rule, verdict, source, message, suppressed)
+        self._findings.append(found)
 
     def _mentions(self, found: "_Expressions") -> None:
         known = {finding.line for finding in self._findings}
@@ -285,7 +337,11 @@ class _Run:
             if match is None or line in known:
                 continue
             if line in self._covered:  # a further line of something that was decided
-                self._find(line, len(code) - len(code.lstrip()) + 1, *self._covered[line])
+                rule, verdict, message, suppressed = self._covered[line]
+                if verdict == "person":
+                    suppressed = suppressed or self._is_suppressed(rule, line, verdict, ())
+                column = len(code) - len(code.lstrip()) + 1
+                self._find(line, column, rule, verdict, message, suppressed)
                 continue
             if not self._selected(mentions.ID):
                 continue
@@ -306,7 +362,7 @@ _NO_USE = ("from ", "import ", "#")
 
 
 def _not_done(finding: Finding) -> Finding:
-    if finding.verdict != "rewritten":
+    if finding.verdict != "rewritten" or finding.suppressed:
         return finding
     why = f"left alone, as the result would not parse: {finding.message}"
     return replace(finding, verdict="person", message=why)
