@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from keras_mp.migration.code.findings import BASELINE, KEPT, REWRITTEN
-from keras_mp.migration.code.rewriting import Finding, Result, Spot
+from keras_mp.migration.code.findings import BASELINE, KEPT
+from keras_mp.migration.code.rewriting import Result, Spot
 
 
 class _Found(Protocol):
@@ -33,7 +33,7 @@ def taken(findings: Iterable[F], known: Counter[tuple[str, str]]) -> list[F]:
     result = []
     for found in findings:
         key = found.rule, found.source
-        if found.verdict != KEPT and not found.suppressed and known[key] > 0:
+        if _stands(found) and known[key] > 0:
             known[key] -= 1
             result.append(found)
     return result
@@ -53,9 +53,9 @@ def rewrite_others(
     found = taken(result.findings, known)
     others = set(result.findings).difference(found)
     new = [one for one in result.findings if one in others]
-    if not _rewrites(new):
+    if not any(map(_stands, new)):
         result = replace(result, text=text)
-    elif _rewrites(found):
+    elif found and result.text != text:
         # A place stays as it is, or does not.
         places = frozenset(one.place for one in found) - {one.place for one in new}
         found = [one for one in found if one.place in places]
@@ -66,5 +66,5 @@ def rewrite_others(
     return replace(result, findings=tuple(findings))
 
 
-def _rewrites(findings: Iterable[Finding]) -> bool:
-    return any(one.verdict == REWRITTEN and not one.suppressed for one in findings)
+def _stands(found: _Found) -> bool:
+    return found.verdict != KEPT and not found.suppressed

@@ -12,7 +12,7 @@ import libcst as cst
 from keras_mp.migration.code import edits as texts
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.facts import Facts
-from keras_mp.migration.code.findings import NOQA
+from keras_mp.migration.code.findings import BASELINE, NOQA
 from keras_mp.migration.code.importing import import_of_ours
 from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
 from keras_mp.migration.code.sites import Decision, Site, Verdict
@@ -90,8 +90,8 @@ class Finding:
         verdict: "rewritten"; "person" where somebody must look; "kept" where it stays right.
         source: The line, without its indentation.
         message: Why, or what to do.
-        suppressed: "noqa" where a comment says that it is to be left alone, and it is; else "".
-            The verdict is what it would be without.
+        suppressed: By what it is left alone: "noqa" or "baseline"; "" if it is not. The verdict is
+            what it would be without.
     """
 
     line: int
@@ -174,6 +174,7 @@ class _Run:
         self._only, self._skip, self._unsafe = only, skip, unsafe
         self._left_alone = left_alone
         self._suppressions = Suppressions(program)
+        self._suppressed: dict[cst.CSTNode, str] = {}
         self._facts = Facts(program)
         self._edits: list[Edit] = []
         self._findings: list[Finding] = []
@@ -272,10 +273,10 @@ class _Run:
             verdict, edits = "person", ()
             message = f"left alone, as libcst does not tell where it is: {message}"
         line, column = self._program.where(node)
-        suppressed = self._is_suppressed(rule, line, verdict, edits)
-        is_left = bool(suppressed) or (line, column, rule) in self._left_alone
-        if is_left:
+        suppressed = self._suppressed_by(rule, node, verdict, edits)
+        if suppressed:
             edits = ()
+            self._suppressed[node] = suppressed
             self._inner.update(decision.inner)
         edits, gone = self._merged(edits)
         if any(set(texts.overlapping(self._edits, edit)) - gone for edit in edits):
@@ -293,16 +294,22 @@ class _Run:
         self._find(line, column, rule, verdict, message, suppressed)
         for other in self._program.lines_of(node):
             self._covered.setdefault(other, (rule, verdict, message, suppressed))
-        return is_left
+        return bool(suppressed)
 
-    def _is_suppressed(self, rule: str, line: int, verdict: Verdict, edits: Iterable[Edit]) -> str:
-        """Returns "noqa" where a comment is for what is found on a line, or would be edited."""
+    def _suppressed_by(
+        self, rule: str, node: cst.CSTNode, verdict: Verdict, edits: Iterable[Edit]
+    ) -> str:
+        """Returns by what a node is to be left alone: itself, or something that it is in."""
         if verdict == "kept":
             return ""
-        lines = self._program.lines
-        edited = (lines.within(edit.start, edit.end) for edit in edits)
-        found = self._suppressions.has(rule, itertools.chain([line], *edited))
-        return NOQA if found else ""
+        line, column = self._program.where(node)
+        if (line, column, rule) in self._left_alone:
+            return BASELINE
+        within = (self._program.lines.within(edit.start, edit.end) for edit in edits)
+        if self._suppressions.has(rule, itertools.chain([line], *within)):
+            return NOQA
+        above = self._program.above(node) if self._suppressed else ()
+        return next((self._suppressed[up] for up in above if up in self._suppressed), "")
 
     def _merged(self, edits: tuple[Edit, ...]) -> tuple[tuple[Edit, ...], set[Edit]]:
         """Returns edits, deletions joined with earlier ones that overlap them, and these."""
@@ -338,8 +345,8 @@ class _Run:
                 continue
             if line in self._covered:  # a further line of something that was decided
                 rule, verdict, message, suppressed = self._covered[line]
-                if verdict == "person":
-                    suppressed = suppressed or self._is_suppressed(rule, line, verdict, ())
+                if verdict == "person" and self._suppressions.has(rule, [line]):
+                    suppressed = NOQA
                 column = len(code) - len(code.lstrip()) + 1
                 self._find(line, column, rule, verdict, message, suppressed)
                 continue

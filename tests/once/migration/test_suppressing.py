@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from keras_mp.migration.cli import main
 from keras_mp.migration.code.parsed import Program
+from keras_mp.migration.code.rewriting import rewrite
 from keras_mp.migration.code.suppressing import Suppressions, is_suppressed
+
+Capture = pytest.CaptureFixture[str]
 
 # What a comment says of T201, which is ruff's rule against print.
 COMMENTS = {
@@ -117,3 +121,137 @@ def ruff(path: Path, *options: str) -> set[tuple[str, int]]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     return {(Path(row["filename"]).name, row["location"]["row"]) for row in json.loads(done.stdout)}
+
+
+# -- what it does to a program --------------------------------------------------------------------
+
+SWITCH = 'os.environ["TF_ENABLE_AUTO_MIXED_PRECISION"] = "1"'
+OPTIMIZER = 'tf.keras.mixed_precision.experimental.LossScaleOptimizer(opt, "dynamic")'
+OF = "import os\nimport tensorflow as tf\n"
+
+
+def found(text: str) -> list[tuple[int, str, str, str]]:
+    """Returns line, rule, verdict and what it is suppressed by, of all that is not kept."""
+    findings = rewrite(text).findings
+    return [(f.line, f.rule, f.verdict, f.suppressed) for f in findings if f.verdict != "kept"]
+
+
+@pytest.mark.parametrize(
+    ("comment", "by"),
+    [("# noqa", "noqa"), ("# noqa: KMP012, KMP011", "noqa"), ("# noqa: KMP012", ""), ("", "")],
+)
+def test_what_a_person_must_see(comment: str, by: str) -> None:
+    assert found(f"{OF}{SWITCH}  {comment}\n") == [(3, "KMP011", "person", by)]
+
+
+@pytest.mark.parametrize("comment", ["# noqa", "# noqa: E501,KMP001"])
+def test_what_would_be_rewritten_is_left_alone(comment: str) -> None:
+    text = f"{OF}opt = {OPTIMIZER}  {comment}\n"
+    assert rewrite(text).text == text
+    assert found(text) == [(3, "KMP001", "rewritten", "noqa")]
+    other = text.replace("KMP001", "KMP002").replace("# noqa\n", "#\n")
+    assert rewrite(other).text != other
+    assert found(other) == [(3, "KMP001", "rewritten", "")]
+
+
+def test_so_is_what_would_be_edited_on_a_further_line() -> None:
+    text = f"{OF}opt = {OPTIMIZER}\n".replace('"dynamic"', '\n    "dynamic",  # noqa: KMP001\n')
+    assert rewrite(text).text == text
+    assert found(text) == [(3, "KMP001", "rewritten", "noqa")]
+
+
+def test_the_others_are_rewritten() -> None:
+    text = f"{OF}a = {OPTIMIZER}  # noqa: KMP001\nb = {OPTIMIZER}\n"
+    *_, a, b = rewrite(text).text.splitlines()
+    assert (a, b) == (f"a = {OPTIMIZER}  # noqa: KMP001", "b = keras_mp.LossScaleOptimizer(opt)")
+
+
+def test_the_import_of_what_is_left_alone_stays() -> None:
+    text = "from tensorflow.keras import layers, mixed_precision  # noqa: KMP013\n"
+    text += 'mixed_precision.set_global_policy("mixed_float16")  # noqa: KMP004\n'
+    assert rewrite(text).text == text
+    of_other = text.replace("  # noqa: KMP004", "")
+    assert rewrite(of_other).text.splitlines() == [
+        "import keras_mp",
+        text.splitlines()[0],
+        'keras_mp.compat.mixed_precision.set_global_policy("mixed_float16")',
+    ]
+
+
+def test_what_is_inside_is_left_alone_with_it() -> None:
+    scale = "\n    f(tf.mixed_precision.experimental.FixedLossScale(1))"
+    text = f"{OF}opt = {OPTIMIZER}\n".replace('"dynamic"', scale)
+    assert found(text) == [(3, "KMP001", "person", ""), (4, "KMP007", "rewritten", "")]
+    assert "keras_mp.compat.mixed_precision.experimental.FixedLossScale(1)" in rewrite(text).text
+    text = text.replace("opt,", "opt,  # noqa: KMP001")
+    assert rewrite(text).text == text
+    assert found(text) == [
+        (3, "KMP001", "person", "noqa"),
+        (4, "KMP007", "rewritten", "noqa"),
+    ]
+
+
+def test_attributes_of_an_optimizer_that_is_left_alone_are() -> None:
+    text = f"{OF}opt = {OPTIMIZER}  # noqa\nprint(opt.loss_scale(), getattr(opt, '_optimizer'))\n"
+    assert rewrite(text).text == text
+    assert found(text) == [(3, "KMP001", "rewritten", "noqa")]
+    twice = f"{text}opt = {OPTIMIZER}\n"
+    assert "opt.loss_scale()" in rewrite(twice).text
+    assert [rule for _, rule, verdict, _ in found(twice) if verdict == "person"] == ["KMP009"] * 2
+
+
+def test_what_is_right_as_it_is_needs_no_comment() -> None:
+    (kept,) = rewrite("x = 1  # mixed_precision  # noqa\n").findings
+    assert (kept.verdict, kept.suppressed) == ("kept", "")
+
+
+@pytest.mark.parametrize(
+    ("cell", "rule"),
+    [
+        (f"x = 1\n{SWITCH}{{}}", "KMP011"),
+        ("!TF_ENABLE_AUTO_MIXED_PRECISION=1 python train.py{}", "KMP016"),
+        ("%%bash\nTF_ENABLE_AUTO_MIXED_PRECISION=1 python train.py{}", "KMP016"),
+    ],
+)
+def test_in_a_notebook(cell: str, rule: str, tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "a.ipynb"
+    for comment, by in ("", None), (f"  # noqa: {rule}", "noqa"), ("  # noqa: KMP001", None):
+        path.write_text(notebook("import os", cell.format(comment)), encoding="utf-8")
+        assert main(["migrate", "--check", "--json", str(path)]) == (by is None)
+        (row,) = json.loads(capsys.readouterr().out)["results"]
+        of = [f for f in row["findings"] if f["verdict"] == "person"] + row["suppressed"]
+        assert [(f["rule"], f["cell"], f.get("by")) for f in of] == [(rule, 2, by)]
+
+
+def notebook(*cells: str) -> str:
+    rows = [{"cell_type": "code", "metadata": {}, "outputs": [], "source": one} for one in cells]
+    return json.dumps({"cells": rows, "metadata": {}, "nbformat": 4, "nbformat_minor": 2})
+
+
+# -- what is told ---------------------------------------------------------------------------------
+
+
+def test_it_does_not_count(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "a.py"
+    text = f"{OF}{SWITCH}  # noqa: KMP011\nopt = {OPTIMIZER}  # noqa\n"
+    path.write_text(text, encoding="utf-8")
+    assert main(["migrate", "--check", str(path)]) == 0
+    out, err = capsys.readouterr()
+    rows = [line.split()[:5] for line in out.splitlines()]
+    assert ["rule", "to", "rewrite", "person", "kept"] in rows
+    assert ["KMP001", "0", "0", "0", "1"] in rows
+    assert ["KMP011", "0", "0", "0", "1"] in rows
+    assert err == ""
+    assert main(["migrate", "--write", str(path)]) == 0
+    assert path.read_text(encoding="utf-8") == text
+    capsys.readouterr()
+    assert main(["migrate", "--check", "--json", str(path)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (row,) = report["results"]
+    assert (row["status"], row["needs_person"]) == ("unchanged", False)
+    assert [(f["line"], f["verdict"]) for f in row["suppressed"]] == [
+        (3, "person"),
+        (4, "rewritten"),
+    ]
+    assert report["summary"]["suppressed"] == {"noqa": 2, "baseline": 0}
+    assert report["summary"]["files"]["untouched"] == 1
