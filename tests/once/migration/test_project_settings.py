@@ -170,8 +170,7 @@ WRONG = {
     'ignore = ["KMP001", 16]': "tool.keras-mp.ignore[1] is a number: write an array of rules",
     "ignore = [true]": "tool.keras-mp.ignore[0] is a boolean: write an array of rules",
     "ignore = [2026-01-01]": "tool.keras-mp.ignore[0] is a date or a time: write an array",
-    'ignore = ["KMP999"]': "tool.keras-mp.ignore has 'KMP999': remove it, or write one of "
-    f"{KNOWN}",
+    'ignore = ["KMP999"]': f"tool.keras-mp.ignore has 'KMP999': remove it, or write one of {KNOWN}",
     "exclude = 3": "tool.keras-mp.exclude is a number: write an array of globs, such as "
     '["legacy/*"]',
     "exclude = [[]]": "tool.keras-mp.exclude[0] is an array: write an array of globs",
@@ -182,15 +181,13 @@ WRONG = {
     "exclude = [" + '"a",' * 10_001 + "]": "tool.keras-mp.exclude: it has 10001 patterns",
     "per-file-ignores = []": "tool.keras-mp.per-file-ignores is an array: write a table",
     'per-file-ignores = {"a/*" = "KMP001"}': 'tool.keras-mp.per-file-ignores."a/*" is a string: ',
-    'per-file-ignores = {"a/*" = ["E501"]}': 'tool.keras-mp.per-file-ignores."a/*" has \'E501\': ',
+    'per-file-ignores = {"a/*" = ["E501"]}': "tool.keras-mp.per-file-ignores.\"a/*\" has 'E501': ",
     'per-file-ignores = {"!a" = []}': "tool.keras-mp.per-file-ignores has '!a': write a glob",
 }
 
 
 @pytest.mark.parametrize(("line", "said"), WRONG.items(), ids=range(len(WRONG)))
-def test_what_is_wrong_is_one_error(
-    line: str, said: str, project: Path, capsys: Capture
-) -> None:
+def test_what_is_wrong_is_one_error(line: str, said: str, project: Path, capsys: Capture) -> None:
     (project / "pyproject.toml").write_text(f"[tool.keras-mp]\n{line}\n", encoding="latin-1")
     for path in ".", "a.py", "tests":
         assert migrate("--write", path) == 2

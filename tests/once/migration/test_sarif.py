@@ -144,9 +144,7 @@ def test_it_has_all_rules(project: Path, capsys: Capture) -> None:
     "options", [{}, {"indent": 1}, {"indent": "\t", "ensure_ascii": False}], ids=str
 )
 @pytest.mark.parametrize("as_lines", [True, False])
-def test_of_a_notebook(
-    as_lines: bool, options: Any, project: Path, capsys: Capture
-) -> None:
+def test_of_a_notebook(as_lines: bool, options: Any, project: Path, capsys: Capture) -> None:
     text = f'"\t\\ \U0001f600 é \u2028"; {SWITCH}\nif True:\n\t{OPTIMIZER}\n'
     sources: list[Any] = [IMPORTS, text]
     if as_lines:
@@ -166,7 +164,8 @@ def test_of_a_notebook(
 
 
 def test_places_of_odd_notebooks() -> None:
-    odd = b'\xef\xbb\xbf{"nbformat": 4, "cells": [{"cell_type": "code",\n"source": ["\\u0061b\\nc",\n "d", ""]}]}'
+    odd = b'\xef\xbb\xbf{"nbformat": 4, "cells": [{"cell_type": "code",\n'
+    odd += b'"source": ["\\u0061b\\nc",\n "d", ""]}]}'
     of = {(1, 1): (2, 13), (1, 2): (2, 19), (2, 1): (2, 22), (2, 2): (3, 3), (2, 9): (2, 11)}
     places = [Place(line, column, cell=1) for line, column in of]
     assert [*places_in_file(odd, places).values()] == [*of.values()]
