@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from keras_mp.migration.code.findings import BASELINE, KEPT
+from keras_mp.migration.code.findings import BASELINE, KEPT, REWRITTEN
 from keras_mp.migration.code.rewriting import Result, Spot
 
 
@@ -58,8 +58,12 @@ def rewrite_others(
     elif found and result.text != text:
         # A place stays as it is, or does not.
         places = frozenset(one.place for one in found) - {one.place for one in new}
-        found = [one for one in found if one.place in places]
         result = rewrite(places)
+        # A further line of something that is new, and so was rewritten with it.
+        places -= {
+            one.place for one in result.findings if one.verdict == REWRITTEN and _stands(one)
+        }
+        found = [one for one in found if one.place in places]
         new = [one for one in result.findings if one.place not in places]
     marked = [replace(one, suppressed=BASELINE) for one in found]
     findings = sorted([*new, *marked], key=lambda one: one.place)

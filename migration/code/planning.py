@@ -150,13 +150,13 @@ def _end_with_first() -> None:
 
 def _rewritten(path: Path, data: bytes, options: Options) -> tuple[bytes, tuple[Found, ...]]:
     def program(text: str) -> Result:
-        def rewritten(left_alone: Collection[Spot] = ()) -> Result:
+        def rewritten(places: Collection[Spot] = ()) -> Result:
             return rewrite(
                 text,
                 only=options.only,
                 skip=options.skip,
                 unsafe=options.unsafe,
-                left_alone=left_alone,
+                known=places,
             )
 
         try:

@@ -136,7 +136,7 @@ def rewrite(
     only: frozenset[str] | None = None,
     skip: frozenset[str] = frozenset(),
     unsafe: bool = False,
-    left_alone: Collection[Spot] = (),
+    known: Collection[Spot] = (),
 ) -> Result:
     """Returns a program with its mixed precision rewritten for keras_mp.
 
@@ -145,7 +145,7 @@ def rewrite(
         only: Rules to apply, by their ids; None for all.
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
-        left_alone: Findings of an earlier call whose places stay as they are.
+        known: The places of findings of an earlier call, to be left alone.
 
     Raises:
         Unparsable: `text` is not Python.
@@ -155,7 +155,7 @@ def rewrite(
     """
     if not _CONCERNS.search(text):
         return Result(text, ())
-    run = _Run(Program(text), only, skip, unsafe, left_alone)
+    run = _Run(Program(text), only, skip, unsafe, known)
     return run.result()
 
 
@@ -168,13 +168,15 @@ class _Run:
         only: frozenset[str] | None,
         skip: frozenset[str],
         unsafe: bool,
-        left_alone: Collection[Spot],
+        known: Collection[Spot],
     ) -> None:
         self._program = program
         self._only, self._skip, self._unsafe = only, skip, unsafe
-        self._left_alone = left_alone
+        self._known = known
         self._suppressions = Suppressions(program)
+        # What would be edited and is not, and its old names.
         self._suppressed: dict[cst.CSTNode, str] = {}
+        self._left_alone: set[cst.CSTNode] = set()
         self._facts = Facts(program)
         self._edits: list[Edit] = []
         self._findings: list[Finding] = []
@@ -194,7 +196,8 @@ class _Run:
         for call, decision in training_loops.decide(self._facts):
             self._note(training_loops.ID, call, decision)
         for statement in found.imports:
-            for rule, decision in imports.of_import(program, statement, self._settled):
+            decided = imports.of_import(program, statement, self._settled, self._left_alone)
+            for rule, decision in decided:
                 self._note(rule, statement, decision)
         for node in found.switches:
             self._note(graph_rewrite_switches.ID, node, graph_rewrite_switches.decide())
@@ -261,7 +264,7 @@ class _Run:
     ) -> bool:
         """Takes a decision: its edits, and a finding for each line that it is about.
 
-        Returns whether its place stays as it is although it is not right.
+        Returns whether it would be edited, and is left alone.
         """
         if not self._selected(rule):
             return False
@@ -274,9 +277,11 @@ class _Run:
             message = f"left alone, as libcst does not tell where it is: {message}"
         line, column = self._program.where(node)
         suppressed = self._suppressed_by(rule, node, verdict, edits)
-        if suppressed:
+        is_left = bool(suppressed and edits)
+        if is_left:
             edits = ()
             self._suppressed[node] = suppressed
+            self._left_alone.update(decision.inner if name is None else (name, *decision.inner))
             self._inner.update(decision.inner)
         edits, gone = self._merged(edits)
         if any(set(texts.overlapping(self._edits, edit)) - gone for edit in edits):
@@ -294,7 +299,7 @@ class _Run:
         self._find(line, column, rule, verdict, message, suppressed)
         for other in self._program.lines_of(node):
             self._covered.setdefault(other, (rule, verdict, message, suppressed))
-        return bool(suppressed)
+        return is_left
 
     def _suppressed_by(
         self, rule: str, node: cst.CSTNode, verdict: Verdict, edits: Iterable[Edit]
@@ -303,7 +308,7 @@ class _Run:
         if verdict == "kept":
             return ""
         line, column = self._program.where(node)
-        if (line, column, rule) in self._left_alone:
+        if (line, column, rule) in self._known:
             return BASELINE
         within = (self._program.lines.within(edit.start, edit.end) for edit in edits)
         if self._suppressions.has(rule, itertools.chain([line], *within)):

@@ -167,15 +167,38 @@ def test_the_others_are_rewritten() -> None:
 
 
 def test_the_import_of_what_is_left_alone_stays() -> None:
-    text = "from tensorflow.keras import layers, mixed_precision  # noqa: KMP013\n"
+    text = "from tensorflow.keras import layers, mixed_precision\n"
     text += 'mixed_precision.set_global_policy("mixed_float16")  # noqa: KMP004\n'
     assert rewrite(text).text == text
-    of_other = text.replace("  # noqa: KMP004", "")
-    assert rewrite(of_other).text.splitlines() == [
-        "import keras_mp",
-        text.splitlines()[0],
-        'keras_mp.compat.mixed_precision.set_global_policy("mixed_float16")',
-    ]
+    assert found(text) == [(2, "KMP004", "rewritten", "noqa")]
+    both = f"{text}mixed_precision.global_policy()\n"
+    assert rewrite(both).text == f"import keras_mp\n{text}keras_mp.global_policy()\n"
+    whole = text.replace("from tensorflow.keras import layers, ", "import tensorflow.keras.")
+    whole = whole.replace("\nmixed", "\ntensorflow.keras.mixed")
+    assert rewrite(whole).text == whole
+
+
+def test_so_do_the_others_of_its_import() -> None:
+    text = "from tensorflow.keras.mixed_precision import global_policy, set_global_policy\n"
+    text += "set_global_policy(x)  # noqa\nglobal_policy()\n"
+    assert rewrite(text).text == (
+        "import keras_mp\nfrom tensorflow.keras.mixed_precision import set_global_policy\n"
+        "set_global_policy(x)  # noqa\nkeras_mp.global_policy()\n"
+    )
+
+
+def test_an_import_can_be_left_alone_by_itself() -> None:
+    text = "from tensorflow.keras import mixed_precision  # noqa: KMP013\n"
+    text += "mixed_precision.global_policy()\n"
+    line, _ = text.splitlines()
+    assert rewrite(text).text == f"import keras_mp\n{line}\nkeras_mp.global_policy()\n"
+
+
+def test_what_is_seen_by_a_person_is_still_of_compat() -> None:
+    text = "from tensorflow.keras.mixed_precision import experimental as mp\n"
+    text += "print(mp)  # noqa\n"
+    assert rewrite(text).text == text.replace("tensorflow.keras.", "keras_mp.compat.")
+    assert found(text) == [(1, "KMP013", "rewritten", ""), (2, "KMP013", "person", "noqa")]
 
 
 def test_what_is_inside_is_left_alone_with_it() -> None:
