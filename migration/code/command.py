@@ -145,11 +145,17 @@ def _exclude(one: _Input, projects: "Projects", *, force: bool) -> None:
             return
         above = projects.of(one.path)
         named = above if above and above.excludes(one.path, is_folder=True) else None
-    files, one.files = one.files, []
-    for file in files:
-        settings = projects.of(file)
-        is_excluded = settings and settings is not named and settings.excludes(file)
-        (one.excluded if is_excluded else one.files).append(file)
+
+    def is_excluded(path: Path, *, is_folder: bool = False) -> bool:
+        settings = projects.of(path)
+        if settings is None or settings is named:
+            return False
+        return settings.excludes(path, is_folder=is_folder)
+
+    one.closed = [folder for folder in one.closed if not is_excluded(folder, is_folder=True)]
+    one.excluded = [file for file in one.files if is_excluded(file)]
+    left = set(one.excluded)
+    one.files = [file for file in one.files if file not in left]
 
 
 def _options(

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,6 +121,20 @@ def test_a_copy_has_what_is_excluded_as_it_is(project: Path, capsys: Capture) ->
     out = {name: (project.parent / "out" / name).read_bytes() for name in FILES}
     same = [name for name in FILES if out[name] == (project / name).read_bytes()]
     assert same == ["legacy/b.py", "legacy/deep/c.py"]
+
+
+def test_a_folder_that_may_not_be_read(project: Path, monkeypatch: Patch) -> None:
+    scandir = os.scandir
+
+    def closed(path: str) -> Any:
+        if Path(path).name == "legacy":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", closed)
+    assert migrate(".") == 2
+    setting(project, 'exclude = ["legacy"]')
+    assert migrate(".", "--diff") == 0
 
 
 def test_the_nearest_counts(project: Path, capsys: Capture, monkeypatch: Patch) -> None:
