@@ -34,6 +34,11 @@ from keras_mp.stepper import Stepper
 from keras_mp.warn_once import WarnOnce
 from keras_mp.wrapping import check_unwrapped, note_wrapper
 
+NO_PAIRS = (
+    "apply_gradients was called without a pair of a gradient and a variable, so it trains nothing. "
+    "A tf.Module finds no variables of Keras 3 layers: collect them from each layer's "
+    "trainable_variables, or derive the class from keras.Model"
+)
 _OWN = 4  # iteration, learning_rate, step_counter, dynamic_scale: those of Keras' own class
 
 
@@ -422,7 +427,7 @@ class LossScaleOptimizer(
         """Takes a step with (gradient, variable) pairs, unless a gradient is not finite.
 
         Args:
-            grads_and_vars: Iterable of pairs; a None gradient is passed over, no pairs is no step.
+            grads_and_vars: Iterable of pairs; a None gradient is passed over.
             name: Not used; accepted as in tf.keras.
             experimental_aggregate_gradients: As in tf.keras. False, for gradients that are summed
                 over the replicas already, is possible with one replica only: Keras 3 sums them.
@@ -434,7 +439,13 @@ class LossScaleOptimizer(
 
         Returns:
             `iterations`.
+
+        Raises:
+            ValueError: There are no pairs, or no gradient in them.
         """
+        pairs = list(grads_and_vars)
+        if not pairs:
+            raise ValueError(NO_PAIRS)
         scaled, message = self._scaler.protocol.gradients_scaled(gradients_scaled)
         self._warn_once(message)
         if not experimental_aggregate_gradients and self._backend.replicas() > 1:
@@ -443,7 +454,6 @@ class LossScaleOptimizer(
                 "replica: Keras 3 optimizers always sum the gradients of the replicas. Hand over "
                 "the gradients of each replica."
             )
-        pairs = list(grads_and_vars)
         self._apply([g for g, _ in pairs], [v for _, v in pairs], scaled=scaled)
         return self.iterations
 

@@ -2,7 +2,9 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
+from keras_mp.migration.code.planning import Options, plans
 from keras_mp.migration.code.rewriting import rewrite
 from keras_mp.migration.rules import RULES
 
@@ -15,6 +17,8 @@ from tensorflow.keras.mixed_precision.experimental import LossScaleOptimizer
 from tensorflow.python.keras.mixed_precision.experimental import policy
 """
 _LINES = HEAD.count("\n")
+TF = "import tensorflow as tf\n"
+MAKE = "tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.Adam())"
 
 
 def rewritten(lines):
@@ -43,3 +47,19 @@ def header(rule):
 
 def _code(line):
     return re.sub(r"\s+#.*", "", line).strip()
+
+
+def migrated(tmp_path: Path, **files: str) -> dict[str, Any]:
+    """Returns what becomes of the files: name -> (text, findings)."""
+    paths = []
+    for name, text in files.items():
+        path = tmp_path / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        paths.append(path)
+    found = {}
+    for name, path, plan in zip(files, paths, plans(paths, Options()), strict=True):
+        assert plan.failure is None
+        text = (plan.after if plan.changes else path.read_bytes()).decode()
+        found[name] = text, plan.findings
+    return found

@@ -99,14 +99,16 @@ def _inside(
             walk.left.append(group.at(name))
             continue
         inside, value = group.group(name), _attribute(ours, name)
-        if isinstance(value, keras.layers.Layer) and id(value) not in visited:
-            yield (*place, name), inside, value
+        if isinstance(value, keras.layers.Layer):
+            if id(value) not in visited:  # else it is there twice
+                yield (*place, name), inside, value
         elif isinstance(value, list):
             there = set(inside.names())
             for key, layer in _of_list(ours, value, order, visited):
                 if key in there and inside.is_group(key):
                     there.remove(key)
-                    yield (*place, name, key), inside.group(key), layer
+                    if id(layer) not in visited:
+                        yield (*place, name, key), inside.group(key), layer
             for key in sorted(there):
                 is_group = inside.is_group(key)
                 walk.left += _variables(inside.group(key)) if is_group else [inside.at(key)]
@@ -131,22 +133,21 @@ def _attribute(ours: Any, name: str) -> Any:
 def _of_list(
     owner: Any, layers: list[Any], order: _Order, visited: set[int]
 ) -> Iterator[tuple[str, Any]]:
-    """Yields what Keras called the layers of a list that it had not saved yet, and each of them.
+    """Yields what Keras called the layers of a list, and each of them.
 
     >>> dense = [keras.layers.Dense(1) for _ in range(3)]
     >>> [name for name, _ in _of_list(None, dense, _ORDERS[0], {id(dense[1])})]
     ['dense', 'dense_1']
     >>> [name for name, _ in _of_list(None, dense, _ORDERS[2], {id(dense[1])})]
-    ['dense', 'dense_2']
+    ['dense', 'dense_1', 'dense_2']
     """
     used: dict[str, int] = {}
     for layer in layers:
-        is_new = id(layer) not in visited
-        if isinstance(layer, keras.layers.Layer) and (is_new or not order.skips):
+        is_counted = id(layer) not in visited or not order.skips
+        if isinstance(layer, keras.layers.Layer) and is_counted:
             name = snake_case(variable_order.class_name(owner, layer))
             number = used[name] = used.get(name, -1) + 1
-            if is_new:
-                yield f"{name}_{number}" if number else name, layer
+            yield f"{name}_{number}" if number else name, layer
 
 
 def _variables(group: Group) -> Iterator[str]:

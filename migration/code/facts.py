@@ -2,20 +2,21 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import libcst as cst
 
 from keras_mp.migration.code.parsed import Program, chain, string
-
-_WRAPPERS = (
-    "LossScaleOptimizer",
-    "MixedPrecisionLossScaleOptimizer",
-    "enable_mixed_precision_graph_rewrite",
+from keras_mp.migration.code.project import (
+    CALLED_OF_KERAS_2,
+    LIKE_A_POLICY,
+    NOTHING,
+    WRAPPERS,
+    Elsewhere,
 )
-# What optimizers of Keras 2 had, and those of Keras 3 have not.
-_OF_KERAS_2 = ("get_slot", "get_slot_names", "add_slot")
-_POLICY = re.compile(r"pol(icy)?\w*(\([^()]*\))?$", re.IGNORECASE)
+
+# What nothing else has than optimizers of Keras 2.
+_OF_KERAS_2 = tuple(name for name in CALLED_OF_KERAS_2 if name != "variables")
 _KERAS = re.compile(r"^\s*(import|from)\s+(tensorflow|keras|tf_keras)\b", re.MULTILINE)
 _ADDONS = re.compile(r"\btensorflow_addons\b")
 _OPTIMIZER = re.compile(r"optimizer", re.IGNORECASE)
@@ -29,6 +30,7 @@ class Facts:
 
     Args:
         program: Its names resolved.
+        elsewhere: What other files of the program tell.
 
     Attributes:
         methods: Function -> name -> calls, of the methods that scale losses and unscale gradients.
@@ -38,8 +40,9 @@ class Facts:
         has_other_wrappers: Whether there are optimizers around others that are not of these names.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, elsewhere: Elsewhere = NOTHING) -> None:
         self._program = program
+        self.elsewhere = elsewhere
         found = _Uses(program)
         program.module.visit(found)
         self._uses = found
@@ -54,6 +57,11 @@ class Facts:
         self._is_of_keras = bool(_KERAS.search(program.text))
         self.compiles = "compile" in found.called and not found.trains_otherwise
 
+    def owner(self, function: cst.CSTNode) -> cst.CSTNode:
+        """Returns the class of a method; the module of any other function, or of itself."""
+        classes = (up for up in self._program.above(function) if isinstance(up, cst.ClassDef))
+        return next(classes, self._program.module)
+
     def is_wrapped(self, node: cst.CSTNode) -> bool:
         """Returns whether it is a wrapped optimizer: a call that makes one, or a name of one."""
         if isinstance(node, cst.Call):
@@ -62,10 +70,24 @@ class Facts:
             return False
         place = self.key(node)
         values = self._uses.values[place]
-        if self._is_narrowed(node, place):
+        if self._is_narrowed(node, place) or self._is_wrapped_elsewhere(node):
             return True
         # An optimizer is made, then wrapped; what comes after that may be anything.
         return bool(values) and _wraps(self._program, values[-1])
+
+    def is_another(self, node: cst.CSTNode) -> bool:
+        """Returns whether what the files of the program hand on is no wrapped optimizer here."""
+        return self._is_in(self.elsewhere.others, node)
+
+    def is_module_of_layers(self, node: cst.CSTNode) -> bool:
+        """Returns whether it is a tf.Module that holds layers of Keras."""
+        return self._is_in(self.elsewhere.modules, node)
+
+    def _is_wrapped_elsewhere(self, node: cst.CSTNode) -> bool:
+        return self._is_in(self.elsewhere.wrapped, node)
+
+    def _is_in(self, known: Container[tuple[int, int, str]], node: cst.CSTNode) -> bool:
+        return bool(known) and (*self._program.where(node), self._program.source(node)) in known
 
     def _is_narrowed(self, node: cst.CSTNode, place: tuple[object, str]) -> bool:
         """Returns whether a name is in such a block, before which it has no value there."""
@@ -82,6 +104,12 @@ class Facts:
         ends, start = self._first_values[place], self._program.span(node)[0]
         within = blocks & {node, *self._program.above(node)}
         return any(ends.get(block, start + 1) > start for block in within)
+
+    def values(self, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """Returns what a name is assigned, but for itself; any other expression is its own."""
+        if chain(node) is None:
+            return [node]
+        return [one for one in self._uses.values[self.key(node)] if one is not node]
 
     def is_unwrapped_before(self, node: cst.CSTNode) -> bool:
         """Returns whether a name was assigned its own inner optimizer, further up in the text."""
@@ -127,16 +155,16 @@ class Facts:
             return set()
         return {one for one in self._uses.values[self.key(node)] if _wraps(self._program, one)}
 
-    def needs_keras_2(self) -> bool:
-        """Returns whether wrapped optimizers are used with what only those of Keras 2 had."""
+    def why_keras_2(self, call: cst.Call | None) -> str | None:
+        """Returns why what a call makes must be an optimizer of Keras 2; None where it need not."""
         used = self._uses
         if any(name in used.called for name in _OF_KERAS_2):
-            return True
+            return "the program calls what optimizers of Keras 2 had"
         wrapped = [place for place, values in used.values.items() if self._wraps_any(values)]
-        return any(
-            "weights" in used.read[place] or place[1] in used.called["variables"]
-            for place in wrapped
-        )
+        for place in wrapped:
+            if "weights" in used.read[place] or place[1] in used.called["variables"]:
+                return "the program reads its variables as those of Keras 2"
+        return None if call is None else self.elsewhere.keras_2.get(self._program.where(call))
 
     def _wraps_any(self, values: list[cst.CSTNode]) -> bool:
         return any(_wraps(self._program, value) for value in values)
@@ -187,7 +215,7 @@ def _bases(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 def _wraps(program: Program, node: cst.CSTNode) -> bool:
     """Returns whether it is a call that makes a wrapped optimizer."""
     old = program.old(node.func) if isinstance(node, cst.Call) else None
-    return old is not None and old.name in _WRAPPERS
+    return old is not None and old.name in WRAPPERS
 
 
 class _Uses(cst.CSTVisitor):
@@ -308,7 +336,7 @@ class _Uses(cst.CSTVisitor):
         if chain(node.value) is not None:
             self.read[key(self.program, node.value)].add(name)
         if name == "loss_scale":
-            self.policies_have_scales |= bool(_POLICY.search(self.program.source(node.value)))
+            self.policies_have_scales |= bool(LIKE_A_POLICY.search(self.program.source(node.value)))
         self.trains_otherwise |= bool(_OTHER_TRAINING.fullmatch(name))
 
     def visit_Call(self, node: cst.Call) -> None:
@@ -330,5 +358,5 @@ class _Uses(cst.CSTVisitor):
         if len(call.args) != 2 or chain(call.args[0].value) is None:
             return
         old = self.program.old(call.args[1].value)
-        if old is not None and old.name in _WRAPPERS:
+        if old is not None and old.name in WRAPPERS:
             self.narrowed[key(self.program, call.args[0].value)].add(block)

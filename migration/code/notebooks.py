@@ -153,11 +153,19 @@ class _Joined:
             place, finding.rule, finding.verdict, source, finding.message, finding.suppressed
         )
         if finding.verdict == KEPT and masked_width(self._lines[finding.line - 1], self._token):
-            if source.lstrip().startswith("!") and not _OF_TENSORFLOW.search(source):
+            is_command = self._command(finding.line).lstrip().startswith("!")
+            if is_command and not _OF_TENSORFLOW.search(source):
                 return replace(result, message=_COMMAND)
             said = _suppressed(source)
             return replace(result, verdict=PERSON, message=_SHELL, suppressed=said)
         return result
+
+    def _command(self, line: int) -> str:
+        """Returns the first line of what is not Python, which backslashes may carry on."""
+        while line > 1 and self._lines[line - 2].rstrip().endswith("\\"):
+            line -= 1
+        text = self._lines[line - 1]
+        return text[masked_width(text, self._token) :]
 
     def split(self, text: str) -> list[str]:
         """Returns the texts of the cells, of the program as it has become."""

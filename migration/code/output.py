@@ -77,7 +77,10 @@ def changed_lines(plans: Iterable[Plan], *, written: bool) -> list[str]:
     for plan in plans:
         if plan.changes and plan.failure is None:
             count = sum(found.verdict == REWRITTEN for found in plan.findings)
-            lines.append(f"{plan.path}: {verb}, {count} place{'s' if count != 1 else ''}")
+            places = f"{count} place{'s' if count != 1 else ''}"
+            if not count:
+                places = "and each place needs a look, too"
+            lines.append(f"{plan.path}: {verb}, {places}")
     return lines
 
 

@@ -2,8 +2,8 @@
 
 import functools
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import libcst as cst
@@ -21,6 +21,7 @@ from keras_mp.migration.code.depth import is_too_deep
 from keras_mp.migration.code.edits import Lines
 from keras_mp.migration.code.names import Old, old
 from keras_mp.migration.code.syntax import syntax_error
+from keras_mp.migration.code.versions import Answer, answer
 
 _VERSION = re.compile(r"__version__|\bVERSION\b|LooseVersion|StrictVersion|parse_version")
 _ASKS = re.compile(
@@ -28,6 +29,15 @@ _ASKS = re.compile(
     r"|hasattr\(\s*(tf|tensorflow|keras|tf_keras|[\w.]*(mixed_precision|experimental))\b"
 )
 _WORD = re.compile(r"\w+")
+_OF_TENSORFLOW = re.compile(r"\b(tf|tensorflow|keras|tf_keras|\w*mixed_precision|experimental)\b")
+# Dotted name -> of which package it is the version.
+_PACKAGES = {
+    "tensorflow.__version__": "tensorflow",
+    "tensorflow.version.VERSION": "tensorflow",
+    "tensorflow.VERSION": "tensorflow",
+    "tensorflow.keras.__version__": "keras",
+    "keras.__version__": "keras",
+}
 _PLAIN_IMPORT = re.compile(r"\bimport\s+(tensorflow|keras|tf_keras)(\.compat\.v[12])?\b(?!\.)")
 _MOST_ALIASES = 50  # of aliases of aliases: each takes some of the stack
 _IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError")
@@ -77,13 +87,15 @@ class Program:
 
     Args:
         text: Its source; line ends of any kind.
+        names: Name that it has from another file of the program -> its full name.
 
     Raises:
         Unparsable: It does not parse.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, names: Mapping[str, str] | None = None) -> None:
         self.text = text
+        self._names = names or {}
         if is_too_deep(text):
             raise Unparsable(1, 1, TOO_DEEP)
         if are_too_many(text):
@@ -111,6 +123,7 @@ class Program:
         self.lines = Lines(text)
         self._known: dict[tuple[Scope, str], tuple[list[Meaning], bool]] = {}
         self._open: set[tuple[Scope, str]] = set()  # names that are being resolved
+        self._decided: dict[cst.CSTNode, Answer | None] = {}
         self._guards: dict[tuple[cst.CSTNode, bool], bool] = {}
         self._imports: dict[cst.CSTNode, list[ImportAssignment]] | None = None
         self._looks_left = _LOOKS + _LOOKS_EACH * len(text)
@@ -179,18 +192,72 @@ class Program:
             inner = outer
         return False
 
+    def is_dead(self, node: cst.CSTNode) -> bool:
+        """Returns whether no TensorFlow that Keras 3 runs on gets to a node, by its version."""
+        inner = node
+        for outer in self.above(node):
+            if isinstance(outer, (cst.If, cst.IfExp)) and inner is not outer.test:
+                found = self._answer(outer.test)
+                if found and not found.is_by_text and found.value != (inner is outer.body):
+                    return True
+            elif isinstance(outer, cst.BooleanOperation) and inner is outer.right:
+                found = self._answer(outer.left)
+                if found and not found.is_by_text:
+                    return found.value != isinstance(outer.operator, cst.And)
+            inner = outer
+        return False
+
+    def compared_as_text(self, node: cst.CSTNode) -> tuple[str, bool] | None:
+        """Returns the test around a node that compares versions as text, and which way it goes."""
+        for outer in self.above(node):
+            tests = [getattr(outer, "test", None), getattr(outer, "left", None)]
+            for test in tests:
+                if test is not None and (found := self._answer(test)) and found.is_by_text:
+                    return self.source(test), found.value
+        return None
+
+    def _answer(self, test: cst.CSTNode) -> Answer | None:
+        """Returns which way a test of versions goes wherever there is Keras 3."""
+        if test not in self._decided:
+            asks = self._asks(test)
+            self._decided[test] = (
+                answer(self.source(test), functools.partial(self._package_of, test), self._value_of)
+                if asks
+                else None
+            )
+        return self._decided[test]
+
+    def _package_of(self, test: cst.CSTNode, name: str) -> str | None:
+        """Returns of which package a dotted name is the version."""
+        scope, (root, *rest) = self.scope(test), name.split(".")
+        found = (
+            None if scope is None else self._of_name(scope, root, "".join(f".{p}" for p in rest))
+        )
+        if found is None or found.several:
+            return None
+        return _PACKAGES.get(found.full)
+
+    def _value_of(self, name: str) -> str | None:
+        """Returns what a name about versions is assigned, where it is one expression."""
+        values = self._answers.get(name, [])
+        return values[0] if len(values) == 1 else None
+
     def _guards_what_is_in(self, outer: cst.CSTNode, finally_: bool) -> bool:
         if isinstance(outer, (cst.If, cst.IfExp, cst.While)):
-            return self._asks(outer.test)
+            return self._asks_in_vain(outer.test)
         if isinstance(outer, cst.BooleanOperation):
-            return self._asks(outer.left)
+            return self._asks_in_vain(outer.left)
         if isinstance(outer, cst.Match):
             return self._asks(outer.subject)
         if isinstance(outer, cst.Try) and not finally_:
             handlers = [h.type for h in outer.handlers if h.type is not None]
             caught = any(name in self.source(h) for h in handlers for name in _IMPORT_ERRORS)
             caught |= self._only_imports(outer)
-            return caught and not self._asks_for_tensorflow(outer)
+            return (
+                caught
+                and bool(_OF_TENSORFLOW.search(self.source(outer.body)))
+                and (not self._asks_for_tensorflow(outer))
+            )
         return isinstance(outer, cst.With) and any(
             name in self.source(item.item) for item in outer.items for name in _IMPORT_ERRORS
         )
@@ -214,22 +281,28 @@ class Program:
             for line in body
         )
 
+    def _asks_in_vain(self, test: cst.CSTNode) -> bool:
+        """Returns whether a test asks which TensorFlow there is, and the answer is not known."""
+        found = self._answer(test)
+        return self._asks(test) and (found is None or found.is_by_text)
+
     def _asks(self, test: cst.CSTNode) -> bool:
         source = self.source(test)
-        return bool(_ASKS.search(source)) or not self._answers.isdisjoint(_WORD.findall(source))
+        return bool(_ASKS.search(source)) or any(
+            word in self._answers for word in _WORD.findall(source)
+        )
 
     @functools.cached_property
-    def _answers(self) -> set[str]:
-        """Names that were assigned something about versions."""
+    def _answers(self) -> dict[str, list[str]]:
+        """Names that were assigned something about versions, and all that they were assigned."""
         found = _Assignments()
         self.module.visit(found)
-        return {
-            target.value
-            for node in found.nodes
-            if _VERSION.search(self.source(node.value))
-            for each in node.targets
-            if isinstance(target := each.target, cst.Name)
-        }
+        values: dict[str, list[str]] = {}
+        for node in found.nodes:
+            for each in node.targets:
+                if isinstance(target := each.target, cst.Name):
+                    values.setdefault(target.value, []).append(self.source(node.value))
+        return {name: texts for name, texts in values.items() if any(map(_VERSION.search, texts))}
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -265,7 +338,7 @@ class Program:
     def is_unbound(self, node: cst.Name) -> bool:
         """Returns whether nothing in the program gives a name a meaning."""
         scope = self.scope(node)
-        return scope is not None and not scope[node.value]
+        return scope is not None and not scope[node.value] and node.value not in self._names
 
     def bindings(self, statement: cst.CSTNode, name: str) -> list[ImportAssignment]:
         """Returns what an import statement binds to a name."""
@@ -296,11 +369,23 @@ class Program:
         meanings, others = self._assigned(scope, name)
         if not meanings:
             return None
+        if self._names:
+            meanings = [replace(one, full=self._in_full(one.full + rest)) for one in meanings]
+            rest = ""
         spelled = {_canonical(one.full + rest) for one in meanings}
         guarded = any(one.guarded for one in meanings)
         several = others or len(spelled) > 1 or any(one.several for one in meanings)
         known = next((one for one in meanings if old(one.full + rest)), meanings[0])
         return Meaning(known.full + rest, guarded, several)
+
+    def _in_full(self, name: str) -> str:
+        """Returns a dotted name, with what it has from another file of the program in full."""
+        parts = name.split(".")
+        for end in range(len(parts), 0, -1):
+            known = self._names.get(".".join(parts[:end]))
+            if known is not None:
+                return ".".join([known, *parts[end:]])
+        return name
 
     def _assigned(self, scope: Scope, name: str) -> tuple[list[Meaning], bool]:
         """Returns what a name is imported as or assigned, and whether anything else, too."""
@@ -313,6 +398,9 @@ class Program:
         meanings: list[Meaning] = []
         others = False
         for assignment in scope[name]:
+            node = getattr(assignment, "node", None)
+            if isinstance(node, cst.CSTNode) and self.is_dead(node):
+                continue
             if isinstance(assignment, ImportAssignment):
                 found = self._of_import(assignment, name)
                 others |= not found
@@ -322,6 +410,8 @@ class Program:
                 others |= not found and not self._is_nothing(target)
             meanings += found
         self._open.remove(key)
+        if not scope[name] and name in self._names:  # after an import of everything
+            meanings = [Meaning(self._names[name])]
         meanings = list(dict.fromkeys(meanings))
         self._known[key] = meanings, others
         return meanings, others
@@ -333,7 +423,7 @@ class Program:
         return [
             Meaning(full, guarded and ("precision" in full or "experimental" in full))
             for full in names
-            if not full.startswith(".")
+            if not full.startswith(".") or self._in_full(full) != full
         ]
 
     def _of_alias(self, target: cst.CSTNode | None) -> list[Meaning]:

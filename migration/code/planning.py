@@ -1,5 +1,6 @@
 """What is to be done with source files: each is read and planned for, in one process or several."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -13,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from keras_mp import regular_files
-from keras_mp.migration.code import known, notebooks
+from keras_mp.migration.code import known, notebooks, project
 from keras_mp.migration.code.files import Undecodable, decode
 from keras_mp.migration.code.findings import BASELINE, Failed, Failure, Found, Place, Plan
+from keras_mp.migration.code.project import NOTHING, Elsewhere
 from keras_mp.migration.code.rewriting import Result, Spot, Unparsable, may_concern, rewrite
 
 # Fewer are done before other processes have started.
@@ -42,19 +44,20 @@ class Options:
         return (self.only is None or rule in self.only) and rule not in self.skip
 
 
-def plan(path: Path, data: bytes, options: Options) -> Plan:
+def plan(path: Path, data: bytes, options: Options, elsewhere: Elsewhere = NOTHING) -> Plan:
     """Returns what is to be done with a file of these bytes. It reads and writes nothing.
 
     Args:
         path: Its name, which says whether it is a notebook.
         data: What is in it.
         options: How.
+        elsewhere: What other files of the program tell of it.
 
     Returns:
         The plan. It raises nothing that the bytes may cause.
     """
     try:
-        after, findings = _rewritten(path, data, options)
+        after, findings = _rewritten(path, data, options, elsewhere)
     except Failed as error:
         return Plan(path, data, data, failure=error.failure)
     except Undecodable as error:
@@ -85,33 +88,48 @@ def plans(
         step: Is told what was done, and 1, after each.
     """
     result: list[Plan] = []
-    work: dict[int, bytes] = {}
+    there: dict[int, bytes] = {}
     of = [options if isinstance(options, Options) else options[path] for path in files]
     for i, path in enumerate(files):
         try:
-            data = regular_files.read_bytes(path)
+            there[i] = regular_files.read_bytes(path)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else None
             result.append(Plan(path, failure=Failure(why or str(error))))
         else:
             result.append(Plan(path))
-            if may_concern(data):
-                work[i] = data
+    told = _told(files, there)
+    elsewhere = {i: told.get(str(files[i]), NOTHING) for i in there}
+    work = {i: data for i, data in there.items() if may_concern(data, elsewhere[i])}
+    for i, path in enumerate(files):
         if i not in work:
             step(str(path), 1)
     if jobs > 1 and len(work) >= _MANY:
-        _in_processes(result, work, of, jobs, step)
+        _in_processes(result, work, of, elsewhere, jobs, step)
     else:
         for i, data in work.items():
-            result[i] = plan(files[i], data, of[i])
+            result[i] = plan(files[i], data, of[i], elsewhere[i])
             step(str(files[i]), 1)
     return result
+
+
+def _told(files: Sequence[Path], there: Mapping[int, bytes]) -> dict[str, Elsewhere]:
+    """Returns what the modules of a program tell of each other; nothing where none is concerned."""
+    if not any(map(may_concern, there.values())):
+        return {}
+    sources = {}
+    for i, data in there.items():
+        if files[i].suffix == ".py":
+            with contextlib.suppress(Undecodable):
+                sources[str(files[i])] = decode(data).text
+    return project.analysed(sources)
 
 
 def _in_processes(
     result: list[Plan],
     work: dict[int, bytes],
     options: Sequence[Options],
+    elsewhere: Mapping[int, Elsewhere],
     jobs: int,
     step: Callable[[str, int], object],
 ) -> None:
@@ -120,7 +138,9 @@ def _in_processes(
     pool = ProcessPoolExecutor(jobs, context, initializer=_begin)
     left = set(work)
     try:
-        running = {pool.submit(plan, result[i].path, work[i], options[i]): i for i in work}
+        running = {
+            pool.submit(plan, result[i].path, work[i], options[i], elsewhere[i]): i for i in work
+        }
         for done in as_completed(running):
             i = running[done]
             result[i] = done.result()
@@ -148,7 +168,9 @@ def _end_with_first() -> None:
         os._exit(1)
 
 
-def _rewritten(path: Path, data: bytes, options: Options) -> tuple[bytes, tuple[Found, ...]]:
+def _rewritten(
+    path: Path, data: bytes, options: Options, elsewhere: Elsewhere
+) -> tuple[bytes, tuple[Found, ...]]:
     def program(text: str) -> Result:
         def rewritten(places: Collection[Spot] = ()) -> Result:
             return rewrite(
@@ -156,6 +178,7 @@ def _rewritten(path: Path, data: bytes, options: Options) -> tuple[bytes, tuple[
                 only=options.only,
                 skip=options.skip,
                 unsafe=options.unsafe,
+                elsewhere=elsewhere,
                 known=places,
             )
 

@@ -14,7 +14,9 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.facts import Facts
 from keras_mp.migration.code.findings import BASELINE, NOQA
 from keras_mp.migration.code.importing import import_of_ours
+from keras_mp.migration.code.names import old
 from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
+from keras_mp.migration.code.project import NOTHING, Elsewhere
 from keras_mp.migration.code.sites import Decision, Site, Verdict
 from keras_mp.migration.code.suppressing import Suppressions
 from keras_mp.migration.code.syntax import syntax_error
@@ -24,12 +26,16 @@ from keras_mp.migration.rules import (
     graph_rewrite,
     graph_rewrite_switches,
     imports,
+    layer_attributes,
     layer_policies,
     loss_scale_classes,
     loss_scale_optimizers,
     mentions,
+    modules_of_layers,
     optimizer_attributes,
     optimizer_classes,
+    other_packages,
+    private_optimizer_attributes,
     reading_policies,
     setting_policies,
     training_loops,
@@ -42,12 +48,15 @@ __all__ = ["Finding", "Result", "Unparsable", "may_concern", "rewrite"]
 _WORDS = (
     "mixed_precision", "LossScale", "loss_scale", "get_scaled_loss", "get_unscaled_gradients",
     "AUTO_MIXED_PRECISION", "auto_mixed_precision",
+    r"_compute_dtype(_object)?\b", "experimental_autocast",
 )  # fmt: skip
 _BROAD = re.compile("|".join(_WORDS))
 # What asks an optimizer for the one inside it, in a program that says nothing else of it.
 _LOOKUP = r"attr\([^\"']{1,80}[\"']_optimizer[\"']"
 _CONCERNS = re.compile("|".join((*_WORDS, _LOOKUP)))
 _CONCERNS_BYTES = re.compile(_CONCERNS.pattern.encode())
+_PRIVATE = "|".join(sorted(private_optimizer_attributes.ATTRIBUTES))
+_PRIVATE_BYTES = re.compile(rf"\b({_PRIVATE}|_optimizer)\b|\b(learning_rate|lr)\(".encode())
 # In this order: the first rule that decides about a place is the one that counts.
 _SITE_RULES = (
     unknown_names,
@@ -63,10 +72,13 @@ _SITE_RULES = (
     graph_rewrite,
     imports,
 )
+# What a program calls these packages: after an import of everything nothing else tells.
+_USUAL = {name: name for name in ("tensorflow", "keras", "tf_keras")} | {"tf": "tensorflow"}
+_STAR = re.compile(r"^[ \t]*from[ \t]+[.\w]+[ \t]+import[ \t]*\*", re.MULTILINE)
 _OF_COMPAT = ("keras_mp.compat.mixed_precision.experimental.", "keras_mp.compat.train.")
-_OPTION = re.compile(r"auto_mixed_precision(_mkl|_cpu|_onednn_bfloat16)?")
+_OPTION = graph_rewrite_switches.OPTION
 _SET_VARIABLE = re.compile(r"TF_ENABLE_AUTO_MIXED_PRECISION\w*(=|$)")
-_VARIABLE = "TF_ENABLE_AUTO_MIXED_PRECISION"
+_VARIABLE = graph_rewrite_switches.VARIABLE
 _TAKE_OPTIONS = re.compile(r"experimental_options\b|[Rr]ewriter_?[Cc]onfig|rewrite_options")
 _OF_OPTIMIZERS = (
     *("_optimizer", "_loss_scale", "loss_scale"),
@@ -121,13 +133,22 @@ class Result:
     findings: tuple[Finding, ...]
 
 
-def may_concern(data: bytes) -> bool:
+def may_concern(data: bytes, elsewhere: Elsewhere = NOTHING) -> bool:
     """Returns whether a file is worth parsing: whether it holds any of the words at all.
+
+    In a program that has to do with mixed precision there are more of them: private names of
+    optimizers, and names that a file has from another one.
 
     >>> may_concern(b"import keras"), may_concern(b"opt.get_scaled_loss(loss)")
     (False, True)
     """
-    return _CONCERNS_BYTES.search(data) is not None
+    if (
+        _CONCERNS_BYTES.search(data) is not None
+        or elsewhere.modules
+        or any(map(old, elsewhere.names.values()))
+    ):
+        return True
+    return elsewhere.is_concerned and _PRIVATE_BYTES.search(data) is not None
 
 
 def rewrite(
@@ -136,6 +157,7 @@ def rewrite(
     only: frozenset[str] | None = None,
     skip: frozenset[str] = frozenset(),
     unsafe: bool = False,
+    elsewhere: Elsewhere = NOTHING,
     known: Collection[Spot] = (),
 ) -> Result:
     """Returns a program with its mixed precision rewritten for keras_mp.
@@ -145,6 +167,7 @@ def rewrite(
         only: Rules to apply, by their ids; None for all.
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
+        elsewhere: What other files of the program tell of this one.
         known: The places of findings of an earlier call, to be left alone.
 
     Raises:
@@ -153,9 +176,10 @@ def rewrite(
     >>> rewrite("from tf_keras import mixed_precision as mp\\nmp.global_policy()").text
     'import keras_mp\\nkeras_mp.global_policy()'
     """
-    if not _CONCERNS.search(text):
+    if not may_concern(text.encode(errors="replace"), elsewhere):
         return Result(text, ())
-    run = _Run(Program(text), only, skip, unsafe, known)
+    names = {**_USUAL, **elsewhere.names} if _STAR.search(text) else elsewhere.names
+    run = _Run(Program(text, names), only, skip, unsafe, elsewhere, known)
     return run.result()
 
 
@@ -168,6 +192,7 @@ class _Run:
         only: frozenset[str] | None,
         skip: frozenset[str],
         unsafe: bool,
+        elsewhere: Elsewhere,
         known: Collection[Spot],
     ) -> None:
         self._program = program
@@ -177,7 +202,7 @@ class _Run:
         # What would be edited and is not, and its old names.
         self._suppressed: dict[cst.CSTNode, str] = {}
         self._left_alone: set[cst.CSTNode] = set()
-        self._facts = Facts(program)
+        self._facts = Facts(program, elsewhere)
         self._edits: list[Edit] = []
         self._findings: list[Finding] = []
         self._settled: set[cst.CSTNode] = set()
@@ -188,19 +213,41 @@ class _Run:
     def result(self) -> Result:
         program, found = self._program, _Expressions(self._program)
         program.module.visit(found)
-        self._facts.is_concerned = bool(found.old)
+        self._facts.is_concerned = bool(found.old) or self._facts.elsewhere.is_concerned
         for node in found.old:
             self._of_old(node)
         for node in found.attributes:
             self._of_attribute(node)
+        own = frozenset(found.assigned)
+        for attribute in found.of_layers:
+            decision = layer_attributes.of_attribute(program, attribute, own)
+            self._note(layer_attributes.ID, attribute, decision)
+        for argument in found.arguments:
+            if (of_argument := layer_attributes.of_argument(program, argument)) is not None:
+                self._note(layer_attributes.ID, argument, of_argument)
+        for attribute in found.private if self._facts.is_concerned else ():
+            if (of_private := private_optimizer_attributes.decide(program, attribute)) is not None:
+                self._note(private_optimizer_attributes.ID, attribute, of_private)
+        for attribute in found.private:
+            if (of_module := modules_of_layers.decide(self._facts, attribute)) is not None:
+                self._note(modules_of_layers.ID, attribute, of_module)
+        if self._facts.is_concerned:
+            for node in found.of_packages:
+                meaning = program.meaning(node)
+                of_other = None if meaning is None else other_packages.decide(meaning.full)
+                if of_other is not None:
+                    self._note(other_packages.ID, node, of_other)
         for call, decision in training_loops.decide(self._facts):
             self._note(training_loops.ID, call, decision)
         for statement in found.imports:
             decided = imports.of_import(program, statement, self._settled, self._left_alone)
             for rule, decision in decided:
+                if program.is_dead(statement):
+                    rule, decision = version_checks.ID, version_checks.DEAD
                 self._note(rule, statement, decision)
         for node in found.switches:
-            self._note(graph_rewrite_switches.ID, node, graph_rewrite_switches.decide())
+            decision = graph_rewrite_switches.decide(program, node)
+            self._note(graph_rewrite_switches.ID, node, decision)
         for node, value in found.strings:
             path = mentions.of_string(value)
             if path is not None:
@@ -227,8 +274,13 @@ class _Run:
         meaning, name = program.meaning(node), program.old(node)
         if meaning is None or name is None or node in self._inner:
             return
+        if program.is_dead(node):
+            self._note(version_checks.ID, node, version_checks.DEAD)
+            return
         if meaning.guarded or meaning.several or program.is_guarded(node):
-            decision = version_checks.decide(name, several=meaning.several and not meaning.guarded)
+            several = meaning.several and not meaning.guarded
+            as_text = program.compared_as_text(node)
+            decision = version_checks.decide(name, several=several, as_text=as_text)
             self._note(version_checks.ID, node, decision)
             return
         if program.is_bound(node):
@@ -388,9 +440,15 @@ class _Expressions(cst.CSTVisitor):
         self.has_options = _TAKE_OPTIONS.search(program.text) is not None
         self.old: list[cst.CSTNode] = []
         self.attributes: list[cst.CSTNode] = []
+        self.of_layers: list[cst.Attribute] = []
+        self.arguments: list[cst.Arg] = []
+        self.private: list[cst.Attribute] = []
+        self.assigned: set[str] = set()  # names of attributes
         self.imports: list[cst.Import | cst.ImportFrom] = []
         self.switches: list[cst.CSTNode] = []
         self.strings: list[tuple[cst.CSTNode, str]] = []
+        self.has_packages = other_packages.WORDS.search(program.text) is not None
+        self.of_packages: list[cst.CSTNode] = []
         self.unresolved: list[cst.CSTNode] = []  # names that nothing in the program explains
         self.texts: list[tuple[int, int]] = []
         self.comments: dict[int, list[int]] = {}
@@ -403,7 +461,23 @@ class _Expressions(cst.CSTVisitor):
         self.imports.append(node)
         return False
 
+    def visit_Arg(self, node: cst.Arg) -> None:
+        if node.keyword is not None:
+            self.arguments.append(node)
+
+    def _of_keras(self, node: cst.CSTNode) -> None:
+        """Notes a private name of layers or optimizers."""
+        if not isinstance(node, cst.Attribute):
+            return
+        if self.program.is_bound(node):
+            self.assigned.add(node.attr.value)
+        elif node.attr.value in layer_attributes.ATTRIBUTES:
+            self.of_layers.append(node)
+        self.private.append(node)
+
     def visit_Attribute(self, node: cst.Attribute) -> bool:
+        for part in [node] if chain(node) is None else _prefixes(node):
+            self._of_keras(part)
         if _OPTION.fullmatch(node.attr.value) and self.has_options:
             self.switches.append(node)
         if chain(node) is None:
@@ -416,6 +490,8 @@ class _Expressions(cst.CSTVisitor):
                 return False
         self.attributes += [part for part in _prefixes(node) if _is_of_optimizers(part)]
         self.unresolved.append(node)
+        if self.has_packages:
+            self.of_packages.append(node)
         return False
 
     def visit_Call(self, node: cst.Call) -> None:
@@ -440,6 +516,8 @@ class _Expressions(cst.CSTVisitor):
             self.old.append(node)
         elif self.program.is_unbound(node):
             self.unresolved.append(node)
+        elif self.has_packages:
+            self.of_packages.append(node)
 
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
         self.texts.append(self.program.span(node))

@@ -50,11 +50,18 @@ class Site:
         assert self.call is not None
         if self.experimental and self.facts.policies_have_scales:
             return True
+        if name == "loss_scale" and self.why_scale() is not None:
+            return True
         parent = self.program.parent(self.call)
         if isinstance(parent, cst.Attribute):
             return parent.attr.value == name
         target = self.facts.assigned_to(self.call)
         return target is not None and self.facts.reads(target, name)
+
+    def why_scale(self) -> str | None:
+        """Returns why another file needs the loss scale of the policy that is called for here."""
+        assert self.call is not None
+        return self.facts.elsewhere.scales.get(self.program.where(self.call))
 
 
 @dataclass(frozen=True, slots=True)

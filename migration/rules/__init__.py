@@ -45,4 +45,8 @@ RULES: Mapping[str, Rule] = {
     "KMP014": Rule("version_checks", "code that asks for the version"),
     "KMP015": Rule("unknown_names", "names that have no counterpart"),
     "KMP016": Rule("mentions", "strings, comments, names of the program's own"),
+    "KMP017": Rule("layer_attributes", "private names of layers about dtypes"),
+    "KMP018": Rule("private_optimizer_attributes", "private names of optimizers"),
+    "KMP019": Rule("modules_of_layers", "variables of a tf.Module that holds Keras layers"),
+    "KMP020": Rule("other_packages", "Horovod and TensorFlow Addons"),
 }

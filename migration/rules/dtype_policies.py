@@ -111,4 +111,6 @@ def _by_compat(site: Site, edits: "list[Edit] | tuple[Edit, ...]" = ()) -> Decis
         or site.read_of_result("loss_scale")
     )
     target = _EXPERIMENTAL if scaled else _STABLE
-    return Decision("rewritten", f"{target} takes what it took", (site.renamed(target), *edits))
+    why = site.why_scale()
+    message = f"{target} takes what it took" if why is None else f"{target}: {why}"
+    return Decision("rewritten", message, (site.renamed(target), *edits))

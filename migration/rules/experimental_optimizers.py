@@ -48,7 +48,8 @@ def of_call(site: Site) -> Decision:
     pieces, inner = found
     if not pieces and _comments(site, scale, pieces):
         pieces = [("dynamic", "True")]
-    target = targets.KERAS_2 if site.facts.needs_keras_2() else targets.OURS
+    why = site.facts.why_keras_2(site.call)
+    target = targets.OURS if why is None else targets.KERAS_2
     edits = [site.renamed(target)]
     placed = _placed(site, scale, pieces) if pieces else _dropped(site, site.call, scale)
     if optimizer.keyword is not None:
@@ -56,6 +57,8 @@ def of_call(site: Site) -> Decision:
         start, end = site.program.span(optimizer)[0], _value_span(site, optimizer)[0]
         edits.append(Edit(start, end, "" if positional else "inner_optimizer="))
     message = f"{target} says the loss scale by keyword"
+    if why is not None:
+        message = f"{target}: {why}"
     return Decision("rewritten", message, (*edits, *placed), inner)
 
 

@@ -10,8 +10,12 @@ The decisions are TensorFlow's, op by op. Then every graph of the process was re
 the models that are compiled with the result.
 Left to keras_mp.compat: a loss scale that is not written out.
 Reported: where the program compiles no model, or trains in another way, too; a result that is not
-used; the functions of tf.compat.v1, which took optimizers that are not Keras'.
+used.
+Left alone, and reported: where it takes an optimizer of tf.compat.v1.train, which is no optimizer
+of Keras and still runs as it did.
 """
+
+import re
 
 import libcst as cst
 
@@ -28,11 +32,13 @@ def decide(site: Site) -> Decision | None:
     if site.old is None or site.old.name is None:
         return None
     name = site.old.name
+    if name == "enable_mixed_precision_graph_rewrite" and takes_v1(site):
+        return Decision("person", V1)
     if name == "disable_mixed_precision_graph_rewrite" and site.call is not None:
         new = f"{_NEW}.disable"
         return Decision("rewritten", "models compute in float32 again", (site.renamed(new),))
     if name == "enable_mixed_precision_graph_rewrite":
-        literal = _is_literal(site) and not site.facts.needs_keras_2()
+        literal = _is_literal(site) and site.facts.why_keras_2(site.call) is None
         new = f"{_NEW}.enable" if literal else f"{_COMPAT}.{name}"
         why = _to_do(site)
         message = why or "models compiled with the result are rewritten"
@@ -49,11 +55,29 @@ def decide(site: Site) -> Decision | None:
     return None
 
 
+V1 = (
+    "left alone: TensorFlow 2.21 still rewrites the graphs of optimizers of tf.compat.v1.train. "
+    "For Keras 3 take an optimizer of Keras and keras_mp.graph_rewrite.enable(optimizer)"
+)
+_V1 = re.compile(r"tensorflow\.((compat\.v1\.)?train|python\.training\.\w+)\.\w*Optimizer")
+
+
+def takes_v1(site: Site) -> bool:
+    """Returns whether an optimizer is one of tf.compat.v1.train, as far as it shows."""
+    assert site.old is not None
+    given = None if site.call is None else Arguments.of(site.call, ("opt", "loss_scale"))
+    opt = None if given is None else given.get("opt")
+    made = [] if opt is None else site.facts.values(opt.value)
+    calls = [one.func for one in made if isinstance(one, cst.Call)]
+    found = [site.program.meaning(func) for func in calls if site.program.old(func) is None]
+    names = [one.full for one in found if one is not None]
+    if any(map(_V1.fullmatch, names)):
+        return True
+    return not names and site.old.space.startswith("tf.compat.v1.")
+
+
 def _to_do(site: Site) -> str:
     """Returns what a person must do, if anything."""
-    assert site.old is not None
-    if site.old.space.startswith("tf.compat.v1."):
-        return "an optimizer of tf.compat.v1.train has to become one of Keras first"
     if site.call is not None and isinstance(site.program.parent(site.call), cst.Expr):
         return "the result is not used: only models compiled with it are rewritten"
     if not site.facts.compiles:

@@ -5,12 +5,14 @@ after:   scale = keras_mp.compat.mixed_precision.experimental.DynamicLossScale(2
 
 Safe: it is the same class, and what takes it here takes this one.
 Reported: classes derived from them, and multipliers other than 2, which keras_mp.compat refuses.
+Left alone: what the graph rewrite takes with an optimizer of tf.compat.v1.train (KMP010).
 """
 
 import libcst as cst
 
 from keras_mp.migration.code.parsed import number
 from keras_mp.migration.code.sites import Decision, Site
+from keras_mp.migration.rules import graph_rewrite
 from keras_mp.migration.rules.arguments import Arguments
 
 ID = "KMP007"
@@ -20,6 +22,8 @@ _MODULE = "keras_mp.compat.mixed_precision.experimental"
 def decide(site: Site) -> Decision | None:
     if site.old is None or not site.old.home.startswith("keras_mp.compat.scaling.loss_scales:"):
         return None
+    if _is_for_v1(site):
+        return Decision("kept", "for an optimizer of tf.compat.v1.train, as KMP010 says")
     edits = (site.renamed(f"{_MODULE}.{site.old.name}"),)
     argument = site.program.parent(site.node)
     if isinstance(argument, cst.Arg) and isinstance(site.program.parent(argument), cst.ClassDef):
@@ -42,3 +46,17 @@ def decide(site: Site) -> Decision | None:
                 edits,
             )
     return Decision("rewritten", "the same class", edits)
+
+
+def _is_for_v1(site: Site) -> bool:
+    """Returns whether a loss scale is written out in the call of such a graph rewrite."""
+    for above in site.program.above(site.node):
+        if isinstance(above, cst.Call) and above is not site.call:
+            old = site.program.old(above.func)
+            rewrites = old is not None and old.name == "enable_mixed_precision_graph_rewrite"
+            return rewrites and graph_rewrite.takes_v1(
+                Site(site.program, site.facts, above.func, old, above)
+            )
+        if isinstance(above, cst.BaseStatement):
+            break
+    return False

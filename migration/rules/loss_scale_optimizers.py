@@ -48,7 +48,8 @@ def decide(site: Site) -> Decision | None:
         return _ask("Keras 2 takes dynamic second, Keras 3 initial_scale")
     if len([a for a in arguments if a.keyword is None]) > len(order):
         return _ask("it has more positional arguments than the class")
-    edits = [site.renamed(targets.KERAS_2 if site.facts.needs_keras_2() else targets.OURS)]
+    why = site.facts.why_keras_2(site.call)
+    edits = [site.renamed(targets.OURS if why is None else targets.KERAS_2)]
     for name, argument in zip(order, arguments, strict=False):
         if argument.keyword is None and name != "inner_optimizer":
             start = site.program.span(argument)[0]
@@ -56,11 +57,10 @@ def decide(site: Site) -> Decision | None:
     given = dict(zip(order, (a for a in arguments if a.keyword is None), strict=False))
     given |= {a.keyword.value: a for a in arguments if a.keyword is not None}
     edits += _floor(site, given)
-    return Decision(
-        "rewritten",
-        "the same arguments, by keyword where Keras 3 has another order",
-        tuple(edits),
-    )
+    message = "the same arguments, by keyword where Keras 3 has another order"
+    if why is not None:
+        message = f"{targets.KERAS_2}: {why}"
+    return Decision("rewritten", message, tuple(edits))
 
 
 def _is_of_23(arguments: Sequence[cst.Arg]) -> bool:

@@ -73,6 +73,8 @@ def _decided(site: Site) -> Decision | None:
     if site.old is not None or not isinstance(node, cst.Attribute):
         return None
     name, base = node.attr.value, node.value
+    if site.facts.is_another(base) and not site.facts.is_wrapped(base):
+        return None
     if name == "loss_scale" and site.call is not None and not site.call.args:
         end = site.program.span(site.call)[1]
         return _decision(site, base, Edit(site.program.span(node)[1], end, ""), "a number now")

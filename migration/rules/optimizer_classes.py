@@ -6,7 +6,7 @@ after:   isinstance(opt, keras_mp.LossScaleOptimizer)
 Safe: every wrapped optimizer here is one, also those of keras_mp.compat. Another name for it,
 X = LossScaleOptimizer, becomes one of keras_mp.compat's, which takes what the old one took.
 Reported, and left to keras_mp.compat: classes derived from it, and the class as any other value,
-since somebody else calls it.
+since somebody else calls it. Reported, and left alone: an attribute of it that is assigned.
 """
 
 import libcst as cst
@@ -25,6 +25,8 @@ def decide(site: Site) -> Decision | None:
         return None
     if site.old.root == "keras3":
         return Decision("kept", "Keras 3's own class, which ours is derived from")
+    if _is_patched(site):
+        return Decision("person", PATCHED)
     if in_isinstance(site):
         return Decision("rewritten", "isinstance of any wrapper", (site.renamed(targets.OURS),))
     parent = site.program.parent(site.node)
@@ -40,6 +42,19 @@ def decide(site: Site) -> Decision | None:
     else:
         why = "the class is used as a value: see what it is called with"
     return Decision("person", why, (site.renamed(site.old.compat),))
+
+
+PATCHED = (
+    "replaces what TensorFlow called: fit() of Keras 3 calls scale_loss and apply. Left alone: say "
+    "what it is for by an argument of keras_mp.LossScaleOptimizer, or in a class derived from it"
+)
+
+
+def _is_patched(site: Site) -> bool:
+    """Returns whether an attribute of the class is assigned or deleted."""
+    attribute = site.program.parent(site.node)
+    is_own = isinstance(attribute, cst.Attribute) and attribute.value is site.node
+    return is_own and attribute is not None and site.program.is_bound(attribute)
 
 
 def in_isinstance(site: Site) -> bool:

@@ -17,5 +17,6 @@ def decide(site: Site) -> Decision | None:
         return None
     if site.call is not None and any(site.read_of_result(name) for name in _OF_OLD_POLICIES):
         new = "keras_mp.compat.mixed_precision.experimental.global_policy"
-        return Decision("rewritten", "read as of TF 2.3", (site.renamed(new),))
+        why = site.why_scale() or "read as of TF 2.3"
+        return Decision("rewritten", why, (site.renamed(new),))
     return Decision("rewritten", "the global policy", (site.renamed("keras_mp.global_policy"),))

@@ -2,12 +2,16 @@
 
 import ast
 import importlib
+import re
 import warnings
+from operator import attrgetter
 from pathlib import Path
 
+import keras
 import pytest
 
 from keras_mp.migration.code.rewriting import rewrite
+from keras_mp.migration.rules.other_packages import ADDONS, decide
 from tests.backends import on_one
 
 pytestmark = on_one  # of names; `compat` has the same on each
@@ -76,3 +80,11 @@ def test_a_name_that_is_not_there_is_noticed():
     with pytest.raises(AttributeError):
         resolve("keras_mp.compat.mixed_precision.experimental.NoSuchName")
     assert names_of_ours("x = keras_mp.no.such.name()") == {"keras_mp.no.such.name"}
+
+
+def test_what_takes_the_place_of_add_ons_exists():
+    said = " ".join(decide(f"tensorflow_addons.optimizers.{name}").message for name in ADDONS)
+    names = set(re.findall(r"\bkeras((?:\.\w+)+)", said))
+    assert len(names) >= 6
+    for name in names:
+        attrgetter(name[1:])(keras)

@@ -227,8 +227,18 @@ def test_no_gradients_is_no_step():
     opt = LossScaleOptimizer(sgd())
     opt.build([keras.Variable([1.0])])
     opt.scale_loss(1.0)
-    opt.apply([], [])
-    assert int(opt.apply_gradients([])) == int(opt.dynamic_counter) == 0
+    opt.apply([], [])  # of a model without trainable weights, as plain Keras takes it
+    assert int(opt.iterations) == int(opt.dynamic_counter) == 0
+
+
+@pytest.mark.parametrize("build", [True, False])
+@pytest.mark.parametrize("wrap", [LossScaleOptimizer, lambda plain: plain], ids=["ours", "plain"])
+def test_no_pairs_are_refused_as_by_plain_keras(wrap, build):
+    opt = wrap(sgd())
+    if build:
+        opt.build([keras.Variable([1.0])])
+    with pytest.raises(ValueError, match=r"without a pair of a gradient|not enough values"):
+        opt.apply_gradients(iter([]))
 
 
 def test_unknown_variables_are_refused_whatever_the_gradient():

@@ -168,7 +168,7 @@ def test_the_pairs_of_compute_gradients_are_unscaled(before):
     opt, var = lso(1.0, initial_scale=8.0), keras.Variable(3.0)
     for name in before:
         getattr(opt, name)(1.0)
-        opt.apply_gradients([])
+        opt.apply([], [])
     opt.apply_gradients(opt.compute_gradients(lambda: var * 1.0, var))
     assert float(var.numpy()) == 2.0
 

@@ -322,3 +322,15 @@ def test_large_outputs_cost_little(tmp_path: Path) -> None:
 )
 def test_a_command_needs_a_person_where_it_means_tensorflow(line: str, verdict: str) -> None:
     assert [found.verdict for found in findings("import os", line)] == [verdict]
+
+
+@pytest.mark.parametrize(
+    ("second", "verdict"),
+    [
+        ('  --hparams="mixed_precision=true"', "kept"),
+        ("  -x TF_ENABLE_AUTO_MIXED_PRECISION=1", "person"),
+    ],
+)
+def test_a_command_may_go_on_after_a_backslash(second: str, verdict: str) -> None:
+    cell = f"!python main.py --mode=train \\\n{second}\n"
+    assert [found.verdict for found in findings("import os", cell)] == [verdict]

@@ -414,9 +414,9 @@ def test_an_interrupted_write_leaves_the_file(
 def test_what_changed_meanwhile_is_not_written_over(
     tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    def plan(path: Path, data: bytes, options: Options) -> Any:
+    def plan(path: Path, data: bytes, options: Options, elsewhere: Any) -> Any:
         path.write_text("theirs = 1\n")
-        return real(path, data, options)
+        return real(path, data, options, elsewhere)
 
     real = planning.plan
     monkeypatch.setattr(planning, "plan", plan)

@@ -22,11 +22,16 @@ CALLS = {
 }
 
 
-def line(code):
-    text = rewrite(
-        f"import tensorflow as tf\nfrom tensorflow.train.experimental import {NAME}\n{code}\n"
-    ).text
-    return text.splitlines()[-1]
+HEAD = f"import tensorflow as tf\nfrom tensorflow.train.experimental import {NAME}\n"
+OF_V1 = [
+    "opt = tf.compat.v1.train.AdamOptimizer()",
+    "opt = tf.train.GradientDescentOptimizer(0.1)",
+    "if x:\n    opt = tf.compat.v1.train.AdamOptimizer()\nelse:\n    opt = other",
+]
+
+
+def line(code, before="opt = tf.keras.optimizers.Adam()\n"):
+    return rewrite(f"{HEAD}{before}{code}\n").text.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("before", "after"), header("KMP010"))
@@ -37,14 +42,40 @@ def test_the_header(before, after):
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize(("call", "after"), CALLS.items(), ids=CALLS)
 def test_rewrites(space, call, after):
+    if call == "(*a)" and ".v1." in space:
+        after = f"{space}.{NAME}(*a)"
     assert line(f"{space}.{NAME}{call}") == after
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_those_of_tf_1_are_reported(space):
+@pytest.mark.parametrize("made", OF_V1)
+def test_optimizers_of_tf_1_are_left_alone(space, made):
+    head = "import tensorflow as tf"
+    source = f"{head}\n{made}\nopt = {space}.{NAME}(opt)\nmodel.compile(opt)\n"
+    result = rewrite(source)
+    assert result.text == source
+    assert [f.verdict for f in result.findings if f.rule == "KMP010"] == ["person"]
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_of_unknown_optimizers_those_of_the_old_functions_are_left_alone(space):
     source = f"import tensorflow as tf\nopt = {space}.{NAME}(opt)\nmodel.compile(opt)\n"
-    verdicts = [f.verdict for f in rewrite(source).findings]
-    assert verdicts == ["person" if ".v1." in space else "rewritten"]
+    result = rewrite(source)
+    assert (result.text == source) == (".v1." in space)
+
+
+def test_the_loss_scale_of_such_an_optimizer_is_left_alone():
+    scale = "tf.compat.v1.mixed_precision.FixedLossScale(256.)"
+    source = (
+        "import tensorflow as tf\nopt = tf.compat.v1.train.AdamOptimizer()\n"
+        f"opt = tf.compat.v1.mixed_precision.{NAME}(opt, {scale})\n"
+    )
+    result = rewrite(source)
+    assert result.text == source
+    assert [(f.rule, f.verdict) for f in result.findings] == [
+        ("KMP010", "person"),
+        ("KMP007", "kept"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,21 @@ def test_is_left_alone_and_reported(name):
     assert [(f.line, f.rule, f.verdict) for f in result.findings] == [(2, "KMP015", "person")]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("FixedLossScaleManager", "dynamic=False, initial_scale=loss_scale"),
+        ("ExponentialUpdateLossScaleManager", "hysteresis=decr_every_n_nan_or_inf (2)"),
+        ("LossScaleOptimizer", "keras_mp.LossScaleOptimizer(optimizer) around an optimizer"),
+    ],
+)
+def test_what_replaces_names_of_contrib(name, said):
+    source = f"import tensorflow as tf\nx = tf.contrib.mixed_precision.{name}(1)\n"
+    (finding,) = rewrite(source).findings
+    assert "of TF 1.15" in finding.message
+    assert said in finding.message
+
+
 @pytest.mark.parametrize("code", ["del {}", "{} = fake", "with x as {}: pass", "for {} in x: pass"])
 def test_what_is_assigned_or_deleted_is_left_alone_and_reported(code):
     source = f"import tensorflow as tf\n{code.format('tf.keras.mixed_precision.Policy')}\n"

@@ -1,0 +1,71 @@
+"""KMP020: Horovod and TensorFlow Addons around an optimizer of mixed precision. Never rewritten.
+
+    opt = hvd.DistributedOptimizer(mixed_precision.LossScaleOptimizer(opt, "dynamic"))
+    opt = tfa.optimizers.MovingAverage(mixed_precision.LossScaleOptimizer(opt, "dynamic"))
+
+The last versions of both (Horovod 0.28.1, tensorflow_addons 0.23.0) know optimizers of Keras 2
+only. Reported, with what takes their place in Keras 3.
+"""
+
+import re
+
+from keras_mp.migration.code.sites import Decision
+
+ID = "KMP020"
+_PAGE = "see From Horovod to Keras 3 in the docs"
+_SUMS = (
+    "Horovod 0.28 takes no optimizer of Keras 3. keras_mp.LossScaleOptimizer sums the gradients of "
+    "all devices itself under tf.distribute, keras.distribution and PyTorch's DDP and FSDP"
+)
+_HOROVOD = {
+    "DistributedOptimizer": f"{_SUMS}: hand the optimizer over as it is, {_PAGE}",
+    "DistributedGradientTape": f"{_SUMS}: take a plain tf.GradientTape, {_PAGE}",
+    "broadcast_variables": (
+        "optimizers of Keras 3 are no source for it: each device starts from the same seed, or "
+        f"loads the same checkpoint, {_PAGE}"
+    ),
+    "BroadcastGlobalVariablesCallback": (
+        f"every strategy of Keras 3 starts all devices from the same values: leave it out, {_PAGE}"
+    ),
+    "MetricAverageCallback": (
+        f"metrics of Keras 3 are of all devices already: leave it out, {_PAGE}"
+    ),
+}
+_NONE = "Keras 3 has no counterpart: derive a class from keras.optimizers.Optimizer"
+ADDONS = {
+    "AdamW": "write keras.optimizers.AdamW(weight_decay=...)",
+    "SGDW": "write keras.optimizers.SGD(weight_decay=...)",
+    "LAMB": "write keras.optimizers.Lamb, which divides by the norms as it did",
+    "LazyAdam": "write keras.optimizers.Adam, which also moves rows without a gradient",
+    "MovingAverage": (
+        "write use_ema=True, ema_momentum=average_decay of the optimizer inside, and "
+        "keras.callbacks.SwapEMAWeights where average weights are wanted"
+    ),
+    "SWA": (
+        "Keras 3 averages exponentially only: use_ema=True of the optimizer inside, with "
+        "ema_overwrite_frequency or keras.callbacks.SwapEMAWeights"
+    ),
+    "DecoupledWeightDecayExtension": "give weight_decay=... to the optimizer of Keras",
+    "extend_with_decoupled_weight_decay": "give weight_decay=... to the optimizer of Keras",
+    "CyclicalLearningRate": "derive a class from keras.optimizers.schedules.LearningRateSchedule",
+}
+WORDS = re.compile(r"\b(horovod|tensorflow_addons)\b")
+_NAME = re.compile(r"(horovod\.[\w.]*|tensorflow_addons\.optimizers(?:\.[\w.]*)?)\.(\w+)")
+
+
+def decide(full: str) -> Decision | None:
+    """Returns what is said of a name of one of these packages, resolved; None of any other.
+
+    >>> decide("horovod.tensorflow.DistributedOptimizer").verdict
+    'person'
+    >>> decide("horovod.tensorflow.rank") is None
+    True
+    """
+    found = _NAME.fullmatch(full)
+    if found is None:
+        return None
+    package, name = found.groups()
+    if package.startswith("horovod"):
+        return Decision("person", _HOROVOD[name]) if name in _HOROVOD else None
+    what = ADDONS.get(name, _NONE)
+    return Decision("person", f"tensorflow_addons takes no optimizer of Keras 3: {what}")
