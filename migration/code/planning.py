@@ -89,7 +89,7 @@ def plans(
     """
     result: list[Plan] = []
     there: dict[int, bytes] = {}
-    of = [options if isinstance(options, Options) else options[path] for path in files]
+    of = [options[path] if isinstance(options, Mapping) else options for path in files]
     for i, path in enumerate(files):
         try:
             there[i] = regular_files.read_bytes(path)
