@@ -16,6 +16,7 @@ from keras_mp.migration.parser import (
     refuse_options_of_artefacts,
     refuse_options_of_sources,
     scratch_of,
+    settle_format,
 )
 
 
@@ -82,6 +83,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _migrate(arguments: argparse.Namespace) -> int:
+    settle_format(arguments)
     kinds = {kind_of_path(path, arguments.kind) for path in arguments.paths}
     refuse_combinations(arguments, kinds)
     if kinds == {"config"}:

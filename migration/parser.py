@@ -19,11 +19,16 @@ _OF_ARTEFACTS = (
     *("model", "optimizer", "model_path", "optimizer_path", "model_only", "as_code", "shard_size"),
     *("limit_memory", "limit_seconds"),
 )
-OF_SOURCES = ("write", "diff", "only", "skip", "unsafe")
+OF_SOURCES = (
+    *("write", "diff", "only", "skip", "unsafe"),
+    *("force_exclude", "baseline", "write_baseline", "sarif"),
+)
+_SPELLED = {"tf_version": "from", "sarif": "format sarif"}
 EXIT_STATUS = """\
 exit status:
   0  done, or nothing to do
-  1  --check: something would change, or a person is needed
+  1  --check: something would change, or a person is needed; what noqa comments,
+     pyproject.toml or a baseline silence does not count
   2  something could not be read, converted or written
 """
 INSPECTED = """\
@@ -97,6 +102,11 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         help="write nothing; exit with 1 if something would change, or a person is needed",
     )
     add("--json", action="store_true", help="print one report, for programs")
+    add(
+        "--format",
+        choices=["text", "json", "sarif"],
+        help="json is --json; sarif is a log of source code in SARIF 2.1.0, for code scanning",
+    )
     add(
         "--json-lines",
         action="store_true",
@@ -208,7 +218,22 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         several = f"{what}; also KMPnnn,KMPnnn, and given several times"
         add(option, type=_rules, action="extend", metavar="KMPnnn", default=[], help=several)
     add("--unsafe", action="store_true", help="rewrite, too, where it may be wrong")
-    migrate.set_defaults(refuse=migrate.error)
+    add(
+        "--baseline",
+        metavar="FILE",
+        help="leave out the findings that FILE knows, so that only new ones count",
+    )
+    add(
+        "--write-baseline",
+        metavar="FILE",
+        help="write all findings of today into FILE, for --baseline",
+    )
+    add(
+        "--force-exclude",
+        action="store_true",
+        help="leave out what pyproject.toml excludes even where a PATH names it",
+    )
+    migrate.set_defaults(refuse=migrate.error, sarif=False)
 
 
 def _add_inspect(commands: "argparse._SubParsersAction[_Parser]") -> None:
@@ -391,6 +416,14 @@ def _jobs(text: str) -> int:
     return number
 
 
+def settle_format(arguments: argparse.Namespace) -> None:
+    """Makes `--format json` the same as `--json`, and notes whether it is SARIF."""
+    if arguments.json and arguments.format not in (None, "json"):
+        arguments.refuse("--json is --format json: leave one of them out")
+    arguments.json |= arguments.format == "json"
+    arguments.sarif = arguments.format == "sarif"
+
+
 def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -> None:
     """Ends as argparse does where options, or kinds of PATHs, do not go together."""
     paths: list[str] = arguments.paths
@@ -415,6 +448,9 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
         arguments.refuse("stdin (-) can be read once only")
     if arguments.write and arguments.check:
         arguments.refuse("--check writes nothing: leave out --write")
+    _refuse_for_baselines(arguments)
+    if arguments.sarif and (arguments.write or arguments.out is not None or arguments.diff):
+        arguments.refuse("--format sarif tells what is there: leave out --write, -o and --diff")
     if arguments.out is None:
         return
     if arguments.check:
@@ -427,6 +463,17 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
         arguments.refuse(f"{redacted(arguments.out)} is the input: write elsewhere")
 
 
+def _refuse_for_baselines(arguments: argparse.Namespace) -> None:
+    if arguments.write_baseline is None:
+        return
+    if arguments.check:
+        arguments.refuse("--check writes nothing: leave out --write-baseline")
+    if arguments.write or arguments.out is not None:
+        arguments.refuse("--write-baseline is of what is there: leave out --write and -o")
+    if arguments.baseline is not None:
+        arguments.refuse("--write-baseline writes all that is found: leave out --baseline")
+
+
 def refuse_options_of_artefacts(arguments: argparse.Namespace, of: str) -> None:
     """Ends as argparse does where something else is given what only artefacts need."""
     names = [*_OF_ARTEFACTS]
@@ -434,20 +481,23 @@ def refuse_options_of_artefacts(arguments: argparse.Namespace, of: str) -> None:
         names += ["tf_version", "exact_training"]
     for name in names:
         if getattr(arguments, name):
-            option = {"tf_version": "from"}.get(name, name.replace("_", "-"))
-            arguments.refuse(f"--{option} is for artefacts, not for {of}")
+            arguments.refuse(f"{_spelled(name)} is for artefacts, not for {of}")
 
 
 def refuse_options_of_sources(arguments: argparse.Namespace, of: str) -> None:
     """Ends as argparse does where there is no source code, and an option that is for it."""
     for name in OF_SOURCES:
         if getattr(arguments, name):
-            arguments.refuse(f"--{name} is for source code, not for {of}")
+            arguments.refuse(f"{_spelled(name)} is for source code, not for {of}")
 
 
 def only_sources(arguments: argparse.Namespace) -> list[str]:
     """Returns the options that are given and that artefacts do not have."""
-    return [f"--{name}" for name in OF_SOURCES if getattr(arguments, name)]
+    return [_spelled(name) for name in OF_SOURCES if getattr(arguments, name)]
+
+
+def _spelled(name: str) -> str:
+    return f"--{_SPELLED.get(name, name.replace('_', '-'))}"
 
 
 def _is_fit_for_several(arguments: argparse.Namespace, kinds: set[KindOfPath]) -> bool:

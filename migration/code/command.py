@@ -4,18 +4,27 @@ import argparse
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from keras_mp.locked_folders import remove_stale
 from keras_mp.migration import progress
-from keras_mp.migration.code.findings import Failure, Plan
+from keras_mp.migration.code.findings import BASELINE, Failure, Plan
 from keras_mp.migration.code.tree import find
-from keras_mp.migration.console import put_bytes, put_exact, say, say_trace, show, table
+from keras_mp.migration.console import dumped, put_bytes, put_exact, say, say_trace, show, table
 from keras_mp.migration.folders import CLOSED
 from keras_mp.migration.kinds import is_folder, is_source
 from keras_mp.migration.publishing import Refused, check_folder
+from keras_mp.rendering.text import pluralized
+
+if TYPE_CHECKING:
+    from keras_mp.migration.code.baseline import Baseline, Entry
+    from keras_mp.migration.code.planning import Options
+    from keras_mp.migration.code.project_settings import Projects
+
+_FEW = 10
 
 
 @dataclass(slots=True)
@@ -47,6 +56,7 @@ class _Input:
     links: list[Path] = field(default_factory=list)
     ignored: int = 0
     closed: list[Path] = field(default_factory=list)
+    excluded: list[Path] = field(default_factory=list)
 
 
 def run(arguments: argparse.Namespace) -> Done:
@@ -65,18 +75,26 @@ def run(arguments: argparse.Namespace) -> Done:
     out = None if arguments.out is None else Path(arguments.out)
     if out is not None:
         _check(inputs[0].path, out)
-    from keras_mp.migration.code import applying
-    from keras_mp.migration.code.planning import Options, plans
+    from keras_mp.migration.code import applying, baseline
+    from keras_mp.migration.code.planning import plans
+    from keras_mp.migration.code.project_settings import Projects
 
-    options = Options(
-        only=frozenset(arguments.only) if arguments.only else None,
-        skip=frozenset(arguments.skip),
-        unsafe=arguments.unsafe,
-    )
+    projects = Projects()
+    for one in inputs:
+        _exclude(one, projects, force=arguments.force_exclude)
+    known = None if arguments.baseline is None else baseline.read(Path(arguments.baseline))
     files = _distinct(inputs)
+    options = _options(files, projects, known, arguments)
     with progress.shown(len(files), worth=len(files) > 1) as step:
         planned = plans(files, options, arguments.jobs, step)
+    gone = {} if known is None else known.gone(planned, options)
     planned += [Plan(path, failure=Failure(CLOSED)) for one in inputs for path in one.closed]
+    if out is not None:
+        planned += [Plan(path) for path in inputs[0].excluded]
+    if arguments.write_baseline is not None:
+        count = baseline.write(Path(arguments.write_baseline), planned)
+        if not arguments.json:
+            say(f"{arguments.write_baseline}: written: {pluralized(count, 'finding')}")
     if arguments.write:
         for folder in {plan.path.parent for plan in planned if plan.changes}:
             remove_stale(folder)
@@ -86,6 +104,10 @@ def run(arguments: argparse.Namespace) -> Done:
     done.failed = any(plan.failure is not None for plan in planned)
     done.pending = any(plan.changes or plan.needs_person for plan in planned)
     _tell(planned, inputs, done, arguments)
+    if done.summary is not None and known is not None:
+        done.summary["baseline"] = known.report(gone)
+        if not arguments.json:
+            _tell_known(planned, known, gone)
     return done
 
 
@@ -112,6 +134,50 @@ def _inputs(paths: Sequence[str]) -> list[_Input]:
                 result.append(one)
         elif is_source(name):
             result.append(_Input(name, path, [path]))
+    return result
+
+
+def _exclude(one: _Input, projects: "Projects", *, force: bool) -> None:
+    """Leaves out what pyproject.toml excludes, unless the PATH itself is: who names it means it."""
+    named = None
+    if not force:
+        if not is_folder(one.path):
+            return
+        above = projects.of(one.path)
+        named = above if above and above.excludes(one.path, is_folder=True) else None
+
+    def is_excluded(path: Path, *, is_folder: bool = False) -> bool:
+        settings = projects.of(path)
+        if settings is None or settings is named:
+            return False
+        return settings.excludes(path, is_folder=is_folder)
+
+    one.closed = [folder for folder in one.closed if not is_excluded(folder, is_folder=True)]
+    one.excluded = [file for file in one.files if is_excluded(file)]
+    left = set(one.excluded)
+    one.files = [file for file in one.files if file not in left]
+
+
+def _options(
+    files: Iterable[Path],
+    projects: "Projects",
+    known: "Baseline | None",
+    arguments: argparse.Namespace,
+) -> "dict[Path, Options]":
+    """Returns how each file is to be rewritten."""
+    from keras_mp.migration.code.planning import Options
+
+    only = frozenset(arguments.only) if arguments.only else None
+    of_file = {} if known is None else known.of_files()
+    result = {}
+    for file in files:
+        skip = frozenset(arguments.skip)
+        if only is None and (settings := projects.of(file)) is not None:
+            skip |= settings.skipped(file)
+        options = Options(only, skip, arguments.unsafe)
+        if known is not None:
+            options = replace(options, known=of_file.get(known.name(file), {}))
+        result[file] = options
     return result
 
 
@@ -161,7 +227,7 @@ def _tell(
     if arguments.json:
         out = None if arguments.out is None else Path(arguments.out)
         for plan in planned:
-            if plan.changes or plan.findings or plan.failure is not None:
+            if plan.changes or plan.findings or plan.suppressed or plan.failure is not None:
                 place = out and (out / plan.path.relative_to(inputs[0].path))
                 done.rows.append(output.row(plan, place, written=written, with_diff=arguments.diff))
         return
@@ -170,6 +236,11 @@ def _tell(
             say(output.failure_line(plan.path, plan.failure))
         elif arguments.check and plan.changes:
             say(f"{plan.path}: would change")
+    if arguments.sarif:
+        from keras_mp.migration.code import sarif
+
+        put_exact(dumped(sarif.log(planned, Path.cwd())))
+        return
     if arguments.diff:
         patch = b"".join(map(output.patch, planned))
         if sys.stdout.isatty():
@@ -184,7 +255,8 @@ def _tell(
     for one in inputs:
         _tell_left(one, copied=arguments.out is not None)
     changes = any(plan.changes for plan in planned)
-    if changes and not (written or arguments.diff or arguments.check):
+    quiet = arguments.diff or arguments.check or arguments.write_baseline is not None
+    if changes and not (written or quiet):
         say("nothing was written: --diff shows it, --write does it in place, -o OUT elsewhere")
 
 
@@ -193,5 +265,18 @@ def _tell_left(one: _Input, *, copied: bool) -> None:
     if one.links:
         links = "1 symbolic link" if len(one.links) == 1 else f"{len(one.links)} symbolic links"
         left.append(f"{links} to elsewhere" if copied else links)
+    if one.excluded and not copied:
+        left.append(f"{pluralized(len(one.excluded), 'file')} excluded by pyproject.toml")
     if left:
         say(f"{one.path}: left out: {', '.join(left)}")
+
+
+def _tell_known(planned: Iterable[Plan], known: "Baseline", gone: "Mapping[Entry, int]") -> None:
+    found = (one for plan in planned for one in plan.suppressed)
+    count = sum(one.suppressed == BASELINE for one in found)
+    say(f"{known.file}: {pluralized(count, 'known finding')} left out")
+    if gone:
+        lines = [f"{entry.path}: {entry.rule} {entry.source}" for entry in [*gone][:_FEW]]
+        more = [f"and {len(gone) - _FEW} more"] if len(gone) > _FEW else []
+        why = f"no longer there: {pluralized(sum(gone.values()), 'finding')} of it"
+        say(f"{known.file}: {why}: --write-baseline writes it anew", [*lines, *more])

@@ -37,8 +37,8 @@ class Lines:
     """Where the lines of a text begin.
 
     >>> lines = Lines("ab\\r\\ncd\\n")
-    >>> lines.offset(2, 1), lines.of(2)
-    (5, 'cd')
+    >>> lines.offset(2, 1), lines.of(2), lines.within(1, 5)
+    (5, 'cd', range(1, 3))
     """
 
     def __init__(self, text: str) -> None:
@@ -49,6 +49,11 @@ class Lines:
     def offset(self, line: int, column: int) -> int:
         """Returns the offset of a line, from 1, and a column, from 0."""
         return self.starts[line - 1] + column
+
+    def within(self, start: int, end: int) -> range:
+        """Returns the lines, from 1, that the characters from `start` to before `end` are on."""
+        last = max(start, end - 1)
+        return range(bisect.bisect(self.starts, start), bisect.bisect(self.starts, last) + 1)
 
     def of(self, line: int) -> str:
         """Returns a line without its end."""

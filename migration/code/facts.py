@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
 import libcst as cst
 
@@ -47,6 +47,7 @@ class Facts:
         program.module.visit(found)
         self._uses = found
         self._of_compat: set[cst.CSTNode] = set()
+        self._left_alone: set[cst.CSTNode] = set()
         # Of a name -> block -> where the first value in it ends.
         self._first_values: dict[tuple[object, str], dict[cst.CSTNode, int]] = {}
         self.methods = found.methods
@@ -133,6 +134,20 @@ class Facts:
         """Returns whether a name may be an optimizer of keras_mp.compat, or another wrapped one."""
         return not self.is_of_compat(node) and bool(self._makers(node) & self._of_compat)
 
+    def note_left_alone(self, call: cst.Call) -> None:
+        """Notes that a call that makes an optimizer stays as it is."""
+        self._left_alone.add(call)
+
+    def left_alone(self, node: cst.CSTNode) -> bool | None:
+        """Returns whether all that makes the optimizer of an attribute stays as it is.
+
+        None where nothing does.
+        """
+        if not self._left_alone:
+            return None
+        made = {one for part in _bases(node) for one in self._makers(part)}
+        return made <= self._left_alone if made & self._left_alone else None
+
     def _makers(self, node: cst.CSTNode) -> set[cst.CSTNode]:
         if isinstance(node, cst.Call):
             return {node}
@@ -185,6 +200,16 @@ def key(program: Program, node: cst.CSTNode) -> tuple[object, str]:
             break
         scope = outer
     return scope, text
+
+
+def _bases(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yields what an attribute is read of, and what that is; of getattr, what is asked."""
+    if isinstance(node, cst.Call):
+        node = node.args[0].value
+        yield node
+    while isinstance(node, cst.Attribute):
+        node = node.value
+        yield node
 
 
 def _wraps(program: Program, node: cst.CSTNode) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REWRITTEN, PERSON, KEPT = "rewritten", "person", "kept"
+NOQA, BASELINE = "noqa", "baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Found:
         verdict: "rewritten"; "person", who must look at it; "kept", which is right as it is.
         source: The line, as it was, stripped.
         message: Why, or what to do.
+        suppressed: By what it is left alone: "noqa" or "baseline"; "" if it is not. The verdict is
+            what it would be without.
     """
 
     place: Place
@@ -40,6 +43,7 @@ class Found:
     verdict: str
     source: str
     message: str
+    suppressed: str = ""
 
     def row(self) -> dict[str, object]:
         """Returns its part of the --json report."""
@@ -51,6 +55,7 @@ class Found:
             "verdict": self.verdict,
             "source": self.source,
             "message": self.message,
+            **({"by": self.suppressed} if self.suppressed else {}),
         }
 
 
@@ -78,6 +83,7 @@ class Plan:
         before: Its bytes; b"" where they are not of interest: nothing was found.
         after: What they are to be.
         findings: In the order of their places.
+        suppressed: What was found, too, and is left alone as the user said, in the same order.
         failure: Why it is left as it is.
     """
 
@@ -85,6 +91,7 @@ class Plan:
     before: bytes = b""
     after: bytes = b""
     findings: tuple[Found, ...] = ()
+    suppressed: tuple[Found, ...] = ()
     failure: Failure | None = None
 
     @property

@@ -7,6 +7,7 @@ nothing in there can be taken back. Source: git 2.39, gitignore(5), dir.c and wi
 import errno
 import os
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,13 +84,24 @@ def read(folder: Path) -> list[Ignore]:
         return []
     lines = data.decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n").split("\n")
     lines = [line for line in lines if line and not line.startswith("#")]
+    if why := too_much(lines):
+        raise OSError(errno.EFBIG, f"{why}: shorten it, or name files", str(path))
+    return [ignore_of(folder, lines)]
+
+
+def too_much(lines: Sequence[str]) -> str:
+    """Returns why lines are more than any that people write; "" where they are not."""
     longest = max(map(len, lines), default=0)
-    if len(lines) > _MOST_PATTERNS or longest > _LONGEST:
-        why = f"it has {len(lines)} patterns, the longest of {longest} characters, and at most "
-        why += f"{_MOST_PATTERNS} of {_LONGEST} are read: shorten it, or name files"
-        raise OSError(errno.EFBIG, why, str(path))
+    if len(lines) <= _MOST_PATTERNS and longest <= _LONGEST:
+        return ""
+    why = f"it has {len(lines)} patterns, the longest of {longest} characters, and at most "
+    return f"{why}{_MOST_PATTERNS} of {_LONGEST} are read"
+
+
+def ignore_of(folder: Path, lines: Iterable[str]) -> Ignore:
+    """Returns what lines of a `.gitignore` file say; those that match nothing are left out."""
     patterns = tuple(found for line in lines if (found := _pattern(line)) is not None)
-    return [Ignore(str(folder / "x")[:-1], patterns)]
+    return Ignore(str(folder / "x")[:-1], patterns)
 
 
 def is_ignored(ignores: list[Ignore], path: str, *, is_folder: bool) -> bool:

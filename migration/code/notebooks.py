@@ -9,15 +9,16 @@ import json
 import re
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, Protocol
 
 from keras_mp.migration.code.files import lines_of
-from keras_mp.migration.code.findings import KEPT, PERSON, Failed, Failure, Found, Place
+from keras_mp.migration.code.findings import KEPT, NOQA, PERSON, Failed, Failure, Found, Place
 from keras_mp.migration.code.magics import mask, masked_width, parts_of, unmask
+from keras_mp.migration.code.suppressing import is_suppressed
 from keras_mp.migration.code.syntax import syntax_error
 
 NOT_READ = "KMP016"
@@ -118,7 +119,8 @@ class _Joined:
             for number, line in enumerate(lines_of(header), 1):
                 if concerns(_bytes(line)):
                     place = Place(number, 1, cell.number)
-                    self.findings.append(Found(place, NOT_READ, PERSON, line.strip(), why))
+                    found = Found(place, NOT_READ, PERSON, line.strip(), why, _suppressed(line))
+                    self.findings.append(found)
         self.text = "".join(f"{body}\n# {self._token}\n" for body in self._bodies)
         counts = (len(lines_of(f"{body}\n")) + 1 for body in self._bodies)
         self._starts = list(accumulate(counts, initial=0))
@@ -147,12 +149,15 @@ class _Joined:
 
     def found(self, finding: Any) -> Found:
         place, source = self.place(finding.line, finding.column)
-        result = Found(place, finding.rule, finding.verdict, source, finding.message)
+        result = Found(
+            place, finding.rule, finding.verdict, source, finding.message, finding.suppressed
+        )
         if finding.verdict == KEPT and masked_width(self._lines[finding.line - 1], self._token):
             is_command = self._command(finding.line).lstrip().startswith("!")
             if is_command and not _OF_TENSORFLOW.search(source):
                 return replace(result, message=_COMMAND)
-            return replace(result, verdict=PERSON, message=_SHELL)
+            said = _suppressed(source)
+            return replace(result, verdict=PERSON, message=_SHELL, suppressed=said)
         return result
 
     def _command(self, line: int) -> str:
@@ -178,6 +183,10 @@ class _Joined:
             header + unmask(body, self._token)
             for header, body in zip(self._headers, bodies, strict=True)
         ]
+
+
+def _suppressed(line: str) -> str:
+    return NOQA if is_suppressed(line, NOT_READ) else ""
 
 
 def _place(error: SyntaxError, cell: Cell, header: str) -> Place:
@@ -213,6 +222,38 @@ def code_cells(file: str) -> list[Cell]:
     return [cell for cell in cells if cell is not None] if _is_python(values) else []
 
 
+def places_in_file(data: bytes, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+    r"""Returns where in the JSON of a notebook places in its cells are: line and column, from 1.
+
+    >>> book = b'{"nbformat": 4, "cells": [\n{"cell_type": "code", "source": "a\\n\\tb"}]}'
+    >>> places_in_file(book, [Place(2, 2, cell=1)])
+    {Place(line=2, column=2, cell=1): (2, 39)}
+    """
+    file = data.removeprefix(codecs.BOM_UTF8).decode()
+    cells = {cell.number: cell for cell in code_cells(file)}
+    return {place: _place_in_file(file, cells[place.cell or 0], place) for place in places}
+
+
+def _place_in_file(file: str, cell: Cell, place: Place) -> tuple[int, int]:
+    before = lines_of(cell.text)[: place.line - 1]
+    left = sum(map(len, before)) + place.column - 1
+    strings = [(cell.source, cell.start)] if isinstance(cell.source, str) else []
+    if isinstance(cell.source, list):
+        strings = [*zip(cell.source, _elements(file, cell.start), strict=True)]
+    position = cell.start
+    for text, start in strings:
+        if left < len(text):
+            characters = islice(_CHARACTER.finditer(file, start + 1), left)
+            position = start + 1 + sum(len(one[0]) for one in characters)
+            break
+        left -= len(text)
+    return file.count("\n", 0, position) + 1, position - file.rfind("\n", 0, position)
+
+
+# Of a string in JSON; what is beyond the 16 bits of an escape takes two of them.
+_CHARACTER = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u.{4}|\\.|.", re.DOTALL
+)
 _DECODER = JSONDecoder()
 _WHITE = frozenset(" \t\r\n")
 

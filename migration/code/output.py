@@ -8,12 +8,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from keras_mp.migration.code.findings import KEPT, PERSON, REWRITTEN, Failure, Plan
+from keras_mp.migration.code.findings import (
+    BASELINE,
+    KEPT,
+    NOQA,
+    PERSON,
+    REWRITTEN,
+    Failure,
+    Plan,
+)
 from keras_mp.migration.rules import RULES
 from keras_mp.rendering.text import printable
 
 SCHEMA = 1
 _VERDICTS = (REWRITTEN, PERSON, KEPT)
+_SUPPRESSED = "suppressed"
 _COLOURS = (
     ("--- ", "\x1b[1m"),
     ("+++ ", "\x1b[1m"),
@@ -109,6 +118,7 @@ def row(plan: Plan, out: Path | None, *, written: bool, with_diff: bool) -> dict
         "out": None if out is None or plan.failure is not None else str(out),
         "needs_person": plan.needs_person,
         "findings": [found.row() for found in plan.findings],
+        "suppressed": [found.row() for found in plan.suppressed],
         "diff": patch(plan).decode("utf-8", "backslashreplace") if with_diff else None,
         "error": error,
     }
@@ -116,12 +126,15 @@ def row(plan: Plan, out: Path | None, *, written: bool, with_diff: bool) -> dict
 
 def summary(plans: Sequence[Plan]) -> dict[str, object]:
     """Returns how many files and findings of which kind there are."""
+    suppressed = Counter(found.suppressed for plan in plans for found in plan.suppressed)
     return {
         "files": dict.fromkeys(_FILES, 0) | Counter(map(_kind, plans)),
         "rules": {
             rule: {verdict: counts[verdict] for verdict in _VERDICTS}
             for rule, counts in sorted(_by_rule(plans).items())
         },
+        "suppressed": {by: suppressed[by] for by in (NOQA, BASELINE)},
+        "baseline": None,
     }
 
 
@@ -131,15 +144,21 @@ def tables(plans: Sequence[Plan], *, written: bool) -> list[list[tuple[str, ...]
     words = _FILES if written else _FILES | _WOULD
     files = [("files", str(len(plans)))]
     files += [(words[kind], str(counts[kind])) for kind in _FILES if counts[kind]]
+    by_rule = _by_rule(plans)
+    for plan in plans:
+        for one in plan.suppressed:
+            by_rule.setdefault(one.rule, Counter())[_SUPPRESSED] += 1
+    has_suppressed = any(found[_SUPPRESSED] for found in by_rule.values())
+    columns = (*_VERDICTS, _SUPPRESSED) if has_suppressed else _VERDICTS
     rules = [
         (
             rule,
-            *(str(found[verdict]) for verdict in _VERDICTS),
+            *(str(found[column]) for column in columns),
             RULES[rule].title if rule in RULES else "",
         )
-        for rule, found in sorted(_by_rule(plans).items())
+        for rule, found in sorted(by_rule.items())
     ]
-    head = ("rule", "rewritten" if written else "to rewrite", "person", "kept", "what")
+    head = ("rule", "rewritten" if written else "to rewrite", *columns[1:], "what")
     return [list[tuple[str, ...]](files), *([[head, *rules]] if rules else [])]
 
 

@@ -6,18 +6,19 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from keras_mp import regular_files
-from keras_mp.migration.code import notebooks, project
+from keras_mp.migration.code import known, notebooks, project
 from keras_mp.migration.code.files import Undecodable, decode
-from keras_mp.migration.code.findings import Failed, Failure, Found, Place, Plan
+from keras_mp.migration.code.findings import BASELINE, Failed, Failure, Found, Place, Plan
 from keras_mp.migration.code.project import NOTHING, Elsewhere
-from keras_mp.migration.code.rewriting import Result, Unparsable, may_concern, rewrite
+from keras_mp.migration.code.rewriting import Result, Spot, Unparsable, may_concern, rewrite
 
 # Fewer are done before other processes have started.
 _MANY = 8
@@ -31,11 +32,13 @@ class Options:
         only: Rules by their ids; None for all.
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
+        known: Findings to leave alone: rule and line of source -> how many.
     """
 
     only: frozenset[str] | None = None
     skip: frozenset[str] = frozenset()
     unsafe: bool = False
+    known: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def has(self, rule: str) -> bool:
         return (self.only is None or rule in self.only) and rule not in self.skip
@@ -64,12 +67,14 @@ def plan(path: Path, data: bytes, options: Options, elsewhere: Elsewhere = NOTHI
     except Exception as error:  # noqa: BLE001 - a fault of ours costs one file, not the others
         why = f"{type(error).__name__}: {error}"
         return Plan(path, data, data, failure=Failure(why, trace=traceback.format_exc()))
-    return Plan(path, data, after, findings)
+    standing = tuple(found for found in findings if not found.suppressed)
+    suppressed = tuple(found for found in findings if found.suppressed)
+    return Plan(path, data, after, standing, suppressed)
 
 
 def plans(
     files: Sequence[Path],
-    options: Options,
+    options: Options | Mapping[Path, Options],
     jobs: int = 1,
     step: Callable[[str, int], object] = lambda _what, _more: None,
 ) -> list[Plan]:
@@ -77,13 +82,14 @@ def plans(
 
     Args:
         files: To be read.
-        options: How they are rewritten.
+        options: How they are rewritten, or how each is.
         jobs: How many processes; with more than one, the program must be fit to be started anew,
             see `multiprocessing`.
         step: Is told what was done, and 1, after each.
     """
     result: list[Plan] = []
     there: dict[int, bytes] = {}
+    of = [options[path] if isinstance(options, Mapping) else options for path in files]
     for i, path in enumerate(files):
         try:
             there[i] = regular_files.read_bytes(path)
@@ -99,10 +105,10 @@ def plans(
         if i not in work:
             step(str(path), 1)
     if jobs > 1 and len(work) >= _MANY:
-        _in_processes(result, work, options, elsewhere, jobs, step)
+        _in_processes(result, work, of, elsewhere, jobs, step)
     else:
         for i, data in work.items():
-            result[i] = plan(files[i], data, options, elsewhere[i])
+            result[i] = plan(files[i], data, of[i], elsewhere[i])
             step(str(files[i]), 1)
     return result
 
@@ -122,7 +128,7 @@ def _told(files: Sequence[Path], there: Mapping[int, bytes]) -> dict[str, Elsewh
 def _in_processes(
     result: list[Plan],
     work: dict[int, bytes],
-    options: Options,
+    options: Sequence[Options],
     elsewhere: Mapping[int, Elsewhere],
     jobs: int,
     step: Callable[[str, int], object],
@@ -133,7 +139,7 @@ def _in_processes(
     left = set(work)
     try:
         running = {
-            pool.submit(plan, result[i].path, work[i], options, elsewhere[i]): i for i in work
+            pool.submit(plan, result[i].path, work[i], options[i], elsewhere[i]): i for i in work
         }
         for done in as_completed(running):
             i = running[done]
@@ -166,25 +172,44 @@ def _rewritten(
     path: Path, data: bytes, options: Options, elsewhere: Elsewhere
 ) -> tuple[bytes, tuple[Found, ...]]:
     def program(text: str) -> Result:
-        try:
+        def rewritten(places: Collection[Spot] = ()) -> Result:
             return rewrite(
                 text,
                 only=options.only,
                 skip=options.skip,
                 unsafe=options.unsafe,
                 elsewhere=elsewhere,
+                known=places,
             )
+
+        try:
+            if options.known:
+                return known.rewrite_others(text, Counter(options.known), rewritten)
+            return rewritten()
         except Unparsable as error:
             place = Place(error.line, error.column)
             raise Failed(f"does not parse: {error.message}", place) from None
 
     if path.suffix == ".ipynb":
         after, findings = notebooks.rewrite(data, program, may_concern)
-        return after, tuple(found for found in findings if options.has(found.rule))
+        findings = tuple(found for found in findings if options.has(found.rule))
+        return after, _marked(findings, options.known) if options.known else findings
     decoded = decode(data)
     result = program(decoded.text)
     found = (
-        Found(Place(f.line, f.column), f.rule, f.verdict, f.source, f.message)
+        Found(Place(f.line, f.column), f.rule, f.verdict, f.source, f.message, f.suppressed)
         for f in result.findings
     )
     return decoded.encode(result.text), tuple(found)
+
+
+def _marked(
+    findings: tuple[Found, ...], counts: Mapping[tuple[str, str], int]
+) -> tuple[Found, ...]:
+    """Returns the findings of a notebook, those marked, too, that are not of its program."""
+    left = Counter(counts)
+    left.subtract((found.rule, found.source) for found in findings if found.suppressed == BASELINE)
+    others = set(known.taken(findings, left))
+    return tuple(
+        replace(found, suppressed=BASELINE) if found in others else found for found in findings
+    )

@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -12,11 +12,13 @@ import libcst as cst
 from keras_mp.migration.code import edits as texts
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.facts import Facts
+from keras_mp.migration.code.findings import BASELINE, NOQA
 from keras_mp.migration.code.importing import import_of_ours
 from keras_mp.migration.code.names import old
 from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
 from keras_mp.migration.code.project import NOTHING, Elsewhere
 from keras_mp.migration.code.sites import Decision, Site, Verdict
+from keras_mp.migration.code.suppressing import Suppressions
 from keras_mp.migration.code.syntax import syntax_error
 from keras_mp.migration.rules import (
     dtype_policies,
@@ -87,6 +89,10 @@ _OF_OPTIMIZERS = (
 )
 
 
+# Line, column and rule of a finding.
+Spot = tuple[int, int, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What was found on a line.
@@ -98,6 +104,8 @@ class Finding:
         verdict: "rewritten"; "person" where somebody must look; "kept" where it stays right.
         source: The line, without its indentation.
         message: Why, or what to do.
+        suppressed: By what it is left alone: "noqa" or "baseline"; "" if it is not. The verdict is
+            what it would be without.
     """
 
     line: int
@@ -106,6 +114,12 @@ class Finding:
     verdict: Verdict
     source: str
     message: str
+    suppressed: str = ""
+
+    @property
+    def place(self) -> Spot:
+        """Its line, column and rule."""
+        return self.line, self.column, self.rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +160,7 @@ def rewrite(
     skip: frozenset[str] = frozenset(),
     unsafe: bool = False,
     elsewhere: Elsewhere = NOTHING,
+    known: Collection[Spot] = (),
 ) -> Result:
     """Returns a program with its mixed precision rewritten for keras_mp.
 
@@ -155,6 +170,7 @@ def rewrite(
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
         elsewhere: What other files of the program tell of this one.
+        known: The places of findings of an earlier call, to be left alone.
 
     Raises:
         Unparsable: `text` is not Python.
@@ -165,7 +181,7 @@ def rewrite(
     if not may_concern(text.encode(errors="replace"), elsewhere):
         return Result(text, ())
     names = {**_USUAL, **elsewhere.names} if _STAR.search(text) else elsewhere.names
-    run = _Run(Program(text, names), only, skip, unsafe, elsewhere)
+    run = _Run(Program(text, names), only, skip, unsafe, elsewhere, known)
     return run.result()
 
 
@@ -179,16 +195,22 @@ class _Run:
         skip: frozenset[str],
         unsafe: bool,
         elsewhere: Elsewhere,
+        known: Collection[Spot],
     ) -> None:
         self._program = program
         self._only, self._skip, self._unsafe = only, skip, unsafe
+        self._known = known
+        self._suppressions = Suppressions(program)
+        # What would be edited and is not, and its old names.
+        self._suppressed: dict[cst.CSTNode, str] = {}
+        self._left_alone: set[cst.CSTNode] = set()
         self._facts = Facts(program, elsewhere)
         self._edits: list[Edit] = []
         self._findings: list[Finding] = []
         self._settled: set[cst.CSTNode] = set()
         self._inner: set[cst.CSTNode] = set()
         self._ours = False
-        self._covered: dict[int, tuple[str, Verdict, str]] = {}
+        self._covered: dict[int, tuple[str, Verdict, str, str]] = {}
 
     def result(self) -> Result:
         program, found = self._program, _Expressions(self._program)
@@ -220,7 +242,8 @@ class _Run:
         for call, decision in training_loops.decide(self._facts):
             self._note(training_loops.ID, call, decision)
         for statement in found.imports:
-            for rule, decision in imports.of_import(program, statement, self._settled):
+            decided = imports.of_import(program, statement, self._settled, self._left_alone)
+            for rule, decision in decided:
                 if program.is_dead(statement):
                     rule, decision = version_checks.ID, version_checks.DEAD
                 self._note(rule, statement, decision)
@@ -271,8 +294,10 @@ class _Run:
         for rule in _SITE_RULES:
             decided = rule.decide(site)
             if decided is not None:
-                self._note(rule.ID, call or node, decided, node)
-                if call and any(edit.text.startswith(_OF_COMPAT) for edit in decided.edits):
+                is_left = self._note(rule.ID, call or node, decided, node)
+                if call and is_left:
+                    self._facts.note_left_alone(call)
+                elif call and any(edit.text.startswith(_OF_COMPAT) for edit in decided.edits):
                     self._facts.note_compat(call)
                 return
         self._note(unknown_names.ID, node, Decision("person", f"{name} is used in a way not known"))
@@ -290,10 +315,13 @@ class _Run:
 
     def _note(
         self, rule: str, node: cst.CSTNode, decision: Decision, name: cst.CSTNode | None = None
-    ) -> None:
-        """Takes a decision: its edits, and a finding for each line that it is about."""
+    ) -> bool:
+        """Takes a decision: its edits, and a finding for each line that it is about.
+
+        Returns whether it would be edited, and is left alone.
+        """
         if not self._selected(rule):
-            return
+            return False
         verdict, message = decision.verdict, decision.message
         edits = decision.edits if not decision.unsafe or self._unsafe else ()
         if decision.unsafe and self._unsafe:
@@ -301,6 +329,14 @@ class _Run:
         if edits and not self._program.has_positions:
             verdict, edits = "person", ()
             message = f"left alone, as libcst does not tell where it is: {message}"
+        line, column = self._program.where(node)
+        suppressed = self._suppressed_by(rule, node, verdict, edits)
+        is_left = bool(suppressed and edits)
+        if is_left:
+            edits = ()
+            self._suppressed[node] = suppressed
+            self._left_alone.update(decision.inner if name is None else (name, *decision.inner))
+            self._inner.update(decision.inner)
         edits, gone = self._merged(edits)
         if any(set(texts.overlapping(self._edits, edit)) - gone for edit in edits):
             verdict, edits = "person", ()
@@ -314,10 +350,25 @@ class _Run:
             self._settled.add(root_of(name))
             self._inner.update(decision.inner)
             self._settled.update(root_of(one) for one in decision.inner)
-        line, column = self._program.where(node)
-        self._find(line, column, rule, verdict, message)
+        self._find(line, column, rule, verdict, message, suppressed)
         for other in self._program.lines_of(node):
-            self._covered.setdefault(other, (rule, verdict, message))
+            self._covered.setdefault(other, (rule, verdict, message, suppressed))
+        return is_left
+
+    def _suppressed_by(
+        self, rule: str, node: cst.CSTNode, verdict: Verdict, edits: Iterable[Edit]
+    ) -> str:
+        """Returns by what a node is to be left alone: itself, or something that it is in."""
+        if verdict == "kept":
+            return ""
+        line, column = self._program.where(node)
+        if (line, column, rule) in self._known:
+            return BASELINE
+        within = (self._program.lines.within(edit.start, edit.end) for edit in edits)
+        if self._suppressions.has(rule, itertools.chain([line], *within)):
+            return NOQA
+        above = self._program.above(node) if self._suppressed else ()
+        return next((self._suppressed[up] for up in above if up in self._suppressed), "")
 
     def _merged(self, edits: tuple[Edit, ...]) -> tuple[tuple[Edit, ...], set[Edit]]:
         """Returns edits, deletions joined with earlier ones that overlap them, and these."""
@@ -330,9 +381,18 @@ class _Run:
             result.append(edit)
         return tuple(result), gone
 
-    def _find(self, line: int, column: int, rule: str, verdict: Verdict, message: str) -> None:
+    def _find(
+        self,
+        line: int,
+        column: int,
+        rule: str,
+        verdict: Verdict,
+        message: str,
+        suppressed: str = "",
+    ) -> None:
         source = self._program.lines.of(line).strip()
-        self._findings.append(Finding(line, column, rule, verdict, source, message))
+        found = Finding(line, column, rule, verdict, source, message, suppressed)
+        self._findings.append(found)
 
     def _mentions(self, found: "_Expressions") -> None:
         known = {finding.line for finding in self._findings}
@@ -343,7 +403,11 @@ class _Run:
             if match is None or line in known:
                 continue
             if line in self._covered:  # a further line of something that was decided
-                self._find(line, len(code) - len(code.lstrip()) + 1, *self._covered[line])
+                rule, verdict, message, suppressed = self._covered[line]
+                if verdict == "person" and self._suppressions.has(rule, [line]):
+                    suppressed = NOQA
+                column = len(code) - len(code.lstrip()) + 1
+                self._find(line, column, rule, verdict, message, suppressed)
                 continue
             if not self._selected(mentions.ID):
                 continue
@@ -364,7 +428,7 @@ _NO_USE = ("from ", "import ", "#")
 
 
 def _not_done(finding: Finding) -> Finding:
-    if finding.verdict != "rewritten":
+    if finding.verdict != "rewritten" or finding.suppressed:
         return finding
     why = f"left alone, as the result would not parse: {finding.message}"
     return replace(finding, verdict="person", message=why)

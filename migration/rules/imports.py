@@ -38,7 +38,10 @@ def decide(site: Site) -> Decision | None:
 
 
 def of_import(
-    program: Program, statement: cst.Import | cst.ImportFrom, settled: Collection[cst.CSTNode]
+    program: Program,
+    statement: cst.Import | cst.ImportFrom,
+    settled: Collection[cst.CSTNode],
+    left_alone: Collection[cst.CSTNode] = (),
 ) -> Iterator[tuple[str, Decision]]:
     """Yields what becomes of an import statement, and by which rule.
 
@@ -46,6 +49,7 @@ def of_import(
         program: What it is in.
         statement: The statement.
         settled: The names, at the beginning of chains, that were rewritten.
+        left_alone: Chains that would have been, and stay with what they mean.
     """
     if isinstance(statement.names, cst.ImportStar):
         if old(_module(statement) or "") is not None:
@@ -69,6 +73,10 @@ def of_import(
         why = f"{unknown[0]} has no counterpart: see what keras_mp.compat.mixed_precision has"
         yield ID, Decision("person", why)
     known = {i: name for i, name in found.items() if name.known}
+    for i in [*known]:
+        if _serves(program, statement, aliases[i], left_alone):
+            del known[i]
+            yield ID, Decision("kept", "what is left alone uses it")
     if not known:
         return
     new: list[tuple[str, str]] = []
@@ -94,6 +102,21 @@ def of_import(
         yield ID, Decision("rewritten", why, edits)
     else:
         yield ID, Decision("person", why, edits)
+
+
+def _serves(
+    program: Program,
+    statement: cst.Import | cst.ImportFrom,
+    alias: cst.ImportAlias,
+    chains: Collection[cst.CSTNode],
+) -> bool:
+    """Returns whether one of these chains begins with what an import binds."""
+    if not chains:
+        return False
+    if _is_plain(statement, alias):
+        return any(program.source(one).startswith(f"{_dotted(alias.name)}.") for one in chains)
+    roots = {root_of(one) for one in chains}
+    return any(root_of(one) in roots for one in _references(program, statement, alias))
 
 
 def _module(statement: cst.Import | cst.ImportFrom) -> str | None:

@@ -58,6 +58,15 @@ def attribute_looked_up(program: Program, node: cst.Call) -> str | None:
 
 
 def decide(site: Site) -> Decision | None:
+    decision = _decided(site)
+    if decision is None or (left := site.facts.left_alone(site.node)) is None:
+        return decision
+    if left:
+        return Decision("kept", "so is the optimizer")
+    return Decision("person", f"its optimizer is left alone in some places: {decision.message}")
+
+
+def _decided(site: Site) -> Decision | None:
     if site.old is None and isinstance(site.node, cst.Call):
         return _of_lookup(site, site.node)
     node = site.node

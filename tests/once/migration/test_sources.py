@@ -745,6 +745,7 @@ ROW = {
     "out": (str, type(None)),
     "needs_person": bool,
     "findings": list,
+    "suppressed": list,
     "diff": (str, type(None)),
     "error": (dict, type(None)),
 }
