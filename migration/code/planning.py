@@ -16,6 +16,8 @@ from keras_mp.migration.code import notebooks
 from keras_mp.migration.code.files import Undecodable, decode
 from keras_mp.migration.code.findings import Failed, Failure, Found, Place, Plan
 from keras_mp.migration.code.rewriting import Result, Unparsable, may_concern, rewrite
+from keras_mp.migration.to_backend import searching
+from keras_mp.migration.to_backend.uses import Target
 
 # Fewer are done before other processes have started.
 _MANY = 8
@@ -29,11 +31,17 @@ class Options:
         only: Rules by their ids; None for all.
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
+        target: A backend, to also find what keeps programs on TensorFlow; None for none.
     """
 
     only: frozenset[str] | None = None
     skip: frozenset[str] = frozenset()
     unsafe: bool = False
+    target: Target | None = None
+
+    def concerns(self, data: bytes) -> bool:
+        """Returns whether a file is worth parsing."""
+        return may_concern(data) or (self.target is not None and searching.may_concern(data))
 
     def has(self, rule: str) -> bool:
         return (self.only is None or rule in self.only) and rule not in self.skip
@@ -89,7 +97,7 @@ def plans(
             result.append(Plan(path, failure=Failure(why or str(error))))
         else:
             result.append(Plan(path))
-            if may_concern(data):
+            if options.concerns(data):
                 work[i] = data
         if i not in work:
             step(str(path), 1)
@@ -145,7 +153,13 @@ def _end_with_first() -> None:
 def _rewritten(path: Path, data: bytes, options: Options) -> tuple[bytes, tuple[Found, ...]]:
     def program(text: str) -> Result:
         try:
-            return rewrite(text, only=options.only, skip=options.skip, unsafe=options.unsafe)
+            return rewrite(
+                text,
+                only=options.only,
+                skip=options.skip,
+                unsafe=options.unsafe,
+                target=options.target,
+            )
         except Unparsable as error:
             place = Place(error.line, error.column)
             raise Failed(f"does not parse: {error.message}", place) from None

@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -34,6 +34,8 @@ from keras_mp.migration.rules import (
     unknown_names,
     version_checks,
 )
+from keras_mp.migration.to_backend import searching
+from keras_mp.migration.to_backend.uses import Target
 
 __all__ = ["Finding", "Result", "Unparsable", "may_concern", "rewrite"]
 
@@ -122,6 +124,7 @@ def rewrite(
     only: frozenset[str] | None = None,
     skip: frozenset[str] = frozenset(),
     unsafe: bool = False,
+    target: Target | None = None,
 ) -> Result:
     """Returns a program with its mixed precision rewritten for keras_mp.
 
@@ -130,6 +133,7 @@ def rewrite(
         only: Rules to apply, by their ids; None for all.
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
+        target: A backend: also find what keeps the program on TensorFlow. Of that nothing is edited.
 
     Raises:
         Unparsable: `text` is not Python.
@@ -137,10 +141,12 @@ def rewrite(
     >>> rewrite("from tf_keras import mixed_precision as mp\\nmp.global_policy()").text
     'import keras_mp\\nkeras_mp.global_policy()'
     """
-    if not _CONCERNS.search(text):
+    concerned = _CONCERNS.search(text) is not None
+    if not concerned and (target is None or not searching.may_concern(text)):
         return Result(text, ())
     run = _Run(Program(text), only, skip, unsafe)
-    return run.result()
+    result = run.result() if concerned else Result(text, ())
+    return result if target is None else run.with_obstacles(result, target)
 
 
 class _Run:
@@ -189,8 +195,15 @@ class _Run:
         if self._edits and syntax_error(text) and not syntax_error(program.text):
             text = program.text
             self._findings = [_not_done(finding) for finding in self._findings]
-        findings = sorted(set(self._findings), key=lambda f: (f.line, f.column, f.rule))
-        return Result(text, tuple(findings))
+        return Result(text, _in_order(self._findings))
+
+    def with_obstacles(self, result: Result, target: Target) -> Result:
+        """Returns a result with what keeps the program on TensorFlow found, too."""
+        self._findings = list(result.findings)
+        for node, rule, message in searching.obstacles(self._program, target):
+            if self._selected(rule):
+                self._find(*self._program.where(node), rule, "person", message)
+        return replace(result, findings=_in_order(self._findings))
 
     def _selected(self, rule: str) -> bool:
         return (self._only is None or rule in self._only) and rule not in self._skip
@@ -303,6 +316,10 @@ def _needs_import(edit: Edit) -> bool:
 
 
 _NO_USE = ("from ", "import ", "#")
+
+
+def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(set(findings), key=lambda f: (f.line, f.column, f.rule)))
 
 
 def _not_done(finding: Finding) -> Finding:
