@@ -75,7 +75,7 @@ BACKEND_OPERATIONS: tuple[Operation, ...] = (
     Operation("tile", "keras.ops.tile", "x n=repeats"),
     Operation("zeros", "keras.ops.zeros", "shape dtype"),
     Operation("zeros_like", "keras.ops.zeros_like", "x dtype"),
-    Operation("name_scope", "keras.name_scope", ""),
+    Operation("name_scope", "keras.name_scope", "-name"),
 )
 
 HINTS: Mapping[str, str] = {

@@ -90,13 +90,24 @@ class Classes:
             return kinds[0]
         if any(name.startswith(_OF_OTHERS) or keras_name(name) for name in names):
             return None
-        # Of another file, or of a package: Keras calls `call`, and hardly anything else does.
-        has_call = any(method.name.value == "call" for method in methods_of(of))
-        return "layer" if has_call and any(map(_may_be_of_keras, names)) else None
+        # Of another file, or of a package: hardly anything but Keras has such methods.
+        if not any(map(_may_be_of_keras, names)):
+            return None
+        if any(_is_train_step(method) for method in methods_of(of)):
+            return "model"
+        for name in names:
+            if name.endswith(tuple(_LAST)):
+                return next(kind for last, kind in _LAST.items() if name.endswith(last))
+        return "layer" if any(one.name.value == "call" for one in methods_of(of)) else None
 
     def _full(self, base: cst.CSTNode) -> str:
         meaning = self._program.meaning(base)
         return self._program.source(base) if meaning is None else meaning.full
+
+
+def _is_train_step(method: cst.FunctionDef) -> bool:
+    names = [parameter.name.value for parameter in method.params.params]
+    return method.name.value in ("train_step", "test_step") and names == ["self", "data"]
 
 
 def _may_be_of_keras(name: str) -> bool:

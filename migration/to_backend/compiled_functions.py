@@ -4,8 +4,8 @@ before:  @tf.function
 after:   @jax.jit
 
 Keras compiles what `fit` runs. A function of your own is compiled by `jax.jit`, if it takes all
-state as arguments and returns it; on PyTorch it runs as it is. Functions that a pipeline of tf.data
-is given are left alone.
+state as arguments and returns it; on PyTorch it runs as it is. Left alone: functions that neither
+call a model nor train one, such as those of a pipeline of tf.data.
 """
 
 from keras_mp.migration.to_backend.uses import Use, said
@@ -20,6 +20,6 @@ _DO = {
 
 
 def decide(use: Use) -> str | None:
-    if use.tensorflow != "function" or not use.is_call:
+    if use.tensorflow != "function" or not use.is_call or not use.compiles_model:
         return None
     return said("tf.function", _DO, ANCHOR, use.target)

@@ -4,7 +4,7 @@ before:  tf.config.list_physical_devices("GPU")
 after:   keras.distribution.list_devices("gpu")
 
 Left alone: `tf.config.set_visible_devices([], "GPU")`, which keeps TensorFlow's pipelines from
-taking the memory of the GPU.
+taking the memory of the GPU; and tf.device around what is no model.
 """
 
 import libcst as cst
@@ -42,10 +42,14 @@ _OUTSIDE = {
     "debugging.set_log_device_placement",
 }
 
+_OF_MODELS = {"fit", "compile", "evaluate", "predict", "train_on_batch", "Model", "Sequential"}
+
 
 def decide(use: Use) -> str | None:
     name = use.tensorflow
     if use.call is None or not (name.startswith("config.") or name in _OUTSIDE):
+        return None
+    if name == "device" and not (use.in_model or _places_model(use.outer)):
         return None
     if name.endswith("set_visible_devices") and _hides_all(use.call):
         return None
@@ -53,6 +57,27 @@ def decide(use: Use) -> str | None:
     return said(f"tf.{name}", do, ANCHOR, use.target)
 
 
+def _places_model(block: cst.CSTNode | None) -> bool:
+    """Returns whether a model is made or trained in a `with tf.device(...)`."""
+    found = _Calls()
+    if isinstance(block, cst.With):
+        block.body.visit(found)
+    return not found.names.isdisjoint(_OF_MODELS)
+
+
 def _hides_all(call: cst.Call) -> bool:
     first = call.args[0].value if call.args else None
     return isinstance(first, (cst.List, cst.Tuple)) and not first.elements
+
+
+class _Calls(cst.CSTVisitor):
+    """Collects the last names of what is called."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def visit_Call(self, node: cst.Call) -> None:
+        if isinstance(node.func, cst.Attribute):
+            self.names.add(node.func.attr.value)
+        elif isinstance(node.func, cst.Name):
+            self.names.add(node.func.value)

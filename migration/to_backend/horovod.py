@@ -20,6 +20,7 @@ _NOT_NEEDED: dict[Target, str] = {
     "jax": "leave it out: keras.distribution.DataParallel lays out the weights",
     "torch": "leave it out: DistributedDataParallel sends the weights at its start",
 }
+_LEAVE_OUT: dict[Target, str] = {"jax": "leave it out", "torch": "leave it out"}
 # What a name begins with -> what to do instead.
 _DO: dict[str, dict[Target, str]] = {
     "init": {
@@ -36,7 +37,7 @@ _DO: dict[str, dict[Target, str]] = {
         "torch": "write int(os.environ['LOCAL_RANK'])",
     },
     "size": {
-        "jax": "write jax.device_count()",
+        "jax": "write jax.device_count(), or jax.process_count() where it shares out data",
         "torch": "write torch.distributed.get_world_size()",
     },
     "local_size": {
@@ -44,10 +45,34 @@ _DO: dict[str, dict[Target, str]] = {
         "torch": "write int(os.environ['LOCAL_WORLD_SIZE'])",
     },
     "broadcast": _NOT_NEEDED,
+    "Broadcast": _NOT_NEEDED,
     "callbacks.Broadcast": _NOT_NEEDED,
     "callbacks.MetricAverage": {
         "jax": "leave it out: logs are those of all devices",
         "torch": "reduce the logs by torch.distributed.all_reduce",
+    },
+    "callbacks.LearningRate": {
+        "jax": "give the optimizer a schedule of keras.optimizers.schedules",
+        "torch": "give the optimizer a schedule of keras.optimizers.schedules",
+    },
+    "callbacks.BestModelCheckpoint": {
+        "jax": "write keras.callbacks.ModelCheckpoint(path, save_best_only=True)",
+        "torch": "write keras.callbacks.ModelCheckpoint(path, save_best_only=True)",
+    },
+    "load_model": {
+        "jax": "write keras.saving.load_model",
+        "torch": "write keras.saving.load_model",
+    },
+    "elastic.": {
+        "jax": "start all processes again, with keras.callbacks.BackupAndRestore",
+        "torch": "start all processes again by torchrun, with keras.callbacks.BackupAndRestore",
+    },
+    "nccl_built": _LEAVE_OUT,
+    "mpi_built": _LEAVE_OUT,
+    "gloo_built": _LEAVE_OUT,
+    "data.": {
+        "jax": "share out the data by dataset.shard(jax.process_count(), jax.process_index())",
+        "torch": "share out the data by dataset.shard, with rank and world size",
     },
     "allreduce": {
         "jax": "leave it out: sums over a batch are those of all devices",

@@ -16,17 +16,20 @@ from keras_mp.migration.to_backend.tensors import Tensors, is_tape
 
 # What Keras calls of its classes while it trains and predicts, or to make their weights.
 _CALLED = {
-    *("__init__", "__call__", "build", "call", "compute_mask", "get_initial_state"),
+    *("__call__", "build", "call", "compute_mask", "get_initial_state"),
     *("compute_loss", "compute_metrics", "train_step", "test_step", "predict_step"),
     *("update_state", "result", "reset_state", "reset_states", "merge_state"),
 }
-_OF_LOSSES = {"y_true", "y_pred"}
+_OF_LOSSES = ["y_true", "y_pred"]
 # Methods of tf.data.Dataset that are given functions.
 _OF_PIPELINES = (
     *("map", "filter", "flat_map", "interleave", "apply", "from_generator", "take_while"),
     *("group_by_window", "bucket_by_sequence_length"),
 )
-_Body = cst.FunctionDef | cst.Lambda | cst.With
+# Methods of optimizers and metrics, and what programs call their models.
+_OF_TRAINING = ("apply_gradients", "minimize", "update_state")
+_MODELS = ("model", "net", "network", "generator", "discriminator", "encoder", "decoder")
+_Body = cst.FunctionDef | cst.Lambda | cst.With | cst.Assign
 
 
 class ModelCode:
@@ -67,19 +70,58 @@ class ModelCode:
         return False
 
     def _roots(self, found: "_Found") -> Iterator[_Body]:
-        for one in self._classes.kinds:
-            yield from (method for method in methods_of(one) if method.name.value in _CALLED)
+        for method in (each for one in self._classes.kinds for each in methods_of(one)):
+            if method.name.value in _CALLED:
+                yield method
+            elif method.name.value == "__init__":
+                yield from self._kept(method)
         for function in found.functions:
-            names = {parameter.name.value for parameter in function.params.params[:3]}
-            if names >= _OF_LOSSES or (self._is_compiled(function) and not self._is_fed(function)):
+            compiled = self._is_compiled(function) and function not in self._pipelines
+            if _is_loss(function) or (compiled and self._runs_model(function)):
                 yield function
         yield from (node for node in found.withs if is_tape(self._program, node))
         for call in found.calls:
-            if self._is_of_keras(call) or self._name(call.func) == "function":
+            if self._is_of_keras(call):
+                yield from self._given(call.args)
+            elif self._name(call.func) == "function":
+                yield from filter(self._runs_model, self._given(call.args))
+
+    def _kept(self, init: cst.FunctionDef) -> Iterator[_Body]:
+        """Yields what a constructor of Keras' classes keeps for later: values, and functions."""
+        found = _Found()
+        init.visit(found)
+        for assign in found.assigns:
+            if any(isinstance(target.target, cst.Attribute) for target in assign.targets):
+                yield assign
+        for call in found.calls:
+            if self._program.source(call.func) == "super().__init__":
                 yield from self._given(call.args)
 
-    def _is_fed(self, function: cst.FunctionDef) -> bool:
-        return function in self._pipelines
+    def runs_model(self, compiled: cst.CSTNode | None) -> bool:
+        """Returns whether a compiled function is code of a model; it is one where nothing is known.
+
+        Args:
+            compiled: The decorator @tf.function, or the call tf.function(...).
+        """
+        if isinstance(compiled, cst.Decorator):
+            return self._program.parent(compiled) in self._bodies
+        given = [*self._given(compiled.args)] if isinstance(compiled, cst.Call) else []
+        return not given or not self._bodies.isdisjoint(given)
+
+    def _runs_model(self, function: cst.CSTNode) -> bool:
+        """Returns whether a function calls a model, or trains one, as its text shows."""
+        found = _Found()
+        function.visit(found)
+        return any(is_tape(self._program, node) for node in found.withs) or any(
+            self._is_of_model(call) for call in found.calls
+        )
+
+    def _is_of_model(self, call: cst.Call) -> bool:
+        if any(one.keyword is not None and one.keyword.value == "training" for one in call.args):
+            return True
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _OF_TRAINING:
+            return True
+        return self._program.source(call.func).rpartition(".")[2] in _MODELS
 
     def _is_compiled(self, function: cst.FunctionDef) -> bool:
         decorators = (one.decorator for one in function.decorators)
@@ -151,11 +193,18 @@ class ModelCode:
         return None if meaning is None else tensorflow_name(meaning.full)
 
 
+def _is_loss(function: cst.FunctionDef) -> bool:
+    """Returns whether Keras may call a function as a loss: of y_true, y_pred, and no more."""
+    names = [each.name.value for each in function.params.params if each.default is None]
+    return names in (_OF_LOSSES, ["self", *_OF_LOSSES])
+
+
 class _Found(cst.CSTVisitor):
     def __init__(self) -> None:
         self.functions: list[cst.FunctionDef] = []
         self.calls: list[cst.Call] = []
         self.withs: list[cst.With] = []
+        self.assigns: list[cst.Assign] = []
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         self.functions.append(node)
@@ -165,3 +214,6 @@ class _Found(cst.CSTVisitor):
 
     def visit_With(self, node: cst.With) -> None:
         self.withs.append(node)
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        self.assigns.append(node)

@@ -22,6 +22,7 @@ class Operation:
         defaults: What must be given where the program gives nothing: "axis=0".
         also: What must be given in any case: "from_logits=True".
         needs: Parameters of TensorFlow without which Keras does something else.
+        instead: What to do where the program gives a parameter that Keras has not.
         note: What else differs.
     """
 
@@ -31,6 +32,7 @@ class Operation:
     defaults: str = ""
     also: str = ""
     needs: str = ""
+    instead: str = ""
     note: str = ""
 
     def differences(self, positional: int, keywords: Iterable[str]) -> list[str] | None:
@@ -59,6 +61,8 @@ class Operation:
                 said.append(f"{name}= is {new}= there")
             elif at < positional and each.endswith("*"):
                 said.append(f"give {new}= by its name")
+        if self.instead and any(each.startswith("it has no") for each in said):
+            said.append(self.instead)
         if "name" in given:
             said.append("it has no name=")
         missing = [each for each in self.defaults.split() if each.split("=")[0] not in by_name]
@@ -112,12 +116,12 @@ OPERATIONS: tuple[Operation, ...] = (
             "sign": "sign math.sign",
             "square": "square math.square",
             "sqrt": "sqrt math.sqrt",
-            "rsqrt": "math.rsqrt",
-            "reciprocal": "math.reciprocal",
+            "rsqrt": "math.rsqrt rsqrt",
+            "reciprocal": "math.reciprocal reciprocal",
             "exp": "exp math.exp",
-            "expm1": "math.expm1",
-            "log": "math.log",
-            "log1p": "math.log1p",
+            "expm1": "math.expm1 expm1",
+            "log": "math.log log",
+            "log1p": "math.log1p log1p",
             "sin": "sin math.sin",
             "cos": "cos math.cos",
             "tan": "tan math.tan",
@@ -130,17 +134,17 @@ OPERATIONS: tuple[Operation, ...] = (
             "arcsinh": "asinh math.asinh",
             "arccosh": "acosh math.acosh",
             "arctanh": "atanh math.atanh",
-            "erf": "math.erf",
+            "erf": "math.erf erf",
             "erfinv": "math.erfinv",
             "floor": "floor math.floor",
-            "ceil": "math.ceil",
+            "ceil": "math.ceil ceil",
             "round": "round math.round",
-            "isfinite": "math.is_finite",
-            "isinf": "math.is_inf",
-            "isnan": "math.is_nan",
+            "isfinite": "math.is_finite is_finite",
+            "isinf": "math.is_inf is_inf",
+            "isnan": "math.is_nan is_nan",
             "logical_not": "logical_not math.logical_not",
             "sigmoid": "sigmoid math.sigmoid nn.sigmoid",
-            "log_sigmoid": "math.log_sigmoid",
+            "log_sigmoid": "math.log_sigmoid log_sigmoid",
         }
     ),
     *_of_one(
@@ -197,7 +201,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "norm linalg.norm",
         "keras.ops.norm",
         "tensor=x ord axis keepdims",
-        note="its ord= has no 'euclidean', which is the default",
+        note="its ord=None is 'euclidean'",
     ),
     Operation(
         "argmax math.argmax", "keras.ops.argmax", "input=x axis -output_type", defaults="axis=0"
@@ -308,6 +312,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("zeros_like", "keras.ops.zeros_like", "input=x dtype -layout"),
     Operation("ones_like", "keras.ops.ones_like", "input=x dtype -layout"),
     Operation("range", "keras.ops.arange", "start limit=stop delta=step dtype"),
+    Operation("meshgrid", "keras.ops.meshgrid", "args=x indexing"),
     Operation("linspace", "keras.ops.linspace", "start stop num axis*"),
     Operation(
         "eye linalg.eye",
@@ -330,6 +335,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "keras.ops.matmul",
         "a=x1 b=x2 -transpose_a -transpose_b -adjoint_a -adjoint_b -a_is_sparse -b_is_sparse"
         " -output_type -grad_a -grad_b",
+        instead="keras.ops.swapaxes(x, -1, -2) transposes",
     ),
     Operation("tensordot linalg.tensordot", "keras.ops.tensordot", "a=x1 b=x2 axes"),
     Operation("einsum linalg.einsum", "keras.ops.einsum", "equation=subscripts inputs=operands"),
@@ -492,7 +498,6 @@ OPERATIONS: tuple[Operation, ...] = (
         "keras.ops.vectorized_map",
         "fn=function elems=elements -fallback_to_while_loop -warn",
     ),
-    Operation("name_scope", "keras.name_scope", ""),
 )
 
 # What an expression says shorter than a function, in TensorFlow's parameters.
@@ -512,8 +517,10 @@ EXPRESSIONS: Mapping[str, str] = {
 
 # The start of a name -> what to do instead.
 HINTS: Mapping[str, str] = {
+    "where": "with one argument its result has no fixed shape, which jax.jit needs",
+    "nn.depth_to_space": "newer releases of Keras have keras.ops.depth_to_space",
+    "nn.space_to_depth": "newer releases of Keras have keras.ops.space_to_depth",
     "print": "use jax.debug.print on JAX, and print on PyTorch",
-    "control_dependencies": "leave it out: the order is that of the program",
     "boolean_mask": "multiply by the mask: its result has no fixed shape, which jax.jit needs",
     "clip_by_global_norm": "give the optimizer global_clipnorm=",
     "clip_by_norm": "give the optimizer clipnorm=, or divide by keras.ops.norm",
@@ -529,13 +536,9 @@ HINTS: Mapping[str, str] = {
     "sparse.": "make it dense",
     "SparseTensor": "make it dense",
     "signal.": "keras.ops has stft, fft and rfft with other arguments",
+    "linalg.normalize": "keras.ops.normalize(x, axis) is the first of its two results",
     "linalg.svd": "keras.ops.svd gives them in the order u, s, vh",
     "scan": "keras.ops.scan takes and returns a state and a result",
     "custom_gradient": "keras.ops.custom_gradient gives the gradient function upstream= by name",
     "debugging.": "leave it out, or check what goes into the model",
-    "random_normal_initializer": "keras.initializers.RandomNormal",
-    "random_uniform_initializer": "keras.initializers.RandomUniform",
-    "constant_initializer": "keras.initializers.Constant",
-    "zeros_initializer": "keras.initializers.Zeros",
-    "ones_initializer": "keras.initializers.Ones",
 }

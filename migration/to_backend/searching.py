@@ -115,18 +115,25 @@ def _use(program: Program, code: ModelCode, node: cst.CSTNode, full: str, target
     parent = program.parent(node)
     call = parent if isinstance(parent, cst.Call) and parent.func is node else None
     parent = parent if call is None else program.parent(call)
+    name = tensorflow_name(full) or ""
+    compiled = parent if isinstance(parent, cst.Decorator) else call
     return Use(
         node,
         call,
         parent,
         None if parent is None else program.parent(parent),
         target,
-        tensorflow=tensorflow_name(full) or "",
+        tensorflow=name,
         keras=keras_name(full) or "",
         horovod=horovod_name(full) or "",
         in_model=code.holds(node),
-        scales=_SCALES.search(program.source(program.function(node))) is not None,
+        compiles_model=name == "function" and code.runs_model(compiled),
+        scales=name == "GradientTape" and _scales(program, node),
     )
+
+
+def _scales(program: Program, node: cst.CSTNode) -> bool:
+    return _SCALES.search(program.source(program.function(node))) is not None
 
 
 def _steps(

@@ -26,7 +26,10 @@ _OTHERS = {
     *("Tensor", "DType", "as_dtype", "type_spec_from_value", "executing_eagerly", "init_scope"),
     *("function", "Variable", "Module", "GradientTape", "inside_function", "get_static_value"),
     *("Graph", "Session", "ConfigProto", "GPUOptions", "get_default_graph", "enable_eager_execution"),
-    *("set_random_seed", "__version__"),
+    *("set_random_seed", "__version__", "name_scope", "control_dependencies"),
+    # Keras takes what they return, on every backend.
+    *("zeros_initializer", "ones_initializer", "constant_initializer"),
+    *("random_normal_initializer", "random_uniform_initializer"),
 }
 
 

@@ -79,6 +79,9 @@ class _Assigned(cst.CSTVisitor):
     def leave_For(self, original_node: cst.For) -> None:
         self._bind(original_node.target, self._kind(original_node.iter))
 
+    def leave_CompFor(self, original_node: cst.CompFor) -> None:
+        self._bind(original_node.target, self._kind(original_node.iter))
+
     def leave_Call(self, original_node: cst.Call) -> None:
         kind = self._of_call(original_node)
         if kind is not None:

@@ -24,6 +24,7 @@ class Use:
         keras: Its name below `keras.`: "backend.mean".
         horovod: Its name below Horovod's module: "DistributedOptimizer".
         in_model: Whether it is in the code of a model, see `ModelCode`.
+        compiles_model: Of tf.function, whether what it compiles is such code.
         scales: Whether the function around it scales a loss.
     """
 
@@ -36,6 +37,7 @@ class Use:
     keras: str = ""
     horovod: str = ""
     in_model: bool = False
+    compiles_model: bool = False
     scales: bool = False
 
     @property
