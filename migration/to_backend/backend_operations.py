@@ -75,7 +75,6 @@ BACKEND_OPERATIONS: tuple[Operation, ...] = (
     Operation("tile", "keras.ops.tile", "x n=repeats"),
     Operation("zeros", "keras.ops.zeros", "shape dtype"),
     Operation("zeros_like", "keras.ops.zeros_like", "x dtype"),
-    Operation("name_scope", "keras.name_scope", "-name"),
 )
 
 HINTS: Mapping[str, str] = {
@@ -86,6 +85,7 @@ HINTS: Mapping[str, str] = {
     "l2_normalize": "write keras.ops.normalize(x, axis), which needs the axis",
     "switch": "write keras.ops.where for tensors, and keras.ops.cond for functions",
     "variable": "write keras.Variable(...)",
+    "name_scope": "write keras.name_scope(...)",
     "placeholder": "write keras.Input(...)",
     "set_value": "write x.assign(value)",
     "update": "write x.assign(...)",

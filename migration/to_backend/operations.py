@@ -339,7 +339,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation("tensordot linalg.tensordot", "keras.ops.tensordot", "a=x1 b=x2 axes"),
     Operation("einsum linalg.einsum", "keras.ops.einsum", "equation=subscripts inputs=operands"),
-    Operation("linalg.cross", "keras.ops.cross", "a=x1 b=x2"),
+    Operation("linalg.cross", "keras.ops.cross", "a=x1 b=x2", also="axis=-1"),
     Operation("linalg.inv", "keras.ops.inv", "input=x -adjoint"),
     Operation("linalg.det", "keras.ops.det", "input=x"),
     Operation("linalg.cholesky", "keras.ops.cholesky", "input=x"),
@@ -354,7 +354,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "linalg.diag_part",
         "keras.ops.diagonal",
-        "input=x k=offset* -padding_value -align",
+        "input=x k=offset -padding_value -align",
         also="axis1=-2 axis2=-1",
     ),
     # -- neural networks ------------------------------------------------------------------------
@@ -375,8 +375,9 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "nn.l2_normalize math.l2_normalize linalg.l2_normalize",
         "keras.ops.normalize",
-        "x axis -epsilon -dim",
+        "x axis epsilon* -dim",
         needs="axis",
+        note="its epsilon= is of the norm, and not of its square",
     ),
     Operation(
         "nn.conv1d",
@@ -406,7 +407,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "nn.avg_pool nn.avg_pool2d",
         "keras.ops.average_pool",
         "input=inputs ksize=pool_size strides padding data_format",
-        note=_SPACE,
+        note=f"{_SPACE}; with padding 'same' PyTorch averages zeros at the edge",
     ),
     Operation(
         "nn.sigmoid_cross_entropy_with_logits",
@@ -512,7 +513,6 @@ EXPRESSIONS: Mapping[str, str] = {
     "nn.bias_add": "value + bias",
     "nn.l2_loss": "keras.ops.sum(t * t) / 2",
     "sequence_mask": "keras.ops.arange(maxlen) < lengths[..., None]",
-    "nn.relu_layer": "keras.ops.relu(keras.ops.matmul(x, weights) + biases)",
 }
 
 # The start of a name -> what to do instead.
