@@ -41,6 +41,11 @@ TRUE = np.array([[True, False, True], [True, True, True]])
 IMAGES, KERNEL = array(2, 6, 6, 3), array(3, 3, 3, 2)
 SAME = {"padding": "same"}
 
+
+def _each(names, given):
+    return dict.fromkeys(names, given)
+
+
 # By the parameters of a row: most functions of one tensor, of two, and over axes.
 _BY_PARAMETERS = {
     "x": {"x": V},
@@ -53,45 +58,41 @@ _BY_PARAMETERS = {
 }
 # Name -> arguments, or (arguments, what is written otherwise).
 _BY_NAME = {
-    **dict.fromkeys(["tf.acosh", "tf.math.acosh"], {"x": V + 1}),
+    **_each(["tf.acosh", "tf.math.acosh"], {"x": V + 1}),
     **{f"tf.{name}": {"x": V * 4 - 2} for name in ("abs", "sign", "floor", "round", "math.ceil")},
-    **dict.fromkeys(
+    **_each(
         ["tf.math.is_finite", "tf.math.is_inf", "tf.math.is_nan"],
         {"x": np.array([1, np.inf, np.nan], "float32")},
     ),
-    **dict.fromkeys(["tf.logical_not", "tf.math.logical_not"], {"x": TRUE}),
-    **dict.fromkeys(
+    **_each(["tf.logical_not", "tf.math.logical_not"], {"x": TRUE}),
+    **_each(
         [
             *("tf.logical_and", "tf.logical_or", "tf.math.logical_xor"),
             *("tf.math.logical_and", "tf.math.logical_or"),
         ],
         {"x": TRUE, "y": TRUE[::-1]},
     ),
-    **dict.fromkeys(
+    **_each(
         [f"tf.{module}reduce_{name}" for module in ("", "math.") for name in ("all", "any")],
         {"input_tensor": TRUE, "axis": 1, "keepdims": True},
     ),
-    **dict.fromkeys(["K.all", "K.any"], {"x": TRUE, "axis": 1, "keepdims": True}),
+    **_each(["K.all", "K.any"], {"x": TRUE, "axis": 1, "keepdims": True}),
     "tf.bitwise.invert": {"x": INTEGERS},
-    **dict.fromkeys(
-        ["tf.math.real", "tf.math.imag", "tf.math.angle"], {"input": V + 1j * W}
-    ),
+    **_each(["tf.math.real", "tf.math.imag", "tf.math.angle"], {"input": V + 1j * W}),
     "tf.math.conj": {"x": V + 1j * W},
     "tf.math.atan2": {"y": V - 0.5, "x": W - 0.5},
     "tf.stop_gradient": {"input": V},
     "tf.math.count_nonzero": {"input": np.array([[0, 1], [2, 3]], "float32"), "axis": 0},
     "tf.math.reduce_euclidean_norm": {"input_tensor": M, "axis": 1, "keepdims": True},
-    **dict.fromkeys(["tf.norm", "tf.linalg.norm"], {"tensor": M, "axis": 1, "keepdims": True}),
+    **_each(["tf.norm", "tf.linalg.norm"], {"tensor": M, "axis": 1, "keepdims": True}),
     **{
         f"tf.{module}{name}": {"input": M}
         for module in ("", "math.")
         for name in ("argmax", "argmin")
     },
-    **dict.fromkeys(["tf.cumsum", "tf.math.cumsum", "tf.math.cumprod"], {"x": M}),
-    **dict.fromkeys(["tf.math.top_k", "tf.nn.top_k"], {"input": M}),
-    **dict.fromkeys(
-        ["tf.math.in_top_k", "tf.nn.in_top_k"], {"targets": LABELS, "predictions": M, "k": 2}
-    ),
+    **_each(["tf.cumsum", "tf.math.cumsum", "tf.math.cumprod"], {"x": M}),
+    **_each(["tf.math.top_k", "tf.nn.top_k"], {"input": M}),
+    **_each(["tf.math.in_top_k", "tf.nn.in_top_k"], {"targets": LABELS, "predictions": M, "k": 2}),
     "tf.sort": {"values": M, "axis": 0},
     "tf.argsort": {"values": M, "axis": 0},
     "tf.searchsorted": {"sorted_sequence": np.sort(V), "values": W, "side": "right"},
@@ -114,7 +115,7 @@ _BY_NAME = {
     "tf.convert_to_tensor": {"value": [[1, 2], [3, 4]], "dtype": "float32"},
     "tf.constant": {"value": [1.5, 2.5], "dtype": "float32"},
     "tf.is_tensor": {"x": 1.0},
-    **dict.fromkeys(["tf.shape", "tf.size", "tf.rank"], {"input": M}),
+    **_each(["tf.shape", "tf.size", "tf.rank"], {"input": M}),
     "tf.reshape": {"tensor": M, "shape": (2, -1)},
     "tf.transpose": {"a": IMAGES, "perm": [0, 3, 1, 2]},
     "tf.expand_dims": {"input": M, "axis": 1},
@@ -142,10 +143,10 @@ _BY_NAME = {
     "tf.zeros": {"shape": (2, 3)},
     "tf.ones": {"shape": (2, 3), "dtype": "int32"},
     "tf.fill": {"dims": (2, 3), "value": 0.5},
-    **dict.fromkeys(["tf.zeros_like", "tf.ones_like"], {"input": M}),
+    **_each(["tf.zeros_like", "tf.ones_like"], {"input": M}),
     "tf.range": {"start": 1, "limit": 9, "delta": 2},
     "tf.linspace": {"start": 0.0, "stop": 1.0, "num": 5},
-    **dict.fromkeys(["tf.eye", "tf.linalg.eye"], {"num_rows": 2, "num_columns": 3}),
+    **_each(["tf.eye", "tf.linalg.eye"], {"num_rows": 2, "num_columns": 3}),
     "tf.meshgrid": {"args": [V, W[:2]]},
     "tf.scatter_nd": {
         "indices": np.array([[1], [3]], "int32"),
@@ -157,21 +158,19 @@ _BY_NAME = {
         "indices": np.array([[1], [3]], "int32"),
         "updates": W[:2],
     },
-    **dict.fromkeys(["tf.matmul", "tf.linalg.matmul"], {"a": M, "b": M.T}),
-    **dict.fromkeys(["tf.tensordot", "tf.linalg.tensordot"], {"a": M, "b": M.T, "axes": 1}),
-    **dict.fromkeys(["tf.einsum", "tf.linalg.einsum"], {"equation": "ij,kj->ik", "inputs": [M, M]}),
+    **_each(["tf.matmul", "tf.linalg.matmul"], {"a": M, "b": M.T}),
+    **_each(["tf.tensordot", "tf.linalg.tensordot"], {"a": M, "b": M.T, "axes": 1}),
+    **_each(["tf.einsum", "tf.linalg.einsum"], {"equation": "ij,kj->ik", "inputs": [M, M]}),
     "tf.linalg.cross": {"a": SQUARE, "b": POSITIVE},
-    **dict.fromkeys(
-        ["tf.linalg.inv", "tf.linalg.det", "tf.linalg.cholesky"], {"input": POSITIVE}
-    ),
+    **_each(["tf.linalg.inv", "tf.linalg.det", "tf.linalg.cholesky"], {"input": POSITIVE}),
     "tf.linalg.solve": {"matrix": SQUARE, "rhs": POSITIVE},
     "tf.linalg.triangular_solve": {"matrix": np.tril(SQUARE), "rhs": POSITIVE},
     "tf.linalg.trace": {"x": SQUARE},
     "tf.linalg.diag_part": {"input": SQUARE},
     "tf.nn.leaky_relu": {"features": V - 0.5, "alpha": 0.3},
     "tf.nn.gelu": {"features": V - 0.5},
-    **dict.fromkeys(["tf.nn.silu", "tf.nn.swish"], {"features": V}),
-    **dict.fromkeys(
+    **_each(["tf.nn.silu", "tf.nn.swish"], {"features": V}),
+    **_each(
         ["tf.nn.softmax", "tf.nn.log_softmax", "tf.math.log_softmax"], {"logits": M, "axis": 0}
     ),
     "tf.nn.moments": {"x": M, "axes": [0], "keepdims": True},
@@ -183,7 +182,7 @@ _BY_NAME = {
         "scale": array(4) + 2,
         "variance_epsilon": 1e-3,
     },
-    **dict.fromkeys(
+    **_each(
         ["tf.nn.l2_normalize", "tf.math.l2_normalize", "tf.linalg.l2_normalize"],
         {"x": M, "axis": 1},
     ),
@@ -208,11 +207,11 @@ _BY_NAME = {
         {"input": IMAGES, "filter": KERNEL, "strides": [1, 2, 2, 1], "padding": "SAME"},
         SAME | {"strides": 2},
     ),
-    **dict.fromkeys(
+    **_each(
         ["tf.nn.max_pool", "tf.nn.max_pool2d"],
         ({"input": IMAGES, "ksize": 3, "strides": 2, "padding": "SAME"}, SAME),
     ),
-    **dict.fromkeys(
+    **_each(
         ["tf.nn.avg_pool", "tf.nn.avg_pool2d"],
         ({"input": IMAGES, "ksize": 3, "strides": 2, "padding": "VALID"}, {"padding": "valid"}),
     ),
@@ -253,12 +252,15 @@ _BY_NAME = {
         "body": lambda i, x: (i + 1, x * 2),
         "loop_vars": (0, V),
     },
-    "tf.switch_case": {"branch_index": np.array(1, "int32"), "branch_fns": [lambda: V + 1, lambda: V - 1]},
-    **dict.fromkeys(["tf.map_fn", "K.map_fn"], {"fn": lambda x: x * 2, "elems": M}),
+    "tf.switch_case": {
+        "branch_index": np.array(1, "int32"),
+        "branch_fns": [lambda: V + 1, lambda: V - 1],
+    },
+    **_each(["tf.map_fn", "K.map_fn"], {"fn": lambda x: x * 2, "elems": M}),
     "tf.vectorized_map": {"fn": lambda x: x * 2, "elems": M},
     "K.arange": {"start": 1, "stop": 9, "step": 2},
-    **dict.fromkeys(["K.argmax", "K.argmin"], {"x": M}),
-    **dict.fromkeys(
+    **_each(["K.argmax", "K.argmin"], {"x": M}),
+    **_each(
         ["K.binary_crossentropy", "K.categorical_crossentropy"],
         {"target": ONE_HOT, "output": M, "from_logits": True},
     ),
@@ -267,7 +269,7 @@ _BY_NAME = {
     "K.clip": {"x": V, "min_value": 0.3, "max_value": 0.5},
     "K.concatenate": {"tensors": [M, M]},
     "K.constant": {"value": [1.5, 2.5], "dtype": "float32"},
-    **dict.fromkeys(["K.cumsum", "K.cumprod"], {"x": M}),
+    **_each(["K.cumsum", "K.cumprod"], {"x": M}),
     "K.dot": {"x": SQUARE, "y": M},
     "K.elu": {"x": V - 0.5, "alpha": 0.5},
     "K.transpose": {"x": M},
@@ -277,8 +279,8 @@ _BY_NAME = {
     "K.gather": {"reference": M, "indices": np.array([2, 0], "int32")},
     "K.in_top_k": {"predictions": M, "targets": LABELS, "k": 2},
     "K.one_hot": {"indices": LABELS, "num_classes": 4},
-    **dict.fromkeys(["K.ones", "K.zeros"], {"shape": (2, 3), "dtype": "float32"}),
-    **dict.fromkeys(["K.ones_like", "K.zeros_like"], {"x": M}),
+    **_each(["K.ones", "K.zeros"], {"shape": (2, 3), "dtype": "float32"}),
+    **_each(["K.ones_like", "K.zeros_like"], {"x": M}),
     "K.permute_dimensions": {"x": IMAGES, "pattern": (0, 3, 1, 2)},
     "K.pow": {"x": V, "a": 3.0},
     "K.relu": {"x": V * 4 - 2, "alpha": 0.1, "max_value": 1.0},
@@ -304,7 +306,10 @@ RANDOM = {
     "tf.random.uniform": {"shape": (50, 40), "minval": 2.0, "maxval": 5.0},
     "K.random_uniform": {"shape": (50, 40), "minval": 2.0, "maxval": 5.0},
     "tf.random.shuffle": {"value": array(2000)},
-    "tf.random.categorical": {"logits": np.log([[0.2, 0.8]]).astype("float32"), "num_samples": 2000},
+    "tf.random.categorical": {
+        "logits": np.log([[0.2, 0.8]]).astype("float32"),
+        "num_samples": 2000,
+    },
     "tf.nn.dropout": {"x": np.ones((50, 40), "float32"), "rate": 0.25},
     "K.dropout": {"x": np.ones((50, 40), "float32"), "level": 0.25},
 }
@@ -312,7 +317,7 @@ RANDOM = {
 # Of expressions, the arguments.
 IN_EXPRESSIONS = {
     "identity": {"input": M},
-    **dict.fromkeys(["add_n", "math.add_n"], {"inputs": [V, W, V]}),
+    **_each(["add_n", "math.add_n"], {"inputs": [V, W, V]}),
     "ensure_shape": {"x": M, "shape": (3, 4)},
     "math.squared_difference": {"x": V, "y": W},
     "linalg.matrix_transpose": {"a": SQUARE},

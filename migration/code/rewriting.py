@@ -133,7 +133,7 @@ def rewrite(
         only: Rules to apply, by their ids; None for all.
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
-        target: A backend: also find what keeps the program on TensorFlow. Of that nothing is edited.
+        target: A backend, to also find what keeps the program on TensorFlow.
 
     Raises:
         Unparsable: `text` is not Python.

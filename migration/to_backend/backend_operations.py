@@ -81,7 +81,7 @@ HINTS: Mapping[str, str] = {
     "batch_flatten": "write keras.ops.reshape(x, (keras.ops.shape(x)[0], -1))",
     "int_shape": "write tuple(x.shape)",
     "dtype": "write keras.backend.standardize_dtype(x.dtype)",
-    "hard_sigmoid": "write keras.ops.clip(0.2 * x + 0.5, 0, 1): that of Keras 3 is another function",
+    "hard_sigmoid": "write keras.ops.clip(0.2 * x + 0.5, 0, 1): Keras 3 has another function",
     "l2_normalize": "write keras.ops.normalize(x, axis), which needs the axis",
     "switch": "write keras.ops.where for tensors, and keras.ops.cond for functions",
     "variable": "write keras.Variable(...)",

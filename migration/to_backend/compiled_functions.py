@@ -8,11 +8,11 @@ state as arguments and returns it; on PyTorch it runs as it is. Left alone: func
 call a model nor train one, such as those of a pipeline of tf.data.
 """
 
-from keras_mp.migration.to_backend.uses import Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, said
 
 ID = "KMP205"
 ANCHOR = "compiled-functions"
-_DO = {
+_DO: dict[Target, str] = {
     "jax": "write jax.jit, for a function that takes and returns all state; inside of a model "
     "leave it out, as fit compiles",
     "torch": "leave it out, or write torch.compile",

@@ -10,16 +10,16 @@ it is `loss.backward()`. Where the loop scales its loss, so does the new one: by
 `stateless_scale_loss` and `stateless_apply` on JAX, by `scale_loss` and `apply` on PyTorch.
 """
 
-from keras_mp.migration.to_backend.uses import Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, said
 
 ID = "KMP202"
 ANCHOR = "gradient-tapes"
-_LOOPS = {
+_LOOPS: dict[Target, str] = {
     "jax": "write the loss as a function of the weights, with model.stateless_call, take its "
     "jax.grad, and step by optimizer.stateless_apply",
     "torch": "call loss.backward(), and give optimizer.apply the .grad of the weights",
 }
-_SCALED = {
+_SCALED: dict[Target, str] = {
     "jax": "write the loss as a function of the weights, with model.stateless_call and "
     "optimizer.stateless_scale_loss of keras_mp, take its jax.grad, and step by "
     "optimizer.stateless_apply, which unscales",

@@ -191,12 +191,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("math.atan2", "keras.ops.arctan2", "y=x1 x=x2"),
     Operation("math.conj", "keras.ops.conj"),
     Operation("stop_gradient", "keras.ops.stop_gradient", "input=variable"),
-    Operation(
-        "math.count_nonzero", "keras.ops.count_nonzero", "input=x axis -keepdims -dtype"
-    ),
-    Operation(
-        "math.reduce_euclidean_norm", "keras.ops.norm", "input_tensor=x axis* keepdims*"
-    ),
+    Operation("math.count_nonzero", "keras.ops.count_nonzero", "input=x axis -keepdims -dtype"),
+    Operation("math.reduce_euclidean_norm", "keras.ops.norm", "input_tensor=x axis* keepdims*"),
     Operation(
         "norm linalg.norm",
         "keras.ops.norm",
@@ -215,23 +211,17 @@ OPERATIONS: tuple[Operation, ...] = (
         "x axis -exclusive -reverse",
         defaults="axis=0",
     ),
-    Operation(
-        "math.cumprod", "keras.ops.cumprod", "x axis -exclusive -reverse", defaults="axis=0"
-    ),
+    Operation("math.cumprod", "keras.ops.cumprod", "x axis -exclusive -reverse", defaults="axis=0"),
     Operation(
         "math.top_k nn.top_k",
         "keras.ops.top_k",
         "input=x k sorted -index_type",
         defaults="k=1",
     ),
-    Operation(
-        "math.in_top_k nn.in_top_k", "keras.ops.in_top_k", "targets predictions k"
-    ),
+    Operation("math.in_top_k nn.in_top_k", "keras.ops.in_top_k", "targets predictions k"),
     Operation("sort", "keras.ops.sort", "values=x axis -direction"),
     Operation("argsort", "keras.ops.argsort", "values=x axis -direction -stable"),
-    Operation(
-        "searchsorted", "keras.ops.searchsorted", "sorted_sequence values side -out_type"
-    ),
+    Operation("searchsorted", "keras.ops.searchsorted", "sorted_sequence values side -out_type"),
     Operation(
         "math.segment_sum",
         "keras.ops.segment_sum",
@@ -245,16 +235,12 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "math.unsorted_segment_max", "keras.ops.segment_max", "data segment_ids num_segments"
     ),
-    Operation(
-        "clip_by_value", "keras.ops.clip", "t=x clip_value_min=x_min clip_value_max=x_max"
-    ),
+    Operation("clip_by_value", "keras.ops.clip", "t=x clip_value_min=x_min clip_value_max=x_max"),
     Operation("where", "keras.ops.where", "condition x=x1 y=x2", needs="x y"),
     # -- numbers and shapes ---------------------------------------------------------------------
     Operation("cast", "keras.ops.cast", "x dtype"),
     Operation("saturate_cast", "keras.ops.saturate_cast", "value=x dtype"),
-    Operation(
-        "convert_to_tensor", "keras.ops.convert_to_tensor", "value=x dtype -dtype_hint"
-    ),
+    Operation("convert_to_tensor", "keras.ops.convert_to_tensor", "value=x dtype -dtype_hint"),
     Operation("constant", "keras.ops.convert_to_tensor", "value=x dtype -shape"),
     Operation("is_tensor", "keras.ops.is_tensor"),
     Operation(
@@ -359,9 +345,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     # -- neural networks ------------------------------------------------------------------------
     Operation("nn.leaky_relu", "keras.ops.leaky_relu", "features=x alpha=negative_slope"),
-    Operation(
-        "nn.gelu", "keras.ops.gelu", "features=x approximate", defaults="approximate=False"
-    ),
+    Operation("nn.gelu", "keras.ops.gelu", "features=x approximate", defaults="approximate=False"),
     Operation("nn.silu nn.swish", "keras.ops.silu", "features=x -beta"),
     Operation("nn.softmax", "keras.ops.softmax", "logits=x axis"),
     Operation("nn.log_softmax math.log_softmax", "keras.ops.log_softmax", "logits=x axis"),
@@ -427,13 +411,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "labels=target logits=output",
         also="from_logits=True",
     ),
-    Operation(
-        "nn.dropout", "keras.random.dropout", "x=inputs rate noise_shape seed", note=_SEED
-    ),
+    Operation("nn.dropout", "keras.random.dropout", "x=inputs rate noise_shape seed", note=_SEED),
     # -- random numbers and images --------------------------------------------------------------
-    Operation(
-        "random.normal", "keras.random.normal", "shape mean stddev dtype seed", note=_SEED
-    ),
+    Operation("random.normal", "keras.random.normal", "shape mean stddev dtype seed", note=_SEED),
     Operation(
         "random.truncated_normal",
         "keras.random.truncated_normal",

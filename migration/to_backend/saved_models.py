@@ -9,11 +9,11 @@ serving, `model.export(path)` writes a SavedModel on JAX, too, and `format="onnx
 
 import libcst as cst
 
-from keras_mp.migration.to_backend.uses import Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, said
 
 ID = "KMP211"
 ANCHOR = "savedmodels"
-_SAVE = {
+_SAVE: dict[Target, str] = {
     "jax": "write model.save('model.keras') to go on, and model.export(path) to serve",
     "torch": "write model.save('model.keras') to go on, and model.export(path, format='onnx') to "
     "serve",
@@ -36,15 +36,10 @@ def decide(use: Use) -> str | None:
     return None
 
 
-def with_signatures(call: cst.Call, target: str) -> str | None:
+def with_signatures(call: cst.Call, target: Target) -> str | None:
     """Returns what is said of a call that saves a model with signatures."""
     if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _METHODS:
         return None
     if not any(one.keyword is not None and one.keyword.value == "signatures" for one in call.args):
         return None
-    return said(
-        f"{call.func.attr.value} with signatures",
-        _SAVE,
-        ANCHOR,
-        "jax" if target == "jax" else "torch",
-    )
+    return said(f"{call.func.attr.value} with signatures", _SAVE, ANCHOR, target)

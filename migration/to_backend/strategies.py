@@ -6,11 +6,11 @@ after:   keras.distribution.set_distribution(keras.distribution.DataParallel())
 That is JAX, before the model is made. On PyTorch it is DistributedDataParallel.
 """
 
-from keras_mp.migration.to_backend.uses import Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, said
 
 ID = "KMP209"
 ANCHOR = "strategies"
-_DO = {
+_DO: dict[Target, str] = {
     "jax": "call keras.distribution.set_distribution(keras.distribution.DataParallel()) before "
     "the model is made",
     "torch": "take torch.nn.parallel.DistributedDataParallel, a process for each device",

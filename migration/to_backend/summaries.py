@@ -7,11 +7,11 @@ With `fit`, keras.callbacks.TensorBoard or keras_mp.monitor do it. In a loop of 
 SummaryWriter does, of torch.utils.tensorboard or of tensorboardX.
 """
 
-from keras_mp.migration.to_backend.uses import Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, said
 
 ID = "KMP210"
 ANCHOR = "summaries"
-_DO = {
+_DO: dict[Target, str] = {
     "jax": "write by a SummaryWriter of tensorboardX, or with fit by a callback",
     "torch": "write by a SummaryWriter of torch.utils.tensorboard, or with fit by a callback",
 }

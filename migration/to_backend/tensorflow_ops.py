@@ -25,7 +25,14 @@ _OTHERS = {
     *("TensorShape", "Dimension", "TensorSpec", "RaggedTensorSpec", "SparseTensorSpec", "TypeSpec"),
     *("Tensor", "DType", "as_dtype", "type_spec_from_value", "executing_eagerly", "init_scope"),
     *("function", "Variable", "Module", "GradientTape", "inside_function", "get_static_value"),
-    *("Graph", "Session", "ConfigProto", "GPUOptions", "get_default_graph", "enable_eager_execution"),
+    *(
+        "Graph",
+        "Session",
+        "ConfigProto",
+        "GPUOptions",
+        "get_default_graph",
+        "enable_eager_execution",
+    ),
     *("set_random_seed", "__version__", "name_scope", "control_dependencies"),
     # Keras takes what they return, on every backend.
     *("zeros_initializer", "ones_initializer", "constant_initializer"),
@@ -56,7 +63,8 @@ def _advice(name: str, call: cst.Call) -> str:
     if row is not None and differences is not None:
         return written(row, differences)
     if name in EXPRESSIONS:
-        return f"write {EXPRESSIONS[name]}"
+        expression = EXPRESSIONS[name]
+        return "leave it out" if expression.isidentifier() else f"write {expression}"
     starts = (start for start in HINTS if name == start or name.startswith(start))
     hint = next((HINTS[start] for start in starts if start.endswith(".") or name == start), None)
     return hint or "keras.ops has no one function for it: compute it of those that it has"

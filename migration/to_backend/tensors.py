@@ -134,7 +134,8 @@ class _Assigned(cst.CSTVisitor):
         meaning = self._program.meaning(call.func)
         name = "" if meaning is None else keras_name(meaning.full) or ""
         local = self._classes.named(call.func)
-        return name.startswith("layers.") or self._classes.kinds.get(local) == "layer"
+        is_local = local is not None and self._classes.kinds.get(local) == "layer"
+        return is_local or name.startswith("layers.")
 
 
 def is_tape(program: Program, node: cst.With) -> bool:

@@ -1,16 +1,11 @@
 """KMP203: `train_step`, `test_step` and `predict_step` of a Keras model, overridden.
 
-    class Custom(keras.Model):
-        def train_step(self, data):
-            x, y = data
-            with tf.GradientTape() as tape:
-                loss = self.compute_loss(x, y, self(x, training=True))
-            ...
+before:  def train_step(self, data):
+after:   def train_step(self, state, data):
 
-On JAX such a step gets the state of the model and returns the new one, `train_step(self, state,
-data)`, with a tape or without. On PyTorch it keeps its arguments, and only one with a tape is
-reported. Where just the loss is special, `compute_loss` can be overridden instead, which runs on
-every backend.
+That is JAX, where such a step gets the state of the model and returns the new one, with a tape or
+without. On PyTorch it keeps its arguments, and only one with a tape is reported. Where just the
+loss is special, `compute_loss` can be overridden instead, which runs on every backend.
 """
 
 import libcst as cst
