@@ -47,6 +47,15 @@ class Classes:
         found = _Definitions()
         program.module.visit(found)
         self._by_name = {one.name.value: one for one in found.classes}
+        self._bases = {
+            one: [base for each in one.bases if (base := self.named(each.value)) is not None]
+            for one in found.classes
+        }
+        self._above = {one: self._ancestors(one) for one in found.classes}
+        self._methods: dict[str, list[tuple[cst.ClassDef, cst.FunctionDef]]] = {}
+        for one in self._by_name.values():
+            for method in methods_of(one):
+                self._methods.setdefault(method.name.value, []).append((one, method))
         self.kinds: dict[cst.ClassDef, str] = {}
         for one in found.classes:
             kind = self._kind(one)
@@ -66,24 +75,22 @@ class Classes:
 
     def methods(self, of: cst.ClassDef, name: str) -> Iterator[cst.FunctionDef]:
         """Yields the methods of a name that `self` may have in a class: its, and those related."""
-        above = self._ancestors(of)
-        for one in self._by_name.values():
-            if one in above or of in self._ancestors(one):
-                yield from (method for method in methods_of(one) if method.name.value == name)
+        for one, method in self._methods.get(name, ()):
+            if one in self._above[of] or of in self._above[one]:
+                yield method
 
-    def _ancestors(self, of: cst.ClassDef) -> set[cst.ClassDef]:
+    def _ancestors(self, of: cst.ClassDef) -> dict[cst.ClassDef, None]:
         """Returns a class and the classes of this file that it derives from."""
-        found, waiting = {of}, [of]
+        found: dict[cst.ClassDef, None] = {of: None}
+        waiting = [of]
         while waiting:
-            for base in waiting.pop().bases:
-                one = self.named(base.value)
-                if one is not None and one not in found:
-                    found.add(one)
-                    waiting.append(one)
+            new = [base for base in self._bases[waiting.pop()] if base not in found]
+            found.update(dict.fromkeys(new))
+            waiting += new
         return found
 
     def _kind(self, of: cst.ClassDef) -> str | None:
-        bases = [base.value for one in self._ancestors(of) for base in one.bases]
+        bases = [base.value for one in self._above[of] for base in one.bases]
         names = [self._full(base) for base in bases if self.named(base) is None]
         kinds = [kind for name in names if (kind := _kind_of(name)) is not None]
         if kinds:

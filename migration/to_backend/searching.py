@@ -53,7 +53,7 @@ _RULES = (
 )
 _WORDS = re.compile(r"tensorflow|keras|horovod")
 _WORDS_BYTES = re.compile(_WORDS.pattern.encode())
-_SCALES = re.compile(r"\.(get_scaled_loss|get_unscaled_gradients|scale_loss)\b")
+_SCALING = ("get_scaled_loss", "get_unscaled_gradients", "scale_loss")
 _ASKS_FOR_BACKEND = re.compile(r"\bbackend\(\)|KERAS_BACKEND|_backend\(\)")
 
 
@@ -101,7 +101,7 @@ def _found(program: Program, target: Target) -> Iterator[Obstacle]:
         if with_signatures is not None:
             yield Obstacle(call, saved_models.ID, with_signatures)
     for node, full in names.uses:
-        use = _use(program, code, node, full, target)
+        use = _use(program, code, node, full, target, names.scaling)
         for rule in _RULES:
             said = rule.decide(use)
             if said is not None:
@@ -111,7 +111,14 @@ def _found(program: Program, target: Target) -> Iterator[Obstacle]:
                 break
 
 
-def _use(program: Program, code: ModelCode, node: cst.CSTNode, full: str, target: Target) -> Use:
+def _use(
+    program: Program,
+    code: ModelCode,
+    node: cst.CSTNode,
+    full: str,
+    target: Target,
+    scaling: set[cst.CSTNode],
+) -> Use:
     parent = program.parent(node)
     call = parent if isinstance(parent, cst.Call) and parent.func is node else None
     parent = parent if call is None else program.parent(call)
@@ -128,12 +135,8 @@ def _use(program: Program, code: ModelCode, node: cst.CSTNode, full: str, target
         horovod=horovod_name(full) or "",
         in_model=code.holds(node),
         compiles_model=name == "function" and code.runs_model(compiled),
-        scales=name == "GradientTape" and _scales(program, node),
+        scales=name == "GradientTape" and program.function(node) in scaling,
     )
-
-
-def _scales(program: Program, node: cst.CSTNode) -> bool:
-    return _SCALES.search(program.source(program.function(node))) is not None
 
 
 def _steps(
@@ -184,6 +187,7 @@ class _Names(cst.CSTVisitor):
         self._program = program
         self.imports: list[tuple[cst.CSTNode, str]] = []
         self.calls: list[cst.Call] = []
+        self.scaling: set[cst.CSTNode] = set()  # functions that scale a loss
         self.uses: list[tuple[cst.CSTNode, str]] = []
 
     def visit_Import(self, node: cst.Import) -> bool:
@@ -201,6 +205,8 @@ class _Names(cst.CSTVisitor):
 
     def visit_Call(self, node: cst.Call) -> None:
         self.calls.append(node)
+        if isinstance(node.func, cst.Attribute) and node.func.attr.value in _SCALING:
+            self.scaling.add(self._program.function(node))
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if chain(node) is None:

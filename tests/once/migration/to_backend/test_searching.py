@@ -14,6 +14,7 @@ from keras_mp.migration.rules import RULES
 from keras_mp.migration.to_backend import searching
 from keras_mp.migration.to_backend.uses import PAGE
 from tests import obstacles
+from tests.counting import growth
 
 ROOT = Path(__file__).parents[4]
 OURS = [rule for rule in RULES if rule >= "KMP200"]
@@ -226,3 +227,50 @@ def test_each_recipe_is_there(rule):
     ]
     assert RULES[rule].load().ANCHOR in headings
     assert re.search(rf"^\| {rule} \|", page, re.MULTILINE)
+
+
+IMPORTS = "import tensorflow as tf\nimport keras\n"
+LAYER = "class L{}(keras.layers.Layer):\n    def call(self, x):\n        return self.f(tf.exp(x))\n"
+# What is repeated costs as often as it is there.
+REPEATED = {
+    "classes": lambda n: "".join(map(LAYER.format, range(n))),
+    "methods": lambda n: (
+        "class L(keras.layers.Layer):\n    def call(self, x): self.f0(x)\n"
+        + "".join(f"    def f{i}(self, x): self.f{i + 1}(tf.exp(x))\n" for i in range(n))
+    ),
+    "functions": lambda n: (
+        "def loss(y_true, y_pred): f0(1)\n"
+        + "".join(f"def f{i}(x): f{i + 1}(tf.exp(x))\n" for i in range(n))
+    ),
+    "tapes": lambda n: "with tf.GradientTape() as t:\n    x = tf.exp(1)\n" * n,
+    "a tape of many": lambda n: (
+        "def f():\n    with tf.GradientTape() as t:\n        pass\n" + "    x = tf.exp(x)\n" * n
+    ),
+    "symbolic tensors": lambda n: "x = keras.Input(())\n" + "x = tf.exp(x) + g(x)\n" * n,
+    "pipelines": lambda n: "def f(x): pass\n" + "d = d.map(f)\n" * n,
+    "compiled functions": lambda n: "".join(
+        f"@tf.function\ndef f{i}(x):\n    return model(x)\n" for i in range(n)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", REPEATED.values(), ids=REPEATED)
+def test_what_is_repeated(text):
+    def searched(source):
+        return rewrite(IMPORTS + source, target="jax")
+
+    assert growth(searched, map(text, (8, 16, 32))) < 2.15
+
+
+def test_a_line_of_classes_that_derive_from_each_other():
+    lines = [f"class L{i + 1}(L{i}):\n    def call(self): self.f{i}()\n" for i in range(200)]
+    source = f"{IMPORTS}class L0(keras.layers.Layer): pass\n{''.join(lines)}"
+    source += "class L(L200):\n    def f0(self): tf.exp(1)\n"
+    assert [one.rule for one in rewrite(source, target="jax").findings] == ["KMP204"]
+
+
+def test_deep_expressions():
+    total = "+".join(["tf.exp(x)"] * 200)
+    source = f"{IMPORTS}x = keras.Input(())\ny = g({total})\nz = {'h(' * 90}x{')' * 90}\n"
+    found = rewrite(source, target="jax").findings
+    assert len([one for one in found if one.rule == "KMP204"]) == 200
