@@ -174,7 +174,7 @@ def _options(
         skip = frozenset(arguments.skip)
         if only is None and (settings := projects.of(file)) is not None:
             skip |= settings.skipped(file)
-        options = Options(only, skip, arguments.unsafe)
+        options = Options(only, skip, arguments.unsafe, target=arguments.target)
         if known is not None:
             options = replace(options, known=of_file.get(known.name(file), {}))
         result[file] = options

@@ -1,6 +1,7 @@
 """What is to be done with source files: each is read and planned for, in one process or several."""
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ from keras_mp.migration.code.files import Undecodable, decode
 from keras_mp.migration.code.findings import BASELINE, Failed, Failure, Found, Place, Plan
 from keras_mp.migration.code.project import NOTHING, Elsewhere
 from keras_mp.migration.code.rewriting import Result, Spot, Unparsable, may_concern, rewrite
+from keras_mp.migration.to_backend.uses import Target
 
 # Fewer are done before other processes have started.
 _MANY = 8
@@ -33,12 +35,18 @@ class Options:
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
         known: Findings to leave alone: rule and line of source -> how many.
+        target: A backend, to also find what keeps programs on TensorFlow; None for none.
     """
 
     only: frozenset[str] | None = None
     skip: frozenset[str] = frozenset()
     unsafe: bool = False
     known: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    target: Target | None = None
+
+    def concerns(self, data: bytes, elsewhere: Elsewhere) -> bool:
+        """Returns whether a file is worth parsing."""
+        return may_concern(data, elsewhere, target=self.target)
 
     def has(self, rule: str) -> bool:
         return (self.only is None or rule in self.only) and rule not in self.skip
@@ -100,7 +108,7 @@ def plans(
             result.append(Plan(path))
     told = _told(files, there)
     elsewhere = {i: told.get(str(files[i]), NOTHING) for i in there}
-    work = {i: data for i, data in there.items() if may_concern(data, elsewhere[i])}
+    work = {i: data for i, data in there.items() if of[i].concerns(data, elsewhere[i])}
     for i, path in enumerate(files):
         if i not in work:
             step(str(path), 1)
@@ -180,6 +188,7 @@ def _rewritten(
                 unsafe=options.unsafe,
                 elsewhere=elsewhere,
                 known=places,
+                target=options.target,
             )
 
         try:
@@ -191,7 +200,8 @@ def _rewritten(
             raise Failed(f"does not parse: {error.message}", place) from None
 
     if path.suffix == ".ipynb":
-        after, findings = notebooks.rewrite(data, program, may_concern)
+        concerns = functools.partial(options.concerns, elsewhere=elsewhere)
+        after, findings = notebooks.rewrite(data, program, concerns)
         findings = tuple(found for found in findings if options.has(found.rule))
         return after, _marked(findings, options.known) if options.known else findings
     decoded = decode(data)

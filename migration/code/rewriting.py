@@ -42,6 +42,8 @@ from keras_mp.migration.rules import (
     unknown_names,
     version_checks,
 )
+from keras_mp.migration.to_backend import searching
+from keras_mp.migration.to_backend.uses import Target
 
 __all__ = ["Finding", "Result", "Unparsable", "may_concern", "rewrite"]
 
@@ -135,7 +137,9 @@ class Result:
     findings: tuple[Finding, ...]
 
 
-def may_concern(data: bytes, elsewhere: Elsewhere = NOTHING) -> bool:
+def may_concern(
+    data: bytes, elsewhere: Elsewhere = NOTHING, *, target: Target | None = None
+) -> bool:
     """Returns whether a file is worth parsing: whether it holds any of the words at all.
 
     Where wrapped optimizers of other files get to, there are more of them: their private names, and
@@ -150,6 +154,8 @@ def may_concern(data: bytes, elsewhere: Elsewhere = NOTHING) -> bool:
         or any(map(old, elsewhere.names.values()))
     ):
         return True
+    if target is not None and searching.may_concern(data):
+        return True
     return bool(elsewhere.optimizers) and _PRIVATE_BYTES.search(data) is not None
 
 
@@ -161,6 +167,7 @@ def rewrite(
     unsafe: bool = False,
     elsewhere: Elsewhere = NOTHING,
     known: Collection[Spot] = (),
+    target: Target | None = None,
 ) -> Result:
     """Returns a program with its mixed precision rewritten for keras_mp.
 
@@ -171,6 +178,7 @@ def rewrite(
         unsafe: Whether to make edits, too, that may be wrong.
         elsewhere: What other files of the program tell of this one.
         known: The places of findings of an earlier call, to be left alone.
+        target: A backend, to also find what keeps the program on TensorFlow.
 
     Raises:
         Unparsable: `text` is not Python.
@@ -178,11 +186,11 @@ def rewrite(
     >>> rewrite("from tf_keras import mixed_precision as mp\\nmp.global_policy()").text
     'import keras_mp\\nkeras_mp.global_policy()'
     """
-    if not may_concern(text.encode(errors="replace"), elsewhere):
+    if not may_concern(text.encode(errors="replace"), elsewhere, target=target):
         return Result(text, ())
     names = {**_USUAL, **elsewhere.names} if _STAR.search(text) else elsewhere.names
     run = _Run(Program(text, names), only, skip, unsafe, elsewhere, known)
-    return run.result()
+    return run.result(target)
 
 
 class _Run:
@@ -212,7 +220,7 @@ class _Run:
         self._ours = False
         self._covered: dict[int, tuple[str, Verdict, str, str]] = {}
 
-    def result(self) -> Result:
+    def result(self, target: Target | None) -> Result:
         program, found = self._program, _Expressions(self._program)
         program.module.visit(found)
         self._facts.is_concerned = bool(found.old) or bool(self._facts.elsewhere.optimizers)
@@ -259,14 +267,16 @@ class _Run:
             if spelled is not None:
                 self._note(mentions.ID, node, spelled)
         self._mentions(found)
+        if target is not None:
+            for node, rule, message in searching.obstacles(program, target):
+                self._note(rule, node, Decision("person", message))
         if self._ours:
             self._edits += import_of_ours(program, self._edits)
         text = texts.apply(program.text, self._edits)
         if self._edits and syntax_error(text) and not syntax_error(program.text):
             text = program.text
             self._findings = [_not_done(finding) for finding in self._findings]
-        findings = sorted(set(self._findings), key=lambda f: (f.line, f.column, f.rule))
-        return Result(text, tuple(findings))
+        return Result(text, _in_order(self._findings))
 
     def _selected(self, rule: str) -> bool:
         return (self._only is None or rule in self._only) and rule not in self._skip
@@ -425,6 +435,10 @@ def _needs_import(edit: Edit) -> bool:
 
 
 _NO_USE = ("from ", "import ", "#")
+
+
+def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(set(findings), key=lambda f: (f.line, f.column, f.rule)))
 
 
 def _not_done(finding: Finding) -> Finding:

@@ -15,14 +15,16 @@ class Rule(NamedTuple):
     Attributes:
         module: Its module, which is loaded late, as it needs libcst.
         title: What it is about, for lists of rules.
+        package: Where the module is, in keras_mp.migration.
     """
 
     module: str
     title: str
+    package: str = "rules"
 
     def load(self) -> ModuleType:
         """Returns the module."""
-        return importlib.import_module(f"{__name__}.{self.module}")
+        return importlib.import_module(f"keras_mp.migration.{self.package}.{self.module}")
 
 
 # ID -> rule, in the order of lists of rules.
@@ -49,4 +51,20 @@ RULES: Mapping[str, Rule] = {
     "KMP018": Rule("private_optimizer_attributes", "private names of optimizers"),
     "KMP019": Rule("modules_of_layers", "variables of a tf.Module that holds Keras layers"),
     "KMP020": Rule("other_packages", "Horovod and TensorFlow Addons"),
+    # With --target: what keeps a program on TensorFlow.
+    "KMP201": Rule("imports", "Keras by way of TensorFlow", "to_backend"),
+    "KMP202": Rule("gradient_tapes", "gradient tapes", "to_backend"),
+    "KMP203": Rule("train_steps", "train steps of a model", "to_backend"),
+    "KMP204": Rule("tensorflow_ops", "operations of TensorFlow in a model", "to_backend"),
+    "KMP205": Rule("compiled_functions", "functions that TensorFlow compiles", "to_backend"),
+    "KMP206": Rule("variables", "variables of TensorFlow", "to_backend"),
+    "KMP207": Rule("modules", "tf.Module", "to_backend"),
+    "KMP208": Rule("checkpoints", "checkpoints of TensorFlow", "to_backend"),
+    "KMP209": Rule("strategies", "tf.distribute", "to_backend"),
+    "KMP210": Rule("summaries", "tf.summary", "to_backend"),
+    "KMP211": Rule("saved_models", "SavedModels and signatures", "to_backend"),
+    "KMP212": Rule("devices", "devices and settings of TensorFlow", "to_backend"),
+    "KMP213": Rule("seeds", "seeds of TensorFlow", "to_backend"),
+    "KMP214": Rule("backend_functions", "functions of tf.keras.backend", "to_backend"),
+    "KMP215": Rule("horovod", "Horovod", "to_backend"),
 }

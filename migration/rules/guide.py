@@ -9,6 +9,7 @@ from pathlib import Path
 from keras_mp.compat.names import NAMES
 from keras_mp.migration.code.rewriting import rewrite
 from keras_mp.migration.rules import RULES
+from keras_mp.migration.to_backend.uses import PAGE
 
 BEGIN, END = "<!-- made by keras_mp.migration.rules.guide -->\n", "<!-- end -->\n"
 
@@ -57,9 +58,12 @@ def _names() -> str:
 def _rules() -> str:
     parts = []
     for name, rule in RULES.items():
-        text = rule.load().__doc__ or ""
+        module = rule.load()
+        text = module.__doc__ or ""
         body = text.partition("\n")[2].strip("\n") or text.partition(": ")[2]
-        parts.append(f"### {name}: {rule.title}\n\n{_markdown(body)}\n")
+        anchor = getattr(module, "ANCHOR", None)
+        recipe = "" if anchor is None else f"\n[The recipe](../{PAGE}#{anchor}).\n"
+        parts.append(f"### {name}: {rule.title}\n\n{_markdown(body)}\n{recipe}")
     return "\n".join(parts)
 
 

@@ -19,6 +19,7 @@ PROGRAMS = (
     "how-to/custom-loops.md",
     "how-to/fine-tuning.md",
     "how-to/graph-rewrite.md",
+    "how-to/leave-tensorflow.md",
     "how-to/monitoring.md",
     "how-to/sixteen-bit-weights.md",
     "tutorials/quickstart.md",

@@ -34,11 +34,14 @@ def test_it_has_every_old_name(name):
 
 def test_every_rule_has_its_module_and_its_tests():
     modules = {
-        path.stem
-        for path in (README.parent / "rules").glob("*.py")
+        (folder, path.stem)
+        for folder in {rule.package for rule in RULES.values()}
+        for path in (README.parent / folder).glob("*.py")
         if re.search("^ID = ", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert modules == {rule.module for rule in RULES.values()}
+    assert modules == {(rule.package, rule.module) for rule in RULES.values()}
     assert [rule.load().ID for rule in RULES.values()] == list(RULES) == sorted(RULES)
-    tests = {path.stem[5:] for path in Path(__file__).parent.glob("rules/test_*.py")}
-    assert tests == modules
+    tests = {
+        (path.parent.name, path.stem[5:]) for path in Path(__file__).parent.glob("*/test_*.py")
+    }
+    assert modules <= tests

@@ -1,0 +1,94 @@
+"""KMP215: Horovod, whose optimizers, tapes and callbacks are for TensorFlow and Keras 2.
+
+before:  opt = hvd.DistributedOptimizer(opt)
+after:   keras.distribution.set_distribution(keras.distribution.DataParallel())
+
+That is JAX, before the model is made. On PyTorch it is DistributedDataParallel. `horovod.torch` is
+left alone.
+"""
+
+from keras_mp.migration.to_backend.uses import Target, Use, said
+
+ID = "KMP215"
+ANCHOR = "horovod"
+_ON: dict[Target, str] = {
+    "jax": "call keras.distribution.set_distribution(keras.distribution.DataParallel()) before "
+    "the model is made",
+    "torch": "take torch.nn.parallel.DistributedDataParallel",
+}
+_NOT_NEEDED: dict[Target, str] = {
+    "jax": "leave it out: keras.distribution.DataParallel lays out the weights",
+    "torch": "leave it out: DistributedDataParallel sends the weights at its start",
+}
+_LEAVE_OUT: dict[Target, str] = {"jax": "leave it out", "torch": "leave it out"}
+# What a name begins with -> what to do instead.
+_DO: dict[str, dict[Target, str]] = {
+    "init": {
+        "jax": "call keras.distribution.initialize(), if there are several processes",
+        "torch": "call torch.distributed.init_process_group()",
+    },
+    "shutdown": {
+        "jax": "leave it out",
+        "torch": "call torch.distributed.destroy_process_group()",
+    },
+    "rank": {"jax": "write jax.process_index()", "torch": "write torch.distributed.get_rank()"},
+    "local_rank": {
+        "jax": "leave it out: JAX takes all devices of a process",
+        "torch": "write int(os.environ['LOCAL_RANK'])",
+    },
+    "size": {
+        "jax": "write jax.device_count(), or jax.process_count() where it shares out data",
+        "torch": "write torch.distributed.get_world_size()",
+    },
+    "local_size": {
+        "jax": "write jax.local_device_count()",
+        "torch": "write int(os.environ['LOCAL_WORLD_SIZE'])",
+    },
+    "broadcast": _NOT_NEEDED,
+    "Broadcast": _NOT_NEEDED,
+    "callbacks.Broadcast": _NOT_NEEDED,
+    "callbacks.MetricAverage": {
+        "jax": "leave it out: logs are those of all devices",
+        "torch": "reduce the logs by torch.distributed.all_reduce",
+    },
+    "callbacks.LearningRate": {
+        "jax": "give the optimizer a schedule of keras.optimizers.schedules",
+        "torch": "give the optimizer a schedule of keras.optimizers.schedules",
+    },
+    "callbacks.BestModelCheckpoint": {
+        "jax": "write keras.callbacks.ModelCheckpoint(path, save_best_only=True)",
+        "torch": "write keras.callbacks.ModelCheckpoint(path, save_best_only=True)",
+    },
+    "load_model": {
+        "jax": "write keras.saving.load_model",
+        "torch": "write keras.saving.load_model",
+    },
+    "elastic.": {
+        "jax": "start all processes again, with keras.callbacks.BackupAndRestore",
+        "torch": "start all processes again by torchrun, with keras.callbacks.BackupAndRestore",
+    },
+    "nccl_built": _LEAVE_OUT,
+    "mpi_built": _LEAVE_OUT,
+    "gloo_built": _LEAVE_OUT,
+    "data.": {
+        "jax": "share out the data by dataset.shard(jax.process_count(), jax.process_index())",
+        "torch": "share out the data by dataset.shard, with rank and world size",
+    },
+    "allreduce": {
+        "jax": "leave it out: sums over a batch are those of all devices",
+        "torch": "write torch.distributed.all_reduce",
+    },
+    "allgather": {
+        "jax": "leave it out: arrays are whole on every device",
+        "torch": "write torch.distributed.all_gather",
+    },
+}
+
+
+def decide(use: Use) -> str | None:
+    name = use.horovod
+    if use.call is None or not name:
+        return None
+    starts = [start for start in _DO if name == start or name.startswith(start)]
+    do = _DO[max(starts, key=len)] if starts else _ON
+    return said(f"hvd.{name}", do, ANCHOR, use.target)

@@ -1,0 +1,67 @@
+"""KMP203: `train_step`, `test_step` and `predict_step` of a Keras model, overridden.
+
+before:  def train_step(self, data):
+after:   def train_step(self, state, data):
+
+That is JAX, where such a step gets the state of the model and returns the new one, with a tape or
+without. On PyTorch it keeps its arguments, and only one with a tape is reported. Where just the
+loss is special, `compute_loss` can be overridden instead, which runs on every backend.
+"""
+
+import libcst as cst
+
+from keras_mp.migration.code.parsed import Program
+from keras_mp.migration.to_backend.tensors import is_gradient_tape
+from keras_mp.migration.to_backend.uses import Target, said
+
+ID = "KMP203"
+ANCHOR = "train-steps"
+_STEPS = ("train_step", "test_step", "predict_step")
+_DO: dict[str, dict[Target, str]] = {
+    "train_step": {
+        "jax": "on JAX it is train_step(self, state, data), differentiates by jax.grad, and "
+        "returns the logs and the new state",
+        "torch": "call loss.backward() in it, and give self.optimizer.apply the .grad of the "
+        "weights",
+    },
+    "test_step": {
+        "jax": "on JAX it is test_step(self, state, data), and returns the logs and the new state",
+        "torch": "take the gradients by torch.autograd.grad",
+    },
+    "predict_step": {
+        "jax": "on JAX it is predict_step(self, state, data), and returns the predictions and the "
+        "new state",
+        "torch": "take the gradients by torch.autograd.grad",
+    },
+}
+
+
+def decide(program: Program, method: cst.FunctionDef, target: Target) -> str | None:
+    """Returns what is said of a method of a Keras model.
+
+    Args:
+        program: Its names resolved.
+        method: The method.
+        target: The backend that the program is to run on.
+    """
+    name = method.name.value
+    if name not in _STEPS:
+        return None
+    names = [parameter.name.value for parameter in method.params.params]
+    found = _Tapes(program)
+    method.body.visit(found)
+    if not found.any and (target == "torch" or len(names) != 2):
+        return None
+    if "state" in names[1:2]:
+        return None
+    what = f"{name} of a model" + (" with tf.GradientTape" if found.any else "")
+    return said(what, _DO[name], ANCHOR, target)
+
+
+class _Tapes(cst.CSTVisitor):
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.any = False
+
+    def visit_Call(self, node: cst.Call) -> None:
+        self.any |= is_gradient_tape(self._program, node.func)

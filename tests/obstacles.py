@@ -1,0 +1,27 @@
+"""What tests of `migration/to_backend` share: what one rule says of a program."""
+
+from keras_mp.migration.code.rewriting import rewrite
+
+HEAD = """\
+import tensorflow as tf
+import keras
+from tensorflow.keras import backend as K
+import horovod.tensorflow as hvd
+"""
+
+
+def found(lines, rule, target="jax", head=HEAD):
+    """Returns line -> message, of a rule about lines below imports; the first line is 1."""
+    source = head + lines
+    compile(source, "program", "exec")
+    result = rewrite(source, target=target)
+    assert result.text == rewrite(source).text, "of that nothing is edited"
+    findings = [one for one in result.findings if one.rule == rule]
+    assert all(one.verdict == "person" for one in findings)
+    return {one.line - head.count("\n"): one.message for one in findings}
+
+
+def messages(lines, rule, target="jax"):
+    """Returns the messages of a rule, without the link to the recipe."""
+    result = rewrite(HEAD + lines, target=target).findings
+    return [one.message.rpartition("; ")[0] for one in result if one.rule == rule]
