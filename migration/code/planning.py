@@ -1,7 +1,6 @@
 """What is to be done with source files: each is read and planned for, in one process or several."""
 
 import contextlib
-import functools
 import multiprocessing
 import os
 import signal
@@ -200,8 +199,7 @@ def _rewritten(
             raise Failed(f"does not parse: {error.message}", place) from None
 
     if path.suffix == ".ipynb":
-        concerns = functools.partial(options.concerns, elsewhere=elsewhere)
-        after, findings = notebooks.rewrite(data, program, concerns)
+        after, findings = notebooks.rewrite(data, program, may_concern)
         findings = tuple(found for found in findings if options.has(found.rule))
         return after, _marked(findings, options.known) if options.known else findings
     decoded = decode(data)
