@@ -127,7 +127,7 @@ _BY_NAME = {
         {"tensor": M, "paddings": [[1, 0], [0, 2]], "mode": "REFLECT"},
         {"mode": "reflect", "constant_values": None},
     ),
-    "tf.reverse": {"tensor": M, "axis": [1]},
+    "tf.reverse": ({"tensor": M, "axis": [1]}, {"axis": 1}),
     "tf.roll": {"input": M, "shift": 1, "axis": 1},
     "tf.stack": {"values": [V, W], "axis": 1},
     "tf.unstack": {"value": M, "axis": 1},

@@ -23,6 +23,7 @@ class Operation:
         also: What must be given in any case: "from_logits=True".
         needs: Parameters of TensorFlow without which Keras does something else.
         instead: What to do where the program gives a parameter that Keras has not.
+        mind: A parameter, and what differs where the program gives it.
         note: What else differs.
     """
 
@@ -33,6 +34,7 @@ class Operation:
     also: str = ""
     needs: str = ""
     instead: str = ""
+    mind: tuple[str, str] = ("", "")
     note: str = ""
 
     def differences(self, positional: int, keywords: Iterable[str]) -> list[str] | None:
@@ -67,6 +69,7 @@ class Operation:
             said.append("it has no name=")
         missing = [each for each in self.defaults.split() if each.split("=")[0] not in by_name]
         said += [f"give {each}" for each in (*missing, *self.also.split())]
+        said += [self.mind[1]] if self.mind[0] in by_name else []
         return [*said, self.note] if self.note else said
 
 
@@ -197,7 +200,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "norm linalg.norm",
         "keras.ops.norm",
         "tensor=x ord axis keepdims",
-        note="its ord=None is 'euclidean'",
+        mind=("ord", "its ord=None is 'euclidean'"),
     ),
     Operation(
         "argmax math.argmax", "keras.ops.argmax", "input=x axis -output_type", defaults="axis=0"
@@ -259,9 +262,9 @@ OPERATIONS: tuple[Operation, ...] = (
         "pad",
         "keras.ops.pad",
         "tensor=x paddings=pad_width mode constant_values",
-        note="mode= is in lower case",
+        mind=("mode", "mode= is in lower case"),
     ),
-    Operation("reverse", "keras.ops.flip", "tensor=x axis"),
+    Operation("reverse", "keras.ops.flip", "tensor=x axis", note="its axis= is one number"),
     Operation("roll", "keras.ops.roll", "input=x shift axis"),
     Operation("stack", "keras.ops.stack", "values=x axis"),
     Operation("unstack", "keras.ops.unstack", "value=x num axis"),
@@ -361,7 +364,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "keras.ops.normalize",
         "x axis epsilon* -dim",
         needs="axis",
-        note="its epsilon= is of the norm, and not of its square",
+        mind=("epsilon", "its epsilon= is of the norm, and not of its square"),
     ),
     Operation(
         "nn.conv1d",

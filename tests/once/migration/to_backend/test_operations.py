@@ -20,6 +20,12 @@ def test_what_is_always_said():
     assert row.differences(1, []) == ["give e=1", "give axis=2", "mind"]
 
 
+def test_what_is_said_of_a_parameter():
+    row = Operation("f", "keras.ops.g", "x mode", mind=("mode", "in lower case"))
+    assert row.differences(1, []) == []
+    assert row.differences(2, []) == row.differences(1, ["mode"]) == ["in lower case"]
+
+
 def test_what_is_needed():
     row = Operation("f", "keras.ops.g", "condition x y", needs="x y")
     assert row.differences(1, []) is None

@@ -209,6 +209,7 @@ SAME_NAMES = {
     "not imported": "tf.random.set_seed(1)\nhvd.init()\nK.sum(x)\n",
     "one's own": "from mine import tf\ntf.random.set_seed(1)\n",
     "an argument": "def f(tf):\n    tf.random.set_seed(1)\n",
+    "a mock": "import tensorflow as tf\ntf.random.set_seed.assert_called_with(1)\n",
     "text": "# import tensorflow as tf\nx = 'tf.random.set_seed(1)'\n",
 }
 
@@ -259,7 +260,7 @@ def test_what_is_repeated(text):
     def searched(source):
         return rewrite(IMPORTS + source, target="jax")
 
-    assert growth(searched, map(text, (8, 16, 32))) < 2.15
+    assert growth(searched, map(text, (4, 8, 16))) < 2.15
 
 
 def test_a_line_of_classes_that_derive_from_each_other():
