@@ -19,7 +19,7 @@ _OF_ARTEFACTS = (
     *("model", "optimizer", "model_path", "optimizer_path", "model_only", "as_code", "shard_size"),
     *("limit_memory", "limit_seconds"),
 )
-OF_SOURCES = ("write", "diff", "only", "skip", "unsafe")
+OF_SOURCES = ("write", "diff", "only", "skip", "unsafe", "keras3")
 EXIT_STATUS = """\
 exit status:
   0  done, or nothing to do
@@ -208,6 +208,11 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         several = f"{what}; also KMPnnn,KMPnnn, and given several times"
         add(option, type=_rules, action="extend", metavar="KMPnnn", default=[], help=several)
     add("--unsafe", action="store_true", help="rewrite, too, where it may be wrong")
+    add(
+        "--keras3",
+        action="store_true",
+        help="find, and rewrite, too, what else stops a program of tf.keras under Keras 3",
+    )
     migrate.set_defaults(refuse=migrate.error)
 
 

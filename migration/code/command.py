@@ -72,6 +72,7 @@ def run(arguments: argparse.Namespace) -> Done:
         only=frozenset(arguments.only) if arguments.only else None,
         skip=frozenset(arguments.skip),
         unsafe=arguments.unsafe,
+        keras3=arguments.keras3,
     )
     files = _distinct(inputs)
     with progress.shown(len(files), worth=len(files) > 1) as step:

@@ -29,11 +29,13 @@ class Options:
         only: Rules by their ids; None for all.
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
+        keras3: Whether to look for what else stops a program under Keras 3.
     """
 
     only: frozenset[str] | None = None
     skip: frozenset[str] = frozenset()
     unsafe: bool = False
+    keras3: bool = False
 
     def has(self, rule: str) -> bool:
         return (self.only is None or rule in self.only) and rule not in self.skip
@@ -89,7 +91,7 @@ def plans(
             result.append(Plan(path, failure=Failure(why or str(error))))
         else:
             result.append(Plan(path))
-            if may_concern(data):
+            if may_concern(data, keras3=options.keras3):
                 work[i] = data
         if i not in work:
             step(str(path), 1)
@@ -145,7 +147,13 @@ def _end_with_first() -> None:
 def _rewritten(path: Path, data: bytes, options: Options) -> tuple[bytes, tuple[Found, ...]]:
     def program(text: str) -> Result:
         try:
-            return rewrite(text, only=options.only, skip=options.skip, unsafe=options.unsafe)
+            return rewrite(
+                text,
+                only=options.only,
+                skip=options.skip,
+                unsafe=options.unsafe,
+                keras3=options.keras3,
+            )
         except Unparsable as error:
             place = Place(error.line, error.column)
             raise Failed(f"does not parse: {error.message}", place) from None

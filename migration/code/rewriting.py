@@ -16,6 +16,7 @@ from keras_mp.migration.code.importing import import_of_ours
 from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
 from keras_mp.migration.code.sites import Decision, Site, Verdict
 from keras_mp.migration.code.syntax import syntax_error
+from keras_mp.migration.keras3.checking import decisions
 from keras_mp.migration.rules import (
     dtype_policies,
     experimental_optimizers,
@@ -46,6 +47,9 @@ _BROAD = re.compile("|".join(_WORDS))
 _LOOKUP = r"attr\([^\"']{1,80}[\"']_optimizer[\"']"
 _CONCERNS = re.compile("|".join((*_WORDS, _LOOKUP)))
 _CONCERNS_BYTES = re.compile(_CONCERNS.pattern.encode())
+# What a program that uses Keras holds at least.
+_KERAS = re.compile(r"keras|tensorflow")
+_KERAS_BYTES = re.compile(_KERAS.pattern.encode())
 # In this order: the first rule that decides about a place is the one that counts.
 _SITE_RULES = (
     unknown_names,
@@ -107,12 +111,18 @@ class Result:
     findings: tuple[Finding, ...]
 
 
-def may_concern(data: bytes) -> bool:
+def may_concern(data: bytes, *, keras3: bool = False) -> bool:
     """Returns whether a file is worth parsing: whether it holds any of the words at all.
+
+    Args:
+        data: What is in it.
+        keras3: Whether what else stops under Keras 3 is looked for.
 
     >>> may_concern(b"import keras"), may_concern(b"opt.get_scaled_loss(loss)")
     (False, True)
     """
+    if keras3 and _KERAS_BYTES.search(data) is not None:
+        return True
     return _CONCERNS_BYTES.search(data) is not None
 
 
@@ -122,6 +132,7 @@ def rewrite(
     only: frozenset[str] | None = None,
     skip: frozenset[str] = frozenset(),
     unsafe: bool = False,
+    keras3: bool = False,
 ) -> Result:
     """Returns a program with its mixed precision rewritten for keras_mp.
 
@@ -130,6 +141,7 @@ def rewrite(
         only: Rules to apply, by their ids; None for all.
         skip: Rules to leave out.
         unsafe: Whether to make edits, too, that may be wrong.
+        keras3: Whether to find, and rewrite, too, what else stops it under Keras 3.
 
     Raises:
         Unparsable: `text` is not Python.
@@ -137,10 +149,10 @@ def rewrite(
     >>> rewrite("from tf_keras import mixed_precision as mp\\nmp.global_policy()").text
     'import keras_mp\\nkeras_mp.global_policy()'
     """
-    if not _CONCERNS.search(text):
+    if not _CONCERNS.search(text) and not (keras3 and _KERAS.search(text)):
         return Result(text, ())
     run = _Run(Program(text), only, skip, unsafe)
-    return run.result()
+    return run.result(keras3=keras3)
 
 
 class _Run:
@@ -159,7 +171,7 @@ class _Run:
         self._ours = False
         self._covered: dict[int, tuple[str, Verdict, str]] = {}
 
-    def result(self) -> Result:
+    def result(self, *, keras3: bool) -> Result:
         program, found = self._program, _Expressions(self._program)
         program.module.visit(found)
         self._facts.is_concerned = bool(found.old)
@@ -183,6 +195,8 @@ class _Run:
             if spelled is not None:
                 self._note(mentions.ID, node, spelled)
         self._mentions(found)
+        for rule, place, decision in decisions(program) if keras3 else ():
+            self._note(rule, place, decision)
         if self._ours:
             self._edits += import_of_ours(program, self._edits)
         text = texts.apply(program.text, self._edits)

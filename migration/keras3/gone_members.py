@@ -163,4 +163,6 @@ def _of_compiled(code: Code, node: cst.Attribute, receiver: Object | None) -> De
         return Decision("kept", "it works, with a warning: compute_loss(x, y, y_pred) is its name")
     if isinstance(parent, cst.Attribute) and parent.attr.value in _STILL.get(name, ()):
         return Decision("kept", "it works, with a warning: metrics is the list of today")
-    return Decision("person", f"{name} of Keras 3 is only there to be called: write metrics, or loss")
+    return Decision(
+        "person", f"{name} of Keras 3 is only there to be called: write metrics, or loss"
+    )

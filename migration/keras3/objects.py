@@ -175,8 +175,7 @@ class Objects:
             seen.add(own)
             if name in self._found.defined[own] or (own, name) in self._found.attributes:
                 return True
-            bases = (self._class(base.value) for base in own.bases)
-            own = next((base for base in bases if base is not None), None)
+            own = self.base(own)
         return False
 
     def assigned(self, node: cst.Name) -> list[cst.CSTNode]:
@@ -187,6 +186,21 @@ class Objects:
                 return []
             found.append(value.node)
         return found
+
+    def attributes_of(self, node: cst.ClassDef) -> list[cst.CSTNode]:
+        """Returns what a class assigns to attributes of `self`, in the order of the text."""
+        return [
+            value.node
+            for (of, _), values in self._found.attributes.items()
+            if of is node
+            for value in values
+            if value.node is not None and not value.is_element
+        ]
+
+    def base(self, node: cst.ClassDef) -> cst.ClassDef | None:
+        """Returns the class of the program that a class is derived from first."""
+        bases = (self._class(base.value) for base in node.bases)
+        return next((base for base in bases if base is not None), None)
 
     def method(self, found: Object, name: str) -> cst.FunctionDef | None:
         """Returns a method that the program's own class defines itself."""
@@ -487,7 +501,8 @@ def _joined(found: list[Object | None]) -> Object | None:
 def _is_first(function: cst.FunctionDef, name: str) -> bool:
     first = function.params.params[0].name.value if function.params.params else ""
     static = any(
-        isinstance(one.decorator, cst.Name) and one.decorator.value in ("staticmethod", "classmethod")
+        isinstance(one.decorator, cst.Name)
+        and one.decorator.value in ("staticmethod", "classmethod")
         for one in function.decorators
     )
     return name == first and not static
@@ -525,7 +540,9 @@ class _Assignments(cst.CSTVisitor):
         for line in node.body.body:
             if isinstance(line, cst.FunctionDef):
                 self.defined[node].add(line.name.value)
-            for one in getattr(line, "body", ()) if isinstance(line, cst.SimpleStatementLine) else ():
+            for one in (
+                getattr(line, "body", ()) if isinstance(line, cst.SimpleStatementLine) else ()
+            ):
                 for target in one.targets if isinstance(one, cst.Assign) else ():
                     if isinstance(target.target, cst.Name):
                         self.defined[node].add(target.target.value)

@@ -117,7 +117,9 @@ def _of_sequential(code: Code, node: cst.Attribute) -> Decision | None:
     if found is None or found.kind != "Sequential" or found.own is not None:
         return None
     new = f"{node.attr.value}s[0]"
-    said = f"a Sequential model of Keras 3 that was not called has no {node.attr.value}: write {new}"
+    said = (
+        f"a Sequential model of Keras 3 that was not called has no {node.attr.value}: write {new}"
+    )
     if code.program.is_bound(node):
         return Decision("person", said)
     return Decision("rewritten", said, (code.replaced(node.attr, new),))

@@ -116,8 +116,7 @@ def imported(code: Code) -> Iterator[Imported]:
     """Yields what is imported of Keras and not there today, or not by an import."""
     for statement in code.imports:
         found = {
-            alias: _target(code, statement, alias, full)
-            for alias, full in code.imported(statement)
+            alias: _target(code, statement, alias, full) for alias, full in code.imported(statement)
         }
         edits = _statement(code, statement, found)
         for alias, known in found.items():
@@ -267,5 +266,9 @@ def stars(code: Code) -> Iterator[tuple[cst.ImportFrom, Known]]:
         if isinstance(statement, cst.ImportFrom) and isinstance(statement.names, cst.ImportStar):
             if statement.module is not None and not statement.relative:
                 found = names.known(dotted(statement.module))
-                if found is not None and found.status != "there" and old(dotted(statement.module)) is None:
+                if (
+                    found is not None
+                    and found.status != "there"
+                    and old(dotted(statement.module)) is None
+                ):
                     yield statement, found
