@@ -34,7 +34,7 @@ def decisions(program: Program) -> Iterator[tuple[str, cst.CSTNode, Decision]]:
         for node, decision in rule.find(code):
             if legacy and rule is not legacy_keras and not _is_of_keras(code, node):
                 continue
-            if rule is not legacy_keras and code.is_guarded(node, *_words(node)):
+            if rule is not legacy_keras and code.is_guarded(node, *_words(node, decision)):
                 decision = replace(
                     decision, verdict="kept", edits=(), message=f"{_ASKED}; {decision.message}"
                 )
@@ -51,9 +51,9 @@ def _is_of_keras(code: Code, node: cst.CSTNode) -> bool:
     return found is not None and found.root == "keras"
 
 
-def _words(node: cst.CSTNode) -> tuple[str, ...]:
+def _words(node: cst.CSTNode, decision: Decision) -> list[str]:
+    """Returns the names that a place may be guarded by: the old one, and what becomes of it."""
+    words = [edit.text for edit in decision.edits if edit.text.isidentifier()]
     if isinstance(node, cst.Call):
         node = node.func
-    if isinstance(node, cst.Attribute):
-        return (node.attr.value,)
-    return ()
+    return [*words, node.attr.value] if isinstance(node, cst.Attribute) else words

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 import libcst as cst
 
@@ -13,6 +13,10 @@ from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.names import Known
 from keras_mp.migration.keras3.objects import Objects
 
+# What programs call a model.
+_MODEL = re.compile(r"model|net(work)?\d*$|generator|discriminator|encoder|decoder", re.IGNORECASE)
+# How a program asks whether there is an attribute or a parameter.
+_LOOKS = re.compile(r"hasattr|signature|getattr|callable")
 # What errors of arguments a program catches, where it tries one way and then another.
 _ARGUMENT_ERRORS = ("TypeError", "ValueError")
 
@@ -103,9 +107,9 @@ class Code:
         for up in self.program.above(node):
             if isinstance(up, (cst.If, cst.IfExp)):
                 test = self.program.source(up.test)
-                if re.search(r"hasattr|signature|getattr|callable", test) and any(
-                    word in test for word in words
-                ):
+                if "find_spec" in test:
+                    return True
+                if _LOOKS.search(test) and any(word in test for word in words):
                     return True
             if isinstance(up, cst.Try):
                 caught = "".join(self.program.source(h.type) for h in up.handlers if h.type)
@@ -119,18 +123,36 @@ class Code:
         """Returns the edit that puts a text in the place of a node."""
         return Edit(*self.program.span(node), text)
 
-    def without(self, call: cst.Call, argument: cst.Arg) -> Edit:
-        """Returns the edit that takes an argument out of a call, with the comma that goes with it."""
+    def without(self, call: cst.Call, argument: cst.Arg, gone: Container[cst.Arg] = ()) -> Edit:
+        """Returns the edit that takes an argument out of a call, with the comma that goes with it.
+
+        Args:
+            call: The call.
+            argument: The argument.
+            gone: What else is taken out of it.
+        """
         at = next(i for i, one in enumerate(call.args) if one is argument)
         start, end = self.program.span(argument)
+        if any(one not in gone for one in call.args[:at]):
+            return Edit(self.program.span(call.args[at - 1])[1], end, "")
         if at + 1 < len(call.args):
             return Edit(start, self.program.span(call.args[at + 1])[0], "")
-        if at:
-            return Edit(self.program.span(call.args[at - 1])[1], end, "")
-        # The only one: what stands behind it is a comma at the most.
+        # Nothing is left: what stands behind it is a comma at the most.
         after = self.program.text[end : self.program.span(call)[1]]
         comma = re.match(r"\s*,", after)
         return Edit(start, end + (comma.end() if comma else 0), "")
+
+
+def is_called_a_model(node: cst.CSTNode) -> bool:
+    """Returns whether an expression is named as models are, such as `self.model`.
+
+    >>> is_called_a_model(cst.parse_expression("self.train_model"))
+    True
+    >>> is_called_a_model(cst.parse_expression("agent"))
+    False
+    """
+    name = node.attr if isinstance(node, cst.Attribute) else node
+    return isinstance(name, cst.Name) and _MODEL.search(name.value) is not None
 
 
 def dotted(node: cst.CSTNode) -> str:

@@ -5,6 +5,7 @@
     model.input_names               # [tensor.name for tensor in model.inputs]
     model.compiled_loss.metrics     # model.metrics; compiled_loss(...) itself works, with a warning
     optimizer.get_weights()         # optimizer.variables
+    self.trainable_weights = [w]    # add_weight has put it there
 
 Reported where the program shows that the object is one of Keras, and its own class does not have
 the name: attributes of models, layers, metrics, optimizers, callbacks, variables and KerasTensors
@@ -25,13 +26,21 @@ from keras_mp.migration.keras3.objects import Object, kinds_of
 
 ID = "KMP108"
 # Told by other rules, or read in another way.
-_OTHERS = ("lr", "value", "read_value", "get_shape", "reset_states", "fit_generator", "variables")
-_OF_GENERATORS = ("evaluate_generator", "predict_generator")
+_OTHERS = (
+    *("lr", "get_shape", "reset_states", "variables"),
+    *("fit_generator", "evaluate_generator", "predict_generator"),
+)
 _COMPILED = ("compiled_loss", "compiled_metrics")
 _STILL = {"compiled_metrics": ("update_state", "reset_state", "result")}
+# Properties that cannot be assigned.
+_READ_ONLY = {
+    "layers.Layer": ("trainable_weights", "non_trainable_weights", "weights"),
+    "optimizers.Optimizer": ("iterations",),
+}
 _METRICS = "write add_weight, or keras.metrics.Metric in __init__ and update_state in call"
 _OUTPUT = "write layer.output or layer.input of a layer that was called once, or keep what each "
 _OUTPUT += "call returned"
+_VALUE = "write tf.identity(variable), or variable.value, which is the variable itself"
 _CALL = "drop it: Keras makes it when it is needed"
 _PRIVATE = {
     "layers.Layer": {
@@ -87,6 +96,7 @@ ADVICE = {
     "total_loss": "write losses, or compute_loss",
     "updates": "assign to the variables in call",
     "validation_data": "give the data to the constructor of the callback",
+    "read_value": _VALUE,
     "weights": "write variables",
 }
 # Names that nothing but Keras had.
@@ -104,12 +114,22 @@ _ANYWHERE = {
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and what is said of each."""
+    told = set()
     for node in code.attributes:
         if code.program.is_bound(node):
-            continue  # an attribute that the program gives it
+            # Others are attributes that the program gives the object.
+            if _is_read_only(code, node):
+                yield node, Decision("person", f"{node.attr.value} of Keras 3 cannot be assigned")
+            continue
         found = _of(code, node)
-        if found is not None:
-            yield node, found
+        if found is None:
+            continue
+        receiver = code.objects.of(node.value)
+        if receiver is not None and _is_own_optimizer(receiver):
+            if (receiver.own, node.attr.value) in told:
+                continue  # such a class is written anew
+            told.add((receiver.own, node.attr.value))
+        yield node, found
 
 
 def _of(code: Code, node: cst.Attribute) -> Decision | None:
@@ -119,6 +139,12 @@ def _of(code: Code, node: cst.Attribute) -> Decision | None:
         return None
     if name in _COMPILED:
         return _of_compiled(code, node, receiver)
+    if name == "value":
+        call = code.program.parent(node)
+        is_called = isinstance(call, cst.Call) and call.func is node
+        if is_called and receiver is not None and receiver.is_a("Variable"):
+            return Decision("person", f"value of a variable of Keras 3 is no method: {_VALUE}")
+        return None
     if receiver is not None:
         advice = _gone(receiver, name)
         if advice is not None:
@@ -129,12 +155,26 @@ def _of(code: Code, node: cst.Attribute) -> Decision | None:
     return None
 
 
+def _is_read_only(code: Code, node: cst.Attribute) -> bool:
+    receiver = code.objects.of(node.value)
+    if receiver is None:
+        return False
+    own = receiver.own is not None and code.objects.method(receiver, node.attr.value) is not None
+    return not own and any(
+        node.attr.value in _READ_ONLY.get(k, ()) for k in kinds_of(receiver.kind)
+    )
+
+
+def _is_own_optimizer(receiver: Object) -> bool:
+    return receiver.own is not None and receiver.is_a("optimizers.Optimizer")
+
+
 def _gone(receiver: Object, name: str) -> str | None:
     """Returns what to write instead of an attribute; None where it is there."""
     for kind in kinds_of(receiver.kind):
         if name in _PRIVATE.get(kind, {}):
             return _PRIVATE[kind][name]
-    if name in (*_OTHERS, *_OF_GENERATORS) and (receiver.kind, name) != ("Model", "reset_states"):
+    if name in _OTHERS and (receiver.kind, name) != ("Model", "reset_states"):
         return None
     if receiver.is_a("layers.Layer") and name == "add_metric":
         return ADVICE[name]

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from keras_mp.migration.code.sites import Decision
-from keras_mp.migration.keras3 import replaced_names
+from keras_mp.migration.keras3 import renamed_members, replaced_names
 from keras_mp.migration.keras3.code import Code, parts_of
 from keras_mp.migration.keras3.names import Known
 
@@ -27,7 +27,7 @@ _NO_ESTIMATORS = "tf.estimator is gone since TF 2.16: train a Keras model with f
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and what is said of each."""
     for use in replaced_names.uses(code):
-        if use.known.status == "gone":
+        if use.known.status == "gone" and not _is_rewritten(code, use.node):
             yield use.node, Decision("person", _said(use.known))
     for one in replaced_names.imported(code):
         if one.known.status == "gone":
@@ -40,6 +40,15 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
             meaning = code.program.meaning(part)
             if meaning is not None and not meaning.several and meaning.full in _ESTIMATOR:
                 yield part, Decision("person", _NO_ESTIMATORS)
+
+
+def _is_rewritten(code: Code, node: cst.CSTNode) -> bool:
+    """Returns whether another rule rewrites the call of a name, as `K.set_value(variable, 1)`."""
+    call = code.program.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node:
+        return False
+    found = renamed_members.of_call(code, call)
+    return found is not None and found.verdict == "rewritten"
 
 
 def _said(known: Known) -> str:

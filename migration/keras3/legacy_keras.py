@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from keras_mp.migration.code.parsed import string
-from keras_mp.migration.code.sites import Decision
+from keras_mp.migration.code.sites import Decision, Verdict
 from keras_mp.migration.keras3.code import Code, dotted
 
 ID = "KMP118"
@@ -26,9 +26,13 @@ _SAID = (
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the place, and what is said of it."""
-    node = asks(code) or _imports(code)
+    node = asks(code)
     if node is not None:
         yield node, Decision("person", _SAID)
+    elif (imported := _imports(code)) is not None:
+        tried = any(isinstance(up, (cst.Try, cst.If)) for up in code.program.above(imported))
+        verdict: Verdict = "kept" if tried else "person"
+        yield imported, Decision(verdict, _SAID)
 
 
 def asks(code: Code) -> cst.CSTNode | None:

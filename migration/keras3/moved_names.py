@@ -50,5 +50,5 @@ def decided(known: Known, edits: tuple[replaced_names.Edit, ...] | None, said: s
 
 
 def _said(known: Known) -> str:
-    where = "cannot be imported" if ".compat." in known.spelled else "is elsewhere"
+    where = "cannot be imported" if known.name == known.new else "is elsewhere"
     return f"{known} {where} in Keras 3: {known.advice}"

@@ -27,6 +27,9 @@ _PREFIXES: tuple[tuple[str, Root, bool], ...] = (
     ("tensorflow.compat.v2.keras", "tf.keras", False),
     ("tensorflow_core.keras", "tf.keras", False),
     ("tensorflow.keras", "tf.keras", False),
+    ("keras.src", "keras", True),
+    ("keras.api._v1.keras", "keras", True),
+    ("keras.api._v2.keras", "keras", True),
     ("keras", "keras", False),
 )
 # Of private modules: the public one that holds what was in them.
@@ -197,8 +200,10 @@ def _by_last(root: Root) -> dict[str, list[str]]:
     for name in sorted(today(root), key=lambda name: (name.count("."), name)):
         if not is_module(name) and not name.startswith(("ops.", "legacy.")):
             result[name.rpartition(".")[2]].append(name)
-    for name in table()["gone"]:
-        if not is_module(name):
+    gone = table()["gone"]
+    modules = {name.rpartition(".")[0] for name in gone}
+    for name in gone:
+        if name not in modules:
             result[name.rpartition(".")[2]].append(name)
     return result
 
@@ -230,9 +235,9 @@ def advice(root: Root, name: str) -> str:
         op = f"ops.{OPS.get(parts[1], parts[1])}"
         if op in today("keras"):
             return f"write keras.{op}"
-        for space in ("random", "activations", "losses"):
-            if f"{space}.{parts[1]}" in today("keras"):
-                return f"write keras.{space}.{parts[1]}"
+        for space in ("", "random.", "activations.", "losses."):
+            if f"{space}{parts[1]}" in today("keras"):
+                return f"write keras.{space}{parts[1]}"
         if name in today("tf.keras"):
             return f"tf.keras.{name} still has it; write it with keras.ops"
     return ""

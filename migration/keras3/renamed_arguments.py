@@ -34,12 +34,18 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and what is said of each."""
     for one in called(code):
         given = {argument.keyword.value for argument in one.call.args if argument.keyword}
+        found = []
         for argument in one.call.args:
-            if argument.keyword is None:
-                continue
-            action = action_of(one, argument.keyword.value)
+            action = action_of(one, argument.keyword.value) if argument.keyword else None
             value = fits(code, action, argument) if action is not None else None
             if action is not None and value is not None:
+                found.append((argument, action, value))
+        gone = [argument for argument, _, value in found if not value]
+        for argument, action, value in found:
+            if not value:
+                edit = code.without(one.call, argument, gone)
+                yield argument, Decision("rewritten", f"{said(one, argument)}it goes", (edit,))
+            else:
                 yield argument, _decided(code, one, argument, action, value, given)
 
 
@@ -47,9 +53,6 @@ def _decided(
     code: Code, one: Called, argument: cst.Arg, action: Action, value: str, given: set[str]
 ) -> Decision:
     assert argument.keyword is not None
-    if not value:
-        what = f"{said(one, argument)}it goes"
-        return Decision("rewritten", what, (code.without(one.call, argument),))
     new = action.new if isinstance(action, (Renamed, Valued)) else ""
     edits: list[Edit] = []
     if new:

@@ -12,9 +12,6 @@ after:   optimizer.learning_rate.assign(0.1)
 before:  optimizer.variables()                           # it is a list
 after:   optimizer.variables
 
-before:  layer.kernel.read_value()                       # of a variable
-after:   layer.kernel.value
-
 before:  K.set_value(optimizer.learning_rate, 0.1)       # K is keras.backend
 after:   optimizer.learning_rate.assign(0.1)
 
@@ -76,7 +73,7 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
         if found is not None:
             yield node, found
     for call in code.calls:
-        found = _of_call(code, call)
+        found = of_call(code, call)
         if found is not None:
             yield call, found
     for one in code.classes:
@@ -125,7 +122,8 @@ def _of_sequential(code: Code, node: cst.Attribute) -> Decision | None:
     return Decision("rewritten", said, (code.replaced(node.attr, new),))
 
 
-def _of_call(code: Code, call: cst.Call) -> Decision | None:
+def of_call(code: Code, call: cst.Call) -> Decision | None:
+    """Returns what becomes of a call; None where nothing does."""
     method = _CHANGING.get(code.objects.public(call.func))
     if method is not None:
         return _of_change(code, call, method)
@@ -138,9 +136,6 @@ def _of_call(code: Code, call: cst.Call) -> Decision | None:
         end = code.program.span(call)[1]
         edits = (Edit(code.program.span(call.func.attr)[1], end, ""),)
         return Decision("rewritten", "variables of an optimizer of Keras 3 is a list", edits)
-    if not call.args and name in ("value", "read_value") and _is_plain(code, of, "Variable", name):
-        edits = (Edit(code.program.span(call.func.attr)[0], code.program.span(call)[1], "value"),)
-        return Decision("rewritten", f"{name}() of a variable of Keras 3 is value", edits)
     return None
 
 

@@ -9,9 +9,10 @@ after:   model.save("model.h5")
     tf.keras.models.load_model("folder")        # keras_mp.compat.load_model, or TFSMLayer
     ModelCheckpoint("{epoch}.hdf5")             # "{epoch}.keras"
 
-Judged by how the path ends, where that is written out; other paths are left alone. `save_weights`
-and `save_format` belong to Keras alone, so they are reported for any object in programs that use
-Keras.
+Judged by how the path ends, where that is written out; other paths are left alone. `save_format`
+belongs to Keras alone, so it is reported for any object in programs that use Keras. `save_weights`
+and `load_weights` are, where the object is called a model or a network: others have them, too, such
+as agents of keras-rl.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from keras_mp.migration.code.sites import Decision
-from keras_mp.migration.keras3.code import Code, ending
+from keras_mp.migration.keras3.code import Code, ending, is_called_a_model
 from keras_mp.migration.keras3.objects import kinds_of
 
 ID = "KMP109"
@@ -91,7 +92,7 @@ def _of_method(code: Code, call: cst.Call, function: cst.Attribute) -> _Found | 
         if not known and not ("save_format" in keywords and code.uses_keras):
             return None
         return _saved(code, call, path)
-    if not known and (not code.uses_keras or code.defines(name)):
+    if not known and not (code.uses_keras and is_called_a_model(function.value)):
         return None
     if path is None:
         return None

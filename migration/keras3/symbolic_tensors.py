@@ -24,10 +24,9 @@ from keras_mp.migration.keras3.objects import NOT_COMPUTING
 ID = "KMP114"
 # Of tf.keras.backend: what takes KerasTensors. A test calls all of them.
 TAKING = (
-    "backend.int_shape",
-    "backend.is_keras_tensor",
-    "backend.is_float_dtype",
-    "backend.get_uid",
+    *("backend.eval", "backend.get_uid", "backend.get_value", "backend.int_shape"),
+    *("backend.is_float_dtype", "backend.is_keras_tensor", "backend.is_sparse"),
+    *("backend.to_dense", "backend.set_epsilon", "backend.clear_session"),
 )
 # Functions of TensorFlow that keras.ops has by another name.
 _OPS = {

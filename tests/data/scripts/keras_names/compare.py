@@ -20,6 +20,13 @@ KINDS = (
     *("optimizers.Optimizer", "callbacks.Callback", "utils.Sequence", "initializers.Initializer"),
     *("optimizers.schedules.LearningRateSchedule", "regularizers.Regularizer"),
 )
+# Parameters that have another name, and mean the same: (then, today).
+RENAMED = (
+    *(("alpha", "negative_slope"), ("y", "x"), ("losses", "loss"), ("var_list", "variables")),
+    *(("model_variable", "reference_variable"), ("variable_name", "name"), ("text", "input_text")),
+    *(("identifier", "config"), ("instance", "obj"), ("input_shape", "shape"), ("l", "l2")),
+    *(("model_name", "name"), ("inputs", "sequences"), ("name", "config")),
+)
 
 
 def load(name):
@@ -75,6 +82,7 @@ def changed(then, today):
     now = positional(today)
     before = [positional(each) for each in then]
     if "*args" not in names:
+        before = [[renamed(word, names) for word in each] for each in before]
         places = range(max(map(len, before), default=0))
         sets = [sorted({each[i] for each in before if i < len(each)}) for i in places]
         other = [i for i in places if i >= len(now) or now[i] not in sets[i]]
@@ -85,6 +93,12 @@ def changed(then, today):
     if result and "**kwargs" in names:
         result["more"] = True
     return result
+
+
+def renamed(word, today):
+    """Returns what a parameter is called today, where that is known."""
+    new = next((new for old, new in RENAMED if old == word), word)
+    return new if new in today and word not in today else word
 
 
 def members(names, kind):
@@ -110,7 +124,9 @@ def compare():
     imported = set.intersection(*(set(one["only imported"]) for one in today))
     result = {}
     result["today"] = {
-        name: now[name][1:] if str(now[name]).startswith("=") else "module" * (now[name] == "module")
+        name: now[name][1:]
+        if str(now[name]).startswith("=")
+        else "module" * (now[name] == "module")
         for name in sorted(set(now) & (there | imported))
     }
     result["only imported"] = sorted(imported)
