@@ -150,8 +150,8 @@ ADVICE = {
     "models.model_from_yaml": "write keras.models.model_from_json: old YAML is read by "
     "`keras-mp migrate model.yaml`",
     "optimizers.experimental": "see keras.optimizers",
-    "optimizers.legacy": "it raises an error: write keras.optimizers, or keras_mp.compat.optimizers "
-    "for the rules as they were",
+    "optimizers.legacy": "it raises an error: write keras.optimizers, or "
+    "keras_mp.compat.optimizers for the rules as they were",
     "preprocessing.image": _AUGMENT,
     "preprocessing.sequence": "write keras.utils.timeseries_dataset_from_array, or NumPy; with "
     "TensorFlow, tf.keras.preprocessing.sequence still has it",
@@ -167,8 +167,8 @@ ADVICE = {
     "utils.TimedThread": "write threading.Timer in a callback",
     "utils.convert_all_kernels_in_model": "it was for models of Theano: drop it",
     "utils.experimental": "write tf.data.Dataset; fit takes no DatasetCreator",
-    "utils.multi_gpu_model": "build and compile the model in tf.distribute.MirroredStrategy().scope()"
-    " or with keras.distribution.DataParallel",
+    "utils.multi_gpu_model": "build and compile the model in the scope of a "
+    "tf.distribute.MirroredStrategy, or with keras.distribution.DataParallel",
     "utils.to_ordinal": "write (keras.ops.arange(num_classes - 1) < y[..., None])",
     "utils.warmstart_embedding_matrix": "copy the rows of the words that both vocabularies have",
     "wrappers.scikit_learn": _SK,

@@ -93,7 +93,7 @@ def _decided(code: Code, one: Called, at: int) -> Decision:
 
 
 def _name(one: Called, were: str) -> str | None:
-    """Returns the keyword of today for what a position was; None where it is not known to be one."""
+    """Returns the keyword of today for what a position was; None where none is known."""
     action = action_of(one, were)
     if isinstance(action, Renamed):
         return action.new

@@ -24,7 +24,7 @@ def decisions(program: Program) -> Iterator[tuple[str, cst.CSTNode, Decision]]:
         program: Its names resolved.
 
     >>> from keras_mp.migration.code.parsed import Program
-    >>> program = Program("import tensorflow as tf\\nm = tf.keras.metrics.Mean()\\nm.reset_states()")
+    >>> program = Program("import keras\\nm = keras.metrics.Mean()\\nm.reset_states()")
     >>> [(rule, decision.verdict) for rule, _, decision in decisions(program)]
     [('KMP107', 'rewritten')]
     """

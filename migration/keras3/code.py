@@ -1,4 +1,4 @@
-"""A program as the rules of Keras 3 look at it: what it has of each kind of node, and what surrounds it."""
+"""A program as the rules of Keras 3 look at it: what it has of each kind of node."""
 
 import functools
 import re

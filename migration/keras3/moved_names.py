@@ -21,6 +21,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import replaced_names
 from keras_mp.migration.keras3.code import Code
@@ -42,7 +43,7 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
             yield statement, Decision("person", _said(known))
 
 
-def decided(known: Known, edits: tuple[replaced_names.Edit, ...] | None, said: str) -> Decision:
+def decided(known: Known, edits: tuple[Edit, ...] | None, said: str) -> Decision:
     """Returns the decision that makes edits, where there are some."""
     if known.new is None or edits is None:
         return Decision("person", said)

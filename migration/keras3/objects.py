@@ -5,7 +5,6 @@ nothing else, `self` in a class derived from one of Keras, attributes that `self
 annotated parameters, and what is read of such objects. Other parameters are unknown.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +12,7 @@ import libcst as cst
 
 from keras_mp.migration.code.parsed import Program, chain
 from keras_mp.migration.keras3 import names
+from keras_mp.migration.keras3.assignments import Assignments, Value
 from keras_mp.migration.keras3.names import Known
 
 # Functions that return an object of Keras -> its kind.
@@ -105,7 +105,7 @@ class Objects:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        found = _Assignments(program)
+        found = Assignments(program)
         program.module.visit(found)
         self._found = found
         self._objects: dict[cst.CSTNode, Object | None] = {}
@@ -115,7 +115,7 @@ class Objects:
     # -- names of Keras ---------------------------------------------------------------------------
 
     def known(self, node: cst.CSTNode) -> Known | None:
-        """Returns which name of Keras an expression is, as a whole; None where it may be another."""
+        """Returns which name of Keras an expression is, as a whole; None where unknown."""
         meaning = self._program.meaning(node)
         if meaning is None or meaning.several:
             return None
@@ -289,7 +289,7 @@ class Objects:
                 return found
         return None
 
-    def _values(self, node: cst.Name) -> "list[_Value] | None":
+    def _values(self, node: cst.Name) -> list[Value] | None:
         """Returns what a name is assigned, in its scope; None where something is not known."""
         scope = self._program.scope(node)
         if scope is None:
@@ -302,7 +302,7 @@ class Objects:
             values += self._found.values[target]
         return values or None
 
-    def _assigned(self, value: "_Value") -> Object | None:
+    def _assigned(self, value: Value) -> Object | None:
         if value.annotation is not None:
             found = self._of_class(value.annotation)
             return replace(found, own=None, name="") if found is not None else None
@@ -357,7 +357,7 @@ class Objects:
             return self._element(node.value) if isinstance(index, cst.Slice) else None
         return None
 
-    def _element_of(self, values: "Iterable[_Value]") -> Object | None:
+    def _element_of(self, values: Iterable[Value]) -> Object | None:
         nodes = [None if v.is_element or v.annotation else v.node for v in values]
         if any(node is None or node in self._open for node in nodes):
             return None
@@ -392,7 +392,7 @@ class Objects:
     # -- symbolic tensors -------------------------------------------------------------------------
 
     def is_symbolic(self, node: cst.CSTNode) -> bool:
-        """Returns whether an expression is a KerasTensor: made of an Input, by layers and operators.
+        """Returns whether an expression is a KerasTensor: an Input, or made of one by layers.
 
         What TensorFlow's functions return of one was one, too, before Keras 3.
         """
@@ -506,123 +506,3 @@ def _is_first(function: cst.FunctionDef, name: str) -> bool:
         for one in function.decorators
     )
     return name == first and not static
-
-
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """What a name is given: a node, or an element of it, or anything that fits an annotation."""
-
-    node: cst.CSTNode | None
-    is_element: bool = False
-    annotation: cst.CSTNode | None = None
-
-
-_UNKNOWN = _Value(None)
-
-
-class _Assignments(cst.CSTVisitor):
-    """Collects what names, and attributes of `self`, are assigned."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        # Target -> what it is given.
-        self.values: dict[cst.CSTNode | None, list[_Value]] = defaultdict(list)
-        self.attributes: dict[tuple[cst.CSTNode, str], list[_Value]] = defaultdict(list)
-        self.classes: dict[cst.CSTNode | None, cst.ClassDef] = {}
-        self.functions: dict[cst.CSTNode | None, cst.FunctionDef] = {}
-        self.returned: dict[cst.CSTNode, list[cst.CSTNode | None]] = defaultdict(list)
-        self.defined: dict[cst.CSTNode, set[str]] = defaultdict(set)
-        self._classes: list[cst.ClassDef] = []
-        self._functions: list[cst.CSTNode] = []
-
-    def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self.classes[node] = node
-        for line in node.body.body:
-            if isinstance(line, cst.FunctionDef):
-                self.defined[node].add(line.name.value)
-            for one in (
-                getattr(line, "body", ()) if isinstance(line, cst.SimpleStatementLine) else ()
-            ):
-                for target in one.targets if isinstance(one, cst.Assign) else ():
-                    if isinstance(target.target, cst.Name):
-                        self.defined[node].add(target.target.value)
-        self._classes.append(node)
-
-    def leave_ClassDef(self, original_node: cst.ClassDef) -> None:
-        self._classes.pop()
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self.functions[node] = node
-        self._functions.append(node)
-        if node.decorators:
-            self.returned[node].append(None)  # something else may be returned
-
-    def leave_FunctionDef(self, original_node: cst.FunctionDef) -> None:
-        self._functions.pop()
-
-    def visit_Lambda(self, node: cst.Lambda) -> None:
-        self._functions.append(node)
-
-    def leave_Lambda(self, original_node: cst.Lambda) -> None:
-        self._functions.pop()
-
-    def visit_Return(self, node: cst.Return) -> None:
-        if self._functions:
-            self.returned[self._functions[-1]].append(node.value)
-
-    def visit_Yield(self, node: cst.Yield) -> None:
-        if self._functions:
-            self.returned[self._functions[-1]].append(None)
-
-    def visit_Param(self, node: cst.Param) -> None:
-        if node.annotation is not None:
-            annotation = node.annotation.annotation
-            self.values[node].append(_Value(None, annotation=annotation))
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        for target in node.targets:
-            self._assign(target.target, _Value(node.value))
-
-    def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
-        if node.value is not None:
-            self._assign(node.target, _Value(node.value))
-
-    def visit_AugAssign(self, node: cst.AugAssign) -> None:
-        self._assign(node.target, _UNKNOWN)
-
-    def visit_NamedExpr(self, node: cst.NamedExpr) -> None:
-        self._assign(node.target, _Value(node.value))
-
-    def visit_For(self, node: cst.For) -> None:
-        self._iterate(node.target, node.iter)
-
-    def visit_CompFor(self, node: cst.CompFor) -> None:
-        self._iterate(node.target, node.iter)
-
-    def _iterate(self, target: cst.CSTNode, of: cst.CSTNode) -> None:
-        name = of.func.value if isinstance(of, cst.Call) and isinstance(of.func, cst.Name) else ""
-        if isinstance(target, cst.Tuple) and isinstance(of, cst.Call):
-            arguments = [argument.value for argument in of.args]
-            if name == "enumerate" and len(target.elements) == 2 and arguments:
-                self._assign(target.elements[0].value, _UNKNOWN)
-                self._iterate(target.elements[1].value, arguments[0])
-                return
-            if name == "zip" and len(target.elements) == len(arguments):
-                for element, argument in zip(target.elements, arguments, strict=True):
-                    self._iterate(element.value, argument)
-                return
-        if isinstance(of, cst.Call) and name == "reversed" and len(of.args) == 1:
-            of = of.args[0].value
-        self._assign(target, _Value(of, is_element=True))
-
-    def _assign(self, target: cst.CSTNode, value: _Value) -> None:
-        if isinstance(target, (cst.Tuple, cst.List)):
-            given = value.node.elements if isinstance(value.node, (cst.Tuple, cst.List)) else ()
-            several = not value.is_element and len(given) == len(target.elements)
-            for i, element in enumerate(target.elements):
-                self._assign(element.value, _Value(given[i].value) if several else _UNKNOWN)
-        elif isinstance(target, cst.Name):
-            self.values[target].append(value)
-        elif isinstance(target, cst.Attribute) and isinstance(target.value, cst.Name):
-            if target.value.value == "self" and self._classes:
-                self.attributes[self._classes[-1], target.attr.value].append(value)

@@ -77,9 +77,9 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
         if found is not None:
             yield call, found
     for one in code.classes:
-        found = _of_class(code, one)
-        if found is not None:
-            yield found
+        renamed = _of_class(code, one)
+        if renamed is not None:
+            yield renamed
 
 
 def _of_attribute(code: Code, node: cst.Attribute) -> Decision | None:
@@ -99,9 +99,9 @@ def _of_attribute(code: Code, node: cst.Attribute) -> Decision | None:
         return _of_sequential(code, node)
     if not code.uses_keras:
         return None
-    if name == "lr" and isinstance(of, cst.Attribute) and of.attr.value == "optimizer":
-        if code.objects.of(of) is None:
-            return Decision("person", "of an optimizer of Keras 3: write learning_rate")
+    of_optimizer = isinstance(of, cst.Attribute) and of.attr.value == "optimizer"
+    if name == "lr" and of_optimizer and code.objects.of(of) is None:
+        return Decision("person", "of an optimizer of Keras 3: write learning_rate")
     if name == "reset_states" and code.objects.of(of) is None:
         last = of.attr.value if isinstance(of, cst.Attribute) else dotted(of)
         if _CALLED_METRIC.search(last):

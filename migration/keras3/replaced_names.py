@@ -72,7 +72,7 @@ def uses(code: Code) -> Iterator[Use]:
 
 
 def _is_good(code: Code, node: cst.CSTNode) -> bool:
-    """Returns whether a part of a chain is there today: TensorFlow, Keras, or one of its modules."""
+    """Returns whether a part of a chain is there today: TensorFlow, Keras, a module of it."""
     meaning = code.program.meaning(node)
     if meaning is None:
         return False
@@ -221,7 +221,7 @@ def _one_module(
 ) -> tuple[Edit, ...]:
     assert not isinstance(statement.names, cst.ImportStar)
     assert statement.module is not None
-    edits = []
+    edits: list[Edit] = []
     for alias, home in zip(statement.names, homes, strict=True):
         assert home is not None
         edits += [] if edits else [code.replaced(statement.module, home[0])]
@@ -263,12 +263,10 @@ def _several(
 def stars(code: Code) -> Iterator[tuple[cst.ImportFrom, Known]]:
     """Yields `from module import *` of modules of Keras that are not there today."""
     for statement in code.imports:
-        if isinstance(statement, cst.ImportFrom) and isinstance(statement.names, cst.ImportStar):
-            if statement.module is not None and not statement.relative:
-                found = names.known(dotted(statement.module))
-                if (
-                    found is not None
-                    and found.status != "there"
-                    and old(dotted(statement.module)) is None
-                ):
-                    yield statement, found
+        if not isinstance(statement, cst.ImportFrom) or statement.relative:
+            continue
+        if isinstance(statement.names, cst.ImportStar) and statement.module is not None:
+            full = dotted(statement.module)
+            found = names.known(full)
+            if found is not None and found.status != "there" and old(full) is None:
+                yield statement, found

@@ -2,7 +2,8 @@
 
 `python tests/data/scripts/keras_names/compare.py` writes migration/keras3/changes.json, which
 `keras-mp migrate --keras3` reads. "then" is TF 1.15.0, 2.4.4, 2.10.1 and 2.15.1; "today" is
-Keras 3.15.1. What Keras 3.10.0 has not is gone, too.
+Keras 3.15.1. Attributes and identifiers that Keras 3.10.0 has not are gone, too; of the names of
+then it has the same.
 """
 
 import json
@@ -102,7 +103,7 @@ def renamed(word, today):
 
 
 def members(names, kind):
-    """Returns the methods and properties of a kind of objects, with those of what it derives from."""
+    """Returns the methods and properties of a kind of objects, inherited ones among them."""
     entry = of(names, kind)
     if not isinstance(entry, dict):
         return {}
@@ -119,15 +120,15 @@ def compare():
     names = [one["names"] for one in then]
     now = today[-1]["names"]
     had = set().union(*names)
-    there = set.intersection(*(set(one["names"]) - set(one["only imported"]) for one in today))
-    in_keras = set.intersection(*(set(one["names"]) for one in keras))
-    imported = set.intersection(*(set(one["only imported"]) for one in today))
+    imported = set(today[-1]["only imported"])
+    there = set(now) - imported
+    in_keras = set(keras[-1]["names"])
     result = {}
     result["today"] = {
         name: now[name][1:]
         if str(now[name]).startswith("=")
         else "module" * (now[name] == "module")
-        for name in sorted(set(now) & (there | imported))
+        for name in sorted(now)
     }
     result["only imported"] = sorted(imported)
     result["not in keras"] = sorted((had | there) - in_keras)
@@ -173,7 +174,7 @@ def compare():
     result["calls"] = {
         name: entry["has"]["call"]
         for name, entry in sorted(now.items())
-        if isinstance(entry, dict) and "call" in entry.get("has", {}) and "layers.Layer" != name
+        if isinstance(entry, dict) and "call" in entry.get("has", {}) and name != "layers.Layer"
     }
     modules = {name for one in names for name, of_it in one.items() if of_it == "module"}
     result["identifiers"] = {

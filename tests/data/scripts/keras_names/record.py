@@ -29,7 +29,10 @@ from pathlib import Path
 # What is walked, of modules that TensorFlow and Keras make of others while they are imported.
 ROOTS = ("keras", "tensorflow", "tf_keras", "tensorflow_core")
 SKIPPED = ("compat", "python", "src", "api", "internal", "absolute_import")
-WITH_GET = ("activations", "constraints", "initializers", "losses", "metrics", "optimizers", "regularizers")  # fmt: skip
+WITH_GET = (
+    *("activations", "constraints", "initializers", "losses", "metrics", "optimizers"),
+    "regularizers",
+)
 
 
 def members(module):
