@@ -20,7 +20,7 @@ _OF_ARTEFACTS = (
     *("limit_memory", "limit_seconds"),
 )
 OF_SOURCES = (
-    *("write", "diff", "only", "skip", "unsafe", "target"),
+    *("write", "diff", "only", "skip", "unsafe", "keras3", "target"),
     *("force_exclude", "baseline", "write_baseline", "sarif"),
 )
 _SPELLED = {"tf_version": "from", "sarif": "format sarif"}
@@ -218,6 +218,11 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         several = f"{what}; also KMPnnn,KMPnnn, and given several times"
         add(option, type=_rules, action="extend", metavar="KMPnnn", default=[], help=several)
     add("--unsafe", action="store_true", help="rewrite, too, where it may be wrong")
+    add(
+        "--keras3",
+        action="store_true",
+        help="find, and rewrite, too, what else stops a program of tf.keras under Keras 3",
+    )
     add(
         "--target",
         choices=["jax", "torch"],

@@ -174,7 +174,9 @@ def _options(
         skip = frozenset(arguments.skip)
         if only is None and (settings := projects.of(file)) is not None:
             skip |= settings.skipped(file)
-        options = Options(only, skip, arguments.unsafe, target=arguments.target)
+        options = Options(
+            only, skip, arguments.unsafe, target=arguments.target, keras3=arguments.keras3
+        )
         if known is not None:
             options = replace(options, known=of_file.get(known.name(file), {}))
         result[file] = options

@@ -35,6 +35,7 @@ class Options:
         unsafe: Whether to make edits, too, that may be wrong.
         known: Findings to leave alone: rule and line of source -> how many.
         target: A backend, to also find what keeps programs on TensorFlow; None for none.
+        keras3: Whether to look for what else stops a program under Keras 3.
     """
 
     only: frozenset[str] | None = None
@@ -42,10 +43,11 @@ class Options:
     unsafe: bool = False
     known: Mapping[tuple[str, str], int] = field(default_factory=dict)
     target: Target | None = None
+    keras3: bool = False
 
     def concerns(self, data: bytes, elsewhere: Elsewhere) -> bool:
         """Returns whether a file is worth parsing."""
-        return may_concern(data, elsewhere, target=self.target)
+        return may_concern(data, elsewhere, target=self.target, keras3=self.keras3)
 
     def has(self, rule: str) -> bool:
         return (self.only is None or rule in self.only) and rule not in self.skip
@@ -188,6 +190,7 @@ def _rewritten(
                 elsewhere=elsewhere,
                 known=places,
                 target=options.target,
+                keras3=options.keras3,
             )
 
         try:

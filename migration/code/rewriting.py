@@ -20,6 +20,7 @@ from keras_mp.migration.code.project import NOTHING, Elsewhere
 from keras_mp.migration.code.sites import Decision, Site, Verdict
 from keras_mp.migration.code.suppressing import Suppressions
 from keras_mp.migration.code.syntax import syntax_error
+from keras_mp.migration.keras3.checking import decisions
 from keras_mp.migration.rules import (
     dtype_policies,
     experimental_optimizers,
@@ -61,6 +62,9 @@ _PRIVATE = "|".join(sorted(private_optimizer_attributes.ATTRIBUTES))
 _PRIVATE_BYTES = re.compile(
     rf"\b({_PRIVATE}|_optimizer)\b|\b(learning_rate|lr)\(|{other_packages.WORDS.pattern}".encode()
 )
+# What a program that uses Keras holds at least.
+_KERAS = re.compile(r"keras|tensorflow")
+_KERAS_BYTES = re.compile(_KERAS.pattern.encode())
 # In this order: the first rule that decides about a place is the one that counts.
 _SITE_RULES = (
     unknown_names,
@@ -138,12 +142,22 @@ class Result:
 
 
 def may_concern(
-    data: bytes, elsewhere: Elsewhere = NOTHING, *, target: Target | None = None
+    data: bytes,
+    elsewhere: Elsewhere = NOTHING,
+    *,
+    target: Target | None = None,
+    keras3: bool = False,
 ) -> bool:
     """Returns whether a file is worth parsing: whether it holds any of the words at all.
 
     Where wrapped optimizers of other files get to, there are more of them: their private names, and
     those of packages around them.
+
+    Args:
+        data: What is in it.
+        elsewhere: What other files of the program tell of this one.
+        target: A backend, where what keeps a program on TensorFlow is looked for.
+        keras3: Whether what else stops under Keras 3 is looked for.
 
     >>> may_concern(b"import keras"), may_concern(b"opt.get_scaled_loss(loss)")
     (False, True)
@@ -155,6 +169,8 @@ def may_concern(
     ):
         return True
     if target is not None and searching.may_concern(data):
+        return True
+    if keras3 and _KERAS_BYTES.search(data) is not None:
         return True
     return bool(elsewhere.optimizers) and _PRIVATE_BYTES.search(data) is not None
 
@@ -168,6 +184,7 @@ def rewrite(
     elsewhere: Elsewhere = NOTHING,
     known: Collection[Spot] = (),
     target: Target | None = None,
+    keras3: bool = False,
 ) -> Result:
     """Returns a program with its mixed precision rewritten for keras_mp.
 
@@ -179,6 +196,7 @@ def rewrite(
         elsewhere: What other files of the program tell of this one.
         known: The places of findings of an earlier call, to be left alone.
         target: A backend, to also find what keeps the program on TensorFlow.
+        keras3: Whether to find, and rewrite, too, what else stops it under Keras 3.
 
     Raises:
         Unparsable: `text` is not Python.
@@ -186,11 +204,12 @@ def rewrite(
     >>> rewrite("from tf_keras import mixed_precision as mp\\nmp.global_policy()").text
     'import keras_mp\\nkeras_mp.global_policy()'
     """
-    if not may_concern(text.encode(errors="replace"), elsewhere, target=target):
+    data = text.encode(errors="replace")
+    if not may_concern(data, elsewhere, target=target, keras3=keras3):
         return Result(text, ())
     names = {**_USUAL, **elsewhere.names} if _STAR.search(text) else elsewhere.names
     run = _Run(Program(text, names), only, skip, unsafe, elsewhere, known)
-    return run.result(target)
+    return run.result(target, keras3=keras3)
 
 
 class _Run:
@@ -220,7 +239,7 @@ class _Run:
         self._ours = False
         self._covered: dict[int, tuple[str, Verdict, str, str]] = {}
 
-    def result(self, target: Target | None) -> Result:
+    def result(self, target: Target | None, *, keras3: bool) -> Result:
         program, found = self._program, _Expressions(self._program)
         program.module.visit(found)
         self._facts.is_concerned = bool(found.old) or bool(self._facts.elsewhere.optimizers)
@@ -267,6 +286,8 @@ class _Run:
             if spelled is not None:
                 self._note(mentions.ID, node, spelled)
         self._mentions(found)
+        for rule, place, decision in decisions(program) if keras3 else ():
+            self._note(rule, place, decision)
         if target is not None:
             for node, rule, message in searching.obstacles(program, target):
                 self._note(rule, node, Decision("person", message))

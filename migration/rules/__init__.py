@@ -15,7 +15,8 @@ class Rule(NamedTuple):
     Attributes:
         module: Its module, which is loaded late, as it needs libcst.
         title: What it is about, for lists of rules.
-        package: Where the module is, in keras_mp.migration.
+        package: The one its module is in: "rules"; "keras3" of what --keras3 asks for, and
+            "to_backend" of what --target does.
     """
 
     module: str
@@ -51,6 +52,27 @@ RULES: Mapping[str, Rule] = {
     "KMP018": Rule("private_optimizer_attributes", "private names of optimizers"),
     "KMP019": Rule("modules_of_layers", "variables of a tf.Module that holds Keras layers"),
     "KMP020": Rule("other_packages", "Horovod and TensorFlow Addons"),
+    # With --keras3: what else Keras 3 changed.
+    "KMP101": Rule("gone_names", "names that Keras 3 has not", "keras3"),
+    "KMP102": Rule("moved_names", "names that Keras 3 has elsewhere", "keras3"),
+    "KMP103": Rule("private_modules", "private modules of Keras", "keras3"),
+    "KMP104": Rule("gone_arguments", "arguments that Keras 3 refuses or ignores", "keras3"),
+    "KMP105": Rule("renamed_arguments", "arguments with another name, or none", "keras3"),
+    "KMP106": Rule("argument_positions", "arguments whose position means something else", "keras3"),
+    "KMP107": Rule("renamed_members", "methods and attributes with another name", "keras3"),
+    "KMP108": Rule("gone_members", "methods and attributes that are gone", "keras3"),
+    "KMP109": Rule("saved_formats", "files that Keras 3 does not write or read", "keras3"),
+    "KMP110": Rule("own_optimizers", "optimizers of the program's own", "keras3"),
+    "KMP111": Rule("layers_in_modules", "layers of Keras in a tf.Module", "keras3"),
+    "KMP112": Rule("layer_calls", "calls of layers with what is no tensor", "keras3"),
+    "KMP113": Rule("base_constructors", "self given to a constructor of Keras", "keras3"),
+    "KMP114": Rule("symbolic_tensors", "functions of TensorFlow on KerasTensors", "keras3"),
+    "KMP115": Rule("untracked_variables", "tf.Variable in a layer or a model", "keras3"),
+    "KMP116": Rule(
+        "shapes_and_dtypes", "shapes that are tuples, dtypes that are strings", "keras3"
+    ),
+    "KMP117": Rule("identifiers", "strings that stand for losses and others", "keras3"),
+    "KMP118": Rule("legacy_keras", "programs that ask for Keras 2", "keras3"),
     # With --target: what keeps a program on TensorFlow.
     "KMP201": Rule("imports", "Keras by way of TensorFlow", "to_backend"),
     "KMP202": Rule("gradient_tapes", "gradient tapes", "to_backend"),

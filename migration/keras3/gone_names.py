@@ -1,0 +1,56 @@
+"""KMP101: names of tf.keras that Keras 3 has not.
+
+    tf.keras.backend.placeholder(shape=(None, 4))        # write keras.Input
+    from tensorflow.keras.utils import multi_gpu_model   # write tf.distribute.MirroredStrategy
+    tf.estimator.Estimator(model_fn)                     # there are none since TF 2.16
+
+Reported where the name resolves through imports to tensorflow.keras or keras. What `keras` has not,
+but `tf.keras` of TensorFlow 2.16 and later still has, is reported for `keras` only, such as
+`keras.backend.sum`. Names of TF 1.15.0, 2.4.4, 2.10.1 and 2.15.1 were compared with Keras 3.10 and
+3.15; `optimizers.legacy` is there and raises an error.
+"""
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from keras_mp.migration.code.sites import Decision
+from keras_mp.migration.keras3 import renamed_members, replaced_names
+from keras_mp.migration.keras3.code import Code, parts_of
+from keras_mp.migration.keras3.names import Known
+
+ID = "KMP101"
+_ESTIMATOR = ("tensorflow.estimator", "tensorflow.compat.v1.estimator")
+_NO_ESTIMATORS = "tf.estimator is gone since TF 2.16: train a Keras model with fit"
+
+
+def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
+    """Yields the places, and what is said of each."""
+    for use in replaced_names.uses(code):
+        if use.known.status == "gone" and not _is_rewritten(code, use.node):
+            yield use.node, Decision("person", _said(use.known))
+    for one in replaced_names.imported(code):
+        if one.known.status == "gone":
+            yield one.node, Decision("person", _said(one.known))
+    for statement, known in replaced_names.stars(code):
+        if known.status == "gone":
+            yield statement, Decision("person", _said(known))
+    for node in code.chains:
+        for part in parts_of(node):
+            meaning = code.program.meaning(part)
+            if meaning is not None and not meaning.several and meaning.full in _ESTIMATOR:
+                yield part, Decision("person", _NO_ESTIMATORS)
+
+
+def _is_rewritten(code: Code, node: cst.CSTNode) -> bool:
+    """Returns whether another rule rewrites the call of a name, as `K.set_value(variable, 1)`."""
+    call = code.program.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node:
+        return False
+    found = renamed_members.of_call(code, call)
+    return found is not None and found.verdict == "rewritten"
+
+
+def _said(known: Known) -> str:
+    advice = known.advice
+    return f"{known} is gone in Keras 3{f': {advice}' if advice else ''}"

@@ -1,0 +1,37 @@
+"""KMP111: layers of Keras in a tf.Module.
+
+    class Generator(tf.Module):
+        def __init__(self):
+            self.dense = tf.keras.layers.Dense(8)
+
+Its `variables` and `trainable_variables` find none of the variables of the layer in Keras 3, and
+nothing says so: gradients of no variables are applied. Derive from tf.keras.Model or
+tf.keras.layers.Layer, or add the variables of the layers yourself.
+Reported once a class that is derived from tf.Module, where `self` is assigned a layer or a model.
+"""
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from keras_mp.migration.code.sites import Decision
+from keras_mp.migration.keras3.code import Code
+
+ID = "KMP111"
+_MODULES = ("tensorflow.Module", "tensorflow.compat.v2.Module")
+_SAID = (
+    "a tf.Module finds no variables of the layers of Keras 3 in it: derive from tf.keras.Model, or "
+    "give their variables to the optimizer yourself"
+)
+
+
+def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
+    """Yields the places, and what is said of each."""
+    for one in code.classes:
+        meanings = [code.program.meaning(base.value) for base in one.bases]
+        if not any(m is not None and m.full in _MODULES for m in meanings):
+            continue
+        for node in code.objects.attributes_of(one):
+            if code.objects.is_a(node, "layers.Layer"):
+                yield node, Decision("person", _SAID)
+                break

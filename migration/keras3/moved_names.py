@@ -1,0 +1,55 @@
+"""KMP102: names that Keras 3 has elsewhere.
+
+before:  tf.keras.layers.experimental.preprocessing.Rescaling(1 / 255)
+after:   tf.keras.layers.Rescaling(1 / 255)
+
+before:  tf.keras.optimizers.experimental.AdamW()
+after:   tf.keras.optimizers.AdamW()
+
+before:  tf.keras.losses.mean_squared_error(a, b)
+after:   tf.keras.losses.mse(a, b)
+
+before:  from tensorflow.keras.layers.experimental import preprocessing
+after:   from tensorflow.keras import layers as preprocessing
+
+Safe: it is the same class or function. `tf.keras` and `keras` of today do not have all of them by
+the same names. `tensorflow.compat.v1.keras` cannot be imported from, and is Keras 3, too.
+Reported: imports with a comment in them that would become several, and names that are assigned.
+"""
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from keras_mp.migration.code.edits import Edit
+from keras_mp.migration.code.sites import Decision
+from keras_mp.migration.keras3 import replaced_names
+from keras_mp.migration.keras3.code import Code
+from keras_mp.migration.keras3.names import Known
+
+ID = "KMP102"
+
+
+def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
+    """Yields the places, and what is said of each."""
+    for use in replaced_names.uses(code):
+        if use.known.status == "moved":
+            yield use.node, decided(use.known, use.edits, _said(use.known))
+    for one in replaced_names.imported(code):
+        if one.known.status == "moved":
+            yield one.node, decided(one.known, one.edits, _said(one.known))
+    for statement, known in replaced_names.stars(code):
+        if known.status == "moved":
+            yield statement, Decision("person", _said(known))
+
+
+def decided(known: Known, edits: tuple[Edit, ...] | None, said: str) -> Decision:
+    """Returns the decision that makes edits, where there are some."""
+    if known.new is None or edits is None:
+        return Decision("person", said)
+    return Decision("rewritten", said, edits)
+
+
+def _said(known: Known) -> str:
+    where = "cannot be imported" if known.name == known.new else "is elsewhere"
+    return f"{known} {where} in Keras 3: {known.advice}"

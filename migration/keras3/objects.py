@@ -1,0 +1,508 @@
+"""Which expressions of a program are objects of Keras, and of which kind.
+
+Only what the program shows counts: what a constructor of Keras returns, names that are assigned
+nothing else, `self` in a class derived from one of Keras, attributes that `self` is assigned,
+annotated parameters, and what is read of such objects. Other parameters are unknown.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import libcst as cst
+
+from keras_mp.migration.code.parsed import Program, chain
+from keras_mp.migration.keras3 import names
+from keras_mp.migration.keras3.assignments import Assignments, Value
+from keras_mp.migration.keras3.names import Known
+
+# Functions that return an object of Keras -> its kind.
+_RETURN = {
+    "models.load_model": "Model",
+    "models.clone_model": "Model",
+    "models.model_from_json": "Model",
+    "models.model_from_yaml": "Model",
+    "models.model_from_config": "Model",
+    "utils.multi_gpu_model": "Model",
+    "saving.load_model": "Model",
+    "optimizers.get": "optimizers.Optimizer",
+    "optimizers.deserialize": "optimizers.Optimizer",
+    "Input": "KerasTensor",
+}
+# (kind, attribute) -> the kind of what is read.
+_READ = {
+    ("Model", "optimizer"): "optimizers.Optimizer",
+    ("callbacks.Callback", "model"): "Model",
+    ("optimizers.Optimizer", "iterations"): "Variable",
+    ("optimizers.Optimizer", "learning_rate"): "Variable",
+    ("optimizers.Optimizer", "lr"): "Variable",
+    **{
+        ("layers.Layer", name): "Variable"
+        for name in ("kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance")
+    },
+    **{("layers.Layer", name): "KerasTensor" for name in ("input", "output")},
+}
+# (kind, attribute) -> the kind of the elements of the list that is read.
+_ELEMENTS = {
+    ("Model", "layers"): "layers.Layer",
+    ("Model", "metrics"): "metrics.Metric",
+    ("Model", "inputs"): "KerasTensor",
+    ("Model", "outputs"): "KerasTensor",
+    **{
+        ("layers.Layer", f"{which}{what}"): "Variable"
+        for which in ("", "trainable_", "non_trainable_")
+        for what in ("weights", "variables")
+    },
+}
+# (kind, method) -> the kind of what it returns.
+_METHODS = {
+    ("Model", "get_layer"): "layers.Layer",
+    ("layers.Layer", "add_weight"): "Variable",
+    ("metrics.Metric", "add_weight"): "Variable",
+    ("layers.Layer", "from_config"): "layers.Layer",
+}
+# Kind -> what it is also.
+_ABOVE = {
+    "Sequential": ("Model", "layers.Layer"),
+    "Model": ("layers.Layer",),
+    "layers.RNN": ("layers.Layer",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """What is known of an object.
+
+    Attributes:
+        kind: Such as "Model", "layers.Layer", "metrics.Metric", "Variable", "KerasTensor".
+        name: The class of Keras it is made by, such as "layers.Dense"; "" where it is not known.
+        own: The class of the program it is made by, if it is one.
+    """
+
+    kind: str
+    name: str = ""
+    own: cst.ClassDef | None = field(default=None, repr=False)
+
+    def is_a(self, kind: str) -> bool:
+        """Returns whether it is of a kind, or of one derived from it."""
+        return kind in kinds_of(self.kind)
+
+
+def kinds_of(kind: str) -> tuple[str, ...]:
+    """Returns a kind and those that it is derived from.
+
+    >>> kinds_of("Sequential")
+    ('Sequential', 'Model', 'layers.Layer')
+    """
+    return (kind, *_ABOVE.get(kind, ()))
+
+
+class Objects:
+    """What is known of the objects of a program.
+
+    Args:
+        program: Its names resolved.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        found = Assignments(program)
+        program.module.visit(found)
+        self._found = found
+        self._objects: dict[cst.CSTNode, Object | None] = {}
+        self._open: set[cst.CSTNode] = set()
+        self._symbolic: dict[cst.CSTNode, bool | None] = {}
+
+    # -- names of Keras ---------------------------------------------------------------------------
+
+    def known(self, node: cst.CSTNode) -> Known | None:
+        """Returns which name of Keras an expression is, as a whole; None where unknown."""
+        meaning = self._program.meaning(node)
+        if meaning is None or meaning.several:
+            return None
+        found = names.known(meaning.full)
+        return found if found and found.length == meaning.full.count(".") + 1 else None
+
+    def public(self, node: cst.CSTNode) -> str:
+        """Returns the public name of what an expression is of Keras, or was; "" for others."""
+        found = self.known(node)
+        if found is None:
+            return ""
+        return names.first(found.new if found.new is not None else found.name)
+
+    # -- objects ----------------------------------------------------------------------------------
+
+    def of(self, node: cst.CSTNode) -> Object | None:
+        """Returns what is known of the object that an expression is; None for what is not known."""
+        if node not in self._objects:
+            if node in self._open:
+                return None
+            self._open.add(node)
+            try:
+                self._objects[node] = self._of(node)
+            finally:
+                self._open.discard(node)
+        return self._objects[node]
+
+    def is_a(self, node: cst.CSTNode, kind: str) -> bool:
+        """Returns whether an expression is known to be an object of a kind."""
+        found = self.of(node)
+        return found is not None and found.is_a(kind)
+
+    def class_of(self, node: cst.ClassDef) -> Object | None:
+        """Returns what objects of a class of the program are; None where it is not of Keras."""
+        if node in self._open:
+            return None
+        self._open.add(node)
+        try:
+            for base in node.bases:
+                found = self._of_class(base.value)
+                if found is not None:
+                    return replace(found, own=node)
+        finally:
+            self._open.discard(node)
+        return None
+
+    def around(self, node: cst.CSTNode) -> cst.ClassDef | None:
+        """Returns the innermost class that a node is in."""
+        classes = (up for up in self._program.above(node) if isinstance(up, cst.ClassDef))
+        return next(classes, None)
+
+    def defines(self, found: Object, name: str) -> bool:
+        """Returns whether the program's own class, or one above it, has an attribute of a name."""
+        own = found.own
+        seen: set[cst.CSTNode] = set()
+        while own is not None and own not in seen:
+            seen.add(own)
+            if name in self._found.defined[own] or (own, name) in self._found.attributes:
+                return True
+            own = self.base(own)
+        return False
+
+    def assigned(self, node: cst.Name) -> list[cst.CSTNode]:
+        """Returns what a name is assigned; nothing where something is not written out."""
+        found = []
+        for value in self._values(node) or ():
+            if value.node is None or value.is_element or isinstance(value.node, cst.Name):
+                return []
+            found.append(value.node)
+        return found
+
+    def attributes_of(self, node: cst.ClassDef) -> list[cst.CSTNode]:
+        """Returns what a class assigns to attributes of `self`, in the order of the text."""
+        return [
+            value.node
+            for (of, _), values in self._found.attributes.items()
+            if of is node
+            for value in values
+            if value.node is not None and not value.is_element
+        ]
+
+    def base(self, node: cst.ClassDef) -> cst.ClassDef | None:
+        """Returns the class of the program that a class is derived from first."""
+        bases = (self._class(base.value) for base in node.bases)
+        return next((base for base in bases if base is not None), None)
+
+    def method(self, found: Object, name: str) -> cst.FunctionDef | None:
+        """Returns a method that the program's own class defines itself."""
+        for line in found.own.body.body if found.own is not None else ():
+            if isinstance(line, cst.FunctionDef) and line.name.value == name:
+                return line
+        return None
+
+    def _of(self, node: cst.CSTNode) -> Object | None:
+        if isinstance(node, cst.Call):
+            return self._of_call(node)
+        if isinstance(node, cst.Name):
+            return self._of_name(node)
+        if isinstance(node, cst.Attribute):
+            return self._of_attribute(node)
+        if isinstance(node, cst.Subscript):
+            return self._of_element(node)
+        if isinstance(node, cst.IfExp):
+            return _joined([self.of(node.body), self.of(node.orelse)])
+        if isinstance(node, cst.NamedExpr):
+            return self.of(node.value)
+        return None
+
+    def _of_call(self, call: cst.Call) -> Object | None:
+        name = self.public(call.func)
+        if name:
+            kind = names.kind(name)
+            if kind is not None:
+                return Object(kind, name)
+            if name.startswith("applications.") and name.rpartition(".")[2][:1].isupper():
+                return Object("Model")
+            found = _RETURN.get(name)
+            return Object(found) if found else None
+        if isinstance(call.func, cst.Name):
+            if call.func.value == "super":
+                around = self.around(call)
+                found_class = self.class_of(around) if around is not None else None
+                return replace(found_class, own=None) if found_class else None
+            own = self._class(call.func)
+            if own is not None:
+                return self.class_of(own)
+            function = self._found.functions.get(self._definition(call.func))
+            return self._returned(function) if function is not None else None
+        if isinstance(call.func, cst.Attribute):
+            receiver = self.of(call.func.value)
+            method = call.func.attr.value
+            if receiver is not None and not self.defines(receiver, method):
+                for kind in kinds_of(receiver.kind):
+                    if (kind, method) in _METHODS:
+                        return Object(_METHODS[kind, method])
+        if self.is_symbolic(call):
+            return Object("KerasTensor")
+        return None
+
+    def _returned(self, function: cst.FunctionDef) -> Object | None:
+        if function in self._open or function.asynchronous is not None:
+            return None
+        self._open.add(function)
+        try:
+            returns = self._found.returned[function]
+            return _joined([self.of(one) if one is not None else None for one in returns])
+        finally:
+            self._open.discard(function)
+
+    def _of_name(self, node: cst.Name) -> Object | None:
+        function = self._method_around(node)
+        if function is not None and _is_first(function, node.value):
+            around = self._program.parent(self._program.parent(function) or function)
+            if isinstance(around, cst.ClassDef):
+                return self.class_of(around)
+        values = self._values(node)
+        if values is None:
+            return None
+        found = [self._assigned(value) for value in values]
+        if self.is_symbolic(node):
+            return Object("KerasTensor")
+        return _joined(found)
+
+    def _method_around(self, node: cst.CSTNode) -> cst.FunctionDef | None:
+        """Returns the outermost function that a node is in within its class."""
+        found = None
+        for up in self._program.above(node):
+            if isinstance(up, cst.FunctionDef):
+                found = up
+            elif isinstance(up, cst.ClassDef):
+                return found
+        return None
+
+    def _values(self, node: cst.Name) -> list[Value] | None:
+        """Returns what a name is assigned, in its scope; None where something is not known."""
+        scope = self._program.scope(node)
+        if scope is None:
+            return None
+        values = []
+        for one in scope[node.value]:
+            target = getattr(one, "node", None)
+            if target not in self._found.values:
+                return None
+            values += self._found.values[target]
+        return values or None
+
+    def _assigned(self, value: Value) -> Object | None:
+        if value.annotation is not None:
+            found = self._of_class(value.annotation)
+            return replace(found, own=None, name="") if found is not None else None
+        if value.node is None:
+            return None
+        if value.is_element:
+            return self._element(value.node)
+        if isinstance(value.node, cst.Name) and value.node.value == "None":
+            return _NOTHING
+        return self.of(value.node)
+
+    def _of_attribute(self, node: cst.Attribute) -> Object | None:
+        receiver, name = self.of(node.value), node.attr.value
+        if receiver is not None and not self.defines(receiver, name):
+            for kind in kinds_of(receiver.kind):
+                if (kind, name) in _READ:
+                    return Object(_READ[kind, name])
+        if isinstance(node.value, cst.Name) and node.value.value == "self":
+            around = self.around(node)
+            values = self._found.attributes.get((around, name)) if around is not None else None
+            if values:
+                return _joined([self._assigned(value) for value in values])
+        return None
+
+    def _of_element(self, node: cst.Subscript) -> Object | None:
+        index = node.slice[0].slice if len(node.slice) == 1 else None
+        if isinstance(index, cst.Index):
+            found = self._element(node.value)
+            if found is not None:
+                return found
+        return Object("KerasTensor") if self.is_symbolic(node) else None
+
+    def _element(self, node: cst.CSTNode) -> Object | None:
+        """Returns what the elements of an expression are."""
+        if isinstance(node, (cst.List, cst.Tuple)):
+            return _joined([self.of(element.value) for element in node.elements])
+        if isinstance(node, cst.Attribute):
+            receiver = self.of(node.value)
+            if receiver is not None and not self.defines(receiver, node.attr.value):
+                for kind in kinds_of(receiver.kind):
+                    if (kind, node.attr.value) in _ELEMENTS:
+                        return Object(_ELEMENTS[kind, node.attr.value])
+            if isinstance(node.value, cst.Name) and node.value.value == "self":
+                around = self.around(node)
+                values = self._found.attributes.get((around, node.attr.value)) if around else None
+                return self._element_of(values) if values else None
+        if isinstance(node, cst.Name):
+            values = self._values(node)
+            return self._element_of(values) if values else None
+        if isinstance(node, cst.Subscript):  # a slice
+            index = node.slice[0].slice if len(node.slice) == 1 else None
+            return self._element(node.value) if isinstance(index, cst.Slice) else None
+        return None
+
+    def _element_of(self, values: Iterable[Value]) -> Object | None:
+        nodes = [None if v.is_element or v.annotation else v.node for v in values]
+        if any(node is None or node in self._open for node in nodes):
+            return None
+        found = []
+        for node in nodes:
+            assert node is not None
+            self._open.add(node)
+            found.append(self._element(node))
+            self._open.discard(node)
+        return _joined(found)
+
+    def _of_class(self, node: cst.CSTNode) -> Object | None:
+        """Returns what objects of the class are that an expression names."""
+        name = self.public(node)
+        if name:
+            kind = names.kind(name)
+            return Object(kind, name) if kind is not None else None
+        own = self._class(node)
+        return self.class_of(own) if own is not None else None
+
+    def _class(self, node: cst.CSTNode) -> cst.ClassDef | None:
+        return self._found.classes.get(self._definition(node)) if chain(node) else None
+
+    def _definition(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """Returns the one thing that defines a name, if there is one."""
+        scope = self._program.scope(node)
+        if not isinstance(node, cst.Name) or scope is None:
+            return None
+        found = [getattr(one, "node", None) for one in scope[node.value]]
+        return found[0] if len(found) == 1 else None
+
+    # -- symbolic tensors -------------------------------------------------------------------------
+
+    def is_symbolic(self, node: cst.CSTNode) -> bool:
+        """Returns whether an expression is a KerasTensor: an Input, or made of one by layers.
+
+        What TensorFlow's functions return of one was one, too, before Keras 3.
+        """
+        return self._is_symbolic(node) is True
+
+    def _is_symbolic(self, node: cst.CSTNode) -> bool | None:
+        """Returns it; None where it depends on itself, as `x` in `x = Dense(3)(x)`."""
+        if node in self._symbolic:
+            return self._symbolic[node]
+        self._symbolic[node] = None
+        found = self._decide_symbolic(node)
+        if found is None:
+            del self._symbolic[node]
+        else:
+            self._symbolic[node] = found
+        return found
+
+    def _decide_symbolic(self, node: cst.CSTNode) -> bool | None:
+        if isinstance(node, cst.Call):
+            if self.public(node.func) == "Input":
+                return True
+            if not self._keeps_symbolic(node.func):
+                return False
+            return self._any_symbolic(argument.value for argument in node.args[:2])
+        if isinstance(node, (cst.List, cst.Tuple)):
+            return self._any_symbolic(element.value for element in node.elements)
+        if isinstance(node, cst.BinaryOperation):
+            return self._any_symbolic((node.left, node.right))
+        if isinstance(node, (cst.UnaryOperation,)):
+            return self._is_symbolic(node.expression)
+        if isinstance(node, cst.Subscript):
+            if isinstance(node.value, cst.Attribute) and node.value.attr.value in _OUTER:
+                return self.is_a(node.value.value, "Model") and not self._is_own(node.value.value)
+            return self._is_symbolic(node.value)
+        if isinstance(node, cst.Attribute):
+            name = node.attr.value
+            if name in ("input", "output") and self.is_a(node.value, "layers.Layer"):
+                return not self._is_own(node.value)
+            return False
+        if isinstance(node, cst.Name):
+            return self._is_symbolic_name(node)
+        return False
+
+    def _is_symbolic_name(self, node: cst.Name) -> bool | None:
+        values = self._values(node)
+        if values is None:
+            return False
+        answers = set()
+        for value in values:
+            if value.is_element or value.annotation is not None or value.node is None:
+                return False
+            if (answer := self._is_symbolic(value.node)) is False:
+                return False
+            answers.add(answer)
+        return True if True in answers else None
+
+    def _is_own(self, node: cst.CSTNode) -> bool:
+        found = self.of(node)
+        return found is not None and found.own is not None
+
+    def _any_symbolic(self, nodes: Iterable[cst.CSTNode]) -> bool | None:
+        answers = [self._is_symbolic(node) for node in nodes]
+        return True if True in answers else (None if None in answers else False)
+
+    def _keeps_symbolic(self, function: cst.CSTNode) -> bool:
+        """Returns whether a function returns a KerasTensor where it is given one: a layer, TF's."""
+        if self.is_a(function, "layers.Layer"):
+            return True
+        meaning = self._program.meaning(function)
+        if meaning is None or meaning.several:
+            return False
+        if (found := names.known(meaning.full)) is not None:
+            return found.name.startswith(("backend.", "activations.", "layers.", "ops."))
+        full = meaning.full
+        return full.startswith("tensorflow.") and not full.startswith(NOT_COMPUTING)
+
+
+_OUTER = ("inputs", "outputs")
+_NOTHING = Object("")
+# Of TensorFlow: what computes nothing of a tensor.
+NOT_COMPUTING = (
+    *("tensorflow.keras", "tensorflow.python.keras", "tensorflow.is_tensor", "tensorflow.data."),
+    *("tensorflow.TensorShape", "tensorflow.train.", "tensorflow.function", "tensorflow.Module"),
+    *("tensorflow.distribute", "tensorflow.compat.v1.keras", "tensorflow.saved_model"),
+    *("tensorflow.estimator", "tensorflow.contrib", "tensorflow.lite", "tensorflow.__"),
+)
+
+
+def _joined(found: list[Object | None]) -> Object | None:
+    """Returns what is known of an object that is one of several; None where one is not known."""
+    known = [one for one in found if one is not _NOTHING]
+    if not known or any(one is None for one in known):
+        return None
+    first = known[0]
+    assert first is not None
+    if all(one == first for one in known):
+        return first
+    for kind in kinds_of(first.kind):
+        if all(one is not None and one.is_a(kind) for one in known):
+            # What a class of the program defines, some of them do: nothing is known of these.
+            own = next((one.own for one in known if one is not None and one.own), None)
+            return Object(kind, own=own)
+    return None
+
+
+def _is_first(function: cst.FunctionDef, name: str) -> bool:
+    first = function.params.params[0].name.value if function.params.params else ""
+    static = any(
+        isinstance(one.decorator, cst.Name)
+        and one.decorator.value in ("staticmethod", "classmethod")
+        for one in function.decorators
+    )
+    return name == first and not static

@@ -1,0 +1,50 @@
+"""KMP103: private modules of Keras, and what is no name of it.
+
+before:  from tensorflow.python.keras.layers import Dense
+after:   from tensorflow.keras.layers import Dense
+
+before:  from keras.engine.topology import InputSpec
+after:   from keras import InputSpec
+
+before:  from keras.layers.core import Dense as D, Flatten
+after:   from keras.layers import Dense as D, Flatten
+
+before:  from tensorflow.python.keras import backend as K
+after:   from tensorflow.keras import backend as K
+
+Safe where there is one public name that ends in the same word. `tensorflow.python.keras` is a copy
+of Keras 2 that TensorFlow keeps for itself: it can be imported, and its layers are none of Keras 3.
+Reported: names that have no public one, `import *`, and modules that are imported as a whole where
+not all that is used of them is public.
+"""
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from keras_mp.migration.code.sites import Decision
+from keras_mp.migration.keras3 import replaced_names
+from keras_mp.migration.keras3.code import Code
+from keras_mp.migration.keras3.moved_names import decided
+from keras_mp.migration.keras3.names import Known
+
+ID = "KMP103"
+
+
+def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
+    """Yields the places, and what is said of each."""
+    for use in replaced_names.uses(code):
+        if use.known.status == "private":
+            yield use.node, decided(use.known, use.edits, _said(use.known))
+    for one in replaced_names.imported(code):
+        if one.known.status == "private":
+            yield one.node, decided(one.known, one.edits, _said(one.known))
+    for statement, known in replaced_names.stars(code):
+        if known.status == "private":
+            yield statement, Decision("person", _said(known))
+
+
+def _said(known: Known) -> str:
+    if known.new is None:
+        return f"{known} is no public name of Keras, and nothing says what it is in Keras 3"
+    return f"{known} is private: {known.advice}"

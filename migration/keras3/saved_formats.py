@@ -1,0 +1,166 @@
+"""KMP109: files that Keras 3 does not write or read.
+
+before:  model.save("model.h5", save_format="h5")
+after:   model.save("model.h5")
+
+    model.save("folder")                        # "folder.keras", or model.export("folder")
+    model.save_weights("weights.h5")            # "weights.weights.h5"
+    model.load_weights("checkpoints/cp")        # keras_mp.compat.restore reads checkpoints
+    tf.keras.models.load_model("folder")        # keras_mp.compat.load_model, or TFSMLayer
+    ModelCheckpoint("{epoch}.hdf5")             # "{epoch}.keras"
+
+Judged by how the path ends, where that is written out; other paths are left alone. `save_format`
+belongs to Keras alone, so it is reported for any object in programs that use Keras. `save_weights`
+and `load_weights` are, where the object is called a model or a network: others have them, too, such
+as agents of keras-rl.
+"""
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from keras_mp.migration.code.sites import Decision
+from keras_mp.migration.keras3.code import Code, ending, is_called_a_model
+from keras_mp.migration.keras3.objects import kinds_of
+
+ID = "KMP109"
+_WHOLE = (".keras", ".h5", ".hdf5")
+_READ = (".keras", ".h5", ".hdf5", ".zip")
+_WEIGHTS = ".weights.h5"
+_SAVE = "Keras 3 writes models to .keras or .h5 files: name one, or write model.export(folder)"
+_SAVE_WEIGHTS = "Keras 3 writes weights to files that end in .weights.h5"
+_LOAD = (
+    "Keras 3 loads no SavedModel: `keras-mp migrate` makes a .keras file of it, "
+    "keras_mp.compat.load_model loads it, and keras.layers.TFSMLayer calls it"
+)
+_LOAD_WEIGHTS = (
+    "Keras 3 loads no weights of TensorFlow's checkpoints: write keras_mp.compat.restore, or bring "
+    "them to a .keras file with `keras-mp migrate`"
+)
+_CHECKPOINT = "ModelCheckpoint of Keras 3 writes to .keras files; of weights, to .weights.h5 files"
+_BY_NAME = "Keras 3 takes by_name for .h5 files only"
+
+
+def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
+    """Yields the places, and what is said of each."""
+    for call in code.calls:
+        name = code.objects.public(call.func)
+        if name in ("models.save_model", "models.load_model", "callbacks.ModelCheckpoint"):
+            found = _of_function(code, call, name)
+        elif isinstance(call.func, cst.Attribute):
+            found = _of_method(code, call, call.func)
+        else:
+            found = None
+        if found is not None:
+            yield found
+
+
+_Found = tuple[cst.CSTNode, Decision]
+
+
+def _of_function(code: Code, call: cst.Call, name: str) -> _Found | None:
+    if name == "models.save_model":
+        return _saved(code, call, _given(call, 1, "filepath"))
+    path = _given(call, 0, "filepath")
+    end = ending(path.value) if path is not None else None
+    if path is None or end is None:
+        return None
+    if name == "models.load_model":
+        return None if _has_suffix(end) else (path, Decision("person", _LOAD))
+    only = next(
+        (a for a in call.args if a.keyword and a.keyword.value == "save_weights_only"), None
+    )
+    if only is not None and code.program.value(only) not in ("True", "False"):
+        return None
+    wanted = (_WEIGHTS,) if only is not None and code.program.value(only) == "True" else _WHOLE[:2]
+    return None if end.endswith(wanted) else (path, Decision("person", _CHECKPOINT))
+
+
+def _of_method(code: Code, call: cst.Call, function: cst.Attribute) -> _Found | None:
+    name = function.attr.value
+    if name not in ("save", "save_weights", "load_weights"):
+        return None
+    receiver = code.objects.of(function.value)
+    if receiver is not None and (
+        "Model" not in kinds_of(receiver.kind) or code.objects.defines(receiver, name)
+    ):
+        return None
+    keywords = {argument.keyword.value for argument in call.args if argument.keyword}
+    known = receiver is not None
+    path = _given(call, 0, "filepath")
+    if name == "save":
+        if not known and not ("save_format" in keywords and code.uses_keras):
+            return None
+        return _saved(code, call, path)
+    if not known and not (code.uses_keras and is_called_a_model(function.value)):
+        return None
+    if path is None:
+        return None
+    end = ending(path.value)
+    if name == "load_weights":
+        return _loaded_weights(code, call, path, end)
+    return _saved_weights(code, call, path, end)
+
+
+def _saved(code: Code, call: cst.Call, path: cst.Arg | None) -> _Found | None:
+    end = ending(path.value) if path is not None else None
+    format_ = next((a for a in call.args if a.keyword and a.keyword.value == "save_format"), None)
+    if format_ is not None:
+        value = code.program.value(format_).strip("\"'")
+        if value in ("h5", "hdf5", "keras") and end is not None and end.endswith(_WHOLE):
+            said = "Keras 3 knows the format by the end of the path"
+            return format_, Decision("rewritten", said, (code.without(call, format_),))
+        return format_, Decision("person", f"Keras 3 has no save_format: {_SAVE}")
+    if end is None or path is None or _has_suffix(end, _WHOLE):
+        return None
+    return path, Decision("person", _SAVE)
+
+
+def _saved_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) -> _Found | None:
+    format_ = next((a for a in call.args if a.keyword and a.keyword.value == "save_format"), None)
+    if format_ is not None:
+        value = code.program.value(format_).strip("\"'")
+        if value in ("h5", "hdf5") and end is not None and end.endswith(_WEIGHTS):
+            return format_, Decision("rewritten", _SAVE_WEIGHTS, (code.without(call, format_),))
+        return format_, Decision("person", f"Keras 3 has no save_format: {_SAVE_WEIGHTS}")
+    if end is None or end.endswith(_WEIGHTS) or _may_end_longer(path.value, end):
+        return None
+    return path, Decision("person", _SAVE_WEIGHTS)
+
+
+def _loaded_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) -> _Found | None:
+    if end is None:
+        value = path.value
+        is_latest = isinstance(value, cst.Call) and code.program.source(value.func).endswith(
+            "latest_checkpoint"
+        )
+        return (path, Decision("person", _LOAD_WEIGHTS)) if is_latest else None
+    if not _has_suffix(end, (*_READ, ".ckpt", ".tf")):
+        return path, Decision("person", _LOAD_WEIGHTS)
+    if end.endswith((".ckpt", ".tf")):
+        return path, Decision("person", _LOAD_WEIGHTS)
+    by_name = next((a for a in call.args if a.keyword and a.keyword.value == "by_name"), None)
+    if by_name is not None and code.program.value(by_name) == "True" and end.endswith(_WEIGHTS):
+        return by_name, Decision("person", _BY_NAME)
+    return None
+
+
+def _given(call: cst.Call, position: int, name: str) -> cst.Arg | None:
+    for i, argument in enumerate(call.args):
+        if argument.star:
+            return None
+        if argument.keyword is None:
+            if i == position:
+                return argument
+        elif argument.keyword.value == name:
+            return argument
+    return None
+
+
+def _has_suffix(end: str, suffixes: tuple[str, ...] = _READ) -> bool:
+    return end.lower().endswith(suffixes)
+
+
+def _may_end_longer(node: cst.CSTNode, end: str) -> bool:
+    """Returns whether only the last of a path is known, and may be the end of `x.weights` + end."""
+    return not isinstance(node, cst.SimpleString) and end == ".h5"
