@@ -8,12 +8,21 @@ import pytest
 from keras_mp.compat.names import NAMES
 from keras_mp.migration.rules import RULES, guide
 
-README = Path(__file__).resolve().parents[3] / "migration" / "README.md"
+ROOT = Path(__file__).resolve().parents[3]
+README = ROOT / "migration" / "README.md"
+KERAS_3 = ROOT / "docs" / "how-to" / "keras-3.md"
 
 
 def test_its_tables_are_those_of_the_rules():
     text = README.read_text(encoding="utf-8")
     assert text == guide.guide(text), "run python -m keras_mp.migration.rules.guide"
+
+
+def test_the_page_about_keras_3_has_the_rules():
+    text = KERAS_3.read_text(encoding="utf-8")
+    assert text == guide.page(text), "run python -m keras_mp.migration.rules.guide"
+    rows = [line for line in text.split("\n") if line.startswith("| KMP")]
+    assert [row[2:8] for row in rows] == [name for name in RULES if RULES[name].package == "keras3"]
 
 
 def test_its_tables_are_written(tmp_path, monkeypatch):
@@ -32,13 +41,18 @@ def test_it_has_every_old_name(name):
     assert "keras_mp" in rows[0] or "dtype_policy" in rows[0]
 
 
-def test_every_rule_has_its_module_and_its_tests():
+@pytest.mark.parametrize("package", ["rules", "keras3"])
+def test_every_rule_has_its_module_and_its_tests(package):
     modules = {
         path.stem
-        for path in (README.parent / "rules").glob("*.py")
+        for path in (README.parent / package).glob("*.py")
         if re.search("^ID = ", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
-    assert modules == {rule.module for rule in RULES.values()}
+    assert modules == {rule.module for rule in RULES.values() if rule.package == package}
+    tests = {path.stem[5:] for path in Path(__file__).parent.glob(f"{package}/test_*.py")}
+    others = {"names", "objects", "checking"} if package == "keras3" else set()
+    assert tests - others == modules
+
+
+def test_every_rule_has_its_id():
     assert [rule.load().ID for rule in RULES.values()] == list(RULES) == sorted(RULES)
-    tests = {path.stem[5:] for path in Path(__file__).parent.glob("rules/test_*.py")}
-    assert tests == modules
