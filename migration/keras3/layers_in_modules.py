@@ -1,6 +1,6 @@
 """KMP111: layers of Keras in a tf.Module.
 
-    class Generator(tf.Module):
+    class Generator(tf.Module):                 # tf.keras.Model, or tf.keras.layers.Layer
         def __init__(self):
             self.dense = tf.keras.layers.Dense(8)
 

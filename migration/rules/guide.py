@@ -1,4 +1,4 @@
-"""The tables of `migration/README.md`, made from the rules themselves.
+"""The tables of `migration/README.md` and `docs/how-to/keras-3.md`, made from the rules themselves.
 
 `python -m keras_mp.migration.rules.guide` writes them.
 """
@@ -28,6 +28,12 @@ _USES = {
     "disable_mixed_precision_graph_rewrite": "{}()",
     "MixedPrecisionLossScaleOptimizer": "{}(opt, 128)",
 }
+_KERAS_3 = """\
+## What else stops a program: `--keras3`
+
+The rules from KMP101 on are asked with `--keras3` only:
+[from tf.keras to Keras 3](../docs/how-to/keras-3.md).
+"""
 _OLD_SCALE = '{}(opt, "dynamic")'
 
 
@@ -40,6 +46,32 @@ def guide(text: str) -> str:
     """Returns the guide with its tables brought up to date."""
     start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     return f"{text[:start]}\n{tables()}\n{text[end:]}"
+
+
+def page(text: str) -> str:
+    """Returns the page about Keras 3 with its table brought up to date."""
+    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return f"{text[:start]}\n{_table()}\n{text[end:]}"
+
+
+def _table() -> str:
+    """Returns a row for each rule of --keras3: what it is about, and an example."""
+    rows = ["| rule | what | old | Keras 3 | |", "|---|---|---|---|---|"]
+    for name, rule in RULES.items():
+        if rule.package != "keras3":
+            continue
+        text = rule.load().__doc__ or ""
+        pair = re.search(r"^before:  (.+)\nafter:   (.+)$", text, re.MULTILINE)
+        line = re.search(r"^ {4,}(\S.*?)\s+# (.+)$", text, re.MULTILINE)
+        if pair is not None:
+            old, new = (re.sub(r"\s+# .*", "", part) for part in pair.groups())
+            verdict = "rewritten, or a person" if line or "Reported" in text else "rewritten"
+            rows.append(f"| {name} | {rule.title} | `{old}` | `{new}` | {verdict} |")
+        else:
+            assert line is not None, name
+            old, new = line.groups()
+            rows.append(f"| {name} | {rule.title} | `{old}` | {new} | a person |")
+    return "\n".join(rows) + "\n"
 
 
 def _names() -> str:
@@ -57,7 +89,10 @@ def _names() -> str:
 
 def _rules() -> str:
     parts = []
+    first = next(name for name, rule in RULES.items() if rule.package == "keras3")
     for name, rule in RULES.items():
+        if name == first:
+            parts.append(_KERAS_3)
         module = rule.load()
         text = module.__doc__ or ""
         body = text.partition("\n")[2].strip("\n") or text.partition(": ")[2]
@@ -89,9 +124,12 @@ def _mark(match: re.Match[str]) -> str:
 
 
 def main() -> None:
-    """Writes the tables into the guide."""
+    """Writes the tables into the guide, and the page about Keras 3 where it is."""
     path = Path(__file__).resolve().parents[1] / "README.md"
     path.write_text(guide(path.read_text(encoding="utf-8")), encoding="utf-8")
+    of_keras_3 = path.parents[1] / "docs" / "how-to" / "keras-3.md"
+    if of_keras_3.is_file():
+        of_keras_3.write_text(page(of_keras_3.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `--keras3` says of Keras, asked of the installed one: it refuses the old, and takes the new."""
+"""What `--keras3` says of Keras: the installed one refuses the old, and takes the new."""
 
 import contextlib
 import io
@@ -84,14 +84,16 @@ PROGRAMS = {
     "KMP106 Input": "keras.Input((4,), None, 'a')",
     "KMP106 Sequential": "keras.Sequential([], 'a')",
     "KMP107 reset_states": "m = keras.metrics.Mean()\nm.reset_states()",
-    "KMP107 fit_generator": "m = trained()\nm.fit_generator(batches(), 2, verbose=0, shuffle=False)",
+    "KMP107 fit_generator": "m = trained()\n"
+    "m.fit_generator(batches(), 2, verbose=0, shuffle=False)",
     "KMP107 evaluate_generator": "m = trained()\nm.evaluate_generator(batches(), 2, verbose=0)",
     "KMP107 predict_generator": "m = trained()\nm.predict_generator(batches(), 2)",
     "KMP107 lr": "o = keras.optimizers.SGD(0.1)\no.lr.assign(0.2)",
     "KMP107 variables": "o = keras.optimizers.SGD(0.1)\no.variables()",
     "KMP107 add_variable": "layer = layers.Dense(1)\nlayer.add_variable(name='w', shape=(3,))",
     "KMP107 set_value": "o = keras.optimizers.SGD(0.1)\nkeras.backend.set_value(o.lr, 0.2)",
-    "KMP107 input": "s = keras.Sequential([keras.Input((4,)), layers.Dense(1)])\nkeras.Model(s.input, s.output)",
+    "KMP107 input": "s = keras.Sequential([keras.Input((4,)), layers.Dense(1)])\n"
+    "keras.Model(s.input, s.output)",
     "KMP109 save_weights": "import os, tempfile\nm = trained()\n"
     "m.save_weights(os.path.join(tempfile.mkdtemp(), 'a.weights.h5'), save_format='h5')",
     "KMP112 training": "dropout = layers.Dropout(0.5)\ndropout(x, True)",
@@ -123,8 +125,10 @@ PROGRAMS = {
         """,
     "KMP116 get_shape": "t = keras.Input((4,))\nassert t.get_shape().as_list() == [None, 4]",
     "KMP116 rank": "t = keras.Input((4,))\nassert t.shape.rank == 2",
-    "KMP116 dtype": "d = layers.Dense(1)\nd.build((None, 2))\nassert d.kernel.dtype.name == 'float32'",
-    "KMP117 loss": "m = trained()\nm.compile('sgd', 'kullback_leibler_divergence')\nm.fit(x, y, verbose=0)",
+    "KMP116 dtype": "d = layers.Dense(1)\nd.build((None, 2))\n"
+    "assert d.kernel.dtype.name == 'float32'",
+    "KMP117 loss": "m = trained()\nm.compile('sgd', 'kullback_leibler_divergence')\n"
+    "m.fit(x, y, verbose=0)",
     "KMP117 initializer": "d = layers.Dense(1, bias_initializer='constant')\nd.build((None, 2))",
 }
 # Programs of `tf.keras`.
@@ -139,7 +143,8 @@ OF_TENSORFLOW = {
     "KMP103 layer": "from tensorflow.python.keras.layers import Dense\n"
     "assert issubclass(Dense, tf.keras.layers.Layer)",
     "KMP105 input_text": "tf.keras.preprocessing.text.one_hot(text='a b', n=3)",
-    "KMP107 set_value": "from tensorflow.keras import backend as K\no = tf.keras.optimizers.SGD(0.1)\n"
+    "KMP107 set_value": "from tensorflow.keras import backend as K\n"
+    "o = tf.keras.optimizers.SGD(0.1)\n"
     "K.set_value(o.learning_rate, 0.2)",
     "KMP107 update_add": "d = tf.keras.layers.Dense(1)\nd.build((None, 2))\n"
     "tf.keras.backend.update_add(d.bias, [1.0])",
@@ -320,7 +325,7 @@ def test_members_that_are_told_are_gone():
             with contextlib.suppress(Exception):
                 getattr(of, name)
                 there.append(name)
-        # Modules of the framework bring names of their own: torch.nn.Module, TensorFlow's variables.
+        # A layer on PyTorch is a torch.nn.Module, too.
         allowed = {"apply"} if keras.backend.backend() == "torch" else set()
         if kind == "Model":
             allowed |= {"compiled_loss", "distribute_reduction_method", "build"}

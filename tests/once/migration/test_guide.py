@@ -8,12 +8,21 @@ import pytest
 from keras_mp.compat.names import NAMES
 from keras_mp.migration.rules import RULES, guide
 
-README = Path(__file__).resolve().parents[3] / "migration" / "README.md"
+ROOT = Path(__file__).resolve().parents[3]
+README = ROOT / "migration" / "README.md"
+KERAS_3 = ROOT / "docs" / "how-to" / "keras-3.md"
 
 
 def test_its_tables_are_those_of_the_rules():
     text = README.read_text(encoding="utf-8")
     assert text == guide.guide(text), "run python -m keras_mp.migration.rules.guide"
+
+
+def test_the_page_about_keras_3_has_the_rules():
+    text = KERAS_3.read_text(encoding="utf-8")
+    assert text == guide.page(text), "run python -m keras_mp.migration.rules.guide"
+    rows = [line for line in text.split("\n") if line.startswith("| KMP")]
+    assert [row[2:8] for row in rows] == [name for name in RULES if RULES[name].package == "keras3"]
 
 
 def test_its_tables_are_written(tmp_path, monkeypatch):

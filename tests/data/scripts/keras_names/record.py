@@ -43,7 +43,7 @@ def members(module):
             continue
         try:
             value = getattr(module, name)
-        except Exception:  # noqa: BLE001, S112 - a name that is there, and cannot be had
+        except Exception:  # noqa: BLE001 - a name that is there, and cannot be had
             continue
         if type(value).__name__ != "_Feature":  # of `from __future__ import`
             found[name] = value
@@ -161,7 +161,7 @@ def identifiers(root, others):
                 continue
             try:
                 module.get(name)
-            except Exception:  # noqa: BLE001, S112 - each version has its own
+            except Exception:  # noqa: BLE001 - each version has its own
                 continue
             taken.append(name)
         result[space] = taken
@@ -176,7 +176,7 @@ def attributes(value):
             continue
         try:
             of = getattr(value, name)
-        except Exception:  # noqa: BLE001, S112 - what a graph has not, or a layer not yet
+        except Exception:  # noqa: BLE001 - what a graph has not, or a layer not yet
             continue
         found.append(name + "()" if inspect.ismethod(of) else name)
     return found

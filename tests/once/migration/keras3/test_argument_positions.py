@@ -18,7 +18,8 @@ REWRITES = {
     "a metric": (
         "class M(keras.metrics.Metric):\n    def __init__(self):\n        super().__init__('m')\n"
         "        self.n = self.add_weight('n', initializer='zeros')",
-        "class M(keras.metrics.Metric):\n    def __init__(self):\n        super().__init__(name='m')\n"
+        "class M(keras.metrics.Metric):\n    def __init__(self):\n"
+        "        super().__init__(name='m')\n"
         "        self.n = self.add_weight(name='n', initializer='zeros')",
     ),
 }

@@ -94,7 +94,7 @@ def test_it_goes_with_the_rules_of_mixed_precision():
 
 
 def test_the_findings_of_mixed_precision_are_the_same_with_it():
-    plain = [f for f in rewrite(BOTH).findings]
+    plain = list(rewrite(BOTH).findings)
     with_it = [f for f in rewrite(BOTH, keras3=True).findings if f.rule < "KMP100"]
     assert plain == with_it
 

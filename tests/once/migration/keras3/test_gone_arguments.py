@@ -28,7 +28,7 @@ FINE = {
     "taken with a warning": "layers.LeakyReLU(alpha=0.1)",
     "taken by this one": "layers.InputLayer(batch_input_shape=(2, 3))",
     "weights of an embedding": "layers.Embedding(2, 3, weights=[w])",
-    "a schedule": "tf.keras.optimizers.SGD(tf.keras.optimizers.schedules.ExponentialDecay(1, 2, 3))",
+    "a schedule": "keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(1, 2, 3))",
     "a number": "tf.keras.optimizers.SGD(0.1, clipnorm=1.0)",
     "an unknown object": "def f(model): model.fit(1, workers=4)",
     "an own class": "class Own(Model):\n    def fit(self, **k): pass\nOwn().fit(1, workers=4)",

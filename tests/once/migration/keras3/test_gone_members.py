@@ -28,7 +28,8 @@ FINE = {
     "of a metric": "metric.result(), metric.name",
     "assigned": "layer.output_shape = 3",
     "value, not called": "layer.kernel.value",
-    "its own attribute": "class M(Model):\n    def f(self):\n        self.input_names = 1\n        return self.input_names",
+    "its own attribute": "class M(Model):\n    def f(self):\n        self.input_names = 1\n"
+    "        return self.input_names",
     "its own method": "class M(Model):\n    def to_yaml(self): pass\nM().to_yaml()",
     "an own function of that name": "def get_output_at(i): pass\ndef f(one): one.get_output_at(0)",
 }

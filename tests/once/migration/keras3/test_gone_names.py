@@ -67,7 +67,8 @@ def test_each_use_of_a_module_is_told_and_an_imported_name_once():
     "program",
     [
         "if tf.__version__ < '2.4':\n    K.placeholder()",
-        "try:\n    from tensorflow.keras.utils import multi_gpu_model\nexcept ImportError:\n    pass",
+        "try:\n    from tensorflow.keras.utils import multi_gpu_model\n"
+        "except ImportError:\n    pass",
         "if hasattr(K, 'placeholder'):\n    K.placeholder()",
         "import importlib\nif importlib.util.find_spec('x') is None:\n    K.placeholder()",
     ],

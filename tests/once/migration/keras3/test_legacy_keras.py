@@ -40,7 +40,8 @@ def test_the_package_keras_stays_keras_3():
 
 
 def test_tf_keras_is_told_where_it_is_imported_and_not_judged():
-    text = "import tf_keras\ntf_keras.optimizers.Adam(lr=1)\nfrom tf_keras import backend as K\nK.placeholder()\n"
+    text = "import tf_keras\ntf_keras.optimizers.Adam(lr=1)\n"
+    text += "from tf_keras import backend as K\nK.placeholder()\n"
     assert rules(text) == [("KMP118", "person")]
 
 
@@ -49,5 +50,6 @@ def test_names_of_tensorflow_beside_it_are():
 
 
 def test_an_import_that_asks_what_there_is_is_kept():
-    text = "try:\n    import tf_keras as keras\nexcept ImportError:\n    from tensorflow import keras\n"
+    text = "try:\n    import tf_keras as keras\nexcept ImportError:\n"
+    text += "    from tensorflow import keras\n"
     assert rules(text) == [("KMP118", "kept")]

@@ -38,11 +38,13 @@ KINDS = {
     "a static method": ("class A(keras.Model):\n    @staticmethod\n    def f(s):\n        s", None),
     "super": ("class A(keras.Model):\n    def f(self):\n        super()", "Model"),
     "an attribute": (
-        "class A:\n    def __init__(self): self.a = keras.Model()\n    def f(self):\n        self.a",
+        "class A:\n    def __init__(self): self.a = keras.Model()\n"
+        "    def f(self):\n        self.a",
         "Model",
     ),
     "that of another class": (
-        "class A:\n    def f(self): self.a = keras.Model()\nclass B:\n    def f(self):\n        self.a",
+        "class A:\n    def f(self): self.a = keras.Model()\n"
+        "class B:\n    def f(self):\n        self.a",
         None,
     ),
     "the optimizer of a model": ("keras.Model().optimizer", "optimizers.Optimizer"),

@@ -47,7 +47,8 @@ REPORTED = {
     "no public one": "from tensorflow.python.keras.utils import tf_utils",
     "star": "from keras.layers.core import *",
     "module that is not used": "from keras.engine import training",
-    "not all of it is public": "from keras.utils import np_utils\nnp_utils.to_x(np_utils.normalize)",
+    "not all of it is public": "from keras.utils import np_utils\n"
+    "np_utils.to_x(np_utils.normalize)",
     "never was": "tf.keras.layers.Dens(1)",
     "module without a name": "import keras.engine.training",
 }

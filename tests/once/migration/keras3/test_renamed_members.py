@@ -30,7 +30,8 @@ REWRITES = {
     "evaluate": ("model.evaluate_generator(g, 3)", "model.evaluate(g, steps=3)"),
     "predict": ("stack.predict_generator(g, verbose=1)", "stack.predict(g, verbose=1)"),
     "what a function returns": (
-        "def build():\n    m = keras.Sequential()\n    return m\nnet = build()\nnet.fit_generator(g)",
+        "def build():\n    m = keras.Sequential()\n    return m\n"
+        "net = build()\nnet.fit_generator(g)",
         "def build():\n    m = keras.Sequential()\n    return m\nnet = build()\nnet.fit(g)",
     ),
     "an annotated parameter": (
