@@ -208,8 +208,6 @@ class _Run:
             self._note(training_loops.ID, call, decision)
         for statement in found.imports:
             for rule, decision in imports.of_import(program, statement, self._settled):
-                if program.is_dead(statement):
-                    rule, decision = version_checks.ID, version_checks.DEAD
                 self._note(rule, statement, decision)
         for node in found.switches:
             decision = graph_rewrite_switches.decide(program, node)
@@ -279,6 +277,8 @@ class _Run:
         self, rule: str, node: cst.CSTNode, decision: Decision, name: cst.CSTNode | None = None
     ) -> None:
         """Takes a decision: its edits, and a finding for each line that it is about."""
+        if self._program.is_dead(node):
+            rule, decision = version_checks.ID, version_checks.DEAD
         if not self._selected(rule):
             return
         verdict, message = decision.verdict, decision.message

@@ -288,7 +288,7 @@ def test_files_that_are_no_python_and_circles(tmp_path: Path) -> None:
         {"a.py": a, "b.py": "from a import g\ndef f(o): g(o); o.weights\n", "c.py": "("}
     )
     assert found["a.py"].keras_2
-    assert found["b.py"] == Elsewhere(is_concerned=True)
+    assert found["b.py"] == Elsewhere(is_concerned=True, wrapped=frozenset({(2, 17, "o")}))
 
 
 def test_columns_are_of_characters() -> None:
