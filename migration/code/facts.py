@@ -128,6 +128,8 @@ class Facts:
 
     def is_of_compat(self, node: cst.CSTNode) -> bool:
         """Returns whether all that makes a wrapped optimizer is keras_mp.compat's."""
+        if self._is_in(self.elsewhere.compat, node):
+            return True
         return bool(self._makers(node)) and self._makers(node) <= self._of_compat
 
     def is_partly_of_compat(self, node: cst.CSTNode) -> bool:

@@ -24,6 +24,8 @@ from keras_mp.migration.code.syntax import syntax_error
 NOT_READ = "KMP016"
 _SHELL = "not read, as this line is not Python: write it anew by hand"
 _COMMAND = "a command, with options of its own"
+_HELP = "a question for help: optimizers of keras_mp have it, too"
+_QUESTION = re.compile(r"\?{0,2}[\w.]+\.(loss_scale|get_(scaled_loss|unscaled_gradients))\?{0,2}$")
 _OF_TENSORFLOW = re.compile(r"\b(tf|tensorflow|keras|tf_keras)\.|TF_ENABLE_AUTO|LossScaleOptimizer")
 _CELL = "not read, as this cell is not Python of this notebook: migrate what it holds by itself"
 
@@ -156,6 +158,8 @@ class _Joined:
             is_command = self._command(finding.line).lstrip().startswith("!")
             if is_command and not _OF_TENSORFLOW.search(source):
                 return replace(result, message=_COMMAND)
+            if _QUESTION.match(source):
+                return replace(result, message=_HELP)
             said = _suppressed(source)
             return replace(result, verdict=PERSON, message=_SHELL, suppressed=said)
         return result

@@ -44,6 +44,9 @@ _IMPORTS = re.compile(
 )
 _MOST_FILES = 5000
 _MODULE = re.compile(r"tensorflow\.(compat\.v[12]\.)?Module$")
+_OPTIMIZER = re.compile(
+    r"(tensorflow|tf_keras|keras)\.([\w.]+\.)?optimizers\.((experimental|legacy)\.)?[A-Z]\w*$"
+)
 _LAYER = re.compile(r"(tensorflow\.(compat\.v[12]\.)?)?keras\.(layers\.\w+|Model|Sequential)$")
 
 Position = tuple[int, int]
@@ -55,20 +58,24 @@ class Elsewhere:
     """What the program as a whole tells of one of its files. Lines and columns are from 1.
 
     Attributes:
-        optimizers: (line, column, text) of what may be a wrapped optimizer.
+        is_concerned: Whether some file of the program has to do with mixed precision.
         keras_2: Where the file makes a wrapped optimizer -> why it must be one of Keras 2.
         scales: Where the file makes a policy -> why its loss scale is needed.
-        wrapped: Those of them that are one of keras_mp, and nothing else.
+        optimizers: (line, column, text) of what may be a wrapped optimizer.
+        wrapped: Those of them that are one of keras_mp, made in any file.
+        compat: Those of them that are one of keras_mp.compat that has the old attributes.
         others: The same of what is known to be something else.
         modules: The same of each tf.Module that holds layers of Keras.
         names: Name that the file has from another one, as it spells it there -> its full name.
         halves: "get_scaled_loss" or "get_unscaled_gradients" -> where another file calls it alone.
     """
 
-    optimizers: frozenset[tuple[int, int, str]] = frozenset()
+    is_concerned: bool = False
     keras_2: Mapping[Position, str] = field(default_factory=dict)
     scales: Mapping[Position, str] = field(default_factory=dict)
+    optimizers: frozenset[tuple[int, int, str]] = frozenset()
     wrapped: frozenset[tuple[int, int, str]] = frozenset()
+    compat: frozenset[tuple[int, int, str]] = frozenset()
     others: frozenset[tuple[int, int, str]] = frozenset()
     modules: frozenset[tuple[int, int, str]] = frozenset()
     names: Mapping[str, str] = field(default_factory=dict)
@@ -142,14 +149,16 @@ class _Told:
                 for one in mine:
                     assert isinstance(one, Made)
                     reasons[one.file].setdefault(self._position(one), said)
-        optimizers, wrapped, others = self._wrapped(keras_2)
+        optimizers, wrapped, compat, others = self._wrapped()
         halves, modules = self._halves(), self._modules()
         return {
             file: Elsewhere(
+                is_concerned=True,
                 optimizers=frozenset(optimizers[file]),
                 keras_2=keras_2[file],
                 scales=scales[file],
                 wrapped=frozenset(wrapped[file]),
+                compat=frozenset(compat[file]),
                 others=frozenset(others[file]),
                 modules=frozenset(modules[file]),
                 names=self._names(file),
@@ -162,33 +171,31 @@ class _Told:
         found = (value for values in self._flow.values.values() for value in values)
         return {one for one in found if _old_name(one) in (*WRAPPERS, *_POLICIES)}
 
-    def _wrapped(
-        self, keras_2: Mapping[str, Mapping[Position, str]]
-    ) -> tuple[_Places, _Places, _Places]:
+    def _wrapped(self) -> tuple[_Places, _Places, _Places, _Places]:
         """Returns of what something is read.
 
-        What may be a wrapped optimizer, what is one of keras_mp, and what is something else.
+        What may be a wrapped optimizer; those of them that are wrappers of keras_mp, and of
+        keras_mp.compat; and other things. An optimizer that is wrapped only if a flag is set
+        counts: what is read is the wrapper's.
         """
         optimizers: _Places = defaultdict(set)
-        found: _Places = defaultdict(set)
+        ours: _Places = defaultdict(set)
+        compat: _Places = defaultdict(set)
         others: _Places = defaultdict(set)
         for read in self._reader.reads:
             values = self._flow.of(read.owner)
-            are_ours = [
-                isinstance(one, Made)
-                and _old_name(one) in WRAPPERS
-                and self._position(one) not in keras_2.get(one.file, ())
-                and self._is_plain(one)
-                for one in values
-            ]
+            wrappers = {one for one in values if _old_name(one) in WRAPPERS}
             place = (*self._at(read.file, read.line, read.column), read.text)
-            if any(_old_name(one) in WRAPPERS for one in values):
+            if wrappers:
                 optimizers[read.file].add(place)
+                if not all(map(_is_optimizer, values - wrappers)):
+                    continue
+                for found, is_one in ((ours, self._is_plain), (compat, self._is_of_compat)):
+                    if all(isinstance(one, Made) and is_one(one) for one in wrappers):
+                        found[read.file].add(place)
             elif values and not any(isinstance(one, External | Module) for one in values):
                 others[read.file].add(place)
-            if values and all(are_ours):
-                found[read.file].add(place)
-        return optimizers, found, others
+        return optimizers, ours, compat, others
 
     def _modules(self) -> _Places:
         """Returns of what something is read that is a tf.Module, and holds layers of Keras."""
@@ -235,17 +242,27 @@ class _Told:
         return found
 
     def _is_plain(self, made: Made) -> bool:
-        """Returns whether a call becomes one of keras_mp.LossScaleOptimizer, whatever it is in."""
-        call = self._calls.get((made.file, made.line, made.column))
-        name = old(made.of)
-        if call is None or name is None or name.name != "LossScaleOptimizer":
-            return False
-        if any(isinstance(one, ast.Starred) for one in call.args):
+        """Returns whether a call becomes one whose loss scale is a number, whatever it is in."""
+        call, name = self._call(made), old(made.of)
+        if call is None or name is None:
             return False
         if name.space == STABLE:
             return len(call.args) == 1 and all(word.arg for word in call.keywords)
-        scales = [*call.args[1:], *(one.value for one in call.keywords if one.arg == "loss_scale")]
-        return len(scales) == 1 and isinstance(scales[0], ast.Constant)
+        return isinstance(_scale(call), ast.Constant)
+
+    def _is_of_compat(self, made: Made) -> bool:
+        """Returns whether a call becomes one whose loss scale stays an object: not literal."""
+        call, name = self._call(made), old(made.of)
+        if call is None or name is None or name.space == STABLE:
+            return False
+        return isinstance(_scale(call), ast.Name | ast.Attribute | ast.Subscript)
+
+    def _call(self, made: Made) -> ast.Call | None:
+        """Returns the call that made a LossScaleOptimizer, if its arguments are written out."""
+        call, name = self._calls.get((made.file, made.line, made.column)), old(made.of)
+        if call is None or name is None or name.name != "LossScaleOptimizer":
+            return None
+        return None if any(isinstance(one, ast.Starred) for one in call.args) else call
 
     @property
     def _calls(self) -> Mapping[tuple[str, int, int], ast.Call]:
@@ -283,6 +300,16 @@ class _Told:
         lines = self._lines[file]
         text = lines[line - 1] if line <= len(lines) else ""
         return line, len(text.encode()[:column].decode(errors="replace")) + 1
+
+
+def _is_optimizer(value: Value) -> bool:
+    return isinstance(value, Made) and _OPTIMIZER.search(value.of) is not None
+
+
+def _scale(call: ast.Call) -> ast.expr | None:
+    """Returns the loss scale that an optimizer of TF 1.15 to 2.3 is given, if it is one."""
+    scales = [*call.args[1:], *(one.value for one in call.keywords if one.arg == "loss_scale")]
+    return scales[0] if len(scales) == 1 else None
 
 
 def _leads_to_old(name: str) -> bool:

@@ -150,8 +150,8 @@ def may_concern(
 ) -> bool:
     """Returns whether a file is worth parsing: whether it holds any of the words at all.
 
-    Where wrapped optimizers of other files get to, there are more of them: their private names, and
-    those of packages around them.
+    In a program that has to do with mixed precision there are more of them: private names of
+    optimizers, and names of packages around them.
 
     Args:
         data: What is in it.
@@ -172,7 +172,7 @@ def may_concern(
         return True
     if keras3 and _KERAS_BYTES.search(data) is not None:
         return True
-    return bool(elsewhere.optimizers) and _PRIVATE_BYTES.search(data) is not None
+    return elsewhere.is_concerned and _PRIVATE_BYTES.search(data) is not None
 
 
 def rewrite(
@@ -242,7 +242,9 @@ class _Run:
     def result(self, target: Target | None, *, keras3: bool) -> Result:
         program, found = self._program, _Expressions(self._program)
         program.module.visit(found)
-        self._facts.is_concerned = bool(found.old) or bool(self._facts.elsewhere.optimizers)
+        elsewhere = self._facts.elsewhere
+        self._facts.is_concerned = bool(found.old) or elsewhere.is_concerned
+        has_optimizers = bool(found.old) or bool(elsewhere.optimizers)
         for node in found.old:
             self._of_old(node)
         for node in found.attributes:
@@ -255,12 +257,13 @@ class _Run:
             if (of_argument := layer_attributes.of_argument(program, argument)) is not None:
                 self._note(layer_attributes.ID, argument, of_argument)
         for attribute in found.private if self._facts.is_concerned else ():
-            if (of_private := private_optimizer_attributes.decide(program, attribute)) is not None:
+            of_private = private_optimizer_attributes.decide(program, attribute)
+            if of_private is not None and (has_optimizers or of_private.verdict == "rewritten"):
                 self._note(private_optimizer_attributes.ID, attribute, of_private)
         for attribute in found.private:
             if (of_module := modules_of_layers.decide(self._facts, attribute)) is not None:
                 self._note(modules_of_layers.ID, attribute, of_module)
-        if self._facts.is_concerned:
+        if has_optimizers:
             for node in found.of_packages:
                 meaning = program.meaning(node)
                 of_other = None if meaning is None else other_packages.decide(meaning.full)
@@ -271,8 +274,6 @@ class _Run:
         for statement in found.imports:
             decided = imports.of_import(program, statement, self._settled, self._left_alone)
             for rule, decision in decided:
-                if program.is_dead(statement):
-                    rule, decision = version_checks.ID, version_checks.DEAD
                 self._note(rule, statement, decision)
         for node in found.switches:
             decision = graph_rewrite_switches.decide(program, node)
@@ -351,6 +352,8 @@ class _Run:
 
         Returns whether it would be edited, and is left alone.
         """
+        if self._program.is_dead(node):
+            rule, decision = version_checks.ID, version_checks.DEAD
         if not self._selected(rule):
             return False
         verdict, message = decision.verdict, decision.message

@@ -13,13 +13,15 @@ Safe: a dynamic scale began at 2**15, grew every 2000 steps and halved, then as 
 grew and divided it, which are two arguments now. A dynamic scale that begins below 1 is
 its own min_scale; TensorFlow raised it to 1 at the first overflow. A fixed scale applied gradients
 that are not finite then; ours skips them.
-Left to keras_mp.compat, and reported: a loss scale that is not written out, *args, **kwargs.
+Left to keras_mp.compat: the loss scale of a policy, which is an object there as it was.
+Left to keras_mp.compat, and reported: another loss scale that is not written out, *args, **kwargs.
 """
 
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.parsed import Comments, number, string
+from keras_mp.migration.code.project import LIKE_A_POLICY
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import targets
 from keras_mp.migration.rules.arguments import Arguments
@@ -43,6 +45,9 @@ def of_call(site: Site) -> Decision:
     if scale is None or optimizer is None:
         return _by_compat(site, "its arguments are not written out")
     found = _new_arguments(site, scale)
+    if found is None and _is_of_policy(site, scale):
+        said = f"{targets.EXPERIMENTAL} takes the loss scale of a policy"
+        return Decision("rewritten", said, (site.renamed(targets.EXPERIMENTAL),))
     if found is None:
         return _by_compat(site, f"the loss scale {site.program.source(scale.value)} is not literal")
     pieces, inner = found
@@ -165,6 +170,13 @@ def is_below_floor(scale: cst.CSTNode) -> bool:
     """Returns whether a scale is written out that keras_mp takes with a min_scale only."""
     value = number(scale)
     return value is not None and 0 < value < 1
+
+
+def _is_of_policy(site: Site, scale: cst.Arg) -> bool:
+    value = scale.value
+    if not isinstance(value, cst.Attribute) or value.attr.value != "loss_scale":
+        return False
+    return LIKE_A_POLICY.search(site.program.source(value.value)) is not None
 
 
 def _by_compat(site: Site, why: str) -> Decision:

@@ -88,7 +88,7 @@ def of_import(
             continue
         used = _references(program, statement, aliases[i])
         left = [node for node in used if root_of(node) not in settled]
-        if any(_is_unknown(program, node) for node in left):
+        if any(_is_unknown(program, node) for node in left if not program.is_dead(node)):
             del known[i]
             yield ID, Decision("person", f"a name of {name} is used that has no counterpart")
         elif left or not used or in_class or _is_exported(program, _bound(aliases[i])):

@@ -73,7 +73,9 @@ def _decided(site: Site) -> Decision | None:
     if site.old is not None or not isinstance(node, cst.Attribute):
         return None
     name, base = node.attr.value, node.value
-    if site.facts.is_another(base) and not site.facts.is_wrapped(base):
+    of_scale = isinstance(base, cst.Attribute) and base.attr.value == "loss_scale"
+    owner = base.value if of_scale and isinstance(base, cst.Attribute) else base
+    if site.facts.is_another(owner) and not site.facts.is_wrapped(owner):
         return None
     if name == "loss_scale" and site.call is not None and not site.call.args:
         end = site.program.span(site.call)[1]
@@ -83,7 +85,6 @@ def _decided(site: Site) -> Decision | None:
     if name == "_optimizer":
         edit = site.renamed("inner_optimizer", node.attr)
         return _of_inner(site, base, edit, f"{site.program.source(base)}.inner_optimizer")
-    of_scale = isinstance(base, cst.Attribute) and base.attr.value == "loss_scale"
     if name in SCALE_ATTRIBUTES and isinstance(base, cst.Attribute) and of_scale:
         if _is_assigned(site, node):
             return _of_object(site, base.value)

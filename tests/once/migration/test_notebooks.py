@@ -334,3 +334,18 @@ def test_a_command_needs_a_person_where_it_means_tensorflow(line: str, verdict: 
 def test_a_command_may_go_on_after_a_backslash(second: str, verdict: str) -> None:
     cell = f"!python main.py --mode=train \\\n{second}\n"
     assert [found.verdict for found in findings("import os", cell)] == [verdict]
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("opt.loss_scale?", "kept"),
+        ("self.opt.get_scaled_loss??", "kept"),
+        ("?opt.loss_scale", "kept"),
+        ("mixed_precision.Policy?", "person"),
+        ("tf.keras.mixed_precision.LossScaleOptimizer?", "person"),
+        ("%time opt.loss_scale()", "person"),
+    ],
+)
+def test_a_question_for_help_needs_a_person_where_the_name_goes(line: str, verdict: str) -> None:
+    assert [found.verdict for found in findings("import os", line)] == [verdict]

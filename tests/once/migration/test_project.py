@@ -233,7 +233,7 @@ def test_files_that_are_no_python_and_circles(tmp_path: Path) -> None:
         {"a.py": a, "b.py": "from a import g\ndef f(o): g(o); o.weights\n", "c.py": "("}
     )
     assert found["a.py"].keras_2
-    assert found["b.py"].optimizers == {(2, 17, "o")}
+    assert found["b.py"].optimizers == found["b.py"].wrapped == {(2, 17, "o")}
     assert "c.py" not in found
 
 

@@ -68,6 +68,10 @@ REWRITES = {
         "LossScaleOptimizer(\n    loss_scale='dynamic',  # why\n    optimizer=o)",
         f"{NEW}(\n    dynamic=True,  # why\n    inner_optimizer=o)",
     ),
+    "the scale of a policy": (
+        "LossScaleOptimizer(o, loss_scale=self.policy.loss_scale)",
+        f"{COMPAT}(o, loss_scale=self.policy.loss_scale)",
+    ),
     "slots of Keras 2": (
         "opt = LossScaleOptimizer(o, 'dynamic')\nopt.get_slot(v, 'm')",
         f"opt = {KERAS_2}(o)\nopt.get_slot(v, 'm')",

@@ -92,6 +92,21 @@ DECIDED = {
         "    from tensorflow.keras.mixed_precision import set_global_policy as set_policy\n"
         "set_policy(p)\n"
     ),
+    "an attribute of optimizers": (
+        "import tensorflow as tf\ntf.keras.mixed_precision.set_global_policy(p)\n"
+        "def scale(opt):\n"
+        "    if version.parse(tf.__version__) < version.parse('2.4.0'):\n"
+        "        return opt.loss_scale()  # experimental\n"
+        "    return opt.loss_scale\n"
+    ),
+    "what the other module had": (
+        "import tensorflow as tf\nNEW = LooseVersion(tf.__version__) >= '2.4'\n"
+        "if LooseVersion(tf.__version__) >= '2.4':\n"
+        "    from tensorflow.keras import mixed_precision\nelse:\n"
+        "    from tensorflow.keras.mixed_precision import experimental as mixed_precision\n"
+        "if NEW:\n    mixed_precision.set_global_policy(p)\n"
+        "else:\n    mixed_precision.set_policy(p)\n"
+    ),
     "an expression": (
         "import tensorflow as tf\n"
         "tf.keras.mixed_precision.set_global_policy(p) if LooseVersion(tf.__version__) > '2.4' "
