@@ -38,11 +38,11 @@ from keras_mp.migration.processes import Processes
 Processes(2).submit(exec, work).result()
 """,
     "of sources": """
-from keras_mp.migration.code.planning import plans
-class Options:
+from keras_mp.migration.code.planning import Options, plans
+class Working(Options):
     def __reduce__(self):
         return exec, (work,)
-plans([pathlib.Path(sys.argv[1])] * 8, Options(), 2)
+plans([pathlib.Path(sys.argv[1])] * 8, Working(), 2)
 """,
 }
 
