@@ -24,6 +24,17 @@ class Value:
     annotation: cst.CSTNode | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """A name in its scope.
+
+    Attributes:
+        values: What it is assigned, which is all known.
+    """
+
+    values: tuple[Value, ...]
+
+
 UNKNOWN = Value(None)
 _FUNCTIONS = (cst.FunctionDef, cst.Lambda)
 

@@ -58,6 +58,16 @@ class Code:
             return True
         return any(self.known(node) is not None for node in self.chains)
 
+    @functools.cached_property
+    def chains_by_name(self) -> dict[str, list[cst.Name | cst.Attribute]]:
+        """Returns the chains that begin with each name."""
+        found: dict[str, list[cst.Name | cst.Attribute]] = {}
+        for node in self.chains:
+            parts = chain(node)
+            if parts is not None:
+                found.setdefault(parts[0].value, []).append(node)
+        return found
+
     def defines(self, name: str) -> bool:
         """Returns whether the program has a function or a method of a name."""
         return name in self.functions

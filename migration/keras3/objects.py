@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
+from libcst.metadata import Scope
 
 from keras_mp.migration.code.parsed import Program, chain
 from keras_mp.migration.keras3 import names
-from keras_mp.migration.keras3.assignments import Assignments, Value
+from keras_mp.migration.keras3.assignments import Assignments, Value, Variable
 from keras_mp.migration.keras3.names import Known
+from keras_mp.migration.keras3.symbolic import Symbolic
 
 # Functions that return an object of Keras -> its kind.
 _RETURN = {
@@ -109,8 +111,10 @@ class Objects:
         program.module.visit(found)
         self._found = found
         self._objects: dict[cst.CSTNode, Object | None] = {}
+        self._variables: dict[tuple[Scope, str], Variable | None] = {}
+        self._classes: dict[cst.ClassDef, Object | None] = {}
         self._open: set[cst.CSTNode] = set()
-        self._symbolic: dict[cst.CSTNode, bool | None] = {}
+        self._symbolic = Symbolic(program, self)
 
     # -- names of Keras ---------------------------------------------------------------------------
 
@@ -134,7 +138,7 @@ class Objects:
     def of(self, node: cst.CSTNode) -> Object | None:
         """Returns what is known of the object that an expression is; None for what is not known."""
         if node not in self._objects:
-            if node in self._open:
+            if node in self._open or len(self._open) > _DEEPEST:
                 return None
             self._open.add(node)
             try:
@@ -148,19 +152,24 @@ class Objects:
         found = self.of(node)
         return found is not None and found.is_a(kind)
 
+    def is_symbolic(self, node: cst.CSTNode) -> bool:
+        """Returns whether an expression is a KerasTensor: an Input, or made of one by layers.
+
+        What TensorFlow's functions return of one was one, too, before Keras 3.
+        """
+        return self._symbolic.is_symbolic(node)
+
     def class_of(self, node: cst.ClassDef) -> Object | None:
         """Returns what objects of a class of the program are; None where it is not of Keras."""
-        if node in self._open:
-            return None
-        self._open.add(node)
-        try:
-            for base in node.bases:
-                found = self._of_class(base.value)
-                if found is not None:
-                    return replace(found, own=node)
-        finally:
+        if node not in self._classes:
+            if node in self._open or len(self._open) > _DEEPEST:
+                return None
+            self._open.add(node)
+            found = (self._of_class(base.value) for base in node.bases)
+            above = next((one for one in found if one is not None), None)
             self._open.discard(node)
-        return None
+            self._classes[node] = replace(above, own=node) if above is not None else None
+        return self._classes[node]
 
     def around(self, node: cst.CSTNode) -> cst.ClassDef | None:
         """Returns the innermost class that a node is in."""
@@ -181,7 +190,8 @@ class Objects:
     def assigned(self, node: cst.Name) -> list[cst.CSTNode]:
         """Returns what a name is assigned; nothing where something is not written out."""
         found = []
-        for value in self._values(node) or ():
+        variable = self.variable(node)
+        for value in variable.values if variable is not None else ():
             if value.node is None or value.is_element or isinstance(value.node, cst.Name):
                 return []
             found.append(value.node)
@@ -271,13 +281,12 @@ class Objects:
             around = self._program.parent(self._program.parent(function) or function)
             if isinstance(around, cst.ClassDef):
                 return self.class_of(around)
-        values = self._values(node)
-        if values is None:
+        variable = self.variable(node)
+        if variable is None:
             return None
-        found = [self._assigned(value) for value in values]
         if self.is_symbolic(node):
             return Object("KerasTensor")
-        return _joined(found)
+        return _joined([self._assigned(value) for value in variable.values])
 
     def _method_around(self, node: cst.CSTNode) -> cst.FunctionDef | None:
         """Returns the outermost function that a node is in within its class."""
@@ -289,18 +298,18 @@ class Objects:
                 return found
         return None
 
-    def _values(self, node: cst.Name) -> list[Value] | None:
+    def variable(self, node: cst.Name) -> Variable | None:
         """Returns what a name is assigned, in its scope; None where something is not known."""
         scope = self._program.scope(node)
         if scope is None:
             return None
-        values = []
-        for one in scope[node.value]:
-            target = getattr(one, "node", None)
-            if target not in self._found.values:
-                return None
-            values += self._found.values[target]
-        return values or None
+        key = (scope, node.value)
+        if key not in self._variables:
+            targets = [getattr(one, "node", None) for one in scope[node.value]]
+            known = bool(targets) and all(one in self._found.values for one in targets)
+            values = (value for one in targets for value in self._found.values.get(one, ()))
+            self._variables[key] = Variable(tuple(values)) if known else None
+        return self._variables[key]
 
     def _assigned(self, value: Value) -> Object | None:
         if value.annotation is not None:
@@ -350,8 +359,8 @@ class Objects:
                 values = self._found.attributes.get((around, node.attr.value)) if around else None
                 return self._element_of(values) if values else None
         if isinstance(node, cst.Name):
-            values = self._values(node)
-            return self._element_of(values) if values else None
+            variable = self.variable(node)
+            return self._element_of(variable.values) if variable is not None else None
         if isinstance(node, cst.Subscript):  # a slice
             index = node.slice[0].slice if len(node.slice) == 1 else None
             return self._element(node.value) if isinstance(index, cst.Slice) else None
@@ -389,96 +398,10 @@ class Objects:
         found = [getattr(one, "node", None) for one in scope[node.value]]
         return found[0] if len(found) == 1 else None
 
-    # -- symbolic tensors -------------------------------------------------------------------------
 
-    def is_symbolic(self, node: cst.CSTNode) -> bool:
-        """Returns whether an expression is a KerasTensor: an Input, or made of one by layers.
-
-        What TensorFlow's functions return of one was one, too, before Keras 3.
-        """
-        return self._is_symbolic(node) is True
-
-    def _is_symbolic(self, node: cst.CSTNode) -> bool | None:
-        """Returns it; None where it depends on itself, as `x` in `x = Dense(3)(x)`."""
-        if node in self._symbolic:
-            return self._symbolic[node]
-        self._symbolic[node] = None
-        found = self._decide_symbolic(node)
-        if found is None:
-            del self._symbolic[node]
-        else:
-            self._symbolic[node] = found
-        return found
-
-    def _decide_symbolic(self, node: cst.CSTNode) -> bool | None:
-        if isinstance(node, cst.Call):
-            if self.public(node.func) == "Input":
-                return True
-            if not self._keeps_symbolic(node.func):
-                return False
-            return self._any_symbolic(argument.value for argument in node.args[:2])
-        if isinstance(node, (cst.List, cst.Tuple)):
-            return self._any_symbolic(element.value for element in node.elements)
-        if isinstance(node, cst.BinaryOperation):
-            return self._any_symbolic((node.left, node.right))
-        if isinstance(node, (cst.UnaryOperation,)):
-            return self._is_symbolic(node.expression)
-        if isinstance(node, cst.Subscript):
-            if isinstance(node.value, cst.Attribute) and node.value.attr.value in _OUTER:
-                return self.is_a(node.value.value, "Model") and not self._is_own(node.value.value)
-            return self._is_symbolic(node.value)
-        if isinstance(node, cst.Attribute):
-            name = node.attr.value
-            if name in ("input", "output") and self.is_a(node.value, "layers.Layer"):
-                return not self._is_own(node.value)
-            return False
-        if isinstance(node, cst.Name):
-            return self._is_symbolic_name(node)
-        return False
-
-    def _is_symbolic_name(self, node: cst.Name) -> bool | None:
-        values = self._values(node)
-        if values is None:
-            return False
-        answers = set()
-        for value in values:
-            if value.is_element or value.annotation is not None or value.node is None:
-                return False
-            if (answer := self._is_symbolic(value.node)) is False:
-                return False
-            answers.add(answer)
-        return True if True in answers else None
-
-    def _is_own(self, node: cst.CSTNode) -> bool:
-        found = self.of(node)
-        return found is not None and found.own is not None
-
-    def _any_symbolic(self, nodes: Iterable[cst.CSTNode]) -> bool | None:
-        answers = [self._is_symbolic(node) for node in nodes]
-        return True if True in answers else (None if None in answers else False)
-
-    def _keeps_symbolic(self, function: cst.CSTNode) -> bool:
-        """Returns whether a function returns a KerasTensor where it is given one: a layer, TF's."""
-        if self.is_a(function, "layers.Layer"):
-            return True
-        meaning = self._program.meaning(function)
-        if meaning is None or meaning.several:
-            return False
-        if (found := names.known(meaning.full)) is not None:
-            return found.name.startswith(("backend.", "activations.", "layers.", "ops."))
-        full = meaning.full
-        return full.startswith("tensorflow.") and not full.startswith(NOT_COMPUTING)
-
-
-_OUTER = ("inputs", "outputs")
 _NOTHING = Object("")
-# Of TensorFlow: what computes nothing of a tensor.
-NOT_COMPUTING = (
-    *("tensorflow.keras", "tensorflow.python.keras", "tensorflow.is_tensor", "tensorflow.data."),
-    *("tensorflow.TensorShape", "tensorflow.train.", "tensorflow.function", "tensorflow.Module"),
-    *("tensorflow.distribute", "tensorflow.compat.v1.keras", "tensorflow.saved_model"),
-    *("tensorflow.estimator", "tensorflow.contrib", "tensorflow.lite", "tensorflow.__"),
-)
+# So many objects depend on each other at the most: each takes some of the stack.
+_DEEPEST = 30
 
 
 def _joined(found: list[Object | None]) -> Object | None:

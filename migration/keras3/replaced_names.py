@@ -152,10 +152,10 @@ def _module_of_uses(
         return None
     bound = _bound(alias)
     modules = set()
-    for node in code.chains:
+    for node in code.chains_by_name.get(bound, ()):
         parts = chain(node) or []
         meaning = code.program.meaning(node)
-        if not parts or parts[0].value != bound or meaning is None:
+        if meaning is None:
             continue
         if meaning.full != full and not meaning.full.startswith(f"{full}."):
             continue

@@ -19,7 +19,7 @@ import libcst as cst
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.code import Code
-from keras_mp.migration.keras3.objects import NOT_COMPUTING
+from keras_mp.migration.keras3.symbolic import computes
 
 ID = "KMP114"
 # Of tf.keras.backend: what takes KerasTensors. A test calls all of them.
@@ -78,4 +78,4 @@ def _computes(full: str) -> bool:
         if found.status == "gone" or found.root == "keras":
             return False
         return found.name.startswith("backend.") and found.name not in TAKING
-    return full.startswith("tensorflow.") and not full.startswith(NOT_COMPUTING)
+    return computes(full)
