@@ -139,6 +139,8 @@ def _of(code: Code, node: cst.Attribute) -> Decision | None:
         return None
     if name in _COMPILED:
         return _of_compiled(code, node, receiver)
+    if name == "add_loss":
+        return _of_add_loss(code, node)
     if name == "value":
         call = code.program.parent(node)
         is_called = isinstance(call, cst.Call) and call.func is node
@@ -190,6 +192,20 @@ def _gone(receiver: Object, name: str) -> str | None:
 
 # A class of the program may set them later, by names that are not written out.
 _OF_LATER = ("name_scope",)
+
+
+def _of_add_loss(code: Code, node: cst.Attribute) -> Decision | None:
+    """Returns what is said of `model.add_loss(tensor)`, which Keras 3 takes in `call` only."""
+    call = code.program.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node:
+        return None
+    if not code.objects.is_a(node.value, "layers.Layer"):
+        return None
+    if not any(code.objects.is_symbolic(argument.value) for argument in call.args):
+        return None
+    return Decision(
+        "person", "add_loss of Keras 3 takes no KerasTensor: add it in call of a layer of your own"
+    )
 
 
 def _of_compiled(code: Code, node: cst.Attribute, receiver: Object | None) -> Decision | None:

@@ -332,6 +332,13 @@ def test_members_that_are_told_are_gone():
         assert set(there) <= allowed, kind
 
 
+def test_a_loss_of_a_keras_tensor_is_refused():
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    with pytest.raises((NotImplementedError, ValueError)):
+        model.add_loss(keras.ops.sum(model.output))
+
+
 def test_what_fails_silently():
     """KMP115 and KMP111: what the messages say of variables that nobody finds."""
     if not ON_TENSORFLOW:
