@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -420,6 +421,8 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
         arguments.refuse("stdin (-) can be read once only")
     if arguments.write and arguments.check:
         arguments.refuse("--check writes nothing: leave out --write")
+    if not arguments.keras3 and (rule := _of_keras_3(arguments.only)):
+        arguments.refuse(f"{rule} is a rule of --keras3: add that")
     if arguments.out is None:
         return
     if arguments.check:
@@ -430,6 +433,15 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
         arguments.refuse("-o takes one PATH")
     if _is_same_file(arguments.out, paths[0]):
         arguments.refuse(f"{redacted(arguments.out)} is the input: write elsewhere")
+
+
+def _of_keras_3(rules: Sequence[str]) -> str | None:
+    """Returns a rule that is asked with --keras3 only."""
+    if not rules:
+        return None
+    from keras_mp.migration.rules import RULES
+
+    return next((rule for rule in rules if RULES[rule].package == "keras3"), None)
 
 
 def refuse_options_of_artefacts(arguments: argparse.Namespace, of: str) -> None:

@@ -57,12 +57,10 @@ _PRIVATE = {
     },
 }
 ADVICE = {
-    "activity_regularizer": "",
     "add_loss": "add it in a layer or a model",
     "add_metric": _METRICS,
     "add_update": "assign to the variables in call",
     "apply": "call the layer",
-    "clipnorm": "",
     "dynamic": "write compile(run_eagerly=True)",
     "get_gradients": "write tf.GradientTape",
     "get_input_at": _OUTPUT,
@@ -90,7 +88,6 @@ ADVICE = {
     "save_spec": "write model.inputs",
     "set_weights": "write load_own_variables(store)",
     "stateful": "it is an attribute of recurrent layers only",
-    "states": "",
     "submodules": "write _flatten_layers(), or layers",
     "to_yaml": "write to_json",
     "total_loss": "write losses, or compute_loss",
@@ -185,13 +182,7 @@ def _gone(receiver: Object, name: str) -> str | None:
     members: dict[str, list[str]] = names.table()["members"]
     if name not in members.get(receiver.kind, ()):
         return None
-    if receiver.own is not None and name in _OF_LATER:
-        return None
     return ADVICE.get(name, "")
-
-
-# A class of the program may set them later, by names that are not written out.
-_OF_LATER = ("name_scope",)
 
 
 def _of_add_loss(code: Code, node: cst.Attribute) -> Decision | None:
