@@ -82,7 +82,7 @@ PROGRAMS = {
         """,
     "KMP106 metrics": "m = trained()\nm.compile('sgd', 'mse', ['mae'])\nm.fit(x, y, verbose=0)",
     "KMP106 Input": "keras.Input((4,), None, 'a')",
-    "KMP106 Sequential": "keras.Sequential([], 'a')",
+    "KMP106 Sequential": "assert keras.Sequential([], 'a').name == 'a'",
     "KMP107 reset_states": "m = keras.metrics.Mean()\nm.reset_states()",
     "KMP107 fit_generator": "m = trained()\n"
     "m.fit_generator(batches(), 2, verbose=0, shuffle=False)",
