@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -461,6 +462,8 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
     _refuse_for_baselines(arguments)
     if arguments.sarif and (arguments.write or arguments.out is not None or arguments.diff):
         arguments.refuse("--format sarif tells what is there: leave out --write, -o and --diff")
+    if not arguments.keras3 and (rule := _of_keras_3(arguments.only)):
+        arguments.refuse(f"{rule} is a rule of --keras3: add that")
     if arguments.out is None:
         return
     if arguments.check:
@@ -482,6 +485,15 @@ def _refuse_for_baselines(arguments: argparse.Namespace) -> None:
         arguments.refuse("--write-baseline is of what is there: leave out --write and -o")
     if arguments.baseline is not None:
         arguments.refuse("--write-baseline writes all that is found: leave out --baseline")
+
+
+def _of_keras_3(rules: Sequence[str]) -> str | None:
+    """Returns a rule that is asked with --keras3 only."""
+    if not rules:
+        return None
+    from keras_mp.migration.rules import RULES
+
+    return next((rule for rule in rules if RULES[rule].package == "keras3"), None)
 
 
 def refuse_options_of_artefacts(arguments: argparse.Namespace, of: str) -> None:

@@ -15,6 +15,7 @@ from keras_mp.migration.keras3.objects import Objects
 
 # What programs call a model.
 _MODEL = re.compile(r"model|net(work)?\d*$|generator|discriminator|encoder|decoder", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
 # How a program asks whether there is an attribute or a parameter.
 _LOOKS = re.compile(r"hasattr|signature|getattr|callable")
 # What errors of arguments a program catches, where it tries one way and then another.
@@ -119,7 +120,7 @@ class Code:
                 test = self.program.source(up.test)
                 if "find_spec" in test:
                     return True
-                if _LOOKS.search(test) and any(word in test for word in words):
+                if _LOOKS.search(test) and not {*words}.isdisjoint(_WORD.findall(test)):
                     return True
             if isinstance(up, cst.Try):
                 caught = "".join(self.program.source(h.type) for h in up.handlers if h.type)

@@ -57,12 +57,10 @@ _PRIVATE = {
     },
 }
 ADVICE = {
-    "activity_regularizer": "",
     "add_loss": "add it in a layer or a model",
     "add_metric": _METRICS,
     "add_update": "assign to the variables in call",
     "apply": "call the layer",
-    "clipnorm": "",
     "dynamic": "write compile(run_eagerly=True)",
     "get_gradients": "write tf.GradientTape",
     "get_input_at": _OUTPUT,
@@ -90,7 +88,6 @@ ADVICE = {
     "save_spec": "write model.inputs",
     "set_weights": "write load_own_variables(store)",
     "stateful": "it is an attribute of recurrent layers only",
-    "states": "",
     "submodules": "write _flatten_layers(), or layers",
     "to_yaml": "write to_json",
     "total_loss": "write losses, or compute_loss",
@@ -139,6 +136,8 @@ def _of(code: Code, node: cst.Attribute) -> Decision | None:
         return None
     if name in _COMPILED:
         return _of_compiled(code, node, receiver)
+    if name == "add_loss":
+        return _of_add_loss(code, node)
     if name == "value":
         call = code.program.parent(node)
         is_called = isinstance(call, cst.Call) and call.func is node
@@ -183,13 +182,21 @@ def _gone(receiver: Object, name: str) -> str | None:
     members: dict[str, list[str]] = names.table()["members"]
     if name not in members.get(receiver.kind, ()):
         return None
-    if receiver.own is not None and name in _OF_LATER:
-        return None
     return ADVICE.get(name, "")
 
 
-# A class of the program may set them later, by names that are not written out.
-_OF_LATER = ("name_scope",)
+def _of_add_loss(code: Code, node: cst.Attribute) -> Decision | None:
+    """Returns what is said of `model.add_loss(tensor)`, which Keras 3 takes in `call` only."""
+    call = code.program.parent(node)
+    if not isinstance(call, cst.Call) or call.func is not node:
+        return None
+    if not code.objects.is_a(node.value, "layers.Layer"):
+        return None
+    if not any(code.objects.is_symbolic(argument.value) for argument in call.args):
+        return None
+    return Decision(
+        "person", "add_loss of Keras 3 takes no KerasTensor: add it in call of a layer of your own"
+    )
 
 
 def _of_compiled(code: Code, node: cst.Attribute, receiver: Object | None) -> Decision | None:

@@ -84,6 +84,19 @@ def test_only_and_skip(options, rules, program, capsys):
     assert set(json.loads(said.out)["summary"]["rules"]) == rules
 
 
+def test_its_rules_need_it(program, capsys):
+    code, said = migrate(capsys, "--only", "KMP101", program)
+    assert code == 2
+    assert "KMP101 is a rule of --keras3: add that" in said.err
+
+
+def test_artefacts_of_a_folder_are_left_alone(tmp_path, program, capsys):
+    (tmp_path / "model.h5").write_bytes(b"no model")
+    code, said = migrate(capsys, "--json", "--keras3", tmp_path)
+    assert code == 0
+    assert [row["path"] for row in json.loads(said.out)["results"]] == [str(program)]
+
+
 def test_it_goes_with_the_rules_of_mixed_precision():
     result = rewrite(BOTH, keras3=True)
     assert (

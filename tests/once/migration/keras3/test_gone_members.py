@@ -19,6 +19,7 @@ REPORTED = {
     "raises": ("model.add_metric(1, name='a')", "update_state"),
     "compiled": ("model.compiled_loss.metrics", "only there to be called"),
     "anything's": ("def f(one): one.get_output_at(0)", "keep what each call returned"),
+    "a loss of a KerasTensor": ("model.add_loss(keras.ops.sum(x))", "no KerasTensor"),
     "old Keras": ("def f(t): return t._keras_shape", "write shape"),
 }
 FINE = {
@@ -26,6 +27,7 @@ FINE = {
     "of a functional model": "model.input_shape, model.output_shape, model.output_names",
     "of a model": "model.metrics_names, model.layers, model.name",
     "of a metric": "metric.result(), metric.name",
+    "a loss of a number": "model.add_loss(1.0)\ndef f(t): model.add_loss(t)",
     "assigned": "layer.output_shape = 3",
     "value, not called": "layer.kernel.value",
     "its own attribute": "class M(Model):\n    def f(self):\n        self.input_names = 1\n"
