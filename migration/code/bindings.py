@@ -4,8 +4,9 @@ libcst pairs each binding of a name with each use of it, so that a short program
 """
 
 import ast
-import warnings
 from collections import Counter, defaultdict
+
+from keras_mp.migration.code.syntax import parsed
 
 # Pairs of one name; so many take some seconds. Programs of people have some thousand.
 _MOST = 200_000
@@ -21,13 +22,8 @@ def are_too_many(text: str) -> bool:
     >>> are_too_many("import a\\na.b\\n"), are_too_many("import a\\na.b\\n" * 1000)
     (False, True)
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return False  # libcst says why
-    return _pairs(tree) > _MOST
+    tree = parsed(text)
+    return tree is not None and _pairs(tree) > _MOST  # of none libcst says why
 
 
 def _pairs(tree: ast.AST) -> int:

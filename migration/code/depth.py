@@ -9,7 +9,8 @@ import ast
 import re
 import subprocess
 import sys
-import warnings
+
+from keras_mp.migration.code.syntax import parsed
 
 _SAFE = 500
 _SECONDS = 10
@@ -45,7 +46,7 @@ def is_too_deep(text: str) -> bool:
     """
     if len(text) < _SAFE or len(_NESTS.findall(text)) < _SAFE:
         return False
-    tree = _tree(text)
+    tree = parsed(text)
     if tree is not None and _depth(tree) < _SAFE:
         return False
     try:
@@ -59,15 +60,6 @@ def is_too_deep(text: str) -> bool:
     except subprocess.TimeoutExpired:
         return True
     return done.returncode != 0
-
-
-def _tree(text: str) -> ast.AST | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
 
 
 def _depth(tree: ast.AST) -> int:

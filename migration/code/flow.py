@@ -7,12 +7,14 @@ Language", 1994). Knows no syntax: `flow_reading` says what flows where.
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Place = Hashable
-# What no program of people needs: a place may be a value of itself in ever new ways.
+# A limit on time: programs of people take a hundredth of it.
 MOST_STEPS = 5_000_000
+# Of an external name; `x = x.next` would make longer and longer ones.
+_MOST_PARTS = 16
 
 
 class TooMuch(Exception):
@@ -119,6 +121,7 @@ class Call:
 
 ANY = "*"  # an item of a container whose index is not written out
 _PARTIAL = "functools.partial"
+_NOWHERE = ("nowhere",)  # the place of results that nothing takes
 
 
 @dataclass
@@ -140,6 +143,7 @@ class Flow:
     _watchers: dict[Place, list[Callable[[Value], None]]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    _calls: set[Hashable] = field(default_factory=set)
     _waiting: deque[tuple[Place, Value]] = field(default_factory=deque)
 
     def of(self, place: Place) -> Set[Value]:
@@ -186,7 +190,11 @@ class Flow:
 
     def call(self, callee: Place, call: Call) -> None:
         """Says that what `callee` is gets called."""
-        self.watch(callee, lambda value: self._call(value, call))
+        named = tuple(call.named.items())
+        once = callee, call.positional, named, call.spread, call.result
+        if once not in self._calls:  # which a constructor may lead back to
+            self._calls.add(once)
+            self.watch(callee, lambda value: self._call(value, call))
 
     def solve(self) -> None:
         """Lets the values flow until nothing changes.
@@ -229,7 +237,8 @@ class Flow:
     def _read(self, value: Value, name: str, target: Place) -> None:
         match value:
             case External(name=full):
-                self.add(target, External(f"{full}.{name}"))
+                if full.count(".") < _MOST_PARTS:
+                    self.add(target, External(f"{full}.{name}"))
             case Thing(kind="super", id=of):
                 for base in self.bases[of]:
                     self.watch(base, lambda one: self._read_of_class(_instance(one), name, target))
@@ -259,33 +268,22 @@ class Flow:
                 self._give(self.functions[of], call, is_bound=is_bound)
             case Thing(kind="class", id=of):
                 self.add(call.result, Thing("instance", of))
-                self._call_attribute(Thing("instance", of), "__init__", call, result=None)
+                without_result = replace(call, result=_NOWHERE)
+                self._call_attribute(Thing("instance", of), "__init__", without_result)
             case Thing(kind="instance"):
                 for name in ("__call__", "call"):
-                    self._call_attribute(value, name, call, result=call.result)
+                    self._call_attribute(value, name, call)
             case External(name=name) if name == _PARTIAL and call.positional:
-                self.call(
-                    call.positional[0],
-                    Call(
-                        *(call.positional[1:], call.named, call.spread, call.result),
-                        *(call.file, call.line, call.column),
-                    ),
-                )
-                self.connect(call.positional[0], call.result)
+                function, *positional = call.positional
+                self.call(function, replace(call, positional=tuple(positional)))
+                self.connect(function, call.result)
             case External(name=name):
                 self.add(call.result, Made(name, call.file, call.line, call.column))
 
-    def _call_attribute(self, value: Value, name: str, call: Call, result: Place | None) -> None:
+    def _call_attribute(self, value: Value, name: str, call: Call) -> None:
         place = ("called", value, name)
         self._read(value, name, place)
-        of = call.result if result is not None else ("nothing", call.result)
-        self.call(
-            place,
-            Call(
-                *(call.positional, call.named, call.spread, of),
-                *(call.file, call.line, call.column),
-            ),
-        )
+        self.call(place, call)
 
     def _give(self, parameters: Parameters, call: Call, *, is_bound: bool) -> None:
         places = parameters.positional[1 if is_bound else 0 :]

@@ -5,9 +5,9 @@ do with what they are given.
 """
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from keras_mp.migration.code.flow import (
     ANY,
@@ -61,41 +61,60 @@ class Reader(ast.NodeVisitor):
 
     Attributes:
         reads: Attributes that are read.
-        stars: File -> the files of which it imports everything.
         calls: (file, line, column) -> the call there.
     """
 
     def __init__(self, flow: Flow, find: Find) -> None:
         self._flow, self._find = flow, find
         self.reads: list[Read] = []
-        self.stars: dict[str, list[str]] = {}
+        self._stars: dict[str, list[str]] = {}
         self.calls: dict[tuple[str, int, int], ast.Call] = {}
         self._imports: dict[str, list[tuple[str, Place]]] = {}
         self._modules: dict[str, list[tuple[str, str]]] = {}
         self._file = ""
         self._scopes: list[_Scope] = []
 
-    def read(self, file: str, tree: ast.Module) -> None:
-        """Reads a file."""
-        self._file = file
-        self._scopes = [_Scope(file, set(_bound(tree.body)), None)]
-        self.stars.setdefault(file, [])
-        for statement in tree.body:
-            self.visit(statement)
+    def read(self, trees: Mapping[str, ast.Module]) -> None:
+        """Reads all files of a program."""
+        for file, tree in trees.items():  # before names are looked up in any of them
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+                    found = self._find(file, node.level, node.module or "")
+                    self._stars.setdefault(file, []).extend(found)
+        for file, tree in trees.items():
+            self._file = file
+            self._scopes = [_Scope(file, set(_bound(tree.body)), None)]
+            for statement in tree.body:
+                self.visit(statement)
 
     def imported(self, file: str) -> list[tuple[str, Place]]:
         """Returns the names that a file has from other files: as it spells them, and where from."""
         found = list(self._imports.get(file, ()))
         for spelled, module in self._modules.get(file, ()):
             found += [(f"{spelled}.{name}", place) for name, place in self._names_of(module)]
-        for star in self.stars.get(file, ()):
+        for star in self._everything(file):
             found += self._names_of(star)
         return found
 
     def _names_of(self, file: str) -> list[tuple[str, Place]]:
         """Returns the public names of a file, and their places."""
-        places: list[Any] = [*self._flow.values]
-        return [(place[2], place) for place in places if _is_name(place, file)]
+        return self._public.get(file, [])
+
+    @functools.cached_property
+    def _public(self) -> dict[str, list[tuple[str, Place]]]:
+        found: dict[str, list[tuple[str, Place]]] = {}
+        for place in [*self._flow.values]:
+            match place:
+                case ("name", str() as file, str() as name) if not name.startswith("_"):
+                    found.setdefault(file, []).append((name, place))
+        return found
+
+    def _everything(self, file: str) -> list[str]:
+        """Returns the files whose names a file has by `import *`, through others, too."""
+        found = [file]
+        for one in found:
+            found += [each for each in self._stars.get(one, ()) if each not in found]
+        return found[1:]
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -103,10 +122,7 @@ class Reader(ast.NodeVisitor):
         for scope in reversed(self._scopes):
             if name in scope.names and not (scope.is_class and scope is not self._scopes[-1]):
                 return ("name", scope.id, name)
-        place = ("name", self._file, name)
-        for star in self.stars.get(self._file, ()):
-            self._flow.connect(("name", star, name), place)
-        return place
+        return self._global(self._file, name)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -134,7 +150,6 @@ class Reader(ast.NodeVisitor):
         files = self._find(self._file, node.level, module)
         for alias in node.names:
             if alias.name == "*":
-                self.stars.setdefault(self._file, []).extend(files)
                 continue
             target = self._name(alias.asname or alias.name)
             dotted = f"{module}.{alias.name}" if module else alias.name
@@ -151,7 +166,7 @@ class Reader(ast.NodeVisitor):
                 self._flow.add(target, External(dotted))
 
     def _global(self, file: str, name: str) -> Place:
-        for star in self.stars.get(file, ()):
+        for star in self._everything(file):
             self._flow.connect(("name", star, name), ("name", file, name))
         return ("name", file, name)
 
@@ -262,7 +277,7 @@ class Reader(ast.NodeVisitor):
     def _assign(self, target: ast.expr, source: Place) -> None:
         match target:
             case ast.Name(id=name):
-                self._flow.connect(source, self._defined_or_name(name))
+                self._flow.connect(source, self._defined(name))
             case ast.Attribute(value=owner, attr=name):
                 self._flow.write(self._place(owner), name, source)
             case ast.Subscript(value=owner, slice=index):
@@ -273,10 +288,6 @@ class Reader(ast.NodeVisitor):
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
                 for i, element in enumerate(elements):
                     self._assign(element, self._item(source, i))
-
-    def _defined_or_name(self, name: str) -> Place:
-        scope = self._scopes[-1]
-        return ("attribute", scope.id, name) if scope.is_class else self._name(name)
 
     # -- expressions -----------------------------------------------------------------------------
 
@@ -523,7 +534,3 @@ def _bound(body: Sequence[ast.stmt]) -> Iterator[str]:
                 elsewhere.update(names)
         waiting += ast.iter_child_nodes(node)
     yield from (name for name in found if name not in elsewhere)
-
-
-def _is_name(place: Any, file: str) -> bool:
-    return isinstance(place, tuple) and place[:2] == ("name", file) and not place[2].startswith("_")

@@ -5,7 +5,6 @@ Files are one program where they import each other. A notebook is a program of i
 
 import ast
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from keras_mp.migration.code.flow import (
 )
 from keras_mp.migration.code.flow_reading import Read, Reader
 from keras_mp.migration.code.names import STABLE, Old, old
+from keras_mp.migration.code.syntax import parsed
 
 WRAPPERS = (
     "LossScaleOptimizer",
@@ -64,8 +64,8 @@ class Elsewhere:
         optimizers: (line, column, text) of what may be a wrapped optimizer.
         wrapped: Those of them that are one of keras_mp, made in any file.
         compat: Those of them that are one of keras_mp.compat that has the old attributes.
-        others: The same of what is known to be something else.
-        modules: The same of each tf.Module that holds layers of Keras.
+        others: (line, column, text) of what is known to be something else.
+        modules: (line, column, text) of each tf.Module that holds layers of Keras.
         names: Name that the file has from another one, as it spells it there -> its full name.
         halves: "get_scaled_loss" or "get_unscaled_gradients" -> where another file calls it alone.
     """
@@ -111,10 +111,9 @@ def analysed(sources: Mapping[str, str]) -> dict[str, Elsewhere]:
 def _of_group(sources: Mapping[str, str], finder: "_Finder") -> dict[str, Elsewhere]:
     flow = Flow()
     reader = Reader(flow, finder)
-    trees = {file: tree for file, text in sources.items() if (tree := _parsed(text)) is not None}
+    trees = {file: tree for file, text in sources.items() if (tree := parsed(text)) is not None}
     try:
-        for file in _stars_first(trees):
-            reader.read(file, trees[file])
+        reader.read(trees)
         flow.solve()
     except (TooMuch, RecursionError):
         return {}
@@ -142,8 +141,7 @@ class _Told:
                 if said is None:
                     continue
                 mine = [one for one in values if _old_name(one) in names]
-                is_unknown = not any(isinstance(one, Made | Module) for one in values)
-                if not mine and is_unknown and not values and looks.search(read.text):
+                if not values and looks.search(read.text):  # nothing tells, but its name
                     mine = [one for one in makers if _old_name(one) in names]
                     said = f"{said}, which may be this one"
                 for one in mine:
@@ -339,20 +337,6 @@ def _short(file: str) -> str:
     return PurePath(file).name
 
 
-def _parsed(text: str) -> ast.Module | None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
-
-
-def _stars_first(trees: Mapping[str, ast.Module]) -> Iterable[str]:
-    """Returns the files, those first that others import everything from."""
-    return sorted(trees)
-
-
 def _groups(sources: Mapping[str, str], finder: "_Finder") -> list[list[str]]:
     """Returns the files that import each other, together."""
     leader = {file: file for file in sources}
@@ -403,7 +387,7 @@ class _Finder:
         key = str(PurePath(file).parent), level, module
         if key not in self._found:
             self._found[key] = tuple(self._find(file, level, module))
-        return self._found[key]
+        return [one for one in self._found[key] if one != file]
 
     def _find(self, file: str, level: int, module: str) -> list[str]:
         names = tuple(one for one in module.split(".") if one)
@@ -412,13 +396,13 @@ class _Finder:
             folder = folder[: len(folder) - level + 1]
             whole = (*folder, *names)
             there = self._by_end.get(whole[-1], ()) if whole else ()
-            return [path for parts, path in there if parts == whole and path != file]
+            return [path for parts, path in there if parts == whole]
         if not names or names[0] in _OTHERS:
             return []
         there = [
             (parts, path)
             for parts, path in self._by_end.get(names[-1], ())
-            if parts[-len(names) :] == names and path != file
+            if parts[-len(names) :] == names
             # A folder of a package is on no path of Python's, but for that of a script.
             if (top := parts[: -len(names)]) == folder or top not in self._packages
         ]

@@ -44,6 +44,7 @@ from keras_mp.migration.rules import (
     version_checks,
 )
 from keras_mp.migration.to_backend import searching
+from keras_mp.migration.to_backend.spelling import horovod_name
 from keras_mp.migration.to_backend.uses import Target
 
 __all__ = ["Finding", "Result", "Unparsable", "may_concern", "rewrite"]
@@ -266,8 +267,10 @@ class _Run:
         if has_optimizers:
             for node in found.of_packages:
                 meaning = program.meaning(node)
-                of_other = None if meaning is None else other_packages.decide(meaning.full)
-                if of_other is not None:
+                full = "" if meaning is None else meaning.full
+                of_other = other_packages.decide(full)
+                # With a target KMP215 says of Horovod what to write there.
+                if of_other is not None and not (target and horovod_name(full)):
                     self._note(other_packages.ID, node, of_other)
         for call, decision in training_loops.decide(self._facts):
             self._note(training_loops.ID, call, decision)

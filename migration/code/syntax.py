@@ -1,7 +1,21 @@
-"""Whether a text is Python, and why not; nothing of it is run."""
+"""A text as a tree of Python, or why it is none; nothing of it is run."""
 
 import ast
 import warnings
+
+
+def parsed(text: str) -> ast.Module | None:
+    """Returns the tree of a program; None where it is no Python, or nested too deeply.
+
+    >>> parsed("x = 1") is None, parsed("x =") is None
+    (False, True)
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
 
 
 def syntax_error(text: str) -> SyntaxError | None:

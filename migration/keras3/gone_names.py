@@ -26,15 +26,9 @@ _NO_ESTIMATORS = "tf.estimator is gone since TF 2.16: train a Keras model with f
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and what is said of each."""
-    for use in replaced_names.uses(code):
-        if use.known.status == "gone" and not _is_rewritten(code, use.node):
-            yield use.node, Decision("person", _said(use.known))
-    for one in replaced_names.imported(code):
-        if one.known.status == "gone":
-            yield one.node, Decision("person", _said(one.known))
-    for statement, known in replaced_names.stars(code):
-        if known.status == "gone":
-            yield statement, Decision("person", _said(known))
+    for place, decision in replaced_names.decided(code, "gone", _said):
+        if not _is_rewritten(code, place):
+            yield place, decision
     for node in code.chains:
         for part in parts_of(node):
             meaning = code.program.meaning(part)

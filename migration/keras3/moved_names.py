@@ -21,7 +21,6 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import replaced_names
 from keras_mp.migration.keras3.code import Code
@@ -32,22 +31,7 @@ ID = "KMP102"
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and what is said of each."""
-    for use in replaced_names.uses(code):
-        if use.known.status == "moved":
-            yield use.node, decided(use.known, use.edits, _said(use.known))
-    for one in replaced_names.imported(code):
-        if one.known.status == "moved":
-            yield one.node, decided(one.known, one.edits, _said(one.known))
-    for statement, known in replaced_names.stars(code):
-        if known.status == "moved":
-            yield statement, Decision("person", _said(known))
-
-
-def decided(known: Known, edits: tuple[Edit, ...] | None, said: str) -> Decision:
-    """Returns the decision that makes edits, where there are some."""
-    if known.new is None or edits is None:
-        return Decision("person", said)
-    return Decision("rewritten", said, edits)
+    yield from replaced_names.decided(code, "moved", _said)
 
 
 def _said(known: Known) -> str:

@@ -25,7 +25,6 @@ import libcst as cst
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import replaced_names
 from keras_mp.migration.keras3.code import Code
-from keras_mp.migration.keras3.moved_names import decided
 from keras_mp.migration.keras3.names import Known
 
 ID = "KMP103"
@@ -33,15 +32,7 @@ ID = "KMP103"
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and what is said of each."""
-    for use in replaced_names.uses(code):
-        if use.known.status == "private":
-            yield use.node, decided(use.known, use.edits, _said(use.known))
-    for one in replaced_names.imported(code):
-        if one.known.status == "private":
-            yield one.node, decided(one.known, one.edits, _said(one.known))
-    for statement, known in replaced_names.stars(code):
-        if known.status == "private":
-            yield statement, Decision("person", _said(known))
+    yield from replaced_names.decided(code, "private", _said)
 
 
 def _said(known: Known) -> str:

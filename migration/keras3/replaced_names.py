@@ -1,9 +1,9 @@
 """How names of Keras become others, where they are used and where they are imported.
 
-Not a rule: `moved_names` and `private_modules` say of which names.
+Not a rule: `gone_names`, `moved_names` and `private_modules` say of which names.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import libcst as cst
@@ -11,9 +11,10 @@ import libcst as cst
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import old
 from keras_mp.migration.code.parsed import chain
+from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.code import Code, dotted, parts_of
-from keras_mp.migration.keras3.names import Known
+from keras_mp.migration.keras3.names import Known, Status
 
 _MODULES = {"tf.keras": "tensorflow.keras", "keras": "keras"}
 _ONLY_ATTRIBUTES = ("tensorflow.compat.v1.keras", "tensorflow.compat.v2.keras")
@@ -69,6 +70,29 @@ def uses(code: Code) -> Iterator[Use]:
         if outer is not None and found.new is not None and not code.program.is_bound(part):
             edits = _renamed(code, part, found)
         yield Use(part, found, edits)
+
+
+def decided(
+    code: Code, status: Status, said: Callable[[Known], str]
+) -> Iterator[tuple[cst.CSTNode, Decision]]:
+    """Yields the places of all names of one status, and what becomes of each.
+
+    Args:
+        code: The program.
+        status: Which names.
+        said: Returns the message about one.
+    """
+    found: list[Use | Imported] = [*uses(code), *imported(code)]
+    for one in found:
+        if one.known.status == status:
+            message = said(one.known)
+            if one.known.new is None or one.edits is None:
+                yield one.node, Decision("person", message)
+            else:
+                yield one.node, Decision("rewritten", message, one.edits)
+    for statement, known in stars(code):
+        if known.status == status:
+            yield statement, Decision("person", said(known))
 
 
 def _is_good(code: Code, node: cst.CSTNode) -> bool:

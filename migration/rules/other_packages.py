@@ -13,22 +13,23 @@ from keras_mp.migration.code.sites import Decision
 
 ID = "KMP020"
 _PAGE = "see From Horovod to Keras 3 in the docs"
-_SUMS = (
-    "Horovod 0.28 takes no optimizer of Keras 3. keras_mp.LossScaleOptimizer sums the gradients of "
-    "all devices itself under tf.distribute, keras.distribution and PyTorch's DDP and FSDP"
+_REDUCED = (
+    "Horovod 0.28 takes no optimizer of Keras 3, where tf.distribute, keras.distribution, or DDP and "
+    "FSDP of PyTorch reduce the gradients of all devices"
 )
 _HOROVOD = {
-    "DistributedOptimizer": f"{_SUMS}: hand the optimizer over as it is, {_PAGE}",
-    "DistributedGradientTape": f"{_SUMS}: take a plain tf.GradientTape, {_PAGE}",
+    "DistributedOptimizer": f"{_REDUCED}: hand the optimizer over as it is, {_PAGE}",
+    "DistributedGradientTape": f"{_REDUCED}: take a plain tf.GradientTape, {_PAGE}",
     "broadcast_variables": (
-        "optimizers of Keras 3 are no source for it: each device starts from the same seed, or "
-        f"loads the same checkpoint, {_PAGE}"
+        "Horovod cannot broadcast an optimizer of Keras 3, and need not: all devices start from the "
+        f"same values, {_PAGE}"
     ),
     "BroadcastGlobalVariablesCallback": (
         f"every strategy of Keras 3 starts all devices from the same values: leave it out, {_PAGE}"
     ),
     "MetricAverageCallback": (
-        f"metrics of Keras 3 are of all devices already: leave it out, {_PAGE}"
+        "metrics are of all devices under tf.distribute and keras.distribution: leave it out; with "
+        f"DDP of PyTorch reduce the logs, {_PAGE}"
     ),
 }
 _NONE = "Keras 3 has no counterpart: derive a class from keras.optimizers.Optimizer"

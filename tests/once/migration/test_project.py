@@ -243,6 +243,32 @@ def test_columns_are_of_characters() -> None:
     assert [*found.keras_2] == [(3, run.splitlines()[2].index("tf.") + 1)]
 
 
+GROWING = {
+    "names of a package": "y = tf\nwhile True:\n    y = y.parent\n",
+    "constructors": "class A: pass\nA.__init__ = A\nA(A)\n",
+    "containers": "y = []\nwhile True:\n    y = [y, y[0]]\n",
+    "results": "def f(x): return lambda: f(x())\nf(f)()()\n",
+}
+
+
+@pytest.mark.parametrize("code", GROWING.values(), ids=GROWING)
+def test_what_may_grow_without_end_comes_to_one(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keras_mp.migration.code.flow.MOST_STEPS", 2000)
+    run = f"{TF}from b import f\nf({MAKE})\n{code}"
+    assert analysed({"a.py": run, "b.py": "def f(o): o.variables()\n"})["a.py"].keras_2
+
+
+@pytest.mark.parametrize("line", ["from b import *", "from b import tf"])
+@pytest.mark.parametrize("first", ["a", "d"])
+def test_names_through_several_imports_of_everything(line: str, first: str) -> None:
+    files = {
+        f"{first}.py": f"{line}\ntf.keras.mixed_precision.global_policy()\n",
+        "b.py": "from c import *\n",
+        "c.py": TF,
+    }
+    assert "tensorflow" in analysed(dict(sorted(files.items())))[f"{first}.py"].names.values()
+
+
 def test_a_program_that_does_not_come_to_an_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keras_mp.migration.code.flow.MOST_STEPS", 10)
     run = f"{TF}from b import f\nf({MAKE})\n"

@@ -10,7 +10,7 @@ HEAD = (
     "opt = tf.keras.mixed_precision.LossScaleOptimizer(opt)\n"
 )
 REPORTED = {
-    "opt = hvd.DistributedOptimizer(opt)": "sums the gradients of all devices itself",
+    "opt = hvd.DistributedOptimizer(opt)": "reduce the gradients of all devices",
     "tape = hvd.DistributedGradientTape(tape)": "plain tf.GradientTape",
     "calls = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]": "leave it out",
     "opt = tfa.optimizers.MovingAverage(opt)": "use_ema=True",
@@ -40,3 +40,9 @@ def test_the_rest_is_left(line: str) -> None:
 def test_a_program_without_mixed_precision_is_left() -> None:
     source = "import horovod.tensorflow as hvd\nopt = hvd.DistributedOptimizer(o)  # loss_scale\n"
     assert not [one for one in rewrite(source).findings if one.rule == "KMP020"]
+
+
+def test_with_a_target_horovod_is_told_once() -> None:
+    source = f"{HEAD}opt = hvd.DistributedOptimizer(tfa.optimizers.AdamW(0.1))\n"
+    rules = [one.rule for one in rewrite(source, target="jax").findings if one.line == 6]
+    assert sorted(rules) == ["KMP020", "KMP215"], "one of the add-on, one of Horovod"
