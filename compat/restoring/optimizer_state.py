@@ -147,8 +147,12 @@ def _stand_ins(inner: Any) -> set[int]:
         id(slot)
         for slots in _kept(inner)
         for slot, variable in zip(slots, inner._trainable_variables, strict=True)
-        if slot is not None and len(slot.shape) == 0 < len(variable.shape)
+        if slot is not None and _stands_in(slot, variable)
     }
+
+
+def _stands_in(slot: Any, variable: Any) -> bool:
+    return len(slot.shape) == 0 < len(variable.shape)
 
 
 def shaped_as(inner: Any, name: str, variable: Any) -> Any:
@@ -227,7 +231,7 @@ def _plan_hyper(plan: Plan, inner: Any, name: str, value: Value) -> None:
 def _plan_slot(plan: Plan, inner: Any, slot: Slot) -> None:
     found = _of_variable(inner, slot.name, slot.variable)
     if found is not None:
-        if id(found) not in _stand_ins(inner):
+        if not _stands_in(found, slot.variable):
             shaped = shaped_as(inner, slot.name, slot.variable)
             plan.assign(plan.laid_out(slot.value, shaped), found)
         return

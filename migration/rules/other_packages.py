@@ -14,15 +14,15 @@ from keras_mp.migration.code.sites import Decision
 ID = "KMP020"
 _PAGE = "see From Horovod to Keras 3 in the docs"
 _REDUCED = (
-    "Horovod 0.28 takes no optimizer of Keras 3, where tf.distribute, keras.distribution, or DDP and "
-    "FSDP of PyTorch reduce the gradients of all devices"
+    "Horovod 0.28 takes no optimizer of Keras 3, where tf.distribute, keras.distribution, or DDP "
+    "and FSDP of PyTorch reduce the gradients of all devices"
 )
 _HOROVOD = {
     "DistributedOptimizer": f"{_REDUCED}: hand the optimizer over as it is, {_PAGE}",
     "DistributedGradientTape": f"{_REDUCED}: take a plain tf.GradientTape, {_PAGE}",
     "broadcast_variables": (
-        "Horovod cannot broadcast an optimizer of Keras 3, and need not: all devices start from the "
-        f"same values, {_PAGE}"
+        "Horovod cannot broadcast an optimizer of Keras 3, and need not: all devices start from "
+        f"the same values, {_PAGE}"
     ),
     "BroadcastGlobalVariablesCallback": (
         f"every strategy of Keras 3 starts all devices from the same values: leave it out, {_PAGE}"
