@@ -238,6 +238,8 @@ class _Run:
         self._settled: set[cst.CSTNode] = set()
         self._inner: set[cst.CSTNode] = set()
         self._ours = False
+        # What something was said of.
+        self._told: set[cst.CSTNode] = set()
         self._covered: dict[int, tuple[str, Verdict, str, str]] = {}
 
     def result(self, target: Target | None, *, keras3: bool) -> Result:
@@ -290,8 +292,10 @@ class _Run:
             if spelled is not None:
                 self._note(mentions.ID, node, spelled)
         self._mentions(found)
+        told = frozenset(self._told)
         for rule, place, decision in decisions(program) if keras3 else ():
-            self._note(rule, place, decision)
+            if not (isinstance(place, cst.Attribute) and place in told):
+                self._note(rule, place, decision)
         if target is not None:
             for node, rule, message in searching.obstacles(program, target):
                 self._note(rule, node, Decision("person", message))
@@ -359,6 +363,7 @@ class _Run:
             rule, decision = version_checks.ID, version_checks.DEAD
         if not self._selected(rule):
             return False
+        self._told.add(node)
         verdict, message = decision.verdict, decision.message
         edits = decision.edits if not decision.unsafe or self._unsafe else ()
         if decision.unsafe and self._unsafe:

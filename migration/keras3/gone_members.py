@@ -30,6 +30,10 @@ _OTHERS = (
     *("lr", "get_shape", "reset_states", "variables"),
     *("fit_generator", "evaluate_generator", "predict_generator"),
 )
+# Keras 3 has not, and `keras_mp.compat.mixed_precision.LossScaleOptimizer` has.
+WRAPPERS = frozenset(
+    ("get_gradients", "get_slot", "get_weights", "minimize", "set_weights", "weights")
+)
 _COMPILED = ("compiled_loss", "compiled_metrics")
 _STILL = {"compiled_metrics": ("update_state", "reset_state", "result")}
 # Properties that cannot be assigned.
@@ -170,6 +174,8 @@ def _is_own_optimizer(receiver: Object) -> bool:
 
 def _gone(receiver: Object, name: str) -> str | None:
     """Returns what to write instead of an attribute; None where it is there."""
+    if receiver.name.endswith(".LossScaleOptimizer") and name in WRAPPERS:
+        return None
     for kind in kinds_of(receiver.kind):
         if name in _PRIVATE.get(kind, {}):
             return _PRIVATE[kind][name]

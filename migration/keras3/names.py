@@ -42,6 +42,8 @@ _ROOMS = {
 }
 # Raise an error when they are used.
 _RAISING = "optimizers.legacy"
+# Modules of Keras that TF 2 has as its own, too: `tf.losses`. TF 1 had others by these names.
+_TWICE = ("initializers", "losses", "metrics", "optimizers")
 _OWN = ("__name__", "__version__", "__file__", "__path__", "__doc__")
 
 
@@ -136,6 +138,10 @@ def known(full: str) -> Known | None:
     ('gone', None)
     >>> known("tf_keras.layers.experimental") is None
     True
+    >>> known("tensorflow.losses.mean_squared_error").advice
+    'write tf.keras.losses.mse'
+    >>> known("tensorflow.losses.sigmoid_cross_entropy") is None  # of TF 1
+    True
     """
     for prefix, root, private in _PREFIXES:
         if full == prefix or full.startswith(f"{prefix}."):
@@ -143,7 +149,19 @@ def known(full: str) -> Known | None:
             found = _below(parts, prefix.count(".") + 1, root, private)
             spelled = ".".join(parts[: found.length])
             return replace(found, spelled=re.sub("^tensorflow(_core)?", "tf", spelled))
-    return None
+    return _of_tensorflow(full)
+
+
+def _of_tensorflow(full: str) -> Known | None:
+    parts = full.split(".")
+    if parts[0] != "tensorflow" or len(parts) < 2 or parts[1] not in _TWICE:
+        return None
+    found = _below(parts, 1, "tf.keras", private=False)
+    if found.status == "private":
+        return None
+    if found.status == "moved":  # not rewritten: TF 1 had another function by that name
+        found = replace(found, status="gone", new=None)
+    return replace(found, spelled=".".join(["tf", *parts[1 : found.length]]))
 
 
 def _below(parts: list[str], start: int, root: Root, private: bool) -> Known:
@@ -227,6 +245,8 @@ def advice(root: Root, name: str) -> str:
     >>> advice("tf.keras", "backend.placeholder")
     'write keras.Input'
     """
+    if (to := moved(root, name)) is not None:
+        return f"write {root}.{to}"
     parts = name.split(".")
     for size in range(len(parts), 0, -1):
         if (text := ADVICE.get(".".join(parts[:size]))) is not None:

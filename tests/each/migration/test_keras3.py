@@ -8,8 +8,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_mp.compat import mixed_precision
 from keras_mp.migration.code.rewriting import rewrite
-from keras_mp.migration.keras3 import names
+from keras_mp.migration.keras3 import gone_members, names
 from keras_mp.migration.keras3.argument_advice import ARGUMENTS, Asked, Dropped, Taken
 from keras_mp.migration.keras3.symbolic_tensors import TAKING
 
@@ -395,3 +396,10 @@ def test_functions_of_tensorflow_take_no_keras_tensor(name):
     arguments = {"concat": ([x, x], -1), "cast": (x, "float16")}.get(name, (x,))
     with pytest.raises(ValueError, match="KerasTensor"):
         function(*arguments)
+
+
+def test_a_loss_scale_optimizer_has_what_optimizers_of_keras_2_had():
+    """KMP108 says nothing of these."""
+    gone = names.table()["members"]["optimizers.Optimizer"]
+    ours = mixed_precision.LossScaleOptimizer(keras.optimizers.SGD())
+    assert {name for name in gone if hasattr(ours, name)} == {*gone_members.WRAPPERS}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.keras3_rules import in_layer, messages, verdicts
+from tests.keras3_rules import in_layer, messages, rewritten, verdicts
 
 REPORTED = {
     "of a layer": ("layer.output_shape", "layer.output.shape"),
@@ -83,3 +83,18 @@ def test_a_program_without_keras_has_none():
 
     text = "# keras\ndef f(one): one.get_output_at(0), one.fit_generator(1), one.optimizer.lr\n"
     assert rewrite(text, keras3=True).findings == ()
+
+
+def test_what_the_rules_of_mixed_precision_tell_of_is_told_once():
+    found = rewritten(in_layer("x = tf.cast(x, self._compute_dtype)", "call(self, x)"))
+    assert "self.compute_dtype)" in found
+    assert verdicts(in_layer("tf.cast(x, self._compute_dtype)", "call(self, x)"), "KMP108") == []
+
+
+def test_a_loss_scale_optimizer_keeps_its_methods():
+    wrapped = "optimizer = tf.keras.mixed_precision.LossScaleOptimizer(optimizer)\n"
+    assert (
+        verdicts(f"def f(optimizer):\n    {wrapped}    optimizer.minimize(loss, [])", "KMP108")
+        == []
+    )
+    assert verdicts("optimizer.minimize(loss, [])", "KMP108") == ["person"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.keras3_rules import messages, said
+from tests.keras3_rules import messages, rewritten, said
 
 GONE = {
     "attribute": ("c = tf.keras.backend.placeholder((3,))", "write keras.Input"),
@@ -83,3 +83,23 @@ def test_a_name_with_several_meanings_is_left_alone():
         "if a:\n    from other import backend as B\nelse:\n    from keras import backend as B\n"
     )
     assert messages(program + "B.placeholder()", "KMP101") == []
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "tf.losses.mean_squared_error(a, b)",
+        "from tensorflow import losses as l\nl.mean_squared_error(a, b)",
+        "from tensorflow.losses import mean_squared_error",
+    ],
+)
+def test_names_that_tensorflow_2_had_twice_are_not_rewritten(program):
+    """TF 1 had another function by that name."""
+    [message] = messages(program, "KMP101")
+    assert message.endswith("write tf.keras.losses.mse")
+    assert rewritten(program) == program
+
+
+@pytest.mark.parametrize("line", ["tf.losses.get_total_loss()", "tf.metrics.accuracy(a, b)"])
+def test_names_of_tensorflow_1_are_left_alone(line):
+    assert messages(line, "KMP101") == messages(line, "KMP103") == []
