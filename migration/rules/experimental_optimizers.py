@@ -13,8 +13,8 @@ Safe: a dynamic scale began at 2**15, grew every 2000 steps and halved, then as 
 grew and divided it, which are two arguments now. A dynamic scale that begins below 1 is
 its own min_scale; TensorFlow raised it to 1 at the first overflow. A fixed scale applied gradients
 that are not finite then; ours skips them.
-Left to keras_mp.compat: the loss scale of a policy, which is an object there as it was.
-Left to keras_mp.compat, and reported: another loss scale that is not written out, *args, **kwargs.
+Left to keras_mp.compat, whose class takes what that of TF 2.3 took: the loss scale of a policy,
+which is an object there as it was; another loss scale that is not written out; *args, **kwargs.
 """
 
 import libcst as cst
@@ -181,8 +181,7 @@ def _is_of_policy(site: Site, scale: cst.Arg) -> bool:
 
 def _by_compat(site: Site, why: str) -> Decision:
     return Decision(
-        "person",
-        f"{why}: it goes through {targets.EXPERIMENTAL}, which takes what TF 2.3 took; say "
-        "dynamic=..., initial_scale=... of keras_mp.LossScaleOptimizer instead",
+        "rewritten",
+        f"{why}: {targets.EXPERIMENTAL} takes what TF 2.3 took",
         (site.renamed(targets.EXPERIMENTAL),),
     )

@@ -204,12 +204,12 @@ def test_what_is_seen_by_a_person_is_still_of_compat() -> None:
 def test_what_is_inside_is_left_alone_with_it() -> None:
     scale = "\n    f(tf.mixed_precision.experimental.FixedLossScale(1))"
     text = f"{OF}opt = {OPTIMIZER}\n".replace('"dynamic"', scale)
-    assert found(text) == [(3, "KMP001", "person", ""), (4, "KMP007", "rewritten", "")]
+    assert found(text) == [(3, "KMP001", "rewritten", ""), (4, "KMP007", "rewritten", "")]
     assert "keras_mp.compat.mixed_precision.experimental.FixedLossScale(1)" in rewrite(text).text
     text = text.replace("opt,", "opt,  # noqa: KMP001")
     assert rewrite(text).text == text
     assert found(text) == [
-        (3, "KMP001", "person", "noqa"),
+        (3, "KMP001", "rewritten", "noqa"),
         (4, "KMP007", "rewritten", "noqa"),
     ]
 
