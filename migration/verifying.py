@@ -3,6 +3,7 @@
 By checksums, so that the model that was saved need not be in memory beside the one that is loaded.
 """
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ import numpy as np
 
 from keras_mp.compat import recursion
 from keras_mp.compat.restoring.plan import SHOWN, Restored, checksum
+
+_OF_KERAS = ("keras.", "keras_mp.")
 
 
 class Mismatch(Exception):
@@ -47,12 +50,14 @@ class Saved:
         state: The variables of its optimizer.
         optimizer: The config of that; None without one.
         layers: How many layers it has.
+        is_of_keras: Whether none of these is of a class of the user's own.
     """
 
     weights: tuple[Array, ...]
     state: tuple[Array, ...]
     optimizer: object
     layers: int = 0
+    is_of_keras: bool = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -69,8 +74,12 @@ class Saved:
         """Returns that of a model, which is read one variable after another."""
         optimizer = getattr(model, "optimizer", None)  # there is none before compile()
         state = [] if optimizer is None else optimizer.variables
-        layers = sum(1 for _ in model._flatten_layers())
-        return cls(_arrays(model.weights), _arrays(state), _config(optimizer), layers)
+        layers = [*model._flatten_layers()]
+        is_of_keras = all(type(one).__module__.startswith(_OF_KERAS) for one in layers)
+        return cls(
+            *(_arrays(model.weights), _arrays(state), _config(optimizer)),
+            *(len(layers), is_of_keras),
+        )
 
 
 def reload_and_compare(
@@ -101,7 +110,8 @@ def reload_and_compare(
 
     before = saved if isinstance(saved, Saved) else Saved.of(saved)
     try:
-        with recursion.enough_for(before.layers), late_values():
+        late = late_values() if before.is_of_keras else contextlib.nullcontext()
+        with recursion.enough_for(before.layers), late:
             if shards.is_sharded(path):
                 again = shards.load(path, custom_objects)
             else:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_mp import deserializing
-from keras_mp.backends.late_values import late_values
+from keras_mp.backends import late_values
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
 from keras_mp.compat.checkpoints.staging import staged
@@ -153,18 +153,17 @@ def load(
 
 def _load(path: Path, options: "Options") -> Loaded:
     kind = kind_of(path)
-    with late_values():
-        match kind:
-            case "h5":
-                model, report = _load_hdf5(path, options)
-            case "keras":
-                model, report = _load_archive(path, options)
-            case "saved_model":
-                model, report = _load_saved_model(path, options)
-            case "checkpoint":
-                raise Unreadable(str(path), "", NO_MODEL)
-            case _:
-                raise Unreadable(str(path), "", ONLY_CONFIG)
+    match kind:
+        case "h5":
+            model, report = _load_hdf5(path, options)
+        case "keras":
+            model, report = _load_archive(path, options)
+        case "saved_model":
+            model, report = _load_saved_model(path, options)
+        case "checkpoint":
+            raise Unreadable(str(path), "", NO_MODEL)
+        case _:
+            raise Unreadable(str(path), "", ONLY_CONFIG)
     return Loaded(model, report, kind)
 
 
@@ -292,14 +291,15 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
         config = building.parsed(text, file, "model_config")
         text = root.text("training_config")
         training = None if text is None else building.parsed(text, file, "training_config")
-        made = _ModelBuilder(file, options, version, training)
-        made.build(config)
-        made.compile()
-        plan = Plan(file)
-        named = hdf5.plan_weights(plan, hdf5.weights_of(root), made.model)
-        if made.optimizer is not None:
-            hdf5.plan_state(plan, root, made.model, made.optimizer, named)
-        return made.model, made.finished(plan)
+        with late_values.scope_for((config, training), options.custom_objects):
+            made = _ModelBuilder(file, options, version, training)
+            made.build(config)
+            made.compile()
+            plan = Plan(file)
+            named = hdf5.plan_weights(plan, hdf5.weights_of(root), made.model)
+            if made.optimizer is not None:
+                hdf5.plan_state(plan, root, made.model, made.optimizer, named)
+            return made.model, made.finished(plan)
 
 
 def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
@@ -319,12 +319,13 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
         return _of_keras_3(file, "keras", version, options, {CONFIG: config})
     training = config.get("compile_config")
     given = training.get("optimizer") if isinstance(training, dict) else None
-    made = _ModelBuilder(file, options, version if isinstance(version, str) else None, None, given)
-    made.build(config)
-    made.compile()
-    variable_order.remember(made.model, config)
-    plan = Plan(file)
-    with archive.weights() as root:
+    version = version if isinstance(version, str) else None
+    with late_values.scope_for(config, options.custom_objects), archive.weights() as root:
+        made = _ModelBuilder(file, options, version, None, given)
+        made.build(config)
+        made.compile()
+        variable_order.remember(made.model, config)
+        plan = Plan(file)
         places = keras_archives.plan_weights(plan, root, made.model)
         keras_archives.plan_assets(plan, archive, root, places)
         if made.optimizer is not None:
@@ -345,30 +346,31 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
     training = metadata.get("training_config")
     training = training if isinstance(training, dict) else None
     version = metadata.get("keras_version")
-    made = _ModelBuilder(
-        saved.where, options, version if isinstance(version, str) else None, training
-    )
-    made.tf_version = options.tf_version or saved.version or made.tf_version
-    policy = metadata.get("dtype")
-    inside = config.get("config")
-    is_own = not (isinstance(inside, dict) and "layers" in inside)
-    if policy is not None and is_own:
-        made.policy = configs.convert_policy(policy).config["config"]["name"]  # type: ignore[index]
-    config, changes = graph_flags.added(config, path, saved.version)
-    made.changes += changes
-    made.build(config)
-    if not made.model.built:
-        arguments = saved_models.arguments(metadata, saved.inputs)
-        building.call(saved.where, made.model, arguments, made.policy)
-    made.compile()
-    checkpoint = Checkpoint(saved.variables)
-    plan = Plan(checkpoint.prefix)
-    if checkpoint.graph is None:
-        raise Unreadable(
-            checkpoint.prefix, "", "has no object graph: it was not saved from a model"
+    with late_values.scope_for(metadata, options.custom_objects):
+        made = _ModelBuilder(
+            saved.where, options, version if isinstance(version, str) else None, training
         )
-    _plan_saved_model(plan, checkpoint, made, saved_objects.tables(path))
-    return made.model, made.finished(plan)
+        made.tf_version = options.tf_version or saved.version or made.tf_version
+        policy = metadata.get("dtype")
+        inside = config.get("config")
+        is_own = not (isinstance(inside, dict) and "layers" in inside)
+        if policy is not None and is_own:
+            made.policy = configs.convert_policy(policy).config["config"]["name"]  # type: ignore[index]
+        config, changes = graph_flags.added(config, path, saved.version)
+        made.changes += changes
+        made.build(config)
+        if not made.model.built:
+            arguments = saved_models.arguments(metadata, saved.inputs)
+            building.call(saved.where, made.model, arguments, made.policy)
+        made.compile()
+        checkpoint = Checkpoint(saved.variables)
+        plan = Plan(checkpoint.prefix)
+        if checkpoint.graph is None:
+            raise Unreadable(
+                checkpoint.prefix, "", "has no object graph: it was not saved from a model"
+            )
+        _plan_saved_model(plan, checkpoint, made, saved_objects.tables(path))
+        return made.model, made.finished(plan)
 
 
 def _plan_saved_model(
@@ -469,7 +471,8 @@ def _of_keras_3(
     # Keras goes by the name. A file can be HDF5 and a zip archive at once.
     if not file.endswith(_NAMES[kind]):
         raise Unreadable(file, "", _MISNAMED.format(version, " or ".join(_NAMES[kind])))
-    with limited(file), building.named_errors(file, f"the model, of Keras {version}"):
+    late = late_values.scope_for(held, options.custom_objects)
+    with late, limited(file), building.named_errors(file, f"the model, of Keras {version}"):
         model = deserializing.loaded(
             file,
             held,

@@ -204,9 +204,6 @@ def holding(variable: Any, value: Any) -> Iterator[None]:
     Keras has no public way to change the dtype of a variable; what it holds is `_value`, and of
     which dtype `_dtype`.
     """
-    from keras_mp.backends.late_values import settle
-
-    settle(variable)
     before = variable._value, variable._dtype
     other = keras.Variable(
         value,
