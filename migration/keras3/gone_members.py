@@ -31,8 +31,9 @@ _OTHERS = (
     *("fit_generator", "evaluate_generator", "predict_generator"),
 )
 # Keras 3 has not, and `keras_mp.compat.mixed_precision.LossScaleOptimizer` has.
-WRAPPERS = frozenset(
-    ("get_gradients", "get_slot", "get_weights", "minimize", "set_weights", "weights")
+WRAPPERS = (
+    *("add_slot", "compute_gradients", "get_gradients", "get_slot", "get_slot_names"),
+    *("get_weights", "lr", "minimize", "weights"),
 )
 _COMPILED = ("compiled_loss", "compiled_metrics")
 _STILL = {"compiled_metrics": ("update_state", "reset_state", "result")}
