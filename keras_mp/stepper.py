@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from keras import ops
 
 from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
-from keras_mp.backends import reference
 from keras_mp.backends.numerics import StepResult, skip_count
 from keras_mp.backends.optimizers import flatten_optimizers, overwrites_with_gradient
 from keras_mp.backends.protocol import Backend
@@ -44,8 +43,7 @@ class Stepper:
         Returns:
             What the gradients were; with `skip_nonfinite=False` nothing is looked at.
         """
-        plain = reference.is_taken()
-        if self._fused is not None and not plain:
+        if self._fused is not None:
             result = self._fused(gradients, variables, scale, self.settings)
             if result is not None:
                 return result
@@ -55,9 +53,7 @@ class Stepper:
                 gradients = self._backend.unscale(gradients, scale, skip_unscale)
             self._backend.apply(self._optimizer, gradients, variables)
             return StepResult(True, None, None)
-        by_reference = plain and self._backend.replicas() == 1
-        apply = reference.apply_if_finite if by_reference else self._backend.apply_if_finite
-        result = apply(
+        result = self._backend.apply_if_finite(
             self._optimizer, gradients, variables, scale, skip_unscale, self.settings.diagnose
         )
         if self.settings.count_skipped_steps:

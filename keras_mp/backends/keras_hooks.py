@@ -110,29 +110,6 @@ def is_trusting() -> bool:
     return get is not None and get("safe_mode_saving") is False
 
 
-def is_symbolic() -> bool:
-    """Returns whether Keras only asks for shapes: no value is real.
-
-    >>> is_symbolic()
-    False
-    """
-    get = _get or getattr(global_state, "get_global_attribute", None)
-    return get is not None and get("symbolic_scope") is not None
-
-
-def is_replaced(variable: Any) -> bool:
-    """Returns whether a `keras.StatelessScope` gives a variable another value.
-
-    >>> variable = keras.Variable(0.0)
-    >>> with keras.StatelessScope([(variable, keras.ops.ones(()))]):
-    ...     is_replaced(variable)
-    True
-    """
-    get = _get or getattr(global_state, "get_global_attribute", None)
-    scope = None if get is None else get("stateless_scope")
-    return scope is not None and scope.get_current_value(variable) is not None
-
-
 def sharing_objects() -> contextlib.AbstractContextManager[None]:
     """A scope for the config of a whole model: what is one object is written, and made, as one.
 

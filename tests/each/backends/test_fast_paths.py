@@ -8,7 +8,7 @@ import pytest
 from keras import ops, optimizers
 
 from keras_mp import LossScaleOptimizer
-from keras_mp.backends import reference
+from tests import plain_steps
 from tests.compiled_steps import compiled_step, settled
 from tests.durations import shared
 
@@ -77,7 +77,7 @@ def run(make, how, who, dtype="float32", scale=2.0**20, factor=1.0):
     optimizer.build(variables)
     found = []
     no_gradients = nothing_recorded() if BACKEND == "torch" else contextlib.nullcontext()
-    with reference.taken(who == "reference"), no_gradients:
+    with plain_steps.taken(who == "reference"), no_gradients:
         step = how(optimizer, variables)
         for number in range(8):
             now = 1.0 if who == "plain" else np.float32(ops.convert_to_numpy(optimizer.loss_scale))
@@ -292,26 +292,6 @@ def test_complex_numbers(compiled):
         found = ops.convert_to_numpy(variable.value)
         np.testing.assert_array_equal(found, np.array([kept], "complex64"))
     assert float(optimizer.loss_scale) == 1.0
-
-
-def test_the_switch(monkeypatch):
-    """Steps go the plain way in its scope, and only there."""
-    seen = []
-    plain = reference.apply_if_finite
-
-    def noted(*args):
-        seen.append(args)
-        return plain(*args)
-
-    monkeypatch.setattr(reference, "apply_if_finite", noted)
-    assert not reference.is_taken()
-    overflowing([1.0])
-    assert not seen
-    with reference.taken():
-        overflowing([1.0])
-        assert len(seen) == 1
-    overflowing([1.0])
-    assert len(seen) == 1
 
 
 on_torch = pytest.mark.skipif(BACKEND != "torch", reason="the gradients that PyTorch keeps")
