@@ -15,6 +15,7 @@ its own min_scale; TensorFlow raised it to 1 at the first overflow. A fixed scal
 that are not finite then; ours skips them.
 Left to keras_mp.compat, whose class takes what that of TF 2.3 took: the loss scale of a policy,
 which is an object there as it was; another loss scale that is not written out; *args, **kwargs.
+Left to it and reported: other arguments than an optimizer and a loss scale.
 """
 
 import libcst as cst
@@ -42,8 +43,14 @@ def of_call(site: Site) -> Decision:
     arguments = Arguments.of(site.call, ("optimizer", "loss_scale"))
     scale = arguments.get("loss_scale") if arguments is not None else None
     optimizer = arguments.get("optimizer") if arguments is not None else None
-    if scale is None or optimizer is None:
+    if any(argument.star for argument in site.call.args):
         return _by_compat(site, "its arguments are not written out")
+    if scale is None or optimizer is None:
+        said = (
+            "takes an optimizer and a loss scale, as that of TF 2.3: other arguments are an error"
+        )
+        edits = (site.renamed(targets.EXPERIMENTAL),)
+        return Decision("person", f"{targets.EXPERIMENTAL} {said}", edits)
     found = _new_arguments(site, scale)
     if found is None and _is_of_policy(site, scale):
         said = f"{targets.EXPERIMENTAL} takes the loss scale of a policy"

@@ -85,7 +85,6 @@ BY_COMPAT = {
     "stars": ("LossScaleOptimizer(*a)", f"{COMPAT}(*a)"),
     "two stars": ("LossScaleOptimizer(o, **k)", f"{COMPAT}(o, **k)"),
     "a large number": ("LossScaleOptimizer(o, 10000 ** 150)", f"{COMPAT}(o, 10000 ** 150)"),
-    "no scale": ("LossScaleOptimizer(o)", f"{COMPAT}(o)"),
     "a number above every float": (
         f"LossScaleOptimizer(o, 1{'0' * 400})",
         f"{COMPAT}(o, 1{'0' * 400})",
@@ -102,12 +101,16 @@ BY_COMPAT = {
         "LossScaleOptimizer(o, experimental.Policy('float32'))",
         f"{COMPAT}(o, keras_mp.Policy('float32'))",
     ),
-    "another position": ("LossScaleOptimizer(o, 'dynamic', x)", f"{COMPAT}(o, 'dynamic', x)"),
-    "another keyword": ("LossScaleOptimizer(o, 'dynamic', x=1)", f"{COMPAT}(o, 'dynamic', x=1)"),
     "a multiplier that is not written out": (
         "LossScaleOptimizer(o, DynamicLossScale(multiplier=m))",
         f"{COMPAT}(o, {SCALES}.DynamicLossScale(multiplier=m))",
     ),
+}
+
+ERRORS = {
+    "no scale": ("LossScaleOptimizer(o)", f"{COMPAT}(o)"),
+    "another position": ("LossScaleOptimizer(o, 'dynamic', x)", f"{COMPAT}(o, 'dynamic', x)"),
+    "another keyword": ("LossScaleOptimizer(o, 'dynamic', x=1)", f"{COMPAT}(o, 'dynamic', x=1)"),
 }
 
 
@@ -120,6 +123,12 @@ def test_the_header(before, after):
 def test_rewrites(before, after):
     assert rewritten(before) == after
     assert {verdict for _, verdict in said(before, "KMP001")} == {"rewritten"}
+
+
+@pytest.mark.parametrize(("before", "after"), ERRORS.values(), ids=ERRORS)
+def test_what_was_an_error_is_reported(before, after):
+    assert rewritten(before) == after
+    assert {verdict for _, verdict in said(before, "KMP001")} == {"person"}
 
 
 @pytest.mark.parametrize(("before", "after"), BY_COMPAT.values(), ids=BY_COMPAT)
