@@ -155,7 +155,8 @@ def graph_rewrite():
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
     for i, name in enumerate(dict.fromkeys(re.findall(r'"([pm][0-9a-f]{10})"', drawn))):
         drawn = drawn.replace(name, f"id{i}")
-    dark = "@media (prefers-color-scheme: dark) { svg { filter: invert(1) hue-rotate(180deg); } }"
+    inverted = "svg { filter: invert(0.92) hue-rotate(180deg); }"
+    dark = f"@media (prefers-color-scheme: dark) {{ {inverted} }}"
     return drawn.replace('<style type="text/css">', f'<style type="text/css">{dark}', 1)
 
 
