@@ -47,8 +47,7 @@ BLOCKS = [
 
 
 @pytest.fixture
-def names(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def names(monkeypatch):
     monkeypatch.setattr(policy, "_advised", True)
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(1, dtype="mixed_float16")(inputs))
@@ -58,7 +57,8 @@ def names(monkeypatch, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:keras_mp.compat:DeprecationWarning")
 @pytest.mark.parametrize("block", BLOCKS)
-def test_code(block, names):
+def test_code(block, names, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     if "jax." in block:
         if keras.backend.backend() != "jax":
             pytest.skip("a loop on JAX")

@@ -53,3 +53,11 @@ def test_a_heading_has_the_words_that_people_type(words):
         if line.startswith("## ")
     ]
     assert any(set(words.lower().split()) <= heading for heading in headings)
+
+
+def test_code_of_the_home_page_has_room():
+    """At 1280 pixels a line of the site has 108 characters."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```\w*\n(.*?)^```", readme, re.DOTALL | re.MULTILINE):
+        for line in block.splitlines():
+            assert len(line) <= 108, line
