@@ -35,6 +35,9 @@ def test_each_page_is_of_one_kind():
     [
         "gradient accumulation",
         "early stopping",
+        "ONNX",
+        "TFLite",
+        "quantization",
         "gradient clipping",
         "learning-rate warm-up",
         "loss is NaN",
