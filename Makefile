@@ -21,9 +21,12 @@ PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=10
 .PHONY: clients clients-jax clients-tensorflow clients-torch release-check
 
 # uv installs in a tenth of pip's time, and its environments share the files of their packages.
-.venv/.demo: pyproject.toml tests/constraints.txt
+.venv/.uv: tests/constraints.txt
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install -q --disable-pip-version-check -c tests/constraints.txt uv
+	touch $@
+
+.venv/.demo: .venv/.uv pyproject.toml tests/constraints.txt
 	$(UV) -e '.[jax,demo]'
 	touch $@
 
@@ -110,9 +113,15 @@ lint: .venv/.dev
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/python -m tests.unused
 
+# The site reads docstrings as text: it needs no framework.
+.venv-docs/.done: .venv/.uv pyproject.toml tests/constraints.txt
+	.venv/bin/uv venv -q --clear .venv-docs
+	$(UV) --python .venv-docs -r pyproject.toml --extra docs
+	touch $@
+
 # As a site, in build/site; a warning, or a link that leads nowhere, is an error.
-docs: .venv/.dev
-	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
+docs: .venv-docs/.done
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 
 # The property tests of files and sources again, with FUZZ times as many examples, others each time;
 # then steps of any optimizer, for at most FUZZ_SECONDS a backend (and 12 examples more), and 10,000
@@ -191,4 +200,4 @@ bench: .venv/.test
 	$(ENV) .venv/bin/python benchmarks/find_overflow.py --blocks 2
 
 clean:
-	rm -rf .venv .venv-clients .tox build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-clients .venv-docs .tox build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -32,7 +32,8 @@ _OPTIONS = """\
         - "!^_"
 """
 _SOURCES = {page: source for source, page in PAGES.items()}
-_LINK = re.compile(r"(?<!!)\[([^]]+)\]\(([^)\s]+)\)")
+# Of pictures, too.
+_LINK = re.compile(r"\[([^]]+)\]\(([^)\s]+)\)")
 _EXAMPLE = re.compile(r"^( *)>>> .*?(?=^\s*$|\Z)", re.DOTALL | re.MULTILINE)
 _FENCED = re.compile(r"(^```.*?^```\n)", re.DOTALL | re.MULTILINE)
 # A line of the reference, and those of its members.

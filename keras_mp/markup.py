@@ -98,6 +98,14 @@ CSS = f"""
 .keras-mp pre {{ background: transparent; color: inherit; border-left: 3px solid var(--line);
   padding: 0.2rem 0.8rem; margin: 0.4rem 0; overflow-x: auto; font-size: 0.85rem;
   font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }}
+@media (max-width: 48rem) {{
+  .keras-mp .sentences thead {{ display: none; }}
+  .keras-mp .sentences tr, .keras-mp .sentences th, .keras-mp .sentences td {{ display: block;
+    max-width: none; min-width: 0; padding: 0.05rem 0; }}
+  .keras-mp .sentences th {{ font-weight: 700; }}
+  .keras-mp .sentences tr {{ padding: 0.4rem 0; }}
+  .keras-mp .sentences td::before {{ content: attr(data-head); opacity: 0.75; }}
+}}
 """
 
 
@@ -142,24 +150,33 @@ def scoped(css: str) -> str:
     return "\n".join(map(rule, css.strip().splitlines()))
 
 
-def table(heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> str:
+def table(
+    heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], *, of_sentences: bool = False
+) -> str:
     """Returns a table; the first cell of a row is its head.
 
     Args:
         heads: (text, class) of the columns; texts of the class "path" may be broken at slashes.
         rows: Texts, not escaped.
+        of_sentences: Whether, where there is little room, cells are shown below each other.
 
     >>> table([("layer", "path")], [["a/b"]]).count("</th>")
     2
     """
     cells = "".join(f'<th scope="col" class="{kind}">{escaped(head)}</th>' for head, kind in heads)
-    parts = ['<div class="scroll"><table>', f"<thead><tr>{cells}</tr></thead><tbody>"]
+    style = ' class="sentences"' if of_sentences else ""
+    parts = [f'<div class="scroll"><table{style}>', f"<thead><tr>{cells}</tr></thead><tbody>"]
     for texts in rows:
         first, *others = (
-            (path(text) if kind == "path" else escaped(text), kind)
-            for text, (_, kind) in zip(texts, heads, strict=True)
+            (path(text) if kind == "path" else escaped(text), kind, _label(head, of_sentences))
+            for text, (head, kind) in zip(texts, heads, strict=True)
         )
         row = f'<th scope="row" class="{first[1]}">{first[0]}</th>'
-        row += "".join(f'<td class="{kind}">{text}</td>' for text, kind in others)
+        row += "".join(f'<td class="{kind}"{label}>{text}</td>' for text, kind, label in others)
         parts.append(f"<tr>{row}</tr>")
     return "\n".join([*parts, "</tbody></table></div>"])
+
+
+def _label(head: str, is_shown: bool) -> str:
+    """Returns what is shown before a cell where the heads of the columns are not."""
+    return f' data-head="{escaped(head)}: "' if is_shown and head else ""

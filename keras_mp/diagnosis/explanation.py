@@ -192,7 +192,7 @@ class Explanation:
         ]
         if findings:
             heads = [("", ""), ("what", ""), ("where", "path"), ("why", ""), ("remedy", "")]
-            parts.append(markup.table(heads, findings))
+            parts.append(markup.table(heads, findings, of_sentences=True))
         parts += self.float32_layers.html()
         parts.append(f"<p>loss scale: {escaped(_loss_scale(self.loss_scale))}</p>")
         parts.append(f"<p>casts: {escaped(_casts(self.rows))}</p>")

@@ -19,8 +19,9 @@ from keras_mp.rendering.text import percent, shortened
 # Inches.
 _WIDTH, _HEIGHT, _PITCH, _COLUMN = 2.3, 0.44, 0.74, 3.1
 _WORDS = 1.5  # the width of an input or an output
-_MARGIN, _HEAD = 0.3, 0.95
-_NARROWEST = 9.2
+_MARGIN, _HEAD, _KEY = 0.3, 0.7, 0.25
+_NARROWEST = 5.0
+_APART = 0.2  # two signs of the key
 _ASPECT = 1.5
 DPI = 110
 _LETTERS = 32  # of a name in a box
@@ -50,11 +51,14 @@ def plot(graph: PaintedGraph, folds: Sequence[folding.Fold], path: str | Path | 
     columns = max(1, math.ceil(len(nodes) / tall))
     tall = math.ceil(len(nodes) / columns) or 1
     needed = columns * _COLUMN + 2 * _MARGIN
-    width, height = max(needed, _NARROWEST), tall * _PITCH + _HEAD + 2 * _MARGIN
+    width = max(needed, _NARROWEST)
+    keys = _keys(graph.dtype, width - 2 * _MARGIN)
+    head = _HEAD + _KEY * len(keys)
+    height = tall * _PITCH + head + 2 * _MARGIN
     places = {
         node: (
             _MARGIN + _COLUMN * (at // tall + 0.5),
-            height - _MARGIN - _HEAD - _PITCH * (at % tall + 0.5),
+            height - _MARGIN - head - _PITCH * (at % tall + 0.5),
         )
         for at, node in enumerate(nodes)
     }
@@ -80,7 +84,7 @@ def plot(graph: PaintedGraph, folds: Sequence[folding.Fold], path: str | Path | 
                 x, y = places[node]
                 _text(axes, x, y + 0.08, node[0], 8, style="italic")
                 _text(axes, x, y - 0.09, f"{edge.dtype} {drawing.shape_text(edge.shape)}", 7)
-        _draw_head(axes, graph, width, height)
+        _draw_head(axes, graph, keys, width, height)
         figures.save(figure, path)
     return figure
 
@@ -228,7 +232,45 @@ def _text(axes: Any, x: float, y: float, text: str, size: float, **how: Any) -> 
     axes.text(x, y, text, fontsize=size, parse_math=False, **how)
 
 
-def _draw_head(axes: Any, graph: PaintedGraph, width: float, height: float) -> None:
+@dataclass(frozen=True)
+class _Key:
+    """What a sign means: a box of these colours, a dashed line, or a dot."""
+
+    words: str
+    box: tuple[str, str, float] | None = None
+    is_dot: bool = False
+
+    @property
+    def sign(self) -> float:
+        """The width of the sign."""
+        return 0.36 if self.box else 0.1 if self.is_dot else 0.43
+
+    @property
+    def width(self) -> float:
+        """Returns how much room it takes."""
+        return self.sign + 0.066 * len(self.words)
+
+
+def _keys(low: str, room: float) -> list[list[_Key]]:
+    """Returns what the signs mean, in lines of at most `room`."""
+    lines: list[list[_Key]] = [[]]
+    for key in (
+        _Key(low, (*drawing.LOW, 0.0)),
+        _Key("float32", (*drawing.DENY, 0.0)),
+        _Key(f"mixed: share in {low}", (*drawing.DENY, 0.5)),
+        _Key("other dtype", (*drawing.OTHER, 0.0)),
+        _Key("cast to"),
+        _Key("takes what no keras op made", is_dot=True),
+    ):
+        if sum(each.width + _APART for each in lines[-1]) + key.width > room:
+            lines.append([])
+        lines[-1].append(key)
+    return lines
+
+
+def _draw_head(
+    axes: Any, graph: PaintedGraph, keys: Sequence[Sequence[_Key]], width: float, height: float
+) -> None:
     top = height - _MARGIN
     phase = "training" if graph.training else "inference"
     of = graph.model if graph.part is None else f"{graph.part} of {graph.model}"
@@ -236,18 +278,14 @@ def _draw_head(axes: Any, graph: PaintedGraph, width: float, height: float) -> N
     title = f"{shortened(of, max(8, room - 30))}: {phase}, {graph.lists} lists"
     _text(axes, _MARGIN, top, title, 10, weight="bold", ha="left", va="top")
     _text(axes, _MARGIN, top - 0.25, graph.summary, 8, ha="left", va="top")
-    at, y = _MARGIN, top - 0.68
-    for name, fill, border, share in (
-        (graph.dtype, *drawing.LOW, 0.0),
-        ("float32", *drawing.DENY, 0.0),
-        (f"mixed: share in {graph.dtype}", *drawing.DENY, 0.5),
-        ("other dtype", *drawing.OTHER, 0.0),
-    ):
-        _box(axes, at + 0.14, y, 0.28, 0.17, fill, border, share, 1.0)
-        _text(axes, at + 0.36, y, name, 7.5, ha="left")
-        at += 0.62 + 0.07 * len(name)
-    axes.plot([at, at + 0.35], [y, y], "--", color=drawing.CAST, linewidth=1.1)
-    _text(axes, at + 0.43, y, "cast to", 7.5, ha="left")
-    at += 1.05
-    axes.plot([at], [y], "o", markersize=4, color=drawing.LINE)
-    _text(axes, at + 0.1, y, "takes what no keras op made", 7.5, ha="left")
+    for line, each in enumerate(keys):
+        at, y = _MARGIN, top - 0.68 - _KEY * line
+        for key in each:
+            if key.box is not None:
+                _box(axes, at + 0.14, y, 0.28, 0.17, *key.box, 1.0)
+            elif key.is_dot:
+                axes.plot([at], [y], "o", markersize=4, color=drawing.LINE)
+            else:
+                axes.plot([at, at + 0.35], [y, y], "--", color=drawing.CAST, linewidth=1.1)
+            _text(axes, at + key.sign, y, key.words, 7.5, ha="left")
+            at += key.width + _APART

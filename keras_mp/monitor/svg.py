@@ -16,7 +16,7 @@ from keras_mp.rendering.text import power
 from keras_mp.rendering.ticks import integer_ticks
 
 # Units of the viewBox.
-_WIDTH, _HEIGHT = 960, 330
+_WIDTH, _HEIGHT = 960, 348
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 930, 24, 238
 _MARKS = {INF: (252, 272), NAN: (276, 296)}
 _FEW = 400  # skipped steps that are told one by one, on the pointer
@@ -64,8 +64,8 @@ def scale_curve(trace: Trace, *, with_ids: bool = True) -> str:
     parts.append(f'<path class="axis" d="M{_LEFT} {_TOP}V{_BOTTOM}H{_RIGHT}"/>')
     if len(steps):
         for step in integer_ticks(first, last, 10):
-            parts.append(text(rounded(x(step + 0.5)), 312, f"{step:,}", "middle"))
-    parts.append(text((_LEFT + _RIGHT) / 2, 328, trace.unit, "middle"))
+            parts.append(text(rounded(x(step + 0.5)), 317, f"{step:,}", "middle"))
+    parts.append(text((_LEFT + _RIGHT) / 2, 342, trace.unit, "middle"))
     drop = f"V{rounded(y(end[0]))}" if np.isfinite(np.append(heights[-1:], end)).sum() == 2 else ""
     parts.append(f'<path class="scale" d="{_line(trace, heights, x, y)}{drop}"/>')
     if trace.has_kinds:

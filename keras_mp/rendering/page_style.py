@@ -1,7 +1,7 @@
 """The CSS of a report: light and dark, on a screen and on paper. Nothing is loaded."""
 
 from keras_mp.markup import DARK, LIGHT, variables
-from keras_mp.rendering.style import PIECES
+from keras_mp.rendering.style import PIECES, SMALL
 
 CSS = f"""
 :root {{ color-scheme: light dark; {variables(LIGHT)} }}
@@ -35,6 +35,7 @@ tbody th {{ font-weight: 400; }}
 thead .path {{ font-family: inherit; }}
 summary {{ cursor: pointer; margin: 0.5rem 0; }}
 {PIECES}
+{SMALL}
 @media print {{
   :root {{ color-scheme: light; {variables(LIGHT)} }}
   body {{ padding: 0; max-width: none; font-size: 10pt; }}

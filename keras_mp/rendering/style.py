@@ -39,4 +39,16 @@ svg .limit.normal { stroke-dasharray: 5 3; }
 """
 
 
-NOTEBOOK = f"{markup.scoped(PIECES)}\n.keras-mp svg.curve {{ max-width: 60rem; }}\n"
+# A phone shows the curve at less than half its size, and its text is to be read there, too.
+_SMALL = "svg.curve text { font-size: 24px; }"
+
+
+def _on_small_screens(rules: str) -> str:
+    return f"@media (max-width: 40rem) {{ {rules} }}\n"
+
+
+SMALL = _on_small_screens(_SMALL)
+NOTEBOOK = (
+    f"{markup.scoped(PIECES)}\n.keras-mp svg.curve {{ max-width: 60rem; }}\n"
+    f"{_on_small_screens(markup.scoped(_SMALL))}"
+)

@@ -93,10 +93,10 @@ def bert_masked() -> Example:
     return Example(models.BertMaskedLM(bert_backbone(), preprocessor=preprocessor), np.array(TEXTS))
 
 
-def gpt2() -> Example:
+def gpt2(**options: Any) -> Example:
     tokenizer = byte_pairs()
     backbone = models.GPT2Backbone(
-        vocabulary_size=tokenizer.vocabulary_size(), max_sequence_length=LENGTH, **SMALL
+        vocabulary_size=tokenizer.vocabulary_size(), max_sequence_length=LENGTH, **SMALL, **options
     )
     preprocessor = models.GPT2CausalLMPreprocessor(tokenizer, sequence_length=LENGTH)
     return Example(models.GPT2CausalLM(backbone, preprocessor=preprocessor), np.array(TEXTS))

@@ -89,6 +89,17 @@ def test_attention_that_jax_cannot_compile(make_optimizer, backend):
         trained(TASKS["vit"], make_optimizer())
 
 
+def test_attention_in_float32():
+    """What docs/how-to/recipes.md says of GPT-2 without dropout on JAX on a CPU."""
+    policy = keras.dtype_policies.DTypePolicyMap(
+        default_policy="mixed_float16",
+        policy_map={".*self_attention.*": keras.DTypePolicy("float32")},
+    )
+    example = trained(lambda: TASKS["gpt2"](dropout=0.0, dtype=policy), ours())
+    assert int(example.task.optimizer.iterations) == 4
+    assert np.isfinite(example.task.history.history["loss"]).all()
+
+
 @pytest.mark.parametrize("make_optimizer", [ours, plain], ids=["ours", "plain"])
 def test_vit_in_bfloat16(make_optimizer):
     keras_mp.set_global_policy("mixed_bfloat16")

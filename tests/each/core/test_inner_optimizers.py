@@ -173,6 +173,27 @@ def test_lora_after_build(make_model, data, fit, weights):
     assert int(ours.optimizer.iterations) == 8
 
 
+@pytest.mark.parametrize("wrap", [lso, lambda optimizer: optimizer], ids=["ours", "plain"])
+def test_lora_of_a_reloaded_model_learns_once_a_factor_is_filled(
+    make_model, data, fit, tmp_path, wrap
+):
+    """Keras loads both factors as zeros, and so are their gradients: docs/how-to/recipes.md."""
+    model = make_model()
+    model.get_layer("hidden").enable_lora(2)
+    model.save(tmp_path / "model.keras")
+
+    def trained(fill):
+        loaded = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+        factor = loaded.get_layer("hidden").lora_kernel_a
+        if fill:
+            factor.assign(keras.initializers.HeUniform(seed=0)(factor.shape))
+        fit(wrap(keras.optimizers.Adam(0.01)), *data, model=loaded)
+        return loaded.get_layer("hidden").lora_kernel_b.numpy()
+
+    assert not trained(fill=False).any()
+    assert trained(fill=True).any()
+
+
 def test_int8_quantization_after_training(data, fit):
     def quantized(optimizer):
         model = fit(optimizer, *data)

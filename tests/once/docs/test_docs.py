@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 API = (ROOT / "tests" / "data" / "api.txt").read_text(encoding="utf-8").splitlines()
 REFERENCE = ROOT / "docs" / "reference" / "api.md"
@@ -26,3 +28,39 @@ def test_the_site_has_every_page():
 def test_each_page_is_of_one_kind():
     for page in (ROOT / "docs").rglob("*.md"):
         assert page.parent.name in ("tutorials", "how-to", "reference", "explanation"), page
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "gradient accumulation",
+        "early stopping",
+        "ONNX",
+        "TFLite",
+        "quantization",
+        "gradient clipping",
+        "learning-rate warm-up",
+        "loss is NaN",
+        "loss scale 1",
+        "TensorFlow Hub",
+        "Horovod",
+        "LoRA",
+        "F16_F16_F32",
+    ],
+)
+def test_a_heading_has_the_words_that_people_type(words):
+    """The site's search puts a page first whose heading has all of them."""
+    headings = [
+        set(re.findall(r"[\w-]+", line.lower()))
+        for line in (ROOT / "docs" / "how-to" / "recipes.md").read_text("utf-8").splitlines()
+        if line.startswith("## ")
+    ]
+    assert any(set(words.lower().split()) <= heading for heading in headings)
+
+
+def test_code_of_the_home_page_has_room():
+    """At 1280 pixels a line of the site has 108 characters."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```\w*\n(.*?)^```", readme, re.DOTALL | re.MULTILINE):
+        for line in block.splitlines():
+            assert len(line) <= 108, line
