@@ -49,8 +49,8 @@ def of_call(site: Site) -> Decision:
         said = (
             "takes an optimizer and a loss scale, as that of TF 2.3: other arguments are an error"
         )
-        edits = (site.renamed(targets.EXPERIMENTAL),)
-        return Decision("person", f"{targets.EXPERIMENTAL} {said}", edits)
+        edit = site.renamed(targets.EXPERIMENTAL)
+        return Decision("manual", f"{targets.EXPERIMENTAL} {said}", (edit,))
     found = _new_arguments(site, scale)
     if found is None and _is_of_policy(site, scale):
         said = f"{targets.EXPERIMENTAL} takes the loss scale of a policy"

@@ -1,13 +1,13 @@
 """Runs the source rewriter over unpacked packages and counts what becomes of them.
 
-    python packages.py [--list] [--person] [--resolve] FOLDER...
+    python packages.py [--list] [--manual] [--resolve] FOLDER...
 
 Prints one row a folder: files, files that are concerned, lines that touch mixed precision (the
-broad pattern), how many of their findings are rewritten, left to a person or kept, then what must
+broad pattern), how many of their findings are rewritten, left to a person, or kept, then what must
 be 0: lines passed over, files that could not be rewritten for another reason than their syntax,
 results that do not compile, results that a second run changes. With --resolve, names of keras_mp
 in the results that do not exist (this imports keras). --list shows every changed line before and
-after, --person every line left to a person with the reason.
+after, --manual every line left to a person with the reason.
 """
 
 import argparse
@@ -32,7 +32,7 @@ ROW = (
     "concerned",
     "lines",
     "rewritten",
-    "person",
+    "manual",
     "kept",
     "passed over",
     "failed",
@@ -129,7 +129,7 @@ def survey(folder, options, names):
         for finding in result.findings:
             row[finding.verdict] += 1
             rules[finding.rule, finding.verdict] += 1
-            if options.person and finding.verdict == "person":
+            if options.manual and finding.verdict == "manual":
                 print(f"{path}:{finding.line}: {finding.source}")
                 print(f"    {finding.rule}: {finding.message}")
         for line in sorted(concerned - {finding.line for finding in result.findings}):
@@ -159,7 +159,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--list", action="store_true", help="show what changes")
-    parser.add_argument("--person", action="store_true", help="show what is left to a person")
+    parser.add_argument("--manual", action="store_true", help="show what is left to a person")
     parser.add_argument("--resolve", action="store_true", help="look the new names up")
     parser.add_argument("--context", type=int, default=0, help="lines around a change")
     options = parser.parse_args()
