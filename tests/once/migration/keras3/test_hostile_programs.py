@@ -39,7 +39,10 @@ REPEATED: dict[str, Callable[[int], str]] = {
 
 
 # What each of these lines costs is bounded, and much.
-COSTLY = ("names that depend on each other", "functions that return each other")
+COSTLY = (
+    *("a name of layers", "functions that return each other", "imports"),
+    "names that depend on each other",
+)
 
 
 @pytest.mark.parametrize("case", REPEATED)
