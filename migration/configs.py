@@ -12,6 +12,7 @@ from keras_mp.compat.errors import LegacyError
 from keras_mp.locked_folders import remove_stale
 from keras_mp.migration.console import dumped, put_exact, say, say_error
 from keras_mp.migration.reading import Unreadable, read_json
+from keras_mp.migration.wording import spoken
 from keras_mp.migration.writing import write_new
 from keras_mp.stores.errors import StoreError
 from keras_mp.stores.scratch import Scratch
@@ -104,12 +105,14 @@ def _convert(
         # A config of today is taken as it is, but JSON knows neither NaN nor Infinity.
         dumped(converted.config)
     except LegacyError as error:
-        return Result(path, "error", error={"path": error.path, "message": str(error)})
+        return Result(path, "error", error={"path": error.path, "message": spoken(str(error))})
     except (Unreadable, ValueError, StoreError) as error:
         why = getattr(error, "why", str(error))  # the path is said before
-        return Result(path, "error", error={"path": None, "message": why})
+        return Result(path, "error", error={"path": None, "message": spoken(why)})
     status = "converted" if converted.changed else "unchanged"
-    return Result(path, status, converted.config, converted.notes, converted.changes)
+    notes = tuple(map(spoken, converted.notes))
+    changes = tuple(replace(one, what=spoken(one.what)) for one in converted.changes)
+    return Result(path, status, converted.config, notes, changes)
 
 
 def _write(result: Result, out: str) -> Result:

@@ -79,7 +79,13 @@ def missing(error: ImportError) -> str:
 
 
 def failed(error: Exception, path: str, *, as_json: bool) -> int:
-    """Says what could not be done with a path, on one line, and for --json on stdout; returns 2."""
+    """Says what could not be done with a path, on one line, and for --json on stdout; returns 2.
+
+    Raises:
+        BrokenPipeError: It is that: whoever read stdout has gone, and nothing failed.
+    """
+    if isinstance(error, BrokenPipeError):
+        raise error
     text = missing(error) if isinstance(error, ImportError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or path}: {error.strerror}"

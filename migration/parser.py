@@ -149,10 +149,11 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     )
     add(
         "--retry",
-        choices=["refused"],
+        choices=["refused", "failed"],
         action="append",
         default=[],
-        help="in folders: try again, too, what an earlier run refused",
+        help="in folders: try again, too, what an earlier run refused; what failed is tried again "
+        "anyway. What is done stays as it is, whatever the other options say",
     )
     of_artefacts = migrate.add_argument_group("of artefacts")
     add = of_artefacts.add_argument

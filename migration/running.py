@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -183,10 +183,25 @@ def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, l
             )
     if done.note is not None and not arguments.json:
         say(f"note: {done.note}")
+    if done.otherwise and not arguments.retry and not arguments.json:
+        say(f"note: {_otherwise(done.otherwise)}")
     if done.torn:
         where = _below(request.out or "", ledger.NAME)
         say(f"{where}: {done.torn} lines are no rows, and were left out")
     return done.walked, [of_name[name] for name in sorted(of_name, key=_parts)]
+
+
+def _otherwise(names: Sequence[str]) -> str:
+    few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    was, its = (
+        ("1 artefact is", "its output")
+        if len(names) == 1
+        else (
+            f"{len(names)} artefacts are",
+            "their outputs",
+        )
+    )
+    return f"{was} done, with other options ({few}), and left so: to do it anew, remove {its}"
 
 
 def _below(folder: str, name: str) -> str:

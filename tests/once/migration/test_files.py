@@ -280,11 +280,10 @@ def test_an_output_says_what_it_is_made_of(tmp_path: Path) -> None:
     path = tmp_path / "out.keras"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("config.json", "{}")
-    assert not sources.is_made_of(path, "aa", {"model_only": False})
+    assert sources.marked(path) == {}
     sources.mark(path, "x" * 10**5, "aa", {"model_only": False})
-    assert sources.is_made_of(path, "aa", {"model_only": False})
-    assert not sources.is_made_of(path, "ab", {"model_only": False})
-    assert not sources.is_made_of(path, "aa", {"model_only": True})
+    marked = sources.marked(path)
+    assert (marked["sha256"], marked["options"]) == ("aa", {"model_only": False})
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         assert archive.namelist() == ["config.json"]
@@ -294,10 +293,10 @@ def test_an_output_says_what_it_is_made_of(tmp_path: Path) -> None:
 def test_what_is_marked_by_nobody(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "out.keras"
     path.write_bytes(content)
-    assert not sources.is_made_of(path, "aa", {})
+    assert sources.marked(path) == {}
     with zipfile.ZipFile(path, "w") as archive:
         archive.comment = content
-    assert not sources.is_made_of(path, "aa", {})
+    assert sources.marked(path) == {}
 
 
 # -- the backend ----------------------------------------------------------------------------------

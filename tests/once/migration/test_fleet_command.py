@@ -109,7 +109,7 @@ def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: Patch) -> None:
         (["--dask", "x"], "are for a folder, with -o OUT"),
         (["--retry", "refused"], "are for a folder, with -o OUT"),
         (["-o", "out", "--json", "--json-lines"], "leave one of them out"),
-        (["-o", "out", "--retry", "failed"], "invalid choice"),
+        (["-o", "out", "--retry", "done"], "invalid choice"),
     ],
 )
 def test_options_that_do_not_go_together(
