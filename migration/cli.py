@@ -16,6 +16,7 @@ from keras_mp.migration.parser import (
     refuse_options_of_artefacts,
     refuse_options_of_sources,
     scratch_of,
+    settle_addresses,
     settle_format,
 )
 
@@ -51,7 +52,9 @@ def _run(argv: list[str]) -> int:
         parser().print_help(sys.stderr)
         return 2
     try:
-        arguments = parser().parse_args(argv)
+        parsing = parser()
+        arguments = parsing.parse_args(argv)
+        settle_addresses(arguments, getattr(arguments, "refuse", parsing.error))
         if arguments.command == "migrate":
             return _migrate(arguments)
     except SystemExit as end:

@@ -41,7 +41,17 @@ from keras_mp.migration.walking import Found, Walk, walk
 from keras_mp.stores.errors import NotThere
 from keras_mp.stores.listing import listed
 from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_url, join, local_of
+from keras_mp.stores.urls import (
+    MEMORY,
+    OF_ONE_PROCESS,
+    TAKEN,
+    is_url,
+    join,
+    local_of,
+    plain,
+    redacted,
+    scheme,
+)
 
 __all__ = ["ExecutorGone", "Interrupted", "migrate_folder"]
 
@@ -348,8 +358,8 @@ def migrate_folder(
     Counter()
     """
     request = Request(
-        os.fspath(source),
-        os.fspath(out),
+        plain(os.fspath(source)),
+        plain(os.fspath(out)),
         given=() if model is None else (model,) if isinstance(model, str) else tuple(model),
         optimizer=optimizer,
         tf_version=tf_version,
@@ -386,6 +396,10 @@ def run(
     assert request.out is not None
     source, out = request.path, request.out
     publishing.check_folder(source, out)
+    if executor is None or isinstance(executor, Cluster):
+        for path in (source, out):
+            if is_url(path) and scheme(path) == MEMORY:
+                raise Refused(f"{redacted(path)}: {OF_ONE_PROCESS}: {TAKEN}")
     try:
         limited.check(request.limits)
         model_choice.chosen(request.given, "")

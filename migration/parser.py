@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,8 +14,20 @@ from keras_mp.migration.kinds import SOURCES, KindOfPath, is_there
 from keras_mp.migration.reading import STDIN
 from keras_mp.rendering.text import printable
 from keras_mp.stores.scratch import Scratch, parsed_size
-from keras_mp.stores.urls import is_url, local_of, name as name_of, redacted
+from keras_mp.stores.urls import (
+    MEMORY,
+    OF_ONE_PROCESS,
+    TAKEN,
+    is_chain,
+    is_url,
+    local_of,
+    name as name_of,
+    plain,
+    redacted,
+    scheme,
+)
 
+_PATHS = ("path", "out", "optimizer", "as_code", "baseline", "write_baseline", "data", "scratch")
 _OF_ARTEFACTS = (
     *("model", "optimizer", "model_path", "optimizer_path", "model_only", "as_code", "shard_size"),
     *("limit_memory", "limit_seconds"),
@@ -426,6 +438,36 @@ def _jobs(text: str) -> int:
     if not 1 <= number <= 64:
         raise argparse.ArgumentTypeError(f"expected 1 to 64, but got {text}")
     return number
+
+
+def settle_addresses(arguments: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> None:
+    """Takes caches and `file://` from addresses, and refuses those that no command can read.
+
+    Args:
+        arguments: As parsed; changed in place.
+        refuse: Ends as argparse does.
+    """
+
+    def settled(path: str) -> str:
+        if is_chain(path):
+            refuse(f"{redacted(path)}: what is inside another file is not read: {TAKEN}")
+        if scheme(path) == MEMORY and is_url(path):
+            refuse(f"{redacted(path)}: {OF_ONE_PROCESS}: {TAKEN}")
+        return plain(path)
+
+    for name in _PATHS:
+        value = getattr(arguments, name, None)
+        if isinstance(value, str):
+            setattr(arguments, name, settled(value))
+    if hasattr(arguments, "paths"):
+        arguments.paths = [settled(path) for path in arguments.paths]
+    if hasattr(arguments, "model"):
+        arguments.model = [_settled_model(given, settled) for given in arguments.model]
+
+
+def _settled_model(given: str, settled: Callable[[str], str]) -> str:
+    pattern, file = model_choice.parted(given)
+    return settled(file) if pattern is None else f"{pattern}={settled(file)}"
 
 
 def settle_format(arguments: argparse.Namespace) -> None:

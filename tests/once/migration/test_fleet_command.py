@@ -103,6 +103,22 @@ def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: Patch) -> None:
     assert "4/5" in terminal.getvalue()
 
 
+@pytest.mark.parametrize("address", ["file://{}", "local://{}", "simplecache::file://{}"])
+def test_folders_by_addresses_of_the_disk(address: str, tmp_path: Path, capsys: Capture) -> None:
+    source, out = mixed(tmp_path / "in"), tmp_path / "out"
+    folders = [address.format(source), "-o", address.format(out)]
+    assert migrate(*folders) == 2
+    first = (out / ledger.NAME).read_text()
+    assert first.count("\n") == 5
+    assert json.loads(first.split("\n")[0])["source"] == str(source / "00000.h5")
+    assert migrate(source, "-o", out, "--retry", "failed") == 2
+    assert (out / ledger.NAME).read_text().count("\n") == 6, "it is the same folder"
+    capsys.readouterr()
+    pytest.importorskip("distributed")
+    assert migrate(*folders, "--dask", "nowhere") == 2
+    assert "--dask nowhere: it cannot be reached" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

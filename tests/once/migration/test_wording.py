@@ -64,7 +64,8 @@ def test_no_words_are_left_over() -> None:
         (
             "$.a is \"Own\": a class of your own: pass custom_objects={'Own': ...}, or register it "
             "before; compile=False loads the model without",
-            '$.a is "Own": a class of your own: name the script that defines it, --model script.py; '
+            '$.a is "Own": a class of your own: name the script that defines it, '
+            "--model script.py; "
             "--model-only writes the model without",
         ),
         ("the weights are as they were", "the weights are as they were"),
