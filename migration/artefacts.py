@@ -35,7 +35,7 @@ from keras_mp.migration.console import missing
 from keras_mp.migration.limited import Limits
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.wording import spoken
-from keras_mp.migration.writing import write_new
+from keras_mp.migration.writing import can_be_folder, folders_made, write_new
 from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import is_inside, is_url, local_of, redacted
 
@@ -437,8 +437,8 @@ def _check_code(path: Path) -> None:
         raise Refused(why, "output exists")
     if path.suffix != ".py":
         raise Refused(f"--as-code {path}: the name must end in .py")
-    if not path.parent.is_dir():
-        raise Refused(f"{path}: there is no folder {path.parent}")
+    if not can_be_folder(path.parent):
+        raise Refused(f"{path}: {publishing.NO_FOLDER.format(path.parent)}")
 
 
 def _code(model: Any, request: Request) -> str:
@@ -461,8 +461,10 @@ def _code(model: Any, request: Request) -> str:
 
 def _with_code(outcome: Outcome, request: Request, code: str) -> Outcome:
     assert request.as_code is not None
-    publishing.remove_stale(Path(request.as_code).parent)
-    write_new(Path(request.as_code), code, sync=True)
+    path = Path(request.as_code)
+    with folders_made(path.parent):
+        publishing.remove_stale(path.parent)
+        write_new(path, code, sync=True)
     return replace(outcome, code=request.as_code)
 
 

@@ -12,6 +12,8 @@ from typing import TextIO
 
 from keras_mp.rendering.text import printable
 
+SCHEMA = 1  # of what --json prints
+
 
 def say(text: str, more: Iterable[str] = ()) -> None:
     """Writes a line on stderr, and more of the same message below it."""

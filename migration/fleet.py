@@ -129,6 +129,7 @@ class _Run:
         place: Of the ledger.
         writer: To it.
         told: Is called with each row.
+        waits: Is called now and then while none comes.
         made: Of each artefact whose output is there: what the ledger says of it.
     """
 
@@ -138,12 +139,14 @@ class _Run:
         place: Place,
         writer: ledger.Writer,
         told: Callable[[Row], object],
+        waits: Callable[[], object],
         made: Mapping[str, Known],
     ) -> None:
         self.name = name
         self.place = place
         self.writer = writer
         self.told = told
+        self.waits = waits
         self.made = made
         self.counts: Counter[str] = Counter()
         self.otherwise: list[str] = []
@@ -216,6 +219,7 @@ class _Run:
                 try:
                     future = answers.get(timeout=_PATIENCE)
                 except queue.Empty:
+                    self.waits()
                     if isinstance(executor, Cluster) and executor.is_gone():
                         return left
                     continue
@@ -380,6 +384,7 @@ def run(
     retry: Collection[str] = (),
     on_row: Callable[[Row], object] = lambda _: None,
     on_start: Callable[[Walk, int], object] = lambda _walk, _bytes: None,
+    on_wait: Callable[[], object] = lambda: None,
     with_reports: bool = False,
 ) -> Result:
     """Does what `migrate_folder` does.
@@ -391,6 +396,7 @@ def run(
         retry: As there.
         on_row: As there.
         on_start: Is told what was found, and its bytes.
+        on_wait: Is called now and then while no row comes.
         with_reports: Whether a row for `on_row` has a "report", too, as `--json` prints it.
     """
     assert request.out is not None
@@ -418,7 +424,7 @@ def run(
         contents = ledger.read(place.path)
         writer = ledger.Writer(place.path)
         made: dict[str, Known] = {}
-        this = _Run(name, place, writer, on_row, made)
+        this = _Run(name, place, writer, on_row, on_wait, made)
         try:
             sizes = _Sizes(out)
             options: dict[tuple[object, ...], dict[str, object]] = {}

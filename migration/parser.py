@@ -10,6 +10,7 @@ import keras_mp
 from keras_mp.compat.configs import parse_version
 from keras_mp.migration import model_choice
 from keras_mp.migration.configs import CONVERT
+from keras_mp.migration.help_format import Help
 from keras_mp.migration.kinds import SOURCES, KindOfPath, is_there
 from keras_mp.migration.reading import STDIN
 from keras_mp.rendering.text import printable
@@ -51,19 +52,23 @@ exit status:
   2  it, or part of it, cannot be read, or is damaged
 """
 MIGRATE = """\
-Brings programs for TensorFlow 1.15 to 2.15, and what they wrote, to Keras 3, without TensorFlow.
-Without -o or --write nothing is written: it prints what would be.
+Brings programs for TensorFlow 1.15 to 2.15, and what they wrote, to Keras 3,
+without TensorFlow. Without -o or --write nothing is written: it prints what
+would be.
 
-  source code       .py and .ipynb: what touches mixed precision is rewritten for keras_mp, and what
-                    a person must look at is listed
-  a config (JSON)   rewritten: models (to_json), layers, optimizers with or without a loss scale,
-                    dtype policies, losses, metrics, training configs
-  an artefact       HDF5 files, SavedModels, .keras files and checkpoints become .keras files, which
-                    are loaded again and compared bit for bit; needs jax, torch or tensorflow
-  a folder          its source code, but for what .gitignore names, then every artefact in it, into
-                    the same place in the folder OUT, and what became of each into the ledger
-                    OUT/migration.jsonl; what was made before is skipped, so it may be interrupted
-                    and run again
+  source code      .py and .ipynb: what touches mixed precision is rewritten
+                   for keras_mp, and what a person must look at is listed
+  a config (JSON)  rewritten: models (to_json), layers, optimizers with or
+                   without a loss scale, dtype policies, losses, metrics,
+                   training configs
+  an artefact      HDF5 files, SavedModels, .keras files and checkpoints
+                   become .keras files, which are loaded again and compared
+                   bit for bit; needs jax, torch or tensorflow
+  a folder         its source code, but for what .gitignore names, then every
+                   artefact in it, into the same place in the folder OUT, and
+                   what became of each into the ledger OUT/migration.jsonl;
+                   what was made before is skipped, so it may be interrupted
+                   and run again
 """
 
 
@@ -80,6 +85,7 @@ def parser() -> argparse.ArgumentParser:
         prog="keras-mp",
         description="Brings mixed precision of TF 1.15 to 2.15 to Keras 3 and keras_mp, and shows "
         "what it does in training.",
+        formatter_class=Help,
     )
     result.add_argument("--version", action="version", version=f"keras-mp {keras_mp.__version__}")
     commands = result.add_subparsers(required=True, metavar="COMMAND", dest="command")
@@ -99,7 +105,7 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         help="bring models, checkpoints, configs, programs ... to Keras 3",
         description=MIGRATE,
         epilog=EXIT_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     add = migrate.add_argument
     add(
@@ -268,7 +274,7 @@ def _add_inspect(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "config: who wrote it, model, policies, optimizer, loss scale, tensors, and what is "
         "damaged. Reads all of it; needs neither Keras nor TensorFlow.",
         epilog=INSPECTED,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     inspect.add_argument("path", metavar="ARTEFACT", help="file, prefix of a checkpoint, or folder")
     inspect.add_argument("--json", action="store_true", help="print one report, for programs")
@@ -292,7 +298,7 @@ def _add_plot(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "picture (needs matplotlib). LOG is a folder that keras_mp.monitor wrote, its trace (CSV "
         "or JSON lines), or the table of Keras' CSVLogger with a column loss_scale.",
         epilog="exit status:\n  0  done\n  2  it cannot be read, drawn or written\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     plot.add_argument("path", metavar="LOG", help="folder of a run, trace, or CSV")
     plot.add_argument("-o", dest="out", metavar="FILE", help="write a picture: .png, .svg or .pdf")
@@ -310,7 +316,7 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "versions. Of the migration of a folder: counts, what was refused and why, the largest "
         "and slowest, and a table of all artefacts to search; without -o its summary is printed.",
         epilog="exit status:\n  0  done\n  2  it cannot be read or written\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     add = report.add_argument
     add(
@@ -360,7 +366,7 @@ def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "turn; prints the time of a step, memory, skipped steps and loss of each, and what is "
         "recommended. Nothing is written. Needs jax, torch or tensorflow, as KERAS_BACKEND says.",
         epilog="exit status:\n  0  done\n  2  the model cannot be read, or does not train\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     add = bench.add_argument
     add("path", metavar="MODEL", help=".keras or HDF5 file, or SavedModel, of Keras 3 or tf.keras")

@@ -20,7 +20,7 @@ _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d+)?")
 _WEB = ("http", "https")
 HIDDEN = "***"
 MEMORY = "memory"
-OF_ONE_PROCESS = "what is in memory:// is of one process, and gone with it"
+OF_ONE_PROCESS = "memory:// exists in one process, and ends with it"
 
 
 def is_url(path: object) -> bool:

@@ -135,12 +135,23 @@ def test_disks_without_links(tmp_path: Path, monkeypatch: Patch) -> None:
     assert (tmp_path / "out.keras").read_bytes() == b"whole"
 
 
+def test_folders_above_an_output_are_made(tmp_path: Path) -> None:
+    out = tmp_path / "a" / "b" / "out.keras"
+    with pytest.raises(ZeroDivisionError), publishing.staged(out):
+        raise ZeroDivisionError
+    assert not (tmp_path / "a").exists(), "they go where nothing is written"
+    with publishing.staged(out) as beside:
+        beside.write_bytes(b"whole")
+    assert out.read_bytes() == b"whole"
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "a", tmp_path / "a" / "b", out]
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
         ("out.h5", "must end in .keras"),
-        ("missing/out.keras", "there is no folder"),
         ("file/out.keras", "there is no folder"),
+        ("file/deep/out.keras", "there is no folder .*, and none can be made"),
     ],
 )
 def test_places_that_are_none(name: str, why: str, tmp_path: Path) -> None:

@@ -272,18 +272,23 @@ def test_what_is_refused(arguments, words: str, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("command", ["inspect", "migrate", "plot", "report", "bench"])
-@pytest.mark.parametrize("path", ["memory://a/m.h5", "zip://m.h5::file:///a.zip"])
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("memory://a/m.h5", "memory:// exists in one process, and ends with it"),
+        ("zip://m.h5::file:///a.zip", "what is inside another file is not read"),
+    ],
+)
 def test_what_no_command_can_read(
-    path: str, command: str, capsys: pytest.CaptureFixture[str]
+    path: str, why: str, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, path]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert f"{path}: what is in" in said
-    assert TAKEN in said
+    assert f"{path}: {why}: {TAKEN}" in said
 
 
 def test_a_fleet_of_processes_has_no_memory_in_common(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"memory:// is of one process.*taken are file://"):
+    with pytest.raises(Refused, match=r"memory:// exists in one process.*taken are file://"):
         migrate_folder(tmp_path, "memory://new")
 
 
