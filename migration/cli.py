@@ -7,7 +7,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from keras_mp.migration import configs
 from keras_mp.migration.console import drop_output, say
 from keras_mp.migration.kinds import kind_of_path
 from keras_mp.migration.parser import (
@@ -59,6 +58,10 @@ def _run(argv: list[str]) -> int:
             return _migrate(arguments)
     except SystemExit as end:
         return int(end.code or 0)
+    if arguments.command == "completion":
+        from keras_mp.migration import completion
+
+        return completion.run(arguments.shell)
     if arguments.command == "plot":
         from keras_mp.migration import showing
 
@@ -90,6 +93,8 @@ def _migrate(arguments: argparse.Namespace) -> int:
     kinds = {kind_of_path(path, arguments.kind) for path in arguments.paths}
     refuse_combinations(arguments, kinds)
     if kinds == {"config"}:
+        from keras_mp.migration import configs
+
         refuse_options_of_artefacts(arguments, "configs")
         refuse_options_of_sources(arguments, "configs")
         return configs.migrate(

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import keras_mp
-from keras_mp.compat.configs import parse_version
-from keras_mp.migration import model_choice
-from keras_mp.migration.configs import CONVERT
 from keras_mp.migration.help_format import Help
-from keras_mp.migration.kinds import SOURCES, KindOfPath, is_there
+from keras_mp.migration.kinds import CONFIGS, SOURCES, KindOfPath, is_there
 from keras_mp.migration.reading import STDIN
 from keras_mp.rendering.text import printable
 from keras_mp.stores.scratch import Scratch, parsed_size
@@ -28,7 +25,11 @@ from keras_mp.stores.urls import (
     scheme,
 )
 
-_PATHS = ("path", "out", "optimizer", "as_code", "baseline", "write_baseline", "data", "scratch")
+PATHS = (
+    *("path", "paths", "out", "model", "optimizer", "as_code", "baseline", "write_baseline"),
+    *("data", "scratch"),
+)
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
 _OF_ARTEFACTS = (
     *("model", "optimizer", "model_path", "optimizer_path", "model_only", "as_code", "shard_size"),
     *("limit_memory", "limit_seconds"),
@@ -94,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     _add_plot(commands)
     _add_report(commands)
     _add_bench(commands)
+    _add_completion(commands)
     commands.add_parser("demo", help="train a small model with a loss scale", add_help=False)
     return result
 
@@ -136,8 +138,8 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "--as",
         dest="kind",
         metavar="KIND",
-        choices=sorted(CONVERT),
-        help=f"what a config is of, where it does not tell: {', '.join(sorted(CONVERT))}",
+        choices=CONFIGS,
+        help=f"what a config is of, where it does not tell: {', '.join(CONFIGS)}",
     )
     add(
         "--from",
@@ -393,6 +395,19 @@ def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add("--json", action="store_true", help="print one report, for programs")
 
 
+def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    completion = commands.add_parser(
+        "completion",
+        help="print a script with which a shell completes this command",
+        description="Prints a script with which a shell completes commands, options, their "
+        "choices and files. Needs shtab: pip install 'keras-mp[completion]'. For bash: keras-mp "
+        "completion bash > ~/.local/share/bash-completion/completions/keras-mp",
+        epilog="exit status:\n  0  done\n  2  shtab is not installed\n",
+        formatter_class=Help,
+    )
+    completion.add_argument("shell", choices=_SHELLS, help="the shell that reads it")
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, but got {text}")
@@ -410,6 +425,8 @@ def _seconds(text: str) -> float:
 
 
 def _tf_version(text: str) -> str:
+    from keras_mp.compat.configs import parse_version  # late, as the help needs none of it
+
     try:
         parse_version(text)
     except ValueError as error:
@@ -461,7 +478,7 @@ def settle_addresses(arguments: argparse.Namespace, refuse: Callable[[str], NoRe
             refuse(f"{redacted(path)}: {OF_ONE_PROCESS}: {TAKEN}")
         return plain(path)
 
-    for name in _PATHS:
+    for name in PATHS:
         value = getattr(arguments, name, None)
         if isinstance(value, str):
             setattr(arguments, name, settled(value))
@@ -472,6 +489,8 @@ def settle_addresses(arguments: argparse.Namespace, refuse: Callable[[str], NoRe
 
 
 def _settled_model(given: str, settled: Callable[[str], str]) -> str:
+    from keras_mp.migration import model_choice  # late, as the help needs none of it
+
     pattern, file = model_choice.parted(given)
     return settled(file) if pattern is None else f"{pattern}={settled(file)}"
 
@@ -587,6 +606,8 @@ def _refuse_addresses(arguments: argparse.Namespace) -> None:
     for path in arguments.paths:
         if is_url(path) and name_of(path).endswith(SOURCES):
             arguments.refuse(f"{redacted(path)}: source code is read from the disk only")
+    from keras_mp.migration import model_choice  # late, as the help needs none of it
+
     given = [("model", model_choice.parted(one)[1]) for one in arguments.model]
     given += [(option, getattr(arguments, option)) for option in ("optimizer", "as_code")]
     for option, value in given:
