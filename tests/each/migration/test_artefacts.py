@@ -342,7 +342,7 @@ def test_functions_of_a_script(script, tmp_path, capsys):
     assert migrate(path, "-o", out) == 2
     error = capsys.readouterr().err
     assert "twice" in error
-    assert artefacts.OBJECTS in error
+    assert "name the script that defines it, --model script.py" in error
     assert migrate("--json", path, "-o", out, "--model", script) == 0
     printed, said = capsys.readouterr()
     assert json.loads(printed)["results"][0]["status"] == "converted"
