@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_mp.migration.help_format import Help
 from keras_mp.monitor.sparkline import sparkline
 
 BACKENDS = ("jax", "tensorflow", "torch")  # smallest first
@@ -25,7 +26,9 @@ GOAL = 0.97
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the demo; returns 0, 1 if the accuracy stays below 97 %, or 2 if it cannot run."""
     parser = argparse.ArgumentParser(
-        prog="keras-mp demo", description="Train on handwritten digits in mixed precision."
+        prog="keras-mp demo",
+        description="Train on handwritten digits in mixed precision.",
+        formatter_class=Help,
     )
     parser.add_argument(
         "--backend", choices=BACKENDS, help="default: KERAS_BACKEND, or the first that is installed"

@@ -34,7 +34,8 @@ from keras_mp.migration import (
 from keras_mp.migration.console import missing
 from keras_mp.migration.limited import Limits
 from keras_mp.migration.publishing import Refused
-from keras_mp.migration.writing import write_new
+from keras_mp.migration.wording import spoken
+from keras_mp.migration.writing import can_be_folder, folders_made, write_new
 from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import is_inside, is_url, local_of, redacted
 
@@ -45,13 +46,15 @@ NEEDS_MODEL = (
 WEIGHTS_ONLY = NEEDS_MODEL.replace("a checkpoint holds", "the file holds weights and")
 OWN_OPTIMIZER = "--optimizer goes with --model: the artefact has a config of its own"
 WITHOUT = "--model-only writes the model without its optimizer"
-OBJECTS = "here: --model script.py, whose classes and functions are found by their names"
+OF_CHECKPOINTS = "--{} is for checkpoints, and this is {}: leave it out"
+NOT_BUILT = "--model: {}: the model has no weights yet: build it, or call it once, in the script"
 ENDED = (
     "--model: {} ended the program ({!r}): put what it runs, other than definitions, under "
     "if __name__ == '__main__'"
 )
 # What the artefacts need besides Keras; a module that the user's script misses is another matter.
 _OURS = ("google_crc32c", "h5py", "numpy")
+_WITH_PATHS = ("checkpoint", "saved_model")
 _WORTH_COLLECTING = 1 << 25  # bytes; looking through all objects takes longer than loading a few
 
 Step = Callable[[str, int], object]
@@ -106,7 +109,7 @@ class Request:
         """Returns what the result depends on besides the artefact; files by their checksums.
 
         Raises:
-            Unreadable: A file that is named is not there.
+            Refused: A file that is named cannot be read.
         """
         found: dict[str, object] = {"tf_version": self.tf_version, "model_only": self.model_only}
         if self.exact_training:
@@ -118,14 +121,20 @@ class Request:
             found["shard_size"] = self.shard_size
         models = [*([] if self.model is None else [self.model]), *self.scripts]
         parts = [model_choice.split(one) for one in models]
-        told = [[sources.checksum([Path(file)]), factory] for file, factory in parts]
+        told = [[_checksum("--model", file), factory] for file, factory in parts]
         if told:
             found["model"] = told[0] if len(told) == 1 else told
         if self.beside:
-            found["beside"] = [sources.checksum([Path(file)]) for file in self.beside]
+            found["beside"] = [_checksum("a config beside it", file) for file in self.beside]
         if self.optimizer is not None:
-            found["optimizer"] = sources.checksum([Path(self.optimizer)])
+            found["optimizer"] = _checksum("--optimizer", self.optimizer)
         return found
+
+    def files_of_scripts(self) -> tuple[str, ...]:
+        """Returns the scripts of the user's that are run for it."""
+        models = [] if self.model is None else [self.model]
+        parts = [model_choice.split(one) for one in (*models, *self.scripts)]
+        return tuple(file for file, factory in parts if factory is not None)
 
     def for_artefact(self, name: str, top: Path | None) -> "Request":
         """Returns the same with the model that is meant for its artefact.
@@ -142,6 +151,14 @@ class Request:
         if choice.model is None and top is not None:
             beside = model_choice.beside(local_of(self.path), top)
         return replace(self, given=(), model=choice.model, scripts=choice.scripts, beside=beside)
+
+
+def _checksum(option: str, file: str) -> str:
+    """Returns the checksum of a file that an option names: if it fails, no artefact is damaged."""
+    try:
+        return sources.checksum([Path(file)])
+    except Unreadable as error:
+        raise Refused(f"{option}: {error}", "options") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +183,7 @@ class Outcome:
         where: The JSON path of that, if any.
         reason: That in few words, one of `ledger.REASONS`.
         trace: Of an error that nobody expected.
+        options: As the output says that it was made with them; None where they are the request's.
     """
 
     path: str
@@ -184,6 +202,7 @@ class Outcome:
     where: str | None = None
     reason: str | None = None
     trace: str = ""
+    options: dict[str, Any] | None = None
 
     @property
     def ok(self) -> bool:
@@ -217,6 +236,11 @@ def migrate(request: Request, step: Step = lambda _what, _more: None) -> Outcome
     Returns:
         What became of it. It raises nothing that the artefact or the disk may cause.
     """
+    outcome = _migrated(request, step)
+    return outcome if outcome.why is None else replace(outcome, why=spoken(outcome.why))
+
+
+def _migrated(request: Request, step: Step) -> Outcome:
     outcome = Outcome(redacted(request.source or request.path), "failed")
     copies = 3 if request.out is not None and is_url(request.out) else 1
     try:
@@ -236,20 +260,19 @@ def migrate(request: Request, step: Step = lambda _what, _more: None) -> Outcome
     except backends.NoBackend as error:
         return replace(outcome, status="refused", why=str(error), reason="not installed")
     except LegacyError as error:
-        why = str(error)
-        if not request.model_only and ("optimizer" in why or "loss_scale" in why):
+        why = spoken(str(error))
+        reason = "needs --model" if "--model script.py" in why else "no counterpart"
+        of_optimizer = "optimizer" in why or "loss_scale" in why
+        if of_optimizer and not request.model_only and "--model-only" not in why:
             why = f"{why} ({WITHOUT})"
-        reason = "no counterpart"
-        if "custom_objects=" in why:
-            why, reason = f"{why} ({OBJECTS})", "needs --model"
         return replace(outcome, status="refused", why=why, where=error.path, reason=reason)
     except OSError as error:
         return replace(outcome, why=_of_os(error), reason="storage")
     except Exception as error:  # noqa: BLE001 - of Keras, or of the user's script
-        return _unexpected(error, outcome)
+        return _unexpected(error, outcome, request)
 
 
-def _unexpected(error: Exception, outcome: Outcome) -> Outcome:
+def _unexpected(error: Exception, outcome: Outcome, request: Request) -> Outcome:
     from keras_mp.compat.restoring.plan import RestoreError
     from keras_mp.migration.verifying import Mismatch
 
@@ -257,6 +280,8 @@ def _unexpected(error: Exception, outcome: Outcome) -> Outcome:
         return replace(outcome, status="refused", why=str(error), reason="does not fit")
     if isinstance(error, Mismatch):
         return replace(outcome, why=str(error), reason="differs")
+    if (own := building.of_scripts(error, request.files_of_scripts())) is not None:
+        return replace(outcome, status="refused", why=own, reason="own code")
     if isinstance(error, Unreadable | ValueError):
         reason = "no artefact" if outcome.kind is None else "damaged"
         return replace(outcome, why=str(error), reason=reason)
@@ -279,6 +304,7 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
     if request.beside and sources.holds_model(path, kind):
         request = replace(request, beside=())
     refuse_without_model(request, path, kind)
+    _refuse_paths(request, kind)
     version = _of_today(path) if kind == "keras" else None
     if version is not None:
         note = f"it is of Keras {version} already: nothing to do, nothing written"
@@ -300,6 +326,11 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
     step("loading", 0)
     with archives.seeded(sha256):
         model, report, objects = _load(request, path)
+    report = replace(
+        report,
+        notes=tuple(map(spoken, report.notes)),
+        changes=tuple(replace(one, what=spoken(one.what)) for one in report.changes),
+    )
     said = tuple(dict.fromkeys(_said(report)))
     outcome = replace(
         outcome,
@@ -372,6 +403,8 @@ def fitted(request: Request, kind: Kind) -> Request:
         holds_model = sources.holds_model(Path(request.path), kind)
     except Unreadable:
         holds_model = False  # migrating it says why
+    if kind not in _WITH_PATHS:
+        request = replace(request, model_path=None, optimizer_path=None)
     if not holds_model:
         return request
     # It has a config of its own; of a script, it may need the classes.
@@ -391,14 +424,21 @@ def refuse_without_model(request: Request, path: Path, kind: Kind) -> None:
     raise Refused(why, "needs --model")
 
 
+def _refuse_paths(request: Request, kind: Kind) -> None:
+    for option in ("model_path", "optimizer_path"):
+        if getattr(request, option) is not None and kind not in _WITH_PATHS:
+            what = "an HDF5 file" if kind == "h5" else f"a .{kind} file"
+            raise Refused(OF_CHECKPOINTS.format(option.replace("_", "-"), what))
+
+
 def _check_code(path: Path) -> None:
     if os.path.lexists(path):
         why = f"{path} is there already: name another file, or remove it"
         raise Refused(why, "output exists")
     if path.suffix != ".py":
         raise Refused(f"--as-code {path}: the name must end in .py")
-    if not path.parent.is_dir():
-        raise Refused(f"{path}: there is no folder {path.parent}")
+    if not can_be_folder(path.parent):
+        raise Refused(f"{path}: {publishing.NO_FOLDER.format(path.parent)}")
 
 
 def _code(model: Any, request: Request) -> str:
@@ -421,8 +461,10 @@ def _code(model: Any, request: Request) -> str:
 
 def _with_code(outcome: Outcome, request: Request, code: str) -> Outcome:
     assert request.as_code is not None
-    publishing.remove_stale(Path(request.as_code).parent)
-    write_new(Path(request.as_code), code, sync=True)
+    path = Path(request.as_code)
+    with folders_made(path.parent):
+        publishing.remove_stale(path.parent)
+        write_new(path, code, sync=True)
     return replace(outcome, code=request.as_code)
 
 
@@ -448,6 +490,8 @@ def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, Any]]:
         if factory is not None:
             own = building.run_script(file)
             model = building.model_of_script(own, file, factory)
+            if not model.built:
+                raise Refused(NOT_BUILT.format(given), "needs --model")
             return *_restore(request, path, model), building.objects_of([*scripts, own])
         # What the user's own code does with a model before it is loaded is not known.
         with contextlib.nullcontext() if scripts else late_values():

@@ -63,11 +63,36 @@ def _own_code(file: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        path = str(Path(file).resolve())
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
-        where = f", line {lines[-1]}" if lines else ""
-        why = f"--model: {file}{where}: {type(error).__name__}: {error}"
-        raise Refused(why, "own code") from error
+        raise Refused(_own_error(file, _line_in(file, error), error), "own code") from error
+
+
+def of_scripts(error: Exception, files: Iterable[str]) -> str | None:
+    """Returns what to say of an error that the user's code raised; None for any other.
+
+    Args:
+        error: It, or what another made of it.
+        files: The user's scripts.
+    """
+    one: BaseException | None = error
+    while one is not None:
+        for file in files:
+            # That it passed there is not enough: Keras is called from there, too.
+            if (line := _line_in(file, one, last=True)) is not None:
+                return _own_error(file, line, one)
+        one = one.__cause__ or one.__context__
+    return None
+
+
+def _line_in(file: str, error: BaseException, *, last: bool = False) -> int | None:
+    """Returns the line of a script at which an error passed it; with `last`, was raised in it."""
+    path = str(Path(file).resolve())
+    frames = traceback.extract_tb(error.__traceback__)[-1 if last else 0 :]
+    return next((frame.lineno for frame in reversed(frames) if frame.filename == path), None)
+
+
+def _own_error(file: str, line: int | None, error: BaseException) -> str:
+    where = f", line {line}" if line is not None else ""
+    return f"--model: {file}{where}: {type(error).__name__}: {error}"
 
 
 @contextlib.contextmanager

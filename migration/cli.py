@@ -7,7 +7,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from keras_mp.migration import configs
 from keras_mp.migration.console import drop_output, say
 from keras_mp.migration.kinds import kind_of_path
 from keras_mp.migration.parser import (
@@ -16,6 +15,7 @@ from keras_mp.migration.parser import (
     refuse_options_of_artefacts,
     refuse_options_of_sources,
     scratch_of,
+    settle_addresses,
     settle_format,
 )
 
@@ -51,11 +51,17 @@ def _run(argv: list[str]) -> int:
         parser().print_help(sys.stderr)
         return 2
     try:
-        arguments = parser().parse_args(argv)
+        parsing = parser()
+        arguments = parsing.parse_args(argv)
+        settle_addresses(arguments, getattr(arguments, "refuse", parsing.error))
         if arguments.command == "migrate":
             return _migrate(arguments)
     except SystemExit as end:
         return int(end.code or 0)
+    if arguments.command == "completion":
+        from keras_mp.migration import completion
+
+        return completion.run(arguments.shell)
     if arguments.command == "plot":
         from keras_mp.migration import showing
 
@@ -87,6 +93,8 @@ def _migrate(arguments: argparse.Namespace) -> int:
     kinds = {kind_of_path(path, arguments.kind) for path in arguments.paths}
     refuse_combinations(arguments, kinds)
     if kinds == {"config"}:
+        from keras_mp.migration import configs
+
         refuse_options_of_artefacts(arguments, "configs")
         refuse_options_of_sources(arguments, "configs")
         return configs.migrate(

@@ -1,6 +1,7 @@
 """`keras-mp migrate` for configs: JSON in, JSON out."""
 
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -10,9 +11,10 @@ from keras_mp.compat import configs
 from keras_mp.compat.configs import Change, Converted, checks
 from keras_mp.compat.errors import LegacyError
 from keras_mp.locked_folders import remove_stale
-from keras_mp.migration.console import dumped, put_exact, say, say_error
+from keras_mp.migration.console import SCHEMA, dumped, put_exact, say, say_error
 from keras_mp.migration.reading import Unreadable, read_json
-from keras_mp.migration.writing import write_new
+from keras_mp.migration.wording import spoken
+from keras_mp.migration.writing import folders_made, write_new
 from keras_mp.stores.errors import StoreError
 from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import is_url, local_of, redacted
@@ -75,7 +77,9 @@ def migrate(
     failed = any(result.error for result in results)
     if as_json:
         rows = [result.row(with_config=not check) for result in results]
-        put_exact(dumped({"results": rows}))
+        counts = Counter(result.status for result in results)
+        summary = {"schema": SCHEMA, "configs": dict(sorted(counts.items()))}
+        put_exact(dumped({"results": rows, "summary": summary}))
     else:
         _tell(results, check=check)
         if out is None and not check and not failed:
@@ -104,12 +108,14 @@ def _convert(
         # A config of today is taken as it is, but JSON knows neither NaN nor Infinity.
         dumped(converted.config)
     except LegacyError as error:
-        return Result(path, "error", error={"path": error.path, "message": str(error)})
+        return Result(path, "error", error={"path": error.path, "message": spoken(str(error))})
     except (Unreadable, ValueError, StoreError) as error:
         why = getattr(error, "why", str(error))  # the path is said before
-        return Result(path, "error", error={"path": None, "message": why})
+        return Result(path, "error", error={"path": None, "message": spoken(why)})
     status = "converted" if converted.changed else "unchanged"
-    return Result(path, status, converted.config, converted.notes, converted.changes)
+    notes = tuple(map(spoken, converted.notes))
+    changes = tuple(replace(one, what=spoken(one.what)) for one in converted.changes)
+    return Result(path, status, converted.config, notes, changes)
 
 
 def _write(result: Result, out: str) -> Result:
@@ -122,8 +128,9 @@ def _write(result: Result, out: str) -> Result:
             return result
         place = local_of(out).resolve()
         if not place.exists():
-            remove_stale(place.parent)
-            write_new(place, data, sync=True)
+            with folders_made(place.parent):
+                remove_stale(place.parent)
+                write_new(place, data, sync=True)
         elif not place.is_file() or place.read_bytes() != data.encode():
             raise ValueError(f"it {OTHER}, or remove it")
     except (OSError, ValueError) as error:

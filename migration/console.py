@@ -12,6 +12,8 @@ from typing import TextIO
 
 from keras_mp.rendering.text import printable
 
+SCHEMA = 1  # of what --json prints
+
 
 def say(text: str, more: Iterable[str] = ()) -> None:
     """Writes a line on stderr, and more of the same message below it."""
@@ -79,7 +81,13 @@ def missing(error: ImportError) -> str:
 
 
 def failed(error: Exception, path: str, *, as_json: bool) -> int:
-    """Says what could not be done with a path, on one line, and for --json on stdout; returns 2."""
+    """Says what could not be done with a path, on one line, and for --json on stdout; returns 2.
+
+    Raises:
+        BrokenPipeError: It is that: whoever read stdout has gone, and nothing failed.
+    """
+    if isinstance(error, BrokenPipeError):
+        raise error
     text = missing(error) if isinstance(error, ImportError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or path}: {error.strerror}"

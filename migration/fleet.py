@@ -10,7 +10,7 @@ import queue
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +41,17 @@ from keras_mp.migration.walking import Found, Walk, walk
 from keras_mp.stores.errors import NotThere
 from keras_mp.stores.listing import listed
 from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_url, join, local_of
+from keras_mp.stores.urls import (
+    MEMORY,
+    OF_ONE_PROCESS,
+    TAKEN,
+    is_url,
+    join,
+    local_of,
+    plain,
+    redacted,
+    scheme,
+)
 
 __all__ = ["ExecutorGone", "Interrupted", "migrate_folder"]
 
@@ -101,29 +111,56 @@ class Result:
         walked: What was in the folder.
         torn: How many lines of the ledger were none.
         note: Which backend was chosen, where it had to be.
+        otherwise: Names of artefacts whose outputs are there, and were made with other options.
     """
 
     counts: Counter[str]
     walked: Walk
     torn: int
     note: str | None
+    otherwise: tuple[str, ...] = ()
 
 
 class _Run:
-    """A run: what it writes to, and what it did."""
+    """A run: what it writes to, and what it did.
+
+    Args:
+        name: Of the run.
+        place: Of the ledger.
+        writer: To it.
+        told: Is called with each row.
+        waits: Is called now and then while none comes.
+        made: Of each artefact whose output is there: what the ledger says of it.
+    """
 
     def __init__(
-        self, name: str, place: Place, writer: ledger.Writer, told: Callable[[Row], object]
+        self,
+        name: str,
+        place: Place,
+        writer: ledger.Writer,
+        told: Callable[[Row], object],
+        waits: Callable[[], object],
+        made: Mapping[str, Known],
     ) -> None:
         self.name = name
         self.place = place
         self.writer = writer
         self.told = told
+        self.waits = waits
+        self.made = made
         self.counts: Counter[str] = Counter()
+        self.otherwise: list[str] = []
 
-    def tell(self, row: Row) -> None:
-        """Counts a row, and hands it on."""
+    def tell(self, row: Row, options: Mapping[str, object]) -> None:
+        """Counts a row, and hands it on.
+
+        Args:
+            row: The row.
+            options: That this run was asked for, of the artefact.
+        """
         self.counts[row["result"]] += 1
+        if row["result"] == "done before" and row["out"] and row["options"] != options:
+            self.otherwise.append(row["name"])
         self.told(row)
 
     def do(self, work: list[Task], executor: Executor | None, jobs: int) -> None:
@@ -182,6 +219,7 @@ class _Run:
                 try:
                     future = answers.get(timeout=_PATIENCE)
                 except queue.Empty:
+                    self.waits()
                     if isinstance(executor, Cluster) and executor.is_gone():
                         return left
                     continue
@@ -197,9 +235,10 @@ class _Run:
     def _write(self, task: Task, row: Row) -> None:
         report = row.pop("report", None)
         row |= {"run": self.name, "out": task.out if row["out_bytes"] is not None else None}
-        self.writer.append(row)
-        self.place.saved()
-        self.tell(row if report is None else row | {"report": report})
+        if not ledger.says_less(row, self.made.get(task.name)):
+            self.writer.append(row)
+            self.place.saved()
+        self.tell(row if report is None else row | {"report": report}, task.options)
 
 
 class _Interrupts:
@@ -284,8 +323,8 @@ def migrate_folder(
     """Migrates every artefact in a folder, and writes what became of each into a ledger.
 
     The ledger is `migration.jsonl` in the folder of the outputs, see `keras_mp.migration.ledger`.
-    What an earlier run did is not done again; what failed is, and what was refused where the
-    version of keras_mp or the options are others, or where `retry` says so.
+    What an earlier run did is not done again, with whatever options; what failed is, and what was
+    refused where the version of keras_mp or the options are others, or where `retry` says so.
 
     Args:
         source: The folder of the artefacts, or its address.
@@ -301,7 +340,7 @@ def migrate_folder(
             given `keras_mp.migration.tasks.migrate_task` and a task each, and must see both
             folders under the same names. None: processes here.
         jobs: How many, where they are here.
-        retry: {"refused"} to try again, too, what was refused.
+        retry: {"refused"} to try again, too, what was refused. "failed" is tried again anyway.
         on_row: Is called with each row of the ledger, in this thread; also of what was done
             before.
         limit_memory: The most bytes that an artefact may take, besides Python with Keras; one that
@@ -323,8 +362,8 @@ def migrate_folder(
     Counter()
     """
     request = Request(
-        os.fspath(source),
-        os.fspath(out),
+        plain(os.fspath(source)),
+        plain(os.fspath(out)),
         given=() if model is None else (model,) if isinstance(model, str) else tuple(model),
         optimizer=optimizer,
         tf_version=tf_version,
@@ -345,6 +384,7 @@ def run(
     retry: Collection[str] = (),
     on_row: Callable[[Row], object] = lambda _: None,
     on_start: Callable[[Walk, int], object] = lambda _walk, _bytes: None,
+    on_wait: Callable[[], object] = lambda: None,
     with_reports: bool = False,
 ) -> Result:
     """Does what `migrate_folder` does.
@@ -356,18 +396,23 @@ def run(
         retry: As there.
         on_row: As there.
         on_start: Is told what was found, and its bytes.
+        on_wait: Is called now and then while no row comes.
         with_reports: Whether a row for `on_row` has a "report", too, as `--json` prints it.
     """
     assert request.out is not None
     source, out = request.path, request.out
     publishing.check_folder(source, out)
+    if executor is None or isinstance(executor, Cluster):
+        for path in (source, out):
+            if is_url(path) and scheme(path) == MEMORY:
+                raise Refused(f"{redacted(path)}: {OF_ONE_PROCESS}: {TAKEN}")
     try:
         limited.check(request.limits)
         model_choice.chosen(request.given, "")
         model_choice.check(request.given)
         request.options()  # what else it names is there
         backend, note = backends.named(is_here=executor is None)
-    except (Unreadable, limited.Unlimited) as error:
+    except limited.Unlimited as error:
         raise Refused(str(error)) from None
     except backends.NoBackend as error:
         raise Refused(str(error), "not installed") from None
@@ -378,22 +423,26 @@ def run(
     with run_lock.held(out, name), ledger_place.opened(out) as place:
         contents = ledger.read(place.path)
         writer = ledger.Writer(place.path)
-        this = _Run(name, place, writer, on_row)
+        made: dict[str, Known] = {}
+        this = _Run(name, place, writer, on_row, on_wait, made)
         try:
             sizes = _Sizes(out)
             options: dict[tuple[object, ...], dict[str, object]] = {}
-            before: list[Known] = []
+            before: list[tuple[Known, Task]] = []
             work: list[Task] = []
             for one in walked.found:
                 task = _task(request, one, backend, with_reports, options)
                 known = contents.known.get(task.name)
-                if known is None or not _holds(task, known, sizes, retry):
+                if known is not None and _is_made(known, sizes):
+                    made[task.name] = known
+                if known is None or not _holds(task, known, task.name in made, retry):
                     work.append(task)
                 else:
-                    before.append(known)
-            on_start(walked, sum(known.kept["bytes"] or 0 for known in before) + _bytes(work))
-            for known in before:
-                this.tell(_as_before(ledger.row_at(place.path, known.start)))
+                    before.append((known, task))
+            on_start(walked, sum(known.kept["bytes"] or 0 for known, _ in before) + _bytes(work))
+            for known, task in before:
+                row = _as_before(ledger.row_at(place.path, known.start))
+                this.tell(row, task.options)
             if work:
                 _sweep(out, walked.found)
                 this.do(work, executor, jobs)
@@ -402,7 +451,7 @@ def run(
             if not is_url(out):
                 _sweep(out, walked.found)
                 _remove_empty(local_of(out), walked.found)
-    return Result(this.counts, walked, contents.torn, note)
+    return Result(this.counts, walked, contents.torn, note, tuple(this.otherwise))
 
 
 def _task(
@@ -477,16 +526,27 @@ class _Sizes:
         return self._listed.get(name)
 
 
-def _holds(task: Task, known: Known, sizes: _Sizes, retry: Collection[str]) -> bool:
-    """Returns whether what the ledger has of an artefact is so still, and not to be done again."""
+def _is_made(known: Known, sizes: _Sizes) -> bool:
+    """Returns whether the ledger says that an artefact is done, and its output is still there."""
     kept = known.kept
-    now = {"bytes": task.size, "state": task.state, "options": task.options}
-    if task.state is None or any(kept[key] != value for key, value in now.items()):
+    if kept["result"] not in ledger.MADE:
         return False
-    if kept["result"] in ("done", "done before"):
-        # Of Keras 3 it had nothing to do, and no output.
-        return kept["out"] is None or sizes.of(kept["out"]) == kept["out_bytes"]
-    if kept["result"] != "refused" or "refused" in retry:
+    # Of Keras 3 it had nothing to do, and no output.
+    return kept["out"] is None or sizes.of(kept["out"]) == kept["out_bytes"]
+
+
+def _holds(task: Task, known: Known, is_made: bool, retry: Collection[str]) -> bool:
+    """Returns whether what the ledger has of an artefact is so still, and not to be done again.
+
+    What is done stays done, with whatever options it is asked for again: an output is never
+    written over.
+    """
+    kept = known.kept
+    if task.state is None or (kept["bytes"], kept["state"]) != (task.size, task.state):
+        return False
+    if kept["result"] in ledger.MADE:
+        return is_made
+    if kept["result"] != "refused" or "refused" in retry or kept["options"] != task.options:
         return False
     return kept["reason"] not in _OF_THE_PLACE and known.keras_mp == keras_mp.__version__
 

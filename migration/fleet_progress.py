@@ -12,6 +12,8 @@ from keras_mp.migration.console import finite, put_exact, say
 from keras_mp.migration.ledger import Row
 from keras_mp.migration.walking import Walk
 
+EVERY = 10.0  # seconds between two lines where nothing else is said
+
 
 class Shown(Protocol):
     """What is told how a folder goes on."""
@@ -22,6 +24,9 @@ class Shown(Protocol):
     def row(self, row: Row) -> None:
         """Is told of an artefact that is done with."""
 
+    def tick(self) -> None:
+        """Is called now and then while nothing is done with."""
+
 
 @contextlib.contextmanager
 def shown(*, lines: bool, quiet: bool) -> Iterator[Shown]:
@@ -29,7 +34,8 @@ def shown(*, lines: bool, quiet: bool) -> Iterator[Shown]:
 
     Args:
         lines: Whether each row is printed as JSON, on stdout.
-        quiet: Whether nothing else is said where stderr is no terminal.
+        quiet: Whether no artefact is named where stderr is no terminal: a line now and then says
+            how many are done with.
     """
     if lines:
         yield _Json()
@@ -37,7 +43,7 @@ def shown(*, lines: bool, quiet: bool) -> Iterator[Shown]:
         with _bar() as bar:
             yield bar
     else:
-        yield _Nothing() if quiet else _Lines()
+        yield _Counts() if quiet else _Lines()
 
 
 class _Nothing:
@@ -47,6 +53,9 @@ class _Nothing:
     def row(self, row: Row) -> None:
         pass
 
+    def tick(self) -> None:
+        pass
+
 
 class _Json(_Nothing):
     def row(self, row: Row) -> None:
@@ -54,19 +63,43 @@ class _Json(_Nothing):
         sys.stdout.flush()
 
 
-class _Lines(_Nothing):
+class _Counts(_Nothing):
+    """Says every few seconds how many are done with, however long one takes."""
+
     def __init__(self) -> None:
-        self._done = self._all = 0
+        self._all = 0
+        self._counts: Counter[str] = Counter()
+        self._said = time.monotonic()
 
     def start(self, walked: Walk, size: int) -> None:
         self._all = len(walked.found)
 
     def row(self, row: Row) -> None:
-        self._done += 1
+        self._counts[row["result"]] += 1
+        self.tick()
+
+    def tick(self) -> None:
+        if time.monotonic() - self._said >= EVERY:
+            self._say(f"{self._counts.total()}/{self._all}{_bad(self._counts)}")
+
+    def _say(self, text: str) -> None:
+        say(text)
+        self._said = time.monotonic()
+
+
+class _Lines(_Counts):
+    """Names each artefact as well."""
+
+    def row(self, row: Row) -> None:
+        self._counts[row["result"]] += 1
         if row["result"] == "done before":
             return
         why = "" if row["why"] is None else ": " + " ".join(row["why"].splitlines()[:1])
-        say(f"{self._done}/{self._all} {row['name']}: {row['result']}{why}")
+        self._say(f"{self._counts.total()}/{self._all} {row['name']}: {row['result']}{why}")
+
+
+def _bad(counts: Counter[str]) -> str:
+    return "".join(f", {counts[one]} {one}" for one in ("failed", "refused") if counts[one])
 
 
 @contextlib.contextmanager
@@ -87,7 +120,7 @@ def _bar() -> Iterator[Shown]:
         yield _Bar(progress)
 
 
-class _Bar:
+class _Bar(_Nothing):
     def __init__(self, progress: Any) -> None:
         self._progress = progress
         self._task: Any = None
@@ -112,16 +145,11 @@ class _Bar:
         self._bytes += size
         if row["result"] != "done before":
             self._worked += size
-        bad = "".join(
-            f"{self._counts[result]} {result}, "
-            for result in ("failed", "refused")
-            if self._counts[result]
-        )
         self._progress.update(
             self._task,
             advance=1,
             done=self._counts.total(),
-            bad=bad,
+            bad=f"{_bad(self._counts)}, ".removeprefix(", "),
             size=_shown(self._bytes),
             rate=_shown(self._worked / max(1e-3, time.monotonic() - self._began)),
         )

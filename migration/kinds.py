@@ -10,6 +10,8 @@ from keras_mp.stores.urls import is_url, local_of, name
 KindOfPath = Literal["config", "source", "folder", "artefact"]
 
 SOURCES = (".py", ".ipynb")
+# What `configs.CONVERT` knows, which takes longer to import than the help to be shown.
+CONFIGS = ("layer", "loss", "metric", "model", "optimizer", "policy", "training")
 
 
 def kind_of_path(path: str, said: str | None) -> KindOfPath:

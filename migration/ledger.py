@@ -33,7 +33,8 @@ from keras_mp.migration.console import finite
 
 NAME = "migration.jsonl"
 SCHEMA = 1
-RESULTS = ("done", "done before", "refused", "failed")
+MADE = ("done", "done before")
+RESULTS = (*MADE, "refused", "failed")
 REASONS = (
     "needs --model",
     "needs --optimizer",
@@ -130,6 +131,21 @@ def read(path: Path) -> Contents:
         version = versions.get("keras_mp") if isinstance(versions, dict) else None
         contents.known[row["name"]] = Known(kept, version, start)
     return contents
+
+
+def says_less(row: Row, known: Known | None) -> bool:
+    """Returns whether a row would hide that an artefact is done, and its output there.
+
+    It does if it tells why the artefact could not be looked at this time: a disk that does not
+    answer, a process that was killed. That the artefact is another now hides nothing.
+
+    Args:
+        row: What became of it now.
+        known: What the ledger says of it, where its output is there.
+    """
+    if known is None or row["result"] in MADE:
+        return False
+    return row["sha256"] is None or row["sha256"] == known.kept["sha256"]
 
 
 def row_at(path: Path, start: int) -> Row:

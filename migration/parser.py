@@ -2,20 +2,34 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import keras_mp
-from keras_mp.compat.configs import parse_version
-from keras_mp.migration import model_choice
-from keras_mp.migration.configs import CONVERT
-from keras_mp.migration.kinds import SOURCES, KindOfPath, is_there
+from keras_mp.migration.help_format import Help
+from keras_mp.migration.kinds import CONFIGS, SOURCES, KindOfPath, is_there
 from keras_mp.migration.reading import STDIN
 from keras_mp.rendering.text import printable
 from keras_mp.stores.scratch import Scratch, parsed_size
-from keras_mp.stores.urls import is_url, local_of, name as name_of, redacted
+from keras_mp.stores.urls import (
+    MEMORY,
+    OF_ONE_PROCESS,
+    TAKEN,
+    is_chain,
+    is_url,
+    local_of,
+    name as name_of,
+    plain,
+    redacted,
+    scheme,
+)
 
+PATHS = (
+    *("path", "paths", "out", "model", "optimizer", "as_code", "baseline", "write_baseline"),
+    *("data", "scratch"),
+)
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
 _OF_ARTEFACTS = (
     *("model", "optimizer", "model_path", "optimizer_path", "model_only", "as_code", "shard_size"),
     *("limit_memory", "limit_seconds"),
@@ -39,19 +53,23 @@ exit status:
   2  it, or part of it, cannot be read, or is damaged
 """
 MIGRATE = """\
-Brings programs for TensorFlow 1.15 to 2.15, and what they wrote, to Keras 3, without TensorFlow.
-Without -o or --write nothing is written: it prints what would be.
+Brings programs for TensorFlow 1.15 to 2.15, and what they wrote, to Keras 3,
+without TensorFlow. Without -o or --write nothing is written: it prints what
+would be.
 
-  source code       .py and .ipynb: what touches mixed precision is rewritten for keras_mp, and what
-                    a person must look at is listed
-  a config (JSON)   rewritten: models (to_json), layers, optimizers with or without a loss scale,
-                    dtype policies, losses, metrics, training configs
-  an artefact       HDF5 files, SavedModels, .keras files and checkpoints become .keras files, which
-                    are loaded again and compared bit for bit; needs jax, torch or tensorflow
-  a folder          its source code, but for what .gitignore names, then every artefact in it, into
-                    the same place in the folder OUT, and what became of each into the ledger
-                    OUT/migration.jsonl; what was made before is skipped, so it may be interrupted
-                    and run again
+  source code      .py and .ipynb: what touches mixed precision is rewritten
+                   for keras_mp, and what a person must look at is listed
+  a config (JSON)  rewritten: models (to_json), layers, optimizers with or
+                   without a loss scale, dtype policies, losses, metrics,
+                   training configs
+  an artefact      HDF5 files, SavedModels, .keras files and checkpoints
+                   become .keras files, which are loaded again and compared
+                   bit for bit; needs jax, torch or tensorflow
+  a folder         its source code, but for what .gitignore names, then every
+                   artefact in it, into the same place in the folder OUT, and
+                   what became of each into the ledger OUT/migration.jsonl;
+                   what was made before is skipped, so it may be interrupted
+                   and run again
 """
 
 
@@ -68,6 +86,7 @@ def parser() -> argparse.ArgumentParser:
         prog="keras-mp",
         description="Brings mixed precision of TF 1.15 to 2.15 to Keras 3 and keras_mp, and shows "
         "what it does in training.",
+        formatter_class=Help,
     )
     result.add_argument("--version", action="version", version=f"keras-mp {keras_mp.__version__}")
     commands = result.add_subparsers(required=True, metavar="COMMAND", dest="command")
@@ -76,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     _add_plot(commands)
     _add_report(commands)
     _add_bench(commands)
+    _add_completion(commands)
     commands.add_parser("demo", help="train a small model with a loss scale", add_help=False)
     return result
 
@@ -87,7 +107,7 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         help="bring models, checkpoints, configs, programs ... to Keras 3",
         description=MIGRATE,
         epilog=EXIT_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     add = migrate.add_argument
     add(
@@ -118,8 +138,8 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "--as",
         dest="kind",
         metavar="KIND",
-        choices=sorted(CONVERT),
-        help=f"what a config is of, where it does not tell: {', '.join(sorted(CONVERT))}",
+        choices=CONFIGS,
+        help=f"what a config is of, where it does not tell: {', '.join(CONFIGS)}",
     )
     add(
         "--from",
@@ -149,10 +169,11 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     )
     add(
         "--retry",
-        choices=["refused"],
+        choices=["refused", "failed"],
         action="append",
         default=[],
-        help="in folders: try again, too, what an earlier run refused",
+        help="in folders: try again, too, what an earlier run refused; what failed is tried again "
+        "anyway. What is done stays as it is, whatever the other options say",
     )
     of_artefacts = migrate.add_argument_group("of artefacts")
     add = of_artefacts.add_argument
@@ -255,7 +276,7 @@ def _add_inspect(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "config: who wrote it, model, policies, optimizer, loss scale, tensors, and what is "
         "damaged. Reads all of it; needs neither Keras nor TensorFlow.",
         epilog=INSPECTED,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     inspect.add_argument("path", metavar="ARTEFACT", help="file, prefix of a checkpoint, or folder")
     inspect.add_argument("--json", action="store_true", help="print one report, for programs")
@@ -279,7 +300,7 @@ def _add_plot(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "picture (needs matplotlib). LOG is a folder that keras_mp.monitor wrote, its trace (CSV "
         "or JSON lines), or the table of Keras' CSVLogger with a column loss_scale.",
         epilog="exit status:\n  0  done\n  2  it cannot be read, drawn or written\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     plot.add_argument("path", metavar="LOG", help="folder of a run, trace, or CSV")
     plot.add_argument("-o", dest="out", metavar="FILE", help="write a picture: .png, .svg or .pdf")
@@ -297,7 +318,7 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "versions. Of the migration of a folder: counts, what was refused and why, the largest "
         "and slowest, and a table of all artefacts to search; without -o its summary is printed.",
         epilog="exit status:\n  0  done\n  2  it cannot be read or written\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     add = report.add_argument
     add(
@@ -347,7 +368,7 @@ def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "turn; prints the time of a step, memory, skipped steps and loss of each, and what is "
         "recommended. Nothing is written. Needs jax, torch or tensorflow, as KERAS_BACKEND says.",
         epilog="exit status:\n  0  done\n  2  the model cannot be read, or does not train\n",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Help,
     )
     add = bench.add_argument
     add("path", metavar="MODEL", help=".keras or HDF5 file, or SavedModel, of Keras 3 or tf.keras")
@@ -374,6 +395,19 @@ def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add("--json", action="store_true", help="print one report, for programs")
 
 
+def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    completion = commands.add_parser(
+        "completion",
+        help="print a script with which a shell completes this command",
+        description="Prints a script with which a shell completes commands, options, their "
+        "choices and files. Needs shtab: pip install 'keras-mp[completion]'. For bash: keras-mp "
+        "completion bash > ~/.local/share/bash-completion/completions/keras-mp",
+        epilog="exit status:\n  0  done\n  2  shtab is not installed\n",
+        formatter_class=Help,
+    )
+    completion.add_argument("shell", choices=_SHELLS, help="the shell that reads it")
+
+
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, but got {text}")
@@ -391,6 +425,8 @@ def _seconds(text: str) -> float:
 
 
 def _tf_version(text: str) -> str:
+    from keras_mp.compat.configs import parse_version  # late, as the help needs none of it
+
     try:
         parse_version(text)
     except ValueError as error:
@@ -425,6 +461,38 @@ def _jobs(text: str) -> int:
     if not 1 <= number <= 64:
         raise argparse.ArgumentTypeError(f"expected 1 to 64, but got {text}")
     return number
+
+
+def settle_addresses(arguments: argparse.Namespace, refuse: Callable[[str], NoReturn]) -> None:
+    """Takes caches and `file://` from addresses, and refuses those that no command can read.
+
+    Args:
+        arguments: As parsed; changed in place.
+        refuse: Ends as argparse does.
+    """
+
+    def settled(path: str) -> str:
+        if is_chain(path):
+            refuse(f"{redacted(path)}: what is inside another file is not read: {TAKEN}")
+        if scheme(path) == MEMORY and is_url(path):
+            refuse(f"{redacted(path)}: {OF_ONE_PROCESS}: {TAKEN}")
+        return plain(path)
+
+    for name in PATHS:
+        value = getattr(arguments, name, None)
+        if isinstance(value, str):
+            setattr(arguments, name, settled(value))
+    if hasattr(arguments, "paths"):
+        arguments.paths = [settled(path) for path in arguments.paths]
+    if hasattr(arguments, "model"):
+        arguments.model = [_settled_model(given, settled) for given in arguments.model]
+
+
+def _settled_model(given: str, settled: Callable[[str], str]) -> str:
+    from keras_mp.migration import model_choice  # late, as the help needs none of it
+
+    pattern, file = model_choice.parted(given)
+    return settled(file) if pattern is None else f"{pattern}={settled(file)}"
 
 
 def settle_format(arguments: argparse.Namespace) -> None:
@@ -538,6 +606,8 @@ def _refuse_addresses(arguments: argparse.Namespace) -> None:
     for path in arguments.paths:
         if is_url(path) and name_of(path).endswith(SOURCES):
             arguments.refuse(f"{redacted(path)}: source code is read from the disk only")
+    from keras_mp.migration import model_choice  # late, as the help needs none of it
+
     given = [("model", model_choice.parted(one)[1]) for one in arguments.model]
     given += [(option, getattr(arguments, option)) for option in ("optimizer", "as_code")]
     for option, value in given:

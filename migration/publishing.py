@@ -13,13 +13,14 @@ from pathlib import Path
 
 from keras_mp import locked_folders
 from keras_mp.atomic_writing import sync_file, sync_folder
-from keras_mp.migration.writing import link_new
+from keras_mp.migration.writing import can_be_folder, folders_made, link_new
 from keras_mp.stores import uploads
 from keras_mp.stores.errors import ThereAlready
 from keras_mp.stores.objects import refuse_web
 from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import is_inside, is_url, local_of, name, parent, redacted
 
+NO_FOLDER = "there is no folder {}, and none can be made"
 CAME = "it came while this was at work"
 _OTHER = "name another {}, or remove it"
 
@@ -70,8 +71,8 @@ def check(out: str | Path, *, folder: bool = False) -> None:
         raise Refused(f"{out}: it becomes a folder of shards: choose a name without .keras")
     if not folder and out.suffix != ".keras":
         raise Refused(f"{out}: the name must end in .keras")
-    if not out.parent.is_dir():
-        raise Refused(f"{out}: there is no folder {out.parent}")
+    if not can_be_folder(out.parent):
+        raise Refused(f"{out}: {NO_FOLDER.format(out.parent)}")
 
 
 def check_folder(source: str | Path, out: str | Path) -> None:
@@ -116,9 +117,9 @@ def staged(
         OSError: It could not be written: nothing is there; or its folder alone is not synced.
     """
     check(out, folder=folder)
-    if tidy:
-        remove_stale(out_folder(out))
     if is_url(out):
+        if tidy:
+            remove_stale(out_folder(out))
         url, room = str(out), Scratch() if scratch is None else scratch
         with room.reserved(size, url) as work:
             beside = work / "model.keras"
@@ -129,7 +130,10 @@ def staged(
                 raise Refused(_there(redacted(url), CAME), "output exists") from None
         return
     out = local_of(out)
-    with locked_folders.made(out.parent) as work:
+    with folders_made(out.parent), contextlib.ExitStack() as stack:
+        if tidy:
+            remove_stale(out.parent)
+        work = stack.enter_context(locked_folders.made(out.parent))
         beside = work / ("model" if folder else "model.keras")
         yield beside
         (_publish_folder if folder else _publish)(beside, out)

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -23,7 +23,16 @@ from keras_mp.migration import (
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
-from keras_mp.migration.console import dumped, put_exact, say, say_error, say_trace, show, table
+from keras_mp.migration.console import (
+    SCHEMA,
+    dumped,
+    put_exact,
+    say,
+    say_error,
+    say_trace,
+    show,
+    table,
+)
 from keras_mp.migration.kinds import is_source
 from keras_mp.migration.limited import Limits
 from keras_mp.migration.parser import only_sources, scratch_of
@@ -53,9 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     outcomes = [one for path in rest for one in look(path, arguments, done)]
     if arguments.json:
         rows = [*done.rows, *(outcome.row() for outcome in outcomes)]
-        put_exact(
-            dumped({"results": rows} | ({} if done.summary is None else {"summary": done.summary}))
-        )
+        put_exact(dumped({"results": rows, "summary": _summary(done, outcomes)}))
     elif outcomes:
         if done.summary is not None and not arguments.check and look is _outcomes:
             show([""])
@@ -64,6 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     would = done.pending or any(o.status == "would convert" for o in outcomes)
     return int(arguments.check and would)
+
+
+def _summary(done: Done, outcomes: Sequence[Outcome]) -> dict[str, object]:
+    """Returns what `--json` says of all: of source code, and how many artefacts of each status."""
+    counts = Counter(outcome.status for outcome in outcomes)
+    artefacts = {"artefacts": dict(sorted(counts.items()))} if counts else {}
+    return {"schema": SCHEMA, **(done.summary or {}), **artefacts}
 
 
 def _untouched(path: str, arguments: argparse.Namespace, done: Done) -> list[Outcome]:
@@ -179,14 +193,30 @@ def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, l
                 retry=arguments.retry,
                 on_row=note,
                 on_start=shown.start,
+                on_wait=shown.tick,
                 with_reports=arguments.json,
             )
     if done.note is not None and not arguments.json:
         say(f"note: {done.note}")
+    if done.otherwise and not arguments.retry and not arguments.json:
+        say(f"note: {_otherwise(done.otherwise)}")
     if done.torn:
         where = _below(request.out or "", ledger.NAME)
         say(f"{where}: {done.torn} lines are no rows, and were left out")
     return done.walked, [of_name[name] for name in sorted(of_name, key=_parts)]
+
+
+def _otherwise(names: Sequence[str]) -> str:
+    few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    was, its = (
+        ("1 artefact is", "its output")
+        if len(names) == 1
+        else (
+            f"{len(names)} artefacts are",
+            "their outputs",
+        )
+    )
+    return f"{was} done, with other options ({few}), and left so: to do it anew, remove {its}"
 
 
 def _below(folder: str, name: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from keras_mp.migration.ledger import NAME as LEDGER
+from keras_mp.migration.writing import folders_made
 from keras_mp.stores.downloads import download, with_sizes
 from keras_mp.stores.errors import StoreError
 from keras_mp.stores.listing import entry, listed
@@ -50,7 +51,12 @@ def output(out: str | None, scratch: Scratch) -> Iterator[str | None]:
         StoreError: It could not be put there.
     """
     if out is None or not is_url(out):
-        yield None if out is None else str(local_of(out))
+        if out is None:
+            yield None
+            return
+        place = local_of(out)
+        with folders_made(place.parent):
+            yield str(place)
         return
     refuse_web(out)
     refuse_existing(out)

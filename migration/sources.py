@@ -107,21 +107,6 @@ def mark(path: Path, source: str, sha256: str, options: Mapping[str, object]) ->
         archive.comment = text.encode()
 
 
-def is_made_of(path: str | Path, sha256: str, options: Mapping[str, object]) -> bool:
-    """Returns whether a file is marked as made from that, with those options.
-
-    Args:
-        path: A local path, or an address, of which only the end is read.
-        sha256: Of the artefact.
-        options: As `mark` had them.
-
-    Raises:
-        StoreError: The store does not answer.
-    """
-    found = marked(path)
-    return found.get("sha256") == sha256 and found.get("options") == dict(options)
-
-
 def marked(path: str | Path) -> dict[str, object]:
     """Returns the mark of a file, local or of a store; nothing where it has none.
 

@@ -33,6 +33,7 @@ from keras_mp.migration import (
 )
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.ledger import Row
+from keras_mp.migration.wording import spoken
 from keras_mp.stores import listing
 from keras_mp.stores.errors import NotThere
 from keras_mp.stores.urls import is_url, parent, redacted
@@ -72,7 +73,7 @@ class Task:
 def migrate_task(task: Task) -> Row:
     """Migrates one artefact: all of it, or nothing is written.
 
-    What was made before of the same artefact with the same options is left as it is.
+    What was made before of the same artefact is left as it is, whatever the options were.
 
     Returns:
         Its row for the ledger, without the run. It raises nothing that the artefact may cause.
@@ -101,6 +102,9 @@ def _done(task: Task, memory: "_Peak") -> Row:
     facts = _what_it_was(request.path)
     with contextlib.suppress(Unreadable, OSError):  # migrating it says why
         facts["files"] = len(sources.files_of(Path(request.path), task.kind))
+    before = _before(request, task.kind)
+    if before is not None:
+        return _row(task, facts, before, memory.read())
     peak = None
     of_script = request.model is not None and model_choice.split(request.model)[1] is not None
     is_script = of_script or bool(request.scripts)
@@ -110,7 +114,13 @@ def _done(task: Task, memory: "_Peak") -> Row:
         outcome, peak = _in_a_process(replace(task, request=request))
     else:
         outcome = _migrate(request, task)
-    row = new_row(task) | facts | _became(outcome) | {"peak_memory": peak or memory.read()}
+    return _row(task, facts, outcome, peak or memory.read())
+
+
+def _row(task: Task, facts: Row, outcome: Outcome, peak: int | None) -> Row:
+    row = new_row(task) | facts | _became(outcome) | {"peak_memory": peak}
+    if outcome.options is not None:
+        row["options"] = outcome.options
     return row | {"report": outcome.row()} if task.with_report else row
 
 
@@ -158,6 +168,7 @@ def new_row(task: Task) -> Row:
 
 def not_done(task: Task, result: str, reason: str, why: str) -> Row:
     """Returns the row of a task that could not be done where it was sent."""
+    why = spoken(why)
     row = new_row(task) | {"result": result, "reason": reason, "why": why}
     if task.with_report:
         shown = redacted(task.request.path)
@@ -206,9 +217,6 @@ def _what_it_was(path: str) -> Row:
 
 
 def _migrate(request: Request, task: Task) -> Outcome:
-    done = _before(request, task.kind)
-    if done is not None:
-        return done
     assert request.out is not None
     try:
         _prepare(task.backend)
@@ -226,7 +234,10 @@ def _migrate(request: Request, task: Task) -> Outcome:
 
 
 def _before(request: Request, kind: Kind) -> Outcome | None:
-    """Returns what is to be said where there is an output already, or None."""
+    """Returns what is to be said where there is an output already, or None.
+
+    An output of the same artefact is done, whatever the options: it says with which it was made.
+    """
     target = request.out or ""
     shown = redacted(target)
     try:
@@ -234,8 +245,9 @@ def _before(request: Request, kind: Kind) -> Outcome | None:
         if size is None:
             return None
         sha256 = sources.checksum(sources.files_of(Path(request.path), kind))
-        if not sources.is_made_of(target, sha256, request.options()):
-            why = f"{shown} is there already, and not made from this with these options: remove it"
+        marked = sources.marked(target)
+        if marked.get("sha256") != sha256:
+            why = f"{shown} is there already, and not made from this: remove it, or rename it"
             return Outcome(
                 request.path, "refused", kind, sha256=sha256, why=why, reason="output exists"
             )
@@ -256,6 +268,7 @@ def _before(request: Request, kind: Kind) -> Outcome | None:
         report={"changes": made.get("changes", [])},
         notes=tuple(made.get("notes", ())),
         verified=made.get("verified", {}),
+        options=options if isinstance(options := marked.get("options"), dict) else None,
     )
 
 

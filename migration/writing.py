@@ -1,8 +1,10 @@
 """Writes a new file, and never over another."""
 
+import contextlib
 import errno
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from keras_mp.atomic_writing import beside, sync_file, sync_folder
@@ -33,6 +35,34 @@ def write_new(path: Path, data: str | bytes, *, like: Path | None = None, sync: 
         link_new(new, path)
     if sync:
         sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def folders_made(folder: Path) -> Iterator[None]:
+    """Makes a folder and those above it; where the work fails, those that it made are removed.
+
+    Raises:
+        OSError: One cannot be made.
+    """
+    if not can_be_folder(folder):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    missing = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for each in missing:
+            with contextlib.suppress(OSError):  # something came into it
+                each.rmdir()
+        raise
+    for each in missing:
+        sync_folder(each.parent)
+
+
+def can_be_folder(folder: Path) -> bool:
+    """Returns whether a folder is there, or could be made: nothing above it is a file."""
+    above = next((each for each in (folder, *folder.parents) if os.path.lexists(each)), folder)
+    return above.is_dir()
 
 
 def link_new(new: Path, path: Path) -> None:

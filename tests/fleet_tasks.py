@@ -134,9 +134,10 @@ def outputs(out):
 def _before(row, out, sha256, task):
     if not out.exists():
         return None
-    if not sources.is_made_of(out, sha256, task.options):
+    marked = sources.marked(out)
+    if marked.get("sha256") != sha256:
         return row | {"result": "refused", "reason": "output exists", "why": "it is there"}
-    return row | {"result": "done before"} | _written(out)
+    return row | {"result": "done before", "options": marked["options"]} | _written(out)
 
 
 def _written(out):

@@ -25,6 +25,7 @@ EXTRAS = (
     "migrate",
     "remote",
     "dask",
+    "completion",
     "plot",
     "tensorboard",
     "demo",

@@ -29,7 +29,7 @@ Json = dict[str, Any]
 Custom = Mapping[str, Any]
 
 _OWN = "a {kind} of your own: pass custom_objects={{{name!r}: ...}}, or register it before"
-_WITHOUT = "; compile=False (of the command: --model-only) loads the model without"
+_WITHOUT = "; compile=False loads the model without"
 _FUNCTIONS = ("activation", "_initializer", "_regularizer", "_constraint")
 _FUNCTION = {"module": "builtins", "class_name": "function"}
 SPARSE = (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from keras_mp.stores.errors import Denied, NoDriver, NotThere, StoreError, ThereAlready
-from keras_mp.stores.urls import scheme, without_secrets
+from keras_mp.stores.urls import TAKEN, is_chain, plain, scheme, without_secrets
 
 T = TypeVar("T")
 # Seconds between two tries; each is made longer by a random half, so that many do not come at once.
@@ -60,8 +60,8 @@ def opened(url: str) -> tuple[Any, str]:
         NoDriver: fsspec, or the driver, is not installed.
         StoreError: No driver is for such addresses, or it does not reach the store.
     """
-    if "::" in url:
-        raise StoreError.of(url, "addresses in addresses (::) are not read: name the store's own")
+    if is_chain(url):
+        raise StoreError.of(url, f"what is inside another file is not read: {TAKEN}")
     try:
         from fsspec.core import url_to_fs
     except ModuleNotFoundError as error:
@@ -70,7 +70,7 @@ def opened(url: str) -> tuple[Any, str]:
         why = "needs fsspec: pip install 'keras-mp[remote]'"
         raise NoDriver.of(url, why) from None
     try:
-        fs, path = url_to_fs(url)
+        fs, path = url_to_fs(plain(url))
     except ImportError as error:
         needed = next(
             (name for one in _causes(error) if (name := getattr(one, "name", None))), None
@@ -82,7 +82,7 @@ def opened(url: str) -> tuple[Any, str]:
     except ValueError as error:
         if "Protocol not known" not in str(error):
             raise
-        raise StoreError.of(url, f"fsspec has no driver for {scheme(url)}://") from None
+        raise StoreError.of(url, f"fsspec has no driver for {scheme(url)}://: {TAKEN}") from None
     if type(fs).__module__ == SFTP:
         fs.ftp.get_channel().settimeout(SILENCE)  # others do not wait for ever
     return fs, path

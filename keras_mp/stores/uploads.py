@@ -17,7 +17,7 @@ from keras_mp.stores.drivers import with_retries
 from keras_mp.stores.errors import NotThere, StoreError, ThereAlready
 from keras_mp.stores.listing import Entry, entry, exists, listed
 from keras_mp.stores.objects import make_folder, read_text, refuse_web, write_text
-from keras_mp.stores.urls import join, name, parent
+from keras_mp.stores.urls import join, name, parent, plain
 
 
 def publish(file: Path, url: str) -> None:
@@ -147,10 +147,10 @@ def _compare(url: str, file: Path) -> None:
 def _move(source: str, target: str) -> None:
     def work(fs: Any, path: str) -> None:
         try:
-            fs.mv(path, fs._strip_protocol(target))
+            fs.mv(path, fs._strip_protocol(plain(target)))
         except FileNotFoundError:
             # A try before may have moved it, and its answer been lost.
-            if not (fs.exists(fs._strip_protocol(target)) and not fs.exists(path)):
+            if not (fs.exists(fs._strip_protocol(plain(target))) and not fs.exists(path)):
                 raise
 
     with_retries(source, work)

@@ -6,11 +6,21 @@ from urllib.parse import unquote
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://", re.ASCII)
 _LOCAL = ("file", "local")
+# What fsspec keeps a copy with. Here each file is read once, as a whole, into a scratch folder.
+_CACHES = ("blockcache", "cached", "filecache", "simplecache")
+TAKEN = (
+    "taken are file:// and local://, and addresses that fsspec has a driver for, such as s3://, "
+    "gs://, az://, sftp:// and https:// (reading), as they are or behind simplecache::, "
+    "filecache:: or blockcache::"
+)
+_CHAIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?:://)?::(?=[A-Za-z][A-Za-z0-9+.:-]+://)", re.ASCII)
 _IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>]+")
 _PLACE = re.compile(r"[^/?#]*")
 _HOST = re.compile(r"(\[[^]]*\]|[^:]*)(:\d+)?")
 _WEB = ("http", "https")
 HIDDEN = "***"
+MEMORY = "memory"
+OF_ONE_PROCESS = "memory:// exists in one process, and ends with it"
 
 
 def is_url(path: object) -> bool:
@@ -19,8 +29,35 @@ def is_url(path: object) -> bool:
     >>> is_url("s3://old/models"), is_url("models/a.keras"), is_url("C://models"), is_url("file:///a")
     (True, False, False, False)
     """
-    match = _URL.match(path) if isinstance(path, str) else None
+    match = _URL.match(_uncached(path)) if isinstance(path, str) else None
     return match is not None and scheme(match[0]) not in _LOCAL
+
+
+def plain(path: str) -> str:
+    """Returns an address without the caches before it, and a local path for `file://`.
+
+    >>> plain("simplecache::s3://old/models"), plain("filecache::file:///models"), plain("models")
+    ('s3://old/models', '/models', 'models')
+    """
+    path = _uncached(path)
+    if _URL.match(path) and scheme(path) in _LOCAL:
+        return local_of(path).as_posix()
+    return path
+
+
+def _uncached(path: str) -> str:
+    while (match := _CHAIN.match(path)) and match[1].lower() in _CACHES:
+        path = path[match.end() :]
+    return path
+
+
+def is_chain(path: str) -> bool:
+    """Returns whether an address is in another one, as `zip://` is, and not only cached.
+
+    >>> is_chain("zip://a.h5::s3://old/a.zip"), is_chain("simplecache::s3://old/a.h5")
+    (True, False)
+    """
+    return is_url(path) and "::" in plain(path)
 
 
 def local_of(path: str | Path) -> Path:
@@ -29,15 +66,15 @@ def local_of(path: str | Path) -> Path:
     >>> local_of("file:///models/a%20b.keras").as_posix(), local_of("models").as_posix()
     ('/models/a b.keras', 'models')
     """
-    text = str(path)
+    text = _uncached(str(path))
     if _URL.match(text) and scheme(text) in _LOCAL:
         return Path(unquote(text.partition("://")[2].removeprefix("localhost")))
     return Path(path)
 
 
 def scheme(url: str) -> str:
-    """Returns what is before `://`, in small letters."""
-    return url.partition("://")[0].lower()
+    """Returns what is before `://`, caches left out, in small letters."""
+    return _uncached(url).partition("://")[0].rpartition("::")[2].lower()
 
 
 def join(url: str, *names: str) -> str:
@@ -84,7 +121,7 @@ def is_inside(url: str, folder: str) -> bool:
     >>> is_inside("s3://a/b/c", "s3://a/b/"), is_inside("s3://a/bc", "s3://a/b")
     (True, False)
     """
-    return f"{url.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
+    return f"{plain(url).rstrip('/')}/".startswith(f"{plain(folder).rstrip('/')}/")
 
 
 def redacted(path: object) -> str:
@@ -98,13 +135,14 @@ def redacted(path: object) -> str:
     text = str(path)
     if not is_url(text):
         return text
+    text = _uncached(text)
     head, _, rest = text.partition("://")
     user, at, rest = _user(rest)
     rest, mark, _ = rest.partition("?")
     if at:
         name, colon, _ = user.partition(":")
         # On the web the name alone may be a token.
-        user = HIDDEN if head.lower() in _WEB else f"{name}:{HIDDEN}" if colon else name
+        user = HIDDEN if scheme(text) in _WEB else f"{name}:{HIDDEN}" if colon else name
     return f"{head}://{user}{at}{rest}{f'?{HIDDEN}' if mark else ''}"
 
 

@@ -52,8 +52,7 @@ def copy(plans: Sequence[Plan], source: Path, out: Path, links: Iterable[Path] =
             raise Refused(f"{target} {why}, or remove it")
     tidied: set[Path] = set()
     for plan, target in todo:
-        if target != out:
-            target.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         if target.parent not in tidied:
             remove_stale(target.parent)
             tidied.add(target.parent)

@@ -13,10 +13,20 @@ from keras_mp.locked_folders import remove_stale
 from keras_mp.migration import progress
 from keras_mp.migration.code.findings import BASELINE, Failure, Plan
 from keras_mp.migration.code.tree import find
-from keras_mp.migration.console import dumped, put_bytes, put_exact, say, say_trace, show, table
+from keras_mp.migration.console import (
+    SCHEMA,
+    dumped,
+    put_bytes,
+    put_exact,
+    say,
+    say_trace,
+    show,
+    table,
+)
 from keras_mp.migration.folders import CLOSED
 from keras_mp.migration.kinds import is_folder, is_source
-from keras_mp.migration.publishing import Refused, check_folder
+from keras_mp.migration.publishing import NO_FOLDER, Refused, check_folder
+from keras_mp.migration.writing import can_be_folder
 from keras_mp.rendering.text import pluralized
 
 if TYPE_CHECKING:
@@ -117,7 +127,7 @@ def failed(paths: Iterable[str], why: str) -> Done:
 
     planned = [Plan(Path(path), failure=Failure(why)) for path in paths]
     rows = [output.row(plan, None, written=False, with_diff=False) for plan in planned]
-    summary = {"schema": output.SCHEMA, **output.summary(planned)}
+    summary = {"schema": SCHEMA, **output.summary(planned)}
     return Done(rows=rows, summary=summary, failed=True)
 
 
@@ -194,8 +204,8 @@ def _check(source: Path, out: Path) -> None:
         check_folder(source, out)
     elif os.path.lexists(out) and not out.is_file():
         raise Refused(f"{out} is there already, and no file: name another")
-    elif not out.parent.is_dir():
-        raise Refused(f"{out}: there is no folder {out.parent}")
+    elif not can_be_folder(out.parent):
+        raise Refused(f"{out}: {NO_FOLDER.format(out.parent)}")
 
 
 def _distinct(inputs: Iterable[_Input]) -> list[Path]:
@@ -222,7 +232,7 @@ def _tell(
     from keras_mp.migration.code import output
 
     written = arguments.write or arguments.out is not None
-    done.summary = {"schema": output.SCHEMA, **output.summary(planned)}
+    done.summary = {"schema": SCHEMA, **output.summary(planned)}
     for plan in planned:
         if plan.failure is not None and plan.failure.trace:
             say_trace(plan.failure.trace)

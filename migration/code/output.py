@@ -20,7 +20,6 @@ from keras_mp.migration.code.findings import (
 from keras_mp.migration.rules import RULES
 from keras_mp.rendering.text import printable
 
-SCHEMA = 1
 _VERDICTS = (REWRITTEN, PERSON, KEPT)
 _SUPPRESSED = "suppressed"
 _COLOURS = (

@@ -316,7 +316,7 @@ def test_factories_that_are_none(factory, why, script, tmp_path, capsys):
 def test_classes_of_a_script(path, script, tmp_path, capsys):
     out = tmp_path / "out.keras"
     assert migrate(path, "-o", out) == 2
-    assert "--model script.py, whose classes and functions are found" in capsys.readouterr().err
+    assert "name the script that defines it, --model script.py" in capsys.readouterr().err
     assert migrate(path, "-o", out, "--model", script) == 0
     nets = sys.modules["nets"]
     custom = {"Net": nets.Net, "Block": nets.Block}
@@ -342,7 +342,7 @@ def test_functions_of_a_script(script, tmp_path, capsys):
     assert migrate(path, "-o", out) == 2
     error = capsys.readouterr().err
     assert "twice" in error
-    assert artefacts.OBJECTS in error
+    assert "name the script that defines it, --model script.py" in error
     assert migrate("--json", path, "-o", out, "--model", script) == 0
     printed, said = capsys.readouterr()
     assert json.loads(printed)["results"][0]["status"] == "converted"

@@ -150,7 +150,8 @@ def test_an_interrupted_write_leaves_nothing(
 @pytest.mark.parametrize(
     ("out", "reason"),
     [
-        ("missing/out.json", "No such file or directory"),
+        ("pipe/out.json", "Not a directory"),
+        ("pipe/deep/out.json", "Not a directory"),
         (".", "is there already"),
         ("pipe", "is there already"),
         ("a\0b", "embedded null byte"),

@@ -203,8 +203,9 @@ def test_errors_as_json(tmp_path: Path, capsys: Capture) -> None:
     ("command", "out", "told"),
     [
         ("plot", "scale.gif", r"the name must end in \.png, \.svg, \.pdf"),
-        ("plot", "missing/scale.png", "No such file or directory"),
-        ("report", "missing/report.html", "No such file or directory"),
+        ("plot", "run/run.json/scale.png", "Not a directory"),
+        ("report", "run/run.json/deep/report.html", "Not a directory"),
+        ("plot", "missing/scale.gif", r"the name must end in \.png, \.svg, \.pdf"),
         ("report", ".", "is not a regular file"),
         ("report", "run/run.json", "is the input: write elsewhere"),
         ("report", "link.html", "is the input: write elsewhere"),
@@ -218,6 +219,13 @@ def test_what_cannot_be_written(
     assert main([command, str(run), "-o", str(tmp_path / out)]) == 2
     assert re.search(told, capsys.readouterr().err)
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["plot", "report"])
+def test_folders_above_it_are_made(command: str, run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "missing" / "deep" / ("scale.svg" if command == "plot" else "report.html")
+    assert main([command, str(run), "-o", str(out)]) == 0
+    assert out.stat().st_size
 
 
 def test_without_matplotlib_the_rest_works(run: Path, tmp_path: Path) -> None:

@@ -135,12 +135,23 @@ def test_disks_without_links(tmp_path: Path, monkeypatch: Patch) -> None:
     assert (tmp_path / "out.keras").read_bytes() == b"whole"
 
 
+def test_folders_above_an_output_are_made(tmp_path: Path) -> None:
+    out = tmp_path / "a" / "b" / "out.keras"
+    with pytest.raises(ZeroDivisionError), publishing.staged(out):
+        raise ZeroDivisionError
+    assert not (tmp_path / "a").exists(), "they go where nothing is written"
+    with publishing.staged(out) as beside:
+        beside.write_bytes(b"whole")
+    assert out.read_bytes() == b"whole"
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "a", tmp_path / "a" / "b", out]
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
         ("out.h5", "must end in .keras"),
-        ("missing/out.keras", "there is no folder"),
         ("file/out.keras", "there is no folder"),
+        ("file/deep/out.keras", "there is no folder .*, and none can be made"),
     ],
 )
 def test_places_that_are_none(name: str, why: str, tmp_path: Path) -> None:
@@ -280,11 +291,10 @@ def test_an_output_says_what_it_is_made_of(tmp_path: Path) -> None:
     path = tmp_path / "out.keras"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("config.json", "{}")
-    assert not sources.is_made_of(path, "aa", {"model_only": False})
+    assert sources.marked(path) == {}
     sources.mark(path, "x" * 10**5, "aa", {"model_only": False})
-    assert sources.is_made_of(path, "aa", {"model_only": False})
-    assert not sources.is_made_of(path, "ab", {"model_only": False})
-    assert not sources.is_made_of(path, "aa", {"model_only": True})
+    marked = sources.marked(path)
+    assert (marked["sha256"], marked["options"]) == ("aa", {"model_only": False})
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         assert archive.namelist() == ["config.json"]
@@ -294,10 +304,10 @@ def test_an_output_says_what_it_is_made_of(tmp_path: Path) -> None:
 def test_what_is_marked_by_nobody(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "out.keras"
     path.write_bytes(content)
-    assert not sources.is_made_of(path, "aa", {})
+    assert sources.marked(path) == {}
     with zipfile.ZipFile(path, "w") as archive:
         archive.comment = content
-    assert not sources.is_made_of(path, "aa", {})
+    assert sources.marked(path) == {}
 
 
 # -- the backend ----------------------------------------------------------------------------------

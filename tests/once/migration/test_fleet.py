@@ -108,8 +108,8 @@ def test_a_second_run_does_what_is_left(tmp_path: Path, threads: Executor) -> No
     assert rows_of(out)["00002.h5"]["reason"] == "output exists"
     (out / "00002.keras").unlink()
     assert again()["done"] == 1, "it may be refused no more"
-    again(model_only=True)
-    assert "bad00000.h5" in given
+    assert again(model_only=True) == {"done before": 3, "refused": 1, "failed": 1}
+    assert given == ["bad00000.h5", "odd00000.h5"], "what is done stays done"
     lines = (
         (out / ledger.NAME)
         .read_text()
@@ -118,6 +118,88 @@ def test_a_second_run_does_what_is_left(tmp_path: Path, threads: Executor) -> No
     (out / ledger.NAME).write_text(lines)
     again(model_only=True)
     assert "bad00000.h5" in given, "another version may know more"
+
+
+def otherwise(source: Path, out: Path, threads: Executor, **options: Any) -> fleet.Result:
+    request = artefacts.Request(str(source), str(out), **options)
+    return fleet.run(request, executor=threads)
+
+
+def test_other_options_touch_nothing_that_is_done(tmp_path: Path, threads: Executor) -> None:
+    source, out = folder_of(tmp_path / "in", 3), tmp_path / "out"
+    migrate_folder(source, out, executor=threads)
+    made, lines = outputs(out), (out / ledger.NAME).read_text()
+    done = otherwise(source, out, threads, model_only=True)
+    assert done.counts == {"done before": 3}
+    assert done.otherwise == ("00000.h5", "00001.h5", "00002.h5")
+    assert (outputs(out), (out / ledger.NAME).read_text()) == (made, lines)
+    assert otherwise(source, out, threads).otherwise == ()
+    (out / "00001.keras").unlink()
+    done = otherwise(source, out, threads, model_only=True)
+    assert done.counts == {"done": 1, "done before": 2}, "an output that was removed is made anew"
+    assert done.otherwise == ("00000.h5", "00002.h5")
+
+
+def test_without_its_ledger_an_output_says_what_it_was_made_with(
+    tmp_path: Path, threads: Executor
+) -> None:
+    """As after a run that was killed between an output and its line."""
+    source, out = folder_of(tmp_path / "in", 2), tmp_path / "out"
+    migrate_folder(source, out, executor=threads)
+    (out / ledger.NAME).unlink()
+    done = otherwise(source, out, threads, model_only=True)
+    assert (done.counts, len(done.otherwise)) == ({"done before": 2}, 2)
+    assert {row["options"]["model_only"] for row in rows_of(out).values()} == {False}
+    lines = (out / ledger.NAME).read_text()
+    for path in source.iterdir():
+        os.utime(path, (1, 1))  # the artefact may be another: its checksum says that it is not
+    done = otherwise(source, out, threads, model_only=True)
+    assert (done.counts, len(done.otherwise)) == ({"done before": 2}, 2)
+    assert (out / ledger.NAME).read_text().startswith(lines)
+    assert {row["result"] for row in rows_of(out).values()} == {"done before"}
+
+
+@pytest.mark.parametrize("result", ["refused", "failed"])
+def test_what_cannot_be_looked_at_stays_done(
+    result: str, tmp_path: Path, threads: Executor, monkeypatch: Patch
+) -> None:
+    source, out = folder_of(tmp_path / "in", 2), tmp_path / "out"
+    migrate_folder(source, out, executor=threads)
+    lines = (out / ledger.NAME).read_text()
+    os.utime(source / "00000.h5", (1, 1))
+    monkeypatch.setattr(
+        tasks, "migrate_task", lambda task: tasks.not_done(task, result, "storage", "away")
+    )
+    told: list[ledger.Row] = []
+    counts = migrate_folder(source, out, executor=threads, on_row=told.append)
+    assert counts == {result: 1, "done before": 1}, "this run did not see it"
+    assert (out / ledger.NAME).read_text() == lines, "and the ledger still says that it is there"
+    (out / "00000.keras").unlink()
+    migrate_folder(source, out, executor=threads)
+    assert rows_of(out)["00000.h5"]["result"] == result
+
+
+def test_what_failed_may_be_named_for_a_retry(tmp_path: Path, threads: Executor) -> None:
+    source, out = folder_of(tmp_path / "in", 1), tmp_path / "out"
+    folder_of(source, 1, "bad")
+    folder_of(source, 1, "odd")
+    migrate_folder(source, out, executor=threads)
+    lines = (out / ledger.NAME).read_text().count("\n")
+    counts = migrate_folder(source, out, executor=threads, retry=["failed"])
+    assert counts == {"done before": 1, "refused": 1, "failed": 1}
+    assert (out / ledger.NAME).read_text().count("\n") == lines + 1
+
+
+def test_an_output_of_somebody_else_stays(tmp_path: Path, threads: Executor) -> None:
+    source, out = folder_of(tmp_path / "in", 2), tmp_path / "out"
+    out.mkdir()
+    (out / "00001.keras").write_bytes(b"of somebody else")
+    for options in ({}, {"retry": ["refused"]}, {"model_only": True}):
+        counts = migrate_folder(source, out, executor=threads, **options)
+        assert counts["refused"] == 1
+        assert rows_of(out)["00001.h5"]["reason"] == "output exists"
+        assert rows_of(out)["00000.h5"]["result"] == "done"
+    assert (out / "00001.keras").read_bytes() == b"of somebody else"
 
 
 def test_what_was_made_and_not_written_down_is_found(tmp_path: Path, threads: Executor) -> None:

@@ -76,10 +76,52 @@ def test_json_is_one_report_and_json_lines_many(tmp_path: Path, capsys: Capture)
     assert migrate(source, "-o", out, "--json") == 2
     printed, said = capsys.readouterr()
     assert said == ""
-    rows = json.loads(printed)["results"]
+    report = json.loads(printed)
+    assert report["summary"] == {
+        "schema": 1,
+        "artefacts": {"failed": 1, "refused": 1, "skipped": 3},
+    }
+    rows = report["results"]
     assert Counter(row["status"] for row in rows) == {"skipped": 3, "refused": 1, "failed": 1}
     assert rows[0]["out"] == str(out / "00000.keras")
     assert [row["path"] for row in rows] == sorted(row["path"] for row in rows)
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_line_now_and_then(
+    quiet: bool, tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    """However long an artefact takes, and where a cluster has no workers."""
+    clock = [0.0]
+    monkeypatch.setattr(fleet_progress.time, "monotonic", lambda: clock[0])
+    walked = walk(mixed(tmp_path / "in"))
+    with fleet_progress.shown(lines=False, quiet=quiet) as shown:
+        shown.start(walked, 10)
+
+        def after(seconds: float) -> list[str]:
+            clock[0] += seconds
+            shown.tick()
+            return capsys.readouterr().err.splitlines()
+
+        assert after(fleet_progress.EVERY - 1) == []
+        assert after(1) == ["keras-mp: 0/5"]
+        assert after(1) == []
+        for result in ("failed", "refused", "done before"):
+            shown.row({"result": result, "name": "x", "why": "no", "bytes": 1})
+        named = ["keras-mp: 1/5 x: failed: no", "keras-mp: 2/5 x: refused: no"]
+        assert after(0) == ([] if quiet else named)
+        assert after(fleet_progress.EVERY) == ["keras-mp: 3/5, 1 failed, 1 refused"]
+
+
+def test_a_run_that_waits_says_so(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+    monkeypatch.setattr(fleet_progress, "EVERY", 0.0)
+    monkeypatch.setattr(fleet, "_PATIENCE", 0.01)
+    monkeypatch.setenv(fleet_tasks.SECONDS, "0.1")
+    assert migrate(folder_of(tmp_path / "in", 1), "-o", tmp_path / "out", "--json") == 0
+    printed, said = capsys.readouterr()
+    assert "keras-mp: 0/1" in said.splitlines()
+    assert said.splitlines()[-1] == "keras-mp: 1/1"
+    assert json.loads(printed)["summary"]["artefacts"] == {"converted": 1}
 
 
 class Terminal(io.StringIO):
@@ -103,13 +145,29 @@ def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: Patch) -> None:
     assert "4/5" in terminal.getvalue()
 
 
+@pytest.mark.parametrize("address", ["file://{}", "local://{}", "simplecache::file://{}"])
+def test_folders_by_addresses_of_the_disk(address: str, tmp_path: Path, capsys: Capture) -> None:
+    source, out = mixed(tmp_path / "in"), tmp_path / "out"
+    folders = [address.format(source), "-o", address.format(out)]
+    assert migrate(*folders) == 2
+    first = (out / ledger.NAME).read_text()
+    assert first.count("\n") == 5
+    assert json.loads(first.split("\n")[0])["source"] == str(source / "00000.h5")
+    assert migrate(source, "-o", out, "--retry", "failed") == 2
+    assert (out / ledger.NAME).read_text().count("\n") == 6, "it is the same folder"
+    capsys.readouterr()
+    pytest.importorskip("distributed")
+    assert migrate(*folders, "--dask", "nowhere") == 2
+    assert "--dask nowhere: it cannot be reached" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         (["--dask", "x"], "are for a folder, with -o OUT"),
         (["--retry", "refused"], "are for a folder, with -o OUT"),
         (["-o", "out", "--json", "--json-lines"], "leave one of them out"),
-        (["-o", "out", "--retry", "failed"], "invalid choice"),
+        (["-o", "out", "--retry", "done"], "invalid choice"),
     ],
 )
 def test_options_that_do_not_go_together(

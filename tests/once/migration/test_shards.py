@@ -77,12 +77,13 @@ def test_it_is_for_one_artefact(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("name", "why"),
     [
         ("out.keras", "it becomes a folder of shards: choose a name without .keras"),
-        ("missing/out", "there is no folder"),
+        ("there/file/out", "there is no folder"),
         ("there", "is there already: name another folder"),
     ],
 )
 def test_places_that_are_none(name: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "file").touch()
     with pytest.raises(Refused, match=why):
         publishing.check(tmp_path / name, folder=True)
 

@@ -12,11 +12,12 @@ import pytest
 
 from keras_mp.migration import publishing, sources
 from keras_mp.migration.cli import main
+from keras_mp.migration.fleet import migrate_folder
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import is_folder_of_store, walk
 from keras_mp.monitor.run_folder import write_run
 from keras_mp.stores.listing import exists, listed
-from keras_mp.stores.urls import parent, redacted
+from keras_mp.stores.urls import TAKEN, parent, redacted
 from tests.faulty_store import FaultyFileSystem
 from tests.fixtures import FIXTURES
 from tests.store_servers import KEY, PASSWORD, Store
@@ -190,10 +191,10 @@ def test_outputs_and_their_marks(writable_server: Store, tmp_path: Path) -> None
         sources.mark(beside, source, "ab", {"model_only": False})
         assert not exists(out)
         assert all(secret.encode() not in beside.read_bytes() for secret in (PASSWORD, KEY))
-    assert sources.is_made_of(out, "ab", {"model_only": False})
-    assert not sources.is_made_of(out, "ab", {"model_only": True})
-    assert not sources.is_made_of(f"{out}.keras", "ab", {})
-    assert sources.marked(out)["from"] == "https://***@host/a.h5?***"
+    marked = sources.marked(out)
+    assert (marked["sha256"], marked["options"]) == ("ab", {"model_only": False})
+    assert marked["from"] == "https://***@host/a.h5?***"
+    assert sources.marked(f"{out}.keras") == {}
     with pytest.raises(Refused, match="is there already"):
         publishing.check(out)
     with pytest.raises(ZeroDivisionError), publishing.staged(f"{out}.keras") as beside:
@@ -257,13 +258,84 @@ def test_a_run_is_plotted_and_reported(
         (["s3://a/m.h5", "-o", "s3://a/m.h5"], "is the input"),
         (["s3://a/m.h5", "-o", "s3://a/m.h5", "--scratch-size", "much"], "is no size"),
         (["s3://a/m.h5", "--write"], "--write is for source code, not for artefacts"),
-        (["memory://a/m.h5", "-o", "memory://a/m.hdf5"], "the name must end in .keras"),
+        (["faulty://a/m.h5", "-o", "faulty://a/m.hdf5"], "the name must end in .keras"),
         (
-            ["memory://a/m.h5", "-o", "https://a/m.keras"],
+            ["faulty://a/m.h5", "-o", "https://a/m.keras"],
             "https:// is for reading: write elsewhere",
         ),
     ],
 )
+@pytest.mark.usefixtures("faulty")
 def test_what_is_refused(arguments, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["migrate", *arguments]) == 2
     assert words in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("command", ["inspect", "migrate", "plot", "report", "bench"])
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("memory://a/m.h5", "memory:// exists in one process, and ends with it"),
+        ("zip://m.h5::file:///a.zip", "what is inside another file is not read"),
+    ],
+)
+def test_what_no_command_can_read(
+    path: str, why: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, path]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{path}: {why}: {TAKEN}" in said
+
+
+def test_a_fleet_of_processes_has_no_memory_in_common(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"memory:// exists in one process.*taken are file://"):
+        migrate_folder(tmp_path, "memory://new")
+
+
+ON_THE_DISK = ["file://{}", "local://{}", "simplecache::file://{}", "FILE://localhost{}"]
+
+
+@pytest.mark.parametrize("address", ON_THE_DISK)
+def test_addresses_of_the_disk_are_paths(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "old"
+    (old / "deep").mkdir(parents=True)
+    (old / "deep" / "m.h5").write_bytes((CASE / "model.h5").read_bytes())
+    (old / "train.py").write_text("from tensorflow.keras.mixed_precision import Policy\n")
+    (old / "policy.json").write_text('{"class_name": "Policy", "config": {"name": "float32"}}')
+    for command in (
+        ["inspect", old / "deep" / "m.h5"],
+        ["inspect", "--audit", old],
+        ["migrate", "--json", old],
+        ["migrate", "--diff", old / "train.py"],
+        ["migrate", "--as", "policy", old / "policy.json"],
+        ["report", old],
+        ["plot", old / "deep"],
+        ["bench", old / "train.py"],
+    ):
+        *options, path = map(str, command)
+        code, told = main([*options, path]), capsys.readouterr()
+        assert main([*options, address.format(path)]) == code, options
+        assert capsys.readouterr() == told, options
+    out = tmp_path / "new policy.json"
+    given = [
+        address.format(old / "policy.json"),
+        "-o",
+        address.format(str(out).replace(" ", "%20")),
+    ]
+    assert main(["migrate", "--as", "policy", *given]) == 0
+    assert out.is_file()
+
+
+def test_behind_a_cache(server: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    url = server.put(CASE, "cached", "case")
+    told = {}
+    for address in (url, f"simplecache::{url}", f"filecache://::{url}"):
+        for command in ("inspect", "migrate"):
+            for path in (address, f"{address}/model.h5"):
+                arguments = [command, path, *(["--check"] if command == "migrate" else [])]
+                code, said = main(arguments), capsys.readouterr()
+                key = command, path.removeprefix(address)
+                assert told.setdefault(key, (code, said)) == (code, said)
+    assert {code for code, _ in told.values()} <= {0, 1}

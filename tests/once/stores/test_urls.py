@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 from keras_mp.stores.errors import StoreError
-from keras_mp.stores.urls import is_url, join, local_of, name, parent, redacted, without_secrets
+from keras_mp.stores.urls import (
+    is_chain,
+    is_inside,
+    is_url,
+    join,
+    local_of,
+    name,
+    parent,
+    plain,
+    redacted,
+    scheme,
+    without_secrets,
+)
 
 _SECRET = st.text("abcXYZ0189:@/?#!$&'()*+,;=-._~%", min_size=1, max_size=20).map("s3cr".__add__)
 
@@ -52,6 +64,39 @@ def test_a_token_in_place_of_a_user() -> None:
 )
 def test_what_an_address_is(path: object, expected: bool) -> None:
     assert is_url(path) is expected
+
+
+@pytest.mark.parametrize("cache", ["simplecache::", "filecache://::", "BlockCache::", "cached::"])
+def test_caches_are_left_out(cache: str) -> None:
+    address = f"{cache}s3://bucket/a/b.keras"
+    assert is_url(address)
+    assert not is_chain(address)
+    assert plain(address) == "s3://bucket/a/b.keras"
+    assert plain(f"{cache}file:///a/b%20c") == plain(f"{cache}local:///a/b c") == "/a/b c"
+    assert not is_url(f"{cache}file:///a")
+    assert (scheme(address), name(address), parent(address)) == (
+        "s3",
+        "b.keras",
+        f"{cache}s3://bucket/a",
+    )
+    assert is_inside(address, "s3://bucket/a")
+    web = f"{cache}https://me:secret@host/a?signature=secret"
+    assert join(web, "b") == f"{cache}https://me:secret@host/a/b?signature=secret"
+    assert redacted(web) == "https://***@host/a?***"
+
+
+@pytest.mark.parametrize(
+    "path", ["a::b", "simplecache::a", "/a::b", "C:/a", "models/a.keras", "s3://a", "tar::/a.tar"]
+)
+def test_others_are_plain(path: str) -> None:
+    assert plain(path) == path
+
+
+@pytest.mark.parametrize(
+    "path", ["zip://a.h5::s3://b/a.zip", "simplecache::zip://a.h5::file:///b.zip"]
+)
+def test_what_is_inside_another_file(path: str) -> None:
+    assert is_chain(path)
 
 
 def test_parts() -> None:

@@ -1,0 +1,34 @@
+"""What `compat` says to programs, as the command says it: by options, not Python's arguments."""
+
+import re
+
+# What is said to a program, and what to the reader of the command's output.
+_WORDS: tuple[tuple[str, str], ...] = (
+    (r"exact_training=True keeps", "--exact-training keeps"),
+    (
+        r"pass custom_objects=\{+.*?: \.\.\.\}+, or register it before",
+        "name the script that defines it, --model script.py",
+    ),
+    (r"compile=False loads the model without", "--model-only writes the model without"),
+    (
+        r"load it with compile=False, compile the model, and say which to "
+        r"keras_mp\.compat\.restore\(\.\.\., optimizer_path=\)",
+        "--model-only writes the model without them",
+    ),
+    (r"say so: tf_version='2\.2'", "say so: --from 2.2"),
+    (r" \(with strict=False, what fits would be\)", ""),
+    (r"model_path= and optimizer_path= are", "--model-path and --optimizer-path are"),
+    (r"--scratch-size, or scratch_size=", "--scratch-size"),
+)
+_PATTERNS = tuple((re.compile(pattern, re.DOTALL), words) for pattern, words in _WORDS)
+
+
+def spoken(text: str) -> str:
+    """Returns a message as the command says it.
+
+    >>> spoken("BatchNormalization: exact_training=True keeps the layer of tf.keras")
+    'BatchNormalization: --exact-training keeps the layer of tf.keras'
+    """
+    for pattern, words in _PATTERNS:
+        text = pattern.sub(words, text)
+    return text
