@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_mp
-from keras_mp import policy
+from keras_mp import compile_advice
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "migration" / "README.md"  # its blocks are run by the tests of the rules
@@ -48,7 +48,7 @@ BLOCKS = [
 
 @pytest.fixture
 def names(monkeypatch):
-    monkeypatch.setattr(policy, "_advised", True)
+    monkeypatch.setattr(compile_advice, "_advised", True)
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(1, dtype="mixed_float16")(inputs))
     yield {"keras": keras, "keras_mp": keras_mp, "model": model}
