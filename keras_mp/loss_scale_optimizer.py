@@ -16,7 +16,7 @@ from keras import ops
 
 from keras_mp import backends, hyperparameters
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Store, Tensor, Variable
-from keras_mp.backends import compile_configs, devices
+from keras_mp.backends import compile_configs, devices, keras_hooks
 from keras_mp.backends.optimizers import built_for, note_those_inside, path, with_method
 from keras_mp.extra_state import ExtraState
 from keras_mp.given_gradients import as_tensors, check_shapes
@@ -201,6 +201,7 @@ class LossScaleOptimizer(
         _set(self, "_warn_once", WarnOnce(self._backend))
         _set(self, "_before_step", None)
         self._backend.check_strategy()
+        keras_hooks.mend_layers_in_16_bits()
         # Before build, so that a function traced early reads variables and not a constant.
         with self._backend.init_scope():
             _set(self, "extra_state", ExtraState())

@@ -115,7 +115,7 @@ def set_global_policy(policy: str | keras.DTypePolicy | None) -> None:
     watch()
     with _lock:
         _shared = add(_shared, _event(chosen))
-    _warn_about(chosen)
+    _prepare_for(chosen)
 
 
 def global_policy() -> keras.DTypePolicy:
@@ -158,7 +158,7 @@ class PolicyScope:
     def __enter__(self) -> keras.DTypePolicy:
         global _stop_handing_down
         watch()
-        _warn_about(self._policy)
+        _prepare_for(self._policy)
         with _lock:
             event = _event(self._policy)
             if not _scopes:
@@ -353,7 +353,9 @@ def _check_float(policy: keras.DTypePolicy) -> None:
         )
 
 
-def _warn_about(policy: Any) -> None:
+def _prepare_for(policy: Any) -> None:
+    if policy is not None and policy.compute_dtype in ("float16", "bfloat16"):
+        keras_hooks.mend_layers_in_16_bits()
     if policy is not None and policy.compute_dtype == "float16":
         devices.warn_if_slow()
         compile_advice.watch()
