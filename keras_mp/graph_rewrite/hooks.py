@@ -31,7 +31,6 @@ from typing import Any
 
 import keras
 
-from keras_mp.backends import keras_hooks
 from keras_mp.backends.generators import unchanged_generators
 from keras_mp.graph_rewrite import decomposition
 
@@ -143,7 +142,6 @@ def install() -> None:
             return
         for name in _unresolved():
             raise RuntimeError(_missing(name))
-        keras_hooks.mend_layers_in_16_bits()  # before ours, which goes around it
         _prepare_jax()
         try:
             for module, name in _functions():
