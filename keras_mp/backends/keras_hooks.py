@@ -227,6 +227,36 @@ def holding(variable: Any, value: Any) -> Iterator[None]:
         variable._value, variable._dtype = before
 
 
+def share_weights(model: Any, other: Any) -> None:
+    """Has the layers of a model hold the weights of another model in place of their own.
+
+    Keras has no public way to do that. A layer holds a variable as an attribute, or in a list or
+    dictionary of them, and lists it among its own; on PyTorch also among the parameters of the
+    module, which `_track_variables` lists anew.
+
+    Args:
+        model: Built; its weights have the shapes and dtypes of the other's, in the same order.
+        other: Built.
+    """
+    theirs = {id(w): other for w, other in zip(model.weights, other.weights, strict=True)}
+    for layer in model._flatten_layers():
+        held = vars(layer)
+        for name, value in held.items():
+            if id(value) in theirs:
+                held[name] = theirs[id(value)]
+            elif isinstance(value, (list, dict)):
+                places = value.items() if isinstance(value, dict) else enumerate(value)
+                for place, each in list(places):
+                    if id(each) in theirs:
+                        # Not that of the class, which would track it a second time.
+                        (dict if isinstance(value, dict) else list).__setitem__(
+                            value, place, theirs[id(each)]
+                        )
+    for layer in model._flatten_layers():
+        if hasattr(layer, "_torch_params"):
+            layer._track_variables()
+
+
 @contextlib.contextmanager
 def unchanged_counters() -> Iterator[None]:
     """A scope after which Keras names, and draws by its own seed, what it would have without it.

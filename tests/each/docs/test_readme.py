@@ -17,6 +17,7 @@ PAGES = [ROOT / "README.md", RULES, ROOT / "CONTRIBUTING.md", *DOCS]
 # The blocks of these are one program, from the first to the last.
 PROGRAMS = (
     "how-to/custom-loops.md",
+    "how-to/deploy.md",
     "how-to/fine-tuning.md",
     "how-to/graph-rewrite.md",
     "how-to/leave-tensorflow.md",
@@ -65,6 +66,10 @@ def test_code(block, names):
     exec(block, names)
 
 
+# What the exporters of Keras, JAX and PyTorch say of themselves.
+@pytest.mark.filterwarnings("ignore:The `native_serialization` parameter:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*might cause the trace to be incorrect")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
