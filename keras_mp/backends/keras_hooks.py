@@ -244,14 +244,15 @@ def share_weights(model: Any, other: Any) -> None:
         for name, value in held.items():
             if id(value) in theirs:
                 held[name] = theirs[id(value)]
-            elif isinstance(value, (list, dict)):
-                places = value.items() if isinstance(value, dict) else enumerate(value)
-                for place, each in list(places):
+            # Not by the class of the list, which would track the variable a second time.
+            elif isinstance(value, list):
+                for i, each in enumerate(value):
                     if id(each) in theirs:
-                        # Not that of the class, which would track it a second time.
-                        (dict if isinstance(value, dict) else list).__setitem__(
-                            value, place, theirs[id(each)]
-                        )
+                        list.__setitem__(value, i, theirs[id(each)])
+            elif isinstance(value, dict):
+                for key, each in list(value.items()):
+                    if id(each) in theirs:
+                        dict.__setitem__(value, key, theirs[id(each)])
     for layer in model._flatten_layers():
         if hasattr(layer, "_torch_params"):
             layer._track_variables()
