@@ -9,7 +9,7 @@ import keras
 from keras_mp.array_types import Model
 from keras_mp.backends import keras_hooks
 from keras_mp.benchmarking.rebuilding import Blueprint
-from keras_mp.sixteen_bit.float32_weights import float32_weights
+from keras_mp.sixteen_bit.float32_weights_scope import float32_weights_scope
 from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
 
 
@@ -101,7 +101,7 @@ def _masters_of(model: Model) -> contextlib.AbstractContextManager[None]:
         optimizer = getattr(optimizer, "inner_optimizer", None)
     if optimizer is None or not optimizer.built:
         return contextlib.nullcontext()
-    return float32_weights(model)
+    return float32_weights_scope(model)
 
 
 def _narrow_layers(model: Model) -> list[str]:

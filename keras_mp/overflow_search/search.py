@@ -10,20 +10,20 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_mp.backends.compiling import hastily
+from keras_mp.backends.compiling import without_optimization
 from keras_mp.backends.generators import unchanged_generators
+from keras_mp.batches import one_batch
 from keras_mp.dry_run.calls import Site
 from keras_mp.dry_run.checks import check_model
 from keras_mp.dry_run.observers import observed_by
 from keras_mp.dry_run.program import run_as_program
 from keras_mp.dry_run.step import DryRun, ForwardPass
 from keras_mp.dry_run.tensors import as_numpy, floats, is_finite, kind_of
-from keras_mp.feeding import one_batch
 from keras_mp.float_formats import LARGEST
 from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.tensors import dtype_of
-from keras_mp.overflow_search.cure import with_cure
 from keras_mp.overflow_search.finding import Finding
+from keras_mp.overflow_search.float32_suggestions import with_cure
 from keras_mp.overflow_search.gradients import (
     Gradients,
     differentiate,
@@ -117,7 +117,7 @@ def find_in_batch(
     check_not_rewritten(model)
     given = {"x": dry_run.x, "y": dry_run.y, "sample_weight": dry_run.sample_weight}
     given = {name: part for name, part in given.items() if part is not None}
-    with np.errstate(all="ignore"), hastily():
+    with np.errstate(all="ignore"), without_optimization():
         report = _search(dry_run, given)
         if report.first is None:
             return report

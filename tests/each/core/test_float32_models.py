@@ -6,7 +6,7 @@ import pytest
 from keras import layers, ops
 
 import keras_mp
-from keras_mp import LossScaleOptimizer, MasterWeights, as_float32, float32_weights
+from keras_mp import LossScaleOptimizer, MasterWeights, as_float32, float32_weights_scope
 
 RANDOM = np.random.default_rng(0)
 
@@ -179,7 +179,7 @@ def test_weights_in_16_bits_get_their_masters(wrap):
     model, x = made(nested, "bfloat16")
     model.compile(wrap(keras.optimizers.SGD(0.01)), "mse", auto_scale_loss=False)
     model.fit(x, np.ones((8, 1), "float32"), verbose=0)
-    with float32_weights(model):
+    with float32_weights_scope(model):
         expected = model.get_weights()
     ready = as_float32(model)
     assert {weight.dtype for weight in ready.weights} == {"float32"}

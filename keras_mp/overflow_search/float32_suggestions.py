@@ -11,8 +11,8 @@ from typing import Any
 
 import keras
 
-from keras_mp.diagnosis import authorship
-from keras_mp.diagnosis.authorship import Part
+from keras_mp.diagnosis import layer_paths
+from keras_mp.diagnosis.layer_paths import Part
 from keras_mp.dry_run.layers import layers_of
 from keras_mp.overflow_search.report import OverflowReport
 
@@ -31,7 +31,7 @@ def with_cure(
         model: In it.
         search: Looks again. During it, layers have other policies; afterwards, their own.
     """
-    parts = {id(part.layer): part for part in authorship.parts(model)}
+    parts = {id(part.layer): part for part in layer_paths.parts(model)}
     chosen: dict[int, Part] = {}
     by_hand: dict[int, Part] = {}
     now = report
@@ -41,7 +41,7 @@ def with_cure(
             break
         for part in new:
             whole = parts[id(part.whole)]
-            if id(part.whole) in chosen or not authorship.has_path(part.whole):
+            if id(part.whole) in chosen or not layer_paths.has_path(part.whole):
                 by_hand[id(part.whole)] = whole
             chosen[id(part.whole)] = whole
         with _in_float32(chosen.values(), by_hand.values()):
@@ -51,7 +51,7 @@ def with_cure(
                 return report
     if not chosen:
         return report
-    layers = authorship.float32_layers(
+    layers = layer_paths.float32_layers(
         model,
         [part.layer for part in chosen.values()],
         by_hand=[part.layer for part in by_hand.values()],
@@ -93,7 +93,7 @@ def _in_float32(chosen: Iterable[Part], by_hand: Iterable[Part]) -> Iterator[Non
     before: list[tuple[Any, Any]] = []
     try:
         for part in chosen:
-            for layer in authorship.inside(part.layer):
+            for layer in layer_paths.inside(part.layer):
                 if layer.path or id(part.layer) in manual:
                     before.append((layer, layer._dtype_policy))
                     # Not by its setter, which would write into the map of all other layers.
