@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from keras_mp.auto_wrapping import auto_wrap
     from keras_mp.benchmarking.comparing import benchmark
     from keras_mp.diagnosis.explaining import explain
+    from keras_mp.float32_models import as_float32
     from keras_mp.loss_scale_optimizer import LossScaleOptimizer
     from keras_mp.monitor.callback import LossScaleMonitor
     from keras_mp.monitor.trace import Trace
@@ -45,6 +46,7 @@ __all__ = [
     "SharedLossScale",
     "StochasticRounding",
     "Trace",
+    "as_float32",
     "auto_wrap",
     "benchmark",
     "explain",
@@ -71,6 +73,7 @@ _HOME = {
     "SharedLossScale": "keras_mp.shared_loss_scale",
     "StochasticRounding": "keras_mp.sixteen_bit.stochastic_rounding",
     "Trace": "keras_mp.monitor.trace",
+    "as_float32": "keras_mp.float32_models",
     "auto_wrap": "keras_mp.auto_wrapping",
     "benchmark": "keras_mp.benchmarking.comparing",
     "explain": "keras_mp.diagnosis.explaining",

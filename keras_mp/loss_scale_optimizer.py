@@ -5,6 +5,7 @@ scale, `step_statistics.py` what came of the steps, `saved_state.py` what files 
 `loss_scale.py`, what differs between frameworks in `backends/`.
 """
 
+import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -15,8 +16,8 @@ from keras import ops
 
 from keras_mp import backends, hyperparameters
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Store, Tensor, Variable
-from keras_mp.backends import devices
-from keras_mp.backends.optimizers import path
+from keras_mp.backends import compile_configs, devices, keras_hooks
+from keras_mp.backends.optimizers import built_for, note_those_inside, path, with_method
 from keras_mp.extra_state import ExtraState
 from keras_mp.given_gradients import as_tensors, check_shapes
 from keras_mp.inner_hyperparameters import InnerHyperparameters
@@ -200,6 +201,7 @@ class LossScaleOptimizer(
         _set(self, "_warn_once", WarnOnce(self._backend))
         _set(self, "_before_step", None)
         self._backend.check_strategy()
+        keras_hooks.mend_layers_in_16_bits()
         # Before build, so that a function traced early reads variables and not a constant.
         with self._backend.init_scope():
             _set(self, "extra_state", ExtraState())
@@ -305,6 +307,33 @@ class LossScaleOptimizer(
         with keras.StatelessScope(zip(self.variables, optimizer_variables, strict=True)):
             return self.scale_loss(loss)
 
+    def stateless_unscale_gradients(
+        self, optimizer_variables: Sequence[Tensor], gradients: Gradients
+    ) -> list[Gradient]:
+        """`get_unscaled_gradients` with the loss scale among `optimizer_variables`.
+
+        For what a function that JAX transforms does with the gradients itself: to clip them by a
+        rule of its own, to add noise, for the two passes of SAM. Hand what comes of them to
+        `stateless_apply(..., gradients_scaled=False)`.
+
+        Args:
+            optimizer_variables: Values of `variables`, in their order.
+            gradients: Gradients of a loss that `stateless_scale_loss` scaled; as for
+                `get_unscaled_gradients`.
+
+        Returns:
+            The gradients divided by the loss scale: float32 (float64 stays), None for None.
+
+        >>> from keras_mp import LossScaleOptimizer
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8)
+        >>> values = [variable.value for variable in opt.variables]
+        >>> [gradient] = opt.stateless_unscale_gradients(values, [ops.array(4.0)])
+        >>> float(gradient)
+        0.5
+        """
+        with keras.StatelessScope(zip(self.variables, optimizer_variables, strict=True)):
+            return self.get_unscaled_gradients(gradients)
+
     # -- state -----------------------------------------------------------------------------------
 
     def build(self, variables: Sequence[Variable]) -> None:
@@ -323,11 +352,9 @@ class LossScaleOptimizer(
         with self._backend.init_scope():
             if not inner.built:
                 inner.build(variables)
-        if [id(v) for v in inner._trainable_variables] != [id(v) for v in variables]:
-            raise ValueError(
-                f"The inner optimizer was built for {len(inner._trainable_variables)} other "
-                f"variables than these {len(variables)}. Make a new optimizer for a new model."
-            )
+                inner.built = True  # as Keras does, for those that do not call super().build
+        note_those_inside(inner)
+        self._check_built_for(variables)
         # Not tracked by Keras, which would add the model's variables to the optimizer's own.
         _set(self, "_trainable_variables", variables)
         places = {self._var_key(variable): i for i, variable in enumerate(variables)}
@@ -338,6 +365,17 @@ class LossScaleOptimizer(
         devices.warn_if_still_undecided()
         with self._backend.init_scope():  # a trace of tf.function may be thrown away
             self._saved_state.take_waiting()
+
+    def _check_built_for(self, variables: Sequence[Variable]) -> None:
+        inner = self.inner_optimizer
+        known, given = ([id(v) for v in each] for each in (built_for(inner), variables))
+        # What hands `build` on may give each optimizer inside of it some of the variables.
+        is_other = known != given if inner._trainable_variables else not set(known) <= set(given)
+        if is_other:
+            raise ValueError(
+                f"The inner optimizer was built for {len(known)} other variables than these "
+                f"{len(given)}. Make a new optimizer for a new model."
+            )
 
     @property
     def variables(self) -> list[Variable]:
@@ -462,6 +500,8 @@ class LossScaleOptimizer(
         optimizer_variables: Sequence[Tensor],
         grads: Gradients,
         trainable_variables: Sequence[Tensor],
+        *,
+        gradients_scaled: bool = True,
     ) -> tuple[list[Tensor], list[Tensor]]:
         """`apply` without side effects, for functions that JAX transforms.
 
@@ -469,6 +509,8 @@ class LossScaleOptimizer(
             optimizer_variables: Values of `variables`, in their order.
             grads: Gradients of the scaled loss, one for each variable the optimizer was built for.
             trainable_variables: Values of these variables.
+            gradients_scaled: False for gradients that are unscaled already, by
+                `stateless_unscale_gradients`.
 
         Returns:
             The new values: (trainable_variables, optimizer_variables).
@@ -476,13 +518,24 @@ class LossScaleOptimizer(
         Raises:
             ValueError: Not built, another number of values, or TensorFlow, where Keras has none.
         """
-        values: tuple[list[Tensor], list[Tensor]] = keras.optimizers.Optimizer.stateless_apply(
-            self,
-            self._backend.values_to_change(optimizer_variables),
-            grads,
-            self._backend.values_to_change(trainable_variables),
-        )
+        how = contextlib.nullcontext() if gradients_scaled else self._applying_unscaled()
+        with how:
+            values: tuple[list[Tensor], list[Tensor]] = keras.optimizers.Optimizer.stateless_apply(
+                self,
+                self._backend.values_to_change(optimizer_variables),
+                grads,
+                self._backend.values_to_change(trainable_variables),
+            )
         return values
+
+    def _applying_unscaled(self) -> contextlib.AbstractContextManager[None]:
+        """A scope in which `apply`, which Keras' `stateless_apply` calls, divides nothing."""
+
+        def apply(grads: Iterable[Gradient]) -> None:
+            self._scaler.protocol.gradients_scaled(explicit=False)
+            self._apply(list(grads), None, scaled=False)
+
+        return with_method(self, "apply", apply)
 
     def _apply(
         self, gradients: list[Gradient], given: Iterable[Variable] | None, *, scaled: bool
@@ -522,7 +575,7 @@ class LossScaleOptimizer(
             )
         if not self.built:
             inner = self.inner_optimizer
-            self.build(inner._trainable_variables if inner.built else variables)
+            self.build((built_for(inner) if inner.built else []) or variables)
         self._check_variables_are_known(variables)
         if all(gradient is None for gradient in gradients):
             paths = ", ".join(map(path, variables))
@@ -588,3 +641,4 @@ def _set(optimizer: Optimizer, name: str, value: Any) -> None:
 LossScaleOptimizer.__module__ = "keras_mp"
 __test__ = {"LossScaleOptimizer": LossScaleOptimizer}
 keras.saving.register_keras_serializable(package="keras_mp")(LossScaleOptimizer)
+compile_configs.keep(LossScaleOptimizer, serialized)

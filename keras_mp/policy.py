@@ -5,9 +5,7 @@ the one that a thread sees; `backends/keras_hooks.py` makes Keras ask. Knows not
 """
 
 import functools
-import importlib
 import itertools
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
@@ -17,13 +15,13 @@ from typing import Any, ParamSpec, TypeVar
 
 import keras
 
+from keras_mp import compile_advice
 from keras_mp.backends import devices, keras_hooks
 from keras_mp.graph_rewrite import switch
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_logger = logging.getLogger("keras_mp")
 _PLAIN = (keras.DTypePolicy, keras.FloatDTypePolicy)
 
 
@@ -93,8 +91,9 @@ def set_global_policy(policy: str | keras.DTypePolicy | None) -> None:
     A thread that calls `keras.config.set_dtype_policy` later goes its own way, and inside a
     `policy_scope` a thread does not see what others set. What is set inside a scope ends with it.
 
-    The first call warns where float16 is slow, and where `compile` uses Keras' own
-    LossScaleOptimizer. `logging.getLogger("keras_mp").setLevel(logging.ERROR)` silences both.
+    The first call with a float16 policy warns where float16 is slow. From then on, the first
+    `compile` that uses Keras' own LossScaleOptimizer warns, too: for a string or a plain optimizer,
+    without `auto_wrap`. `logging.getLogger("keras_mp").setLevel(logging.ERROR)` silences both.
 
     Args:
         policy: A policy or its name, quantized ones included. None follows
@@ -116,9 +115,7 @@ def set_global_policy(policy: str | keras.DTypePolicy | None) -> None:
     watch()
     with _lock:
         _shared = add(_shared, _event(chosen))
-    _warn_about(chosen)
-    if chosen is not None and chosen.name == "mixed_float16":
-        _advise_wrapping()
+    _prepare_for(chosen)
 
 
 def global_policy() -> keras.DTypePolicy:
@@ -161,7 +158,7 @@ class PolicyScope:
     def __enter__(self) -> keras.DTypePolicy:
         global _stop_handing_down
         watch()
-        _warn_about(self._policy)
+        _prepare_for(self._policy)
         with _lock:
             event = _event(self._policy)
             if not _scopes:
@@ -356,22 +353,9 @@ def _check_float(policy: keras.DTypePolicy) -> None:
         )
 
 
-def _warn_about(policy: Any) -> None:
+def _prepare_for(policy: Any) -> None:
+    if policy is not None and policy.compute_dtype in ("float16", "bfloat16"):
+        keras_hooks.mend_layers_in_16_bits()
     if policy is not None and policy.compute_dtype == "float16":
         devices.warn_if_slow()
-
-
-_advised = False
-
-
-def _advise_wrapping() -> None:
-    global _advised
-    # Late: wrapping needs the optimizer, which policies do without.
-    silent = _advised or not _logger.isEnabledFor(logging.WARNING)
-    if silent or importlib.import_module("keras_mp.auto_wrapping").is_active():
-        return
-    _advised = True
-    _logger.warning(
-        "keras_mp: under this policy compile('adam') uses Keras' own LossScaleOptimizer, not ours. "
-        "Pass keras_mp.LossScaleOptimizer(...) to compile, or call keras_mp.auto_wrap() before it"
-    )
+        compile_advice.watch()

@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_mp.array_types import Optimizer, Store, Variable
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.optimizers import state_of
 from keras_mp.extra_state import ExtraState
 from keras_mp.float_formats import FLOAT32
 from keras_mp.scaler import LossScaler
@@ -60,7 +61,7 @@ class SavedState:
         self._inner = inner
         self._scaler = scaler
         self._extra = extra
-        self._unbuilt_inner = 0 if inner.built else len(inner.variables)
+        self._unbuilt_inner = 0 if inner.built else len(state_of(inner))
         self._is_being_loaded = keras_hooks.is_loading()
         self._waiting: dict[str, Any] | None = None
         self._misfits: list[str] | None = None
@@ -73,7 +74,7 @@ class SavedState:
     @property
     def variables(self) -> list[Variable]:
         """Those that are saved, in their order."""
-        return [*self._own, *self._inner.variables]
+        return [*self._own, *state_of(self._inner)]
 
     def arrays(self) -> list[np.ndarray[Any, Any]]:
         """Returns the values of `variables`."""
@@ -115,7 +116,7 @@ class SavedState:
         if not saved:
             self._refuse(NO_STATE)
             return
-        inner, built = self._inner.variables, self._inner.built
+        inner, built = state_of(self._inner), self._inner.built
         orders = layouts(self._own, inner) if built else []
         narrow = getattr(self._inner, "_narrow_weights", None)
         if built and narrow is not None:  # of an optimizer for the same weights in float32
@@ -141,7 +142,7 @@ class SavedState:
         saved, self._waiting = self._waiting, None
         if saved is None:
             return
-        inner = self._inner.variables
+        inner = state_of(self._inner)
         orders = layouts(self._own, inner) + layouts(self._own, inner[: self._unbuilt_inner])
         try:
             targets = match(orders, saved)

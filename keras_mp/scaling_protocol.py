@@ -19,15 +19,15 @@ NOT_UNSCALED = (
     "`gradients = optimizer.get_unscaled_gradients(gradients)` before apply_gradients."
 )
 MIXED = (
-    "LossScaleOptimizer: scale_loss (Keras 3) and get_scaled_loss / get_unscaled_gradients "
-    "(Keras 2) were both called in one step; the last call decides whether the gradients are "
-    "taken as scaled. Use one pair, or say `apply_gradients(..., gradients_scaled=True)` or False."
+    "LossScaleOptimizer: scale_loss (Keras 3) and get_scaled_loss (Keras 2) were both called "
+    "before one step; the last call decides whether the gradients are taken as scaled. Use one "
+    "of them, or say `apply_gradients(..., gradients_scaled=True)` or False."
 )
 AMBIGUOUS = (
-    "LossScaleOptimizer.apply_gradients cannot tell whether these gradients are scaled: both "
-    "protocols were used with this optimizer, and no call was seen since the last step (the "
-    "functions that call them are traced already). Say `apply_gradients(..., "
-    "gradients_scaled=True)` or False."
+    "LossScaleOptimizer.apply_gradients cannot tell whether these gradients are scaled: earlier "
+    "steps of this optimizer were taken with scaled and with unscaled gradients, and no call was "
+    "seen since the last step (the functions that call them are traced already). Say "
+    "`apply_gradients(..., gradients_scaled=True)` or False."
 )
 NEVER_SCALED = (
     "LossScaleOptimizer was handed gradients to divide by the loss scale, but scale_loss was never "
@@ -37,7 +37,8 @@ NEVER_SCALED = (
 )
 TWICE_UNSCALED = (
     "LossScaleOptimizer.apply divides gradients by the loss scale, but get_unscaled_gradients has "
-    "done so already. Use apply_gradients, or leave out get_unscaled_gradients."
+    "done so already. Use apply_gradients (in a function that JAX compiles, "
+    "`stateless_apply(..., gradients_scaled=False)`), or leave out get_unscaled_gradients."
 )
 
 
@@ -54,16 +55,15 @@ class Calls:
     get_unscaled_gradients: bool = False
 
     @property
-    def of_keras_2(self) -> bool:
-        return self.get_scaled_loss or self.get_unscaled_gradients
-
-    @property
     def scaled_a_loss(self) -> bool:
         return self.scale_loss or self.get_scaled_loss
 
 
 class ScalingProtocol:
     """Remembers the protocol calls of one optimizer.
+
+    A step may have several passes, as SAM's has two: each scales a loss, and may unscale its
+    gradients. The step is taken with the gradients of the last pass.
 
     >>> protocol = ScalingProtocol()
     >>> protocol.call("scale_loss")
@@ -73,17 +73,21 @@ class ScalingProtocol:
 
     def __init__(self) -> None:
         self._scaled: bool | None = None
-        self._ever, self._since_step = Calls(), Calls()
+        self._ever, self._pass = Calls(), Calls()
+        # Whether steps were taken with gradients that were known as scaled, or as unscaled.
+        self._took_scaled = self._took_unscaled = False
 
     def call(self, name: str) -> None:
         """Notes a call of one of the three methods."""
         self._scaled = name == "scale_loss"
-        for calls in (self._ever, self._since_step):
+        if self._pass.get_unscaled_gradients and name != "get_unscaled_gradients":
+            self._pass = Calls()
+        for calls in (self._ever, self._pass):
             setattr(calls, name, True)
 
     def gradients_scaled(self, explicit: bool | None) -> tuple[bool, str | None]:
         """Returns, for `apply_gradients`, whether they are scaled, and a warning or None."""
-        calls, self._since_step = self._since_step, Calls()
+        calls, self._pass = self._pass, Calls()
         if explicit is not None:
             return explicit, None
         if self._scaled is None:
@@ -91,19 +95,28 @@ class ScalingProtocol:
         message = None
         if not self._ever.scaled_a_loss:
             message = NEVER_SCALED
-        elif calls.scale_loss and calls.of_keras_2:
+        elif calls == Calls():
+            message = AMBIGUOUS if self._took_scaled and self._took_unscaled else None
+        elif calls.scale_loss and calls.get_scaled_loss:
             message = MIXED
-        elif calls == Calls() and self._ever.scale_loss and self._ever.of_keras_2:
-            message = AMBIGUOUS
         elif calls.get_scaled_loss and not calls.get_unscaled_gradients:
             message = NOT_UNSCALED
+        if calls != Calls():
+            self._note(self._scaled)
         return self._scaled, message
 
     def taken_as_scaled(self) -> str | None:
         """Returns, for `apply`, which always takes scaled gradients, a warning or None."""
-        calls, self._since_step = self._since_step, Calls()
+        calls, self._pass = self._pass, Calls()
+        self._note(scaled=True)
         if calls.get_unscaled_gradients:
             return TWICE_UNSCALED
         if not self._ever.scaled_a_loss:
             return NEVER_SCALED
         return None
+
+    def _note(self, scaled: bool) -> None:
+        if scaled:
+            self._took_scaled = True
+        else:
+            self._took_unscaled = True

@@ -68,7 +68,9 @@ class Stepper:
         if finite is True:
             return
         for optimizer in flatten_optimizers(self._optimizer):
-            if optimizer.built and not optimizer.gradient_accumulation_steps:
+            # One that is built for nothing hands its steps on, and counts none of them.
+            counts = optimizer.built and len(optimizer._trainable_variables) > 0
+            if counts and not optimizer.gradient_accumulation_steps:
                 counter = optimizer._iterations
                 skipped = skip_count(finite, counter)
                 if optimizer.use_ema:  # Keras begins averages at iteration 0, and else at zeros

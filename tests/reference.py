@@ -32,6 +32,7 @@ SECTIONS = {
         *("keras_mp.Policy", "keras_mp.set_global_policy", "keras_mp.global_policy"),
         *("keras_mp.policy_scope", "keras_mp.PolicyScope"),
     ),
+    "Deploy": ("keras_mp.as_float32",),
     "See what happens": (
         *(
             "keras_mp.benchmark",

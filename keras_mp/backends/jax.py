@@ -30,8 +30,9 @@ from keras_mp.backends.protocol import Elementwise
 _INSIDE_THE_STEP = (
     "The optimizer's state is not in its variables inside the compiled step of fit(), which is "
     "handed their values: use `optimizer.stateless_scale_loss(optimizer_variables, loss)`, and "
-    "`optimizer.stateless_apply(optimizer_variables, gradients, trainable_variables)`. The loss "
-    "scale itself is `optimizer.stateless_scale_loss(optimizer_variables, 1.0)`."
+    "`optimizer.stateless_apply(optimizer_variables, gradients, trainable_variables)`. To divide "
+    "gradients in between: `optimizer.stateless_unscale_gradients(optimizer_variables, gradients)`."
+    " The loss scale, counters and skips by name: `optimizer.read_state(optimizer_variables)`."
 )
 _ON_LOAN = (
     "The optimizer's state is on loan to the compiled step of fit(): call "

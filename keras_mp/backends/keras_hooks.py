@@ -8,6 +8,12 @@ From keras.src, because Keras has no public way to see each read and write of it
   replacing them there reaches every layer that Keras builds. What Keras notes there while it makes
   a whole saved model or copy from its config tells this from `load_weights`, whose files have the
   same optimizer state. What it notes there of `safe_mode` holds for what we make inside.
+- `Trainer._aggregate_additional_loss`, which brings a loss that a layer added to what `fit` sums.
+  In 16 bits TensorFlow refuses to sum it with the others; Keras has no public place before.
+- `backend.core.remat`, which layers under `keras.RematScope` look up at each call, with
+  `backend.get_autocast_scope` and `backend.AutocastScope`: on TensorFlow and PyTorch a layer is
+  computed again outside of the scope in which its weights are cast to 16 bits, and TensorFlow and
+  JAX do not take its keyword arguments as they are.
 - `saving.serialization_lib.ObjectSharingScope`, in which Keras writes and reads the config of a
   `.keras` file: so two layers that share a third are said to, and do when they are made again.
 """
@@ -195,6 +201,37 @@ def holding(variable: Any, value: Any) -> Iterator[None]:
         variable._value, variable._dtype = before
 
 
+def share_weights(model: Any, other: Any) -> None:
+    """Has the layers of a model hold the weights of another model in place of their own.
+
+    Keras has no public way to do that. A layer holds a variable as an attribute, or in a list or
+    dictionary of them, and lists it among its own; on PyTorch also among the parameters of the
+    module, which `_track_variables` lists anew.
+
+    Args:
+        model: Built; its weights have the shapes and dtypes of the other's, in the same order.
+        other: Built.
+    """
+    theirs = {id(w): other for w, other in zip(model.weights, other.weights, strict=True)}
+    for layer in model._flatten_layers():
+        held = vars(layer)
+        for name, value in held.items():
+            if id(value) in theirs:
+                held[name] = theirs[id(value)]
+            # Not by the class of the list, which would track the variable a second time.
+            elif isinstance(value, list):
+                for i, each in enumerate(value):
+                    if id(each) in theirs:
+                        list.__setitem__(value, i, theirs[id(each)])
+            elif isinstance(value, dict):
+                for key, each in list(value.items()):
+                    if id(each) in theirs:
+                        dict.__setitem__(value, key, theirs[id(each)])
+    for layer in model._flatten_layers():
+        if hasattr(layer, "_torch_params"):
+            layer._track_variables()
+
+
 @contextlib.contextmanager
 def unchanged_counters() -> Iterator[None]:
     """A scope after which Keras names, and draws by its own seed, what it would have without it.
@@ -224,3 +261,65 @@ def unchanged_counters() -> Iterator[None]:
             seeds.state.assign(seed)
         elif get("global_seed_generator") is not None:
             (_set or global_state.set_global_attribute)("global_seed_generator", None)
+
+
+@functools.cache
+def mend_layers_in_16_bits() -> None:
+    """Has `fit` train what Keras does not where layers compute in 16 bits; the first call does it.
+
+    On TensorFlow losses that layers add, and on every backend layers that are made under
+    `keras.RematScope`. Of a Keras where the names differ, that is left as it is.
+    """
+    if keras.backend.backend() == "tensorflow":
+        _add_losses_in_float32()
+    _recompute_as_before()
+
+
+def _add_losses_in_float32() -> None:
+    name = "_aggregate_additional_loss"
+    owner = next((cls for cls in keras.Model.__mro__ if name in vars(cls)), None)
+    if owner is None:
+        return
+    original = vars(owner)[name]
+
+    @functools.wraps(original)
+    def aggregate(self: Any, loss: Any) -> Any:
+        if keras.backend.standardize_dtype(loss.dtype) in ("float16", "bfloat16"):
+            loss = keras.ops.cast(loss, "float32")
+        return original(self, loss)
+
+    setattr(owner, name, aggregate)
+
+
+def _recompute_as_before() -> None:
+    backend: Any = getattr(keras.src, "backend", None)
+    core: Any = getattr(backend, "core", None)
+    scopes = all(hasattr(backend, name) for name in ("get_autocast_scope", "AutocastScope"))
+    if not hasattr(core, "remat") or not scopes:
+        return
+    original = core.remat
+
+    @functools.wraps(original)
+    def remat(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            scope = backend.get_autocast_scope()
+            dtype = None if scope is None else scope.dtype
+
+            # TensorFlow takes no keyword arguments here while it traces, and JAX makes an array of
+            # `training`: only tensors are handed through.
+            given = args, kwargs
+            tensors = [leaf for leaf in keras.tree.flatten(given) if keras.ops.is_tensor(leaf)]
+
+            def computed(*tensors: Any) -> Any:
+                left = iter(tensors)
+                args, kwargs = keras.tree.map_structure(
+                    lambda leaf: next(left) if keras.ops.is_tensor(leaf) else leaf, given
+                )
+                with backend.AutocastScope(dtype):
+                    return function(*args, **kwargs)
+
+            return original(computed)(*tensors)
+
+        return run
+
+    core.remat = remat

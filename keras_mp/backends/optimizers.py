@@ -11,10 +11,11 @@ from keras_mp.array_types import Optimizer, Variable
 
 # What needs divided gradients before they come to the rule. An average comes after it.
 _BEFORE_THE_RULE = [option for option in fused_rules.OPTIONS if option != "use_ema"]
+_NOTED = "_keras_mp_those_inside"
 
 
 def flatten_optimizers(optimizer: Optimizer) -> list[Any]:
-    """Returns `optimizer`, and the ones that it steps with if it is a MultiOptimizer.
+    """Returns `optimizer`, and the ones that it steps with: a MultiOptimizer's, or those it wraps.
 
     Of one that has masters around another, that other.
 
@@ -24,8 +25,58 @@ def flatten_optimizers(optimizer: Optimizer) -> list[Any]:
     """
     if hasattr(optimizer, "_narrow_weights"):
         return flatten_optimizers(optimizer.inner_optimizer)
-    parts = getattr(optimizer, "optimizers", ())
-    return [optimizer, *(each for part in parts for each in flatten_optimizers(part))]
+    noted = optimizer.__dict__.get(_NOTED)
+    return list(noted) if noted is not None else _with_those_inside(optimizer)
+
+
+def note_those_inside(optimizer: Optimizer) -> None:
+    """Has `flatten_optimizers` search a built optimizer once, and not in each step."""
+    object.__setattr__(optimizer, _NOTED, tuple(_with_those_inside(optimizer)))
+
+
+def _with_those_inside(optimizer: Optimizer) -> list[Any]:
+    found = [optimizer]
+    for outer in found:  # which grows
+        for held in (getattr(outer, "optimizers", ()), *vars(outer).values()):
+            for each in held if isinstance(held, (list, tuple)) else (held,):
+                is_one = isinstance(each, keras.optimizers.Optimizer)
+                if is_one and not any(each is known for known in found):
+                    found.append(each)
+    return found
+
+
+def state_of(optimizer: Optimizer) -> list[Any]:
+    """Returns the variables of `optimizer`, then those that only optimizers inside of it have.
+
+    An optimizer that wraps another need not count the other's variables among its own.
+
+    >>> import keras
+    >>> len(state_of(keras.optimizers.SGD()))
+    2
+    """
+    if hasattr(optimizer, "_narrow_weights"):
+        return list(optimizer.variables)
+    found = {id(variable): variable for variable in optimizer.variables}
+    for part in flatten_optimizers(optimizer):
+        for variable in part.variables:
+            found.setdefault(id(variable), variable)
+    return list(found.values())
+
+
+def built_for(optimizer: Optimizer) -> list[Any]:
+    """Returns the variables that a built optimizer is for.
+
+    One that only hands `build` on to another says none itself: then those of the other.
+
+    >>> import keras
+    >>> built_for(keras.optimizers.SGD())
+    []
+    """
+    own = list(optimizer._trainable_variables)
+    if own or hasattr(optimizer, "_narrow_weights"):
+        return own
+    inside = [v for part in flatten_optimizers(optimizer) for v in part._trainable_variables]
+    return list({id(variable): variable for variable in inside}.values())
 
 
 def updated(optimizer: Optimizer, variables: Sequence[Variable]) -> list[Any]:
@@ -102,7 +153,7 @@ def with_method(optimizer: Optimizer, name: str, method: Callable[..., None]) ->
 
 def updated_variables(optimizer: Optimizer, variables: Sequence[Variable]) -> list[Any]:
     """Returns the variables that a step of `optimizer` with `variables` may write, each once."""
-    touched = (*variables, *optimizer._trainable_variables, *optimizer.variables)
+    touched = (*variables, *built_for(optimizer), *state_of(optimizer))
     return list({id(variable): variable for variable in touched}.values())
 
 

@@ -104,13 +104,27 @@ class Blueprint:
         policy = variant.policy if isinstance(variant.policy, str) else variant.policy(float32)
         # A map says itself what stays in float32.
         kept = self.outputs if isinstance(policy, str) else frozenset()
+        model = self.with_policy(policy, kept)
+        self._compile(model, variant)
+        return model
+
+    def with_policy(self, policy: Any, kept: frozenset[str] = frozenset()) -> Model:
+        """Returns the model with another policy, same values, not compiled.
+
+        Args:
+            policy: Its name, or a map.
+            kept: Names of layers that keep theirs.
+
+        Raises:
+            ValueError: What comes of the config has other weights. And whatever the model's own
+                code, or Keras, raises.
+        """
         config = retyped(self.config, self.narrow, policy_config(policy), kept)
         with policy_scope("float32"), keras.saving.custom_object_scope(self.custom_objects):
             # What layers make in their constructors has no config of its own.
             keras.config.set_dtype_policy(policy)
             model = deserialized(config, safe_mode=False)
         self._fill(model)
-        self._compile(model, variant)
         return model
 
     def _fill(self, model: Model) -> None:

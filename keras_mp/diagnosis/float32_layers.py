@@ -54,6 +54,7 @@ class Float32Layers:
         >>> out = Float32Layers("mixed_float16", ("out",), (("^net/out(/.*)?$", "float32"),))
         >>> print(out.code())
         import keras
+        import keras_mp
         <BLANKLINE>
         policy = keras.dtype_policies.DTypePolicyMap(
             default_policy="mixed_float16",
@@ -61,12 +62,13 @@ class Float32Layers:
                 "^net/out(/.*)?$": keras.dtype_policies.get("float32"),
             },
         )
-        keras.config.set_dtype_policy(policy)
+        keras_mp.set_global_policy(policy)
         """
         if not self.policies:
             return ""
         lines = [
             "import keras",
+            *(["import keras_mp"] if self.is_global else []),
             "",
             "policy = keras.dtype_policies.DTypePolicyMap(",
             f"    default_policy={_quoted(self.default)},",
@@ -79,7 +81,8 @@ class Float32Layers:
             ")",
         ]
         if self.is_global:
-            lines.append("keras.config.set_dtype_policy(policy)")
+            # Unlike keras.config.set_dtype_policy it survives clear_session, and is of all threads.
+            lines.append("keras_mp.set_global_policy(policy)")
         return "\n".join(lines)
 
     def head(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import keras
 
 from keras_mp import policy as policies
-from keras_mp.backends import trainer_hook
+from keras_mp.backends import keras_hooks, trainer_hook
 from keras_mp.backends.optimizers import class_path
 from keras_mp.graph_rewrite import hooks, keras_ops, rewritten, submodels, switch
 from keras_mp.graph_rewrite.lists import LISTS, op_lists
@@ -138,6 +138,7 @@ def apply(model: Any, dtype: str = "float16", lists: str = "tf1.15", **changes: 
     """
     options = _options(dtype, lists, changes)
     rewritten.check_model(model)
+    keras_hooks.mend_layers_in_16_bits()
     rewritten.rewrite(model, options)
 
 
@@ -219,6 +220,7 @@ def _check_global_policy() -> None:
 def _enable_for(optimizer: Any, options: rewritten.Options) -> None:
     global _unhook_compile
     with _lock:
+        keras_hooks.mend_layers_in_16_bits()  # before the hooks, which go around it
         hooks.install()
         if _unhook_compile is None:
             _unhook_compile = trainer_hook.install(

@@ -69,7 +69,7 @@ class RangeReport:
     def policy_map(self, dtype: str | None = None) -> Any:
         """Returns the dtype policies that are advised, by layer.
 
-        Set it with `keras.config.set_dtype_policy` and build the model again. Layers are found by
+        Set it with `keras_mp.set_global_policy` and build the model again. Layers are found by
         their names then: give names to layers and model, as Keras counts its own up.
 
         Args:

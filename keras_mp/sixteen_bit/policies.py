@@ -25,7 +25,7 @@ def sixteen_bit_policy(dtype: str = "bfloat16", model: Model | None = None) -> A
     `keras_mp.MasterWeights` or `keras_mp.StochasticRounding` around the optimizer.
 
     ```python
-    keras.config.set_dtype_policy(keras_mp.sixteen_bit_policy("bfloat16"))
+    keras_mp.set_global_policy(keras_mp.sixteen_bit_policy("bfloat16"))
     model = make_model()
     ```
 

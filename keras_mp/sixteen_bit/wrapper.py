@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_mp import backends, deserializing, hyperparameters
 from keras_mp.array_types import Gradient, Optimizer, Store, Tensor, Variable
+from keras_mp.backends import compile_configs
 from keras_mp.given_gradients import as_tensors
 from keras_mp.inner_hyperparameters import InnerHyperparameters
 from keras_mp.optimizer_configs import serialized
@@ -203,3 +204,6 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
 def _set(optimizer: Optimizer, name: str, value: Any) -> None:
     """Sets an attribute that Keras does not track, nor count among the state."""
     object.__setattr__(optimizer, name, value)
+
+
+compile_configs.keep(SixteenBitOptimizer, serialized)

@@ -15,7 +15,7 @@ import keras
 import pytest
 
 import keras_mp
-from keras_mp import policy
+from keras_mp import compile_advice
 
 gc.set_threshold(50_000)
 
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _same_start(monkeypatch):
     """mixed_float16 and the same seeds for each test; nothing of it stays."""
-    monkeypatch.setattr(policy, "_advised", True)
+    monkeypatch.setattr(compile_advice, "_advised", True)
     keras.utils.set_random_seed(0)
     keras_mp.set_global_policy("mixed_float16")
     yield

@@ -1,15 +1,14 @@
-"""What is said, once, when float16 is slow here or when Keras would scale the loss itself."""
+"""What is said, once, when float16 is slow here."""
 
 import importlib
 import logging
-import sys
 from types import SimpleNamespace
 
 import keras
 import pytest
 
 import keras_mp
-from keras_mp import backends, policy
+from keras_mp import backends
 from keras_mp.backends import devices
 from keras_mp.policy import policy_scope, set_global_policy
 from tests import programs
@@ -31,19 +30,6 @@ def _restored_policy():
 @pytest.fixture(autouse=True)
 def _nothing_said_yet(monkeypatch):
     monkeypatch.setattr(devices, "_warned", False)
-    monkeypatch.setattr(policy, "_advised", False)
-
-
-@pytest.fixture
-def wrapping(monkeypatch):
-    """Turns automatic wrapping on or off."""
-
-    def turn(on):
-        module = SimpleNamespace(is_active=lambda: on)
-        monkeypatch.setitem(sys.modules, "keras_mp.auto_wrapping", module)
-
-    turn(False)
-    return turn
 
 
 @pytest.fixture
@@ -188,8 +174,7 @@ def said(caplog):
 class TestSlowDevice:
     @pytest.mark.parametrize("name", ["mixed_float16", "float16", "float8_from_mixed_float16"])
     @pytest.mark.parametrize("how", ["global", "scope"])
-    def test_is_warned_about_once(self, machine, said, wrapping, name, how):
-        wrapping(True)
+    def test_is_warned_about_once(self, machine, said, name, how):
         machine([])
         for _ in range(3):
             if how == "global":
@@ -222,7 +207,7 @@ class TestSlowDevice:
             pass
         assert said() == []
 
-    def test_can_be_silenced(self, machine, said, wrapping):
+    def test_can_be_silenced(self, machine, said):
         machine([])
         logger = logging.getLogger("keras_mp")
         logger.setLevel(logging.ERROR)
@@ -230,33 +215,7 @@ class TestSlowDevice:
         assert said() == []
         logger.setLevel(logging.WARNING)
         set_global_policy("mixed_float16")
-        assert len(said()) == 2
-
-
-class TestOurOptimizer:
-    @pytest.fixture(autouse=True)
-    def _fast_machine(self, machine):
-        machine([("H200", (9, 0))])
-
-    def test_is_pointed_out_once(self, said, wrapping):
-        for _ in range(3):
-            set_global_policy("mixed_float16")
-        (message,) = said()
-        assert "keras_mp.auto_wrap()" in message
-        assert "keras_mp.LossScaleOptimizer(...)" in message
-
-    def test_is_not_where_wrapping_is_on(self, said, wrapping):
-        wrapping(True)
-        set_global_policy("mixed_float16")
-        assert said() == []
-        wrapping(False)
-        set_global_policy("mixed_float16")
         assert len(said()) == 1
-
-    @pytest.mark.parametrize("name", ["mixed_bfloat16", "float16", "float32", None])
-    def test_is_not_where_keras_wraps_nothing(self, said, wrapping, name):
-        set_global_policy(name)
-        assert said() == []
 
 
 def test_the_optimizer_asks_again_when_it_is_built(monkeypatch):

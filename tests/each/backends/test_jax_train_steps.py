@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_mp import LossScaleOptimizer
+from tests.programs import ROOT
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "jax", reason="about JAX")
 
@@ -97,3 +98,20 @@ def test_a_scale_that_would_be_a_constant_is_warned_of(use, train):
     """train_on_batch leaves the values in the variables."""
     with pytest.warns(UserWarning, match=r"is a constant of the function.*stateless_scale_loss"):
         train(use, method="train_on_batch")
+
+
+def test_the_recipe_logs_what_keras_logs(make_model, data):
+    """The mean over an epoch, of the loss and of each metric."""
+    page = (ROOT / "docs" / "how-to" / "custom-loops.md").read_text(encoding="utf-8")
+    recipe = page[page.index("class Custom(keras.Model)") :]
+    names = {}
+    exec("import jax, keras\n" + recipe[: recipe.index("\n\n\ninputs =")], names)
+    logs = []
+    for cls in (names["Custom"], keras.Model):
+        small = make_model()
+        model = cls(small.inputs[0], small.outputs[0])
+        model.compile(lso(), "mse", metrics=["mae"])
+        logs.append(model.fit(*data, batch_size=8, epochs=2, shuffle=False, verbose=0).history)
+    assert logs[0].keys() == logs[1].keys() == {"loss", "mae"}
+    for name in logs[0]:
+        np.testing.assert_allclose(logs[0][name], logs[1][name], rtol=1e-5)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import layers
 
+import keras_mp
 from keras_mp import LossScaleOptimizer, find_overflow
 from keras_mp.diagnosis import layer_paths
 from keras_mp.diagnosis.float32_layers import Float32Layers
@@ -17,12 +18,19 @@ ONES, ZEROS = np.ones((2, 4), "float32"), np.zeros((2, 1), "float32")
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
 
 
+@pytest.fixture(autouse=True)
+def _no_global_policy():
+    """What is pasted stays for the process."""
+    yield
+    keras_mp.set_global_policy(None)
+
+
 def pasted(found):
     """Runs the code among what is printed; returns the policy that it makes."""
     lines = str(found).splitlines()
     start = lines.index("import keras")
     end = lines.index(")", start)
-    if lines[end + 1 : end + 2] == ["keras.config.set_dtype_policy(policy)"]:
+    if lines[end + 1 : end + 2] == ["keras_mp.set_global_policy(policy)"]:
         end += 1
     names = {}
     exec("\n".join(lines[start : end + 1]), names)
@@ -133,6 +141,16 @@ def test_what_is_pasted_cures_an_overflow(make, named, given):
         block = again.get_layer("backbone").get_layer("block_1")
         assert block.compute_dtype == "float16"
     assert find_overflow(again, ONES, ZEROS).findings == ()
+
+
+def test_what_is_pasted_survives_clear_session():
+    """As people call it before each model in a notebook."""
+    keras.config.set_dtype_policy("mixed_float16")
+    policy = pasted(find_overflow(in_sequential(), ONES, ZEROS))
+    keras.utils.clear_session(free_memory=False)
+    assert keras.config.dtype_policy() is policy
+    again = in_sequential()
+    assert again.get_layer("big").compute_dtype == "float32"
 
 
 def attending():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_mp
-from keras_mp import policy
+from keras_mp import compile_advice
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "migration" / "README.md"  # its blocks are run by the tests of the rules
@@ -17,6 +17,7 @@ PAGES = [ROOT / "README.md", RULES, ROOT / "CONTRIBUTING.md", *DOCS]
 # The blocks of these are one program, from the first to the last.
 PROGRAMS = (
     "how-to/custom-loops.md",
+    "how-to/deploy.md",
     "how-to/fine-tuning.md",
     "how-to/graph-rewrite.md",
     "how-to/leave-tensorflow.md",
@@ -48,7 +49,7 @@ BLOCKS = [
 
 @pytest.fixture
 def names(monkeypatch):
-    monkeypatch.setattr(policy, "_advised", True)
+    monkeypatch.setattr(compile_advice, "_advised", True)
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(1, dtype="mixed_float16")(inputs))
     yield {"keras": keras, "keras_mp": keras_mp, "model": model}
@@ -68,6 +69,10 @@ def test_code(block, names, tmp_path, monkeypatch):
     exec(block, names)
 
 
+# What the exporters of Keras, JAX and PyTorch say of themselves.
+@pytest.mark.filterwarnings("ignore:The `native_serialization` parameter:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*might cause the trace to be incorrect")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from keras import layers, ops
 from keras_mp import graph_rewrite
 from keras_mp.graph_rewrite import rewritten
 from tests.gradients import gradients
-from tests.graph_rewrite_kinds import BACKEND, assert_close, dense, floats, numpy
+from tests.graph_rewrite_kinds import BACKEND, assert_close, dense, floats, low_ops, numpy, trained
 
 X = floats(4)
 
@@ -230,6 +230,27 @@ def test_what_is_computed_again_is_computed_as_it_was(inside):
     for path, gradient in gradients(model, X, upstream).items():
         np.testing.assert_allclose(gradient, plain[path], rtol=2e-2, atol=2e-1)
         assert not np.array_equal(gradient, plain[path]) or path.endswith("last/bias")
+
+
+@pytest.mark.parametrize("mode", ["full", "list_of_layers"])
+def test_a_model_that_is_made_in_a_scope_for_it(mode):
+    """The model itself is computed again, too."""
+    if not hasattr(keras, "RematScope"):
+        pytest.skip("this Keras has no RematScope")
+
+    def plain():
+        wide = layers.Dense(8, activation="relu", name="wide")
+        return keras.Sequential([keras.Input((4,)), wide, layers.Dense(2)]), floats(4)
+
+    def in_a_scope():
+        with keras.RematScope(mode=mode, layer_names=["wide"]):
+            return plain()
+
+    model, said, predictions = trained(in_a_scope, rewrite=True)
+    _, expected, of_plain = trained(plain, rewrite=True)
+    assert_close(said, expected)
+    assert_close(predictions, of_plain)
+    assert "matmul" in low_ops(model)
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="what JAX jits it caches")

@@ -33,6 +33,18 @@ def after(*calls):
         ((K3, LOSS, GRADS), False, "MIXED"),
         ((LOSS, K3), True, "MIXED"),
         ((K3, "step", LOSS, GRADS, "step"), False, "AMBIGUOUS"),
+        # Two passes in one step, as of SAM: the step is taken with the gradients of the last.
+        ((LOSS, GRADS, K3), True, None),
+        ((K3, GRADS, K3), True, None),
+        ((LOSS, GRADS, LOSS, GRADS), False, None),
+        ((K3, GRADS, K3, GRADS), False, None),
+        ((LOSS, GRADS, LOSS), False, "NOT_UNSCALED"),
+        ((LOSS, GRADS, K3, "step"), True, None),
+        ((K3, GRADS, K3, GRADS, "step"), False, None),
+        # A rule of one's own for the gradients, as to clip them.
+        ((K3, GRADS), False, None),
+        ((K3, GRADS, "step"), False, None),
+        ((K3, LOSS, GRADS, GRADS), False, "MIXED"),
     ],
 )
 def test_the_last_call_decides(calls, scaled, message):
@@ -55,6 +67,11 @@ def test_the_keyword_wins_and_is_silent(calls, explicit):
         ((LOSS,), None),
         ((GRADS,), "TWICE_UNSCALED"),
         ((LOSS, GRADS), "TWICE_UNSCALED"),
+        ((K3, GRADS), "TWICE_UNSCALED"),
+        ((LOSS, GRADS, K3), None),
+        ((K3, GRADS, K3), None),
+        ((LOSS, GRADS, LOSS), None),
+        ((LOSS, GRADS, K3, GRADS), "TWICE_UNSCALED"),
     ],
 )
 def test_apply_always_takes_scaled_gradients(calls, message):
