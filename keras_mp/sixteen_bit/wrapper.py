@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_mp import backends, deserializing, hyperparameters
 from keras_mp.array_types import Gradient, Optimizer, Store, Tensor, Variable
-from keras_mp.backends import compile_configs
+from keras_mp.backends import compile_configs, keras_hooks
 from keras_mp.given_gradients import as_tensors
 from keras_mp.inner_hyperparameters import InnerHyperparameters
 from keras_mp.optimizer_configs import serialized
@@ -49,6 +49,7 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
                 "its inner_optimizer."
             )
         check_slots(slots, inner_optimizer)
+        keras_hooks.mend_layers_in_16_bits()
         keras.optimizers.Optimizer.__init__(self, learning_rate=0.0, name=name)
         _set(self, "_backend", backends.current())
         parts = (inner_optimizer, self._storage, slots, int(seed), self._backend)

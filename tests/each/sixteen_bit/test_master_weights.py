@@ -109,8 +109,6 @@ def test_trains_as_the_mixed_policy(name, jit):
 @pytest.mark.parametrize("what", ["a weight used twice", "a regularizer"])
 def test_where_it_is_not_the_mixed_policy_to_the_bit(what):
     """Gradients of a weight are added in 16 bits, and a regularizer sees the rounded weight."""
-    if what == "a regularizer" and keras.backend.backend() == "tensorflow":
-        pytest.skip("Keras does not add what is in bfloat16 to a loss in float32 on TensorFlow")
     found = {}
     for policy, wrap in (("mixed_bfloat16", lambda inner: inner), ("bfloat16", MasterWeights)):
         keras.utils.set_random_seed(1)
