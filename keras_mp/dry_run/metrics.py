@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import keras
 import numpy as np
 
 from keras_mp.dry_run.layers import layers_of
@@ -15,6 +14,7 @@ def metrics_of(model: Any) -> list[Any]:
 
     `model.metrics` may be overridden, and leaves out those of models inside.
 
+    >>> import keras
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     >>> model.compile("sgd", "mse", metrics=["mae"])
     >>> [metric.name for metric in metrics_of(model)]

@@ -1064,7 +1064,8 @@ def test_what_metrics_hold_is_no_part_of_the_search(make, after):
     for old, variable in zip(before, (v for m in metrics for v in m.variables), strict=True):
         np.testing.assert_array_equal(old, np.array(variable))
     for one, (seen, count, numbers), (list_before, array) in zip(own, kept, held, strict=True):
-        assert one.seen is list_before and one.kept is array
+        assert one.seen is list_before
+        assert one.kept is array
         assert (list(one.seen), one.count) == (seen, count)
         np.testing.assert_array_equal(one.kept, numbers)
 
