@@ -231,8 +231,9 @@ def _place(record: Record) -> dict[str, Any]:
     """Returns which line made a record, and in which time step."""
     call, line = record.call, record.call.source
     running = call.site.running
-    if isinstance(running, keras.layers.Layer) and (record.is_layer or line is None):
-        own = definition(type(running).call)  # a cast by Keras is before its first line
+    runs = isinstance(running, keras.layers.Layer | keras.losses.Loss)
+    if runs and (record.is_layer or line is None):  # Keras casts before the first line of `call`
+        own = definition(getattr(running, "fn", type(running).call))
         line = own if own is not None and (own.is_of_user or line is None) else line
     return {"source": line, "time_step": call.time_step}
 
@@ -324,7 +325,7 @@ def _handed_on(
             "backward", at.site.path, at.site.class_name, op, tensor, dtype, kind_of(gradient),
             largest,
             note=f"cast from {dtype_of(record.outputs[0].tensor)}" if made is not None else "",
-            source=at.source, time_step=at.time_step,
+            **_place(record if made is None else made),
         ), value  # fmt: skip
         return
     again = None if record.has_custom_gradient else differentiate(record, upstream, weights)

@@ -91,8 +91,11 @@ def with_cure(analysis: Analysis, dry_run: DryRun) -> OverflowReport:
     for line, found in changes.lines.items():
         remedies.append(_of_line(line, found, then, error))
     others = (*_of_constants(analysis, search), *_of_logits(analysis, search))
-    remedies += [remedy for remedy in others if remedy.then is None]
-    report = replace(report, remedies=tuple(remedies))
+    remedies += others
+    remedies = [replace(remedy, scale=dry_run.loss_scale) for remedy in remedies]
+    # An epsilon or logits that do not help are no remedy.
+    told = (r for r in remedies if r.helps or r.error or r.is_float32)
+    report = replace(report, remedies=tuple(told))
     if not changes.layers:
         return report
     if error:
@@ -159,6 +162,7 @@ def _add(
     changes: _Changes, now: Analysis, model: Any, parts: dict[int, Part], backward: bool
 ) -> None:
     """Adds what made an inf or a nan in float16, or of what float16 has rounded."""
+    known = replace(changes, layers=dict(changes.layers), by_hand=dict(changes.by_hand))
     causes = [one for one in now.causes if one[0].where != "backward"]
     low = causes or (now.causes if backward else [])
     paths = {id(layer): path for path, layer in layers_of(model)}
@@ -169,7 +173,7 @@ def _add(
             running = None if record is None else record.call.site.running
             _add_loss(changes, found, _as_compiled(running, model))
             if found.dtype == "float32" and found.note and found.where == "loss":
-                _add_layers(changes, (m for m in now.makers if m is not None), parts)
+                _add_layers(changes, (m for m in now.makers if m is not None), parts, known)
             continue
         if found.where not in ("forward", "regularizer", "backward"):
             continue
@@ -180,14 +184,14 @@ def _add(
             and not isinstance(part.layer, keras.Model)
         ]
         if found.dtype == "float16":
-            if any(_is_float32(part, changes) for part in reached):
-                if found.source is not None:
+            if any(_is_float32(part, known) for part in reached):
+                if found.source is not None and found.source.is_of_user:
                     changes.lines.setdefault(found.source, found)
                 continue
-            _add_layers(changes, (part.layer for part in reached), parts)
+            _add_layers(changes, (part.layer for part in reached), parts, known)
         elif found.note and record is not None:
             # It computes in float32 already, of what layers in float16 have rounded.
-            _add_layers(changes, _makers(record), parts)
+            _add_layers(changes, _makers(record), parts, known)
 
 
 def _part(found: Finding, record: Record | None) -> Where:
@@ -211,7 +215,7 @@ def _add_loss(changes: _Changes, found: Finding, running: Any) -> None:
         return
     if getattr(running, "dtype", None) == "float16" and id(running) not in changes.losses:
         changes.losses[id(running)] = running, found
-    elif found.source is not None:
+    elif found.source is not None and found.source.is_of_user:
         changes.lines.setdefault(found.source, found)
 
 
@@ -225,14 +229,16 @@ def _as_compiled(running: Any, model: Any) -> Any:
     return next(alike, running)
 
 
-def _add_layers(changes: _Changes, layers: Iterable[Any], parts: dict[int, Part]) -> None:
+def _add_layers(
+    changes: _Changes, layers: Iterable[Any], parts: dict[int, Part], known: _Changes
+) -> None:
     """Adds layers; those that are in float32 by a key already may have parts that none reaches."""
     for layer in layers:
         part = parts.get(id(layer))
         if part is None or layer.compute_dtype != "float16":
             continue
         whole = parts[id(part.whole)]
-        if id(part.whole) in changes.layers or not authorship.has_path(part.whole):
+        if id(part.whole) in known.layers or not authorship.has_path(part.whole):
             changes.by_hand[id(part.whole)] = whole
         changes.layers[id(part.whole)] = whole
 

@@ -22,6 +22,7 @@ class Remedy:
         source: The line to change, or None.
         then: The first cause that did harm after the change, or None.
         error: What the trial raised, or "".
+        scale: The loss scale of the trial.
     """
 
     kind: Kind
@@ -30,6 +31,13 @@ class Remedy:
     source: SourceLine | None = None
     then: Finding | None = None
     error: str = ""
+    scale: float = 1.0
+
+    @property
+    def helps(self) -> bool:
+        """Whether nothing is left, or only gradients that a lower loss scale takes care of."""
+        lower = self.then is not None and self.then.where == "backward" and self.scale > 1
+        return not self.error and (self.then is None or lower)
 
     @property
     def is_float32(self) -> bool:
@@ -39,6 +47,11 @@ class Remedy:
     def __str__(self) -> str:
         if self.error:
             return f"{self.text} Trying it raised {self.error}."
+        if self.then is not None and self.helps:
+            return (
+                f"{self.text} Then only gradients overflow at a loss scale of {self.scale:.10g} "
+                "(tried): LossScaleOptimizer lowers it."
+            )
         if self.then is not None:
             return f"{self.text} There is still (tried): {self.then}"
         return f"{self.text} Then nothing overflows (tried)."
