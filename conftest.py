@@ -41,7 +41,7 @@ collect_ignore = ["keras_mp/__init__.py", "tests/data"]
 def _compile_as_before():
     """What the policies of tf.keras make of `compile` ends with the test, or the example."""
     yield
-    policies = sys.modules.get("keras_mp.compat.scaling.policies")
+    policies = sys.modules.get("keras_mp.compat.legacy_classes.policies")
     if policies is not None and policies._undo is not None:
         policies._undo()
         policies._undo = None

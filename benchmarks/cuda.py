@@ -17,7 +17,7 @@ was at. Compared are
 - graph: plain, ours and fused on TensorFlow without XLA, where the others are with it;
 - torch Adam: torch.optim.Adam(fused=True), in a loop of its own around the same model and loss;
 - GradScaler: the same with torch.amp.GradScaler;
-- MasterWeights, StochasticRounding: with `sixteen_bit_policy("bfloat16")`; "split" is the storage.
+- MasterWeights, StochasticRounding: with `sixteen_bit_policy("bfloat16")`; "split" is how masters are kept.
 
 A step of the optimizer alone has one line for all policies: variables, and so their gradients, are
 float32 under each. It takes gradients that lie there, in torch as Keras' own `train_step` hands

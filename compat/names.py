@@ -7,10 +7,10 @@ import importlib
 import warnings
 from collections.abc import Callable, Mapping
 
-_SCALES = "keras_mp.compat.scaling.loss_scales:"
-_OPTIMIZERS = "keras_mp.compat.scaling.loss_scale_optimizers:"
-_POLICIES = "keras_mp.compat.scaling.policies:"
-_REWRITE = "keras_mp.compat.scaling.graph_rewriting:"
+_SCALES = "keras_mp.compat.legacy_classes.loss_scales:"
+_OPTIMIZERS = "keras_mp.compat.legacy_classes.loss_scale_optimizers:"
+_POLICIES = "keras_mp.compat.legacy_classes.policies:"
+_REWRITE = "keras_mp.compat.legacy_classes.graph_rewriting:"
 
 _LOSS_SCALES = {
     "LossScale": _SCALES + "LossScale",

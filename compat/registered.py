@@ -5,6 +5,6 @@ converted file in a new process after `import keras, keras_mp` alone, in either 
 """
 
 from keras_mp.compat import activations, layers, optimizers, regularizers
-from keras_mp.compat.scaling import loss_scale_optimizers
+from keras_mp.compat.legacy_classes import loss_scale_optimizers
 
 __all__ = ["activations", "layers", "loss_scale_optimizers", "optimizers", "regularizers"]

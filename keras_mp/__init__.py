@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from keras_mp.ranges.report import RangeReport, range_report
     from keras_mp.resuming import resume
     from keras_mp.shared_loss_scale import SharedLossScale
-    from keras_mp.sixteen_bit.float32_weights import float32_weights
+    from keras_mp.sixteen_bit.float32_weights_scope import float32_weights_scope
     from keras_mp.sixteen_bit.master_weights import MasterWeights
     from keras_mp.sixteen_bit.memory import memory_report
     from keras_mp.sixteen_bit.policies import sixteen_bit_policy
     from keras_mp.sixteen_bit.stochastic_rounding import StochasticRounding
-    from keras_mp.state_protection import protect_state, protection_scope
+    from keras_mp.state_protection import protect_state, protect_state_scope
 
 __version__ = "0.1.0"
 
@@ -49,12 +49,12 @@ __all__ = [
     "benchmark",
     "explain",
     "find_overflow",
-    "float32_weights",
+    "float32_weights_scope",
     "global_policy",
     "memory_report",
     "policy_scope",
     "protect_state",
-    "protection_scope",
+    "protect_state_scope",
     "range_report",
     "resume",
     "set_global_policy",
@@ -75,12 +75,12 @@ _HOME = {
     "benchmark": "keras_mp.benchmarking.comparing",
     "explain": "keras_mp.diagnosis.explaining",
     "find_overflow": "keras_mp.overflow_search.search",
-    "float32_weights": "keras_mp.sixteen_bit.float32_weights",
+    "float32_weights_scope": "keras_mp.sixteen_bit.float32_weights_scope",
     "global_policy": "keras_mp.policy",
     "memory_report": "keras_mp.sixteen_bit.memory",
     "policy_scope": "keras_mp.policy",
     "protect_state": "keras_mp.state_protection",
-    "protection_scope": "keras_mp.state_protection",
+    "protect_state_scope": "keras_mp.state_protection",
     "range_report": "keras_mp.ranges.report",
     "resume": "keras_mp.resuming",
     "set_global_policy": "keras_mp.policy",

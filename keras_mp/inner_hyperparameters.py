@@ -7,7 +7,7 @@ from typing import Any
 from keras_mp.array_types import Optimizer, Variable
 from keras_mp.backends.optimizers import averages, flatten_optimizers
 from keras_mp.backends.protocol import Backend
-from keras_mp.settings import FOR_GOOD
+from keras_mp.settings import IMMUTABLE
 
 
 class _Delegated:
@@ -45,7 +45,7 @@ class InnerHyperparameters:
 
     inner_optimizer: Optimizer
     _backend: Backend
-    _for_good: frozenset[str] = FOR_GOOD  # what is decided when it is made
+    _immutable: frozenset[str] = IMMUTABLE  # what is decided when it is made
 
     weight_decay = _Delegated()
     clipnorm = _Delegated()
@@ -136,7 +136,7 @@ class InnerHyperparameters:
 
     def __setattr__(self, name: str, value: Any) -> None:
         inner = self.__dict__.get("inner_optimizer")
-        if name in self._for_good:
+        if name in self._immutable:
             raise AttributeError(
                 f"{name} of a {type(self).__name__} is decided when it is made, and cannot be set: "
                 f"{type(self).__name__}(inner, {name}={value!r})."

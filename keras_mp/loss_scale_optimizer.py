@@ -20,10 +20,9 @@ from keras_mp.backends.optimizers import path
 from keras_mp.extra_state import ExtraState
 from keras_mp.given_gradients import as_tensors, check_shapes
 from keras_mp.inner_hyperparameters import InnerHyperparameters
-from keras_mp.inner_optimizer import check_inner_optimizer
 from keras_mp.keras_2_methods import Keras2Methods
 from keras_mp.optimizer_configs import constructor_arguments, serialized
-from keras_mp.own_variables import OwnVariables
+from keras_mp.optimizer_errors import check_inner_optimizer
 from keras_mp.saved_state import SavedState
 from keras_mp.scaler import DynamicLossScaler, LossScaler, ScaleGroup
 from keras_mp.settings import Settings, unknown_keywords
@@ -31,6 +30,7 @@ from keras_mp.settings_properties import SettingsProperties
 from keras_mp.step_reports import StepReports
 from keras_mp.step_statistics import StepStatistics
 from keras_mp.stepper import Stepper
+from keras_mp.variable_factory import VariableFactory
 from keras_mp.warn_once import WarnOnce
 from keras_mp.wrapping import check_unwrapped, note_wrapper
 
@@ -223,8 +223,8 @@ class LossScaleOptimizer(
         self.inner_optimizer = inner_optimizer
         note_wrapper(inner_optimizer, self)
 
-    def _own_variables(self) -> OwnVariables:
-        return OwnVariables(self, self.extra_state)
+    def _own_variables(self) -> VariableFactory:
+        return VariableFactory(self, self.extra_state)
 
     # -- what the loss scale is ------------------------------------------------------------------
 

@@ -9,9 +9,9 @@ from keras import ops
 from keras_mp.array_types import Tensor, Variable
 from keras_mp.backends.optimizers import path
 from keras_mp.backends.protocol import Backend
-from keras_mp.own_variables import OwnVariables
 from keras_mp.scaler import LossScaler
 from keras_mp.step import KINDS, Step, StepCount
+from keras_mp.variable_factory import VariableFactory
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class OverflowCounts:
         self,
         steps: StepCount,
         scaler: LossScaler,
-        variables: OwnVariables,
+        variables: VariableFactory,
         backend: Backend,
     ) -> None:
         self._steps = steps
@@ -70,7 +70,7 @@ class OverflowCounts:
         self._first = variables.add("first_overflow", -1, "float32", (4,))
         self._trained: Sequence[Variable] = ()
 
-    def build(self, trained: Sequence[Variable], variables: OwnVariables) -> None:
+    def build(self, trained: Sequence[Variable], variables: VariableFactory) -> None:
         """Adds what is counted for each of the variables that the optimizer trains."""
         self._trained = trained
         self._counts = variables.add("nonfinite_counts", shape=(len(trained),))

@@ -8,8 +8,8 @@ import keras
 from keras import ops
 
 from keras_mp.array_types import Model
-from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer_errors import unwrapped
 
 _ENDINGS = (".weights.h5", ".weights.json", ".keras")
 

@@ -13,9 +13,9 @@ from keras_mp.array_types import Gradient, Gradients, Tensor, Variable
 from keras_mp.backends.numerics import skip_count
 from keras_mp.backends.protocol import Backend
 from keras_mp.loss_scale import is_due, next_hysteresis_left, next_scale
-from keras_mp.own_variables import OwnVariables
 from keras_mp.scaling_protocol import ScalingProtocol
 from keras_mp.settings import Settings
+from keras_mp.variable_factory import VariableFactory
 from keras_mp.warn_once import WarnOnce
 
 TRACE_CONSTANT = (
@@ -36,7 +36,7 @@ class LossScaler:
     """
 
     def __init__(
-        self, settings: Settings, variables: OwnVariables, backend: Backend, warn: WarnOnce
+        self, settings: Settings, variables: VariableFactory, backend: Backend, warn: WarnOnce
     ) -> None:
         self.settings = settings
         self.protocol = ScalingProtocol()
@@ -87,7 +87,7 @@ class DynamicLossScaler(LossScaler):
     """A loss scale that grows after enough finite steps, and shrinks at an overflow."""
 
     def __init__(
-        self, settings: Settings, variables: OwnVariables, backend: Backend, warn: WarnOnce
+        self, settings: Settings, variables: VariableFactory, backend: Backend, warn: WarnOnce
     ) -> None:
         super().__init__(settings, variables, backend, warn)
         self._round: Round | None = None
@@ -163,7 +163,7 @@ class DynamicLossScaler(LossScaler):
         assert self._round is not None
         return self._round
 
-    def share(self, group: "ScaleGroup", variables: OwnVariables) -> None:
+    def share(self, group: "ScaleGroup", variables: VariableFactory) -> None:
         """Leaves the scale to `group`, which decides once a round."""
         with self._backend.init_scope():
             skipped = variables.add_extra("skipped_in_round")

@@ -131,7 +131,7 @@ class Settings:
 
 
 # Those that an optimizer is made with for good.
-FOR_GOOD = frozenset(field.name for field in fields(Settings)) - {"dynamic_growth_steps"}
+IMMUTABLE = frozenset(field.name for field in fields(Settings)) - {"dynamic_growth_steps"}
 
 
 def growth_steps(value: Any) -> int:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import keras
 
 from keras_mp.array_types import Optimizer, Tensor
-from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer_errors import unwrapped
 from keras_mp.scaler import DynamicLossScaler, ScaleGroup
 from keras_mp.settings import WATCHING
 

@@ -15,8 +15,8 @@ from keras import ops
 from keras_mp import backends
 from keras_mp.array_types import Model, Optimizer, Tensor, Variable
 from keras_mp.assigned_state import SEED, assigned_variables
-from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer_errors import unwrapped
 
 
 def protect_state(model: Model, *optimizers: Any, metrics: bool = False) -> Any:
@@ -110,7 +110,7 @@ def _make_train_function(model: Model, force: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def protection_scope(
+def protect_state_scope(
     model: Model, *optimizers: Any, metrics: bool | Iterable[Any] = False
 ) -> Iterator[None]:
     """A scope around one step of a loop of your own, after which the state is put back if skipped.
@@ -133,7 +133,7 @@ def protection_scope(
     >>> norm = keras.layers.BatchNormalization()
     >>> opt = LossScaleOptimizer(keras.optimizers.SGD())
     >>> norm.build((None, 1))
-    >>> with protection_scope(norm, opt):
+    >>> with protect_state_scope(norm, opt):
     ...     _ = norm(np.array([[np.inf]]), training=True)
     ...     gradients = [np.array([np.inf], "float32")] * 2
     ...     pairs = zip(gradients, norm.trainable_variables)
@@ -265,12 +265,12 @@ def _reset(metric: Any, variables: Sequence[Variable]) -> list[Any]:
 def _check(optimizer: Optimizer) -> LossScaleOptimizer:
     if not isinstance(optimizer, LossScaleOptimizer):
         raise TypeError(
-            "protect_state and protection_scope need a keras_mp.LossScaleOptimizer (it tells which "
+            "protect_state and protect_state_scope need a keras_mp.LossScaleOptimizer (it tells which "
             f"steps are skipped), but the optimizer is {unwrapped(optimizer)}."
         )
     if not optimizer.skip_nonfinite:
         raise ValueError(
-            "protect_state and protection_scope need an optimizer that skips steps, but this one "
+            "protect_state and protect_state_scope need an optimizer that skips steps, but this one "
             "was made with skip_nonfinite=False."
         )
     return optimizer

@@ -8,7 +8,7 @@ from keras import ops
 from keras_mp.array_types import Tensor, Variable
 from keras_mp.backends.numerics import StepResult
 from keras_mp.backends.protocol import Backend
-from keras_mp.own_variables import OwnVariables
+from keras_mp.variable_factory import VariableFactory
 
 KINDS = {0: "finite", 1: "inf", 2: "nan"}
 
@@ -32,7 +32,7 @@ class Step(NamedTuple):
 class StepCount:
     """How many steps there were."""
 
-    def __init__(self, variables: OwnVariables, backend: Backend) -> None:
+    def __init__(self, variables: VariableFactory, backend: Backend) -> None:
         self._backend = backend
         self._steps = variables.add_extra("steps")
 

@@ -4,8 +4,8 @@ from keras import ops
 
 from keras_mp.backends.protocol import Backend
 from keras_mp.overflow_counts import OverflowCounts
-from keras_mp.own_variables import OwnVariables
 from keras_mp.step import Step, StepCount
+from keras_mp.variable_factory import VariableFactory
 
 ROW = ("loss_scale", "kind", "variable")  # what is recorded of a step
 
@@ -28,7 +28,7 @@ class StepLog:
         rows: int,
         steps: StepCount,
         counts: OverflowCounts | None,
-        variables: OwnVariables,
+        variables: VariableFactory,
         backend: Backend,
     ) -> None:
         self.rows = rows

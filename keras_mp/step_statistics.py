@@ -9,11 +9,11 @@ from keras_mp.array_types import Tensor, Variable
 from keras_mp.backends.numerics import StepResult, skip_count
 from keras_mp.backends.protocol import Backend
 from keras_mp.overflow_counts import OverflowCounts
-from keras_mp.own_variables import OwnVariables
 from keras_mp.scaler import LossScaler
-from keras_mp.skipped_runs import SkippedRuns
+from keras_mp.skip_streak import SkipStreak
 from keras_mp.step import Step, StepCount
 from keras_mp.step_log import StepLog
+from keras_mp.variable_factory import VariableFactory
 
 
 class Part(Protocol):
@@ -35,18 +35,18 @@ class StepStatistics:
         backend: Of Keras.
     """
 
-    def __init__(self, scaler: LossScaler, variables: OwnVariables, backend: Backend) -> None:
+    def __init__(self, scaler: LossScaler, variables: VariableFactory, backend: Backend) -> None:
         self._scaler = scaler
         self._backend = backend
         self._kind = variables.add_extra("nonfinite_kind")
         self._skipped = variables.add_extra("skipped_steps")
         self._parts: list[Part] = []
-        self.runs: SkippedRuns | None = None
+        self.runs: SkipStreak | None = None
         self.overflows: OverflowCounts | None = None
         self.log: StepLog | None = None
         self._count: StepCount | None = None
         if scaler.settings.max_consecutive_skips is not None:
-            self.runs = self._added(SkippedRuns(variables, backend))
+            self.runs = self._added(SkipStreak(variables, backend))
         if scaler.settings.diagnose:
             self._count = self._added(StepCount(variables, backend))
             counts = OverflowCounts(self._count, scaler, variables, backend)
@@ -56,12 +56,12 @@ class StepStatistics:
         self._parts.append(part)
         return part
 
-    def build(self, trained: Sequence[Variable], variables: OwnVariables) -> None:
+    def build(self, trained: Sequence[Variable], variables: VariableFactory) -> None:
         """Adds what is counted for each of the variables that the optimizer trains."""
         if self.overflows is not None:
             self.overflows.build(trained, variables)
 
-    def keep_log(self, rows: int, variables: OwnVariables) -> bool:
+    def keep_log(self, rows: int, variables: VariableFactory) -> bool:
         """Has every step written to a `StepLog` of `rows` rows; the first call decides.
 
         Returns:

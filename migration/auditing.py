@@ -41,7 +41,7 @@ def run(path: str, *, as_json: bool, scratch: Scratch | None = None) -> int:
 
 
 def _is_folder(path: str) -> bool:
-    if not is_url(path) and locating.known((Path(path) / SHARDS).is_file):
+    if not is_url(path) and locating.exists_or_raise((Path(path) / SHARDS).is_file):
         return False
     return is_folder_of_artefacts(path)
 

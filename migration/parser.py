@@ -28,7 +28,7 @@ _SPELLED = {"tf_version": "from", "sarif": "format sarif"}
 EXIT_STATUS = """\
 exit status:
   0  done, or nothing to do
-  1  --check: something would change, or a person is needed; what noqa comments,
+  1  --check: something would change, or manual review is needed; what noqa comments,
      pyproject.toml or a baseline silence does not count
   2  something could not be read, converted or written
 """
@@ -100,7 +100,7 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add(
         "--check",
         action="store_true",
-        help="write nothing; exit with 1 if something would change, or a person is needed",
+        help="write nothing; exit with 1 if something would change, or manual review is needed",
     )
     add("--json", action="store_true", help="print one report, for programs")
     add(

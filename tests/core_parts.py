@@ -6,16 +6,16 @@ from keras import ops
 from keras_mp import backends
 from keras_mp.backends.numerics import StepResult
 from keras_mp.extra_state import ExtraState
-from keras_mp.own_variables import OwnVariables
 from keras_mp.step import Step
+from keras_mp.variable_factory import VariableFactory
 
 INT = keras.backend.standardize_dtype("int")
 
 
 def places():
-    """Returns (the optimizer that a part's variables are added to, `OwnVariables`, the backend)."""
+    """Returns (the optimizer that a part's variables are added to, `VariableFactory`, the backend)."""
     optimizer = keras.optimizers.SGD()
-    return optimizer, OwnVariables(optimizer, ExtraState()), backends.current()
+    return optimizer, VariableFactory(optimizer, ExtraState()), backends.current()
 
 
 def step(kind, variables=(), each=None, scale=1.0):

@@ -18,10 +18,14 @@ PAGE = ROOT / "docs" / "reference" / "api.md"
 SECTIONS = {
     "Train": (
         *("keras_mp.LossScaleOptimizer", "keras_mp.resume", "keras_mp.SharedLossScale"),
-        *("keras_mp.auto_wrap", "keras_mp.protect_state", "keras_mp.protection_scope"),
+        *("keras_mp.auto_wrap", "keras_mp.protect_state", "keras_mp.protect_state_scope"),
     ),
     "Weights in 16 bits": (
-        *("keras_mp.MasterWeights", "keras_mp.StochasticRounding", "keras_mp.float32_weights"),
+        *(
+            "keras_mp.MasterWeights",
+            "keras_mp.StochasticRounding",
+            "keras_mp.float32_weights_scope",
+        ),
         *("keras_mp.sixteen_bit_policy", "keras_mp.memory_report"),
     ),
     "Policies": (

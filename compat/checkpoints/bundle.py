@@ -20,7 +20,7 @@ import numpy as np
 from keras_mp import regular_files
 from keras_mp.compat.checkpoints import crc, slices, table, wire
 from keras_mp.compat.checkpoints.errors import Malformed, Unreadable
-from keras_mp.compat.checkpoints.locating import known
+from keras_mp.compat.checkpoints.locating import exists_or_raise
 from keras_mp.compat.checkpoints.slices import Slice
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -184,7 +184,7 @@ class Bundle(Mapping[str, Array]):
         return file
 
     def _opened(self, path: str, key: str) -> "_File":
-        if not known(Path(path).exists):
+        if not exists_or_raise(Path(path).exists):
             why = f"there is no such file, which {Path(self._index_file).name} needs"
             raise Unreadable(path, key, why)
         return _File(path, key)

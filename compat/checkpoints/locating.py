@@ -30,15 +30,15 @@ def prefix_of(path: str | Path) -> str:
             wrote, too. The text says what is there instead.
     """
     path = Path(path)
-    if known(path.is_dir):
+    if exists_or_raise(path.is_dir):
         return _in_folder(path)
-    if path.name == STATE_FILE and not known(Path(f"{path}.index").is_file):
+    if path.name == STATE_FILE and not exists_or_raise(Path(f"{path}.index").is_file):
         return _latest(path)
     text = without_suffix(str(path))
-    if known(Path(f"{text}.index").is_file):
+    if exists_or_raise(Path(f"{text}.index").is_file):
         return text
     _check_no_data(text)
-    if known(path.is_file):
+    if exists_or_raise(path.is_file):
         raise Unreadable(text, "", _what_else(path))
     raise Unreadable(f"{text}.index", "", _NONE)
 
@@ -55,12 +55,12 @@ def without_suffix(path: str) -> str:
     return match[1] if match else path
 
 
-def known(question: Callable[[], bool]) -> bool:
+def exists_or_raise(question: Callable[[], bool]) -> bool:
     """Returns what a Path answers, and False where the system does not tell.
 
     A `checkpoint` file may name what nobody may look at, or what no file can be called.
 
-    >>> known(Path("a" * 5000).is_file)
+    >>> exists_or_raise(Path("a" * 5000).is_file)
     False
     """
     try:
@@ -70,9 +70,9 @@ def known(question: Callable[[], bool]) -> bool:
 
 
 def _in_folder(folder: Path) -> str:
-    if known((folder / STATE_FILE).is_file):
+    if exists_or_raise((folder / STATE_FILE).is_file):
         return _latest(folder / STATE_FILE)
-    if known((folder / "saved_model.pb").is_file):
+    if exists_or_raise((folder / "saved_model.pb").is_file):
         return prefix_of(folder / "variables" / "variables.index")
     found = sorted(folder.glob("*.index"))
     if len(found) == 1:
@@ -88,11 +88,11 @@ def _no_index_in(folder: Path) -> Unreadable:
     """Returns the error for a folder without an index, which names the missing file if it can."""
     for prefix, data in data_files(folder):
         return _no_index(str(folder / prefix), data)
-    if folder.name == "variables" and known((folder.parent / "saved_model.pb").is_file):
+    if folder.name == "variables" and exists_or_raise((folder.parent / "saved_model.pb").is_file):
         why = f"{_NONE}: the SavedModel has lost its variables"
         return Unreadable(str(folder / "variables.index"), "", why)
     inner = folder / "variables"
-    if known((inner / "variables.index").is_file) or data_files(inner, "variables"):
+    if exists_or_raise((inner / "variables.index").is_file) or data_files(inner, "variables"):
         why = f"{_NONE}: it belongs beside the folder 'variables', which is a checkpoint by itself"
         return Unreadable(str(folder / "saved_model.pb"), "", why)
     below = sorted(one.parent.name for one in folder.glob(f"*/{STATE_FILE}"))
@@ -153,10 +153,10 @@ def _latest(state: Path) -> str:
     if Path(name).name not in ("", ".."):
         candidates.append(state.parent / Path(name).name)
     for named in candidates:
-        if known(Path(f"{named}.index").is_file):
+        if exists_or_raise(Path(f"{named}.index").is_file):
             return str(named)
     for named in candidates:
-        if known(named.is_file):
+        if exists_or_raise(named.is_file):
             raise Unreadable(str(named), "", _what_else(named))
         _check_no_data(str(named))
     raise Unreadable(str(state), "", f"names {name}, {_NOT_THERE if is_inside else _OUTSIDE}")

@@ -66,10 +66,10 @@ def staged(path: str | Path, scratch: Scratch | None = None, *, copies: int = 1)
         yield local_of(path)
         return
     url = str(path)
-    with told(url):
+    with store_errors_as_unreadable(url):
         remote = files_of(url)
     with contextlib.ExitStack() as stack:
-        with told(url):
+        with store_errors_as_unreadable(url):
             room = Scratch() if scratch is None else scratch
             folder = stack.enter_context(room.reserved(remote.size * copies, url))
             download(remote.files, folder)
@@ -78,7 +78,7 @@ def staged(path: str | Path, scratch: Scratch | None = None, *, copies: int = 1)
 
 
 @contextlib.contextmanager
-def told(url: str) -> Iterator[None]:
+def store_errors_as_unreadable(url: str) -> Iterator[None]:
     """Makes what a store did not do an error of files that cannot be read."""
     from keras_mp.stores.errors import NoDriver, NoRoom
 

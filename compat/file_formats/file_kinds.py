@@ -39,15 +39,15 @@ def kind_of(path: str | Path) -> Kind:
     """
     path = Path(path)
     _refuse_stand_ins(path)
-    if locating.known(path.is_dir):
-        if locating.known((path / "saved_model.pb").is_file):
+    if locating.exists_or_raise(path.is_dir):
+        if locating.exists_or_raise((path / "saved_model.pb").is_file):
             return "saved_model"
-        if locating.known((path / SHARDS).is_file):
+        if locating.exists_or_raise((path / SHARDS).is_file):
             raise Unreadable(str(path), "", OF_SHARDS)
         locating.prefix_of(path)
         return "checkpoint"
     is_part = path.suffix == ".index" or path.name == locating.STATE_FILE
-    if not is_part and locating.known(path.is_file):
+    if not is_part and locating.exists_or_raise(path.is_file):
         start = _start_of(path)
         if start.startswith(b"\x89HDF\r\n\x1a\n"):
             return "h5"
@@ -57,9 +57,9 @@ def kind_of(path: str | Path) -> Kind:
             return "json"
         if path.name == "saved_model.pb":
             return "saved_model"
-    if not locating.known(path.exists) and not _is_of_checkpoint(path):
+    if not locating.exists_or_raise(path.exists) and not _is_of_checkpoint(path):
         raise Unreadable(str(path), "", "there is no such file")
-    if locating.known(path.exists) and not locating.known(path.is_file):
+    if locating.exists_or_raise(path.exists) and not locating.exists_or_raise(path.is_file):
         raise Unreadable(str(path), "", f"cannot be read: {regular_files.NOT_REGULAR}")
     locating.prefix_of(path)
     return "checkpoint"
@@ -68,7 +68,7 @@ def kind_of(path: str | Path) -> Kind:
 def _refuse_stand_ins(path: Path) -> None:
     """Raises where a file of an artefact is none: of a SavedModel and a checkpoint any of them."""
     files, is_part = [path], path.suffix == ".index" or path.name == locating.STATE_FILE
-    if locating.known(path.is_dir):
+    if locating.exists_or_raise(path.is_dir):
         files = [path / "saved_model.pb", path / "keras_metadata.pb"]
         files += sorted(path.glob("variables/variables.*"))[:_MOST_PARTS]
     else:
@@ -83,7 +83,7 @@ def _refuse_stand_ins(path: Path) -> None:
 
 
 def _is_of_checkpoint(path: Path) -> bool:
-    is_whole = locating.known(Path(f"{path}.index").is_file)
+    is_whole = locating.exists_or_raise(Path(f"{path}.index").is_file)
     prefix = Path(locating.without_suffix(str(path)))
     return is_whole or bool(locating.data_files(prefix.parent, prefix.name))
 

@@ -74,7 +74,7 @@ def audit(path: str | Path, scratch: Scratch | None = None) -> Audit:
 
 
 def _audit(found: Audit, path: Path) -> None:
-    if locating.known((path / SHARDS).is_file):
+    if locating.exists_or_raise((path / SHARDS).is_file):
         found.kind = "shards"
         _of_shards(found, path)
         return
@@ -172,7 +172,7 @@ def _of_shards(found: Audit, folder: Path) -> None:
     files = _files(found, folder)
     stored = sum(file.stat().st_size for file in files)
     for name in (SHARDS, CONFIG, METADATA):
-        if locating.known((folder / name).is_file):
+        if locating.exists_or_raise((folder / name).is_file):
             _of_json(found, name, _read(folder / name), stored)
     for file in files:
         if file.suffix in _WEIGHTS:
@@ -221,7 +221,7 @@ def _files(found: Audit, folder: Path) -> list[Path]:
 def _of_checkpoint(found: Audit, path: Path) -> None:
     folder = path if path.is_dir() else path.parent
     state = folder / locating.STATE_FILE
-    if (path == state or path.is_dir()) and locating.known(state.is_file):
+    if (path == state or path.is_dir()) and locating.exists_or_raise(state.is_file):
         _add(found, _of_state(state))
     _of_tensors(found, locating.prefix_of(path))
 

@@ -10,9 +10,9 @@ mixed_precision`; the rest of the program stays.
 >>> mixed_precision.set_global_policy("float32")
 """
 
+from keras_mp.compat.legacy_classes.loss_scale_optimizers import LossScaleOptimizer
+from keras_mp.compat.legacy_classes.policies import Policy, set_global_policy
 from keras_mp.compat.mixed_precision import experimental
-from keras_mp.compat.scaling.loss_scale_optimizers import LossScaleOptimizer
-from keras_mp.compat.scaling.policies import Policy, set_global_policy
 from keras_mp.policy import global_policy
 
 __all__ = [

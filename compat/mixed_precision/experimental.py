@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 from keras_mp.compat import names
 
 if TYPE_CHECKING:
-    from keras_mp.compat.scaling.loss_scale_optimizers import (
+    from keras_mp.compat.legacy_classes.loss_scale_optimizers import (
         ExperimentalLossScaleOptimizer as LossScaleOptimizer,
     )
-    from keras_mp.compat.scaling.loss_scales import DynamicLossScale, FixedLossScale, LossScale
-    from keras_mp.compat.scaling.policies import (
+    from keras_mp.compat.legacy_classes.loss_scales import (
+        DynamicLossScale,
+        FixedLossScale,
+        LossScale,
+    )
+    from keras_mp.compat.legacy_classes.policies import (
         ExperimentalPolicy as Policy,
         get_layer_policy,
         global_experimental_policy as global_policy,

@@ -26,7 +26,9 @@ _FIRST = SHARDS.replace(".weights.json", "_00000.weights.h5")
 
 def is_sharded(path: str | Path) -> bool:
     """Returns whether a path is the folder of such a model."""
-    return locating.known(Path(path, SHARDS).is_file) and locating.known(Path(path, CONFIG).is_file)
+    return locating.exists_or_raise(Path(path, SHARDS).is_file) and locating.exists_or_raise(
+        Path(path, CONFIG).is_file
+    )
 
 
 def load(
@@ -81,7 +83,7 @@ def _check_files(folder: Path, file: str) -> None:
                 raise Unreadable(file, SHARDS, why)
             places.setdefault(name, where)
     for name, where in places.items():
-        if not locating.known((folder / name).is_file):
+        if not locating.exists_or_raise((folder / name).is_file):
             raise Unreadable(file, SHARDS, f"{where} {found(name)}, which is not there")
         with opened(folder / name, str(folder / name)) as root:
             root.check_all()

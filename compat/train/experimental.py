@@ -7,20 +7,24 @@ The names of TensorFlow are deprecated: the first use of each says what to write
 from typing import TYPE_CHECKING
 
 from keras_mp.compat import names
-from keras_mp.compat.scaling.wrapper_registry import (
+from keras_mp.compat.legacy_classes.wrapper_registry import (
     register_loss_scale_wrapper,
     unregister_loss_scale_wrapper,
 )
 
 if TYPE_CHECKING:
-    from keras_mp.compat.scaling.graph_rewriting import (
+    from keras_mp.compat.legacy_classes.graph_rewriting import (
         disable_mixed_precision_graph_rewrite,
         enable_mixed_precision_graph_rewrite,
     )
-    from keras_mp.compat.scaling.loss_scale_optimizers import (
+    from keras_mp.compat.legacy_classes.loss_scale_optimizers import (
         ExperimentalLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
     )
-    from keras_mp.compat.scaling.loss_scales import DynamicLossScale, FixedLossScale, LossScale
+    from keras_mp.compat.legacy_classes.loss_scales import (
+        DynamicLossScale,
+        FixedLossScale,
+        LossScale,
+    )
 
 __all__ = [
     "DynamicLossScale",

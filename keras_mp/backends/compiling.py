@@ -21,7 +21,7 @@ _context: Any = None
 
 
 @contextlib.contextmanager
-def hastily() -> Iterator[None]:
+def without_optimization() -> Iterator[None]:
     """A scope in which JAX, on a CPU, hardly optimizes what it compiles; elsewhere nothing.
 
     What is compiled in it is not used outside. The option holds for the process, so that another
@@ -54,7 +54,7 @@ def _entered() -> Any:
     with _lock:
         if _context is None:
             _context = jax.make_user_context(None)
-    return _context("hastily")
+    return _context("without_optimization")
 
 
 def _switch(step: int) -> None:

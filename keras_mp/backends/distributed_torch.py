@@ -78,10 +78,10 @@ def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable] | None = Non
                 continue
             if len(kept) == len(variables):
                 for slot, variable in zip(kept, variables, strict=True):
-                    cut_as(slot, (weights or {}).get(id(variable), variable))
+                    shard_like(slot, (weights or {}).get(id(variable), variable))
 
 
-def cut_as(kept: Any, variable: Variable) -> None:
+def shard_like(kept: Any, variable: Variable) -> None:
     """Lays out the variable `kept` as `variable`; what has no value now stays as it is."""
     if not isinstance(kept, keras.Variable) or kept._value is None or variable._value is None:
         return

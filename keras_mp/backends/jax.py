@@ -101,7 +101,7 @@ def thread() -> int:
     return 0
 
 
-def cut_as(kept: Variable, variable: Variable) -> None:
+def shard_like(kept: Variable, variable: Variable) -> None:
     """Does nothing: layouts are given when variables are made."""
 
 

@@ -125,7 +125,7 @@ class Backend(Protocol):
     def thread(self) -> int:
         """Returns a number that differs where several threads take a step together."""
 
-    def cut_as(self, kept: Variable, variable: Variable) -> None:
+    def shard_like(self, kept: Variable, variable: Variable) -> None:
         """Lays out a variable as another of its shape, of which each process has a part only."""
 
     def cut_slots(self, optimizer: Optimizer, weights: Mapping[int, Variable]) -> None:

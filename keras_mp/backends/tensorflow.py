@@ -426,7 +426,7 @@ def thread() -> int:
     return threading.get_ident()
 
 
-def cut_as(kept: Variable, variable: Variable) -> None:
+def shard_like(kept: Variable, variable: Variable) -> None:
     """Does nothing: layouts are given when variables are made."""
 
 

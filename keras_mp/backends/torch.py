@@ -19,12 +19,12 @@ from keras_mp.backends.bits_torch import (
 )
 from keras_mp.backends.distributed_torch import (
     agreed,
-    cut_as as cut_as,
     cut_slots as cut_slots,
     is_distributed,
     local_part,
     rebuilt,
     reduced,
+    shard_like as shard_like,
 )
 from keras_mp.backends.memory_torch import are_apart, tensors_of
 from keras_mp.backends.numerics import (

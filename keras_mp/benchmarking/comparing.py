@@ -14,6 +14,7 @@ from keras_mp.array_types import Model
 from keras_mp.backends import measuring
 from keras_mp.backends.generators import unchanged_generators
 from keras_mp.backends.keras_hooks import unchanged_counters
+from keras_mp.batches import for_each
 from keras_mp.benchmarking import made_up
 from keras_mp.benchmarking.rebuilding import Blueprint
 from keras_mp.benchmarking.recommending import Result, recommend
@@ -22,7 +23,6 @@ from keras_mp.benchmarking.trial import Batch, Trial, begun
 from keras_mp.benchmarking.turns import in_turn, quartiles, ratios
 from keras_mp.benchmarking.variants import FLOAT32, VARIANTS
 from keras_mp.dry_run.checks import check_model
-from keras_mp.feeding import for_each
 from keras_mp.graph_rewrite import hooks, rewritten
 from keras_mp.graph_rewrite.enabling import apply
 

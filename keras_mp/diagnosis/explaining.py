@@ -14,12 +14,12 @@ from keras.backend import is_float_dtype, standardize_dtype
 
 from keras_mp import notebooks
 from keras_mp.backends.optimizers import class_path
-from keras_mp.diagnosis import authorship, layer_findings, optimizer_findings
+from keras_mp.diagnosis import layer_findings, layer_paths, optimizer_findings
 from keras_mp.diagnosis.explanation import Explanation, Finding, Level, LossScale, Row
 from keras_mp.diagnosis.facts import Facts, Placed
 from keras_mp.diagnosis.float32_layers import Float32Layers
-from keras_mp.inner_optimizer import check_optimizer
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer_errors import check_optimizer
 
 
 def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> Explanation:
@@ -77,7 +77,7 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
     chosen = compiled if optimizer is None else optimizer
     low = _rewritten(model, chosen)
     placed = tuple(_placed(model, "", True, set()))
-    owners = {id(part.layer): part for part in authorship.parts(model)}
+    owners = {id(part.layer): part for part in layer_paths.parts(model)}
     rows = tuple(_row(one, owners.get(id(one.layer))) for one in placed)
     facts = Facts(
         model=model,
@@ -126,7 +126,7 @@ def _float32_layers(facts: Facts, findings: tuple[Finding, ...]) -> Float32Layer
         for one in facts.layers
         if one.float16 and any((one.path, code) in found for code in _cured(one.layer))
     ]
-    return authorship.float32_layers(
+    return layer_paths.float32_layers(
         facts.model, chosen, optimizer=facts.optimizer, master_copy=no_copy
     )
 
@@ -210,9 +210,9 @@ def _called_on(operation: Any) -> list[Any]:
     return [tensor for node in operation._inbound_nodes for tensor in node.input_tensors]
 
 
-def _row(placed: Placed, part: authorship.Part | None) -> Row:
+def _row(placed: Placed, part: layer_paths.Part | None) -> Row:
     layer = placed.layer
-    policy = authorship.policy_of(layer)
+    policy = layer_paths.policy_of(layer)
     dtypes = [standardize_dtype(v.dtype) for v in placed.variables]
     called_on = {standardize_dtype(tensor.dtype) for tensor in _called_on(layer)}
     casts = layer.autocast and not placed.is_graph and is_float_dtype(layer.compute_dtype)

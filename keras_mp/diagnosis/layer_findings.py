@@ -87,7 +87,7 @@ def assigned_weights(facts: Facts) -> Iterator[Finding]:
                 one.path,
                 f"training may assign to weights in the forward pass: {names}",
                 "a step whose gradients are not finite is skipped after that, and does change them",
-                "keras_mp.protect_state(model), or protection_scope in a loop of your own, puts "
+                "keras_mp.protect_state(model), or protect_state_scope in a loop of your own, puts "
                 "them back",
             )
 

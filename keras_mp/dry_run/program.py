@@ -203,7 +203,7 @@ class StepPrograms:
         try:
             if key not in self._compiled:
                 self._compiled[key] = None
-                with compiling.hastily():
+                with compiling.without_optimization():
                     self._compiled[key] = _Compiled(dry_run, self._with_ops)
             compiled = self._compiled[key]
             return None if compiled is None else compiled.run(dry_run)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from keras_mp.feeding import are_numbers, one_batch
+from keras_mp.batches import are_numbers, one_batch
 from keras_mp.graph_rewrite import examples, hooks, painter, rewritten
 from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, Decisions, decide
 from keras_mp.graph_rewrite.graph import Graph, Op, Origin

@@ -12,11 +12,11 @@ import keras
 
 import keras_mp
 from keras_mp.backends.batches import LastBatch
-from keras_mp.inner_optimizer import unwrapped
 from keras_mp.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.monitor import plotting, run_folder
 from keras_mp.monitor.callback_order import called_before, writes_logs
 from keras_mp.monitor.trace import FILE, Row, Trace, append_jsonl, open_jsonl
+from keras_mp.optimizer_errors import unwrapped
 from keras_mp.rendering.text import pluralized
 from keras_mp.step_log import StepLog
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.backends.compiling import hastily
+from keras_mp.backends.compiling import without_optimization
 from keras_mp.backends.generators import unchanged_generators
+from keras_mp.batches import one_batch
 from keras_mp.dry_run.checks import check_model
 from keras_mp.dry_run.program import StepPrograms
 from keras_mp.dry_run.step import DryRun
-from keras_mp.feeding import one_batch
 from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.overflow_search.analysis import analyse
-from keras_mp.overflow_search.cure import with_cure
+from keras_mp.overflow_search.float32_suggestions import with_cure
 from keras_mp.overflow_search.report import OverflowReport
 from keras_mp.overflow_search.scales import with_fitting_scale, with_next_scale
 
@@ -122,7 +122,7 @@ def find_in_batch(
     """Does what `find_overflow` does with a batch that `model(x)` takes as it is."""
     dry_run = DryRun(model, x, y, sample_weight, loss_scale=loss_scale, training=training)
     check_not_rewritten(model)
-    with np.errstate(all="ignore"), hastily():
+    with np.errstate(all="ignore"), without_optimization():
         programs = StepPrograms(model)
         analysis = analyse(dry_run, programs)
         if analysis.report.first is None:

@@ -12,11 +12,11 @@ from typing import Any
 import keras
 
 from keras_mp.backends.generators import unchanged_generators
-from keras_mp.diagnosis import authorship
+from keras_mp.batches import for_each
+from keras_mp.diagnosis import layer_paths
 from keras_mp.diagnosis.float32_layers import listed
 from keras_mp.dry_run.checks import check_model, checked_scale
 from keras_mp.dry_run.layers import layers_of
-from keras_mp.feeding import for_each
 from keras_mp.json_files import as_json
 from keras_mp.ranges import file, html, plotting
 from keras_mp.ranges.advice import advise
@@ -286,9 +286,9 @@ def _keras_paths(model: Any, chosen: list[str]) -> Iterator[str]:
 
 def _unreached(model: Any, chosen: list[str]) -> Iterator[str]:
     """Yields which layers need a `dtype` of their own, as `policy_map` has no key for them."""
-    parts = {part.path: part for part in authorship.parts(model)}
+    parts = {part.path: part for part in layer_paths.parts(model)}
     without = [parts[path] for path in chosen if path in parts]
-    paths = [part.whole_path for part in without if not authorship.has_path(part.layer)]
+    paths = [part.whole_path for part in without if not layer_paths.has_path(part.layer)]
     if paths:
         yield (
             f"No key of that map reaches {listed(list(dict.fromkeys(paths)))}, as Keras gives such "

@@ -9,7 +9,7 @@ from keras_mp.array_types import Optimizer, Variable
 from keras_mp.sixteen_bit.storages import Master, Split, Storage
 from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
 
-STORAGES = ("float32", "split")
+MASTERS = ("float32", "split")
 
 
 class MasterWeights(SixteenBitOptimizer):
@@ -37,7 +37,7 @@ class MasterWeights(SixteenBitOptimizer):
     Args:
         inner_optimizer: The `keras.optimizers.Optimizer` to wrap. It keeps its own variables and
             must not be used by itself any more.
-        storage: "float32": a copy of each 16-bit weight. "split": for bfloat16 only, the lower 16
+        master: "float32": a copy of each 16-bit weight. "split": for bfloat16 only, the lower 16
             bits of each master, whose upper half is the weight itself: 2 bytes a weight in place
             of 4, and the same steps. The weight is rounded to nearest; where the master lies
             halfway, away from zero and not to even.
@@ -48,7 +48,7 @@ class MasterWeights(SixteenBitOptimizer):
 
     Raises:
         TypeError: `inner_optimizer` is not a Keras 3 optimizer, or scales losses, or has masters.
-        ValueError: An unknown storage or dtype of slots, or slots of another optimizer. At `build`:
+        ValueError: An unknown `master` or dtype of slots, or slots of another optimizer. At `build`:
             "split" with weights in float16.
 
     Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.1.
@@ -57,29 +57,29 @@ class MasterWeights(SixteenBitOptimizer):
     def __init__(
         self,
         inner_optimizer: Optimizer,
-        storage: str = "float32",
+        master: str = "float32",
         *,
         slots: str = "float32",
         seed: int = 0,
         name: str | None = None,
     ) -> None:
-        if storage not in STORAGES:
-            raise ValueError(f"storage must be 'float32' or 'split', but got {storage!r}.")
-        object.__setattr__(self, "_storage_kind", storage)
+        if master not in MASTERS:
+            raise ValueError(f"master must be 'float32' or 'split', but got {master!r}.")
+        object.__setattr__(self, "_master", master)
         super().__init__(inner_optimizer, slots=slots, seed=seed, name=name or "master_weights")
 
     @property
-    def storage(self) -> str:
+    def master(self) -> str:
         """How the masters are kept: "float32" or "split"."""
-        kind: str = self._storage_kind
+        kind: str = self._master
         return kind
 
     def _storage(self, variable: Variable) -> Storage:
-        if self.storage == "split":
+        if self.master == "split":
             if keras.backend.standardize_dtype(variable.dtype) != "bfloat16":
                 raise ValueError(
-                    f"storage='split' is for weights in bfloat16, and {variable.path} is in "
-                    f"{variable.dtype}: its values are no halves of float32. Use storage='float32'."
+                    f"master='split' is for weights in bfloat16, and {variable.path} is in "
+                    f"{variable.dtype}: its values are no halves of float32. Use master='float32'."
                 )
             return Split(variable, self._beside(variable, "int16", "rest"))
         target = self._beside(variable, "float32", "master")
@@ -96,16 +96,16 @@ class MasterWeights(SixteenBitOptimizer):
             layout=getattr(variable, "_layout", None),
             name=f"{variable.path.replace('/', '_')}_{name}",
         )
-        self._backend.cut_as(kept, variable)
+        self._backend.shard_like(kept, variable)
         return kept
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, JSON-serializable.
 
-        >>> MasterWeights(keras.optimizers.SGD(), "split").get_config()["storage"]
+        >>> MasterWeights(keras.optimizers.SGD(), "split").get_config()["master"]
         'split'
         """
-        return {**super().get_config(), "storage": self.storage}
+        return {**super().get_config(), "master": self.master}
 
 
 # The public home: what a config, a pickle and the documentation name. Doctest looks only for what

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model, Optimizer, Variable
-from keras_mp.sixteen_bit.narrow_weights import is_narrow
+from keras_mp.sixteen_bit.half_precision_weights import is_narrow
 from keras_mp.sixteen_bit.slots import KNOWN
 from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
 

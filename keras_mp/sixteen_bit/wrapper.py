@@ -12,9 +12,9 @@ from keras_mp import backends, deserializing, hyperparameters
 from keras_mp.array_types import Gradient, Optimizer, Store, Tensor, Variable
 from keras_mp.given_gradients import as_tensors
 from keras_mp.inner_hyperparameters import InnerHyperparameters
-from keras_mp.inner_optimizer import check_optimizer
 from keras_mp.optimizer_configs import serialized
-from keras_mp.sixteen_bit.narrow_weights import NarrowWeights
+from keras_mp.optimizer_errors import check_optimizer
+from keras_mp.sixteen_bit.half_precision_weights import HalfPrecisionWeights
 from keras_mp.sixteen_bit.slots import check_slots
 from keras_mp.sixteen_bit.storages import Storage
 from keras_mp.state_layout import match
@@ -27,10 +27,10 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
 
     built: bool
     inner_optimizer: Optimizer
-    _narrow_weights: NarrowWeights
+    _narrow_weights: HalfPrecisionWeights
     _slot_dtype: str
     _seed: int
-    _for_good = frozenset({"storage", "slots", "seed"})
+    _immutable = frozenset({"master", "slots", "seed"})
 
     def __init__(
         self, inner_optimizer: Optimizer, *, slots: str, seed: int, name: str | None
@@ -51,7 +51,7 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         keras.optimizers.Optimizer.__init__(self, learning_rate=0.0, name=name)
         _set(self, "_backend", backends.current())
         parts = (inner_optimizer, self._storage, slots, int(seed), self._backend)
-        _set(self, "_narrow_weights", NarrowWeights(*parts))
+        _set(self, "_narrow_weights", HalfPrecisionWeights(*parts))
         _set(self, "_slot_dtype", slots)
         _set(self, "_seed", int(seed))
         self._names = hyperparameters.names(inner_optimizer)
@@ -163,7 +163,7 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         """Restores what `store` holds, or warns and changes nothing.
 
         Takes what this class wrote, and what the inner optimizer wrote by itself, for float32
-        weights: then each master is what is assigned to its weight. `float32_weights` has it exact.
+        weights: then each master is what is assigned to its weight. `float32_weights_scope` has it exact.
         """
         saved = {str(key): np.asarray(store[key]) for key in store.keys()}  # noqa: SIM118 - h5 entries
         try:

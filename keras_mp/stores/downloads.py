@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keras_mp.stores.drivers import PAUSES, asked
+from keras_mp.stores.drivers import PAUSES, with_retries
 from keras_mp.stores.errors import Changed, NoRoom, StoreError
 from keras_mp.stores.listing import Entry, entry
 
@@ -76,7 +76,7 @@ def head(url: str, size: int) -> bytes:
     Raises:
         StoreError: It could not be had.
     """
-    return asked(url, lambda fs, path: bytes(fs.cat_file(path, start=0, end=size)))
+    return with_retries(url, lambda fs, path: bytes(fs.cat_file(path, start=0, end=size)))
 
 
 def tail(url: str, size: int) -> bytes:
@@ -91,7 +91,7 @@ def tail(url: str, size: int) -> bytes:
         start = None if length is None else max(0, length - size)
         return bytes(fs.cat_file(path, start=start))[-size:]
 
-    return asked(url, work)
+    return with_retries(url, work)
 
 
 def _local(one: Entry) -> Path:
@@ -133,7 +133,7 @@ def _read(one: Entry, to: Path) -> None:
                 raise NoRoom.of(one.url, f"{why}--scratch") from None
             raise
 
-    asked(one.url, work)
+    with_retries(one.url, work)
 
 
 def _md5(path: Path) -> str:

@@ -88,7 +88,7 @@ def opened(url: str) -> tuple[Any, str]:
     return fs, path
 
 
-def asked(url: str, work: Callable[[Any, str], T]) -> T:
+def with_retries(url: str, work: Callable[[Any, str], T]) -> T:
     """Returns what a function of (file system, path) returns, which is called again where it helps.
 
     Time-outs, broken connections and throttling are tried again, with pauses; a refusal is not.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from keras_mp.stores.drivers import asked
+from keras_mp.stores.drivers import with_retries
 from keras_mp.stores.errors import NotThere
 from keras_mp.stores.urls import join, scheme
 
@@ -67,7 +67,7 @@ def entry(url: str) -> Entry:
         fs.invalidate_cache()
         return fs.info(path)  # type: ignore[no-any-return]
 
-    return _entry("", url, asked(url, work))
+    return _entry("", url, with_retries(url, work))
 
 
 def exists(url: str) -> bool:
@@ -106,8 +106,8 @@ def listed(url: str, *, deep: bool, folders: bool = False) -> list[Entry]:
             fs.ls(path)  # which says why, where `find` does not
         return found  # type: ignore[no-any-return]
 
-    root = asked(url, lambda fs, path: str(fs._strip_protocol(path)).rstrip("/"))
-    found = asked(url, work)
+    root = with_retries(url, lambda fs, path: str(fs._strip_protocol(path)).rstrip("/"))
+    found = with_retries(url, work)
     entries = []
     for path, info in found.items():
         inside = str(path).rstrip("/")

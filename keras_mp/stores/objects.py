@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from keras_mp import locked_folders
-from keras_mp.stores.drivers import SFTP, asked
+from keras_mp.stores.drivers import SFTP, with_retries
 from keras_mp.stores.errors import NotThere, StoreError, ThereAlready
 from keras_mp.stores.urls import parent, scheme
 
@@ -24,7 +24,7 @@ def read_text(url: str) -> str | None:
         return bytes(fs.cat_file(path))
 
     try:
-        return asked(url, work).decode("utf-8", "replace")
+        return with_retries(url, work).decode("utf-8", "replace")
     except NotThere:
         return None
 
@@ -60,10 +60,10 @@ def write_text(url: str, text: str, *, atomic: bool = True) -> None:
             raise
 
     try:
-        asked(url, work)
+        with_retries(url, work)
     except NotThere:
         make_folder(parent(url))
-        asked(url, work)
+        with_retries(url, work)
 
 
 def create_text(url: str, text: str) -> bool:
@@ -97,10 +97,10 @@ def create_text(url: str, text: str) -> bool:
 
     try:
         try:
-            return asked(url, work)
+            return with_retries(url, work)
         except NotThere:
             make_folder(parent(url))
-            return asked(url, work)
+            return with_retries(url, work)
     except ThereAlready:
         return False
 
@@ -112,7 +112,7 @@ def delete(url: str) -> None:
         StoreError: The store does not do it.
     """
     with contextlib.suppress(NotThere):
-        asked(url, lambda fs, path: fs.rm_file(path))
+        with_retries(url, lambda fs, path: fs.rm_file(path))
 
 
 def make_folder(url: str) -> None:
@@ -133,7 +133,7 @@ def make_folder(url: str) -> None:
             with contextlib.suppress(FileExistsError):
                 fs.mkdir(each, create_parents=False)
 
-    asked(url, work)
+    with_retries(url, work)
 
 
 def refuse_web(url: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from keras_mp import locked_folders
 from keras_mp.stores import owners
-from keras_mp.stores.drivers import asked
+from keras_mp.stores.drivers import with_retries
 from keras_mp.stores.errors import NotThere, StoreError, ThereAlready
 from keras_mp.stores.listing import Entry, entry, exists, listed
 from keras_mp.stores.objects import make_folder, read_text, refuse_web, write_text
@@ -35,7 +35,7 @@ def publish(file: Path, url: str) -> None:
     refuse_existing(url)
     with _temporary(parent(url)) as folder:
         beside = join(folder, name(url))
-        asked(beside, lambda fs, path: fs.put_file(str(file), path))
+        with_retries(beside, lambda fs, path: fs.put_file(str(file), path))
         _check(beside, file)
         refuse_existing(url)
         _move(beside, url)
@@ -116,7 +116,7 @@ def _remove(folder: str) -> None:
         if fs.exists(path):
             fs.rm(path, recursive=True)
 
-    asked(folder, work)
+    with_retries(folder, work)
 
 
 def _check(url: str, file: Path) -> None:
@@ -140,7 +140,7 @@ def _compare(url: str, file: Path) -> None:
                     return False
         return True
 
-    if not asked(url, work):
+    if not with_retries(url, work):
         raise StoreError.of(url, "the store has other bytes than were uploaded")
 
 
@@ -153,4 +153,4 @@ def _move(source: str, target: str) -> None:
             if not (fs.exists(fs._strip_protocol(target)) and not fs.exists(path)):
                 raise
 
-    asked(source, work)
+    with_retries(source, work)

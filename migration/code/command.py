@@ -36,7 +36,7 @@ class Done:
         rows: Of the --json report.
         summary: Of the same; None where there is no source code.
         failed: Whether something could not be done.
-        pending: Whether something would change, or a person is needed.
+        pending: Whether something would change, or manual review is needed.
     """
 
     folders: set[str] = field(default_factory=set)
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> Done:
     elif out is not None and (out_of := _copied(planned, inputs[0])):
         inputs[0].links = applying.copy(out_of, inputs[0].path, out, inputs[0].links)
     done.failed = any(plan.failure is not None for plan in planned)
-    done.pending = any(plan.changes or plan.needs_person for plan in planned)
+    done.pending = any(plan.changes or plan.needs_review for plan in planned)
     _tell(planned, inputs, done, arguments)
     if done.summary is not None and known is not None:
         done.summary["baseline"] = known.report(gone)
@@ -249,7 +249,7 @@ def _tell(
             put_exact(output.for_terminal(patch, colours=output.wants_colour(sys.stdout)))
         else:
             put_bytes(patch)
-    lines = [*output.changed_lines(planned, written=written), *output.person_lines(planned)]
+    lines = [*output.changed_lines(planned, written=written), *output.manual_lines(planned)]
     for rows in output.tables(planned, written=written):
         lines += [*([""] if lines else []), *table(rows)]
     # Of --diff, stdout is the patch, and nothing else.

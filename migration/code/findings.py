@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-REWRITTEN, PERSON, KEPT = "rewritten", "person", "kept"
+REWRITTEN, PERSON, KEPT = "rewritten", "manual", "kept"
 NOQA, BASELINE = "noqa", "baseline"
 
 
@@ -31,7 +31,7 @@ class Found:
     Attributes:
         place: Where, in the file as it was.
         rule: "KMP001" and so on, see `keras_mp.migration.rules`.
-        verdict: "rewritten"; "person", who must look at it; "kept", which is right as it is.
+        verdict: "rewritten"; "manual", who must look at it; "kept", which is right as it is.
         source: The line, as it was, stripped.
         message: Why, or what to do.
         suppressed: By what it is left alone: "noqa" or "baseline"; "" if it is not. The verdict is
@@ -100,7 +100,7 @@ class Plan:
         return self.before != self.after
 
     @property
-    def needs_person(self) -> bool:
+    def needs_review(self) -> bool:
         """Whether somebody must look at it."""
         return any(found.verdict == PERSON for found in self.findings)
 

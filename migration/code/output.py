@@ -60,7 +60,7 @@ def wants_colour(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def person_lines(plans: Iterable[Plan]) -> list[str]:
+def manual_lines(plans: Iterable[Plan]) -> list[str]:
     """Returns a line for each place where somebody must look."""
     return [
         f"{plan.path}:{found.place}: {found.rule} {found.message}"
@@ -116,7 +116,7 @@ def row(plan: Plan, out: Path | None, *, written: bool, with_diff: bool) -> dict
         "kind": "notebook" if plan.path.suffix == ".ipynb" else "python",
         "status": status(plan, written=written),
         "out": None if out is None or plan.failure is not None else str(out),
-        "needs_person": plan.needs_person,
+        "needs_review": plan.needs_review,
         "findings": [found.row() for found in plan.findings],
         "suppressed": [found.row() for found in plan.suppressed],
         "diff": patch(plan).decode("utf-8", "backslashreplace") if with_diff else None,
@@ -164,14 +164,14 @@ def tables(plans: Sequence[Plan], *, written: bool) -> list[list[tuple[str, ...]
 
 _FILES = {
     "rewritten": "rewritten",
-    "rewritten_in_part": "rewritten, and need a person",
-    "person": "need a person",
+    "rewritten_in_part": "rewritten, and need manual review",
+    "manual": "need manual review",
     "untouched": "untouched",
     "failed": "failed",
 }
 _WOULD = {
     "rewritten": "would be rewritten",
-    "rewritten_in_part": "would be rewritten, and need a person",
+    "rewritten_in_part": "would be rewritten, and need manual review",
 }
 
 
@@ -179,8 +179,8 @@ def _kind(plan: Plan) -> str:
     if plan.failure is not None:
         return "failed"
     if plan.changes:
-        return "rewritten_in_part" if plan.needs_person else "rewritten"
-    return "person" if plan.needs_person else "untouched"
+        return "rewritten_in_part" if plan.needs_review else "rewritten"
+    return "manual" if plan.needs_review else "untouched"
 
 
 def _by_rule(plans: Iterable[Plan]) -> dict[str, Counter[str]]:

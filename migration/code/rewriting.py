@@ -108,7 +108,7 @@ class Finding:
         line: Of the original, from 1.
         column: From 1.
         rule: "KMP001" and so on.
-        verdict: "rewritten"; "person" where somebody must look; "kept" where it stays right.
+        verdict: "rewritten"; "manual" where somebody must look; "kept" where it stays right.
         source: The line, without its indentation.
         message: Why, or what to do.
         suppressed: By what it is left alone: "noqa" or "baseline"; "" if it is not. The verdict is
@@ -298,7 +298,7 @@ class _Run:
                 self._note(rule, place, decision)
         if target is not None:
             for node, rule, message in searching.obstacles(program, target):
-                self._note(rule, node, Decision("person", message))
+                self._note(rule, node, Decision("manual", message))
         if self._ours:
             self._edits += import_of_ours(program, self._edits)
         text = texts.apply(program.text, self._edits)
@@ -339,7 +339,7 @@ class _Run:
                 elif call and any(edit.text.startswith(_OF_COMPAT) for edit in decided.edits):
                     self._facts.note_compat(call)
                 return
-        self._note(unknown_names.ID, node, Decision("person", f"{name} is used in a way not known"))
+        self._note(unknown_names.ID, node, Decision("manual", f"{name} is used in a way not known"))
 
     def _of_attribute(self, node: cst.CSTNode) -> None:
         parent = self._program.parent(node)
@@ -349,7 +349,7 @@ class _Run:
         if decision is None:
             return
         if self._program.is_guarded(node) or self._program.is_bound(node):
-            decision = Decision("person", decision.message)
+            decision = Decision("manual", decision.message)
         self._note(optimizer_attributes.ID, call or node, decision)
 
     def _note(
@@ -369,7 +369,7 @@ class _Run:
         if decision.unsafe and self._unsafe:
             verdict = "rewritten"
         if edits and not self._program.has_positions:
-            verdict, edits = "person", ()
+            verdict, edits = "manual", ()
             message = f"left alone, as libcst does not tell where it is: {message}"
         line, column = self._program.where(node)
         suppressed = self._suppressed_by(rule, node, verdict, edits)
@@ -381,7 +381,7 @@ class _Run:
             self._inner.update(decision.inner)
         edits, gone = self._merged(edits)
         if any(set(texts.overlapping(self._edits, edit)) - gone for edit in edits):
-            verdict, edits = "person", ()
+            verdict, edits = "manual", ()
             message = f"inside something that is rewritten, too: {message}"
         if edits:
             self._edits = [one for one in self._edits if one not in gone] if gone else self._edits
@@ -446,7 +446,7 @@ class _Run:
                 continue
             if line in self._covered:  # a further line of something that was decided
                 rule, verdict, message, suppressed = self._covered[line]
-                if verdict == "person" and self._suppressions.has(rule, [line]):
+                if verdict == "manual" and self._suppressions.has(rule, [line]):
                     suppressed = NOQA
                 column = len(code) - len(code.lstrip()) + 1
                 self._find(line, column, rule, verdict, message, suppressed)
@@ -477,7 +477,7 @@ def _not_done(finding: Finding) -> Finding:
     if finding.verdict != "rewritten" or finding.suppressed:
         return finding
     why = f"left alone, as the result would not parse: {finding.message}"
-    return replace(finding, verdict="person", message=why)
+    return replace(finding, verdict="manual", message=why)
 
 
 class _Expressions(cst.CSTVisitor):

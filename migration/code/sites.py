@@ -10,7 +10,7 @@ from keras_mp.migration.code.facts import Facts
 from keras_mp.migration.code.names import Old
 from keras_mp.migration.code.parsed import Program
 
-Verdict = Literal["rewritten", "person", "kept"]
+Verdict = Literal["rewritten", "manual", "kept"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Decision:
     """What becomes of a site.
 
     Attributes:
-        verdict: "rewritten", "person" where somebody must look, or "kept" where it stays right.
+        verdict: "rewritten", "manual" where somebody must look, or "kept" where it stays right.
         message: Why, or what to do.
         edits: Of the text.
         inner: Further nodes that it settles.

@@ -82,13 +82,13 @@ def _decided(code: Code, one: Called, at: int) -> Decision:
             break
         name = _name(one, one.were[i]) if i < len(one.were) and not argument.star else None
         if name is None:
-            return Decision("person", _said(one, at))
+            return Decision("manual", _said(one, at))
         start = code.program.span(argument)[0]
         edits.append(Edit(start, start, f"{name}="))
         names.append(name)
     given = {argument.keyword.value for argument in one.call.args if argument.keyword}
     if given & {*names}:
-        return Decision("person", _said(one, at))
+        return Decision("manual", _said(one, at))
     return Decision("rewritten", f"{_said(one, at)}: write {', '.join(names)}=", tuple(edits))
 
 

@@ -45,10 +45,10 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
             action = action_of(one, argument.keyword.value)
             what = _asked(code, action, argument)
             if what is not None:
-                yield argument, Decision("person", f"{said(one, argument)}{what}")
+                yield argument, Decision("manual", f"{said(one, argument)}{what}")
         rate = _rate(one)
         if rate is not None and _is_tensor(code, rate.value):
-            yield rate, Decision("person", _RATE)
+            yield rate, Decision("manual", _RATE)
 
 
 def action_of(one: Called, name: str) -> Action | None:

@@ -120,7 +120,7 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
         if code.program.is_bound(node):
             # Others are attributes that the program gives the object.
             if _is_read_only(code, node):
-                yield node, Decision("person", f"{node.attr.value} of Keras 3 cannot be assigned")
+                yield node, Decision("manual", f"{node.attr.value} of Keras 3 cannot be assigned")
             continue
         found = _of(code, node)
         if found is None:
@@ -146,15 +146,15 @@ def _of(code: Code, node: cst.Attribute) -> Decision | None:
         call = code.program.parent(node)
         is_called = isinstance(call, cst.Call) and call.func is node
         if is_called and receiver is not None and receiver.is_a("Variable"):
-            return Decision("person", f"value of a variable of Keras 3 is no method: {_VALUE}")
+            return Decision("manual", f"value of a variable of Keras 3 is no method: {_VALUE}")
         return None
     if receiver is not None:
         advice = _gone(receiver, name)
         if advice is not None:
             what = f"{receiver.kind.rpartition('.')[2]} of Keras 3 has no {name}"
-            return Decision("person", f"{what}: {advice}" if advice else what)
+            return Decision("manual", f"{what}: {advice}" if advice else what)
     elif name in _ANYWHERE and code.uses_keras and not code.defines(name):
-        return Decision("person", f"Keras 3 has no {name}: {_ANYWHERE[name]}")
+        return Decision("manual", f"Keras 3 has no {name}: {_ANYWHERE[name]}")
     return None
 
 
@@ -201,7 +201,7 @@ def _of_add_loss(code: Code, node: cst.Attribute) -> Decision | None:
     if not any(code.objects.is_symbolic(argument.value) for argument in call.args):
         return None
     return Decision(
-        "person", "add_loss of Keras 3 takes no KerasTensor: add it in call of a layer of your own"
+        "manual", "add_loss of Keras 3 takes no KerasTensor: add it in call of a layer of your own"
     )
 
 
@@ -217,5 +217,5 @@ def _of_compiled(code: Code, node: cst.Attribute, receiver: Object | None) -> De
     if isinstance(parent, cst.Attribute) and parent.attr.value in _STILL.get(name, ()):
         return Decision("kept", "it works, with a warning: metrics is the list of today")
     return Decision(
-        "person", f"{name} of Keras 3 is only there to be called: write metrics, or loss"
+        "manual", f"{name} of Keras 3 is only there to be called: write metrics, or loss"
     )

@@ -33,7 +33,7 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
         for part in parts_of(node):
             meaning = code.program.meaning(part)
             if meaning is not None and not meaning.several and meaning.full in _ESTIMATOR:
-                yield part, Decision("person", _NO_ESTIMATORS)
+                yield part, Decision("manual", _NO_ESTIMATORS)
 
 
 def _is_rewritten(code: Code, node: cst.CSTNode) -> bool:

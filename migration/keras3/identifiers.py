@@ -86,10 +86,10 @@ def _decided(code: Code, space: str, node: cst.CSTNode, value: str) -> Decision:
     said = f"Keras 3 knows no {value!r} of {space}"
     new = SAME.get((space, value))
     if new is None:
-        return Decision("person", f"{said}: give the object itself, of keras.{space}")
+        return Decision("manual", f"{said}: give the object itself, of keras.{space}")
     quote = code.program.source(node)[0]
     if quote not in "\"'":
-        return Decision("person", f"{said}: write {new!r}")
+        return Decision("manual", f"{said}: write {new!r}")
     return Decision(
         "rewritten", f"{said}: {new!r} is the same", (code.replaced(node, f"{quote}{new}{quote}"),)
     )

@@ -52,7 +52,7 @@ def _of(code: Code, call: cst.Call, receiver: Object) -> tuple[cst.CSTNode, Deci
     positional = [a for a in call.args if a.keyword is None]
     parameters = _parameters(code, receiver)
     if any(a.star for a in call.args) or len(positional) > len(parameters):
-        return call.args[at], Decision("person", f"{_SAID}: write it as a keyword")
+        return call.args[at], Decision("manual", f"{_SAID}: write it as a keyword")
     edits, written = [], []
     for name, argument in list(zip(parameters, positional, strict=False))[at:]:
         start = code.program.span(argument)[0]
@@ -61,7 +61,7 @@ def _of(code: Code, call: cst.Call, receiver: Object) -> tuple[cst.CSTNode, Deci
     said = f"{_SAID}: write {', '.join(written)}="
     given = {a.keyword.value for a in call.args if a.keyword is not None}
     if given & {*written}:
-        return call.args[at], Decision("person", said)
+        return call.args[at], Decision("manual", said)
     return call.args[at], Decision("rewritten", said, tuple(edits))
 
 

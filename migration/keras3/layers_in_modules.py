@@ -33,5 +33,5 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
             continue
         for node in code.objects.attributes_of(one):
             if code.objects.is_a(node, "layers.Layer"):
-                yield node, Decision("person", _SAID)
+                yield node, Decision("manual", _SAID)
                 break

@@ -28,10 +28,10 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the place, and what is said of it."""
     node = asks(code)
     if node is not None:
-        yield node, Decision("person", _SAID)
+        yield node, Decision("manual", _SAID)
     elif (imported := _imports(code)) is not None:
         tried = any(isinstance(up, (cst.Try, cst.If)) for up in code.program.above(imported))
-        verdict: Verdict = "kept" if tried else "person"
+        verdict: Verdict = "kept" if tried else "manual"
         yield imported, Decision(verdict, _SAID)
 
 

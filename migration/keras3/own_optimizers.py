@@ -52,10 +52,10 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
             method = code.objects.method(found, name)
             if method is not None:
                 what = f"Keras 3 does not call {name} of an optimizer"
-                yield method, Decision("person", f"{what}: write {now}" if now else what)
+                yield method, Decision("manual", f"{what}: write {now}" if now else what)
     for call in code.calls:
         if _gives_name(code, call):
-            yield call, Decision("person", _INIT)
+            yield call, Decision("manual", _INIT)
 
 
 def _gives_name(code: Code, call: cst.Call) -> bool:

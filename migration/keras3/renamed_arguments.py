@@ -57,7 +57,7 @@ def _decided(
     edits: list[Edit] = []
     if new:
         if new in given:
-            return Decision("person", f"{said(one, argument)}write {new}, which is given, too")
+            return Decision("manual", f"{said(one, argument)}write {new}, which is given, too")
         edits.append(code.replaced(argument.keyword, new))
     if value != code.program.value(argument):
         edits.append(code.replaced(argument.value, value))

@@ -101,11 +101,11 @@ def _of_attribute(code: Code, node: cst.Attribute) -> Decision | None:
         return None
     of_optimizer = isinstance(of, cst.Attribute) and of.attr.value == "optimizer"
     if name == "lr" and of_optimizer and code.objects.of(of) is None:
-        return Decision("person", "of an optimizer of Keras 3: write learning_rate")
+        return Decision("manual", "of an optimizer of Keras 3: write learning_rate")
     if name == "reset_states" and code.objects.of(of) is None:
         last = of.attr.value if isinstance(of, cst.Attribute) else dotted(of)
         if _CALLED_METRIC.search(last):
-            return Decision("person", "of a metric of Keras 3: write reset_state")
+            return Decision("manual", "of a metric of Keras 3: write reset_state")
     return None
 
 
@@ -118,7 +118,7 @@ def _of_sequential(code: Code, node: cst.Attribute) -> Decision | None:
         f"a Sequential model of Keras 3 that was not called has no {node.attr.value}: write {new}"
     )
     if code.program.is_bound(node):
-        return Decision("person", said)
+        return Decision("manual", said)
     return Decision("rewritten", said, (code.replaced(node.attr, new),))
 
 
@@ -152,7 +152,7 @@ def _of_change(code: Code, call: cst.Call, method: str) -> Decision | None:
     variable, value = call.args
     said = f"keras.backend has nothing for variables of Keras 3: write {method}"
     if not isinstance(variable.value, (cst.Name, cst.Attribute)):
-        return Decision("person", said)
+        return Decision("manual", said)
     start, end = code.program.span(call)[0], code.program.span(variable)[1]
     edits = (
         Edit(start, code.program.span(variable)[0], ""),
@@ -167,12 +167,12 @@ def _of_generator(code: Code, call: cst.Call, name: str) -> Decision | None:
     receiver = code.objects.of(call.func.value)
     said = f"{name} is gone in Keras 3: write {new}"
     if receiver is None:
-        return Decision("person", said) if code.uses_keras and not code.defines(name) else None
+        return Decision("manual", said) if code.uses_keras and not code.defines(name) else None
     if not receiver.is_a("Model") or code.objects.defines(receiver, name):
         return None
     edits = _named(code, call.args, parameters)
     if edits is None:
-        return Decision("person", said)
+        return Decision("manual", said)
     return Decision("rewritten", said, (code.replaced(call.func.attr, new), *edits))
 
 

@@ -87,12 +87,12 @@ def decided(
         if one.known.status == status:
             message = said(one.known)
             if one.known.new is None or one.edits is None:
-                yield one.node, Decision("person", message)
+                yield one.node, Decision("manual", message)
             else:
                 yield one.node, Decision("rewritten", message, one.edits)
     for statement, known in stars(code):
         if known.status == status:
-            yield statement, Decision("person", said(known))
+            yield statement, Decision("manual", said(known))
 
 
 def _is_good(code: Code, node: cst.CSTNode) -> bool:

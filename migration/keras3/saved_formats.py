@@ -66,14 +66,14 @@ def _of_function(code: Code, call: cst.Call, name: str) -> _Found | None:
     if path is None or end is None:
         return None
     if name == "models.load_model":
-        return None if _has_suffix(end) else (path, Decision("person", _LOAD))
+        return None if _has_suffix(end) else (path, Decision("manual", _LOAD))
     only = next(
         (a for a in call.args if a.keyword and a.keyword.value == "save_weights_only"), None
     )
     if only is not None and code.program.value(only) not in ("True", "False"):
         return None
     wanted = (_WEIGHTS,) if only is not None and code.program.value(only) == "True" else _WHOLE[:2]
-    return None if end.endswith(wanted) else (path, Decision("person", _CHECKPOINT))
+    return None if end.endswith(wanted) else (path, Decision("manual", _CHECKPOINT))
 
 
 def _of_method(code: Code, call: cst.Call, function: cst.Attribute) -> _Found | None:
@@ -110,10 +110,10 @@ def _saved(code: Code, call: cst.Call, path: cst.Arg | None) -> _Found | None:
         if value in ("h5", "hdf5", "keras") and end is not None and end.endswith(_WHOLE):
             said = "Keras 3 knows the format by the end of the path"
             return format_, Decision("rewritten", said, (code.without(call, format_),))
-        return format_, Decision("person", f"Keras 3 has no save_format: {_SAVE}")
+        return format_, Decision("manual", f"Keras 3 has no save_format: {_SAVE}")
     if end is None or path is None or _has_suffix(end, _WHOLE):
         return None
-    return path, Decision("person", _SAVE)
+    return path, Decision("manual", _SAVE)
 
 
 def _saved_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) -> _Found | None:
@@ -122,10 +122,10 @@ def _saved_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) -
         value = code.program.value(format_).strip("\"'")
         if value in ("h5", "hdf5") and end is not None and end.endswith(_WEIGHTS):
             return format_, Decision("rewritten", _SAVE_WEIGHTS, (code.without(call, format_),))
-        return format_, Decision("person", f"Keras 3 has no save_format: {_SAVE_WEIGHTS}")
+        return format_, Decision("manual", f"Keras 3 has no save_format: {_SAVE_WEIGHTS}")
     if end is None or end.endswith(_WEIGHTS) or _may_end_longer(path.value, end):
         return None
-    return path, Decision("person", _SAVE_WEIGHTS)
+    return path, Decision("manual", _SAVE_WEIGHTS)
 
 
 def _loaded_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) -> _Found | None:
@@ -134,14 +134,14 @@ def _loaded_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) 
         is_latest = isinstance(value, cst.Call) and code.program.source(value.func).endswith(
             "latest_checkpoint"
         )
-        return (path, Decision("person", _LOAD_WEIGHTS)) if is_latest else None
+        return (path, Decision("manual", _LOAD_WEIGHTS)) if is_latest else None
     if not _has_suffix(end, (*_READ, ".ckpt", ".tf")):
-        return path, Decision("person", _LOAD_WEIGHTS)
+        return path, Decision("manual", _LOAD_WEIGHTS)
     if end.endswith((".ckpt", ".tf")):
-        return path, Decision("person", _LOAD_WEIGHTS)
+        return path, Decision("manual", _LOAD_WEIGHTS)
     by_name = next((a for a in call.args if a.keyword and a.keyword.value == "by_name"), None)
     if by_name is not None and code.program.value(by_name) == "True" and end.endswith(_WEIGHTS):
-        return by_name, Decision("person", _BY_NAME)
+        return by_name, Decision("manual", _BY_NAME)
     return None
 
 

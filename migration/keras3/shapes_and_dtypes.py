@@ -61,7 +61,7 @@ def _of_dtype(code: Code, node: cst.Attribute) -> Decision | None:
     if name == "name":
         start, end = code.program.span(dtype)[1], code.program.span(node)[1]
         return Decision("rewritten", _DTYPE, (Edit(start, end, ""),))
-    return Decision("person", f"{_DTYPE}: write tf.as_dtype({code.program.source(dtype)}).{name}")
+    return Decision("manual", f"{_DTYPE}: write tf.as_dtype({code.program.source(dtype)}).{name}")
 
 
 def _of_shape(code: Code, node: cst.Attribute) -> Decision | None:
@@ -75,7 +75,7 @@ def _of_shape(code: Code, node: cst.Attribute) -> Decision | None:
         return Decision("rewritten", _SHAPE, (edit,))
     if name in ("rank", "ndims"):
         return Decision("rewritten", _SHAPE, (code.replaced(node, f"len({_text(code, shape)})"),))
-    return Decision("person", f"{_SHAPE}, which has no {name}")
+    return Decision("manual", f"{_SHAPE}, which has no {name}")
 
 
 def _of_dimension(code: Code, node: cst.Attribute) -> Decision | None:

@@ -64,7 +64,7 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
             yield (
                 call,
                 Decision(
-                    "person",
+                    "manual",
                     f"{source} takes no KerasTensor in Keras 3: {what}, or "
                     "call it in a layer of your own",
                 ),

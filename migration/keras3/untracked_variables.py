@@ -38,4 +38,4 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
             if isinstance(node, cst.Call):
                 meaning = code.program.meaning(node.func)
                 if meaning is not None and meaning.full in _VARIABLES:
-                    yield node, Decision("person", _SAID)
+                    yield node, Decision("manual", _SAID)

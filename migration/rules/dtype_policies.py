@@ -69,7 +69,7 @@ def decide(site: Site) -> Decision | None:
 
 
 INFERRED = Decision(
-    "person", 'Keras 3 infers no dtype: write the dtype instead of "infer", such as "float32"'
+    "manual", 'Keras 3 infers no dtype: write the dtype instead of "infer", such as "float32"'
 )
 
 
@@ -92,14 +92,14 @@ def _of_class(site: Site) -> Decision:
     assert site.old is not None
     if optimizer_classes.in_isinstance(site):
         return Decision(
-            "person",
+            "manual",
             "the policy of a layer is a keras.DTypePolicy where Keras made it of a string",
             (site.renamed("keras_mp.Policy"),),
         )
     if any(isinstance(above, cst.Annotation) for above in site.program.above(site.node)):
         return Decision("rewritten", "a policy", (site.renamed("keras_mp.Policy"),))
     return Decision(
-        "person", "the class is used as a value: see who calls it", (site.renamed(site.old.compat),)
+        "manual", "the class is used as a value: see who calls it", (site.renamed(site.old.compat),)
     )
 
 

@@ -181,7 +181,7 @@ def _is_of_policy(site: Site, scale: cst.Arg) -> bool:
 
 def _by_compat(site: Site, why: str) -> Decision:
     return Decision(
-        "person",
+        "manual",
         f"{why}: it goes through {targets.EXPERIMENTAL}, which takes what TF 2.3 took; say "
         "dynamic=..., initial_scale=... of keras_mp.LossScaleOptimizer instead",
         (site.renamed(targets.EXPERIMENTAL),),

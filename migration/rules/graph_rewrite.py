@@ -33,7 +33,7 @@ def decide(site: Site) -> Decision | None:
         return None
     name = site.old.name
     if name == "enable_mixed_precision_graph_rewrite" and takes_v1(site):
-        return Decision("person", V1)
+        return Decision("manual", V1)
     if name == "disable_mixed_precision_graph_rewrite" and site.call is not None:
         new = f"{_NEW}.disable"
         return Decision("rewritten", "models compute in float32 again", (site.renamed(new),))
@@ -42,12 +42,12 @@ def decide(site: Site) -> Decision | None:
         new = f"{_NEW}.enable" if literal else f"{_COMPAT}.{name}"
         why = _to_do(site)
         message = why or "models compiled with the result are rewritten"
-        return Decision("person" if why else "rewritten", message, (site.renamed(new),))
+        return Decision("manual" if why else "rewritten", message, (site.renamed(new),))
     if name == "disable_mixed_precision_graph_rewrite":
         return Decision("rewritten", "the same function", (site.renamed(f"{_COMPAT}.{name}"),))
     if name == "MixedPrecisionLossScaleOptimizer" and site.call is not None:
         return Decision(
-            "person",
+            "manual",
             "it wrapped optimizers of tf.compat.v1.train, which Keras 3 has none of: take an "
             "optimizer of Keras and keras_mp.LossScaleOptimizer",
             (site.renamed(f"{_COMPAT}.{name}"),),

@@ -30,7 +30,7 @@ _KEPT = Decision(
 )
 _IS_OFF = Decision("kept", "it is off, and TensorFlow 2.21 does not read it")
 _ON = Decision(
-    "person",
+    "manual",
     "TensorFlow 2.21 does not read it: wrap the optimizer with "
     "keras_mp.graph_rewrite.enable(optimizer), or set a policy, "
     "keras_mp.set_global_policy('mixed_float16')",

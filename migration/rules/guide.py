@@ -65,12 +65,12 @@ def _table() -> str:
         line = re.search(r"^ {4,}(\S.*?)\s+# (.+)$", text, re.MULTILINE)
         if pair is not None:
             old, new = (re.sub(r"\s+# .*", "", part) for part in pair.groups())
-            verdict = "rewritten, or a person" if line or "Reported" in text else "rewritten"
+            verdict = "rewritten, or manual" if line or "Reported" in text else "rewritten"
             rows.append(f"| {name} | {rule.title} | `{old}` | `{new}` | {verdict} |")
         else:
             assert line is not None, name
             old, new = line.groups()
-            rows.append(f"| {name} | {rule.title} | `{old}` | {new} | a person |")
+            rows.append(f"| {name} | {rule.title} | `{old}` | {new} | manual |")
     return "\n".join(rows) + "\n"
 
 

@@ -33,7 +33,7 @@ def decide(site: Site) -> Decision | None:
         return None
     # The import of a mere name becomes that of keras_mp.compat.
     if isinstance(site.node, cst.Name) or isinstance(site.program.parent(site.node), cst.Arg):
-        return Decision("person", "the module is handed on: see what is read of it there")
+        return Decision("manual", "the module is handed on: see what is read of it there")
     return Decision("rewritten", "the module of old names", (site.renamed(site.old.compat),))
 
 
@@ -53,7 +53,7 @@ def of_import(
     """
     if isinstance(statement.names, cst.ImportStar):
         if old(_module(statement) or "") is not None:
-            yield ID, Decision("person", "name what is imported: * cannot be followed")
+            yield ID, Decision("manual", "name what is imported: * cannot be followed")
         return
     aliases, found = list(statement.names), _old_aliases(statement)
     if not found:
@@ -71,7 +71,7 @@ def of_import(
     unknown = [name for name in found.values() if not name.known]
     if unknown:
         why = f"{unknown[0]} has no counterpart: see what keras_mp.compat.mixed_precision has"
-        yield ID, Decision("person", why)
+        yield ID, Decision("manual", why)
     known = {i: name for i, name in found.items() if name.known}
     for i in [*known]:
         if _serves(program, statement, aliases[i], left_alone):
@@ -84,13 +84,13 @@ def of_import(
         if _is_plain(statement, aliases[i]):
             if _spells_unknown(program.text, _dotted(aliases[i].name)):
                 del known[i]
-                yield ID, Decision("person", f"a name of {name} is used that has no counterpart")
+                yield ID, Decision("manual", f"a name of {name} is used that has no counterpart")
             continue
         used = _references(program, statement, aliases[i])
         left = [node for node in used if root_of(node) not in settled]
         if any(_is_unknown(program, node) for node in left if not program.is_dead(node)):
             del known[i]
-            yield ID, Decision("person", f"a name of {name} is used that has no counterpart")
+            yield ID, Decision("manual", f"a name of {name} is used that has no counterpart")
         elif left or not used or in_class or _is_exported(program, _bound(aliases[i])):
             new.append(_compat_import(statement, aliases[i], name))
     if not known:
@@ -101,7 +101,7 @@ def of_import(
         why = "keras_mp.compat has it" if new else "no longer used"
         yield ID, Decision("rewritten", why, edits)
     else:
-        yield ID, Decision("person", why, edits)
+        yield ID, Decision("manual", why, edits)
 
 
 def _serves(

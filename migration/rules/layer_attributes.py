@@ -47,7 +47,7 @@ def of_attribute(program: Program, node: cst.Attribute, own: frozenset[str]) -> 
     parent = program.parent(node)
     if name == "_compute_dtype_object" and isinstance(parent, cst.Attribute):
         why = "compute_dtype of Keras 3 is a string, such as 'float16': tf.as_dtype makes a dtype"
-        return Decision("person", why)
+        return Decision("manual", why)
     start, end = program.span(node.attr)
     return Decision("rewritten", f"{_NOW[name]} is public", (Edit(start, end, _NOW[name]),))
 

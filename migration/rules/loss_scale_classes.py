@@ -20,7 +20,9 @@ _MODULE = "keras_mp.compat.mixed_precision.experimental"
 
 
 def decide(site: Site) -> Decision | None:
-    if site.old is None or not site.old.home.startswith("keras_mp.compat.scaling.loss_scales:"):
+    if site.old is None or not site.old.home.startswith(
+        "keras_mp.compat.legacy_classes.loss_scales:"
+    ):
         return None
     if _is_for_v1(site):
         return Decision("kept", "for an optimizer of tf.compat.v1.train, as KMP010 says")
@@ -28,7 +30,7 @@ def decide(site: Site) -> Decision | None:
     argument = site.program.parent(site.node)
     if isinstance(argument, cst.Arg) and isinstance(site.program.parent(argument), cst.ClassDef):
         return Decision(
-            "person",
+            "manual",
             "a loss scale class of one's own is refused: its rule has to become arguments of "
             "keras_mp.LossScaleOptimizer (growth_factor, backoff_factor, dynamic_growth_steps)",
             edits,
@@ -40,7 +42,7 @@ def decide(site: Site) -> Decision | None:
         multiplier = given.get("multiplier") if given is not None else None
         if multiplier is not None and number(multiplier.value) != 2:
             return Decision(
-                "person",
+                "manual",
                 "a multiplier other than 2 is refused here: give growth_factor and "
                 "backoff_factor to keras_mp.LossScaleOptimizer",
                 edits,

@@ -39,7 +39,7 @@ def decide(site: Site) -> Decision | None:
         if site.old.root.startswith("keras"):
             return _ask("its arguments are not written out")
         return Decision(
-            "person",
+            "manual",
             "its arguments are not written out: see that none is given by position but the first",
             (site.renamed(targets.KERAS_2),),
         )
@@ -96,6 +96,6 @@ def _order(site: Site, arguments: Sequence[cst.Arg]) -> tuple[str, ...] | None:
 
 def _ask(why: str) -> Decision:
     return Decision(
-        "person",
+        "manual",
         f"{why}: write keras_mp.LossScaleOptimizer with keywords, dynamic=..., initial_scale=...",
     )

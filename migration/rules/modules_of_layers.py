@@ -20,7 +20,7 @@ ATTRIBUTES = frozenset(
     {"variables", "trainable_variables", "non_trainable_variables", "submodules"}
 )
 _REPORTED = Decision(
-    "person",
+    "manual",
     "a tf.Module finds no variables of Keras 3 layers, and a loop over them trains nothing: derive "
     "the class from keras.Model or keras.layers.Layer, or collect the variables of each layer",
 )

@@ -63,7 +63,7 @@ def decide(site: Site) -> Decision | None:
         return decision
     if left:
         return Decision("kept", "so is the optimizer")
-    return Decision("person", f"its optimizer is left alone in some places: {decision.message}")
+    return Decision("manual", f"its optimizer is left alone in some places: {decision.message}")
 
 
 def _decided(site: Site) -> Decision | None:
@@ -92,7 +92,7 @@ def _decided(site: Site) -> Decision | None:
         edit = Edit(start, end, SCALE_ATTRIBUTES[name])
         return _decision(site, base.value, edit, "the optimizer has it itself")
     if name == "_loss_scale" and site.facts.is_wrapped(base):
-        return Decision("person", _PRIVATE)
+        return Decision("manual", _PRIVATE)
     if name in SCALE_OBJECT_ONLY and isinstance(base, cst.Attribute) and of_scale:
         return _of_object(site, base.value)
     return None
@@ -101,7 +101,7 @@ def _decided(site: Site) -> Decision | None:
 def _of_lookup(site: Site, call: cst.Call) -> Decision | None:
     base, name = call.args[0].value, call.args[1].value
     if string(name) == "_loss_scale":
-        return Decision("person", _PRIVATE) if site.facts.is_wrapped(base) else None
+        return Decision("manual", _PRIVATE) if site.facts.is_wrapped(base) else None
     text, (start, end) = site.program.text, site.program.span(name)
     first, last = site.program.span(call)
     at = text.find("_optimizer", start, end)
@@ -113,7 +113,7 @@ def _of_lookup(site: Site, call: cst.Call) -> Decision | None:
     new = text[first : edit.start] + edit.text + text[edit.end : last]
     decision = _of_inner(site, base, edit, new)
     if not is_plain and decision is not None and decision.edits:
-        return Decision("person", f"write {_on_one_line(new)}: {_PUBLIC}")
+        return Decision("manual", f"write {_on_one_line(new)}: {_PUBLIC}")
     return decision
 
 
@@ -121,12 +121,12 @@ def _of_inner(site: Site, base: cst.CSTNode, edit: Edit, new: str) -> Decision |
     facts = site.facts
     if facts.has_other_wrappers and facts.is_wrapped(base):
         if _is_in_unwrapping_loop(site):
-            return Decision("person", "the loop would end at wrappers that are not keras_mp's")
+            return Decision("manual", "the loop would end at wrappers that are not keras_mp's")
         if facts.is_unwrapped_before(base):
-            return Decision("person", "it may be a wrapper that is not keras_mp's by now")
+            return Decision("manual", "it may be a wrapper that is not keras_mp's by now")
     decision = _decision(site, base, edit, _PUBLIC, private=True, new=_on_one_line(new))
     if decision is not None and decision.verdict != "kept" and _is_replaced(site):
-        return Decision("person", _CONSTANT)
+        return Decision("manual", _CONSTANT)
     return decision
 
 
@@ -170,7 +170,7 @@ def _of_object(site: Site, base: cst.CSTNode) -> Decision | None:
     if not (site.facts.is_wrapped(base) or site.facts.is_concerned):
         return None
     return Decision(
-        "person",
+        "manual",
         "the loss scale is no object: the optimizer has growth_factor, backoff_factor, "
         "step_counter and get_config, and its loss scale cannot be assigned",
     )
@@ -188,7 +188,7 @@ def _decision(
     if site.facts.is_of_compat(base):
         return Decision("kept", "the optimizers of keras_mp.compat have it")
     if site.facts.is_partly_of_compat(base):
-        return Decision("person", f"of keras_mp.compat in one place and not in another: {why}")
+        return Decision("manual", f"of keras_mp.compat in one place and not in another: {why}")
     text = site.program.source(base)
     gone = site.program.text[edit.start : edit.end]
     whole = "#" not in gone and gone.count("(") == gone.count(")")
@@ -202,7 +202,7 @@ def _decision(
         return None
     new = new or f"{text}.{edit.text or 'loss_scale'}"
     return Decision(
-        "person",
+        "manual",
         f"if {text} is a LossScaleOptimizer, write {new}: {why}",
         (edit,) if whole else (),
         unsafe=whole,

@@ -26,7 +26,7 @@ def decide(site: Site) -> Decision | None:
     if site.old.root == "keras3":
         return Decision("kept", "Keras 3's own class, which ours is derived from")
     if _is_patched(site):
-        return Decision("person", PATCHED)
+        return Decision("manual", PATCHED)
     if in_isinstance(site):
         return Decision("rewritten", "isinstance of any wrapper", (site.renamed(targets.OURS),))
     parent = site.program.parent(site.node)
@@ -41,7 +41,7 @@ def decide(site: Site) -> Decision | None:
         return Decision("rewritten", "any wrapper", (site.renamed(targets.OURS),))
     else:
         why = "the class is used as a value: see what it is called with"
-    return Decision("person", why, (site.renamed(site.old.compat),))
+    return Decision("manual", why, (site.renamed(site.old.compat),))
 
 
 PATCHED = (

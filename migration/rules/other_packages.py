@@ -58,7 +58,7 @@ def decide(full: str) -> Decision | None:
     """Returns what is said of a name of one of these packages, resolved; None of any other.
 
     >>> decide("horovod.tensorflow.DistributedOptimizer").verdict
-    'person'
+    'manual'
     >>> decide("horovod.tensorflow.rank") is None
     True
     """
@@ -67,6 +67,6 @@ def decide(full: str) -> Decision | None:
         return None
     package, name = found.groups()
     if package.startswith("horovod"):
-        return Decision("person", _HOROVOD[name]) if name in _HOROVOD else None
+        return Decision("manual", _HOROVOD[name]) if name in _HOROVOD else None
     what = ADDONS.get(name, _NONE)
-    return Decision("person", f"tensorflow_addons takes no optimizer of Keras 3: {what}")
+    return Decision("manual", f"tensorflow_addons takes no optimizer of Keras 3: {what}")

@@ -55,10 +55,10 @@ def decide(program: Program, node: cst.Attribute) -> Decision | None:
     if name not in ATTRIBUTES:
         return None
     if _is_own(node.value):
-        return Decision("person", _OWN)
+        return Decision("manual", _OWN)
     edit = _edit(program, node, call)
     if edit is None or program.is_bound(node):
-        return Decision("person", _MESSAGES[name])
+        return Decision("manual", _MESSAGES[name])
     return Decision("rewritten", "public, and of this step", (edit,))
 
 

@@ -21,7 +21,7 @@ NEW = "keras_mp.compat.mixed_precision.set_global_policy"
 def decide(site: Site) -> Decision | None:
     if site.old is not None and site.old.name == "policy_scope":
         return Decision(
-            "person",
+            "manual",
             "public here; compile wraps in it where keras_mp.auto_wrap() is in force",
             (site.renamed("keras_mp.policy_scope"),),
         )

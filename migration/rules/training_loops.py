@@ -66,6 +66,6 @@ def _apart(other: str, where: str = "another function") -> Decision:
 
 def _missing(other: str) -> Decision:
     return Decision(
-        "person",
+        "manual",
         f"there is no {other} in this function: see that gradients are unscaled exactly once",
     )

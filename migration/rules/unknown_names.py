@@ -23,7 +23,7 @@ _OF_CONTRIB = {
 
 def bound(old: Old) -> Decision:
     """Returns what is said where a program assigns or deletes an old name."""
-    return Decision("person", f"{old} is assigned or deleted here: see what {old.compat} needs")
+    return Decision("manual", f"{old} is assigned or deleted here: see what {old.compat} needs")
 
 
 def decide(site: Site) -> Decision | None:
@@ -33,9 +33,9 @@ def decide(site: Site) -> Decision | None:
     if site.old.name in _OF_KERAS_3:
         return Decision("kept", "Keras 3's own")
     if site.old.space == CONTRIB:
-        return Decision("person", f"{site.old} of TF 1.15: {_OF_CONTRIB.get(name, _CONTRIB)}")
+        return Decision("manual", f"{site.old} of TF 1.15: {_OF_CONTRIB.get(name, _CONTRIB)}")
     return Decision(
-        "person",
+        "manual",
         f"{site.old} is not public, or of no TensorFlow from 1.15 to 2.15: see what "
         f"{MODULES.get(site.old.space, MODULES[STABLE])} has for it",
     )

@@ -36,10 +36,10 @@ def decide(old: Old, *, several: bool, as_text: tuple[str, bool] | None = None) 
     if as_text is not None:
         test, value = as_text
         why = f"{test} is {value} for TensorFlow 2.21, as text is compared: compare versions"
-        return Decision("person", f"{why}; left alone; {old.now}")
+        return Decision("manual", f"{why}; left alone; {old.now}")
     why = (
         "the name has several meanings in this program"
         if several
         else "the program asks which TensorFlow there is"
     )
-    return Decision("person", f"{why}: left alone; {old.now}")
+    return Decision("manual", f"{why}: left alone; {old.now}")

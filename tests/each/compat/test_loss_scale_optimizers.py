@@ -14,7 +14,7 @@ from keras import ops
 
 import keras_mp
 from keras_mp.compat.keras2 import slots
-from keras_mp.compat.scaling.loss_scale_optimizers import (
+from keras_mp.compat.legacy_classes.loss_scale_optimizers import (
     ExperimentalLossScaleOptimizer,
     LossScaleOptimizer,
 )

@@ -10,12 +10,12 @@ import pytest
 from keras import ops
 
 import keras_mp
-from keras_mp.compat.scaling import loss_scales
-from keras_mp.compat.scaling.loss_scale_optimizers import (
+from keras_mp.compat.legacy_classes import loss_scales
+from keras_mp.compat.legacy_classes.loss_scale_optimizers import (
     ExperimentalLossScaleOptimizer as Experimental,
     LossScaleOptimizer as Stable,
 )
-from keras_mp.compat.scaling.loss_scales import DynamicLossScale, FixedLossScale, LossScale
+from keras_mp.compat.legacy_classes.loss_scales import DynamicLossScale, FixedLossScale, LossScale
 
 
 def sgd():

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import keras_mp
-from keras_mp.compat.scaling import policies
-from keras_mp.compat.scaling.loss_scale_optimizers import (
+from keras_mp.compat.legacy_classes import policies
+from keras_mp.compat.legacy_classes.loss_scale_optimizers import (
     ExperimentalLossScaleOptimizer,
     LossScaleOptimizer,
 )
-from keras_mp.compat.scaling.loss_scales import DynamicLossScale, FixedLossScale, LossScale
-from keras_mp.compat.scaling.policies import ExperimentalPolicy, Policy
+from keras_mp.compat.legacy_classes.loss_scales import DynamicLossScale, FixedLossScale, LossScale
+from keras_mp.compat.legacy_classes.policies import ExperimentalPolicy, Policy
 
 
 @pytest.fixture(autouse=True)

@@ -15,16 +15,16 @@ import pytest
 
 import keras_mp
 from keras_mp import graph_rewrite
-from keras_mp.compat.scaling import (
+from keras_mp.compat.legacy_classes import (
     graph_rewriting as rewriting,
     loss_scales,
     wrapper_registry as wrappers,
 )
-from keras_mp.compat.scaling.graph_rewriting import (
+from keras_mp.compat.legacy_classes.graph_rewriting import (
     disable_mixed_precision_graph_rewrite as disable,
     enable_mixed_precision_graph_rewrite,
 )
-from keras_mp.compat.scaling.wrapper_registry import (
+from keras_mp.compat.legacy_classes.wrapper_registry import (
     register_loss_scale_wrapper as register,
     unregister_loss_scale_wrapper as unregister,
 )

@@ -241,7 +241,7 @@ def test_a_loop_of_ones_own(data, backend):
     opt.build(model.trainable_variables)
 
     def step(x, factor):
-        with keras_mp.protection_scope(model, opt):
+        with keras_mp.protect_state_scope(model, opt):
             pairs = opt.compute_gradients(
                 lambda: factor * ops.mean(model(x, training=True) ** 2), model.trainable_variables
             )
@@ -323,7 +323,7 @@ def test_scopes_in_scopes():
     norm = keras.layers.BatchNormalization()
     norm.build((None, 4))
     opts = [LossScaleOptimizer(keras.optimizers.SGD()) for _ in range(2)]
-    with keras_mp.protection_scope(norm, opts[0]), keras_mp.protection_scope(norm, opts[1]):
+    with keras_mp.protect_state_scope(norm, opts[0]), keras_mp.protect_state_scope(norm, opts[1]):
         norm.moving_mean.assign([1.0] * 4)
         pairs = [(ops.full((4,), np.nan), v) for v in norm.trainable_variables]
         opts[0].apply_gradients(pairs, gradients_scaled=True)
@@ -358,7 +358,7 @@ def test_an_optimizer_that_is_handed_over_is_refused_at_once(make_model, make, e
     model, stepped = make_model(), []
     with pytest.raises(error, match=message):
         keras_mp.protect_state(model, make())
-    with pytest.raises(error, match=message), keras_mp.protection_scope(model, make()):
+    with pytest.raises(error, match=message), keras_mp.protect_state_scope(model, make()):
         stepped.append(True)
     assert not stepped
 

@@ -211,7 +211,7 @@ def test_in_a_loop_of_ones_own(data, backend, given):
     metrics, watched = (True, model.layers[0].mean) if given == "the model's" else ([mine], mine)
 
     def step(x, factor):
-        with keras_mp.protection_scope(model, opt, metrics=metrics):
+        with keras_mp.protect_state_scope(model, opt, metrics=metrics):
             model(x, training=True)
             labels = ops.cast(x > 0, "float32")
             mine.update_state(labels, labels * factor)

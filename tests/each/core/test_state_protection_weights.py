@@ -216,7 +216,7 @@ def test_in_a_loop_of_ones_own(backend):
     variables = model.trainable_variables
 
     def step(factor):
-        with keras_mp.protection_scope(model, optimizer):
+        with keras_mp.protect_state_scope(model, optimizer):
             model(x, training=True)
             pairs = [(factor * ops.ones(v.shape), v) for v in variables]
             optimizer.apply_gradients(pairs, gradients_scaled=True)

@@ -8,7 +8,7 @@ import pytest
 from keras import layers
 
 from keras_mp import LossScaleOptimizer, find_overflow
-from keras_mp.diagnosis import authorship
+from keras_mp.diagnosis import layer_paths
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from tests.explained import codes, explain, ours
 
@@ -126,7 +126,7 @@ def test_what_is_pasted_cures_an_overflow(make, named, given):
     policy = pasted(found)
     assert (keras.config.dtype_policy() is policy) == (given == "global")
     again = make() if given == "global" else make(policy)
-    for path, layer in ((part.path, part.layer) for part in authorship.parts(again)):
+    for path, layer in ((part.path, part.layer) for part in layer_paths.parts(again)):
         if path.startswith(named):
             assert (layer.compute_dtype, layer.variable_dtype) == ("float32", "float32"), path
     if make is in_backbone:
@@ -193,7 +193,7 @@ def test_what_a_map_said_before_stays():
     found = find_overflow(in_backbone(), ONES, ZEROS)
     policy = pasted(found)
     again = in_backbone()
-    dtypes = {part.path: part.layer.compute_dtype for part in authorship.parts(again)}
+    dtypes = {part.path: part.layer.compute_dtype for part in layer_paths.parts(again)}
     assert policy.default_policy.name == "mixed_float16"
     assert dtypes["backbone/block_0"] == "bfloat16"
     assert dtypes["backbone/block_1"] == "float16"
@@ -262,9 +262,9 @@ def test_searching_again_leaves_the_policies_and_bears_with_errors():
 
     keras.config.set_dtype_policy("mixed_float16")
     model = in_backbone()
-    policies = [part.layer.dtype_policy for part in authorship.parts(model)]
+    policies = [part.layer.dtype_policy for part in layer_paths.parts(model)]
     find_overflow(model, ONES, ZEROS)
-    now = [part.layer.dtype_policy for part in authorship.parts(model)]
+    now = [part.layer.dtype_policy for part in layer_paths.parts(model)]
     assert all(a is b for a, b in zip(policies, now, strict=True))
     stack = [dense(30000.0, "big"), layers.Lambda(refuses, name="refuses"), head()]
     model = compiled(keras.Sequential([keras.Input((4,)), *stack], name="net"))

@@ -81,7 +81,7 @@ def project(request, tmp_path_factory):
         (str(Path(row["path"]).relative_to(folder)), one["cell"], one["line"])
         for row in told["results"]
         for one in row["findings"]
-        if one["verdict"] == "person"
+        if one["verdict"] == "manual"
     ]
     return Project(folder, name, reports, edits, before, rewritten, texts(folder))
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import monitor as benchmark
 from keras_mp import LossScaleMonitor, LossScaleOptimizer
-from keras_mp.skipped_runs import SkippedRuns
+from keras_mp.skip_streak import SkipStreak
 from keras_mp.step_log import StepLog
 
 BACKEND = keras.backend.backend()
@@ -106,7 +106,7 @@ def reads(monkeypatch):
         monkeypatch.setattr(LossScaleOptimizer, name, wanted)
     for owner, name in (
         (StepLog, "since"),
-        (SkippedRuns, "take_most"),
+        (SkipStreak, "take_most"),
         (LossScaleOptimizer, "nonfinite_variables"),
         (LossScaleOptimizer, "first_overflow"),
     ):

@@ -276,9 +276,9 @@ def test_hyperparameters_are_those_inside():
     assert float(inner.learning_rate) == 0.5
     assert (inner.beta_1, optimizer.clipnorm, optimizer.inner_optimizer.beta_2) == (0.8, 1.0, 0.999)
     with pytest.raises(
-        AttributeError, match="storage of a MasterWeights is decided when it is made"
+        AttributeError, match="master of a MasterWeights is decided when it is made"
     ):
-        optimizer.inner_optimizer.storage = "split"
+        optimizer.inner_optimizer.master = "split"
 
 
 @pytest.mark.parametrize("kind", ["float32", "split"])
@@ -320,13 +320,13 @@ def test_what_cannot_be():
         StochasticRounding(MasterWeights(adam()))
     with pytest.raises(TypeError, match="inner_optimizer must be a keras"):
         MasterWeights("adam")
-    with pytest.raises(ValueError, match="storage must be 'float32' or 'split', but got 'int8'"):
+    with pytest.raises(ValueError, match="master must be 'float32' or 'split', but got 'int8'"):
         MasterWeights(adam(), "int8")
     with pytest.raises(ValueError, match="slots must be 'float32' or 'bfloat16', but got 'int8'"):
         MasterWeights(adam(), slots="int8")
     with pytest.raises(ValueError, match="Ftrl: leave slots out"):
         StochasticRounding(keras.optimizers.Ftrl(), slots="bfloat16")
-    with pytest.raises(ValueError, match="storage='split' is for weights in bfloat16"):
+    with pytest.raises(ValueError, match="master='split' is for weights in bfloat16"):
         MasterWeights(adam(), "split").build(weights("float16"))
     inner = adam()
     inner.build(weights())

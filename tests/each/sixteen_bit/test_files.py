@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mp import LossScaleOptimizer, MasterWeights, StochasticRounding, float32_weights
+from keras_mp import LossScaleOptimizer, MasterWeights, StochasticRounding, float32_weights_scope
 from tests.each.sixteen_bit.test_master_weights import data, masters, model_with
 
 WRAPPERS = {
@@ -80,7 +80,7 @@ def test_changes_over_from_a_mixed_policy_and_back(name, tmp_path):
     mixed.save_weights(tmp_path / "mixed.weights.h5")
     model = compiled(WRAPPERS[name]())
     model.optimizer.build(model.trainable_variables)
-    with float32_weights(model):
+    with float32_weights_scope(model):
         model.load_weights(tmp_path / "mixed.weights.h5")
     exact = [ops.convert_to_numpy(v) for v in mixed.trainable_variables[:4]]
     assert_same(masters(wrapper_of(model.optimizer)), exact)
@@ -91,7 +91,7 @@ def test_changes_over_from_a_mixed_policy_and_back(name, tmp_path):
     assert {str(v.dtype) for v in model.trainable_variables[:4]} == {"bfloat16"}
     fit(mixed)
     fit(model)
-    with float32_weights(model):
+    with float32_weights_scope(model):
         model.save_weights(tmp_path / "back.weights.h5")
     back = compiled(
         LossScaleOptimizer(keras.optimizers.Adam(0.01))
@@ -124,7 +124,7 @@ def test_an_error_in_the_scope_changes_nothing():
     before = state(model)
     bad = [np.zeros(v.shape) for v in model.weights]
     bad[3] = np.zeros(3)
-    with pytest.raises(ValueError, match="shape"), float32_weights(model):
+    with pytest.raises(ValueError, match="shape"), float32_weights_scope(model):
         model.set_weights(bad)
     assert_same(state(model), before)
 
@@ -133,11 +133,14 @@ def test_what_has_no_masters_is_refused():
     model = compiled(keras.optimizers.Adam())
     with (
         pytest.raises(TypeError, match=r"not compiled with keras_mp\.MasterWeights"),
-        float32_weights(model),
+        float32_weights_scope(model),
     ):
         pass
     model = compiled(WRAPPERS["copies"]())
-    with pytest.raises(ValueError, match=r"call `model.optimizer.build\("), float32_weights(model):
+    with (
+        pytest.raises(ValueError, match=r"call `model.optimizer.build\("),
+        float32_weights_scope(model),
+    ):
         pass
 
 

@@ -24,8 +24,8 @@ ALLOWED = {
     ("keras_mp/demo.py", "keras.saving.load_model"): "what it has saved itself",
     ("keras_mp/diagnosis/float32_layers.py", "keras.dtype_policies.get"): NAME,
     ("keras_mp/policy.py", "keras.dtype_policies.get"): "what the caller sets as policy",
-    ("compat/scaling/policies.py", "keras.dtype_policies.get"): NAME,
-    ("compat/scaling/loss_scales.py", "from_config"): "of two classes of ours, of numbers",
+    ("compat/legacy_classes/policies.py", "keras.dtype_policies.get"): NAME,
+    ("compat/legacy_classes/loss_scales.py", "from_config"): "of two classes of ours, of numbers",
     ("compat/model_code.py", "from_config"): "of a class that was made before, with numbers",
     ("migration/verifying.py", "keras.saving.load_model"): "what this process has written",
 }

@@ -209,7 +209,7 @@ def findings(*cells: str) -> list[Found]:
 )
 def test_what_is_not_read_needs_a_person(cell: str, places: list[tuple[int, int]]) -> None:
     found = [f for f in findings("import os", cell) if "not Python" in f.message]
-    assert {(f.verdict, f.rule, f.place.cell) for f in found} == {("person", "KMP016", 2)}
+    assert {(f.verdict, f.rule, f.place.cell) for f in found} == {("manual", "KMP016", 2)}
     assert [(f.place.line, f.place.column) for f in found] == places
     assert all(f.source == cell.splitlines()[f.place.line - 1].strip() for f in found)
 
@@ -316,8 +316,8 @@ def test_large_outputs_cost_little(tmp_path: Path) -> None:
     ("line", "verdict"),
     [
         ('!python train.py --hparams="mixed_precision=true"', "kept"),
-        ("!TF_ENABLE_AUTO_MIXED_PRECISION=1 python train.py", "person"),
-        ("!python -c 'tf.keras.mixed_precision.Policy(1)'", "person"),
+        ("!TF_ENABLE_AUTO_MIXED_PRECISION=1 python train.py", "manual"),
+        ("!python -c 'tf.keras.mixed_precision.Policy(1)'", "manual"),
     ],
 )
 def test_a_command_needs_a_person_where_it_means_tensorflow(line: str, verdict: str) -> None:
@@ -328,7 +328,7 @@ def test_a_command_needs_a_person_where_it_means_tensorflow(line: str, verdict: 
     ("second", "verdict"),
     [
         ('  --hparams="mixed_precision=true"', "kept"),
-        ("  -x TF_ENABLE_AUTO_MIXED_PRECISION=1", "person"),
+        ("  -x TF_ENABLE_AUTO_MIXED_PRECISION=1", "manual"),
     ],
 )
 def test_a_command_may_go_on_after_a_backslash(second: str, verdict: str) -> None:
@@ -342,9 +342,9 @@ def test_a_command_may_go_on_after_a_backslash(second: str, verdict: str) -> Non
         ("opt.loss_scale?", "kept"),
         ("self.opt.get_scaled_loss??", "kept"),
         ("?opt.loss_scale", "kept"),
-        ("mixed_precision.Policy?", "person"),
-        ("tf.keras.mixed_precision.LossScaleOptimizer?", "person"),
-        ("%time opt.loss_scale()", "person"),
+        ("mixed_precision.Policy?", "manual"),
+        ("tf.keras.mixed_precision.LossScaleOptimizer?", "manual"),
+        ("%time opt.loss_scale()", "manual"),
     ],
 )
 def test_a_question_for_help_needs_a_person_where_the_name_goes(line: str, verdict: str) -> None:

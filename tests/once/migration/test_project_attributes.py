@@ -58,7 +58,7 @@ OTHERS = {
 def test_what_is_not_known_is_left_to_a_person(run: str) -> None:
     trainer = "def train(optimizer):\n    print(optimizer.loss_scale())\n"
     text, verdicts = migrated(run, trainer)
-    assert (text, verdicts) == (trainer, ["person"])
+    assert (text, verdicts) == (trainer, ["manual"])
 
 
 def test_the_loss_scale_of_a_policy_is_no_optimizer_s() -> None:

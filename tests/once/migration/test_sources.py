@@ -139,10 +139,10 @@ def test_write_rewrites(tree: Path, capsys: Capture) -> None:
     assert [row.split() for row in tables[:4]] == [
         ["files", "5"],
         ["rewritten", "3"],
-        ["need", "a", "person", "1"],
+        ["need", "a", "manual", "1"],
         ["untouched", "1"],
     ]
-    assert tables[5].split() == ["rule", "rewritten", "person", "kept", "what"]
+    assert tables[5].split() == ["rule", "rewritten", "manual", "kept", "what"]
     assert ["KMP001", "3", "0", "0"] in [row.split()[:4] for row in tables[6:]]
 
 
@@ -743,7 +743,7 @@ ROW = {
     "kind": str,
     "status": str,
     "out": (str, type(None)),
-    "needs_person": bool,
+    "needs_review": bool,
     "findings": list,
     "suppressed": list,
     "diff": (str, type(None)),
@@ -785,7 +785,7 @@ def test_json(options: list[str], tree: Path, tmp_path: Path, capsys: Capture) -
             assert finding["rule"] in RULES
     expected = str(tmp_path / "out" / "old.py") if "-o" in options else None
     assert rows["old.py"]["out"] == expected
-    assert rows["pkg/person.py"]["needs_person"]
+    assert rows["pkg/person.py"]["needs_review"]
     error = rows["broken.py"]["error"]
     assert (error["path"], error["cell"], error["line"]) == (None, None, 2)
     assert error["message"].startswith("does not parse")
@@ -794,10 +794,10 @@ def test_json(options: list[str], tree: Path, tmp_path: Path, capsys: Capture) -
     assert finding["source"] == OLD.splitlines()[2]
     cells = [f["cell"] for f in rows["pkg/book.ipynb"]["findings"] if f["rule"] == "KMP001"]
     assert cells == [2]
-    files = {"rewritten": 3, "rewritten_in_part": 0, "person": 1, "untouched": 1, "failed": 1}
+    files = {"rewritten": 3, "rewritten_in_part": 0, "manual": 1, "untouched": 1, "failed": 1}
     assert report["summary"]["schema"] == 1
     assert report["summary"]["files"] == files
-    assert report["summary"]["rules"]["KMP001"] == {"rewritten": 3, "person": 0, "kept": 0}
+    assert report["summary"]["rules"]["KMP001"] == {"rewritten": 3, "manual": 0, "kept": 0}
 
 
 def test_only_and_skip(tmp_path: Path, capsys: Capture) -> None:

@@ -141,7 +141,7 @@ def found(text: str) -> list[tuple[int, str, str, str]]:
     [("# noqa", "noqa"), ("# noqa: KMP012, KMP011", "noqa"), ("# noqa: KMP012", ""), ("", "")],
 )
 def test_what_a_person_must_see(comment: str, by: str) -> None:
-    assert found(f"{OF}{SWITCH}  {comment}\n") == [(3, "KMP011", "person", by)]
+    assert found(f"{OF}{SWITCH}  {comment}\n") == [(3, "KMP011", "manual", by)]
 
 
 @pytest.mark.parametrize("comment", ["# noqa", "# noqa: E501,KMP001"])
@@ -198,18 +198,18 @@ def test_what_is_seen_by_a_person_is_still_of_compat() -> None:
     text = "from tensorflow.keras.mixed_precision import experimental as mp\n"
     text += "print(mp)  # noqa\n"
     assert rewrite(text).text == text.replace("tensorflow.keras.", "keras_mp.compat.")
-    assert found(text) == [(1, "KMP013", "rewritten", ""), (2, "KMP013", "person", "noqa")]
+    assert found(text) == [(1, "KMP013", "rewritten", ""), (2, "KMP013", "manual", "noqa")]
 
 
 def test_what_is_inside_is_left_alone_with_it() -> None:
     scale = "\n    f(tf.mixed_precision.experimental.FixedLossScale(1))"
     text = f"{OF}opt = {OPTIMIZER}\n".replace('"dynamic"', scale)
-    assert found(text) == [(3, "KMP001", "person", ""), (4, "KMP007", "rewritten", "")]
+    assert found(text) == [(3, "KMP001", "manual", ""), (4, "KMP007", "rewritten", "")]
     assert "keras_mp.compat.mixed_precision.experimental.FixedLossScale(1)" in rewrite(text).text
     text = text.replace("opt,", "opt,  # noqa: KMP001")
     assert rewrite(text).text == text
     assert found(text) == [
-        (3, "KMP001", "person", "noqa"),
+        (3, "KMP001", "manual", "noqa"),
         (4, "KMP007", "rewritten", "noqa"),
     ]
 
@@ -220,7 +220,7 @@ def test_attributes_of_an_optimizer_that_is_left_alone_are() -> None:
     assert found(text) == [(3, "KMP001", "rewritten", "noqa")]
     twice = f"{text}opt = {OPTIMIZER}\n"
     assert "opt.loss_scale()" in rewrite(twice).text
-    assert [rule for _, rule, verdict, _ in found(twice) if verdict == "person"] == ["KMP009"] * 2
+    assert [rule for _, rule, verdict, _ in found(twice) if verdict == "manual"] == ["KMP009"] * 2
 
 
 def test_what_is_right_as_it_is_needs_no_comment() -> None:
@@ -242,7 +242,7 @@ def test_in_a_notebook(cell: str, rule: str, tmp_path: Path, capsys: Capture) ->
         path.write_text(notebook("import os", cell.format(comment)), encoding="utf-8")
         assert main(["migrate", "--check", "--json", str(path)]) == (by is None)
         (row,) = json.loads(capsys.readouterr().out)["results"]
-        of = [f for f in row["findings"] if f["verdict"] == "person"] + row["suppressed"]
+        of = [f for f in row["findings"] if f["verdict"] == "manual"] + row["suppressed"]
         assert [(f["rule"], f["cell"], f.get("by")) for f in of] == [(rule, 2, by)]
 
 
@@ -261,7 +261,7 @@ def test_it_does_not_count(tmp_path: Path, capsys: Capture) -> None:
     assert main(["migrate", "--check", str(path)]) == 0
     out, err = capsys.readouterr()
     rows = [line.split()[:5] for line in out.splitlines()]
-    assert ["rule", "to", "rewrite", "person", "kept"] in rows
+    assert ["rule", "to", "rewrite", "manual", "kept"] in rows
     assert ["KMP001", "0", "0", "0", "1"] in rows
     assert ["KMP011", "0", "0", "0", "1"] in rows
     assert err == ""
@@ -271,9 +271,9 @@ def test_it_does_not_count(tmp_path: Path, capsys: Capture) -> None:
     assert main(["migrate", "--check", "--json", str(path)]) == 0
     report = json.loads(capsys.readouterr().out)
     (row,) = report["results"]
-    assert (row["status"], row["needs_person"]) == ("unchanged", False)
+    assert (row["status"], row["needs_review"]) == ("unchanged", False)
     assert [(f["line"], f["verdict"]) for f in row["suppressed"]] == [
-        (3, "person"),
+        (3, "manual"),
         (4, "rewritten"),
     ]
     assert report["summary"]["suppressed"] == {"noqa": 2, "baseline": 0}

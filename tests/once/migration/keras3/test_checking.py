@@ -46,9 +46,9 @@ def test_with_it_the_findings_are_added(program, capsys):
     assert code == 1
     assert [(f["line"], f["rule"], f["verdict"]) for f in found["results"][0]["findings"]] == [
         (4, "KMP107", "rewritten"),
-        (5, "KMP101", "person"),
+        (5, "KMP101", "manual"),
     ]
-    assert found["summary"]["rules"]["KMP101"] == {"rewritten": 0, "person": 1, "kept": 0}
+    assert found["summary"]["rules"]["KMP101"] == {"rewritten": 0, "manual": 1, "kept": 0}
 
 
 def test_the_tables_have_the_titles(program, capsys):

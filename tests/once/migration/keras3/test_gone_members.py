@@ -46,7 +46,7 @@ def test_is_reported(line, advice):
     found = messages(line, "KMP108")
     assert len(found) == 1
     assert advice in found[0]
-    assert verdicts(line, "KMP108") == ["person"]
+    assert verdicts(line, "KMP108") == ["manual"]
 
 
 @pytest.mark.parametrize("line", FINE.values(), ids=FINE)
@@ -61,7 +61,7 @@ def test_is_kept(line):
 
 @pytest.mark.parametrize("line", ["self.add_metric(1)", "self._trainable_weights.append(w)"])
 def test_of_self(line):
-    assert verdicts(in_layer(line), "KMP108") == ["person"]
+    assert verdicts(in_layer(line), "KMP108") == ["manual"]
 
 
 def test_weights_cannot_be_assigned():
@@ -75,7 +75,7 @@ def test_of_an_optimizer_of_the_program_each_name_is_told_once():
         "        self._set_hyper('a', 1)\n        self._set_hyper('b', 1)\n"
         "        return self.get_slot(v, 'm')"
     )
-    assert verdicts(program, "KMP108") == ["person", "person"]
+    assert verdicts(program, "KMP108") == ["manual", "manual"]
 
 
 def test_a_program_without_keras_has_none():
@@ -97,4 +97,4 @@ def test_a_loss_scale_optimizer_keeps_its_methods():
         verdicts(f"def f(optimizer):\n    {wrapped}    optimizer.minimize(loss, [])", "KMP108")
         == []
     )
-    assert verdicts("optimizer.minimize(loss, [])", "KMP108") == ["person"]
+    assert verdicts("optimizer.minimize(loss, [])", "KMP108") == ["manual"]

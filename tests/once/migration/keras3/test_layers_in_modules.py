@@ -8,12 +8,12 @@ MODULE = "class G({}):\n    def __init__(self):\n        self.{}\n        self.b
 
 
 def test_is_reported_once_a_class():
-    assert said(MODULE.format("tf.Module", "a = layers.Dense(1)"), "KMP111") == [(3, "person")]
+    assert said(MODULE.format("tf.Module", "a = layers.Dense(1)"), "KMP111") == [(3, "manual")]
 
 
 def test_a_model_counts_too():
     program = "class G(tf.Module):\n    def __init__(self): self.m = keras.Sequential()"
-    assert verdicts(program, "KMP111") == ["person"]
+    assert verdicts(program, "KMP111") == ["manual"]
 
 
 @pytest.mark.parametrize("base", ["Model", "layers.Layer", "object", "torch.nn.Module"])

@@ -16,7 +16,7 @@ class Sign(keras.optimizers.Optimizer):
 
 
 def test_methods_and_constructor():
-    assert said(PROGRAM, "KMP110") == [(3, "person"), (4, "person"), (6, "person")]
+    assert said(PROGRAM, "KMP110") == [(3, "manual"), (4, "manual"), (6, "manual")]
 
 
 def test_says_what_is_called():
@@ -28,12 +28,12 @@ def test_says_what_is_called():
 
 def test_derived_from_one_that_has_a_rule():
     program = "class A(keras.optimizers.Adam):\n    def _resource_apply_dense(self, g, v): pass"
-    assert verdicts(program, "KMP110") == ["person"]
+    assert verdicts(program, "KMP110") == ["manual"]
 
 
 def test_derived_in_two_steps():
     program = PROGRAM + "class Two(Sign):\n    def get_updates(self, loss, params): pass"
-    assert (8 + 1, "person") in said(program, "KMP110")
+    assert (8 + 1, "manual") in said(program, "KMP110")
 
 
 @pytest.mark.parametrize(

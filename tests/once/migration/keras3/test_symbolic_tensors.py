@@ -35,7 +35,7 @@ def test_is_reported(line, advice):
     found = messages(line, "KMP114")
     assert len(found) == 1
     assert advice in found[0]
-    assert verdicts(line, "KMP114") == ["person"]
+    assert verdicts(line, "KMP114") == ["manual"]
 
 
 @pytest.mark.parametrize("line", FINE.values(), ids=FINE)
@@ -44,4 +44,4 @@ def test_is_left_alone(line):
 
 
 def test_what_tensorflow_made_of_one_is_one_too():
-    assert verdicts("h = tf.nn.relu(x)\nh = tf.abs(h)", "KMP114") == ["person", "person"]
+    assert verdicts("h = tf.nn.relu(x)\nh = tf.abs(h)", "KMP114") == ["manual", "manual"]

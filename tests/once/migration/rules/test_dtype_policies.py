@@ -65,10 +65,10 @@ def test_rewrites(before, after):
 def test_infer_is_left_alone_and_reported(name):
     before = f"experimental.Policy('{name}')"
     assert rewritten(before) == before
-    assert said(before, "KMP003") == [(1, "person")]
+    assert said(before, "KMP003") == [(1, "manual")]
 
 
 def test_a_class_that_is_asked_for_is_reported():
     before = "isinstance(p, experimental.Policy)"
     assert rewritten(before) == "isinstance(p, keras_mp.Policy)"
-    assert said(before, "KMP003") == [(1, "person")]
+    assert said(before, "KMP003") == [(1, "manual")]

@@ -34,4 +34,4 @@ def test_all_public_names(space, name):
     ids=["derived", "multiplier"],
 )
 def test_what_is_refused_here_is_reported(before):
-    assert said(before, "KMP007") == [(1, "person")]
+    assert said(before, "KMP007") == [(1, "manual")]

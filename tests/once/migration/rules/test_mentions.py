@@ -47,4 +47,4 @@ def test_is_kept(source, message):
 def test_is_reported(source):
     result = rewrite(source)
     assert result.text == source
-    assert [(f.rule, f.verdict) for f in result.findings] == [("KMP016", "person")]
+    assert [(f.rule, f.verdict) for f in result.findings] == [("KMP016", "manual")]

@@ -46,7 +46,7 @@ def test_of_an_optimizer_that_may_be_one(unsafe):
     source = "def f(model):\n    return model.optimizer.loss_scale()\n"
     result = rewrite(source, unsafe=unsafe)
     assert result.text.endswith("optimizer.loss_scale\n") == unsafe
-    assert [f.verdict for f in result.findings] == ["rewritten" if unsafe else "person"]
+    assert [f.verdict for f in result.findings] == ["rewritten" if unsafe else "manual"]
 
 
 def test_what_is_no_optimizer_is_left_alone():
@@ -67,7 +67,7 @@ def test_what_is_no_optimizer_is_left_alone():
 )
 def test_what_was_of_the_object_is_reported(before):
     assert rewritten(WRAP + before) == AFTER + before
-    assert said(WRAP + before, "KMP009") == [(2, "person")]
+    assert said(WRAP + before, "KMP009") == [(2, "manual")]
 
 
 def test_of_a_call_and_of_several_names():
@@ -104,7 +104,7 @@ def test_what_cannot_be_cut_out_is_reported_and_costs_nothing_else(use, now, uns
     head = "from tensorflow.keras.mixed_precision.experimental import LossScaleOptimizer\n"
     result = rewrite(f"{head}{WRAP}{use}\nopt._optimizer\n", unsafe=unsafe)
     assert result.text == f"import keras_mp\n{AFTER}{use}\nopt.inner_optimizer\n"
-    (finding,) = (f for f in result.findings if f.rule == "KMP009" and f.verdict == "person")
+    (finding,) = (f for f in result.findings if f.rule == "KMP009" and f.verdict == "manual")
     assert finding.line == 3
     assert now in finding.message
 
@@ -144,17 +144,17 @@ def test_what_compat_makes_in_one_branch_is_reported():
         "    opt = LossScaleOptimizer(o, 'dynamic')\nopt.loss_scale()"
     )
     assert rewritten(lines).endswith("\nopt.loss_scale()")
-    assert said(lines, "KMP009") == [(5, "person")]
+    assert said(lines, "KMP009") == [(5, "manual")]
 
 
 @pytest.mark.parametrize("use", ["s = opt.loss_scale\ns()", "opt.loss_scale = 8"])
 def test_the_scale_as_an_object_is_reported(use):
     assert rewritten(WRAP + use) == AFTER + use
-    assert said(WRAP + use, "KMP009") == [(2, "person")]
+    assert said(WRAP + use, "KMP009") == [(2, "manual")]
 
 
 def test_an_item_may_be_one():
-    assert said(WRAP + "[opt][0].loss_scale.multiplier", "KMP009") == [(2, "person")]
+    assert said(WRAP + "[opt][0].loss_scale.multiplier", "KMP009") == [(2, "manual")]
 
 
 def test_the_scale_of_compat_cannot_be_assigned_either():
@@ -163,7 +163,7 @@ def test_the_scale_of_compat_cannot_be_assigned_either():
         "opt = LossScaleOptimizer(o, scale)\nopt.loss_scale = 8\n"
     )
     finding = rewrite(source).findings[-1]
-    assert (finding.line, finding.verdict) == (3, "person")
+    assert (finding.line, finding.verdict) == (3, "manual")
     assert "cannot be assigned" in finding.message
 
 
@@ -232,7 +232,7 @@ def test_of_a_parameter_both_halves_go_together(head, unsafe):
     result = rewrite(head + UNWRAP, unsafe=unsafe)
     assert result.text.count("inner_optimizer") == (2 if unsafe else 0)
     verdicts = [(f.line, f.verdict) for f in result.findings if f.rule == "KMP009"]
-    assert verdicts == [(line, "rewritten" if unsafe else "person") for line in (3, 4)]
+    assert verdicts == [(line, "rewritten" if unsafe else "manual") for line in (3, 4)]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_loop_that_may_unwrap_others_is_reported(other):
     loop = UNWRAPS["a loop"][0]
     assert rewritten(other + WRAP + loop).endswith(loop)
     first = other.count("\n") + 2
-    assert said(other + WRAP + loop, "KMP009") == [(first, "person"), (first + 1, "person")]
+    assert said(other + WRAP + loop, "KMP009") == [(first, "manual"), (first + 1, "manual")]
     once, now = UNWRAPS["or itself"]
     assert rewritten(other + WRAP + once).endswith(now)
     twice = f"{once}\n{once}"
@@ -309,7 +309,7 @@ def test_a_class_that_trains_is_no_wrapper():
 )
 def test_other_uses_by_name_are_reported(use, words):
     assert rewritten(WRAP + use) == AFTER + use
-    assert said(WRAP + use, "KMP009") == [(2, "person")]
+    assert said(WRAP + use, "KMP009") == [(2, "manual")]
     source = "from tensorflow.keras.mixed_precision.experimental import LossScaleOptimizer\n"
     assert words in rewrite(source + WRAP + use).findings[-1].message
 

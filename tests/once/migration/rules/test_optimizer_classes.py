@@ -39,4 +39,4 @@ def test_rewrites(before, after):
 @pytest.mark.parametrize(("before", "after"), REPORTED.values(), ids=REPORTED)
 def test_goes_through_compat_and_is_reported(before, after):
     assert rewritten(before) == after
-    assert said(before, "KMP008") == [(1, "person")]
+    assert said(before, "KMP008") == [(1, "manual")]

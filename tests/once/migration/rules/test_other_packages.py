@@ -26,7 +26,7 @@ def test_is_reported(line: str, said: str) -> None:
     result = rewrite(source)
     assert result.text.endswith(f"{line}\n")
     (found,) = (one for one in result.findings if one.rule == "KMP020")
-    assert (found.line, found.verdict) == (6, "person")
+    assert (found.line, found.verdict) == (6, "manual")
     assert said in found.message
 
 

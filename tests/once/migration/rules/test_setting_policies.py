@@ -27,7 +27,7 @@ def test_rewrites(before, after):
 def test_infer_is_left_alone_and_reported():
     before = "experimental.set_policy('infer')"
     assert rewritten(before) == before
-    assert said(before, "KMP004") == [(1, "person")]
+    assert said(before, "KMP004") == [(1, "manual")]
 
 
 def test_another_function_of_that_name_is_left_alone():

@@ -20,10 +20,10 @@ def test_a_function_within_counts_as_its_outer_one():
 
 
 def test_half_a_loop_is_reported():
-    assert said(f"def step(opt, loss):\n{SCALE}", "KMP012") == [(2, "person")]
-    assert said(f"def step(opt, grads):\n{UNSCALE}", "KMP012") == [(2, "person")]
+    assert said(f"def step(opt, loss):\n{SCALE}", "KMP012") == [(2, "manual")]
+    assert said(f"def step(opt, grads):\n{UNSCALE}", "KMP012") == [(2, "manual")]
     halves = f"def a(opt, loss):\n{SCALE}{UNSCALE}def b(opt, grads):\n{UNSCALE}"
-    assert said(halves, "KMP012") == [(2, "kept"), (3, "kept"), (5, "person")]
+    assert said(halves, "KMP012") == [(2, "kept"), (3, "kept"), (5, "manual")]
 
 
 def test_halves_in_two_functions_are_kept():
@@ -37,7 +37,7 @@ def test_halves_in_two_methods_of_a_class_are_kept():
     one = textwrap.indent(f"def a(opt, loss):\n{SCALE}", "    ")
     other = textwrap.indent(f"def b(opt, grads):\n{UNSCALE}", "    ")
     found = said(f"class A:\n{one}class B:\n{other}", "KMP012")
-    assert found == [(3, "person"), (6, "person")]
+    assert found == [(3, "manual"), (6, "manual")]
 
 
 def test_an_override_has_the_other_half_of_super():

@@ -84,7 +84,7 @@ def test_lines(program, target, capsys):
     out = capsys.readouterr().out
     for rule in OURS:
         assert re.search(rf"^train\.py:\d+:\d+: {rule} .*; docs/how-to/leave-", out, re.MULTILINE)
-    assert "need a person  1" in out
+    assert "need manual review  1" in out
     assert Path(program).read_text(encoding="utf-8") == PROGRAM
 
 
@@ -93,11 +93,11 @@ def test_json(program, capsys):
     (row,) = report["results"]
     assert code == 0
     assert row["status"] == "unchanged"
-    assert row["needs_person"]
+    assert row["needs_review"]
     first = row["findings"][0]
     assert first.keys() == {"cell", "line", "column", "rule", "verdict", "source", "message"}
     assert first["source"] == "from tensorflow.keras import backend as K"
-    assert {one["verdict"] for one in row["findings"]} == {"person"}
+    assert {one["verdict"] for one in row["findings"]} == {"manual"}
     assert report["summary"]["rules"].keys() == {*OURS}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_mp import graph_rewrite
-from keras_mp.compat.scaling import wrapper_registry
+from keras_mp.compat.legacy_classes import wrapper_registry
 from keras_mp.graph_rewrite import switch
 
 _logger = logging.getLogger("keras_mp")

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_mp.skipped_runs import SkippedRuns
+from keras_mp.skip_streak import SkipStreak
 from tests import core_parts
 
 
@@ -12,7 +12,7 @@ class Asker:
 
 def after(*kinds):
     _, variables, backend = core_parts.places()
-    runs = SkippedRuns(variables, backend)
+    runs = SkipStreak(variables, backend)
     tell(runs, *kinds)
     return runs
 

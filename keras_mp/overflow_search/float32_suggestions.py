@@ -14,9 +14,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_mp.diagnosis import authorship
-from keras_mp.diagnosis.authorship import Part
+from keras_mp.diagnosis import layer_paths
 from keras_mp.diagnosis.float32_layers import listed
+from keras_mp.diagnosis.layer_paths import Part
 from keras_mp.dry_run.calls import Call, Where
 from keras_mp.dry_run.layers import layers_of
 from keras_mp.dry_run.observers import changed_by
@@ -101,7 +101,7 @@ def with_cure(analysis: Analysis, dry_run: DryRun) -> OverflowReport:
     if error:
         names = listed([part.path for part in changes.layers.values()])
         return replace(report, error=f"With {names} in float32, the step raised {error}")
-    layers = authorship.float32_layers(
+    layers = layer_paths.float32_layers(
         model,
         [part.layer for part in changes.layers.values()],
         by_hand=[part.layer for part in changes.by_hand.values()],
@@ -119,7 +119,7 @@ def _changes(
     analysis: Analysis, model: Any, search: Callable[[], Analysis], backward: bool
 ) -> tuple[_Changes, Finding | None, str]:
     """Returns what was changed, the first cause that is left with it, and what trying it raised."""
-    parts = {id(part.layer): part for part in authorship.parts(model)}
+    parts = {id(part.layer): part for part in layer_paths.parts(model)}
     changes, now, error = _Changes(), analysis, ""
     for _ in range(_ROUNDS):
         before = changes.size()
@@ -207,7 +207,7 @@ def _is_float32(part: Part, changes: _Changes) -> bool:
 
 
 def _is_reached(layer: Any) -> bool:
-    return all(map(authorship.has_path, authorship.inside(layer)))
+    return all(map(layer_paths.has_path, layer_paths.inside(layer)))
 
 
 def _add_loss(changes: _Changes, found: Finding, running: Any) -> None:
@@ -238,7 +238,7 @@ def _add_layers(
         if part is None or layer.compute_dtype != "float16":
             continue
         whole = parts[id(part.whole)]
-        if id(part.whole) in known.layers or not authorship.has_path(part.whole):
+        if id(part.whole) in known.layers or not layer_paths.has_path(part.whole):
             changes.by_hand[id(part.whole)] = whole
         changes.layers[id(part.whole)] = whole
 
@@ -399,7 +399,7 @@ def _in_float32(chosen: Iterable[Part], by_hand: Iterable[Part]) -> Iterator[Non
     before: list[tuple[Any, Any]] = []
     try:
         for part in chosen:
-            for layer in authorship.inside(part.layer):
+            for layer in layer_paths.inside(part.layer):
                 if layer.path or id(part.layer) in manual:
                     before.append((layer, layer._dtype_policy))
                     # Not by its setter, which would write into the map of all other layers.

@@ -26,7 +26,7 @@ class Wrapper:
 
 def _keras_wrapper(optimizer: Any, loss_scale: Any) -> Any:
     # Late: importing it registers its class with Keras.
-    from keras_mp.compat.scaling.loss_scale_optimizers import ExperimentalLossScaleOptimizer
+    from keras_mp.compat.legacy_classes.loss_scale_optimizers import ExperimentalLossScaleOptimizer
 
     return ExperimentalLossScaleOptimizer(optimizer, loss_scale, count_skipped_steps=False)
 

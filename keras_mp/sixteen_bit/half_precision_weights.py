@@ -1,4 +1,4 @@
-"""`NarrowWeights`: what stands for the 16-bit weights of an optimizer, and a step with it."""
+"""`HalfPrecisionWeights`: what stands for the 16-bit weights of an optimizer, and a step with it."""
 
 import contextlib
 import math
@@ -25,7 +25,7 @@ class _Part(NamedTuple):
     storage: Storage
 
 
-class NarrowWeights:
+class HalfPrecisionWeights:
     """Has an optimizer for float32 update weights in 16 bits; other weights are as ever.
 
     Args:
@@ -69,7 +69,7 @@ class NarrowWeights:
         stands_for = {id(t): v for t, v in zip(targets, variables, strict=True)}
         self._backend.cut_slots(inner, stands_for)
         for weight, slot in slots:
-            self._backend.cut_as(slot.variable, stands_for[id(weight)])
+            self._backend.shard_like(slot.variable, stands_for[id(weight)])
         of_target = {id(target): place for place, target in enumerate(targets)}
         of_weights = [_Part(i, each) for i, each in enumerate(storages) if each is not None]
         of_slots = [_Part(of_target[id(weight)], slot) for weight, slot in slots]

@@ -12,7 +12,7 @@ from keras import ops
 
 import keras_mp
 from keras_mp.compat.keras2 import slots
-from keras_mp.compat.scaling import loss_scales
+from keras_mp.compat.legacy_classes import loss_scales
 
 
 class CallableList(list[Any]):

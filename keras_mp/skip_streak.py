@@ -1,4 +1,4 @@
-"""`SkippedRuns`: how many steps in a row are skipped, with `max_consecutive_skips`."""
+"""`SkipStreak`: how many steps in a row are skipped, with `max_consecutive_skips`."""
 
 import weakref
 from typing import Any
@@ -7,14 +7,14 @@ from keras import ops
 
 from keras_mp.array_types import Tensor
 from keras_mp.backends.protocol import Backend
-from keras_mp.own_variables import OwnVariables
 from keras_mp.step import Step
+from keras_mp.variable_factory import VariableFactory
 
 
-class SkippedRuns:
+class SkipStreak:
     """How many steps were skipped in a row: now, and at most since somebody asked."""
 
-    def __init__(self, variables: OwnVariables, backend: Backend) -> None:
+    def __init__(self, variables: VariableFactory, backend: Backend) -> None:
         self._backend = backend
         self._now = variables.add_extra("consecutive_skips")
         self._most = variables.add_extra("most_skips")

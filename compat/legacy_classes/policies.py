@@ -7,8 +7,8 @@ import keras
 
 import keras_mp
 from keras_mp import auto_wrapping
-from keras_mp.compat.scaling import graph_rewriting, loss_scales
-from keras_mp.compat.scaling.loss_scale_optimizers import (
+from keras_mp.compat.legacy_classes import graph_rewriting, loss_scales
+from keras_mp.compat.legacy_classes.loss_scale_optimizers import (
     ExperimentalLossScaleOptimizer,
     LossScaleOptimizer,
 )

@@ -1,4 +1,4 @@
-"""`OwnVariables`: how the parts of a LossScaleOptimizer get their variables."""
+"""`VariableFactory`: how the parts of a LossScaleOptimizer get their variables."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from keras_mp.extra_state import ExtraState
 _PUBLIC = ("step_counter", "dynamic_scale", "hysteresis_left", "skipped_in_round")
 
 
-class OwnVariables:
+class VariableFactory:
     """Adds variables to an optimizer: to its list, its attributes and its extra state.
 
     Handed to the parts while they make their variables. They do not keep it, as it holds the

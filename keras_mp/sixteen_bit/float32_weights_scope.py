@@ -1,4 +1,4 @@
-"""`float32_weights`: a scope in which the weights of a model are their masters, for files."""
+"""`float32_weights_scope`: a scope in which the weights of a model are their masters, for files."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
 
 
 @contextlib.contextmanager
-def float32_weights(model: Model) -> Iterator[None]:
+def float32_weights_scope(model: Model) -> Iterator[None]:
     """A scope in which 16-bit weights of a model are in float32, with the values of their masters.
 
     For files that others read, and for files of others. In it a `save_weights` writes what the same
@@ -19,9 +19,9 @@ def float32_weights(model: Model) -> Iterator[None]:
     masters their exact values. So a training can change over in the middle, both ways:
 
     ```python
-    with keras_mp.float32_weights(model):      # compiled with MasterWeights, and built
+    with keras_mp.float32_weights_scope(model):      # compiled with MasterWeights, and built
         model.load_weights("mixed.weights.h5")
-    with keras_mp.float32_weights(model):
+    with keras_mp.float32_weights_scope(model):
         model.save_weights("for_inference.weights.h5")
     ```
 
@@ -43,11 +43,11 @@ def float32_weights(model: Model) -> Iterator[None]:
     >>> model.build((None, 1))
     >>> model.compile(MasterWeights(keras.optimizers.SGD()), loss="mse")
     >>> model.optimizer.build(model.trainable_variables)
-    >>> with float32_weights(model):
+    >>> with float32_weights_scope(model):
     ...     model.set_weights([np.array([[0.1]])])
     >>> float(model.get_weights()[0][0, 0])
     0.10009765625
-    >>> with float32_weights(model):
+    >>> with float32_weights_scope(model):
     ...     print(model.get_weights()[0])
     [[0.1]]
     """
