@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from keras_mp.dry_run.source_lines import SourceLine
+
 Where = Literal["input", "weights", "forward", "regularizer", "loss", "metric", "backward"]
 Key = tuple[str, str, int]
 
@@ -20,6 +22,8 @@ class Site:
         owner: The layer, or None.
         given: The arguments and keyword arguments of the layer, before Keras casts any.
         in_call: Whether `call` of the layer has been entered.
+        running: The layer, loss or metric that is running, or None.
+        source: The line that calls it.
     """
 
     where: Where
@@ -28,6 +32,8 @@ class Site:
     owner: Any = None
     given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
     in_call: bool = False
+    running: Any = None
+    source: SourceLine | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +46,8 @@ class Call:
         op: Name of the op; None for a layer.
         function: What is called.
         args, kwargs: Its arguments; those of a layer as Keras has cast them.
+        source: The line that calls it.
+        time_step: (which, of how many) in a recurrent layer, from 1.
     """
 
     site: Site
@@ -48,6 +56,8 @@ class Call:
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    source: SourceLine | None = None
+    time_step: tuple[int, int] | None = None
 
     def run(self) -> Any:
         """Calls the function and returns its result."""

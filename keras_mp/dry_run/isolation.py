@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_mp.backends.generators import unchanged_generators
 from keras_mp.dry_run.layers import layers_of
+from keras_mp.dry_run.metrics import metrics_of, unchanged_attributes
 
 
 @contextlib.contextmanager
@@ -28,6 +29,7 @@ def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
     try:
         with (
             unchanged_generators(),
+            unchanged_attributes(metrics_of(model)),
             keras.StatelessScope(mapping, collect_losses=True),
         ):
             yield

@@ -16,6 +16,8 @@ import keras
 
 from keras_mp.dry_run.calls import Call, KeyCounter, Site, Where
 from keras_mp.dry_run.layers import layers_of
+from keras_mp.dry_run.source_lines import calling_line
+from keras_mp.dry_run.time_steps import run_by_steps
 from keras_mp.graph_rewrite import hooks, rewritten
 
 _OF_NO_LAYER = Site("forward", "", "")
@@ -39,6 +41,30 @@ class _Active(threading.local):
         self.sites: list[Site] = []
         self.keys = KeyCounter()
         self.paths: Mapping[int, str] = {}
+        self.time_step: tuple[int, int] | None = None
+        self.change: Callable[[Call], Call] | None = None
+
+
+class _Dispatch:
+    """Where the hooks of the ops send them."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def __call__(
+        self, name: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        with hooks.dispatching(None):
+            call = _call(name, original, args, kwargs)
+            return self._observer.op(call if _active.change is None else _active.change(call))
+
+    def loop(
+        self, name: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Runs a loop; the steps of a recurrent layer one by one."""
+        if name != "rnn":
+            return original(*args, **kwargs)
+        return run_by_steps(original, args, kwargs, at_time_step)
 
 
 _active = _Active()
@@ -60,17 +86,13 @@ def observed_by(observer: Observer, model: Any, ops: bool = True) -> Iterator[No
     _install(ops)
     before = vars(_active).copy()
     _active.observer, _active.sites, _active.keys = observer, [], KeyCounter()
+    _active.time_step = None
     _active.paths = {id(layer): path for path, layer in layers_of(model)}
-
-    def dispatch(
-        name: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        with hooks.dispatching(None):
-            return observer.op(_call(name, original, args, kwargs))
 
     try:
         # Not the observer itself: JAX keeps the keys of its cache, and so all that was observed.
-        with hooks.dispatching(dispatch, traced_as=object()) if ops else contextlib.nullcontext():
+        to = _Dispatch(observer)
+        with hooks.dispatching(to, traced_as=object()) if ops else contextlib.nullcontext():
             yield
     finally:
         vars(_active).clear()
@@ -91,20 +113,45 @@ def unobserved() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def at_site(where: Where, path: str, class_name: str, owner: Any = None) -> Iterator[None]:
+def changed_by(change: Callable[[Call], Call]) -> Iterator[None]:
+    """A scope in which each op that an observer is shown is another call, to try that."""
+    before, _active.change = _active.change, change
+    try:
+        yield
+    finally:
+        _active.change = before
+
+
+@contextlib.contextmanager
+def at_site(
+    where: Where, path: str, class_name: str, owner: Any = None, *, running: Any = None
+) -> Iterator[None]:
     """A scope in which ops count as those of a loss, metric or regularizer."""
-    _active.sites.append(Site(where, path, class_name, owner))
+    running = owner if running is None else running
+    _active.sites.append(Site(where, path, class_name, owner, running=running))
     try:
         yield
     finally:
         _active.sites.pop()
 
 
+@contextlib.contextmanager
+def at_time_step(number: int, of: int) -> Iterator[None]:
+    """A scope in which calls are of one step of a recurrent layer."""
+    before, _active.time_step = _active.time_step, (number, of)
+    try:
+        yield
+    finally:
+        _active.time_step = before
+
+
 def _call(
     op: str | None, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Call:
     site = _active.sites[-1] if _active.sites else _OF_NO_LAYER
-    return Call(site, _active.keys.next(site, op or ""), op, function, args, kwargs)
+    key = _active.keys.next(site, op or "")
+    source = site.source if op is None else calling_line()
+    return Call(site, key, op, function, args, kwargs, source, _active.time_step)
 
 
 def _install(ops: bool) -> None:
@@ -156,7 +203,11 @@ def _wrap_call(cls: type, around: Callable[..., Any]) -> Callable[[], None]:
 
 def _around_layer(original: Any, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     path = _active.paths.get(id(layer)) or layer.path or layer.name
-    _active.sites.append(Site("forward", path, type(layer).__name__, layer, given=(args, kwargs)))
+    name, source = type(layer).__name__, calling_line()
+    given = (args, kwargs)
+    _active.sites.append(
+        Site("forward", path, name, layer, given=given, running=layer, source=source)
+    )
     try:
         return original(layer, *args, **kwargs)
     finally:
@@ -175,5 +226,5 @@ def _around_call(original: Any, layer: Any, args: tuple[Any, ...], kwargs: dict[
 
 
 def _around_loss(original: Any, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    with at_site("loss", str(loss.name), type(loss).__name__):
+    with at_site("loss", str(loss.name), type(loss).__name__, running=loss):
         return original(loss, *args, **kwargs)

@@ -170,12 +170,16 @@ class Program:
         return _valued(nested, self._values)
 
 
-def run_as_program(dry_run: DryRun) -> Program | None:
+def run_as_program(dry_run: DryRun, programs: "StepPrograms | None" = None) -> Program | None:
     """Returns a step that was run as one program.
 
     None where it cannot be: on other backends, and where it asks for the value of a tensor.
+
+    Args:
+        dry_run: The step.
+        programs: What was compiled for such steps at other loss scales.
     """
-    return StepPrograms(dry_run.model).run(dry_run)
+    return (programs or StepPrograms(dry_run.model)).run(dry_run)
 
 
 class StepPrograms:
@@ -183,8 +187,7 @@ class StepPrograms:
 
     Args:
         model: Whose weights may change between two steps.
-        with_ops: Whether ops are noted as layers are, and differentiated by. Without, a program
-            takes another loss scale as well.
+        with_ops: Whether ops are noted as layers are, and differentiated by.
     """
 
     def __init__(self, model: Any, *, with_ops: bool = True) -> None:
@@ -246,8 +249,7 @@ class _Step:
         mapping += zip(self.others, others[: len(self.others)], strict=True)
         dry_run = copy.copy(self._dry_run)
         *self.inputs, scale = others[len(self.others) :]
-        if not self._with_ops:
-            dry_run.loss_scale = scale
+        dry_run.loss_scale = scale
         values = dict(zip(map(id, self.batch), self.inputs, strict=True))
         dry_run.x, dry_run.y, dry_run.sample_weight = _valued(self._nested, values)
         self.tape = _Tape(dict(zip(self.tensors, weights[count:], strict=True)), self.inputs)

@@ -18,6 +18,7 @@ from keras_mp.dry_run.calls import Where
 from keras_mp.dry_run.checks import check_lengths, check_model, checked_scale
 from keras_mp.dry_run.isolation import isolated
 from keras_mp.dry_run.layers import layers_of
+from keras_mp.dry_run.metrics import metrics_of
 from keras_mp.dry_run.observers import at_site, unobserved
 
 
@@ -107,6 +108,9 @@ class DryRun:
 
     def _run(self, metrics: bool) -> ForwardPass:
         model, y, weight = self.model, self.y, self.sample_weight
+        with unobserved():  # what metrics have summed up before is no part of this step
+            for metric in metrics_of(model):
+                metric.reset_state()
         kwargs = {"training": self.training} if getattr(model, "_call_has_training_arg", 1) else {}
         out = ForwardPass(model(self.x, **kwargs))
         if y is None and not (model.compiled and model.loss is None and _adds_losses(model)):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from keras_mp.dry_run.calls import Where
+from keras_mp.dry_run.source_lines import SourceLine
 from keras_mp.float_formats import LARGEST
 
 _IN = {
@@ -36,6 +37,11 @@ class Finding:
         cause: Whether what it was computed of was finite. Else it is a consequence.
         harmless: Whether nothing that is not finite came of it in the end, as of a mask with -inf.
         note: What else is to be said, or "".
+        source: The line of source code that computes it: the innermost of the user's code, or that
+            of the layer in Keras; of a gradient, that of the forward pass. None where none is
+            known.
+        time_step: (which, of how many) in a recurrent layer, from 1: the first that is like this.
+        times: How many are like this: other time steps, or the same line again.
     """
 
     where: Where
@@ -49,6 +55,17 @@ class Finding:
     cause: bool = True
     harmless: bool = False
     note: str = ""
+    source: SourceLine | None = None
+    time_step: tuple[int, int] | None = None
+    times: int = 1
+
+    @property
+    def repeated(self) -> str:
+        """In which time step, and how often; or ""."""
+        if self.time_step is not None:
+            others = f" and {self.times - 1} others" if self.times > 1 else ""
+            return "time step {} of {}".format(*self.time_step) + others
+        return f"{self.times} times" if self.times > 1 else ""
 
     def __str__(self) -> str:
         kind = self.kind if self.kind == "nan" or not self.cause else "overflow"
@@ -58,6 +75,8 @@ class Finding:
             parts.append(f"op {self.op}")
         if self.tensor != "output":
             parts.append(self.tensor)
+        if repeated := self.repeated:
+            parts.append(repeated)
         text = f"{', '.join(parts)}, {self.dtype}"
         if self.largest is not None:
             limit = LARGEST.get(self.dtype)

@@ -175,6 +175,12 @@ def _in_float32(record: Record, extra: Sequence[Any] = ()) -> Iterator[Callable[
                 object.__setattr__(layer, "_dtype_policy", policy)
 
 
+def widened(call: Call) -> Call:
+    """Returns the same call in float32."""
+    args, kwargs = map_floats(_wide, _with_wide_names(call))
+    return call.with_arguments(args, kwargs)
+
+
 def _wide(x: Any) -> Any:
     return ops.cast(x, "float64" if dtype_of(x) == "float64" else "float32")
 

@@ -33,7 +33,7 @@ def notebook_output(
         parts += float32_layers.html()
     for title, chosen in findings.items():
         heads = [("layer", "path"), ("class", ""), ("part", ""), ("op", ""), ("tensor", "path")]
-        heads += [("dtype", ""), ("what", ""), ("largest", "number"), ("", "")]
+        heads += [("dtype", ""), ("what", ""), ("largest", "number"), ("line", ""), ("", "")]
         rows = [_cells(found) for found in chosen]
         parts.append(f"<p>{escaped(title)}:</p>")
         parts.append(markup.table(heads, rows[:_SHOWN]))
@@ -52,5 +52,6 @@ def _cells(found: Finding) -> tuple[str, ...]:
         found.dtype,
         found.kind,
         "" if found.largest is None else f"{found.largest:.2g}",
-        found.note,
+        "" if found.source is None else found.source.short,
+        "; ".join(filter(None, (found.repeated, found.note))),
     )

@@ -126,7 +126,7 @@ class Recorder(Observer):
         """Records an op that was run."""
         made = [x for x in floats(result) if id(x) not in self._values]
         if made and is_finite(made[0]) is not None:
-            sources = [self._source(call.site, x) for x in floats(call.args, call.kwargs)]
+            sources = [self._source(call.site, x, call) for x in floats(call.args, call.kwargs)]
             variables = trainable_in(call.args, call.kwargs)
             self._add(Record(len(self.records), call, sources, variables), made)
 
@@ -166,7 +166,8 @@ class Recorder(Observer):
 
     def _add_unseen(self, site: Site, value: Value) -> None:
         """Records a bad value that no observed call made: it is a cause itself."""
-        call = Call(site, self._keys.next(site, "unseen"), None, _same, (value.tensor,), {})
+        key = self._keys.next(site, "unseen")
+        call = Call(site, key, None, _same, (value.tensor,), {}, source=site.source)
         record = Record(len(self.records), call, [], [], outputs=[value], is_cause=True)
         value.causes = frozenset([record.index])
         self.records.append(record)
@@ -202,15 +203,18 @@ class Recorder(Observer):
         causes = {c for record in self.records for v in record.bad for c in v.causes}
         return Value(variable, None, False, frozenset(causes))
 
-    def _cast(self, site: Site, raw: Any, cast: Any) -> Value:
-        source = self._source(site, raw)  # first, as it may add records
-        call = Call(site, self._keys.next(site, CAST), CAST, _same, (raw,), {})
+    def _cast(self, site: Site, raw: Any, cast: Any, by: Call | None = None) -> Value:
+        source = self._source(site, raw, by)  # first, as it may add records
+        line = site.source if by is None else by.source
+        step = None if by is None else by.time_step
+        key = self._keys.next(site, CAST)
+        call = Call(site, key, CAST, _same, (raw,), {}, source=line, time_step=step)
         record = Record(len(self.records), call, [source], [])
         self._add(record, [cast])
         return record.outputs[0]
 
-    def _source(self, site: Site, x: Any) -> Value:
-        """Returns the value of a tensor; of an unknown one, what its numbers tell."""
+    def _source(self, site: Site, x: Any, by: Call | None = None) -> Value:
+        """Returns the value of what `by` takes; of an unknown tensor, what its numbers tell."""
         known = self._values.get(id(x))
         if known is not None:
             return known
@@ -218,7 +222,7 @@ class Recorder(Observer):
         if finite is not None:
             alike = self._alike(x)
             if alike is not None:
-                return self._cast(site, alike.tensor, x)
+                return self._cast(site, alike.tensor, x, by)
         value = Value(x, None, finite is not False, requires_gradient=True)
         self._keep(value)
         if not value.finite:
@@ -246,6 +250,36 @@ class Recorder(Observer):
     def _keep(self, value: Value) -> None:
         self._values[id(value.tensor)] = value
         self._by_shape.setdefault(shape_of(value.tensor), []).append(value)
+
+
+class FirstCauseError(Exception):
+    """Ends a run where it has an inf or a nan of its own."""
+
+
+class LoopRecorder(Recorder):
+    """Records until a time step of a layer is a cause, and raises `FirstCauseError` there.
+
+    Args:
+        layer: The recurrent layer.
+
+    Attributes:
+        first: What made it, or None.
+    """
+
+    def __init__(self, variables: list[Any], given: Any, layer: Any) -> None:
+        super().__init__(variables, given)
+        self.first: Record | None = None
+        self._inside = set(map(id, layer._flatten_layers()))
+
+    def op(self, call: Call) -> Any:
+        """Runs an op as `Recorder` does."""
+        result = super().op(call)
+        last = self.records[-1] if self.records else None
+        in_step = last is not None and last.is_cause and last.call.time_step is not None
+        if last is not None and in_step and id(last.call.site.running) in self._inside:
+            self.first = last  # not in the error: Keras makes another one of it
+            raise FirstCauseError
+        return result
 
 
 def _casts(call: Call) -> Iterator[tuple[Any, Any]]:

@@ -8,6 +8,7 @@ from keras_mp.diagnosis.float32_layers import Float32Layers, listed
 from keras_mp.json_files import as_json
 from keras_mp.overflow_search import html
 from keras_mp.overflow_search.finding import Finding
+from keras_mp.overflow_search.remedy import Remedy
 
 _WIDTH = 100
 _FIRST = "first cause"
@@ -27,6 +28,15 @@ class OverflowReport:
         float32_layers: The layers of float16 that were tried in float32, and how that is written:
             `code()` of it is Python. None where none was.
         then: The first cause that did harm when these computed in float32, or None.
+        error: What it raised when layers computed in float32, as a sentence that names them, or "":
+            then none is advised.
+        remedies: What else to change, each tried: the dtype of a loss or metric, an epsilon, the
+            loss scale, a line that casts.
+        fitting_scale: The largest loss scale at which nothing overflows, by halving; None where
+            only gradients overflow at none of 1 and above, or there is no need for one.
+        next_scale: Where nothing overflows: the first loss scale at which something does, by
+            doubling; None where none was found.
+        at_next_scale: The first cause at that scale, or None.
     """
 
     findings: tuple[Finding, ...]
@@ -35,6 +45,11 @@ class OverflowReport:
     loss_finite_at_scale_1: bool | None
     float32_layers: Float32Layers | None = None
     then: Finding | None = None
+    error: str = ""
+    remedies: tuple[Remedy, ...] = ()
+    fitting_scale: float | None = None
+    next_scale: float | None = None
+    at_next_scale: Finding | None = None
 
     @property
     def first(self) -> Finding | None:
@@ -52,6 +67,11 @@ class OverflowReport:
             "loss_finite_at_scale_1": self.loss_finite_at_scale_1,
             "float32_layers": layers and layers.as_dict(),
             "then": None if self.then is None else asdict(self.then),
+            "error": self.error,
+            "remedies": [asdict(remedy) for remedy in self.remedies],
+            "fitting_scale": self.fitting_scale,
+            "next_scale": self.next_scale,
+            "at_next_scale": None if self.at_next_scale is None else asdict(self.at_next_scale),
         }
         plain: dict[str, Any] = as_json(whole)  # type: ignore[assignment]
         return plain
@@ -68,8 +88,9 @@ class OverflowReport:
                 continue
             lines += ["", f"{title}:"]
             for found in chosen[:_SHOWN]:
+                at = "" if found.source is None else f" ({found.source.short})"
                 lines += textwrap.wrap(
-                    str(found), _WIDTH, initial_indent="  ", subsequent_indent="    "
+                    str(found) + at, _WIDTH, initial_indent="  ", subsequent_indent="    "
                 )
             if len(chosen) > _SHOWN:
                 lines.append(f"  and {len(chosen) - _SHOWN} more")
@@ -84,6 +105,8 @@ class OverflowReport:
     def summary(self) -> list[str]:
         """Returns sentences: what came first, the loss, and whether float32 cures it."""
         lines = [self._headline()]
+        if self.first is not None and self.first.source is not None:
+            lines += textwrap.indent(str(self.first.source), "  ").splitlines()
         if self.loss is not None:
             lines.append(f"loss {self.loss:.6g}, loss scale {self.loss_scale:.10g}")
         if self.loss_finite_at_scale_1 is False:
@@ -91,6 +114,17 @@ class OverflowReport:
         if self.float32_layers is not None:
             tried = f"With {listed(self._in_float32())} in float32, {self._tried()}."
             lines += textwrap.wrap(tried, _WIDTH)
+        if self.error:
+            lines += textwrap.wrap(self.error, _WIDTH)
+        for remedy in self.remedies:
+            # What was tried together has its verdict above.
+            text = remedy.text if self._is_told(remedy) else str(remedy)
+            lines += textwrap.wrap(f"- {text}", _WIDTH, subsequent_indent="  ")
+        if self.at_next_scale is not None:
+            later = f"At a loss scale of {self.next_scale:.10g}: {self.at_next_scale}"
+            lines += textwrap.wrap(later, _WIDTH)
+            if self.at_next_scale.source is not None:
+                lines += textwrap.indent(str(self.at_next_scale.source), "  ").splitlines()
         return lines
 
     def sorted_findings(self) -> dict[str, list[Finding]]:
@@ -114,7 +148,13 @@ class OverflowReport:
 
     def _in_float32(self) -> list[str]:
         layers = self.float32_layers
-        return [] if layers is None else [*layers.layers, *layers.by_hand]
+        if layers is None:
+            return []
+        together = [remedy.what for remedy in self.remedies if self._is_told(remedy)]
+        return [*layers.layers, *layers.by_hand, *together]
+
+    def _is_told(self, remedy: Remedy) -> bool:
+        return remedy.is_float32 and self.float32_layers is not None
 
     def _tried(self) -> str:
         if self.then is None:

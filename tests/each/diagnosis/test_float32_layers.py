@@ -290,6 +290,8 @@ def test_searching_again_leaves_the_policies_and_bears_with_errors():
     found = find_overflow(model, ONES, ZEROS)
     assert found.first.layer == "big"
     assert found.float32_layers is None
+    assert "With big, refuses in float32, the step raised TypeError: " in found.error
+    assert found.error in " ".join(str(found).split())
     assert all(layer.dtype_policy is p for layer, p in zip(model.layers, policies, strict=True))
 
 

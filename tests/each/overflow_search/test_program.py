@@ -11,7 +11,7 @@ from keras_mp.dry_run import program as programs_of_steps
 from keras_mp.dry_run.program import run_as_program
 from keras_mp.dry_run.step import DryRun
 from keras_mp.graph_rewrite import hooks
-from keras_mp.overflow_search import search
+from keras_mp.overflow_search import analysis, search
 
 pytestmark = [
     pytest.mark.skipif(
@@ -119,12 +119,12 @@ def searched(model, how, monkeypatch, **kwargs):
     y = np.ones((4, *model.output_shape[1:]), "float32") if model.loss is not None else None
     programs = []
 
-    def run(dry_run):
-        programs.append(run_as_program(dry_run) if how == "program" else None)
+    def run(dry_run, *args):
+        programs.append(run_as_program(dry_run, *args) if how == "program" else None)
         return programs[-1]
 
     before = [keras.ops.convert_to_numpy(v) for v in model.variables]
-    monkeypatch.setattr(search, "run_as_program", run)
+    monkeypatch.setattr(analysis, "run_as_program", run)
     found = search.find_overflow(model, x, y, **kwargs)
     after = [keras.ops.convert_to_numpy(v) for v in model.variables]
     assert all(map(np.array_equal, before, after)) or np.isinf(before[0]).any()

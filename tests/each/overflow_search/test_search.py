@@ -985,3 +985,98 @@ def test_numbers_of_16_bits_without_a_shape(dtype, number):
     model = keras.Sequential([keras.Input((4,)), Scaled(dtype=dtype)])
     found = find_overflow(model, np.ones((2, 4), "float32"))
     assert bool(found.findings) == np.isinf(number)
+
+
+# -- metrics that hold something already -----------------------------------------------------------
+
+
+class Own(keras.metrics.Metric):
+    """Keeps its state in Python, too."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.lowest = self.add_variable((), "zeros", name="lowest")
+        self.seen, self.count, self.kept = [], 0, np.zeros(2)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.lowest.assign(ops.minimum(self.lowest.value, ops.min(ops.cast(y_pred, "float32"))))
+        self.seen.append(1)
+        self.count += 1
+        self.kept += 1
+
+    def result(self):
+        return ops.copy(self.lowest.value)
+
+    def reset_state(self):
+        self.lowest.assign(100.0)
+        self.seen.clear()
+        self.count, self.kept = 0, np.zeros(2)
+
+
+class Watching(layers.Layer):
+    """A layer with a metric of its own."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.mean = keras.metrics.Mean(name="watched")
+
+    def call(self, x):
+        self.mean.update_state(x)
+        return x
+
+
+def with_metrics():
+    inputs = keras.Input((4,))
+    x = inputs
+    if keras.backend.backend() != "jax":  # whose fit fails where a call updates a metric
+        inner = keras.Sequential([keras.Input((4,)), Watching(name="watching")], name="inner")
+        x = Watching(name="outer")(inner(inputs))
+    outputs = [layers.Dense(1, name="a")(x), layers.Dense(1, name="b")(x)]
+    model = keras.Model(inputs, outputs, name="net")
+    optimizer = LossScaleOptimizer(keras.optimizers.SGD(0.01))
+    model.compile(optimizer, ["mse", "mae"], metrics=[["mae", Own(name="own")], ["mse"]])
+    return model, [ZEROS, ZEROS]
+
+
+def of_a_single_output():
+    return net(head(), optimizer=LossScaleOptimizer(keras.optimizers.SGD(0.01))), ZEROS
+
+
+@pytest.mark.parametrize("after", ["fit", "evaluate"])
+@pytest.mark.parametrize("make", [of_a_single_output, with_metrics])
+def test_what_metrics_hold_is_no_part_of_the_search(make, after):
+    """A step was skipped, or a batch was bad: the mean loss of that epoch is nan."""
+    model, y = make()
+    bad = ONES.copy()
+    bad[0] = np.nan
+    model.fit(ONES, y, verbose=0)
+    getattr(model, after)(bad, y, batch_size=1, verbose=0)
+    metrics = [m for layer in (model, *model._flatten_layers()) for m in layer.metrics]
+    metrics += [] if model._compile_metrics is None else model._compile_metrics.metrics
+    own = [m for m in metrics if isinstance(m, Own)]
+    before = [np.array(v) for m in metrics for v in m.variables]
+    assert any(np.isnan(value).any() for value in before)
+    kept = [(list(m.seen), m.count, m.kept.copy()) for m in own]
+    held = [(m.seen, m.kept) for m in own]
+    found = find_overflow(model, ONES, y)
+    assert found.first is None, str(found)
+    assert found.findings == ()
+    for old, variable in zip(before, (v for m in metrics for v in m.variables), strict=True):
+        np.testing.assert_array_equal(old, np.array(variable))
+    for one, (seen, count, numbers), (list_before, array) in zip(own, kept, held, strict=True):
+        assert one.seen is list_before
+        assert one.kept is array
+        assert (list(one.seen), one.count) == (seen, count)
+        np.testing.assert_array_equal(one.kept, numbers)
+
+
+def test_a_remedy_is_not_condemned_for_what_metrics_hold():
+    """The step of before was skipped because of what the remedy mends."""
+    model = net(
+        dense(60000.0), head(dtype="float32"), optimizer=LossScaleOptimizer(keras.optimizers.SGD())
+    )
+    model.fit(ONES, ZEROS, verbose=0)
+    assert not np.isfinite(model.metrics[0].variables[0].numpy())
+    found = find_overflow(model, ONES, ZEROS)
+    assert found.float32_layers.layers == ("planted",)
+    assert found.then is None or found.then.where != "metric"
