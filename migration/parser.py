@@ -42,8 +42,8 @@ _SPELLED = {"tf_version": "from", "sarif": "format sarif"}
 EXIT_STATUS = """\
 exit status:
   0  done, or nothing to do
-  1  --check: something would change, or manual review is needed; what noqa comments,
-     pyproject.toml or a baseline silence does not count
+  1  --check: something would change, or manual review is needed; what noqa
+     comments, pyproject.toml or a baseline silence does not count
   2  something could not be read, converted or written
 """
 INSPECTED = """\

@@ -65,7 +65,7 @@ def test_a_cell_that_only_imports_becomes_empty() -> None:
 
 def test_the_command(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "a.ipynb"
-    value = book(IMPORTS, OLD, "y = mp.LossScaleOptimizer(OPT, SCALE)")
+    value = book(IMPORTS, OLD, "y = mp.LossScaleOptimizer(OPT)")
     value["cells"].insert(1, {"cell_type": "markdown", "metadata": {}, "source": ["loss_scale"]})
     path.write_text(json.dumps(value, indent=1) + "\n")
     assert main(["migrate", str(path)]) == 0
