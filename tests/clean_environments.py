@@ -156,7 +156,8 @@ def page(found: dict[str, str]) -> str:
 
 def masked(text: str) -> list[str]:
     """Returns the lines without what may differ: numbers, and what is said of slow machines."""
-    text = re.sub(r"^keras_mp: computing in float16.*\n", "", text, flags=re.MULTILINE)
+    slow = r"^(keras_mp: computing in float16.*|keras-mp: \d+/\d+)\n"
+    text = re.sub(slow, "", text, flags=re.MULTILINE)
     numbers = r"(exit status \d+)|[0-9][0-9.,e+-]*"
     lines = re.sub(numbers, lambda found: found[1] or "0", text).splitlines()
     return [re.sub(r"\s+", " ", line).strip() for line in lines]
