@@ -208,15 +208,10 @@ def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, l
 
 def _otherwise(names: Sequence[str]) -> str:
     few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    was, its = (
-        ("1 artefact is", "its output")
-        if len(names) == 1
-        else (
-            f"{len(names)} artefacts are",
-            "their outputs",
-        )
+    return (
+        f"done before with other options, and left as it was: {few} ({len(names)}). To convert one "
+        "again, remove its output"
     )
-    return f"{was} done, with other options ({few}), and left so: to do it anew, remove {its}"
 
 
 def _below(folder: str, name: str) -> str:

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 _INITIALIZE, _ASSIGN = "_initialize_with_initializer", "_direct_assign"
-_OF_KERAS = "keras.src."
+_OF_KERAS = "keras."
 # Keras imports these where a config names them.
 _PACKAGES = ("keras_cv.", "keras_hub.", "keras_nlp.")
 _DTYPES = ("bfloat16", "float16", "float32")
@@ -123,7 +123,8 @@ def _can_wait(variable: Any, initializer: Any) -> bool:
     # A function is what a layer of Keras makes itself, such as the bias of an LSTM's gates.
     kind = initializer if hasattr(initializer, "__qualname__") else type(initializer)
     return (
-        str(kind.__module__).startswith(_OF_KERAS)
+        type(variable) is keras.Variable
+        and str(kind.__module__).startswith(_OF_KERAS)
         and isinstance(getattr(initializer, "seed", 0), int)
         and variable._dtype in _DTYPES
         and getattr(variable, "_layout", None) is None

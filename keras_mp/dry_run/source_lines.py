@@ -12,10 +12,12 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import keras
+
 # Keras itself, where it computes something of its own: a layer, a loss, a metric.
-_ROOMS = ("layers", "losses", "metrics", "regularizers")
-_COMPUTING = (*(f"keras.src.{room}." for room in _ROOMS), "keras_cv.", "keras_hub.", "keras_rs.")
-_CALLING = frozenset({"keras.src.layers.layer", "keras.src.losses.loss"})
+_ROOMS = frozenset({"layers", "losses", "metrics", "regularizers"})
+_COMPUTING = ("keras_cv.", "keras_hub.", "keras_rs.")
+_CALLING = frozenset({keras.layers.Layer.__module__, keras.losses.Loss.__module__})
 _LIBRARIES = frozenset({"keras_cv", "keras_hub", "keras_nlp", "keras_rs", "tf_keras"})
 _PASSED_OVER = frozenset(
     {"jax", "jaxlib", "keras", "keras_mp", "ml_dtypes", "numpy", "optree", "tensorflow", "torch"}
@@ -62,6 +64,7 @@ def calling_line() -> SourceLine | None:
     Where there is none, the innermost of Keras, or of a library of layers, that computes something
     itself; None where there is none either.
     """
+    # No framework tells a line on all backends: PyTorch's anomaly mode and tracebacks read it so.
     frame: FrameType | None = sys._getframe(1)
     computing: FrameType | None = None
     while frame is not None:
@@ -70,7 +73,7 @@ def calling_line() -> SourceLine | None:
             break
         if not _is_library(name):
             return _at(frame.f_code, frame.f_lineno, is_of_user=True)
-        if name.startswith(_COMPUTING) and name not in _CALLING:
+        if _computes(name):
             computing = computing or frame
         frame = frame.f_back
     if computing is None:
@@ -86,6 +89,11 @@ def definition(function: Any) -> SourceLine | None:
         return None
     module = getattr(function, "__module__", None) or ""
     return _at(code, code.co_firstlineno, is_of_user=not _is_library(module))
+
+
+def _computes(module: str) -> bool:
+    is_of_keras = module.startswith("keras.") and not _ROOMS.isdisjoint(module.split("."))
+    return (is_of_keras or module.startswith(_COMPUTING)) and module not in _CALLING
 
 
 def _is_library(module: str) -> bool:
