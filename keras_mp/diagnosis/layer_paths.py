@@ -116,6 +116,7 @@ def float32_layers(
     told = [wholes[key] for key in needed]
     reached = [part for part in told if has_path(part.layer) and id(part.layer) not in manual]
     others = [part for part in told if part not in reached]
+    reached = [part for part in reached if not _is_covered(part, reached)]
     default = _default(found, master_copy)
     policies = dict.fromkeys(map(_key, (part.layer for part in reached)), "float32")
     kept = {key: name for key, name in _of_maps(found, default).items() if key not in policies}
@@ -150,6 +151,13 @@ def _key(layer: Any) -> str:
     if layer.path:
         return f"^{re.escape(layer.path)}(/.*)?$"
     return f"^(.*/)?{re.escape(layer.name)}(/.*)?$"
+
+
+def _is_covered(part: Part, others: Iterable[Part]) -> bool:
+    """Returns whether the key of another matches this part, too: two that match are an error."""
+    own = _key(part.layer)
+    path = part.layer.path or part.layer.name
+    return any(_key(p.layer) != own and re.search(_key(p.layer), path) for p in others)
 
 
 def _of_maps(found: Iterable[Part], default: str) -> dict[str, str]:

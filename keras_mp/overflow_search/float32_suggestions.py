@@ -37,6 +37,7 @@ from keras_mp.overflow_search.remedy import Remedy
 from keras_mp.overflow_search.report import OverflowReport
 
 _ROUNDS = 8
+_SMALL_SCALE = 256.0  # below it, float16 loses gradients of the size that most models have
 _FLOAT32 = keras.DTypePolicy("float32")
 
 
@@ -66,7 +67,8 @@ class _Changes:
 def with_cure(analysis: Analysis, dry_run: DryRun) -> OverflowReport:
     """Returns the report with what is to be changed, each change tried.
 
-    Gradients that overflow at a loss scale above 1 need a lower scale, where one fits.
+    Gradients that overflow at a loss scale above 1 need a lower scale, where one fits. If that is
+    small, layers in float32 are the other way.
 
     Args:
         analysis: What was found.
@@ -76,8 +78,9 @@ def with_cure(analysis: Analysis, dry_run: DryRun) -> OverflowReport:
     remedies: list[Remedy] = []
     if report.fitting_scale is not None:
         remedies.append(_of_scale(report.fitting_scale, report.loss_scale))
-    backward = report.fitting_scale is None
-    if backward and _only_gradients(report):
+    fits = report.fitting_scale
+    backward = fits is None or fits < _SMALL_SCALE
+    if fits is None and _only_gradients(report):
         dry_run = copy.copy(dry_run)
         dry_run.loss_scale = 1.0  # a lower one does not fit, so that the scale would come to this
 
