@@ -35,7 +35,7 @@ from keras_mp.compat.restoring.optimizer_state import (
 )
 from keras_mp.compat.restoring.plan import Plan, Report, RestoreError
 from keras_mp.rendering.text import printable
-from keras_mp.stores.urls import is_url
+from keras_mp.stores.urls import is_url, local_of
 
 # Not restored: how often it was saved, and running metrics.
 _IGNORED = re.compile(r"save_counter/|(.*/)?keras_api/metrics/")
@@ -119,7 +119,8 @@ def restore(
         RestoreError: It does not fit. Nothing was changed.
         ValueError: The model is not built, or a path names nothing.
     """
-    if not is_url(path) and Path(path).is_file() and kind_of(path) in ("h5", "keras"):
+    local = local_of(path)
+    if not is_url(path) and local.is_file() and kind_of(local) in ("h5", "keras"):
         from keras_mp.compat.restoring.models import load_weights  # late: it has this module
 
         if names or not isinstance(model, keras.layers.Layer):

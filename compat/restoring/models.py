@@ -36,7 +36,7 @@ from keras_mp.compat.restoring.building import Json
 from keras_mp.compat.restoring.limits import limited
 from keras_mp.compat.restoring.output_names import with_names_of_today
 from keras_mp.compat.restoring.plan import Plan, Report
-from keras_mp.stores.urls import is_url, redacted
+from keras_mp.stores.urls import is_url, local_of, redacted
 
 NO_STATE = (
     "the file holds no state of an optimizer: none was saved, or it had taken no step; it starts "
@@ -137,8 +137,8 @@ def load(
     exact_training: bool = False,
 ) -> Loaded:
     """Returns the model as `load_model` does, and the report. Args and errors are the same."""
-    if shards.is_sharded(path):
-        model = shards.load(path, custom_objects or {}, safe_mode=safe_mode, compile=compile)
+    if shards.is_sharded(folder := local_of(path)):
+        model = shards.load(folder, custom_objects or {}, safe_mode=safe_mode, compile=compile)
         return Loaded(model, Report(str(path), (), (), (), (SHARDED,)), "keras")
     options = Options(
         dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training

@@ -62,6 +62,9 @@ def test_weights_files_are_restored_too(path):
     report = restore(path, model, strict=False)
     assert report.missing == ()
     case.assert_weights(model)
+    again = case.model()
+    restore(path.as_uri(), again, strict=False)
+    case.assert_weights(again)
     with pytest.raises(ValueError, match="has the weights of one model: pass that"):
         restore(path, {"net": model})
     with pytest.raises(ValueError, match="are for checkpoints"):
