@@ -195,8 +195,8 @@ def told(fitted: dict[str, float], what: str) -> str:
 
 def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws what loss scaling adds to a step, with the lines, as SVG."""
-    from keras_mp.markup import LIGHT
     from keras_mp.rendering import figures
+    from keras_mp.rendering.style import LIGHT
 
     mpl, make = figures.load_matplotlib("A picture", "Without --svg, nothing is drawn.")
     colours = dict(zip(running.BACKENDS, (LIGHT.line, LIGHT.inf, LIGHT.bfloat16), strict=True))

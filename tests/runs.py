@@ -126,7 +126,7 @@ def write(folder, *, with_ranges=True, model="encoder <b>"):
         "overflows": overflows,
     }
     write_run(folder, run)
-    found.write_jsonl(folder / "trace.jsonl")
+    found.save(folder / "trace.jsonl")
     if with_ranges:
         write_ranges(folder, ranges())
     return found

@@ -12,7 +12,6 @@ from typing import Any
 import keras
 from keras.backend import is_float_dtype, standardize_dtype
 
-from keras_mp import notebooks
 from keras_mp.backends.optimizers import class_path
 from keras_mp.diagnosis import layer_findings, layer_paths, optimizer_findings
 from keras_mp.diagnosis.explanation import Explanation, Finding, Level, LossScale, Row
@@ -23,23 +22,23 @@ from keras_mp.optimizer_errors import check_optimizer
 
 
 def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> Explanation:
-    """Prints what will bite, whether the loss is scaled, and what computes in which dtype.
+    """Returns likely problems, whether the loss is scaled, and what computes in which dtype.
 
     Where layers are to compute in float32, that is told as Python code, too: a
     `keras.dtype_policies.DTypePolicyMap` to be pasted before the model is made. Nothing is built,
     run or changed; it can be called at any time, before `compile` and in a callback too. What it
     cannot know then (layers that do not exist yet, what a subclassed model returns) it calls
-    unknown. In a notebook the same is shown as tables.
+    unknown. In a script, `print` it; a Python prompt and a notebook show it.
 
     Args:
         model: A model or a layer.
         optimizer: The optimizer that is to train it; the model's own if None.
-        all_layers: Whether to list every layer. Else those of a model of more than 20 are folded:
-            one line for all that are alike.
+        all_layers: Whether its text lists every layer. Else those of a model of more than 20 are
+            folded: one line for all that are alike.
 
     Returns:
-        The same as data: `rows`, `loss_scale`, `findings`, `float32_layers`. `policy_map()` of it
-        is the map, `text(all_layers=True)` lists every layer, `as_dict()` is plain JSON.
+        An `Explanation`: `rows`, `loss_scale`, `findings`, `float32_layers`. `policy_map()` of it
+        is the map, `text(all_layers=True)` lists every layer, `to_dict()` is plain JSON.
 
     Raises:
         TypeError: `model` is no model, or `optimizer` no Keras optimizer.
@@ -49,6 +48,7 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
     >>> out = layers.Dense(1, dtype="float32", name="out")
     >>> model = keras.Sequential([keras.Input((4,)), hidden, out], name="net")
     >>> found = explain(model, keras.optimizers.SGD())
+    >>> print(found)
     net: 2 layers, 1 error
     <BLANKLINE>
     error: float16 is computed in, and nothing scales the loss [no_loss_scale]
@@ -90,16 +90,14 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
         rewritten=low,
     )
     findings = _findings(facts)
-    found = Explanation(
+    return Explanation(
         model.name,
         rows,
         facts.loss_scale,
         tuple(dict.fromkeys(replace(each, path=_written(rows, each.path)) for each in findings)),
         _float32_layers(facts, findings),
-        shown_in=notebooks.running_cell(),
+        all_layers,
     )
-    notebooks.show(found, found.text(all_layers=all_layers))
-    return found
 
 
 # What a layer has no more that computes in float32.

@@ -13,7 +13,7 @@ from typing import Any
 
 from keras_mp.graph_rewrite import drawing, folding, report_text
 from keras_mp.graph_rewrite.painted_graph import Edge, PaintedGraph
-from keras_mp.rendering import figures
+from keras_mp.rendering import pictures
 from keras_mp.rendering.text import percent, shortened
 
 # Inches.
@@ -25,7 +25,6 @@ _APART = 0.2  # two signs of the key
 _ASPECT = 1.5
 DPI = 110
 _LETTERS = 32  # of a name in a box
-_NEEDS = ("A picture of the graph", "Report.to_dot() needs nothing.")
 Point = tuple[float, float]
 
 
@@ -44,7 +43,6 @@ class _Arrow:
 
 def plot(graph: PaintedGraph, folds: Sequence[folding.Fold], path: str | Path | None = None) -> Any:
     """Returns a `matplotlib.figure.Figure` of folds; see `Report.plot`."""
-    mpl, figure_class = figures.load_matplotlib(*_NEEDS)
     nodes, arrows, unseen = _graph(graph, folds)
     tall = max(1, math.ceil(math.sqrt(len(nodes) * _COLUMN / _PITCH / _ASPECT)))
     tall = min(len(nodes), max(tall, 8)) or 1
@@ -62,10 +60,9 @@ def plot(graph: PaintedGraph, folds: Sequence[folding.Fold], path: str | Path | 
         )
         for at, node in enumerate(nodes)
     }
-    with mpl.rc_context({"svg.hashsalt": "keras-mp"}):
-        figure = figure_class(
-            (width, height), dpi=min(DPI, figures.LARGEST / max(width, height)), facecolor="white"
-        )
+    with pictures.figures(path) as (figure_class, saved):
+        dpi = min(DPI, pictures.LARGEST / max(width, height))
+        figure = figure_class((width, height), dpi=dpi, facecolor="white")
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, width), ylim=(0, height))
         axes.axis("off")
@@ -85,7 +82,7 @@ def plot(graph: PaintedGraph, folds: Sequence[folding.Fold], path: str | Path | 
                 _text(axes, x, y + 0.08, node[0], 8, style="italic")
                 _text(axes, x, y - 0.09, f"{edge.dtype} {drawing.shape_text(edge.shape)}", 7)
         _draw_head(axes, graph, keys, width, height)
-        figures.save(figure, path)
+        saved(figure)
     return figure
 
 

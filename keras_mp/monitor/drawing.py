@@ -1,15 +1,93 @@
-"""What the pictures of a trace share, drawn by matplotlib or as SVG: words, lines, downsampling."""
+"""What is shown of a trace: its headline, its chart, its tables."""
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from keras_mp.monitor.trace import Trace
-from keras_mp.rendering.text import number, pluralized
+from keras_mp.monitor.trace import INF, KINDS, NAN, Trace
+from keras_mp.rendering.model import Chart, Column, Events, Part, Table
+from keras_mp.rendering.text import number, percent, pluralized
 
 Array = np.ndarray[Any, Any]
+
+
+def parts(trace: Trace, most: int = 12, rest: str = "overflows()") -> Iterator[Part]:
+    """Yields what a terminal and a notebook show.
+
+    Args:
+        trace: Of a run.
+        most: Variables that are named.
+        rest: Where the others are.
+    """
+    yield chart(trace)
+    yield Table((Column(""), Column("")), list(_facts(trace)), form="facts")
+    rows = [
+        (
+            each["variable"] or "not recorded",
+            f"{each['count']:,}",
+            f"{each['first_step']:,}",
+            KINDS[each["kind"]],
+        )
+        for each in trace.overflows()
+    ]
+    if rows:
+        columns = (
+            Column("variable", "path"),
+            Column("skipped", "number"),
+            Column("first step", "number"),
+            Column("kind"),
+        )
+        yield Table(columns, rows, most=most, rest=rest)
+
+
+def _facts(trace: Trace) -> Iterator[tuple[str, str]]:
+    found = trace.summary()
+    yield f"{found['unit']}s", f"{found['steps']:,}"
+    if found["skipped"] is None:
+        yield "skipped", "not recorded"
+    else:
+        told = ""
+        if found["skipped"] and trace.has_kinds:
+            share = percent(found["skipped"] / found["steps"])
+            told = f" ({share}): {found['overflows']:,} inf, {found['nans']:,} nan"
+        what = "skipped" if trace.has_kinds else "skipped steps"
+        yield what, f"{found['skipped']:,}{told}"
+    if trace.has_kinds:
+        yield "longest run of skips", f"{found['longest_skips']:,}"
+    for what in ("lowest", "highest"):
+        yield f"{what} loss scale", number(found[f"{what}_scale"])
+    scale, is_end = last_scale(trace)
+    yield "last loss scale" if is_end else "before the last step", number(scale)
+
+
+def chart(trace: Trace, title: str = "Loss scale") -> Chart:
+    """Returns the loss scale by step, and below it which steps were skipped, by kind.
+
+    Long ones are thinned: no skipped step and no extreme is lost.
+    """
+    kept = downsampled(trace)
+    heights = logarithms(trace.scales)
+    last = heights[-1:] if trace.end is None else logarithms(np.array([trace.end]))
+    # Each step has its width, so that one alone is seen, too.
+    ends = trace.steps[-1:] + 0.5
+    events = [
+        Events(KINDS[kind], trace.steps[at].tolist(), heights[at].tolist())
+        for kind in (INF, NAN)
+        for at in [np.flatnonzero(trace.kinds == kind)]
+    ]
+    return Chart(
+        title,
+        headline(trace),
+        x_label=f"optimizer {trace.unit}" if trace.unit == "step" else trace.unit,
+        y_label="loss scale",
+        x=np.append(trace.steps[kept] - 0.5, ends).tolist(),
+        y=np.append(heights[kept], last).tolist(),
+        sections=[(step - 0.5, label) for step, label in epoch_starts(trace)],
+        events=events if trace.has_kinds else (),
+    )
 
 
 def headline(trace: Trace) -> str:
@@ -78,20 +156,6 @@ def logarithms(scales: Array) -> Array:
     result = np.full(len(scales), math.nan)
     result[drawable] = np.log2(scales[drawable])
     return result
-
-
-def bounds(values: Array) -> tuple[float, float]:
-    """Returns where an axis of log2 begins and ends; one value gets room around it.
-
-    >>> bounds(np.array([0.0, 0.0]))
-    (-1.0, 1.0)
-    """
-    seen = values[np.isfinite(values)]
-    if not len(seen):
-        return 0.0, 1.0
-    low, high = float(seen.min()), float(seen.max())
-    room = max(0.06 * (high - low), 0.5 if high > low else 1.0)
-    return low - room, high + room
 
 
 def epoch_starts(trace: Trace, most: int = 25) -> list[tuple[int, str]]:

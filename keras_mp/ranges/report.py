@@ -18,16 +18,18 @@ from keras_mp.diagnosis.float32_layers import listed
 from keras_mp.dry_run.checks import check_model, checked_scale
 from keras_mp.dry_run.layers import layers_of
 from keras_mp.json_files import as_json
-from keras_mp.ranges import file, html, plotting
+from keras_mp.ranges import drawing, file
 from keras_mp.ranges.advice import advise
 from keras_mp.ranges.measuring import EXPONENTS, Measurement
+from keras_mp.rendering import pictures
+from keras_mp.rendering.model import Part, Renderable, Text
 from keras_mp.rendering.text import pluralized
 
-_SHOWN = 24  # rows of the table; `as_json` has all
+_SHOWN = 32  # rows of the table; `rows` has all
 _LONG = 2.0  # seconds after which a progress bar appears
 
 
-class RangeReport:
+class RangeReport(Renderable):
     """What `range_report` measured.
 
     Args:
@@ -92,7 +94,7 @@ class RangeReport:
                 policies[f"^{re.escape(path)}$"] = keras.DTypePolicy("float32")
         return policies
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON, as `ranges.json` has it."""
         plain: dict[str, Any] = as_json(self._ranges)  # type: ignore[assignment]
         return plain
@@ -131,63 +133,23 @@ class RangeReport:
         Raises:
             ImportError: matplotlib is not there: pip install 'keras-mp[plot]'.
         """
-        return plotting.plot_ranges(self.as_json(), path, dark=dark)
+        return pictures.draw(drawing.chart(self.to_dict()), path, dark=dark)
 
-    def __repr__(self) -> str:
-        return (
-            f"<RangeReport of {self._ranges.get('model')!r}: {len(self.rows)} rows, "
-            f"{self._ranges.get('steps')} steps, initial scale {self.initial_scale}>"
-        )
-
-    def _repr_html_(self) -> str:
-        """Returns heat maps for a notebook, as SVG, the worst rows first."""
-        worst = sorted(self.rows, key=_badness, reverse=True)
-        return html.notebook_output(self.as_json(), worst)
-
-    def __str__(self) -> str:
+    def _parts(self) -> Iterator[Part]:
         ranges = self._ranges
         steps = pluralized(ranges.get("steps") or 0, "step")
-        scale = f"{ranges['loss_scale']:.10g}"
-        lines = [f"{ranges.get('model')}: {steps} at a loss scale of {scale}", ""]
-        rows = sorted(self.rows, key=_badness, reverse=True)
-        cells: list[tuple[str, ...]] = [
-            (
-                "values of",
-                "kind",
-                "dtype",
-                "log2",
-                "zeros",
-                "lost",
-                "few bits",
-                "overflow",
-                "inf, nan",
-            )
-        ]
-        cells += [_cells(row, ranges["exponents"][0]) for row in rows[:_SHOWN]]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines += [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in cells
-        ]
-        if len(rows) > _SHOWN:
-            lines.append(f"and {len(rows) - _SHOWN} more")
-        return "\n".join([*lines, "", *self.advice.get("text", ())])
+        yield Text(
+            f"{ranges.get('model')}: {steps} at a loss scale of {ranges['loss_scale']:.10g}",
+            "title",
+        )
+        yield from map(Text, self.advice.get("text", ()))
+        worst = sorted(self.rows, key=_badness, reverse=True)
+        yield from drawing.parts(self.to_dict(), worst, most=_SHOWN, rest="rows")
 
 
 def _badness(row: Mapping[str, Any]) -> tuple[float, ...]:
     half = row["float16"]
     return row["nans"] + row["infs"], half["overflow"], half["zero"], half["subnormal"]
-
-
-def _cells(row: Mapping[str, Any], first: int) -> tuple[str, ...]:
-    counts, half = row["histogram"], row["float16"]
-    filled = [first + i for i, count in enumerate(counts) if count]
-    span = f"{filled[0]} to {filled[-1]}" if filled else "-"
-    zeros = row["zeros"] / row["count"] if row["count"] else 0.0
-    bad = (row["infs"] + row["nans"]) / row["count"] if row["count"] else 0.0
-    parts = [zeros, half["zero"], half["subnormal"], half["overflow"], bad]
-    shares = ["-" if part == 0 else f"{part:.1%}" if part >= 0.001 else "<0.1%" for part in parts]
-    return row["path"], row["kind"], row["dtype"], span, *shares
 
 
 def range_report(

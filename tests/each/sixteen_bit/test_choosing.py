@@ -91,7 +91,7 @@ def test_bytes_a_parameter(name):
     row = next(each for each in report.others if each.name == name)
     assert row.a_parameter() == pytest.approx(expected, abs=1e-3)
     assert f"{expected:.2f}" in str(report)
-    assert report.as_dict()["now"]["parameters"] == 2 * (256 * 256 + 256)
+    assert report.to_dict()["now"]["parameters"] == 2 * (256 * 256 + 256)
 
 
 # XLA on a CPU has no loop with two results, so it keeps copies of what is read by more than one and
