@@ -11,11 +11,14 @@ from keras_mp import after_import
 if TYPE_CHECKING:
     from keras_mp.auto_wrapping import auto_wrap
     from keras_mp.benchmarking.comparing import benchmark
+    from keras_mp.benchmarking.report import BenchmarkReport
     from keras_mp.diagnosis.explaining import explain
+    from keras_mp.diagnosis.explanation import Explanation
     from keras_mp.float32_models import as_float32
     from keras_mp.loss_scale_optimizer import LossScaleOptimizer
     from keras_mp.monitor.callback import LossScaleMonitor
     from keras_mp.monitor.trace import Trace
+    from keras_mp.overflow_search.report import OverflowReport
     from keras_mp.overflow_search.search import find_overflow
     from keras_mp.policy import (
         Policy,
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from keras_mp.shared_loss_scale import SharedLossScale
     from keras_mp.sixteen_bit.float32_weights_scope import float32_weights_scope
     from keras_mp.sixteen_bit.master_weights import MasterWeights
-    from keras_mp.sixteen_bit.memory import memory_report
+    from keras_mp.sixteen_bit.memory import MemoryReport, memory_report
     from keras_mp.sixteen_bit.policies import sixteen_bit_policy
     from keras_mp.sixteen_bit.stochastic_rounding import StochasticRounding
     from keras_mp.state_protection import protect_state, protect_state_scope
@@ -37,9 +40,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BenchmarkReport",
+    "Explanation",
     "LossScaleMonitor",
     "LossScaleOptimizer",
     "MasterWeights",
+    "MemoryReport",
+    "OverflowReport",
     "Policy",
     "PolicyScope",
     "RangeReport",
@@ -64,9 +71,13 @@ __all__ = [
 ]
 
 _HOME = {
+    "BenchmarkReport": "keras_mp.benchmarking.report",
+    "Explanation": "keras_mp.diagnosis.explanation",
     "LossScaleMonitor": "keras_mp.monitor.callback",
     "LossScaleOptimizer": "keras_mp.loss_scale_optimizer",
     "MasterWeights": "keras_mp.sixteen_bit.master_weights",
+    "MemoryReport": "keras_mp.sixteen_bit.memory",
+    "OverflowReport": "keras_mp.overflow_search.report",
     "Policy": "keras_mp.policy",
     "PolicyScope": "keras_mp.policy",
     "RangeReport": "keras_mp.ranges.report",

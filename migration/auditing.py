@@ -31,7 +31,7 @@ def run(path: str, *, as_json: bool, scratch: Scratch | None = None) -> int:
             audits = [Audit(redacted(path), errors=[NONE])]
     verdict = VERDICTS[max(one.status for one in audits)]
     if as_json:
-        put_exact(dumped({"verdict": verdict, "results": [one.as_dict() for one in audits]}))
+        put_exact(dumped({"verdict": verdict, "results": [one.to_dict() for one in audits]}))
     else:
         for one in audits:
             _show(one)

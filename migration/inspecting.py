@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.inspecting import Inspection, Optimizer, inspect
+from keras_mp.json_files import json_values
 from keras_mp.migration.console import (
     dumped,
-    finite,
     missing,
     put_exact,
     say,
@@ -33,7 +33,7 @@ def run(path: str, *, as_json: bool, everything: bool, scratch: Scratch | None =
         say_error(path, text)
         return 2
     if as_json:
-        put_exact(dumped(finite(found.as_dict())))
+        put_exact(dumped(json_values(found.to_dict())))
     else:
         show(_lines(found, everything=everything))
     for damage in found.damage:

@@ -81,7 +81,7 @@ class Summary:
     lines: int
     torn: int
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns it as JSON has it; rows by what their tables show."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         found["refusals"] = [

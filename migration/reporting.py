@@ -47,7 +47,7 @@ def _of_migration(file: Path, out: str | None, arguments: argparse.Namespace) ->
         ledger_page.write_ledger_page(ledger, file.resolve().parent.name, out)
     if arguments.json:
         shown = {"out": None if out is None else redacted(arguments.out)}
-        put_exact(dumped({"path": redacted(arguments.path), **summary(ledger).as_dict(), **shown}))
+        put_exact(dumped({"path": redacted(arguments.path), **summary(ledger).to_dict(), **shown}))
     elif out is None:
         show(_text(summary(ledger)).split("\n"))
 

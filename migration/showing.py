@@ -5,7 +5,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from keras_mp.json_files import as_json
+from keras_mp.json_files import json_values
 from keras_mp.migration import runs
 from keras_mp.migration.console import dumped, failed, put_exact, say, show
 from keras_mp.migration.parser import scratch_of
@@ -42,7 +42,7 @@ def plot(arguments: argparse.Namespace) -> int:
         shown = None if out is None else redacted(out)
         found = {"path": redacted(arguments.path), **trace.summary()}
         found |= {"variables": overflows, "out": shown}
-        put_exact(dumped(as_json(found)))
+        put_exact(dumped(json_values(found)))
     elif out is None:
         show(_text(trace).split("\n"))
     else:

@@ -54,6 +54,6 @@ class Audit:
         """The same as an exit status: 0, 1 or 2."""
         return VERDICTS.index(self.verdict)
 
-    def as_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """Returns it as plain JSON."""
         return {"verdict": self.verdict, **asdict(self)}

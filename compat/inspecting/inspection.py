@@ -135,7 +135,7 @@ class Inspection:
         """Numbers in all arrays."""
         return sum(math.prod(tensor.shape) for tensor in self.tensors)
 
-    def as_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """Returns it as plain JSON."""
         rows = asdict(self)
         for tensor in rows["tensors"]:

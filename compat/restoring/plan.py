@@ -227,7 +227,7 @@ class Report:
     lost: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the report as plain JSON."""
         return {
             "file": self.file,

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from keras_mp.benchmarking.recommending import Result
-from keras_mp.json_files import as_json
+from keras_mp.json_files import json_values
 from keras_mp.rendering.model import Column, Part, Renderable, Table, Text
 from keras_mp.rendering.text import pluralized
 
@@ -50,7 +50,7 @@ class BenchmarkReport(Renderable):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON; what JSON lacks is "inf" or "nan"."""
-        return as_json(asdict(self))  # type: ignore[return-value]
+        return dict(json_values(asdict(self)))
 
     def _parts(self) -> Iterator[Part]:
         yield Text(self._headline(), "title")

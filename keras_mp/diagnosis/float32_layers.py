@@ -1,7 +1,7 @@
 """The layers that are to compute in float32, as Python code. Knows neither keras nor a model."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from keras_mp.rendering.model import Text
@@ -35,6 +35,25 @@ class Float32Layers:
 
     def __bool__(self) -> bool:
         return bool(self.policies or self.by_hand)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> "Float32Layers":
+        """Returns that of which `to_dict` returned `plain`."""
+        lists = {key: tuple(plain.get(key, ())) for key in ("layers", "by_hand")}
+        policies = tuple(plain.get("policies", {}).items())
+        return cls(**{**plain, **lists, "policies": policies})
+
+    @classmethod
+    def is_plain(cls, value: Any) -> bool:
+        """Returns whether `to_dict` could have returned a value."""
+        names = {field.name for field in fields(cls)}
+        return (
+            isinstance(value, Mapping)
+            and "default" in value
+            and set(value) <= names
+            and isinstance(value.get("policies", {}), Mapping)
+            and all(isinstance(value.get(key, []), list) for key in ("layers", "by_hand"))
+        )
 
     def policy_map(self) -> Any:
         """Returns the `keras.dtype_policies.DTypePolicyMap`."""

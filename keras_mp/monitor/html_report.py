@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_mp.atomic_writing import write_atomically
-from keras_mp.json_files import as_json
+from keras_mp.json_files import json_values
 from keras_mp.monitor import drawing
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import KINDS, Trace
@@ -187,5 +187,5 @@ def _settings(run: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def _setting(value: object) -> str:
-    plain = as_json(value)
+    plain = json_values(value)
     return number(plain) if isinstance(plain, float) else str(plain)

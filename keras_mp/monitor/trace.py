@@ -27,7 +27,7 @@ import numpy as np
 
 from keras_mp import regular_files
 from keras_mp.atomic_writing import replacing
-from keras_mp.json_files import as_json
+from keras_mp.json_files import json_values
 from keras_mp.rendering import pictures
 from keras_mp.rendering.model import Part, Renderable
 
@@ -174,8 +174,7 @@ class Trace(Renderable):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON: its columns, "unit" and "end"; inf and nan as text."""
-        plain: Any = as_json({"unit": self.unit, **self._columns(), "end": self.end})
-        return dict(plain)
+        return dict(json_values({"unit": self.unit, **self._columns(), "end": self.end}))
 
     def _save_csv(self, path: str | Path) -> None:
         recorded = self._columns()

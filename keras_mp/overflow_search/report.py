@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from keras_mp.diagnosis.float32_layers import Float32Layers, listed
-from keras_mp.json_files import as_json
+from keras_mp.json_files import json_values
 from keras_mp.overflow_search.finding import Finding
 from keras_mp.overflow_search.remedy import Remedy
 from keras_mp.rendering.model import Renderable, Text
@@ -71,8 +71,7 @@ class OverflowReport(Renderable):
             "next_scale": self.next_scale,
             "at_next_scale": None if self.at_next_scale is None else asdict(self.at_next_scale),
         }
-        plain: dict[str, Any] = as_json(whole)  # type: ignore[assignment]
-        return plain
+        return dict(json_values(whole))
 
     def _parts(self) -> Iterator[Text]:
         first, later = self.first, self.at_next_scale

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import re
 import sys
 import time
@@ -14,10 +15,10 @@ import keras
 from keras_mp.backends.generators import unchanged_generators
 from keras_mp.batches import for_each
 from keras_mp.diagnosis import layer_paths
-from keras_mp.diagnosis.float32_layers import listed
+from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.dry_run.checks import check_model, checked_scale
 from keras_mp.dry_run.layers import layers_of
-from keras_mp.json_files import as_json
+from keras_mp.json_files import json_values
 from keras_mp.ranges import drawing, file
 from keras_mp.ranges.advice import advise
 from keras_mp.ranges.measuring import EXPONENTS, Measurement
@@ -68,6 +69,17 @@ class RangeReport(Renderable):
         scale: float | None = self.advice.get("initial_scale")
         return scale
 
+    @property
+    def float32_layers(self) -> Float32Layers:
+        """The layers that are to compute in float32 where others do in float16, as code."""
+        advice = self.advice
+        if "float32" in advice:
+            return Float32Layers.of(advice["float32"])
+        # Written before there was one kind of advice.
+        paths = advice.get("float32_paths", advice.get("float32_layers", ()))
+        policies = tuple((f"^{re.escape(path)}$", "float32") for path in paths)
+        return Float32Layers("mixed_float16", tuple(paths), policies)
+
     def policy_map(self, dtype: str | None = None) -> Any:
         """Returns the dtype policies that are advised, by layer.
 
@@ -87,17 +99,13 @@ class RangeReport(Renderable):
         dtype = self.advice.get("dtype", "float16") if dtype is None else dtype
         if dtype not in ("float16", "bfloat16"):
             raise ValueError(f'dtype must be "float16" or "bfloat16", but is {dtype!r}.')
-        policies = keras.dtype_policies.DTypePolicyMap(f"mixed_{dtype}")
-        if dtype == "float16":
-            for path in self.advice.get("float32_paths", self.advice.get("float32_layers", ())):
-                # A key is a pattern to Keras, and to 3.10 one that may match within a path.
-                policies[f"^{re.escape(path)}$"] = keras.DTypePolicy("float32")
-        return policies
+        if dtype == "bfloat16":
+            return Float32Layers("mixed_bfloat16").policy_map()
+        return self.float32_layers.policy_map()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON, as `ranges.json` has it."""
-        plain: dict[str, Any] = as_json(self._ranges)  # type: ignore[assignment]
-        return plain
+        return dict(json_values(self._ranges))
 
     def save(self, path: str | Path) -> None:
         """Writes it, whole or not at all.
@@ -143,6 +151,8 @@ class RangeReport(Renderable):
             "title",
         )
         yield from map(Text, self.advice.get("text", ()))
+        if self.advice.get("dtype") == "float16":
+            yield from self.float32_layers.parts()
         worst = sorted(self.rows, key=_badness, reverse=True)
         yield from drawing.parts(self.to_dict(), worst, most=_SHOWN, rest="rows")
 
@@ -216,9 +226,7 @@ def range_report(
         measurement.largest_loss,
         measurement.loss_finite,
     )
-    advice["float32_paths"] = list(_keras_paths(model, advice["float32_layers"]))
-    if advice["dtype"] == "float16":
-        advice["text"] += _unreached(model, advice["float32_layers"])
+    advice["float32"] = _float32_layers(model, advice["float32_layers"]).to_dict()
     return RangeReport(
         {
             "format": file.FORMAT,
@@ -234,28 +242,21 @@ def range_report(
     )
 
 
-def _keras_paths(model: Any, chosen: list[str]) -> Iterator[str]:
-    """Yields what Keras looks policies up by, for layers and those that they are made of."""
+def _float32_layers(model: Any, chosen: list[str]) -> Float32Layers:
     found = dict(layers_of(model))
     # A model is a container: that ops of its own overflow says nothing of its layers.
-    whole = [path for path in chosen if not isinstance(found.get(path), keras.Model)]
-    for path, layer in found.items():
-        if path in chosen or any(path.startswith(f"{one}/") for one in whole):
-            yield layer.path or layer.name
+    layers = [
+        found[path] for path in chosen if path in found and not isinstance(found[path], keras.Model)
+    ]
+    advised = layer_paths.float32_layers(model, layers, optimizer=model.optimizer)
     # One that the model makes in its call is not among its layers, and has Keras' path already.
-    yield from (path for path in chosen if path not in found)
-
-
-def _unreached(model: Any, chosen: list[str]) -> Iterator[str]:
-    """Yields which layers need a `dtype` of their own, as `policy_map` has no key for them."""
-    parts = {part.path: part for part in layer_paths.parts(model)}
-    without = [parts[path] for path in chosen if path in parts]
-    paths = [part.whole_path for part in without if not layer_paths.has_path(part.layer)]
-    if paths:
-        yield (
-            f"No key of that map reaches {listed(list(dict.fromkeys(paths)))}, as Keras gives such "
-            "layers no path: write dtype='float32' where you make them."
-        )
+    made = [path for path in chosen if path not in found]
+    policies = ((f"^{re.escape(path)}(/.*)?$", "float32") for path in made)
+    return dataclasses.replace(
+        advised,
+        layers=(*advised.layers, *made),
+        policies=(*advised.policies, *policies),
+    )
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 Style = Literal["title", "alarm", "heading", "paragraph", "item", "note", "code"]
 Cells = tuple[str, ...]
@@ -184,8 +184,6 @@ class Renderable:
     """
 
     __slots__ = ()
-    # `dataclass(repr=False)` keeps the text; `_parts` says what is shown.
-    width: ClassVar[int] = 100
 
     def _parts(self) -> Iterable[Part]:
         raise NotImplementedError
@@ -197,7 +195,7 @@ class Renderable:
     def __str__(self) -> str:
         from keras_mp.rendering import terminal  # late: it knows the parts above
 
-        return terminal.to_text(self._parts(), self.width)
+        return terminal.to_text(self._parts())
 
     def __repr__(self) -> str:
         return str(self)

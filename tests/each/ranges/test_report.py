@@ -344,7 +344,7 @@ def test_what_no_key_of_the_map_reaches_is_told():
     big, relu = dense(30000.0, "big", 4, dtype="float32"), layers.ReLU(name="relu", dtype="float32")
     end = dense(1e-7, "end", 1, dtype="float32")
     told = str(range_report(net(*small, big, relu, end), (ONES, ZEROS)))
-    assert "No key of that map reaches relu," in told
+    assert "No key reaches relu," in told
     assert "No key" not in str(range_report(net(*small, big, end), (ONES, ZEROS)))
 
 
@@ -522,7 +522,8 @@ def test_save_and_load(tmp_path):
     again = RangeReport.load(tmp_path / "here.json")
     assert again.to_dict() == report.to_dict()
     assert str(again) == str(report)
-    assert len(again.policy_map("float16")) == len(report.policy_map("float16"))
+    assert again.float32_layers == report.float32_layers
+    assert len(again.policy_map("float16")) == len(report.policy_map("float16")) == 1
     report.save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here.json", "ranges.json"]
     report.save(tmp_path / "runs" / "first")
@@ -570,11 +571,23 @@ def test_ranges_made_by_hand(tmp_path):
     assert str(RangeReport.load(tmp_path)) == str(report)
 
 
+@pytest.mark.parametrize("key", ["float32_paths", "float32_layers"])
+def test_the_advice_of_earlier_files_is_read(key):
+    advice = {"dtype": "float16", key: ["net/big.1"]}
+    given = {"exponents": [4, 5], "rows": [WHOLE], "loss_scale": 1.0, "advice": advice}
+    policies = RangeReport(given).policy_map()
+    assert policies.default_policy.name == "mixed_float16"
+    assert policies["net/big.1"].name == "float32"
+    assert policies["net/big_1"].name == "mixed_float16"
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         ({"loss_scale": None}, "loss_scale is null: expected a number"),
         ({"advice": None}, "advice is null: expected an object"),
+        ({"advice": {"float32": []}}, r"advice.float32 is \[\]: expected what Float32Layers"),
+        ({"advice": {"float32": {"default": "float16", "layers": 3}}}, "advice.float32 is"),
         *(
             ({"rows": [{k: v for k, v in WHOLE.items() if k != key}]}, rf"rows\[0\].{key} is null")
             for key in ("dtype", "count", "zeros", "infs", "nans", "float16")

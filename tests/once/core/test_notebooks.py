@@ -11,6 +11,8 @@ from keras_mp.benchmarking.recommending import Result
 from keras_mp.benchmarking.report import BenchmarkReport
 from keras_mp.diagnosis.explanation import Explanation, Finding, LossScale, Row
 from keras_mp.diagnosis.float32_layers import Float32Layers
+from keras_mp.graph_rewrite.op_report import Report
+from keras_mp.graph_rewrite.painted_graph import Row as Op
 from keras_mp.monitor.trace import Trace
 from keras_mp.overflow_search.finding import Finding as Overflow
 from keras_mp.overflow_search.report import OverflowReport
@@ -101,7 +103,21 @@ def benchmark(name):
     )  # fmt: skip
 
 
-RESULTS = {"explain": explanation, "overflow": overflows, "trace": trace, "benchmark": benchmark}
+def graph(name):
+    rows = [
+        Op(i, f"{name}/{i}", "matmul", 0, "MatMul", "allow", "allow", "float16", "because", 9)
+        for i in range(3)
+    ]
+    return Report(name, "float16", "tf1.15", True, tuple(rows), ())
+
+
+RESULTS = {
+    "graph": graph,
+    "explain": explanation,
+    "overflow": overflows,
+    "trace": trace,
+    "benchmark": benchmark,
+}
 MAKE = {**RESULTS, "ranges": ranges}
 
 

@@ -90,10 +90,10 @@ def test_largest_slowest_and_most_memory(found):
 
 def test_runs_by_the_clock():
     rows = [row("a", when="2030-01-31T12:00:00Z"), row("b", when="2030-01-31T13:00:01.500000")]
-    (run,) = summary(Ledger.of(lines(rows))).as_dict()["runs"]
+    (run,) = summary(Ledger.of(lines(rows))).to_dict()["runs"]
     assert run["seconds"] == 3601.5
     assert run["rows"] == {"done": 2}
-    (run,) = summary(Ledger.of(lines([row("a", when=None)]))).as_dict()["runs"]
+    (run,) = summary(Ledger.of(lines([row("a", when=None)]))).to_dict()["runs"]
     assert run["seconds"] is None
 
 
@@ -111,7 +111,7 @@ def test_what_is_not_known_is_called_so():
 
 
 def test_as_json(found):
-    plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert plain["results"] == found.results
     assert plain["largest"][0] == {
         "name": found.largest[0].name,
