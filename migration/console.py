@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
+from keras_mp.rendering import terminal
+from keras_mp.rendering.model import Column, Table
 from keras_mp.rendering.text import printable
 
 SCHEMA = 1  # of what --json prints
@@ -100,12 +102,9 @@ def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
     a     1
     long  2
     """
-    cells = [tuple(map(printable, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
+    cells = list(rows)
+    columns = [Column("")] * max(map(len, cells), default=0)
+    return terminal.to_text([Table(columns, cells)]).split("\n")
 
 
 def _writable(text: str, encoding: str | None) -> str:

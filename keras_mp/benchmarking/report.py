@@ -58,7 +58,7 @@ class BenchmarkReport(Renderable):
         rows = [_cells(each, marks[each.name == self.recommended]) for each in self.results]
         yield Table((Column(""), *(Column(head, "number") for head in _HEADS)), rows)
         yield from map(Text, self._below())
-        yield Text(f"Recommended: {self.recommendation}")
+        yield Text(f"Recommended: {self.recommendation}", "title")
 
     def _headline(self) -> str:
         data = "made up" if self.made_up else "given"

@@ -179,9 +179,7 @@ class Report(PaintedGraph, Renderable):
         return self.text()
 
     def _parts(self, rows: int | None = _ROWS) -> Iterator[Part]:
-        of = self.model if self.part is None else f"{self.part} of {self.model}"
-        phase = "training" if self.training else "inference"
-        yield Text(f"{of}: {phase}, {self.lists} lists", "title")
+        yield Text(self.title, "title")
         yield Text(self.summary)
         yield from map(Text, report_text.missed(self))
         if not self.rows:

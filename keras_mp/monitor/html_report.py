@@ -9,8 +9,9 @@ import numpy as np
 from keras_mp.atomic_writing import write_atomically
 from keras_mp.json_files import json_values
 from keras_mp.monitor import drawing
+from keras_mp.monitor.drawing import KINDS
 from keras_mp.monitor.run_folder import RunFolder
-from keras_mp.monitor.trace import KINDS, Trace
+from keras_mp.monitor.trace import Trace
 from keras_mp.ranges import drawing as drawing_of_ranges
 from keras_mp.rendering import html
 from keras_mp.rendering.model import Column, Fold, Part, Table, Text
@@ -38,7 +39,7 @@ def _parts(run: RunFolder) -> Iterator[Part]:
     backend, started = run.run.get("backend"), run.run.get("started")
     when = f"on {backend}" if backend else "", f"started {started}" if started else ""
     yield Text(", ".join(filter(None, when)))
-    yield _facts(run)
+    yield drawing.facts(run.trace, run.run)
     yield Text("Loss scale", "heading")
     yield drawing.chart(run.trace)
     yield _skipped(run.trace)
@@ -53,35 +54,6 @@ def _parts(run: RunFolder) -> Iterator[Part]:
     yield _layers(run.run.get("layers", []))
     yield Text("Settings and versions", "heading")
     yield from _settings(run.run)
-
-
-def _facts(run: RunFolder) -> Table:
-    found = run.trace.summary()
-    scale, is_end = drawing.last_scale(run.trace)
-    if not len(run.trace):
-        # A run of which only the end is known.
-        known = {key: run.run.get(key) for key in ("steps", "skipped")}
-        found = {**found, **known, "longest_skips": None}
-        scale, is_end = run.run.get("loss_scale"), True
-    rows = (
-        ("steps", "steps", found["steps"]),
-        ("skipped", "skipped steps", found["skipped"]),
-        ("longest-skips", "skipped in a row, at most", found["longest_skips"]),
-        ("lowest-scale", "lowest loss scale", found["lowest_scale"]),
-        ("highest-scale", "highest loss scale", found["highest_scale"]),
-        ("loss-scale", f"loss scale {'at the end' if is_end else 'before the last step'}", scale),
-    )
-    return Table(
-        (Column(""), Column("")),
-        [(label, _fact(value)) for _, label, value in rows],
-        form="facts",
-        name="facts",
-        values=[{"id": key, "value": value} for key, _, value in rows],
-    )
-
-
-def _fact(value: object) -> str:
-    return number(value) if value is None or isinstance(value, int | float) else str(value)
 
 
 def _skipped(trace: Trace) -> Part:
@@ -123,34 +95,7 @@ def _overflows(run: RunFolder) -> Iterator[Part]:
         yield Text("Nothing: every gradient was finite." if is_known else "Not recorded.")
         return
     yield Text("The variables whose gradients were not finite, and in how many steps.")
-    kinds = dict(zip(run.trace.steps.tolist(), run.trace.kinds.tolist(), strict=True))
-    rows, values = [], []
-    for each in found:
-        variable, first = each.get("variable"), each.get("first_step")
-        rows.append(
-            (
-                variable or "not recorded: LossScaleOptimizer(..., diagnose=True) names it",
-                each.get("layer") or (str(variable).rpartition("/")[0] if variable else ""),
-                f"{each['count']:,}",
-                number(first),
-                _kind(each.get("kind") or kinds.get(first)),
-            )
-        )
-        values.append({"variable": variable, "count": each["count"], "first_step": first})
-    columns = (
-        Column("variable", "path"),
-        Column("layer", "path"),
-        Column("steps", "number"),
-        Column("first step", "number"),
-        Column("kind"),
-    )
-    yield Table(columns, rows, name="overflows", values=values)
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, int) and 0 <= value < len(KINDS):
-        return KINDS[value]
-    return "" if value is None else str(value)
+    yield drawing.overflows(found, run.trace)
 
 
 def _layers(layers: Sequence[Mapping[str, Any]]) -> Part:

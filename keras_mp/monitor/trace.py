@@ -28,12 +28,12 @@ import numpy as np
 from keras_mp import regular_files
 from keras_mp.atomic_writing import replacing
 from keras_mp.json_files import json_values
+from keras_mp.monitor import drawing
+from keras_mp.monitor.drawing import FINITE, INF, KINDS, NAN
 from keras_mp.rendering import pictures
 from keras_mp.rendering.model import Part, Renderable
 
 COLUMNS = ("step", "epoch", "loss_scale", "kind", "variable")
-KINDS = ("finite", "inf", "nan")
-FINITE, INF, NAN = range(3)
 FILE = "trace.jsonl"
 
 Array = np.ndarray[Any, Any]
@@ -201,13 +201,9 @@ class Trace(Renderable):
             ValueError: matplotlib writes no format of this suffix.
             OSError: It could not be written; what was there is as it was.
         """
-        from keras_mp.monitor import drawing  # late: it knows more than a trace
-
         return pictures.draw(drawing.chart(self), path, dark=dark)
 
     def _parts(self) -> Iterable[Part]:
-        from keras_mp.monitor import drawing
-
         return drawing.parts(self)
 
     @property

@@ -106,7 +106,7 @@ def _lines(parts: Iterable[Part | str], *, is_page: bool = False) -> Iterator[st
             case str():
                 yield part
             case Text():
-                yield _text(part)
+                yield _text(part, is_page)
             case Table(form="facts"):
                 yield from _facts(part, is_page)
             case Table():
@@ -120,18 +120,18 @@ def _lines(parts: Iterable[Part | str], *, is_page: bool = False) -> Iterator[st
                 yield "</details>"
 
 
-def _text(part: Text) -> str:
+def _text(part: Text, is_page: bool) -> str:
     words = escaped(part.words)
     match part.style:
         case "code":
             return f"<pre>{words}</pre>"
-        case "heading":
+        case "heading" if is_page:
             return f"<h2>{words}</h2>"
         case "paragraph":
             return f"<p>{words}</p>"
         case "item":
             return f'<p class="item">• {words}</p>'
-        case "title" | "alarm":
+        case "title" | "alarm" | "heading":
             return f'<p class="head{" alarm" if part.style == "alarm" else ""}">{words}</p>'
         case _:
             return f'<p class="{part.style}">{words}</p>'

@@ -11,10 +11,10 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from keras_mp import LossScaleMonitor, LossScaleOptimizer, SharedLossScale
-from keras_mp.markup import DARK, LIGHT
 from keras_mp.monitor.callback import _by_logs
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import Trace
+from keras_mp.rendering.style import DARK, LIGHT
 from tests import programs
 
 BACKEND = keras.backend.backend()

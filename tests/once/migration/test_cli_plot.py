@@ -38,7 +38,7 @@ def test_plot_prints_a_line_and_a_summary(run: Path, tmp_path: Path, capsys: Cap
     assert re.fullmatch("[▁▂▃▄▅▆▇█]{1,60}", lines[0])
     assert lines[1:] == [
         "steps                 400",
-        "skipped               4 (1 %): 3 inf, 1 nan",
+        "skipped steps         4 (1 %): 3 inf, 1 nan",
         "longest run of skips  1",
         "lowest loss scale     32,768",
         "highest loss scale    262,144",
@@ -99,7 +99,7 @@ def test_plot_of_a_table_of_csv_logger(tmp_path: Path, capsys: Capture) -> None:
     ]
     path.write_text("epoch,loss_scale\n0,4\n")
     assert main(["plot", str(path)]) == 0
-    assert "skipped             not recorded" in capsys.readouterr().out
+    assert "skipped steps       not recorded" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("rows", [[], [(1, 0, float("nan"), 2, None)], [(1, 0, 0.0, 0, None)]])

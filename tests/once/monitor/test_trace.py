@@ -431,7 +431,7 @@ def test_a_trace_is_text_and_plain_json():
     assert str(trace).splitlines() == [
         "▁",
         "steps                 2",
-        "skipped               1 (50 %): 1 inf, 0 nan",
+        "skipped steps         1 (50 %): 1 inf, 0 nan",
         "longest run of skips  1",
         "lowest loss scale     2",
         "highest loss scale    4",
