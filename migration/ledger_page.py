@@ -5,6 +5,7 @@ shows a hundred at a time: all of them as HTML would take a browser seconds, and
 """
 
 import json
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,10 @@ button:disabled { opacity: 0.4; cursor: default; }
 """
 _HOSTS = 4  # that a run shows
 _NUMBERS = tuple(Column(result, "number") for result in RESULTS)
+_AS_THEY_ARE = (
+    *("name", "result", "bytes", "files", "seconds", "optimizer"),
+    *("sha256", "out", "when", "run"),
+)
 _UNITS = {"bytes": size, "seconds": duration, "peak_memory": size}
 
 
@@ -302,33 +307,31 @@ def _columns(rows: Sequence[Row]) -> dict[str, Any]:
         return [changes.setdefault(change, len(changes)) for change in row.changes]
 
     of: dict[str, Callable[[Row], Any]] = {
-        "name": lambda row: row.name,
-        "result": lambda row: row.result,
+        **{key: operator.attrgetter(key) for key in _AS_THEY_ARE},
         "kind": lambda row: row.kind or UNKNOWN,
-        "bytes": lambda row: row.bytes,
-        "files": lambda row: row.files,
-        "seconds": lambda row: row.seconds,
         "memory": lambda row: row.peak_memory,
-        "written": lambda row: row.written_by,
-        "model": lambda row: _listed(row.model),
-        "policies": lambda row: _listed(row.policies),
-        "optimizer": lambda row: row.optimizer,
-        "scale": lambda row: None if row.loss_scale is None else number(row.loss_scale),
         "reason": _reason,
         "why": lambda row: row.said,
         "changes": numbers,
         "notes": lambda row: list(row.notes),
-        "sha256": lambda row: row.sha256,
-        "out": lambda row: row.out,
-        "out_bytes": lambda row: row.out_bytes,
-        "verified": lambda row: _listed(row.verified),
-        "when": lambda row: row.when,
-        "run": lambda row: row.run,
-        "versions": lambda row: _listed(row.versions),
+        "model": lambda row: _listed(row.model),
+        "policies": lambda row: _listed(row.policies),
+        "loss scale": lambda row: _shown(number, row.loss_scale),
+        "written by": lambda row: row.written_by,
+        "its size": lambda row: _shown(size, row.out_bytes),
+        "compared": lambda row: _listed(row.verified),
+        "migrated with": lambda row: _listed(row.versions),
         "options": lambda row: _listed(row.options),
+        "bytes_text": lambda row: _shown(size, row.bytes),
+        "seconds_text": lambda row: _shown(duration, row.seconds),
+        "memory_text": lambda row: _shown(size, row.peak_memory),
     }
     columns = {name: _column([value(row) for row in rows]) for name, value in of.items()}
     return {"count": len(rows), "columns": columns, "changes": [list(each) for each in changes]}
+
+
+def _shown(text: Callable[[float], str], value: float | None) -> str:
+    return "" if value is None else text(value)
 
 
 def _column(values: list[Any]) -> list[Any] | dict[str, list[Any]]:

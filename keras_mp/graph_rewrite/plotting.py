@@ -130,7 +130,7 @@ def _draw_fold(axes: Any, x: float, y: float, fold: folding.Fold, low: str, tota
     else:
         fill, border = drawing.OTHER
     _box(axes, x, y, _WIDTH, _HEIGHT, fill, border, share, 0.9 if dtype == low else 1.8)
-    _text(axes, x, y + 0.09, report_text.named(fold, _LETTERS), 8, weight="bold")
+    _text(axes, x, y + 0.09, shortened(report_text.counted(fold), _LETTERS), 8, weight="bold")
     words = f"{dtype}: {percent(share)} {low}" if dtype == folding.MIXED else dtype
     of_all = f" · {percent(flops / total if total else 0.0)} of flops"
     _text(axes, x, y - 0.1, words + of_all, 7)

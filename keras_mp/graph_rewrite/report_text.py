@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from keras_mp.graph_rewrite import folding
 from keras_mp.graph_rewrite.painted_graph import PaintedGraph, Row
 from keras_mp.rendering.model import Column, Fold, Part, Table
-from keras_mp.rendering.text import percent, pluralized, shortened
+from keras_mp.rendering.text import percent, pluralized
 
 NARROWEST = 100
 _UPDATES = "it only updates variables, such as moving statistics"
@@ -128,17 +128,6 @@ def missed(graph: PaintedGraph) -> Iterator[str]:
 def counted(fold: folding.Fold) -> str:
     """Returns the name of a fold, and how many layers it has."""
     return fold.name + (f" ({fold.layers:,} layers)" if fold.layers > 1 else "")
-
-
-def named(fold: folding.Fold, room: int) -> str:
-    """Returns the name of a fold, and how many layers it has, in `room` characters."""
-    count = f" ({fold.layers:,} layers)" if fold.layers > 1 else ""
-    left = max(8, room - len(count))
-    if len(fold.name) > left and " … " in fold.name:
-        first, last = fold.name.split(" … ")
-        half = max(4, (left - 3) // 2)
-        return f"{shortened(first, half)} … {shortened(last, half)}{count}"
-    return shortened(fold.name, left) + count
 
 
 def _counts(casts: Counter[str]) -> str:
