@@ -53,13 +53,12 @@ class Report(PaintedGraph, Renderable):
             ValueError: `rows` is below 1 or `width` below 100.
 
         >>> import keras
-        >>> model = keras.Sequential([
+        >>> model = keras.Sequential(name="net", layers=[
         ...     keras.layers.Input((8,)),
         ...     keras.layers.Dense(16, name="hidden"),
         ...     keras.layers.Dense(4, activation="softmax", name="probs"),
         ... ])
         >>> from keras_mp.graph_rewrite import report
-        >>> model.name = "net"
         >>> print(report(model).text())
         net: training, tf1.15 lists
         5 ops: 3 float16, 2 float32; 98.0 % of the floating point operations in float16

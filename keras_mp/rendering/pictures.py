@@ -113,10 +113,7 @@ def _matplotlib() -> tuple[Any, Any]:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError(
-            "Pictures need matplotlib: pip install 'keras-mp[plot]'. Texts, tables and pages need "
-            "nothing."
-        ) from error
+        raise ImportError("Pictures need matplotlib: pip install 'keras-mp[plot]'.") from error
     return mpl, Figure
 
 
