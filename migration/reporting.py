@@ -12,6 +12,7 @@ from keras_mp.migration.ledger_summary import Summary, summary
 from keras_mp.migration.parser import scratch_of
 from keras_mp.rendering import terminal
 from keras_mp.rendering.model import Part, Text
+from keras_mp.rendering.text import pluralized
 from keras_mp.stores.urls import redacted
 
 _FEW = 5
@@ -68,7 +69,7 @@ def _of_training(path: str, out: str | None, shown: str, *, as_json: bool) -> No
 
 def _text(found: Summary) -> str:
     parts: list[Part] = [
-        Text(f"{found.artefacts:,} artefacts in {ledger_page.lines(found)}", "title"),
+        Text(f"{pluralized(found.artefacts, 'artefact')} in {ledger_page.lines(found)}", "title"),
         ledger_page.facts(found),
         *ledger_page.refusals(found),
         *ledger_page.counts(found),

@@ -110,7 +110,7 @@ def _lines(parts: Iterable[Part | str], *, is_page: bool = False) -> Iterator[st
             case Table(form="facts"):
                 yield from _facts(part, is_page)
             case Table():
-                yield from table(part, is_page=is_page)
+                yield from _table(part, is_page)
             case Chart():
                 yield from _chart(part, is_page)
             case Fold():
@@ -153,7 +153,7 @@ def _identity(name: str, is_page: bool) -> str:
     return f' id="{name}"' if name and is_page else ""
 
 
-def table(part: Table, *, is_page: bool = False) -> Iterator[str]:
+def _table(part: Table, is_page: bool) -> Iterator[str]:
     """Yields a table, and below it how many rows are left out."""
     kind = ' class="records"' if part.form == "records" else ""
     yield f'<div class="scroll"><table{_identity(part.name, is_page)}{kind}>'
