@@ -133,7 +133,7 @@ fuzz: .venv/.test
 		--timeout=1200 tests/once tests/each/compat/test_load_model_damaged.py
 	for each in $(BACKENDS); do $(ENV) KERAS_MP_FUZZ=$(FUZZ) KERAS_MP_FUZZ_SECONDS=$(FUZZ_SECONDS) \
 		KERAS_BACKEND=$$each OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q --timeout=0 \
-		tests/each/core/test_optimizer_fuzz.py tests/each/core/test_gradient_fuzz.py || exit 1; done
+		tests/each/optimizer/test_optimizer_fuzz.py tests/each/optimizer/test_gradient_fuzz.py || exit 1; done
 
 # What is published.
 dist: .venv/.dev
@@ -153,7 +153,7 @@ matrix: .venv/.dev
 		python=$$(echo $$each | sed 's/py\(3\)\([0-9]*\).*/python\1.\2/'); \
 		if $$python -c ''; then .venv/bin/tox -q -e $$each -- $(QUICK) || exit 1; \
 		else echo "$$each: there is no $$python here"; fi; done
-QUICK = tests/each/core/test_apply.py tests/each/core/test_scaler.py tests/each/core/test_saved_state.py
+QUICK = tests/each/optimizer/test_apply.py tests/each/scaling/test_scaler.py tests/each/optimizer/test_saved_state.py
 
 # docs/reference/dependencies.md: what is installed for users, under which licence; fails on one that is not known.
 licences: .venv/.dev

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from benchmarks import running, step_variants
-from keras_mp.benchmarking.turns import in_turn, quartiles
+from keras_mp.diagnosis.benchmarking.turns import in_turn, quartiles
 
 VARIABLES = (10, 30, 100, 300, 1_000, 3_000, 10_000)
 PARAMETERS = tuple(10**n for n in range(5, 10))
@@ -195,8 +195,8 @@ def told(fitted: dict[str, float], what: str) -> str:
 
 def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws what loss scaling adds to a step, with the lines, as SVG."""
-    from keras_mp.markup import LIGHT
     from keras_mp.rendering import figures
+    from keras_mp.rendering.markup import LIGHT
 
     mpl, make = figures.load_matplotlib("A picture", "Without --svg, nothing is drawn.")
     colours = dict(zip(running.BACKENDS, (LIGHT.line, LIGHT.inf, LIGHT.bfloat16), strict=True))

@@ -20,7 +20,7 @@ from keras_mp.compat.layers import Functional, Operation
 from keras_mp.compat.operations import expressions
 from keras_mp.compat.operations.expressions import operation
 from keras_mp.compat.operations.vocabulary import SAME_IN_KERAS
-from keras_mp.deserializing import deserialized
+from keras_mp.files.deserializing import deserialized
 
 _WIDTH = 88
 _HEAD = '''"""{title}

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from keras_mp.compat.file_formats.zip_archives import CONFIG, METADATA, WEIGHTS
+from keras_mp.files.stores.downloads import head
+from keras_mp.files.stores.errors import StoreError
+from keras_mp.files.stores.urls import is_url
 from keras_mp.migration import disk_room
-from keras_mp.stores.downloads import head
-from keras_mp.stores.errors import StoreError
-from keras_mp.stores.urls import is_url
 
 DATE = "1980-01-01@00:00:00"  # the first that a zip archive knows
 MADE = "keras_mp"  # the key in the metadata

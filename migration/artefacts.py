@@ -21,6 +21,8 @@ from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.file_formats.file_kinds import SHARDS, Kind, kind_of
 from keras_mp.compat.file_formats.zip_archives import ZIP_FAILURES
+from keras_mp.files.stores.scratch import Scratch
+from keras_mp.files.stores.urls import is_inside, is_url, local_of, redacted
 from keras_mp.migration import (
     archives,
     backends,
@@ -36,8 +38,6 @@ from keras_mp.migration.limited import Limits
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.wording import spoken
 from keras_mp.migration.writing import can_be_folder, folders_made, write_new
-from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_inside, is_url, local_of, redacted
 
 NEEDS_MODEL = (
     "a checkpoint holds no model: say --model model.json (what model.to_json() wrote) or "
@@ -484,7 +484,7 @@ def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, Any]]:
     scripts = [building.run_script(file) for file in request.scripts]
     given = request.model or (request.beside[0] if request.beside else None)
     if given is not None:
-        from keras_mp.backends.late_values import late_values
+        from keras_mp.backends.common.late_values import late_values
 
         file, factory = model_choice.split(given)
         if factory is not None:

@@ -7,11 +7,11 @@ from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.file_formats.file_kinds import SHARDS
 from keras_mp.compat.inspecting import Audit, audit
 from keras_mp.compat.inspecting.findings import VERDICTS
+from keras_mp.files.stores.scratch import Scratch
+from keras_mp.files.stores.urls import is_url, redacted
 from keras_mp.migration.console import dumped, failed, put_exact, say, say_error, show, table
 from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
 from keras_mp.rendering.text import pluralized
-from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_url, redacted
 
 CLOSED = "this folder cannot be read"
 NONE = "there is no artefact in this folder"

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp import regular_files
-from keras_mp.json_files import as_json
+from keras_mp.files import regular_files
+from keras_mp.files.json_files import as_json
 from keras_mp.migration import backends
 from keras_mp.migration.console import dumped, missing, put_exact, say_error, show
 
@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace, data: Any) -> Any:
-    from keras_mp.benchmarking.comparing import benchmark
     from keras_mp.compat.restoring.models import load_model
+    from keras_mp.diagnosis.benchmarking.comparing import benchmark
 
     with warnings.catch_warnings():
         # Of a model that was never trained. The optimizer begins anew in any case.

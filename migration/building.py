@@ -165,7 +165,7 @@ def model_of_config(
     """
     from keras_mp.compat.restoring import differences
     from keras_mp.compat.restoring.building import model as built, with_names_of_the_backend
-    from keras_mp.deserializing import Dangerous, compile_by
+    from keras_mp.files.deserializing import Dangerous, compile_by
 
     known = dict(objects or {})
     given = _json(file, "--model")
@@ -193,7 +193,7 @@ def optimizer_of_config(file: str, tf_version: str | None, model: Any = None) ->
         tf_version: As of `convert_optimizer`.
         model: What it is for, built: which variables are embeddings.
     """
-    from keras_mp.deserializing import Dangerous
+    from keras_mp.files.deserializing import Dangerous
 
     try:
         return _optimizer(_json(file, "--optimizer"), tf_version, model)
@@ -231,7 +231,7 @@ def optimizer_of_checkpoint(
 
 def _optimizer(given: Mapping[str, object], tf_version: str | None, model: Any) -> Any:
     from keras_mp.compat.restoring.building import paths_of_embeddings
-    from keras_mp.deserializing import deserialized_optimizer
+    from keras_mp.files.deserializing import deserialized_optimizer
 
     patterns = () if model is None else paths_of_embeddings(model)
     config = convert_optimizer(given, tf_version=tf_version, sparse_variables=patterns).config

@@ -10,14 +10,14 @@ from pathlib import Path
 from keras_mp.compat import configs
 from keras_mp.compat.configs import Change, Converted, checks
 from keras_mp.compat.errors import LegacyError
-from keras_mp.locked_folders import remove_stale
+from keras_mp.files.locked_folders import remove_stale
+from keras_mp.files.stores.errors import StoreError
+from keras_mp.files.stores.scratch import Scratch
+from keras_mp.files.stores.urls import is_url, local_of, redacted
 from keras_mp.migration.console import SCHEMA, dumped, put_exact, say, say_error
 from keras_mp.migration.reading import Unreadable, read_json
 from keras_mp.migration.wording import spoken
 from keras_mp.migration.writing import folders_made, write_new
-from keras_mp.stores.errors import StoreError
-from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_url, local_of, redacted
 
 CONVERT: dict[str, Callable[..., Converted]] = {
     "layer": configs.convert_layer,
@@ -149,8 +149,8 @@ def _local(path: str, scratch: Scratch | None) -> AbstractContextManager[str | P
 
 
 def _upload(data: str, url: str) -> None:
-    from keras_mp.stores.objects import read_text
-    from keras_mp.stores.uploads import publish
+    from keras_mp.files.stores.objects import read_text
+    from keras_mp.files.stores.uploads import publish
 
     there = read_text(url)
     if there == data:

@@ -19,6 +19,20 @@ from typing import Any, Protocol, runtime_checkable
 
 import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.files.stores.errors import NotThere
+from keras_mp.files.stores.listing import listed
+from keras_mp.files.stores.scratch import Scratch
+from keras_mp.files.stores.urls import (
+    MEMORY,
+    OF_ONE_PROCESS,
+    TAKEN,
+    is_url,
+    join,
+    local_of,
+    plain,
+    redacted,
+    scheme,
+)
 from keras_mp.migration import (
     backends,
     ledger,
@@ -38,20 +52,6 @@ from keras_mp.migration.processes import Died, Processes
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.tasks import Task
 from keras_mp.migration.walking import Found, Walk, walk
-from keras_mp.stores.errors import NotThere
-from keras_mp.stores.listing import listed
-from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import (
-    MEMORY,
-    OF_ONE_PROCESS,
-    TAKEN,
-    is_url,
-    join,
-    local_of,
-    plain,
-    redacted,
-    scheme,
-)
 
 __all__ = ["ExecutorGone", "Interrupted", "migrate_folder"]
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.file_kinds import kind_of
+from keras_mp.files.stores.urls import is_url, local_of, redacted
 from keras_mp.migration import artefacts
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import Found, Walk
-from keras_mp.stores.urls import is_url, local_of, redacted
 
 CLOSED = "this folder cannot be read: change its permissions, or name the other folders"
 

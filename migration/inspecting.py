@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.inspecting import Inspection, Optimizer, inspect
+from keras_mp.files.stores.scratch import Scratch
+from keras_mp.files.stores.urls import redacted
 from keras_mp.migration.console import (
     dumped,
     finite,
@@ -15,8 +17,6 @@ from keras_mp.migration.console import (
     show,
     table,
 )
-from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import redacted
 
 _FEW = 40
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
-from keras_mp import regular_files
+from keras_mp.files import regular_files
+from keras_mp.files.stores.urls import is_url, local_of, name
 from keras_mp.migration.reading import STDIN, YAML
-from keras_mp.stores.urls import is_url, local_of, name
 
 KindOfPath = Literal["config", "source", "folder", "artefact"]
 

@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from keras_mp import regular_files
+from keras_mp.files import regular_files
 from keras_mp.migration.console import finite
 
 NAME = "migration.jsonl"

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_mp.atomic_writing import write_atomically
-from keras_mp.markup import escaped
+from keras_mp.files.atomic_writing import write_atomically
 from keras_mp.migration.ledger import RESULTS
 from keras_mp.migration.ledger_reading import Change, Ledger, Row
 from keras_mp.migration.ledger_summary import UNKNOWN, Counts, Summary, elapsed, summary
 from keras_mp.rendering.html import data_attributes, facts, head, table
+from keras_mp.rendering.markup import escaped
 from keras_mp.rendering.page_style import CSS
 from keras_mp.rendering.text import duration, number, percent, pluralized, size
 

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from keras_mp.files.stores import objects
+from keras_mp.files.stores.urls import is_url, join
 from keras_mp.migration import ledger
-from keras_mp.stores import objects
-from keras_mp.stores.urls import is_url, join
 
 _PAUSE, _GROWTH = 5.0, 1.2
 

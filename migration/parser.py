@@ -7,12 +7,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import keras_mp
-from keras_mp.migration.help_format import Help
-from keras_mp.migration.kinds import CONFIGS, SOURCES, KindOfPath, is_there
-from keras_mp.migration.reading import STDIN
-from keras_mp.rendering.text import printable
-from keras_mp.stores.scratch import Scratch, parsed_size
-from keras_mp.stores.urls import (
+from keras_mp.files.stores.scratch import Scratch, parsed_size
+from keras_mp.files.stores.urls import (
     MEMORY,
     OF_ONE_PROCESS,
     TAKEN,
@@ -24,6 +20,10 @@ from keras_mp.stores.urls import (
     redacted,
     scheme,
 )
+from keras_mp.migration.help_format import Help
+from keras_mp.migration.kinds import CONFIGS, SOURCES, KindOfPath, is_there
+from keras_mp.migration.reading import STDIN
+from keras_mp.rendering.text import printable
 
 PATHS = (
     *("path", "paths", "out", "model", "optimizer", "as_code", "baseline", "write_baseline"),

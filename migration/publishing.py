@@ -11,14 +11,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_mp import locked_folders
-from keras_mp.atomic_writing import sync_file, sync_folder
+from keras_mp.files import locked_folders
+from keras_mp.files.atomic_writing import sync_file, sync_folder
+from keras_mp.files.stores import uploads
+from keras_mp.files.stores.errors import ThereAlready
+from keras_mp.files.stores.objects import refuse_web
+from keras_mp.files.stores.scratch import Scratch
+from keras_mp.files.stores.urls import is_inside, is_url, local_of, name, parent, redacted
 from keras_mp.migration.writing import can_be_folder, folders_made, link_new
-from keras_mp.stores import uploads
-from keras_mp.stores.errors import ThereAlready
-from keras_mp.stores.objects import refuse_web
-from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_inside, is_url, local_of, name, parent, redacted
 
 NO_FOLDER = "there is no folder {}, and none can be made"
 CAME = "it came while this was at work"

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from keras_mp.files.stores.urls import redacted
 from keras_mp.migration import runs
 from keras_mp.migration.console import dumped, failed, put_exact, say, show, table
 from keras_mp.migration.ledger import NAME, RESULTS
@@ -12,7 +13,6 @@ from keras_mp.migration.ledger_reading import Row, find_ledger, read_ledger
 from keras_mp.migration.ledger_summary import Counts, Summary, summary
 from keras_mp.migration.parser import scratch_of
 from keras_mp.rendering.text import duration, pluralized, printable, shortened, size
-from keras_mp.stores.urls import redacted
 
 _FEW = 5
 _ROOM = 60

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from keras_mp.files.stores import objects, owners
+from keras_mp.files.stores.errors import StoreError
+from keras_mp.files.stores.urls import is_url, join, redacted
 from keras_mp.migration import ledger
 from keras_mp.migration.publishing import Refused
-from keras_mp.stores import objects, owners
-from keras_mp.stores.errors import StoreError
-from keras_mp.stores.urls import is_url, join, redacted
 
 NAME = ".keras-mp-migration.lock"
 _SETTLED = 1.0

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
+from keras_mp.files.stores.errors import StoreError
+from keras_mp.files.stores.urls import is_url, join, local_of, redacted
 from keras_mp.migration import (
     artefacts,
     fleet,
@@ -39,8 +41,6 @@ from keras_mp.migration.parser import only_sources, scratch_of
 from keras_mp.migration.processes import Died
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
-from keras_mp.stores.errors import StoreError
-from keras_mp.stores.urls import is_url, join, local_of, redacted
 
 _LARGE = 1 << 24  # so that what is freed is worth the time of giving it back
 _HEAD = ("in the file", "in Keras 3", "dtype", "shape", "sha256")

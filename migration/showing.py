@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_mp.json_files import as_json
+from keras_mp.files.json_files import as_json
+from keras_mp.files.stores.urls import redacted
 from keras_mp.migration import runs
 from keras_mp.migration.console import dumped, failed, put_exact, say, show, table
 from keras_mp.migration.parser import scratch_of
@@ -19,7 +20,6 @@ from keras_mp.monitor.run_folder import RunFolder, read_trace
 from keras_mp.monitor.sparkline import BARS, sparkline
 from keras_mp.monitor.trace import Trace
 from keras_mp.rendering.text import number, percent
-from keras_mp.stores.urls import redacted
 
 _PICTURES = (".png", ".svg", ".pdf")
 _NARROW = 60

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import keras_mp
-from keras_mp import regular_files
 from keras_mp.compat.checkpoints import Unreadable, locating
 from keras_mp.compat.file_formats.file_kinds import Kind
-from keras_mp.stores.downloads import tail
-from keras_mp.stores.errors import NotThere, StoreError
-from keras_mp.stores.urls import is_url, local_of, redacted
+from keras_mp.files import regular_files
+from keras_mp.files.stores.downloads import tail
+from keras_mp.files.stores.errors import NotThere, StoreError
+from keras_mp.files.stores.urls import is_url, local_of, redacted
 
 _PIECE = 1 << 20
 # What ends a zip archive: a record, and a comment of at most 65,535 bytes.

@@ -22,6 +22,9 @@ import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.file_formats.file_kinds import Kind
+from keras_mp.files.stores import listing
+from keras_mp.files.stores.errors import NotThere
+from keras_mp.files.stores.urls import is_url, parent, redacted
 from keras_mp.migration import (
     archives,
     artefacts,
@@ -34,9 +37,6 @@ from keras_mp.migration import (
 from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.ledger import Row
 from keras_mp.migration.wording import spoken
-from keras_mp.stores import listing
-from keras_mp.stores.errors import NotThere
-from keras_mp.stores.urls import is_url, parent, redacted
 
 _RESULTS = {"converted": "done", "unchanged": "done", "skipped": "done before"}
 # Keras, and what it draws its names and seeds from, are of the process: tasks that share one wait.

@@ -105,7 +105,7 @@ def reload_and_compare(
     """
     import keras
 
-    from keras_mp.backends.late_values import late_values
+    from keras_mp.backends.common.late_values import late_values
     from keras_mp.compat.restoring import shards
 
     before = saved if isinstance(saved, Saved) else Saved.of(saved)

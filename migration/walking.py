@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 
 from keras_mp.compat.checkpoints import locating, table
 from keras_mp.compat.file_formats.file_kinds import Kind
+from keras_mp.files.stores import listing
+from keras_mp.files.stores.errors import NotThere
+from keras_mp.files.stores.urls import is_url, join, local_of
 from keras_mp.migration.code.tree import is_left_out, is_left_out_name
-from keras_mp.stores import listing
-from keras_mp.stores.errors import NotThere
-from keras_mp.stores.urls import is_url, join, local_of
 
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 _FOOTER = 48  # bytes that end an index

@@ -9,7 +9,7 @@ import time
 import zipfile
 from pathlib import Path
 
-from keras_mp import locked_folders
+from keras_mp.files import locked_folders
 from keras_mp.migration import artefacts, ledger, publishing, sources, tasks
 from keras_mp.migration.publishing import Refused
 

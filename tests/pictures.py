@@ -21,13 +21,13 @@ import keras
 from sklearn.datasets import load_digits
 
 import keras_mp
-from keras_mp.markup import DARK, LIGHT, variables
 from keras_mp.migration import ledger_page
 from keras_mp.migration.ledger_reading import read_ledger
 from keras_mp.monitor import svg
 from keras_mp.monitor.html_report import html_report
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.rendering import page_style
+from keras_mp.rendering.markup import DARK, LIGHT, variables
 from keras_mp.rendering.style import PIECES
 from tests.durations import shared
 

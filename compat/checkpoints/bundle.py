@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp import regular_files
 from keras_mp.compat.checkpoints import crc, slices, table, wire
 from keras_mp.compat.checkpoints.errors import Malformed, Unreadable
 from keras_mp.compat.checkpoints.locating import exists_or_raise
 from keras_mp.compat.checkpoints.slices import Slice
+from keras_mp.files import regular_files
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from keras_mp import regular_files
 from keras_mp.compat.checkpoints import table
 from keras_mp.compat.checkpoints.errors import Unreadable
+from keras_mp.files import regular_files
 
 STATE_FILE = "checkpoint"
 _LARGEST_STATE = 1 << 22

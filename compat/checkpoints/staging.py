@@ -13,13 +13,13 @@ from pathlib import Path
 from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.checkpoints.bundle import Bundle
 from keras_mp.compat.checkpoints.errors import Unreadable
-from keras_mp.stores.downloads import download, with_sizes
-from keras_mp.stores.errors import NotThere, StoreError
-from keras_mp.stores.listing import Entry, entry, listed
-from keras_mp.stores.naming import named
-from keras_mp.stores.objects import read_text
-from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_url, join, local_of, name, parent, redacted, scheme
+from keras_mp.files.stores.downloads import download, with_sizes
+from keras_mp.files.stores.errors import NotThere, StoreError
+from keras_mp.files.stores.listing import Entry, entry, listed
+from keras_mp.files.stores.naming import named
+from keras_mp.files.stores.objects import read_text
+from keras_mp.files.stores.scratch import Scratch
+from keras_mp.files.stores.urls import is_url, join, local_of, name, parent, redacted, scheme
 
 _PROTO = "saved_model.pb"
 # Of a SavedModel; other files in its folder are somebody else's.
@@ -80,7 +80,7 @@ def staged(path: str | Path, scratch: Scratch | None = None, *, copies: int = 1)
 @contextlib.contextmanager
 def store_errors_as_unreadable(url: str) -> Iterator[None]:
     """Makes what a store did not do an error of files that cannot be read."""
-    from keras_mp.stores.errors import NoDriver, NoRoom
+    from keras_mp.files.stores.errors import NoDriver, NoRoom
 
     try:
         yield

@@ -8,8 +8,8 @@ import numbers
 from collections.abc import Callable, Mapping
 
 from keras_mp.compat.errors import LegacyError
+from keras_mp.files.json_paths import at as at, found as found
 from keras_mp.float_formats import FLOAT32
-from keras_mp.json_paths import at as at, found as found
 
 INT32_MAX = 2**31 - 1
 

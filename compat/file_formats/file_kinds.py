@@ -6,10 +6,10 @@ Those are `saved_model.pb`, `checkpoint` and `*.index`; no other name is trusted
 from pathlib import Path
 from typing import Literal
 
-from keras_mp import regular_files
 from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.checkpoints.errors import Unreadable
 from keras_mp.compat.file_formats import stand_ins
+from keras_mp.files import regular_files
 
 # How Keras 3 calls the index of sharded weights.
 SHARDS = "model.weights.json"

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp import regular_files
 from keras_mp.compat.checkpoints import Unreadable, wire
 from keras_mp.compat.checkpoints.errors import Malformed
 from keras_mp.compat.checkpoints.wire import all_of as _all
+from keras_mp.files import regular_files
 
 GRAPH, METADATA = "saved_model.pb", "keras_metadata.pb"
 EXPORTED = Path("assets", "saved_model.json")  # of experimental.export_saved_model, TF 1.13 to 1.15

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from keras_mp import regular_files
+from keras_mp.files import regular_files
 
 EMPTY = "is empty: a download or a copy was not completed"
 LFS = "is a pointer of Git LFS, and not the file itself: run git lfs pull in its repository"

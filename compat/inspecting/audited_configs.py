@@ -25,7 +25,7 @@ from keras_mp.compat.configs.checks import at
 from keras_mp.compat.inspecting import configs
 from keras_mp.compat.inspecting.audited_graphs import told_op, words
 from keras_mp.compat.inspecting.findings import Finding, Sort
-from keras_mp.config_dangers import dangers
+from keras_mp.files.config_dangers import dangers
 
 # What Keras calls or loads, though its name in a config is no more than a name.
 _CODE = {

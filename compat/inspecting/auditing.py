@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from keras_mp import regular_files
 from keras_mp.compat.checkpoints import Unreadable, locating, wire
 from keras_mp.compat.checkpoints.errors import Malformed
 from keras_mp.compat.checkpoints.staging import staged
@@ -33,8 +32,9 @@ from keras_mp.compat.inspecting import (
 from keras_mp.compat.inspecting.configs import Nonsense
 from keras_mp.compat.inspecting.findings import Audit, Finding
 from keras_mp.compat.inspecting.inspection import Inspection
-from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_url, redacted
+from keras_mp.files import regular_files
+from keras_mp.files.stores.scratch import Scratch
+from keras_mp.files.stores.urls import is_url, redacted
 
 _MOST_CONFIG = 1 << 28
 _WEIGHTS = (".h5", ".hdf5")

@@ -18,8 +18,8 @@ from keras_mp.compat.inspecting import (
 )
 from keras_mp.compat.inspecting.computed_layers import computed_of
 from keras_mp.compat.inspecting.inspection import Inspection
-from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_url, parent, redacted
+from keras_mp.files.stores.scratch import Scratch
+from keras_mp.files.stores.urls import is_url, parent, redacted
 
 _MOST_JSON = 1 << 26
 

@@ -1,7 +1,8 @@
 """`scale_state`: reads the loss scale of torch, flax, jmp, Keras or keras_mp.
 
-Knows what each framework calls its numbers, and where its rule differs from `keras_mp.loss_scale`.
-Imports none of them: an object is known by its class, a dict by its keys.
+Knows what each framework calls its numbers, and where its rule differs from that of
+`keras_mp.scaling.loss_scale`. Imports none of them: an object is known by its class, a dict by its
+keys.
 """
 
 import math

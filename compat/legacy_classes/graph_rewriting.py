@@ -7,7 +7,7 @@ import keras
 
 from keras_mp import graph_rewrite
 from keras_mp.compat.legacy_classes import wrapper_registry
-from keras_mp.graph_rewrite import switch
+from keras_mp.policies import graph_rewrite_switch as switch
 
 _logger = logging.getLogger("keras_mp")
 

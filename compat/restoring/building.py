@@ -23,7 +23,7 @@ from keras_mp.compat.errors import LegacyError, NotComputed
 from keras_mp.compat.restoring import claims, keras_layers, variable_order
 from keras_mp.compat.restoring.limits import limited
 from keras_mp.compat.restoring.reasons import reason_of
-from keras_mp.deserializing import Dangerous, compile_by, deserialized
+from keras_mp.files.deserializing import Dangerous, compile_by, deserialized
 
 Json = dict[str, Any]
 Custom = Mapping[str, Any]

@@ -34,8 +34,8 @@ from keras_mp.compat.restoring.optimizer_state import (
     plan_optimizer,
 )
 from keras_mp.compat.restoring.plan import Plan, Report, RestoreError
+from keras_mp.files.stores.urls import is_url, local_of
 from keras_mp.rendering.text import printable
-from keras_mp.stores.urls import is_url, local_of
 
 # Not restored: how often it was saved, and running metrics.
 _IGNORED = re.compile(r"save_counter/|(.*/)?keras_api/metrics/")

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_mp import deserializing
-from keras_mp.backends import late_values
+from keras_mp.backends.common import late_values
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
 from keras_mp.compat.checkpoints.staging import staged
@@ -36,7 +35,8 @@ from keras_mp.compat.restoring.building import Json
 from keras_mp.compat.restoring.limits import limited
 from keras_mp.compat.restoring.output_names import with_names_of_today
 from keras_mp.compat.restoring.plan import Plan, Report
-from keras_mp.stores.urls import is_url, local_of, redacted
+from keras_mp.files import deserializing
+from keras_mp.files.stores.urls import is_url, local_of, redacted
 
 NO_STATE = (
     "the file holds no state of an optimizer: none was saved, or it had taken no step; it starts "

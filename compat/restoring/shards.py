@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_mp import regular_files
 from keras_mp.backends import keras_hooks
 from keras_mp.compat import recursion
 from keras_mp.compat.checkpoints import Unreadable, locating
@@ -18,7 +17,8 @@ from keras_mp.compat.file_formats.hdf5_groups import opened
 from keras_mp.compat.file_formats.zip_archives import CONFIG
 from keras_mp.compat.restoring import building, claims
 from keras_mp.compat.restoring.limits import limited
-from keras_mp.deserializing import deserialized
+from keras_mp.files import regular_files
+from keras_mp.files.deserializing import deserialized
 
 # Keras opens it whatever the index names, and 3.10 takes from it what that leaves out.
 _FIRST = SHARDS.replace(".weights.json", "_00000.weights.h5")

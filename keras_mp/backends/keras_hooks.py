@@ -1,6 +1,6 @@
 """Makes Keras ask keras_mp for its dtype policy, in every thread, and tells when Keras loads.
 
-Knows where Keras and Python keep what a thread sees; `keras_mp/policy.py` decides what it is.
+Knows where Keras and Python keep what a thread sees; `policies/policy.py` decides what it is.
 From keras.src, because Keras has no public way to see each read and write of its policy:
 
 - `backend.common.global_state`, the per-thread state behind `keras.config.dtype_policy`. Keras

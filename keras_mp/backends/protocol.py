@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
-from keras_mp.backends.numerics import StepResult
+from keras_mp.backends.common.numerics import StepResult
 from keras_mp.settings import Settings
 
 Places = Callable[[], Tensor]

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from keras_mp import markup
 from keras_mp.diagnosis.float32_layers import Float32Layers, listed
-from keras_mp.markup import escaped
-from keras_mp.notebooks import running_cell
+from keras_mp.rendering import markup
+from keras_mp.rendering.markup import escaped
+from keras_mp.rendering.notebooks import running_cell
 
 WIDTH = 100
 _FEW = 20  # layers; more are folded

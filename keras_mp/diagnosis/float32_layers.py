@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from keras_mp.markup import escaped
+from keras_mp.rendering.markup import escaped
 
 _WIDTH = 100
 

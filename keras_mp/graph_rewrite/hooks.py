@@ -31,7 +31,7 @@ from typing import Any
 
 import keras
 
-from keras_mp.backends.generators import unchanged_generators
+from keras_mp.backends.common.generators import unchanged_generators
 from keras_mp.graph_rewrite import decomposition
 
 Dispatch = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -469,8 +469,8 @@ def runs_eagerly() -> bool:
 def traced(
     function: Callable[..., Sequence[Any]], examples: Sequence[Any], variables: Sequence[Any]
 ) -> Any:
-    """Returns a `keras_mp.backends.traced_torch.Traced`, or None for what cannot be traced."""
-    from keras_mp.backends import traced_torch
+    """Returns a `keras_mp.backends.torch.traced.Traced`, or None for what cannot be traced."""
+    from keras_mp.backends.torch import traced as traced_torch
 
     return traced_torch.traced(function, examples, variables)
 

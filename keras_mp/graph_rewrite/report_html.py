@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from keras_mp import markup
 from keras_mp.graph_rewrite import folding, report_text
 from keras_mp.graph_rewrite.painted_graph import PaintedGraph
+from keras_mp.rendering import markup
 
 _OPS = tuple((name, "number" if name == "flops" else "") for name in report_text.OP_HEADER)
 _KINDS = tuple("number" if each else "" for each in report_text.LAYER_NUMBERS)

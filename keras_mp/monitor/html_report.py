@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.atomic_writing import write_atomically
-from keras_mp.json_files import as_json
-from keras_mp.markup import escaped
+from keras_mp.diagnosis.ranges import html
+from keras_mp.files.atomic_writing import write_atomically
+from keras_mp.files.json_files import as_json
 from keras_mp.monitor import drawing, svg
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import KINDS, Trace
-from keras_mp.ranges import html
 from keras_mp.rendering.html import data_attributes, facts, head, table
+from keras_mp.rendering.markup import escaped
 from keras_mp.rendering.page_style import CSS
 from keras_mp.rendering.text import number
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from keras_mp import markup
-from keras_mp.markup import escaped
 from keras_mp.monitor import drawing, svg
 from keras_mp.monitor.trace import KINDS, Trace
+from keras_mp.rendering import markup
+from keras_mp.rendering.markup import escaped
 from keras_mp.rendering.style import NOTEBOOK
 
 _SHOWN = 12  # rows of the table

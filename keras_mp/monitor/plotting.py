@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.markup import DARK, LIGHT, Colours
 from keras_mp.monitor import drawing
 from keras_mp.monitor.trace import INF, NAN, Trace
 from keras_mp.rendering import figures
+from keras_mp.rendering.markup import DARK, LIGHT, Colours
 from keras_mp.rendering.text import power
 from keras_mp.rendering.ticks import integer_ticks
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.markup import escaped
 from keras_mp.monitor import drawing
 from keras_mp.monitor.trace import INF, KINDS, NAN, Trace
+from keras_mp.rendering.markup import escaped
 from keras_mp.rendering.svg import rounded, text
 from keras_mp.rendering.text import power
 from keras_mp.rendering.ticks import integer_ticks

@@ -25,8 +25,8 @@ from typing import Any, Literal, TextIO
 
 import numpy as np
 
-from keras_mp import regular_files
-from keras_mp.atomic_writing import replacing
+from keras_mp.files import regular_files
+from keras_mp.files.atomic_writing import replacing
 
 COLUMNS = ("step", "epoch", "loss_scale", "kind", "variable")
 KINDS = ("finite", "inf", "nan")

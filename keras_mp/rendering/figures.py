@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from keras_mp.atomic_writing import replacing
-from keras_mp.markup import Colours
+from keras_mp.files.atomic_writing import replacing
+from keras_mp.rendering.markup import Colours
 
 DPI = 130
 LARGEST = 30000  # pixels a side; viewers and encoders stop somewhere above

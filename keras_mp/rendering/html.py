@@ -4,7 +4,7 @@ import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from keras_mp.markup import escaped, path
+from keras_mp.rendering.markup import escaped, path
 
 _HEAD = """\
 <!doctype html>

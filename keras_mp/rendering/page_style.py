@@ -1,6 +1,6 @@
 """The CSS of a report: light and dark, on a screen and on paper. Nothing is loaded."""
 
-from keras_mp.markup import DARK, LIGHT, variables
+from keras_mp.rendering.markup import DARK, LIGHT, variables
 from keras_mp.rendering.style import PIECES, SMALL
 
 CSS = f"""

@@ -1,6 +1,6 @@
 """The CSS of pictures and tables, for a page and for the box of a notebook."""
 
-from keras_mp import markup
+from keras_mp.rendering import markup
 
 # One rule a line: a notebook has them, too.
 PIECES = """

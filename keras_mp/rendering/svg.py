@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from keras_mp.markup import escaped
+from keras_mp.rendering.markup import escaped
 
 
 def rounded(value: Any) -> float:

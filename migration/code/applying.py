@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from keras_mp.atomic_writing import write_atomically
-from keras_mp.locked_folders import remove_stale
+from keras_mp.files.atomic_writing import write_atomically
+from keras_mp.files.locked_folders import remove_stale
 from keras_mp.migration.code.findings import Failure, Plan
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.writing import write_new

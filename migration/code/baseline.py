@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_mp import regular_files
-from keras_mp.atomic_writing import write_atomically
+from keras_mp.files import regular_files
+from keras_mp.files.atomic_writing import write_atomically
 from keras_mp.migration.code.findings import BASELINE, KEPT, Plan
 from keras_mp.migration.code.planning import Options
 from keras_mp.migration.console import dumped

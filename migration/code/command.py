@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from keras_mp.locked_folders import remove_stale
+from keras_mp.files.locked_folders import remove_stale
 from keras_mp.migration import progress
 from keras_mp.migration.code.findings import BASELINE, Failure, Plan
 from keras_mp.migration.code.tree import find

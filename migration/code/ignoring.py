@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_mp import regular_files
+from keras_mp.files import regular_files
 
 # Every pattern is asked about every path.
 _MOST_BYTES, _MOST_PATTERNS, _LONGEST = 1 << 20, 10_000, 4096

@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from keras_mp import regular_files
+from keras_mp.files import regular_files
 from keras_mp.migration.code import known, notebooks, project
 from keras_mp.migration.code.files import Undecodable, decode
 from keras_mp.migration.code.findings import BASELINE, Failed, Failure, Found, Place, Plan

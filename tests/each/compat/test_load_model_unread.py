@@ -13,7 +13,7 @@ import pytest
 from keras import ops
 
 import keras_mp
-from keras_mp.backends import late_values
+from keras_mp.backends.common import late_values
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring.models import load
 from keras_mp.compat.restoring.plan import RestoreError

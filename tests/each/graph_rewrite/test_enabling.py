@@ -9,7 +9,7 @@ from keras import ops
 
 import keras_mp
 from keras_mp import graph_rewrite
-from keras_mp.backends.trainer_hook import trainer_class
+from keras_mp.backends.common.trainer_hook import trainer_class
 from keras_mp.graph_rewrite import hooks, rewritten
 from tests.gradients import gradients
 

@@ -5,10 +5,10 @@ import json
 import numpy as np
 
 from keras_mp.compat import load_model, load_weights, restore
+from keras_mp.files.stores.listing import listed
+from keras_mp.files.stores.urls import parent, redacted
 from keras_mp.migration import sources
 from keras_mp.migration.cli import main
-from keras_mp.stores.listing import listed
-from keras_mp.stores.urls import parent, redacted
 from tests import programs
 from tests.backends import on_one
 from tests.fixtures import FIXTURES

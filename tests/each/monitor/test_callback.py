@@ -11,10 +11,10 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from keras_mp import LossScaleMonitor, LossScaleOptimizer, SharedLossScale
-from keras_mp.markup import DARK, LIGHT
 from keras_mp.monitor.callback import _by_logs
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import Trace
+from keras_mp.rendering.markup import DARK, LIGHT
 from tests import programs
 
 BACKEND = keras.backend.backend()
@@ -379,7 +379,7 @@ def test_a_batch_that_cannot_be_run_again(run, monkeypatch):
     def refuse(*arguments, **options):
         raise ValueError("expects 1 input")
 
-    monkeypatch.setattr("keras_mp.overflow_search.search.find_in_batch", refuse)
+    monkeypatch.setattr("keras_mp.diagnosis.overflow_search.search.find_in_batch", refuse)
     monitor = LossScaleMonitor()
     run(monitor, range(8), optimizer=lso(max_consecutive_skips=2))
     assert "steps in a row were skipped" in monitor.stopped

@@ -10,8 +10,8 @@ import pytest
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, staging
 from keras_mp.compat.checkpoints.staging import staged
 from keras_mp.compat.inspecting import inspect
-from keras_mp.stores.errors import NoRoom
-from keras_mp.stores.scratch import Scratch
+from keras_mp.files.stores.errors import NoRoom
+from keras_mp.files.stores.scratch import Scratch
 from tests.faulty_store import FaultyFileSystem
 from tests.fixtures import FIXTURES
 from tests.store_servers import PASSWORD, Store

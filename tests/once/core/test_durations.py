@@ -150,7 +150,10 @@ def test_one_backend_takes_a_case_whose_turn_it_is(monkeypatch):
 
 @pytest.mark.parametrize("mode", ["turns", "slices"])
 def test_what_has_no_turn_runs_on_all(monkeypatch, mode):
-    for nodeid in ("tests/each/core/test_apply.py::test_a", "tests/once/test_policy.py::test_a"):
+    for nodeid in (
+        "tests/each/optimizer/test_apply.py::test_a",
+        "tests/once/test_policy.py::test_a",
+    ):
         assert takers(monkeypatch, mode, nodeid) == list(turns.BACKENDS)
     skipped = "tests/each/compat/test_restore.py::test_a", "skipif"
     assert takers(monkeypatch, mode, *skipped) == list(turns.BACKENDS)

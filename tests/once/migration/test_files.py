@@ -19,9 +19,9 @@ from typing import Any
 import h5py
 import pytest
 
-from keras_mp.atomic_writing import beside
 from keras_mp.compat.checkpoints.errors import Unreadable
 from keras_mp.compat.file_formats.file_kinds import kind_of
+from keras_mp.files.atomic_writing import beside
 from keras_mp.migration import (
     artefacts,
     backends,

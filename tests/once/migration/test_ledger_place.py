@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from keras_mp.files.stores import objects
 from keras_mp.migration import ledger, ledger_place
-from keras_mp.stores import objects
 
 pytest.importorskip("fsspec")
 Patch = pytest.MonkeyPatch

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from keras_mp.files.stores import objects, owners
 from keras_mp.migration import run_lock
 from keras_mp.migration.publishing import Refused
-from keras_mp.stores import objects, owners
 from tests import programs
 
 HOLDS = """

@@ -10,14 +10,14 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from keras_mp.files.stores.listing import exists, listed
+from keras_mp.files.stores.urls import TAKEN, parent, redacted
 from keras_mp.migration import publishing, sources
 from keras_mp.migration.cli import main
 from keras_mp.migration.fleet import migrate_folder
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import is_folder_of_store, walk
 from keras_mp.monitor.run_folder import write_run
-from keras_mp.stores.listing import exists, listed
-from keras_mp.stores.urls import TAKEN, parent, redacted
 from tests.faulty_store import FaultyFileSystem
 from tests.fixtures import FIXTURES
 from tests.store_servers import KEY, PASSWORD, Store

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from keras_mp.compat.configs import serialized
+from keras_mp.files.stores import scratch
 from keras_mp.migration import wording
-from keras_mp.stores import scratch
 from tests.programs import ROOT
 
 # Arguments of keras_mp.compat's functions that have an option of the command.

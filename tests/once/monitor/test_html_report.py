@@ -8,12 +8,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from keras_mp.markup import escaped
+from keras_mp.diagnosis.ranges import drawing, svg
 from keras_mp.monitor import drawing as drawing_of_traces
 from keras_mp.monitor.html_report import html_report, write_html_report
 from keras_mp.monitor.run_folder import RunFolder, write_run
 from keras_mp.monitor.trace import Trace
-from keras_mp.ranges import drawing, svg
+from keras_mp.rendering.markup import escaped
 from tests import browser, runs
 from tests.fuzzing import examples
 from tests.html_pages import Page

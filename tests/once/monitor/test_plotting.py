@@ -13,12 +13,12 @@ from hypothesis import example, given, settings, strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from keras_mp.markup import DARK, LIGHT
+from keras_mp.diagnosis.ranges import drawing as drawing_of_ranges
+from keras_mp.diagnosis.ranges.plotting import plot_ranges
 from keras_mp.monitor import drawing
 from keras_mp.monitor.plotting import plot_trace
 from keras_mp.monitor.trace import Trace
-from keras_mp.ranges import drawing as drawing_of_ranges
-from keras_mp.ranges.plotting import plot_ranges
+from keras_mp.rendering.markup import DARK, LIGHT
 from keras_mp.rendering.text import shortened
 from keras_mp.rendering.ticks import integer_ticks
 from tests import runs
@@ -309,7 +309,7 @@ def test_without_matplotlib_the_remedy_is_named():
 import sys
 sys.modules["matplotlib"] = None
 from keras_mp.monitor.plotting import plot_trace
-from keras_mp.ranges.plotting import plot_ranges
+from keras_mp.diagnosis.ranges.plotting import plot_ranges
 from keras_mp.monitor.trace import Trace
 none = {"exponents": [0, 1], "rows": []}
 for draw in (lambda: plot_trace(Trace.from_rows(())), lambda: plot_ranges(none)):

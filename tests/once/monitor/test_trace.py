@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from keras_mp.diagnosis.ranges.file import read_ranges, write_ranges
 from keras_mp.monitor.run_folder import RunFolder, read_run, write_run
 from keras_mp.monitor.sparkline import sparkline
 from keras_mp.monitor.trace import Trace, append_jsonl, open_jsonl
-from keras_mp.ranges.file import read_ranges, write_ranges
 from tests import runs
 
 NAMES = st.one_of(
