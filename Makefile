@@ -171,11 +171,11 @@ oldest: .venv/.dev
 		-m '(not slow or hostile) and not processes' $(foreach each,$(HOOKED),tests/each/$(dir $(each))test_$(notdir $(each)).py)
 # Where we touch what Keras and the backends keep to themselves, and so may change; and files that
 # are made to do harm, of which each Keras takes others.
-HOOKED = core/apply core/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
-	core/copies diagnosis/explaining overflow_search/search core/fit graph_rewrite/enabling \
-	graph_rewrite/loops graph_rewrite/numerics core/hyperparameters core/inner_optimizers core/scaler compat/load_model \
-	core/keras_2_methods monitor/callback core/policy core/state_protection compat/restore \
-	core/saved_state core/shared_loss_scale core/step_statistics compat/dangerous_configs compat/hostile \
+HOOKED = optimizer/apply policies/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
+	optimizer/copies diagnosis/explaining diagnosis/overflow_search/search core/fit graph_rewrite/enabling \
+	graph_rewrite/loops graph_rewrite/numerics optimizer/hyperparameters optimizer/inner_optimizers scaling/scaler compat/load_model \
+	optimizer/keras_2_methods monitor/callback policies/policy state/state_protection compat/restore \
+	optimizer/saved_state optimizer/shared_loss_scale statistics/step_statistics compat/dangerous_configs compat/hostile \
 	compat/load_model_damaged compat/training_of_calls
 COMMA := ,
 SPACE := $(subst ,, )

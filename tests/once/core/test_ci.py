@@ -8,7 +8,9 @@ from tests import ci
 
 OF_KERAS = "from keras.src import ops\n"
 FILES = {
-    "Makefile": "HOOKED = core/apply \\\n\tmonitor/callback\nQUICK = tests/each/core/test_a.py\n",
+    "Makefile": (
+        "HOOKED = optimizer/apply \\\n\tmonitor/callback\nQUICK = tests/each/core/test_a.py\n"
+    ),
     "pyproject.toml": "a",
     "conftest.py": "b",
     "tox.ini": "c",

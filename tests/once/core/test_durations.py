@@ -142,7 +142,7 @@ def takers(monkeypatch, mode, nodeid, *marks, is_first=False):
 def test_one_backend_takes_a_case_whose_turn_it_is(monkeypatch):
     taken = set()
     for number in range(30):
-        for file in ("core/test_policy.py", "compat/test_restore.py"):
+        for file in ("policies/test_policy.py", "compat/test_restore.py"):
             (one,) = takers(monkeypatch, "turns", f"tests/each/{file}::test_a[{number}]")
             taken.add(one)
     assert taken == set(turns.BACKENDS)

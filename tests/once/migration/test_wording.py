@@ -25,7 +25,7 @@ OF_OUTPUTS = {serialized.CARRIED_OVER}
 
 def messages() -> Iterator[tuple[str, str]]:
     """Yields (place, text) of each text that may be shown and names an argument."""
-    for folder in ("compat", "keras_mp/stores"):
+    for folder in ("compat", "keras_mp/files/stores"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             documented = {id(doc) for node in ast.walk(tree) for doc in docstring(node)}

@@ -421,7 +421,7 @@ def test_a_sparkline_is_as_wide_as_allowed_and_shows_the_highest(values, width):
 
 MODULES = (
     "monitor.trace monitor.run_folder monitor.plotting monitor.html_report monitor.sparkline "
-    "monitor.tensorboard ranges.file ranges.html ranges.plotting"
+    "monitor.tensorboard diagnosis.ranges.file diagnosis.ranges.html diagnosis.ranges.plotting"
 )
 
 
