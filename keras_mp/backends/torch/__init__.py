@@ -2,7 +2,9 @@
 
 | module      | subject |
 | ----------- | ------- |
-| backend     | a step is applied or skipped: eager, compiled, on one device or several |
+| backend     | what `protocol.Backend` wants |
+| steps       | a step is applied or skipped, in one of four ways |
+| gradients   | gradients unscaled and checked |
 | distributed | DTensors: what a process has, and what all agree on |
 | batched     | gradients divided a few at a time, so that they stay in the cache |
 | fused       | fused kernels |

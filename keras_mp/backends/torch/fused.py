@@ -25,9 +25,9 @@ from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variabl
 from keras_mp.backends.common import fused_rules
 from keras_mp.backends.common.numerics import StepResult, cast_to_variable_dtype, upcast
 from keras_mp.backends.common.optimizers import overwrites_with_gradient
-from keras_mp.backends.torch import batched as batched_torch
-from keras_mp.backends.torch.backend import is_compiling
+from keras_mp.backends.torch import batched
 from keras_mp.backends.torch.memory import are_apart
+from keras_mp.backends.torch.steps import is_compiling
 from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import Settings
 
@@ -249,13 +249,13 @@ def _check(
         scale: float32, shape (); None for 1.
         present: Of which of all gradients to tell whether they are finite: `gradients` are those.
     """
-    if batched_torch.is_host(gradients[0].device) and not is_compiling():
+    if batched.is_host(gradients[0].device) and not is_compiling():
         # Reading a number waits for nothing there; squares that overflow are looked at below.
         worst = torch.amax(torch.stack(torch._foreach_norm(gradients, 2)))
         if math.isfinite(worst) and (scale is None or scale >= 1):
             return StepResult(True, None, None), None
     small: list[Any] = []
-    for places in batched_torch.cut(gradients, _BATCH):
+    for places in batched.cut(gradients, _BATCH):
         small += torch._foreach_norm(torch._foreach_mul([gradients[i] for i in places], _SMALL), 2)
     whole = torch.stack(small)  # inf where an element is, nan where one is, else finite
     worst = torch.amax(whole)
@@ -335,7 +335,7 @@ def _update(
 ) -> None:
     kernel, count, divisor, numbers = _kernel(optimizer, scale, gradients[0])
     counts = [] if count is None else [_constant(count, gradients[0].device)]
-    for places in batched_torch.cut(gradients, _BATCH):
+    for places in batched.cut(gradients, _BATCH):
         given = [gradients[i] for i in places]
         if divisor is not None:
             given = torch._foreach_div(given, divisor)
