@@ -26,12 +26,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from keras_mp.graph_rewrite.enabling import adopt, apply, disable, enable, is_enabled
+    from keras_mp.graph_rewrite.enabling import apply, disable, enable, is_enabled
     from keras_mp.graph_rewrite.reporting import Report, report
 
-__all__ = ["Report", "adopt", "apply", "disable", "enable", "is_enabled", "report"]
+__all__ = ["Report", "apply", "disable", "enable", "is_enabled", "report"]
 
-_HOME = dict.fromkeys(("adopt", "apply", "disable", "enable", "is_enabled"), "enabling")
+_HOME = dict.fromkeys(("apply", "disable", "enable", "is_enabled"), "enabling")
 
 
 def __getattr__(name: str) -> object:

@@ -103,7 +103,7 @@ def enable(
     return wrapped
 
 
-def adopt(optimizer: Any) -> None:
+def enable_for(optimizer: Any) -> None:
     """Enables the rewrite, with the defaults, for an optimizer that is wrapped in another way.
 
     Args:
