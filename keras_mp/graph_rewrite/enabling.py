@@ -103,7 +103,7 @@ def enable(
     return wrapped
 
 
-def enable_for(optimizer: Any) -> None:
+def enable_with_defaults(optimizer: Any) -> None:
     """Enables the rewrite, with the defaults, for an optimizer that is wrapped in another way.
 
     Args:
