@@ -263,6 +263,51 @@ def unchanged_counters() -> Iterator[None]:
             (_set or global_state.set_global_attribute)("global_seed_generator", None)
 
 
+def watch_assignments(
+    assigns: Callable[[Any], None], optimizer_steps: Callable[[int], None]
+) -> None:
+    """Tells of assignments to Keras' variables before they happen; only the first call does it.
+
+    Keras has no public way to see them. Wrapped are `keras.Variable.assign`, and
+    `keras.optimizers.Optimizer.apply` to tell an optimizer's assignments from a layer's.
+
+    Args:
+        assigns: Called with each variable that is about to be assigned to.
+        optimizer_steps: Called with 1 when an optimizer begins a step, with -1 when it ends.
+    """
+    global _watched
+    if _watched:
+        return
+    _watched = True
+    assign, apply = keras.Variable.assign, keras.optimizers.Optimizer.apply
+
+    @functools.wraps(assign)
+    def seen_assign(self: Any, value: Any) -> Any:
+        assigns(self)
+        return assign(self, value)
+
+    @functools.wraps(apply)
+    def seen_apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        optimizer_steps(1)
+        try:
+            return apply(self, *args, **kwargs)
+        finally:
+            optimizer_steps(-1)
+
+    keras.Variable.assign = seen_assign
+    keras.optimizers.Optimizer.apply = seen_apply
+
+
+_watched = False
+
+
+def without_autocast() -> contextlib.AbstractContextManager[None]:
+    """A scope in which variables have their own dtype, inside of a layer in 16 bits, too."""
+    backend: Any = keras.src.backend
+    scope: contextlib.AbstractContextManager[None] = backend.AutocastScope(None)
+    return scope
+
+
 @functools.cache
 def mend_layers_in_16_bits() -> None:
     """Has `fit` train what Keras does not where layers compute in 16 bits; the first call does it.

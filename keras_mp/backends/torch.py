@@ -49,6 +49,11 @@ def read(variable: Variable) -> Any:
     return value.detach() if value.requires_grad else value
 
 
+def copier() -> Callable[[Variable], Any]:
+    """Returns a function that copies the value of a variable."""
+    return lambda variable: read(variable).clone()
+
+
 def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
     """Returns `gradients` divided by `scale`; None, and those marked `skip_unscale`, as they are.
 
