@@ -23,6 +23,13 @@ class Backend(Protocol):
     def read(self, variable: Variable) -> Tensor:
         """Returns the value of `variable` now."""
 
+    def copier(self) -> Callable[[Variable], Tensor]:
+        """Returns a function that copies the value of a variable.
+
+        While TensorFlow traces a branch, the body of a loop or another function that is called
+        from here, it reads the value outside of them.
+        """
+
     def unscale(
         self, gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]
     ) -> list[Gradient]:

@@ -55,6 +55,11 @@ def read(variable: Variable) -> Any:
         raise RuntimeError(_INSIDE_THE_STEP if inside else _ON_LOAN) from error
 
 
+def copier() -> Callable[[Variable], Any]:
+    """Returns a function that copies the value of a variable, whose array may be donated."""
+    return lambda variable: jnp.copy(read(variable))
+
+
 def buffers(layers: Sequence[Layer]) -> list[Any]:
     """Returns nothing: buffers are PyTorch's."""
     return []

@@ -56,6 +56,19 @@ def read(variable: Variable) -> Any:
     return tf.identity(variable.value)
 
 
+def copier() -> Callable[[Variable], Any]:
+    """Returns `read` for the graph that is being built, called in functions inside of it, too."""
+    here = tf.init_scope
+    if not tf.executing_eagerly():
+        here = tf.compat.v1.get_default_graph().as_default
+
+    def read_here(variable: Variable) -> Any:
+        with here():
+            return read(variable)
+
+    return read_here
+
+
 def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
     """Returns `gradients` divided by `scale`, but for None and those marked `skip_unscale`."""
     under_xla = gating.under_xla()

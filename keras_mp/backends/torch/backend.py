@@ -41,6 +41,11 @@ def read(variable: Variable) -> Any:
     return value.detach() if value.requires_grad else value
 
 
+def copier() -> Callable[[Variable], Any]:
+    """Returns a function that copies the value of a variable."""
+    return lambda variable: read(variable).clone()
+
+
 def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
     """Applies `gradients`, finite or not."""
     if any(map(is_distributed, gradients)):

@@ -9,6 +9,7 @@ import threading
 import weakref
 import zipfile
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -83,6 +84,29 @@ class TestPolicy:
         assert type(keras.dtype_policies.deserialize(config)) is keras.DTypePolicy
         assert Policy.from_config(Policy(name).get_config()) == Policy(name)
 
+    def test_its_class_is_its_own(self):
+        policy = Policy("mixed_float16")
+        assert policy.__class__ is type(policy) is Policy
+
+    def test_subclasses_serialise_as_the_policy_of_keras(self):
+        class Own(Policy):
+            pass
+
+        config = keras.dtype_policies.serialize(Own("mixed_float16"))
+        assert config == keras.dtype_policies.serialize(keras.DTypePolicy("mixed_float16"))
+
+    def test_in_a_map_it_is_written_as_the_policy_of_keras(self):
+        def written(cls):
+            policies = {"a": cls("mixed_float16"), "b/.*": cls("float32")}
+            policy_map = keras.dtype_policies.DTypePolicyMap(cls("bfloat16"), policies)
+            return keras.saving.serialize_keras_object(policy_map)
+
+        config = written(Policy)
+        assert config == written(keras.DTypePolicy)
+        found = keras.saving.deserialize_keras_object(config)
+        assert type(found["a"]) is keras.DTypePolicy
+        assert (found["a"].name, found["b/x"].name) == ("mixed_float16", "float32")
+
     @pytest.mark.parametrize(
         "copied",
         [copy.copy, copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))],
@@ -153,6 +177,19 @@ def test_a_saved_model_opens_without_keras_mp(tmp_path):
     )
     printed = programs.run("-c", code, tmp_path / "ours.keras", timeout=120, imported=True)
     assert printed.split() == ["DTypePolicy", "mixed_float16", "float16"]
+
+
+def test_an_h5_file_is_that_of_plain_keras(tmp_path):
+    def written(policy):
+        path = tmp_path / "model.h5"
+        layer = keras.layers.Dense(3, dtype=policy, name="dense")
+        keras.Sequential([keras.Input((2,), name="in"), layer], name="model").save(path)
+        with h5py.File(path) as file:
+            config = file.attrs["model_config"]
+        assert keras.models.load_model(path).layers[0].dtype_policy == policy
+        return config
+
+    assert written(Policy("mixed_float16")) == written(keras.DTypePolicy("mixed_float16"))
 
 
 class TestGlobalPolicy:
