@@ -377,7 +377,7 @@ class TestScope:
 
 PROBE = """
 import keras
-from keras_mp import policy
+from keras_mp.policies import policy
 state = policy.keras_hooks.global_state
 {before}
 try:
