@@ -1,4 +1,4 @@
-"""The room that imports tensorflow, jax and torch; beside it only `graph_rewrite/hooks.py` may.
+"""The package that imports tensorflow, jax and torch; `graph_rewrite.hooks` does, too.
 
 `protocol.py` says what each of the three modules offers.
 """
