@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from keras_mp.overflow_search.search import find_overflow
     from keras_mp.policy import (
         Policy,
-        PolicyScope,
         global_policy,
         policy_scope,
         set_global_policy,
@@ -41,7 +40,6 @@ __all__ = [
     "LossScaleOptimizer",
     "MasterWeights",
     "Policy",
-    "PolicyScope",
     "RangeReport",
     "SharedLossScale",
     "StochasticRounding",
@@ -68,7 +66,6 @@ _HOME = {
     "LossScaleOptimizer": "keras_mp.loss_scale_optimizer",
     "MasterWeights": "keras_mp.sixteen_bit.master_weights",
     "Policy": "keras_mp.policy",
-    "PolicyScope": "keras_mp.policy",
     "RangeReport": "keras_mp.ranges.report",
     "SharedLossScale": "keras_mp.shared_loss_scale",
     "StochasticRounding": "keras_mp.sixteen_bit.stochastic_rounding",

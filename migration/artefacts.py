@@ -75,7 +75,7 @@ class Request:
         model_path, optimizer_path: What they were called in a checkpoint of several objects.
         tf_version: The TensorFlow that wrote the artefact.
         model_only: Whether to leave the optimizer out.
-        exact_training: As of `convert_model`.
+        exact_training: As of `keras_mp.compat.configs.convert`.
         as_code: Where to write a program that builds the model; None for none.
         scratch: Where files of stores are kept meanwhile.
         source: What the output calls the artefact, whose copy `path` is in the scratch folder,
@@ -508,17 +508,18 @@ def _load(request: Request, path: Path) -> tuple[Any, Any, dict[str, Any]]:
         return model, report, objects
     if request.optimizer is not None:
         raise Refused(OWN_OPTIMIZER)
-    from keras_mp.compat.restoring.models import load
+    from keras_mp.compat.restoring.models import load_model
 
     objects = building.objects_of(scripts)
-    loaded = load(
+    model, report = load_model(
         path,
         custom_objects=objects or None,
         compile=not request.model_only,
         tf_version=request.tf_version,
         exact_training=request.exact_training,
+        return_report=True,
     )
-    return loaded.model, loaded.report, objects
+    return model, report, objects
 
 
 def _beside(path: Path, file: str) -> str:

@@ -2,13 +2,14 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from keras_mp.compat import configs
-from keras_mp.compat.configs import Change, Converted, checks
+from keras_mp.compat.configs import Change, checks
+from keras_mp.compat.configs.kinds import Kind
 from keras_mp.compat.errors import LegacyError
 from keras_mp.locked_folders import remove_stale
 from keras_mp.migration.console import SCHEMA, dumped, put_exact, say, say_error
@@ -19,18 +20,7 @@ from keras_mp.stores.errors import StoreError
 from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import is_url, local_of, redacted
 
-CONVERT: dict[str, Callable[..., Converted]] = {
-    "layer": configs.convert_layer,
-    "loss": configs.convert_loss,
-    "metric": configs.convert_metric,
-    "model": configs.convert_model,
-    "optimizer": configs.convert_optimizer,
-    "policy": configs.convert_policy,
-    "training": configs.convert_training,
-}
 OTHER = "is there already, and not what would be written: name another place"
-_OF_VERSIONS = ("layer", "model", "optimizer", "training")
-_OF_LAYERS = ("layer", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +52,7 @@ def migrate(
     *,
     check: bool,
     as_json: bool,
-    kind: str | None,
+    kind: Kind | None,
     tf_version: str | None,
     exact_training: bool = False,
     scratch: Scratch | None = None,
@@ -91,7 +81,7 @@ def migrate(
 
 def _convert(
     path: str,
-    kind: str | None,
+    kind: Kind | None,
     tf_version: str | None,
     exact_training: bool,
     scratch: Scratch | None,
@@ -99,12 +89,9 @@ def _convert(
     try:
         with _local(path, scratch) as local:
             config = checks.mapping(read_json(str(local)), "$")
-        kind = kind or configs.kind_of(config)
-        # The others wrote the same in every version, or say which it was.
-        options: dict[str, object] = {"tf_version": tf_version} if kind in _OF_VERSIONS else {}
-        if kind in _OF_LAYERS:
-            options["exact_training"] = exact_training
-        converted = CONVERT[kind](config, **options)
+        converted = configs.convert(
+            config, kind=kind, tf_version=tf_version, exact_training=exact_training
+        )
         # A config of today is taken as it is, but JSON knows neither NaN nor Infinity.
         dumped(converted.config)
     except LegacyError as error:

@@ -334,7 +334,7 @@ def migrate_folder(
         optimizer: As `--optimizer`.
         tf_version: As `--from`: the TensorFlow that wrote them.
         model_only: Whether to leave optimizers out.
-        exact_training: As of `keras_mp.compat.configs.convert_model`.
+        exact_training: As of `keras_mp.compat.configs.convert`.
         scratch: Where files of stores are kept meanwhile, on whoever does the work.
         executor: Who does the work, such as `distributed.Client(...).get_executor()`; it is
             given `keras_mp.migration.tasks.migrate_task` and a task each, and must see both

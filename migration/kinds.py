@@ -10,7 +10,7 @@ from keras_mp.stores.urls import is_url, local_of, name
 KindOfPath = Literal["config", "source", "folder", "artefact"]
 
 SOURCES = (".py", ".ipynb")
-# What `configs.CONVERT` knows, which takes longer to import than the help to be shown.
+# The kinds of `compat.configs.convert`, which takes longer to import than the help to be shown.
 CONFIGS = ("layer", "loss", "metric", "model", "optimizer", "policy", "training")
 
 

@@ -425,7 +425,7 @@ def _seconds(text: str) -> float:
 
 
 def _tf_version(text: str) -> str:
-    from keras_mp.compat.configs import parse_version  # late, as the help needs none of it
+    from keras_mp.compat.configs.versions import parse_version  # late, as the help needs none of it
 
     try:
         parse_version(text)

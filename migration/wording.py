@@ -4,6 +4,7 @@ import re
 
 # What is said to a program, and what to the reader of the command's output.
 _WORDS: tuple[tuple[str, str], ...] = (
+    (r"kind='layer', or --as layer", "--as layer"),
     (r"exact_training=True keeps", "--exact-training keeps"),
     (
         r"pass custom_objects=\{+.*?: \.\.\.\}+, or register it before",

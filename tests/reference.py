@@ -30,7 +30,7 @@ SECTIONS = {
     ),
     "Policies": (
         *("keras_mp.Policy", "keras_mp.set_global_policy", "keras_mp.global_policy"),
-        *("keras_mp.policy_scope", "keras_mp.PolicyScope"),
+        "keras_mp.policy_scope",
     ),
     "Deploy": ("keras_mp.as_float32",),
     "See what happens": (

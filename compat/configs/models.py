@@ -16,10 +16,10 @@ from keras_mp.compat.configs import (
 )
 from keras_mp.compat.configs.checks import at, found
 from keras_mp.compat.configs.layers import Json, Origin
-from keras_mp.compat.configs.optimizers import parsed_version
 from keras_mp.compat.configs.plain import copied
 from keras_mp.compat.configs.report import Converted, Report
 from keras_mp.compat.configs.serialized import Config, of_keras, of_ours, own, unpacked
+from keras_mp.compat.configs.versions import optional_version
 from keras_mp.compat.errors import LegacyError
 
 MODELS = ("Model", "Functional", "Sequential")
@@ -104,12 +104,12 @@ def _converted(today: Json, given: object, report: Report) -> Converted:
 
 def _origin(given: object, tf_version: str | None, *, exact_training: bool) -> Origin:
     """Layers are kept as of the TensorFlow that was told, or was written, or of an early one."""
-    version = parsed_version(tf_version)
+    version = optional_version(tf_version)
     if not exact_training:
         return Origin(tf_version)
     written = given.get("keras_version") if isinstance(given, Mapping) else None
     if version is None and isinstance(written, str) and re.match(r"2\.[0-9]{1,4}\.", written):
-        version = parsed_version(written)  # the same from 2.5 on, and near enough before
+        version = optional_version(written)  # the same from 2.5 on, and near enough before
     return Origin(tf_version, layers.TF_VERSION if version is None else ".".join(map(str, version)))
 
 
@@ -150,7 +150,7 @@ def _model(given: Config, path: str, report: Report, origin: Origin) -> Json:
         if key not in _OF_MODEL and is_ours:
             raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
     if given.get("keras_version") == "2.2.4-tf" and not _has_policy(inside):
-        version = parsed_version(origin.tf_version)
+        version = optional_version(origin.tf_version)
         if version is None or version < (2, 1):
             report.add(f"{path}.keras_version", "differs", LOST_POLICY, matters=True)
     for key in ("keras_version", "backend"):

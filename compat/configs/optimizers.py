@@ -4,7 +4,6 @@ What is around the optimizer is here, the optimizer itself in `inner_optimizers.
 programs wrote is in `optimizer_tables.py`; whatever they did not write is refused by its JSON path.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -21,11 +20,10 @@ from keras_mp.compat.configs.serialized import (
     of_ours,
     unpacked,
 )
+from keras_mp.compat.configs.versions import Version, optional_version
 from keras_mp.compat.errors import LegacyError
 from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import GROWTH_STEPS, INITIAL_SCALE, Settings
-
-Version = tuple[int, int] | None
 
 FIXED = (
     "a fixed loss scale: TensorFlow applied gradients that are not finite under one, and so does "
@@ -71,7 +69,7 @@ def convert_optimizer(
     >>> done.config["registered_name"], done.config["config"]["initial_scale"]
     ('keras_mp>LossScaleOptimizer', 123.0)
     """
-    version = parsed_version(tf_version)
+    version = optional_version(tf_version)
     report = Report()
     config = checks.mapping(config, "$")
     patterns = (sparse_variables,) if isinstance(sparse_variables, str) else tuple(sparse_variables)
@@ -100,7 +98,7 @@ def convert_loss_scale_config(config: Config, *, tf_version: str | None = None) 
     (True, 32768.0, 2000)
     """
     report = Report()
-    arguments = _wrapper(checks.mapping(config, "$"), "$", parsed_version(tf_version), report, ())
+    arguments = _wrapper(checks.mapping(config, "$"), "$", optional_version(tf_version), report, ())
     return Converted(arguments, tuple(report), changed=True)
 
 
@@ -118,23 +116,6 @@ def is_legacy(config: Config) -> bool:
     if isinstance(inner, Mapping) and inner.get("registered_name") and inner.get("module") is None:
         return False  # Keras 3 writes no module for a class that a script defines
     return isinstance(inner, Mapping) and not is_todays(inner, own_classes=True)
-
-
-def parse_version(text: str) -> tuple[int, int]:
-    """Returns the first two numbers of a TensorFlow version.
-
-    >>> parse_version("2.3.4")
-    (2, 3)
-    """
-    match = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})(\..*)?", text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a TensorFlow version such as 2.2")
-    return int(match[1]), int(match[2])
-
-
-def parsed_version(text: str | None) -> Version:
-    """Returns the first two numbers of a TensorFlow version, where there is one."""
-    return None if text is None else parse_version(text)
 
 
 def _wrapper(

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_mp.compat.configs import parse_version
+from keras_mp.compat.configs.versions import parse_version
 
 
 @keras.saving.register_keras_serializable("keras_mp")

@@ -21,7 +21,7 @@ Bidirectional, ConvLSTM2D, LayerNormalization, pooling, activations, regularizer
 | activity_regularizer                | is divided by the batch size      | so from Keras 3.14 on  |
 | hard_sigmoid                        | see `activations`                 |                        |
 
-`convert_model(config, exact_training=True)` makes these of the legacy ones.
+`convert(config, exact_training=True)` makes these of the legacy ones.
 """
 
 import inspect
@@ -30,7 +30,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_mp.compat.configs import parse_version
+from keras_mp.compat.configs.versions import parse_version
 
 _LEAST_FUSED_EPSILON = 1.001e-5  # of cuDNN, and of every kernel since
 _FUSED_DTYPES = ("float16", "bfloat16", "float32")

@@ -123,7 +123,7 @@ def model(
 
     Args:
         file: For errors.
-        config: What `convert_model` returned, without "compile_config".
+        config: What `configs.convert` returned, without "compile_config".
         custom_objects: Name -> class or function.
         safe_mode: As of `keras.saving.load_model`.
         policy: A dtype policy for what the model makes in its constructor; None for the global one.
@@ -194,7 +194,7 @@ def with_sparse_rule(
         training: The converted one.
         given: The old config of the optimizer.
         made: The model.
-        tf_version: As in `convert_optimizer`.
+        tf_version: As in `configs.convert`.
     """
     today = training.get("optimizer")
     patterns = paths_of_embeddings(made)
@@ -204,7 +204,9 @@ def with_sparse_rule(
     if is_wrapped and not str(given.get("class_name")).lower().startswith("lossscale"):
         inside = {"inner_optimizer": given, "dynamic": True}
         given = {"class_name": "LossScaleOptimizer", "config": inside}
-    done = configs.convert_optimizer(given, tf_version=tf_version, sparse_variables=patterns)
+    done = configs.convert(
+        given, kind="optimizer", tf_version=tf_version, sparse_variables=patterns
+    )
     told = [change for change in done.changes if REPEATED in change.what]
     if done.config == today:
         return training, told

@@ -8,9 +8,10 @@ from typing import Any
 
 import keras
 
-from keras_mp.compat.configs import Change, parse_version
+from keras_mp.compat.configs import Change
 from keras_mp.compat.configs.layers import BATCH_NORM, RENAMED
 from keras_mp.compat.configs.training_tables import snake_case
+from keras_mp.compat.configs.versions import parse_version
 from keras_mp.compat.layers import merging
 from keras_mp.compat.layers.normalization import LayerNormalization
 from keras_mp.compat.restoring.keras_layers import mask_of

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from keras_mp import deserializing
 from keras_mp.backends import late_values
@@ -57,19 +57,32 @@ _MISNAMED = "Keras {} wrote it, and loads it only by a name that ends in {}: ren
 NOT_COMPILED = "the file holds no training config: the model is not compiled"
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A model, and how it came about.
+@overload
+def load_model(
+    path: str | Path,
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+    compile: bool = True,
+    strict: bool = True,
+    tf_version: str | None = None,
+    exact_training: bool = False,
+    *,
+    return_report: Literal[False] = False,
+) -> Any: ...
 
-    Attributes:
-        model: The Keras 3 model.
-        report: What went where, what the file does not hold, and what of its config is otherwise.
-        kind: Of the file.
-    """
 
-    model: Any
-    report: Report
-    kind: Kind
+@overload
+def load_model(
+    path: str | Path,
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+    compile: bool = True,
+    strict: bool = True,
+    tf_version: str | None = None,
+    exact_training: bool = False,
+    *,
+    return_report: Literal[True],
+) -> tuple[Any, Report]: ...
 
 
 def load_model(
@@ -80,6 +93,8 @@ def load_model(
     strict: bool = True,
     tf_version: str | None = None,
     exact_training: bool = False,
+    *,
+    return_report: bool = False,
 ) -> Any:
     """Returns the model of `model.save` of TF 1.15 to 2.15, without TensorFlow.
 
@@ -87,7 +102,6 @@ def load_model(
     Keras loads, also the folder of shards that `keras-mp migrate --shard-size` wrote. Weights,
     slots, step count, loss scale and its counter are restored bit for bit as far as the file holds
     them: a SavedModel holds all of them, the others never the current loss scale and its counter.
-    `load` returns the report with it.
 
     Args:
         path: The file, or the folder of a SavedModel or of shards; or its address where fsspec
@@ -101,8 +115,10 @@ def load_model(
         compile: Whether to compile the model, which is what makes an optimizer.
         strict: Whether a value that nothing takes, or a variable without a value, is an error.
         tf_version: The TensorFlow that wrote the file, such as "2.2", where it does not tell.
-        exact_training: As of `keras_mp.compat.configs.convert_model`: layers of
+        exact_training: As of `keras_mp.compat.configs.convert`: layers of
             `keras_mp.compat.layers` where Keras 3 trains otherwise.
+        return_report: Whether to return (model, report). The report lists what went where, what
+            the file does not hold, and what of the config has changed.
 
     Raises:
         Unreadable: It is not there, damaged, or of another kind.
@@ -124,47 +140,31 @@ def load_model(
     ...     load_model(path).get_weights()[0].tolist()
     [[3.0], [4.0]]
     """
-    return load(path, custom_objects, safe_mode, compile, strict, tf_version, exact_training).model
-
-
-def load(
-    path: str | Path,
-    custom_objects: Mapping[str, Any] | None = None,
-    safe_mode: bool = True,
-    compile: bool = True,
-    strict: bool = True,
-    tf_version: str | None = None,
-    exact_training: bool = False,
-) -> Loaded:
-    """Returns the model as `load_model` does, and the report. Args and errors are the same."""
     if shards.is_sharded(folder := local_of(path)):
         model = shards.load(folder, custom_objects or {}, safe_mode=safe_mode, compile=compile)
-        return Loaded(model, Report(str(path), (), (), (), (SHARDED,)), "keras")
-    options = Options(
-        dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training
-    )
-    with staged(path) as local:
-        loaded = _load(local, options)
-    if not is_url(path):
-        return loaded
-    report = dataclasses.replace(loaded.report, file=redacted(path))
-    return dataclasses.replace(loaded, report=report)
+        report = Report(str(path), (), (), (), (SHARDED,))
+    else:
+        options = Options(
+            dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training
+        )
+        with staged(path) as local:
+            model, report = _load(local, options)
+        if is_url(path):
+            report = dataclasses.replace(report, file=redacted(path))
+    return (model, report) if return_report else model
 
 
-def _load(path: Path, options: "Options") -> Loaded:
-    kind = kind_of(path)
-    match kind:
+def _load(path: Path, options: "Options") -> tuple[Any, Report]:
+    match kind_of(path):
         case "h5":
-            model, report = _load_hdf5(path, options)
+            return _load_hdf5(path, options)
         case "keras":
-            model, report = _load_archive(path, options)
+            return _load_archive(path, options)
         case "saved_model":
-            model, report = _load_saved_model(path, options)
+            return _load_saved_model(path, options)
         case "checkpoint":
             raise Unreadable(str(path), "", NO_MODEL)
-        case _:
-            raise Unreadable(str(path), "", ONLY_CONFIG)
-    return Loaded(model, report, kind)
+    raise Unreadable(str(path), "", ONLY_CONFIG)
 
 
 def load_weights(
@@ -257,7 +257,7 @@ def _weights_file(path: str | Path, kind: Kind) -> Iterator[hdf5_groups.Group]:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The arguments of `load`."""
+    """The arguments of `load_model`."""
 
     custom_objects: dict[str, Any]
     safe_mode: bool
@@ -355,7 +355,7 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
         inside = config.get("config")
         is_own = not (isinstance(inside, dict) and "layers" in inside)
         if policy is not None and is_own:
-            made.policy = configs.convert_policy(policy).config["config"]["name"]  # type: ignore[index]
+            made.policy = configs.convert(policy, kind="policy").config["config"]["name"]  # type: ignore[index]
         config, changes = graph_flags.added(config, path, saved.version)
         made.changes += changes
         made.build(config)
@@ -424,8 +424,11 @@ class _ModelBuilder:
     def build(self, config: Json) -> None:
         if not self.options.compile:
             config = {key: config[key] for key in config if key != "compile_config"}
-        done = configs.convert_model(
-            config, tf_version=self.tf_version, exact_training=self.options.exact_training
+        done = configs.convert(
+            config,
+            kind="model",
+            tf_version=self.tf_version,
+            exact_training=self.options.exact_training,
         )
         today, self._names = building.with_names_of_the_backend(dict(done.config))
         self._today = today.pop("compile_config", None)
@@ -438,7 +441,7 @@ class _ModelBuilder:
         if not self.options.compile:
             return
         if self.training is not None:
-            done = configs.convert_training(self.training, tf_version=self.tf_version)
+            done = configs.convert(self.training, kind="training", tf_version=self.tf_version)
             self.changes += done.changes
             self._today = done.config
         if not self._today or self._today.get("optimizer") is None:

@@ -13,9 +13,10 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.values import Value
 from keras_mp.compat.restoring import building, hdf5, limits
 from keras_mp.compat.restoring.cudnn_weights import note_layouts
-from keras_mp.compat.restoring.models import load, load_weights
+from keras_mp.compat.restoring.models import load_weights
 from keras_mp.compat.restoring.optimizer_state import OptimizerState
 from keras_mp.compat.restoring.plan import Plan
+from tests.loaded_models import load
 
 
 def layer(kind, name, **config):

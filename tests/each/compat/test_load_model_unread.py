@@ -15,12 +15,12 @@ from keras import ops
 import keras_mp
 from keras_mp.backends import late_values
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.restoring.models import load
 from keras_mp.compat.restoring.plan import RestoreError
 from keras_mp.migration import artefacts, verifying
 from keras_mp.migration.artefacts import Request
 from tests.fixtures import FIXTURES
 from tests.legacy_cases import OWN
+from tests.loaded_models import load
 
 # One layer of some models has the policy float64, and JAX has no float64 unless asked to.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")

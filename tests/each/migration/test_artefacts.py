@@ -21,7 +21,7 @@ import pytest
 from keras import ops
 
 import keras_mp
-from keras_mp.compat.configs import convert_optimizer
+from keras_mp.compat.configs import convert
 from keras_mp.compat.inspecting import inspect
 from keras_mp.compat.restoring import models, plan
 from keras_mp.migration import artefacts, building, verifying
@@ -176,7 +176,7 @@ def test_with_the_config_beside_it_and_the_optimizer_that_it_tells(path, tmp_pat
     (made,) = inspect(out).optimizers
     patterns = ["(^|/)embedding/embeddings$"] if "embed" in path.parent.name else ()
     old = case.oracle["optimizer_config"]
-    done = convert_optimizer(old, tf_version=case.version, sparse_variables=patterns)
+    done = convert(old, kind="optimizer", tf_version=case.version, sparse_variables=patterns)
     inner = done.config["config"]["inner_optimizer"]
     assert made.class_name == inner["class_name"]
     for key, value in inner["config"].items():
@@ -427,9 +427,9 @@ def report_of(model):
 def test_what_reads_back_differently_is_not_kept(layer, tmp_path, monkeypatch, capsys):
     def load(path, **options):
         model = a_model(layer(1))
-        return models.Loaded(model, report_of(model), "h5")
+        return (model, report_of(model))
 
-    monkeypatch.setattr(models, "load", load)
+    monkeypatch.setattr(models, "load_model", load)
     out = tmp_path / "out.keras"
     code = migrate(ONE, "-o", out)
     assert (code, out.exists()) == ((2, False) if layer is Lossy else (0, True))
@@ -451,9 +451,9 @@ def test_what_cannot_be_loaded_is_not_kept(failing, tmp_path, monkeypatch, capsy
         if failing == "loading":
             raise OSError("the file is of no use")
         model = a_model(Unloadable(1))
-        return models.Loaded(model, report_of(model), "h5")
+        return (model, report_of(model))
 
-    monkeypatch.setattr(models, "load", load)
+    monkeypatch.setattr(models, "load_model", load)
     assert migrate(ONE, "-o", tmp_path / "out.keras") == 2
     told = {
         "loading": f"keras-mp: {ONE}: error: the file is of no use\n",
@@ -475,9 +475,9 @@ def test_an_archive_that_does_not_say_its_version_is_read_as_an_old_one(
     def load(path, **options):
         read.append(path)
         model = a_model(keras.layers.Dense(1))
-        return models.Loaded(model, report_of(model), "keras")
+        return (model, report_of(model))
 
-    monkeypatch.setattr(models, "load", load)
+    monkeypatch.setattr(models, "load_model", load)
     path = tmp_path / "m.keras"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("config.json", "{}")

@@ -152,7 +152,7 @@ def test_without_the_optimizer(made):
 def given(model, monkeypatch):
     """Lets the command find a model in any HDF5 file."""
     report = models.Report("file", (), (), (), ())
-    monkeypatch.setattr(models, "load", lambda path, **_: models.Loaded(model, report, "h5"))
+    monkeypatch.setattr(models, "load_model", lambda path, **_: (model, report))
 
 
 @pytest.fixture

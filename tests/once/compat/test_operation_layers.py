@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from keras_mp.compat.configs import convert_layer, convert_model
+from keras_mp.compat.configs import convert
 from keras_mp.compat.configs.operation_layers import rewritten
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.errors import LegacyError
@@ -252,7 +252,9 @@ def test_what_a_model_computes_in_words():
 
 def test_a_layer_alone_has_no_arguments():
     with pytest.raises(LegacyError, match="is said where a functional model calls it"):
-        convert_layer({"class_name": "TFOpLambda", "config": {"name": "a", "function": "abs"}})
+        convert(
+            {"class_name": "TFOpLambda", "config": {"name": "a", "function": "abs"}}, kind="layer"
+        )
 
 
 @given(
@@ -270,7 +272,7 @@ def test_any_call_is_converted_or_refused(node, of):
     config = {"name": "net", "layers": [source("x"), function("out", of, node)]}
     config |= {"input_layers": [["x", 0, 0]], "output_layers": [["out", 0, 0]]}
     with contextlib.suppress(LegacyError):
-        convert_model({"class_name": "Functional", "config": config})
+        convert({"class_name": "Functional", "config": config}, kind="model")
 
 
 VECTOR, OTHER = Spec((None, 8), "float32"), Spec((None, 2), "float32")

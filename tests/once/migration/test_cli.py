@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import keras_mp
-from keras_mp.compat.configs import convert, convert_optimizer
+from keras_mp.compat.configs import convert
 from keras_mp.migration.cli import main
 from keras_mp.rendering.text import printable
 
@@ -29,7 +29,7 @@ OLD: dict[str, Any] = {
         "loss_scale": {"class_name": "FixedLossScale", "config": {"loss_scale_value": 123.0}},
     },
 }
-NEW = convert_optimizer(OLD).config
+NEW = convert(OLD, kind="optimizer").config
 CUSTOM = {**OLD, "config": {**OLD["config"], "loss_scale": {"class_name": "Mine", "config": {}}}}
 COMMAND = [sys.executable, "-m", "keras_mp.migration"]
 
