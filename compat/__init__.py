@@ -22,17 +22,30 @@ if TYPE_CHECKING:
     from keras_mp.compat.interchange.readers import scale_state
     from keras_mp.compat.restoring.checkpoints import restore
     from keras_mp.compat.restoring.models import load_model, load_weights
+    from keras_mp.compat.restoring.plan import Restored, RestoreError, RestoreReport
     from keras_mp.policy import policy_scope as PolicyScope
 
 _MODULES = ["configs", "mixed_precision", "optimizers", "train", "v1"]
 
-__all__ = ["PolicyScope", "load_model", "load_weights", "restore", "scale_state"]
+__all__ = [
+    "PolicyScope",
+    "RestoreError",
+    "RestoreReport",
+    "Restored",
+    "load_model",
+    "load_weights",
+    "restore",
+    "scale_state",
+]
 
 __getattr__ = names.submodules(
     __name__,
     _MODULES,
     {
         "PolicyScope": "keras_mp.policy:policy_scope",
+        "RestoreError": "keras_mp.compat.restoring.plan:RestoreError",
+        "RestoreReport": "keras_mp.compat.restoring.plan:RestoreReport",
+        "Restored": "keras_mp.compat.restoring.plan:Restored",
         "load_model": "keras_mp.compat.restoring.models:load_model",
         "load_weights": "keras_mp.compat.restoring.models:load_weights",
         "restore": "keras_mp.compat.restoring.checkpoints:restore",

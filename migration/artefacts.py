@@ -174,7 +174,7 @@ class Outcome:
         written: Its size, and its checksum where it was reckoned.
         code: The program that was written.
         sha256: Of the artefact, see `sources.checksum`.
-        report: What went where, as `Report.as_dict()`.
+        report: What went where, as `RestoreReport.to_dict()`.
         rows: The same, as rows of a table.
         computed: What TensorFlow operations and Lambda layers compute: (layer, expression).
         verified: How many arrays were read back and found equal.
@@ -209,7 +209,7 @@ class Outcome:
         """Whether nothing went wrong."""
         return self.why is None
 
-    def row(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """Returns its part of the --json report."""
         error = None if self.why is None else {"path": self.where, "message": self.why}
         return {
@@ -335,7 +335,7 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
     outcome = replace(
         outcome,
         sha256=sha256,
-        report=report.as_dict() | ({"file": outcome.path} if is_url(request.path) else {}),
+        report=report.to_dict() | ({"file": outcome.path} if is_url(request.path) else {}),
         rows=tuple(
             (row.source.replace(VALUE, ""), row.target, row.dtype, str(list(row.shape)), row.sha256)
             for row in report.rows

@@ -34,7 +34,7 @@ class Result:
     changes: tuple[Change, ...] = ()
     error: dict[str, str | None] | None = None
 
-    def row(self, *, with_config: bool) -> dict[str, object]:
+    def to_dict(self, *, with_config: bool) -> dict[str, object]:
         """Returns its part of the --json report."""
         return {
             "path": self.path,
@@ -66,7 +66,7 @@ def migrate(
         results = [_write(results[0], out)]
     failed = any(result.error for result in results)
     if as_json:
-        rows = [result.row(with_config=not check) for result in results]
+        rows = [result.to_dict(with_config=not check) for result in results]
         counts = Counter(result.status for result in results)
         summary = {"schema": SCHEMA, "configs": dict(sorted(counts.items()))}
         put_exact(dumped({"results": rows, "summary": summary}))

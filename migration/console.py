@@ -104,21 +104,6 @@ def drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Returns rows in columns, as wide as they must be, a line each.
-
-    >>> print(*table([("a", "1"), ("long", "2")]), sep="\\n")
-    a     1
-    long  2
-    """
-    cells = [tuple(map(printable, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
-
-
 def _writable(text: str, encoding: str | None) -> str:
     name = encoding or "utf-8"
     return text.encode(name, "backslashreplace").decode(name)

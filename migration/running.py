@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
+from keras_mp.compat.results import columns
 from keras_mp.migration import (
     artefacts,
     fleet,
@@ -31,7 +32,6 @@ from keras_mp.migration.console import (
     say_error,
     say_trace,
     show,
-    table,
 )
 from keras_mp.migration.kinds import is_source
 from keras_mp.migration.limited import Limits
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     look = _untouched if only_sources(arguments) else _outcomes
     outcomes = [one for path in rest for one in look(path, arguments, done)]
     if arguments.json:
-        rows = [*done.rows, *(outcome.row() for outcome in outcomes)]
+        rows = [*done.rows, *(outcome.to_dict() for outcome in outcomes)]
         put_exact(dumped({"results": rows, "summary": _summary(done, outcomes)}))
     elif outcomes:
         if done.summary is not None and not arguments.check and look is _outcomes:
@@ -288,9 +288,9 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
 
 def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: list[str]) -> None:
     if outcome.rows:
-        show([*head, *table([_HEAD, *outcome.rows])])
+        show([*head, *columns([_HEAD, *outcome.rows])])
     if outcome.computed:
-        show(["", *table([("layer", "computes"), *outcome.computed])])
+        show(["", *columns([("layer", "computes"), *outcome.computed])])
     if outcome.code is not None:
         say(f"{outcome.code}: written: `build()` in it makes the model")
     if outcome.status == "converted" and outcome.out is not None:
@@ -308,7 +308,7 @@ def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: list[str]) 
 def _tell_folder(outcomes: Iterable[Outcome], *, with_table: bool) -> None:
     rows = [(o.path, o.status, _first_line(o.why) or o.out or "") for o in outcomes]
     if with_table:
-        show(table([("artefact", "status", "output, or why not"), *rows]))
+        show(columns([("artefact", "status", "output, or why not"), *rows]))
     counts = Counter(status for _, status, _ in rows)
     say(", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_mp.compat.results import columns
 from keras_mp.json_files import as_json
 from keras_mp.migration import runs
-from keras_mp.migration.console import dumped, failed, put_exact, say, show, table
+from keras_mp.migration.console import dumped, failed, put_exact, say, show
 from keras_mp.migration.parser import scratch_of
 from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import write_html_report
@@ -101,7 +102,7 @@ def _lines(trace: Trace) -> Iterator[str]:
     scale, is_end = drawing.last_scale(trace)
     when = "last loss scale" if is_end else "before the last step"
     rows.append((when, number(scale)))
-    yield from table(rows)
+    yield from columns(rows)
     overflows = [each for each in trace.overflows() if each["variable"] is not None]
     if overflows:
         yield ""
@@ -110,7 +111,7 @@ def _lines(trace: Trace) -> Iterator[str]:
             (each["variable"], f"{each['count']:,}", f"{each['first_step']:,}")
             for each in overflows[:_FEW]
         ]
-        yield from table([head, *cells])
+        yield from columns([head, *cells])
         if len(overflows) > _FEW:
             yield f"... and {len(overflows) - _FEW} more: --json shows them"
 

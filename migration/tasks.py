@@ -121,7 +121,7 @@ def _row(task: Task, facts: Row, outcome: Outcome, peak: int | None) -> Row:
     row = new_row(task) | facts | _became(outcome) | {"peak_memory": peak}
     if outcome.options is not None:
         row["options"] = outcome.options
-    return row | {"report": outcome.row()} if task.with_report else row
+    return row | {"report": outcome.to_dict()} if task.with_report else row
 
 
 def new_row(task: Task) -> Row:
@@ -173,7 +173,7 @@ def not_done(task: Task, result: str, reason: str, why: str) -> Row:
     if task.with_report:
         shown = redacted(task.request.path)
         outcome = Outcome(shown, result, task.kind, why=why, reason=reason)
-        row["report"] = outcome.row()
+        row["report"] = outcome.to_dict()
     return row
 
 

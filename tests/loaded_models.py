@@ -3,14 +3,14 @@
 from typing import Any, NamedTuple
 
 from keras_mp.compat.restoring import models
-from keras_mp.compat.restoring.plan import Report
+from keras_mp.compat.restoring.plan import RestoreReport
 
 
 class Loaded(NamedTuple):
     """What `load_model` returns with `return_report=True`."""
 
     model: Any
-    report: Report
+    report: RestoreReport
 
 
 def load(*args: Any, **options: Any) -> Loaded:

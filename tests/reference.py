@@ -52,7 +52,7 @@ SECTIONS = {
     "keras_mp.compat.optimizers and layers": (
         *("keras_mp.compat.optimizers", "keras_mp.compat.layers"),
     ),
-    "keras_mp.migration.fleet": ("keras_mp.migration.fleet",),
+    "keras_mp.migration": ("keras_mp.migration", "keras_mp.migration.fleet"),
 }
 # Classes whose members are the same, and those of Keras' own.
 ALIKE = "keras_mp.compat.optimizers."

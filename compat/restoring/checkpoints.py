@@ -33,7 +33,7 @@ from keras_mp.compat.restoring.optimizer_state import (
     number,
     plan_optimizer,
 )
-from keras_mp.compat.restoring.plan import Plan, Report, RestoreError
+from keras_mp.compat.restoring.plan import Plan, RestoreError, RestoreReport
 from keras_mp.rendering.text import printable
 from keras_mp.stores.urls import is_url, local_of
 
@@ -89,7 +89,7 @@ def restore(
     names: Mapping[str, str] | None = None,
     model_path: str | None = None,
     optimizer_path: str | None = None,
-) -> Report:
+) -> RestoreReport:
     """Restores a checkpoint of TF 1.15 to 2.15, without TensorFlow: all of it, or nothing.
 
     Weights are found by the objects that held them (a layer's place in the model, attributes), not
@@ -343,4 +343,4 @@ def _by_full_name(name: str, variables: Mapping[str, list[Any]]) -> list[Any]:
     return [] if end is None else variables[end]
 
 
-__all__ = ["NeedsPath", "Report", "RestoreError", "restore"]
+__all__ = ["NeedsPath", "RestoreError", "RestoreReport", "restore"]

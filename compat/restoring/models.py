@@ -35,7 +35,7 @@ from keras_mp.compat.restoring import (
 from keras_mp.compat.restoring.building import Json
 from keras_mp.compat.restoring.limits import limited
 from keras_mp.compat.restoring.output_names import with_names_of_today
-from keras_mp.compat.restoring.plan import Plan, Report
+from keras_mp.compat.restoring.plan import Plan, RestoreReport
 from keras_mp.stores.urls import is_url, local_of, redacted
 
 NO_STATE = (
@@ -82,7 +82,7 @@ def load_model(
     exact_training: bool = False,
     *,
     return_report: Literal[True],
-) -> tuple[Any, Report]: ...
+) -> tuple[Any, RestoreReport]: ...
 
 
 def load_model(
@@ -142,7 +142,7 @@ def load_model(
     """
     if shards.is_sharded(folder := local_of(path)):
         model = shards.load(folder, custom_objects or {}, safe_mode=safe_mode, compile=compile)
-        report = Report(str(path), (), (), (), (SHARDED,))
+        report = RestoreReport(str(path), (), (), (), (SHARDED,))
     else:
         options = Options(
             dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training
@@ -154,7 +154,7 @@ def load_model(
     return (model, report) if return_report else model
 
 
-def _load(path: Path, options: "Options") -> tuple[Any, Report]:
+def _load(path: Path, options: "Options") -> tuple[Any, RestoreReport]:
     match kind_of(path):
         case "h5":
             return _load_hdf5(path, options)
@@ -175,7 +175,7 @@ def load_weights(
     strict: bool = True,
     model_path: str | None = None,
     optimizer_path: str | None = None,
-) -> Report:
+) -> RestoreReport:
     """Gives a model, and its optimizer, what a file of TF 1.15 to 2.15 holds: all, or nothing.
 
     Args:
@@ -212,7 +212,7 @@ def load_weights(
 
 def _load_weights(
     path: str | Path, kind: Kind, model: Any, optimizer: Any, *, strict: bool
-) -> Report:
+) -> RestoreReport:
     if not model.built:
         raise ValueError(f"{model.name} has no weights yet: build it, or call it once, first.")
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
@@ -267,7 +267,7 @@ class Options:
     exact_training: bool
 
 
-def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
+def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
     file = str(path)
     with hdf5_groups.opened(path, file) as root:
         version = root.text("keras_version")
@@ -302,7 +302,7 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
             return made.model, made.finished(plan)
 
 
-def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
+def _load_archive(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
     archive = keras_archives.Archive(path)
     file = archive.path
     version: Any = None
@@ -333,7 +333,7 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
         return made.model, made.finished(plan)
 
 
-def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
+def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
     saved = saved_models.read(path)
     metadata = saved_models.plain(
         building.parsed(saved.metadata, saved.where, "metadata of the model")
@@ -460,7 +460,7 @@ class _ModelBuilder:
         )
         self.changes += differences.changes_of_compiled(self.model, today, self.tf_version)
 
-    def finished(self, plan: Plan) -> Report:
+    def finished(self, plan: Plan) -> RestoreReport:
         if self.options.compile and self.optimizer is None:
             plan.note(NOT_COMPILED)
         report = plan.run(strict=self.options.strict)
@@ -470,7 +470,7 @@ class _ModelBuilder:
 
 def _of_keras_3(
     file: str, kind: Kind, version: str, options: Options, held: Mapping[str, Json]
-) -> tuple[Any, Report]:
+) -> tuple[Any, RestoreReport]:
     # Keras goes by the name. A file can be HDF5 and a zip archive at once.
     if not file.endswith(_NAMES[kind]):
         raise Unreadable(file, "", _MISNAMED.format(version, " or ".join(_NAMES[kind])))
@@ -484,4 +484,4 @@ def _of_keras_3(
             safe_mode=options.safe_mode,
         )
     note = f"Keras {version} wrote it, and Keras loaded it"
-    return model, Report(file, (), (), (), (note,))
+    return model, RestoreReport(file, (), (), (), (note,))

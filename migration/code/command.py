@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keras_mp.compat.results import columns
 from keras_mp.locked_folders import remove_stale
 from keras_mp.migration import progress
 from keras_mp.migration.code.findings import BASELINE, Failure, Plan
@@ -21,7 +22,6 @@ from keras_mp.migration.console import (
     say,
     say_trace,
     show,
-    table,
 )
 from keras_mp.migration.folders import CLOSED
 from keras_mp.migration.kinds import is_folder, is_source
@@ -261,7 +261,7 @@ def _tell(
             put_bytes(patch)
     lines = [*output.changed_lines(planned, written=written), *output.manual_lines(planned)]
     for rows in output.tables(planned, written=written):
-        lines += [*([""] if lines else []), *table(rows)]
+        lines += [*([""] if lines else []), *columns(rows)]
     # Of --diff, stdout is the patch, and nothing else.
     show(lines, sys.stderr if arguments.diff else sys.stdout)
     for one in inputs:

@@ -89,7 +89,7 @@ def test_every_model_is_loaded_bit_for_bit(folder, flavour):
     else:
         assert "neither the current loss scale nor its counter" in lost
         assert float(model.optimizer.loss_scale) == model.optimizer.initial_scale
-    assert json.loads(json.dumps(report.as_dict()))["lost"] == list(report.lost)
+    assert json.loads(json.dumps(report.to_dict()))["lost"] == list(report.lost)
 
 
 def assert_product(case, inner):

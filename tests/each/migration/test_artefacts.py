@@ -420,7 +420,7 @@ def a_model(layer):
 
 
 def report_of(model):
-    return models.Report("file", (), (), (), ())
+    return models.RestoreReport("file", (), (), (), ())
 
 
 @pytest.mark.parametrize("layer", [Lossy, keras.layers.Dense])

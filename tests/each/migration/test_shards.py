@@ -151,7 +151,7 @@ def test_without_the_optimizer(made):
 
 def given(model, monkeypatch):
     """Lets the command find a model in any HDF5 file."""
-    report = models.Report("file", (), (), (), ())
+    report = models.RestoreReport("file", (), (), (), ())
     monkeypatch.setattr(models, "load_model", lambda path, **_: (model, report))
 
 

@@ -32,7 +32,7 @@ def test_load_model_and_restore(server):
         reports.append(restore(f"{path}/ckpt", one, strict=False))
     assert numbers(model) == numbers(expected)
     assert reports[0].file == f"{redacted(url)}/ckpt"
-    assert reports[0].as_dict() == reports[1].as_dict() | {"file": reports[0].file}
+    assert reports[0].to_dict() == reports[1].to_dict() | {"file": reports[0].file}
     assert load_weights(f"{url}/model.h5", model).file == f"{redacted(url)}/model.h5"
 
 

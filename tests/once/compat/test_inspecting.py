@@ -633,7 +633,7 @@ def test_the_report_for_programs(path: Path, capsys: Capture) -> None:
     out, err = capsys.readouterr()
     assert err == ""
     report = json.loads(out)
-    assert report == json.loads(json.dumps(inspect(path).as_dict()))
+    assert report == json.loads(json.dumps(inspect(path).to_dict()))
     assert report["size"] == sum(tensor["size"] for tensor in report["tensors"])
 
 

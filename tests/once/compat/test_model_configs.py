@@ -652,7 +652,7 @@ def test_a_kind_that_is_none_is_refused() -> None:
 
 
 def test_sparse_variables_are_of_optimizers() -> None:
-    with pytest.raises(ValueError, match="sparse_variables is for optimizers.* a layer config"):
+    with pytest.raises(ValueError, match="sparse_variables is for optimizers, but this is a layer"):
         convert(DENSE, sparse_variables=["embeddings"])
 
 
