@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from keras_mp.compat.code_objects import conditions, scopes
 from keras_mp.compat.code_objects.arguments import Argument, bound
 from keras_mp.compat.code_objects.blocks import BRANCHES, JUMPS, Block
-from keras_mp.compat.code_objects.effects import ADD_IN_PLACE, Effects
+from keras_mp.compat.code_objects.effects import Effects
 from keras_mp.compat.code_objects.errors import Malformed, Refused, Underflow
 from keras_mp.compat.code_objects.expressions import Expressions, truth
 from keras_mp.compat.code_objects.forks import Fork, State, Way, chosen, joined
@@ -23,6 +23,7 @@ from keras_mp.compat.code_objects.known import Known
 from keras_mp.compat.code_objects.lists import CHANGES
 from keras_mp.compat.code_objects.marshalled import Code
 from keras_mp.compat.code_objects.opcodes import Version
+from keras_mp.compat.code_objects.operators import is_sum_in_place
 from keras_mp.compat.code_objects.stack_items import LEFT, Going, Item, Made, Variables
 from keras_mp.compat.code_objects.steps import Names
 from keras_mp.compat.code_objects.supported import COMPREHENSIONS, is_supported, reason
@@ -231,7 +232,7 @@ class Walk:
         return self._graph.entered(number), State(tuple(stack), variables)
 
     def _returned(self, stack: list[Item]) -> ast.expr:
-        value = self._effects.popped(stack)
+        value = self._effects.operands.popped(stack)
         if self._code.name == "<genexpr>" and len(stack) == 1:
             given = stack.pop()
             if not isinstance(given, ast.List):
@@ -310,7 +311,7 @@ class Walk:
 
     def _fork(self, block: Block, stack: list[Item], variables: Variables) -> Fork:
         last = block.instructions[-1]
-        test = self._effects.popped(stack)
+        test = self._effects.operands.popped(stack)
         jumps_if = not last.name.endswith(("_IF_FALSE", "_IF_FALSE_OR_POP", "_IF_NOT_NONE"))
         if last.name.endswith("_NONE"):
             test = self._make.comparison(test, ast.Is(), self._make.constant(None))
@@ -491,7 +492,8 @@ class Walk:
 
         def choice(one: Item, other: Item) -> ast.expr:
             first, second = (
-                value if item is test else self._effects.expression(item) for item in (one, other)
+                value if item is test else self._effects.operands.expression(item)
+                for item in (one, other)
             )
             return conditions.chosen(self._make, value, first, second, fork.falls)
 
@@ -549,10 +551,7 @@ def _shared(made: Made) -> Variables:
 
 
 def _adds_in_place(instructions: Sequence[Instruction]) -> bool:
-    return any(
-        one.name == "INPLACE_ADD" or (one.name == "BINARY_OP" and one.argument == ADD_IN_PLACE)
-        for one in instructions
-    )
+    return any(map(is_sum_in_place, instructions))
 
 
 def _only_asks(block: Block) -> bool:

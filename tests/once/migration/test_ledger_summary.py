@@ -128,9 +128,7 @@ def test_is_read_from_the_folder(tmp_path):
     (tmp_path / "migration.jsonl").write_bytes(b"".join(lines(WRITTEN)))
     for path in (tmp_path, tmp_path / "migration.jsonl"):
         assert LedgerSummary.load(path) == summary(Ledger.of(lines(WRITTEN)))
-    with pytest.raises(
-        ValueError, match=r"nowhere: there is no migration\.jsonl here"
-    ):
+    with pytest.raises(ValueError, match=r"nowhere: there is no migration\.jsonl here"):
         LedgerSummary.load(tmp_path / "nowhere")
 
 
