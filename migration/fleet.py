@@ -29,13 +29,13 @@ from keras_mp.migration import (
     run_lock,
     tasks,
 )
-from keras_mp.migration.artefacts import Request
 from keras_mp.migration.console import say
 from keras_mp.migration.ledger import Known, Row
 from keras_mp.migration.ledger_place import Place
 from keras_mp.migration.limited import Limits
 from keras_mp.migration.processes import Died, Processes
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Request
 from keras_mp.migration.tasks import Task
 from keras_mp.migration.walking import Found, Walk, walk
 from keras_mp.stores.errors import NotThere

@@ -6,8 +6,8 @@ from pathlib import Path
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration import artefacts
-from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.walking import Found, Walk
 from keras_mp.stores.urls import is_url, local_of, redacted
 

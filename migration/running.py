@@ -21,7 +21,6 @@ from keras_mp.migration import (
     progress,
     sources,
 )
-from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
 from keras_mp.migration.console import (
@@ -38,6 +37,7 @@ from keras_mp.migration.limited import Limits
 from keras_mp.migration.parser import only_sources, scratch_of
 from keras_mp.migration.processes import Died
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
 from keras_mp.stores.errors import StoreError
 from keras_mp.stores.urls import is_url, join, local_of, redacted

@@ -31,8 +31,8 @@ from keras_mp.migration import (
     processes,
     sources,
 )
-from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.ledger import Row
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.wording import spoken
 from keras_mp.stores import listing
 from keras_mp.stores.errors import NotThere

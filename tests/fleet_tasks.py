@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 from keras_mp import locked_folders
-from keras_mp.migration import artefacts, ledger, publishing, sources, tasks
+from keras_mp.migration import ledger, publishing, requests, sources, tasks
 from keras_mp.migration.publishing import Refused
 
 LOG = "KERAS_MP_TESTS_LOG"  # a file that gets the name of each artefact when it is published
@@ -100,8 +100,8 @@ def takes(size):
     try:
         bytearray(size)
     except MemoryError as error:
-        return artefacts.Outcome("a.h5", "failed", why=f"MemoryError: {error}", reason="unexpected")
-    return artefacts.Outcome("a.h5", "converted")
+        return requests.Outcome("a.h5", "failed", why=f"MemoryError: {error}", reason="unexpected")
+    return requests.Outcome("a.h5", "converted")
 
 
 def aborts():

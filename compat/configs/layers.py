@@ -118,7 +118,9 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
     bare = name.removeprefix("Experimental>")
     ours = is_of_keras(given, bare, "layers")
     if ours and bare in tables.REFUSED:
-        raise LegacyError(f"{path}.class_name", found(name), tables.REFUSED[bare])
+        raise LegacyError(
+            f"{path}.class_name", found(name), tables.REFUSED[bare], needs_code=bare == "Lambda"
+        )
     for key in given:
         if ours and key not in _OF_LAYER:
             raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")

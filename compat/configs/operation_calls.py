@@ -276,12 +276,14 @@ def lambda_call(config: Config, given: Sequence[Reference], *, is_list: bool, pa
     """
     where = f"{path}.config.function"
     if config.get("mask") is not None:
-        raise LegacyError(f"{path}.config.mask", found(config["mask"]), f"not read; {_LAMBDA}")
+        why = f"not read; {_LAMBDA}"
+        raise LegacyError(f"{path}.config.mask", found(config["mask"]), why, needs_code=True)
     try:
         function = from_config(config.get("function"), module=config.get("module"))
     except CodeError as error:
         so_far = f"; read so far: {error.so_far}" if error.so_far else ""
-        raise LegacyError(where, f"is code that {error.why}", f"{_LAMBDA}{so_far}") from None
+        why = f"{_LAMBDA}{so_far}"
+        raise LegacyError(where, f"is code that {error.why}", why, needs_code=True) from None
     arguments = checks.mapping(config.get("arguments") or {}, f"{path}.config.arguments")
     tensors: list[Expression] = [expressions.tensor(i) for i in range(len(given))]
     first: Expression = tensors if is_list else tensors[0]
@@ -289,7 +291,7 @@ def lambda_call(config: Config, given: Sequence[Reference], *, is_list: bool, pa
         program = lambdas.program(function, first, arguments)
     except (NotConverted, ValueError) as error:
         said = f"is `{shortened(function.source())}`"
-        raise LegacyError(where, said, f"it {error}; {_LAMBDA}") from None
+        raise LegacyError(where, said, f"it {error}; {_LAMBDA}", needs_code=True) from None
     except RecursionError:
-        raise LegacyError(where, "is nested too deeply", _LAMBDA) from None
+        raise LegacyError(where, "is nested too deeply", _LAMBDA, needs_code=True) from None
     return Call(path, program.result, list(given), program.steps)

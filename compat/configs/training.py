@@ -184,7 +184,11 @@ def _at(path: str, given: Config, tf_version: str | None) -> Converted:
         return convert_optimizer(given, tf_version=tf_version)
     except LegacyError as error:
         raise LegacyError(
-            path + error.path.removeprefix("$"), error.found, error.why, error.each
+            path + error.path.removeprefix("$"),
+            error.found,
+            error.why,
+            error.each,
+            error.needs_code,
         ) from error
 
 

@@ -248,7 +248,7 @@ def resolved(value: Any, path: tuple[object, ...], custom_objects: Custom, more:
             return value
         if not _known(function, custom_objects):
             why = _OWN.format(kind="function", name=function) + more
-            raise LegacyError(_at((*path, "config")), found(function), why)
+            raise LegacyError(_at((*path, "config")), found(function), why, needs_code=True)
         return value
     registered = value.get("registered_name")
     for known in (registered, name):
@@ -258,7 +258,7 @@ def resolved(value: Any, path: tuple[object, ...], custom_objects: Custom, more:
     if isinstance(module, str) and (module == "keras" or module.startswith("keras.")):
         return value
     why = _OWN.format(kind="class", name=name) + more
-    raise LegacyError(_at((*path, "class_name")), found(name), why)
+    raise LegacyError(_at((*path, "class_name")), found(name), why, needs_code=True)
 
 
 def _with_own_functions(config: Any, custom_objects: Custom) -> Any:

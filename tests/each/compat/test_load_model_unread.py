@@ -17,7 +17,7 @@ from keras_mp.backends import late_values
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring.plan import RestoreError
 from keras_mp.migration import artefacts, verifying
-from keras_mp.migration.artefacts import Request
+from keras_mp.migration.requests import Request
 from tests.fixtures import FIXTURES
 from tests.legacy_cases import OWN
 from tests.loaded_models import load

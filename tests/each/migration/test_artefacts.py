@@ -24,11 +24,11 @@ import keras_mp
 from keras_mp.compat.configs import convert
 from keras_mp.compat.inspecting import inspect
 from keras_mp.compat.restoring import models, plan
-from keras_mp.migration import artefacts, building, verifying
-from keras_mp.migration.artefacts import Request
+from keras_mp.migration import artefacts, building, loading, verifying
 from keras_mp.migration.cli import main
 from keras_mp.migration.fleet import migrate_folder
 from keras_mp.migration.optimizer_choice import config_of as config_of_optimizer
+from keras_mp.migration.requests import Request
 from tests import bundles, legacy_cases, programs
 from tests.backends import on_one
 from tests.fixtures import FIXTURES
@@ -491,7 +491,7 @@ def test_an_archive_that_does_not_say_its_version_is_read_as_an_old_one(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--optimizer", "bad.json"], artefacts.OWN_OPTIMIZER),
+        (["--optimizer", "bad.json"], loading.OWN_OPTIMIZER),
         (["--model", "bad.json"], "--model: bad.json: not JSON: line 1, column 2"),
     ],
     ids=["--optimizer", "--model"],

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from keras_mp.migration import dask_cluster, ledger, tasks
-from keras_mp.migration.artefacts import Request
 from keras_mp.migration.fleet import ExecutorGone, TooLarge, migrate_folder
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Request
 from keras_mp.migration.tasks import Task
 from tests import fleet_tasks, programs
 from tests.fleet_tasks import folder_of, outputs

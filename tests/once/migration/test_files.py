@@ -32,9 +32,9 @@ from keras_mp.migration import (
     sources,
     tasks,
 )
-from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.cli import main
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.walking import is_one_checkpoint, walk
 from tests.fixtures import FIXTURES
 

@@ -18,7 +18,7 @@ import pytest
 
 import keras_mp
 from keras_mp.compat.file_formats.file_kinds import kind_of
-from keras_mp.migration import artefacts, fleet, ledger, run_lock, tasks
+from keras_mp.migration import artefacts, fleet, ledger, requests, run_lock, tasks
 from keras_mp.migration.fleet import ExecutorGone, Interrupted, migrate_folder
 from keras_mp.migration.ledger_reading import read_ledger
 from keras_mp.migration.publishing import Refused
@@ -121,7 +121,7 @@ def test_a_second_run_does_what_is_left(tmp_path: Path, threads: Executor) -> No
 
 
 def otherwise(source: Path, out: Path, threads: Executor, **options: Any) -> fleet.Result:
-    request = artefacts.Request(str(source), str(out), **options)
+    request = requests.Request(str(source), str(out), **options)
     return fleet.run(request, executor=threads)
 
 

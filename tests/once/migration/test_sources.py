@@ -20,13 +20,13 @@ import h5py
 import pytest
 
 from keras_mp.migration import artefacts, progress
-from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.cli import main
 from keras_mp.migration.code import planning, rewriting
 from keras_mp.migration.code.files import Undecodable, decode
 from keras_mp.migration.code.parsed import Unparsable
 from keras_mp.migration.code.planning import Options, plans
 from keras_mp.migration.code.tree import find
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.rules import RULES
 from keras_mp.migration.walking import walk
 
@@ -960,7 +960,7 @@ def test_what_is_not_installed_is_named(tree: Path, monkeypatch: Patch, capsys: 
 PROBE = """
 import sys
 from keras_mp.migration import artefacts, progress
-from keras_mp.migration.artefacts import Outcome, Request
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.cli import main
 code = main(sys.argv[2:])
 assert code == 0, code
