@@ -1,4 +1,9 @@
-"""What `compat` says to programs, as the command says it: by options, not Python's arguments."""
+"""Messages of `compat`, which name arguments of Python, with the options of the command instead.
+
+By their text: a message is an error, a note or a change, and passes many hands before anybody
+shows it, so that placeholders would have to be filled in wherever a program reads one. A test finds
+all messages that name an argument, and fails where one is not translated.
+"""
 
 import re
 
