@@ -16,7 +16,7 @@ from typing import Any
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
-from keras_mp.compat.checkpoints.staging import staged
+from keras_mp.compat.checkpoints.staging import local_artefact
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.file_formats.file_kinds import SHARDS, Kind, kind_of
 from keras_mp.compat.file_formats.zip_archives import ZIP_FAILURES
@@ -31,10 +31,10 @@ from keras_mp.migration import (
     sources,
     verified_outputs,
 )
-from keras_mp.migration.console import missing
+from keras_mp.migration.console import missing_package
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.requests import Outcome, Request
-from keras_mp.migration.wording import spoken
+from keras_mp.migration.wording import in_command_words
 from keras_mp.migration.writing import can_be_folder, folders_made, write_new
 from keras_mp.stores.urls import is_inside, is_url, local_of, redacted
 
@@ -66,17 +66,17 @@ def migrate(request: Request, step: Step = lambda _what, _more: None) -> Outcome
     Returns:
         What became of it. It raises nothing that the artefact or the disk may cause.
     """
-    outcome = _migrated(request, step)
-    return outcome if outcome.why is None else replace(outcome, why=spoken(outcome.why))
+    outcome = _migrate_or_explain(request, step)
+    return outcome if outcome.why is None else replace(outcome, why=in_command_words(outcome.why))
 
 
-def _migrated(request: Request, step: Step) -> Outcome:
+def _migrate_or_explain(request: Request, step: Step) -> Outcome:
     outcome = Outcome(redacted(request.source or request.path), "failed")
     copies = 3 if request.out is not None and is_url(request.out) else 1
     try:
         if request.out is not None and is_url(request.path):
             publishing.check(request.out)  # before anything is downloaded
-        with staged(request.path, request.scratch, copies=copies) as path:
+        with local_artefact(request.path, request.scratch, copies=copies) as path:
             outcome = replace(outcome, kind=kind_of(path))
             # What the user's code prints is no result of ours.
             with contextlib.redirect_stdout(sys.stderr):
@@ -90,7 +90,7 @@ def _migrated(request: Request, step: Step) -> Outcome:
     except backends.NoBackend as error:
         return replace(outcome, status="refused", why=str(error), reason="not installed")
     except LegacyError as error:
-        why = spoken(str(error))
+        why = in_command_words(str(error))
         reason = "needs --model" if error.needs_code else "no counterpart"
         of_optimizer = "optimizer" in why or "loss_scale" in why
         if of_optimizer and not request.model_only and "--model-only" not in why:
@@ -116,7 +116,7 @@ def _unexpected(error: Exception, outcome: Outcome, request: Request) -> Outcome
         reason = "no artefact" if outcome.kind is None else "damaged"
         return replace(outcome, why=str(error), reason=reason)
     if isinstance(error, ModuleNotFoundError) and error.name in _OURS:
-        return replace(outcome, why=missing(error), reason="not installed")
+        return replace(outcome, why=missing_package(error), reason="not installed")
     from keras_mp.compat.restoring.reasons import reason_of
 
     return replace(outcome, why=reason_of(error), reason="unexpected", trace=traceback.format_exc())
@@ -146,7 +146,7 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
     options = request.options()
     notes = _choose_backend(request)
     step("loading", 0)
-    with archives.seeded(sha256):
+    with archives.seeds_from(sha256):
         loaded = loading.load(request, path)
     outcome = _with_report(replace(outcome, sha256=sha256), request, loaded)
     if request.shard_size is not None:
@@ -182,8 +182,10 @@ def _with_report(outcome: Outcome, request: Request, loaded: loading.Loaded) -> 
     """Returns an outcome with what went where, in the words of the command."""
     report = replace(
         loaded.report,
-        notes=tuple(map(spoken, loaded.report.notes)),
-        changes=tuple(replace(one, what=spoken(one.what)) for one in loaded.report.changes),
+        notes=tuple(map(in_command_words, loaded.report.notes)),
+        changes=tuple(
+            replace(one, what=in_command_words(one.what)) for one in loaded.report.changes
+        ),
     )
     return replace(
         outcome,
@@ -198,11 +200,11 @@ def _with_report(outcome: Outcome, request: Request, loaded: loading.Loaded) -> 
             if change.kind == "computes"
             for layer, _, expression in [change.what.partition(" = ")]
         ),
-        notes=tuple(dict.fromkeys(_said(report))),
+        notes=tuple(dict.fromkeys(_remarks(report))),
     )
 
 
-def fitted(request: Request, kind: Kind) -> Request:
+def without_unneeded_options(request: Request, kind: Kind) -> Request:
     """Returns a request with what is asked for artefacts without a model left out for others."""
     try:
         holds_model = sources.holds_model(Path(request.path), kind)
@@ -273,7 +275,7 @@ def _with_code(outcome: Outcome, request: Request, code: str) -> Outcome:
     return replace(outcome, code=request.as_code)
 
 
-def _said(report: Any) -> tuple[str, ...]:
+def _remarks(report: Any) -> tuple[str, ...]:
     """Returns what a reader should know besides the table."""
     return (
         *report.notes,

@@ -12,9 +12,9 @@ from keras_mp.compat.configs import Change, checks
 from keras_mp.compat.configs.kinds import Kind
 from keras_mp.compat.errors import LegacyError
 from keras_mp.locked_folders import remove_stale
-from keras_mp.migration.console import SCHEMA, dumped, put_exact, say, say_error
+from keras_mp.migration.console import SCHEMA, json_text, put_exact, say, say_error
 from keras_mp.migration.reading import Unreadable, read_json
-from keras_mp.migration.wording import spoken
+from keras_mp.migration.wording import in_command_words
 from keras_mp.migration.writing import folders_made, write_new
 from keras_mp.stores.errors import StoreError
 from keras_mp.stores.scratch import Scratch
@@ -69,11 +69,11 @@ def migrate(
         rows = [result.to_dict(with_config=not check) for result in results]
         counts = Counter(result.status for result in results)
         summary = {"schema": SCHEMA, "configs": dict(sorted(counts.items()))}
-        put_exact(dumped({"results": rows, "summary": summary}))
+        put_exact(json_text({"results": rows, "summary": summary}))
     else:
         _tell(results, check=check)
         if out is None and not check and not failed:
-            put_exact(dumped(results[0].config))
+            put_exact(json_text(results[0].config))
     if failed:
         return 2
     return int(check and any(result.status == "converted" for result in results))
@@ -93,22 +93,24 @@ def _convert(
             config, kind=kind, tf_version=tf_version, exact_training=exact_training
         )
         # A config of today is taken as it is, but JSON knows neither NaN nor Infinity.
-        dumped(converted.config)
+        json_text(converted.config)
     except LegacyError as error:
-        return Result(path, "error", error={"path": error.path, "message": spoken(str(error))})
+        return Result(
+            path, "error", error={"path": error.path, "message": in_command_words(str(error))}
+        )
     except (Unreadable, ValueError, StoreError) as error:
         why = getattr(error, "why", str(error))  # the path is said before
-        return Result(path, "error", error={"path": None, "message": spoken(why)})
+        return Result(path, "error", error={"path": None, "message": in_command_words(why)})
     status = "converted" if converted.changed else "unchanged"
-    notes = tuple(map(spoken, converted.notes))
-    changes = tuple(replace(one, what=spoken(one.what)) for one in converted.changes)
+    notes = tuple(map(in_command_words, converted.notes))
+    changes = tuple(replace(one, what=in_command_words(one.what)) for one in converted.changes)
     return Result(path, status, converted.config, notes, changes)
 
 
 def _write(result: Result, out: str) -> Result:
     if result.error:
         return result
-    data = dumped(result.config)
+    data = json_text(result.config)
     try:
         if is_url(out):
             _upload(data, out)
@@ -130,9 +132,9 @@ def _write(result: Result, out: str) -> Result:
 def _local(path: str, scratch: Scratch | None) -> AbstractContextManager[str | Path]:
     if not is_url(path):
         return nullcontext(path)
-    from keras_mp.compat.checkpoints.staging import staged  # late: it needs NumPy
+    from keras_mp.compat.checkpoints.staging import local_artefact  # late: it needs NumPy
 
-    return staged(path, scratch)
+    return local_artefact(path, scratch)
 
 
 def _upload(data: str, url: str) -> None:

@@ -55,7 +55,7 @@ def put_bytes(data: bytes) -> None:
         sys.stdout.write(data.decode("utf-8", "backslashreplace"))
 
 
-def dumped(value: object) -> str:
+def json_text(value: object) -> str:
     """Returns JSON as the command prints and writes it.
 
     Raises:
@@ -75,12 +75,12 @@ def finite(value: object) -> object:
     return value
 
 
-def missing(error: ImportError) -> str:
+def missing_package(error: ImportError) -> str:
     """Returns what is not installed, and what to do about it, on one line."""
     return " ".join([str(error).removesuffix(".") + ".", *getattr(error, "__notes__", ())])
 
 
-def failed(error: Exception, path: str, *, as_json: bool) -> int:
+def report_failure(error: Exception, path: str, *, as_json: bool) -> int:
     """Says what could not be done with a path, on one line, and for --json on stdout; returns 2.
 
     Raises:
@@ -88,11 +88,11 @@ def failed(error: Exception, path: str, *, as_json: bool) -> int:
     """
     if isinstance(error, BrokenPipeError):
         raise error
-    text = missing(error) if isinstance(error, ImportError) else str(error)
+    text = missing_package(error) if isinstance(error, ImportError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or path}: {error.strerror}"
     if as_json:
-        put_exact(dumped({"path": path, "error": text}))
+        put_exact(json_text({"path": path, "error": text}))
     say_error("", text)
     return 2
 

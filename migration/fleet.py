@@ -408,10 +408,10 @@ def run(
                 raise Refused(f"{redacted(path)}: {OF_ONE_PROCESS}: {TAKEN}")
     try:
         limited.check(request.limits)
-        model_choice.chosen(request.given, "")
+        model_choice.choice_for(request.given, "")
         model_choice.check(request.given)
         request.options()  # what else it names is there
-        backend, note = backends.named(is_here=executor is None)
+        backend, note = backends.backend_and_note(is_here=executor is None)
     except limited.Unlimited as error:
         raise Refused(str(error)) from None
     except backends.NoBackend as error:
@@ -420,8 +420,8 @@ def run(
     if not walked.found:
         return Result(Counter(), walked, 0, note)
     name = os.urandom(6).hex()
-    with run_lock.held(out, name), ledger_place.opened(out) as place:
-        contents = ledger.read(place.path)
+    with run_lock.hold_lock(out, name), ledger_place.open_ledger(out) as place:
+        contents = ledger.read_contents(place.path)
         writer = ledger.Writer(place.path)
         made: dict[str, Known] = {}
         this = _Run(name, place, writer, on_row, on_wait, made)

@@ -29,7 +29,7 @@ class Shown(Protocol):
 
 
 @contextlib.contextmanager
-def shown(*, lines: bool, quiet: bool) -> Iterator[Shown]:
+def show_rows(*, lines: bool, quiet: bool) -> Iterator[Shown]:
     """Yields what shows it.
 
     Args:

@@ -4,8 +4,8 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.inspecting import inspect
 from keras_mp.compat.inspecting.inspection import FEW, lines
 from keras_mp.migration.console import (
-    dumped,
-    missing,
+    json_text,
+    missing_package,
     put_exact,
     say,
     say_error,
@@ -21,13 +21,13 @@ def run(path: str, *, as_json: bool, everything: bool, scratch: Scratch | None =
     try:
         found = inspect(given, scratch)
     except (Unreadable, OSError, ValueError, ImportError) as error:
-        text = missing(error) if isinstance(error, ImportError) else str(error)
+        text = missing_package(error) if isinstance(error, ImportError) else str(error)
         if as_json:
-            put_exact(dumped({"path": path, "error": text}))
+            put_exact(json_text({"path": path, "error": text}))
         say_error(path, text)
         return 2
     if as_json:
-        put_exact(dumped(found.to_dict()))
+        put_exact(json_text(found.to_dict()))
     else:
         show(lines(found, None if everything else FEW, rest=": --all shows them"))
     for damage in found.damage:

@@ -115,7 +115,7 @@ def rows(path: Path) -> Iterator[tuple[int, Row | None]]:
             start += len(line)
 
 
-def read(path: Path) -> Contents:
+def read_contents(path: Path) -> Contents:
     """Returns what a ledger says, in short.
 
     Raises:

@@ -13,7 +13,13 @@ from keras_mp.atomic_writing import write_atomically
 from keras_mp.markup import escaped
 from keras_mp.migration.ledger import RESULTS
 from keras_mp.migration.ledger_reading import Change, Ledger, Row
-from keras_mp.migration.ledger_summary import UNKNOWN, Counts, LedgerSummary, elapsed, summary
+from keras_mp.migration.ledger_summary import (
+    UNKNOWN,
+    Counts,
+    LedgerSummary,
+    seconds_of_run,
+    summary,
+)
 from keras_mp.rendering.html import data_attributes, facts, head, table
 from keras_mp.rendering.page_style import CSS
 from keras_mp.rendering.text import duration, number, percent, pluralized, size
@@ -399,7 +405,7 @@ def _runs(found: LedgerSummary) -> Iterator[str]:
                 [
                     run.name,
                     run.first or "",
-                    "" if (seconds := elapsed(run)) is None else duration(seconds),
+                    "" if (seconds := seconds_of_run(run)) is None else duration(seconds),
                     *(f"{run.rows.get(result, 0):,}" for result in RESULTS),
                     ", ".join(run.hosts[:_HOSTS])
                     + (f" and {others:,} more" if (others := len(run.hosts) - _HOSTS) > 0 else ""),

@@ -52,7 +52,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def opened(folder: str) -> Iterator[Place]:
+def open_ledger(folder: str) -> Iterator[Place]:
     """Yields the ledger of a folder of outputs, local or of a store.
 
     Raises:

@@ -133,7 +133,7 @@ class LedgerSummary:
                 "rows": run.rows,
                 "first": run.first,
                 "last": run.last,
-                "seconds": elapsed(run),
+                "seconds": seconds_of_run(run),
                 "hosts": run.hosts,
                 "folders": run.roots,
             }
@@ -192,7 +192,7 @@ def summary(ledger: Ledger) -> LedgerSummary:
     )
 
 
-def elapsed(run: Run) -> float | None:
+def seconds_of_run(run: Run) -> float | None:
     """Returns the seconds from the first line of a run to its last; None where not known."""
     if run.first is None or run.last is None:
         return None

@@ -491,7 +491,7 @@ def settle_addresses(arguments: argparse.Namespace, refuse: Callable[[str], NoRe
 def _settled_model(given: str, settled: Callable[[str], str]) -> str:
     from keras_mp.migration import model_choice  # late, as the help needs none of it
 
-    pattern, file = model_choice.parted(given)
+    pattern, file = model_choice.pattern_and_file(given)
     return settled(file) if pattern is None else f"{pattern}={settled(file)}"
 
 
@@ -608,7 +608,7 @@ def _refuse_addresses(arguments: argparse.Namespace) -> None:
             arguments.refuse(f"{redacted(path)}: source code is read from the disk only")
     from keras_mp.migration import model_choice  # late, as the help needs none of it
 
-    given = [("model", model_choice.parted(one)[1]) for one in arguments.model]
+    given = [("model", model_choice.pattern_and_file(one)[1]) for one in arguments.model]
     given += [(option, getattr(arguments, option)) for option in ("optimizer", "as_code")]
     for option, value in given:
         if value is not None and is_url(value):

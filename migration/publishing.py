@@ -94,7 +94,7 @@ def check_folder(source: str | Path, out: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def staged(
+def staged_output(
     out: str | Path,
     scratch: Scratch | None = None,
     size: int = 0,

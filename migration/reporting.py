@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from keras_mp.migration import runs
-from keras_mp.migration.console import dumped, failed, put_exact, say, show
+from keras_mp.migration.console import json_text, put_exact, report_failure, say, show
 from keras_mp.migration.ledger import NAME
 from keras_mp.migration.ledger_page import write_ledger_page
 from keras_mp.migration.ledger_reading import find_ledger, read_ledger
@@ -19,7 +19,7 @@ def report(arguments: argparse.Namespace) -> int:
     scratch = scratch_of(arguments)
     try:
         with (
-            runs.staged(arguments.path, scratch) as path,
+            runs.local_run(arguments.path, scratch) as path,
             runs.output(out, scratch) as place,
         ):
             file = find_ledger(path)
@@ -28,7 +28,7 @@ def report(arguments: argparse.Namespace) -> int:
             else:
                 _of_migration(file, place, arguments)
     except (OSError, ValueError) as error:
-        return failed(error, shown, as_json=arguments.json)
+        return report_failure(error, shown, as_json=arguments.json)
     if out is not None:
         say(f"{redacted(out)}: written")
     return 0
@@ -42,7 +42,9 @@ def _of_migration(file: Path, out: str | None, arguments: argparse.Namespace) ->
         write_ledger_page(ledger, file.resolve().parent.name, out)
     if arguments.json:
         shown = {"out": None if out is None else redacted(arguments.out)}
-        put_exact(dumped({"path": redacted(arguments.path), **summary(ledger).to_dict(), **shown}))
+        put_exact(
+            json_text({"path": redacted(arguments.path), **summary(ledger).to_dict(), **shown})
+        )
     elif out is None:
         show(lines(summary(ledger)))
 

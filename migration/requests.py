@@ -20,7 +20,7 @@ class Request:
     Attributes:
         path: The artefact.
         out: Where to write; None to write nothing.
-        given: Each `--model`, as `model_choice.chosen` reads it; `for_artefact` says what follows.
+        given: Each `--model`, as `choice_for` reads it; `for_artefact` says what follows.
         model: "model.json" or "script.py:factory".
         scripts: Scripts whose classes and functions may be named.
         beside: The config that lies beside it, for want of a model; of several none is the one.
@@ -33,7 +33,7 @@ class Request:
         scratch: Where files of stores are kept meanwhile.
         source: What the output calls the artefact, whose copy `path` is in the scratch folder,
             with as much room beside it; its path if None.
-        tidy: As of `publishing.staged`.
+        tidy: As of `publishing.staged_output`.
         shard_size: The most bytes of tensors in a file of a folder, where there is to be one; None
             for a `.keras` file.
         limits: What it may take of the machine. Whoever calls `migrate` keeps them, see `limited`.
@@ -99,7 +99,7 @@ class Request:
         Raises:
             Refused: `given` says two things.
         """
-        choice = model_choice.chosen(self.given, name)
+        choice = model_choice.choice_for(self.given, name)
         beside: tuple[str, ...] = ()
         if choice.model is None and top is not None:
             beside = model_choice.beside(local_of(self.path), top)

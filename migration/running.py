@@ -25,7 +25,7 @@ from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
 from keras_mp.migration.console import (
     SCHEMA,
-    dumped,
+    json_text,
     put_exact,
     say,
     say_error,
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (Refused, OSError) as error:
         if arguments.json:
             done = command.failed(arguments.paths, str(error))
-            put_exact(dumped({"results": done.rows, "summary": done.summary}))
+            put_exact(json_text({"results": done.rows, "summary": done.summary}))
         else:
             say_error("", str(error))
         return 2
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     outcomes = [one for path in rest for one in look(path, arguments, done)]
     if arguments.json:
         rows = [*done.rows, *(outcome.to_dict() for outcome in outcomes)]
-        put_exact(dumped({"results": rows, "summary": _summary(done, outcomes)}))
+        put_exact(json_text({"results": rows, "summary": _summary(done, outcomes)}))
     elif outcomes:
         if done.summary is not None and not arguments.check and look is _outcomes:
             show([""])
@@ -122,7 +122,7 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
             giving_back.at_once()
         if request.limits:
             return [_within_limits(request)]
-        with progress.shown(total, worth=total > progress.LARGE) as step:
+        with progress.show_progress(total, worth=total > progress.LARGE) as step:
             return [artefacts.migrate(request, step)]
     except Refused as error:
         return [Outcome(path, "refused", why=str(error))]
@@ -174,12 +174,12 @@ def _of_folder(
         links = f", {found.links} symbolic links not followed" if found.links else ""
         shown = redacted(request.path)
         say(f"{shown}: {len(found.found)} artefacts, {found.left} other files{links}")
-    return [*outcomes, *folders.closed(found)]
+    return [*outcomes, *folders.outcomes_of_closed(found)]
 
 
 def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, list[Outcome]]:
     of_name: dict[str, Outcome] = {}
-    with fleet_progress.shown(lines=arguments.json_lines, quiet=arguments.json) as shown:
+    with fleet_progress.show_rows(lines=arguments.json_lines, quiet=arguments.json) as shown:
 
         def note(row: ledger.Row) -> None:
             of_name[row["name"]] = _outcome(row, request)

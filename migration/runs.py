@@ -17,7 +17,7 @@ from keras_mp.stores.urls import is_url, local_of, name, parent
 
 
 @contextlib.contextmanager
-def staged(path: str, scratch: Scratch) -> Iterator[str]:
+def local_run(path: str, scratch: Scratch) -> Iterator[str]:
     """Yields a local path for a run, or a migration, or a file of one: its own, or of a copy.
 
     Raises:

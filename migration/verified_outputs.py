@@ -40,7 +40,7 @@ def write(
     out, shard_size = request.out, request.shard_size
     assert out is not None
     size, is_folder = _bytes_to_reserve(request, files), shard_size is not None
-    with publishing.staged(
+    with publishing.staged_output(
         out, request.scratch, size, tidy=request.tidy, folder=is_folder
     ) as beside:
         step("writing", 0)
@@ -62,7 +62,7 @@ def write(
         if shard_size is None:
             step("packing", 0)
             archives.pack(folder, beside)
-            sources.mark(beside, source, str(outcome.sha256), options)
+            sources.write_mark(beside, source, str(outcome.sha256), options)
             written = (beside.stat().st_size, sources.checksum([beside]))
     return replace(
         outcome, status="converted", verified=verified, written=written, out=redacted(out)

@@ -29,10 +29,10 @@ _WORDS: tuple[tuple[str, str], ...] = (
 _PATTERNS = tuple((re.compile(pattern, re.DOTALL), words) for pattern, words in _WORDS)
 
 
-def spoken(text: str) -> str:
+def in_command_words(text: str) -> str:
     """Returns a message as the command says it.
 
-    >>> spoken("BatchNormalization: exact_training=True keeps the layer of tf.keras")
+    >>> in_command_words("BatchNormalization: exact_training=True keeps the layer of tf.keras")
     'BatchNormalization: --exact-training keeps the layer of tf.keras'
     """
     for pattern, words in _PATTERNS:

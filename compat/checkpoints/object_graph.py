@@ -72,7 +72,7 @@ class ObjectGraph:
         self.nodes = nodes
 
     @classmethod
-    def parsed(cls, message: bytes) -> "ObjectGraph":
+    def from_message(cls, message: bytes) -> "ObjectGraph":
         """Returns the graph from a TrackableObjectGraph.
 
         Raises:

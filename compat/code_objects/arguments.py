@@ -12,7 +12,7 @@ Argument = ast.expr | Made | Module
 _OTHERS = {0x80 | 0x100 | 0x200: "async", 0x20: "a generator"}
 
 
-def bound(
+def variables_of_call(
     make: Expressions, made: Made, values: Sequence[Item], keywords: Sequence[tuple[str, Item]]
 ) -> dict[str, Argument]:
     """Returns the variables that a call sets.

@@ -51,7 +51,7 @@ class Containers:
             parts = [None if _is_none(one) else one for one in self._operands.values(stack, count)]
             lower, upper, step = (*parts, None)[:3]
             node = ast.Slice(lower=lower, upper=upper, step=step)
-            stack.append(self._make.made(node, [one for one in parts if one is not None]))
+            stack.append(self._make.register(node, [one for one in parts if one is not None]))
         elif name == "BUILD_MAP":
             flat = self._operands.values(stack, 2 * count)
             stack.append(self._make.dictionary(flat[::2], flat[1::2]))

@@ -8,7 +8,7 @@ from keras_mp.compat.code_objects.errors import Refused
 from keras_mp.compat.code_objects.expressions import LARGEST, Expressions, is_constant
 
 
-def copied(make: Expressions, nodes: Sequence[ast.expr]) -> list[ast.expr]:
+def copies_of(make: Expressions, nodes: Sequence[ast.expr]) -> list[ast.expr]:
     """Returns copies of some nodes, which are evaluated in that order.
 
     Raises:

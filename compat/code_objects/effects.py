@@ -153,7 +153,7 @@ class Effects:
             self._call_of_sequences(instruction, stack, steps)
         elif name in scopes.ENTERING:
             of = self.operands.popped(stack)
-            stack += scopes.entered(self._make, of, self.where(instruction))
+            stack += scopes.items_of_scope(self._make, of, self.where(instruction))
         elif name in scopes.LEAVING:
             scopes.leave(name, stack)
         elif name in _INPLACE and self.lists.are_grown:
@@ -220,7 +220,7 @@ class Effects:
         age = self._make.facts(value).age
         return sum(1 for _, other in steps if self._make.facts(other).age > age)
 
-    def given(self, item: ast.expr) -> ast.expr:
+    def mark_given(self, item: ast.expr) -> ast.expr:
         """Takes note that a loop gives a value, so that it needs no name of its own."""
         self._given.add(item)
         self._stored = 0
@@ -241,7 +241,7 @@ class Effects:
                 self._given.update(items)
         else:
             if steps and not isinstance(value, ast.Name):
-                value = self._make.name(self._names.invented("parts", value))
+                value = self._make.name(self._names.add_invented("parts", value))
             items = unpacking.places_of(self._make, value, before, after, starred)
         stack += reversed(items)
 
@@ -366,7 +366,7 @@ class Effects:
                 stack.append(self._make.name(text))
             case "IMPORT_NAME":
                 level, wanted = self.operands.several(stack, 2)
-                stack.append(modules.imported(text, *map(_written, (level, wanted))))
+                stack.append(modules.module_of_import(text, *map(_written, (level, wanted))))
             case "IMPORT_FROM":
                 of = stack[-1] if stack else None
                 if not isinstance(of, Module):

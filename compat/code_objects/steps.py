@@ -40,7 +40,7 @@ class Names:
         self.steps.insert(len(self.steps) - before, (identifier(fresh), value))
         return fresh
 
-    def invented(self, name: str, value: ast.expr) -> str:
+    def add_invented(self, name: str, value: ast.expr) -> str:
         """Adds a step for a value that has no name in the program."""
         if name in self.own:
             self._taken.add(name)

@@ -49,6 +49,6 @@ def _rest(make: Expressions, of: ast.expr, before: int, after: int) -> ast.expr:
     lower = make.constant(before) if before else None
     upper = make.constant(-after) if after else None
     parts = [one for one in (lower, upper) if one is not None]
-    key = make.made(ast.Slice(lower=lower, upper=upper, step=None), parts)
+    key = make.register(ast.Slice(lower=lower, upper=upper, step=None), parts)
     whole = make.starred(make.item(of, key))
     return make.sequence(ast.List, [whole])

@@ -149,7 +149,7 @@ def kind_of(config: Config) -> Kind:
         return "metric"
     if isinstance(given.get("registered_name"), str):
         return "layer"  # of one's own, and so is whatever else: nothing of it is known
-    raise LegacyError("$.class_name", checks.found(name), _UNKNOWN)
+    raise LegacyError("$.class_name", checks.describe(name), _UNKNOWN)
 
 
 def _is_model(name: str, given: Config, config: Config) -> bool:

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from keras_mp.compat.configs import checks, optimizer_tables as tables
-from keras_mp.compat.configs.checks import found
+from keras_mp.compat.configs.checks import describe
 from keras_mp.compat.configs.inner_optimizers import inner_optimizer
 from keras_mp.compat.configs.report import Converted, Report
 from keras_mp.compat.configs.serialized import (
     OWN_CLASS,
     Config,
     check_origin,
-    copied,
+    class_and_config,
+    deep_copy,
     is_todays,
     of_ours,
-    unpacked,
 )
 from keras_mp.compat.configs.versions import Version, optional_version
 from keras_mp.compat.errors import LegacyError
@@ -73,10 +73,10 @@ def convert_optimizer(
     report = Report()
     config = checks.mapping(config, "$")
     patterns = (sparse_variables,) if isinstance(sparse_variables, str) else tuple(sparse_variables)
-    name, inside = unpacked(config, "$")
+    name, inside = class_and_config(config, "$")
     is_wrapper = name.lower() in tables.LOSS_SCALED
     if is_todays(config) and not (is_wrapper and is_legacy(inside)):
-        return Converted(copied(config, "$"), (), changed=False)
+        return Converted(deep_copy(config, "$"), (), changed=False)
     if is_wrapper:
         check_origin(config, "$", tables.LOSS_SCALED_MODULE, report)
         report.add("$", "rewritten", f"{name} became keras_mp.LossScaleOptimizer")
@@ -197,7 +197,7 @@ def _wrapper_2_4(
         raise LegacyError(f"{path}.initial_scale", state, "a fixed loss scale needs one")
     elif steps is not None:
         why = "a fixed loss scale never grows; expected null"
-        raise LegacyError(f"{path}.dynamic_growth_steps", found(steps), why)
+        raise LegacyError(f"{path}.dynamic_growth_steps", describe(steps), why)
     return {
         "inner_optimizer": inner,
         "dynamic": dynamic,
@@ -215,14 +215,14 @@ def _loss_scale(value: object, path: str, report: Report) -> dict[str, object]:
         raise LegacyError(path, "is null", "there is no loss scale; use the optimizer alone")
     if isinstance(value, str):
         if value != "dynamic":
-            raise LegacyError(path, found(value), 'expected "dynamic" or a number')
+            raise LegacyError(path, describe(value), 'expected "dynamic" or a number')
         value = {"class_name": "DynamicLossScale", "config": {}}
     elif not isinstance(value, Mapping):
         return _fixed(checks.scale(value, path))
-    name, config = unpacked(value, path)
+    name, config = class_and_config(value, path)
     if name not in tables.LOSS_SCALES:
         why = f"only {' and '.join(tables.LOSS_SCALES)} can be kept; {OWN_CLASS}"
-        raise LegacyError(f"{path}.class_name", found(name), why)
+        raise LegacyError(f"{path}.class_name", describe(name), why)
     check_origin(value, path, tables.LOSS_SCALE_MODULE, report)
     path = f"{path}.config"
     given = checks.entries(config, path, tables.LOSS_SCALES[name], name)
@@ -249,12 +249,12 @@ def _check_multiplier(config: Config, path: str) -> None:
     if multiplier == 2:
         return
     if not isinstance(multiplier, float) or not 1 < multiplier <= FLOAT32.largest:
-        raise LegacyError(f"{path}.multiplier", found(multiplier), "expected more than 1")
+        raise LegacyError(f"{path}.multiplier", describe(multiplier), "expected more than 1")
     scale = config.get("initial_loss_scale", INITIAL_SCALE)
     steps = config.get("increment_period", GROWTH_STEPS)
     raise LegacyError(
         f"{path}.multiplier",
-        found(multiplier),
+        describe(multiplier),
         "only 2.0 can be kept, as in tf.keras since 2.4. Build the optimizer in code: "
         f"keras_mp.LossScaleOptimizer(optimizer, initial_scale={scale}, "
         f"dynamic_growth_steps={steps}, growth_factor={multiplier}, "

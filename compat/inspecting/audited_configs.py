@@ -87,13 +87,14 @@ _SIZES = words("""
 _MOST_RATIO, _SMALL = 1000, 1 << 24
 
 
-def parsed(text: str | bytes, where: str) -> tuple[Mapping[str, object], list[Finding]]:
+def json_and_findings(text: str | bytes, where: str) -> tuple[Mapping[str, object], list[Finding]]:
     """Returns a JSON object, and a finding for each key that is in an object twice.
 
     Raises:
         Nonsense: It is none, or nested too deeply.
 
-    >>> parsed('{"class_name": "Dense", "class_name": "Lambda"}', "config.json")[1][0].what
+    >>> text = '{"class_name": "Dense", "class_name": "Lambda"}'
+    >>> json_and_findings(text, "config.json")[1][0].what
     "'class_name' is there twice: programs differ in which they take"
     """
     twice: list[str] = []
@@ -105,7 +106,7 @@ def parsed(text: str | bytes, where: str) -> tuple[Mapping[str, object], list[Fi
             twice.extend(name for name in found if names.count(name) > 1)
         return found
 
-    value = configs.parsed(text, once)
+    value = configs.json_object(text, once)
     what = "{!r} is there twice: programs differ in which they take"
     return value, [Finding("name", where, what.format(name)) for name in dict.fromkeys(twice)]
 

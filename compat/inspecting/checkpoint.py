@@ -28,7 +28,7 @@ V1_SLOTS = {
 }
 
 
-def read(found: Inspection, prefix: str, *, check: bool = True) -> None:
+def fill_from_checkpoint(found: Inspection, prefix: str, *, check: bool = True) -> None:
     """Fills in what the checkpoint says.
 
     Raises:

@@ -184,13 +184,13 @@ def plan_objects(
         for variable in variables:
             if _may_fit(plan, checkpoint, key, variable):
                 taken.add(key)
-                if not plan.planned(variable):
+                if not plan.has_value_for(variable):
                     plan.assign(plan.laid_out(value_of(checkpoint, key), variable), variable)
     apart = [variables[0].path for variables in found.values() if len(variables) > 1]
     if apart:
         plan.note(APART.format(", ".join(apart)))
     weights = object_matching.weights(model)
-    plan.missing += [weight.path for weight in weights if not plan.planned(weight)]
+    plan.missing += [weight.path for weight in weights if not plan.has_value_for(weight)]
     keys = None if optimizer is None else optimizer_keys(plan.file, graph, optimizer_path)
     if optimizer is not None and keys is None:
         plan.missing.append(f"the state of {optimizer.name}: the file holds no optimizer")
@@ -201,7 +201,7 @@ def plan_objects(
             trained = variable_order.trainable(model)
         state = _state(plan, checkpoint, graph, keys, found, trained)
         if keys.layout == "v1":
-            state.slots = v1_saver.adapted(plan, optimizer, state)
+            state.slots = v1_saver.slots_for_keras(plan, optimizer, state)
         plan_optimizer(plan, optimizer, state)
     unused = [key for key in checkpoint if key not in taken and not _IGNORED.match(key)]
     unmatched = [key for key in unused if not _NO_WEIGHTS.fullmatch(key)]

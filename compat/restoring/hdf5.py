@@ -79,15 +79,17 @@ def plan_weights(plan: Plan, group: Group, model: Any) -> Named:
     for layer, name in _layers(plan, group, model):
         inside = group.group(name)
         names = inside.texts("weight_names") or []
-        mine = variable_order.own(model) if layer is model else variable_order.weights(layer)
+        mine = (
+            variable_order.own_weights(model) if layer is model else variable_order.weights(layer)
+        )
         for variable, value, old in _weights(plan, inside, names, layer, mine):
             plan.assign(value, variable)
             for each in old:
                 named.setdefault(_bare(each), []).append(variable)
     for weight in model.weights:
-        if not plan.planned(weight):
+        if not plan.has_value_for(weight):
             if _OWN not in group and any(
-                weight is variable for variable in variable_order.own(model)
+                weight is variable for variable in variable_order.own_weights(model)
             ):
                 plan.lose(NO_OWN + weight.path)
             else:
@@ -261,7 +263,7 @@ def _trained(named: Named, model: Any) -> list[Any]:
     trained = [variable for variable in variables if variable.trainable]
     ordered = variable_order.trainable(model)
     is_all = {id(variable) for variable in trained} == {id(variable) for variable in ordered}
-    return trained if is_all and not variable_order.own(model) else ordered
+    return trained if is_all and not variable_order.own_weights(model) else ordered
 
 
 def nadam_product(plan: Plan, inner: Any, state: OptimizerState, count: int) -> None:

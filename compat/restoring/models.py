@@ -14,7 +14,7 @@ from keras_mp import deserializing
 from keras_mp.backends import late_values
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
-from keras_mp.compat.checkpoints.staging import staged
+from keras_mp.compat.checkpoints.staging import local_artefact
 from keras_mp.compat.configs import Change, dotted_names, keras1
 from keras_mp.compat.configs.models import MODELS
 from keras_mp.compat.file_formats import hdf5_groups, saved_models, saved_objects
@@ -33,7 +33,7 @@ from keras_mp.compat.restoring import (
     variable_order,
 )
 from keras_mp.compat.restoring.building import Json
-from keras_mp.compat.restoring.limits import limited
+from keras_mp.compat.restoring.limits import limit_weights
 from keras_mp.compat.restoring.output_names import with_names_of_today
 from keras_mp.compat.restoring.plan import Plan, RestoreReport
 from keras_mp.stores.urls import is_url, local_of, redacted
@@ -147,7 +147,7 @@ def load_model(
         options = Options(
             dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training
         )
-        with staged(path) as local:
+        with local_artefact(path) as local:
             model, report = _load(local, options)
         if is_url(path):
             report = dataclasses.replace(report, file=redacted(path))
@@ -191,7 +191,7 @@ def load_weights(
         RestoreError: It does not fit. Nothing was changed.
         ValueError: The model is not built.
     """
-    with staged(path) as local:
+    with local_artefact(path) as local:
         kind = kind_of(local)
         if kind in ("checkpoint", "saved_model"):
             report = checkpoints.restore(
@@ -221,7 +221,7 @@ def _load_weights(
     archive = None
     if kind == "keras":
         archive = keras_archives.Archive(path)
-        config = building.parsed(archive.read(CONFIG), archive.path, CONFIG)
+        config = building.json_object(archive.read(CONFIG), archive.path, CONFIG)
         variable_order.remember(model, config)
     plan = Plan(str(path))
     with _weights_file(path, kind) as root:
@@ -247,7 +247,7 @@ def _weights_file(path: str | Path, kind: Kind) -> Iterator[hdf5_groups.Group]:
     if kind == "json":
         raise Unreadable(str(path), "", "is a config without weights")
     opened = (
-        hdf5_groups.opened(path, str(path))
+        hdf5_groups.open_hdf5(path, str(path))
         if kind == "h5"
         else keras_archives.Archive(path).weights()
     )
@@ -269,7 +269,7 @@ class Options:
 
 def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
     file = str(path)
-    with hdf5_groups.opened(path, file) as root:
+    with hdf5_groups.open_hdf5(path, file) as root:
         version = root.text("keras_version")
         if keras1.is_version(version):
             raise Unreadable(file, "", keras1.WAY)
@@ -277,7 +277,7 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
         if building.is_keras_3(version):
             texts = {where: root.text(where) for where in ("model_config", "training_config")}
             held = {
-                where: building.parsed(said, file, where)
+                where: building.json_object(said, file, where)
                 for where, said in texts.items()
                 if said is not None
             }
@@ -288,9 +288,9 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
         if text is None:
             holds = hdf5.is_classic(root) or keras_archives.is_v3(root)
             raise Unreadable(file, "", WEIGHTS_ONLY if holds else NOTHING)
-        config = building.parsed(text, file, "model_config")
+        config = building.json_object(text, file, "model_config")
         text = root.text("training_config")
-        training = None if text is None else building.parsed(text, file, "training_config")
+        training = None if text is None else building.json_object(text, file, "training_config")
         with late_values.scope_for((config, training), options.custom_objects):
             made = _ModelBuilder(file, options, version, training)
             made.build(config)
@@ -299,7 +299,7 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
             named = hdf5.plan_weights(plan, hdf5.weights_of(root), made.model)
             if made.optimizer is not None:
                 hdf5.plan_state(plan, root, made.model, made.optimizer, named)
-            return made.model, made.finished(plan)
+            return made.model, made.restored_by(plan)
 
 
 def _load_archive(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
@@ -308,9 +308,9 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, RestoreRepor
     version: Any = None
     if METADATA in archive:
         text = archive.read(METADATA)
-        version = building.parsed(text, file, METADATA).get("keras_version")
+        version = building.json_object(text, file, METADATA).get("keras_version")
     text = archive.read(CONFIG)
-    config = building.parsed(text, file, CONFIG)
+    config = building.json_object(text, file, CONFIG)
     if building.is_keras_3(version):
         claims.refuse(file, CONFIG, config)
         if WEIGHTS in archive:
@@ -330,13 +330,13 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, RestoreRepor
         keras_archives.plan_assets(plan, archive, root, places)
         if made.optimizer is not None:
             keras_archives.plan_state(plan, root, made.model, made.optimizer)
-        return made.model, made.finished(plan)
+        return made.model, made.restored_by(plan)
 
 
 def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
-    saved = saved_models.read(path)
+    saved = saved_models.read_saved_model(path)
     metadata = saved_models.plain(
-        building.parsed(saved.metadata, saved.where, "metadata of the model")
+        building.json_object(saved.metadata, saved.where, "metadata of the model")
     )
     config = metadata.get("model_config")
     # Of a model of layers it lacks the config where one of them has none.
@@ -356,7 +356,7 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, RestoreR
         is_own = not (isinstance(inside, dict) and "layers" in inside)
         if policy is not None and is_own:
             made.policy = configs.convert(policy, kind="policy").config["config"]["name"]  # type: ignore[index]
-        config, changes = graph_flags.added(config, path, saved.version)
+        config, changes = graph_flags.with_graph_flags(config, path, saved.version)
         made.changes += changes
         made.build(config)
         if not made.model.built:
@@ -370,7 +370,7 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, RestoreR
                 checkpoint.prefix, "", "has no object graph: it was not saved from a model"
             )
         _plan_saved_model(plan, checkpoint, made, saved_objects.tables(path))
-        return made.model, made.finished(plan)
+        return made.model, made.restored_by(plan)
 
 
 def _plan_saved_model(
@@ -460,7 +460,7 @@ class _ModelBuilder:
         )
         self.changes += differences.changes_of_compiled(self.model, today, self.tf_version)
 
-    def finished(self, plan: Plan) -> RestoreReport:
+    def restored_by(self, plan: Plan) -> RestoreReport:
         if self.options.compile and self.optimizer is None:
             plan.note(NOT_COMPILED)
         report = plan.run(strict=self.options.strict)
@@ -475,7 +475,7 @@ def _of_keras_3(
     if not file.endswith(_NAMES[kind]):
         raise Unreadable(file, "", _MISNAMED.format(version, " or ".join(_NAMES[kind])))
     late = late_values.scope_for(held, options.custom_objects)
-    with late, limited(file), building.named_errors(file, f"the model, of Keras {version}"):
+    with late, limit_weights(file), building.named_errors(file, f"the model, of Keras {version}"):
         model = deserializing.loaded(
             file,
             held,

@@ -174,7 +174,7 @@ class Plan:
         if text not in self.lost:
             self.lost.append(text)
 
-    def planned(self, variable: Any) -> bool:
+    def has_value_for(self, variable: Any) -> bool:
         """Returns whether a value for `variable` is planned."""
         return id(variable) in self._planned
 

@@ -16,7 +16,7 @@ from keras_mp.migration.code.findings import BASELINE, Failure, Plan
 from keras_mp.migration.code.tree import find
 from keras_mp.migration.console import (
     SCHEMA,
-    dumped,
+    json_text,
     put_bytes,
     put_exact,
     say,
@@ -92,10 +92,10 @@ def run(arguments: argparse.Namespace) -> Done:
     projects = Projects()
     for one in inputs:
         _exclude(one, projects, force=arguments.force_exclude)
-    known = None if arguments.baseline is None else baseline.read(Path(arguments.baseline))
+    known = None if arguments.baseline is None else baseline.read_baseline(Path(arguments.baseline))
     files = _distinct(inputs)
     options = _options(files, projects, known, arguments)
-    with progress.shown(len(files), worth=len(files) > 1) as step:
+    with progress.show_progress(len(files), worth=len(files) > 1) as step:
         planned = plans(files, options, arguments.jobs, step)
     gone = {} if known is None else known.gone(planned, options)
     planned += [Plan(path, failure=Failure(CLOSED)) for one in inputs for path in one.closed]
@@ -251,7 +251,7 @@ def _tell(
     if arguments.sarif:
         from keras_mp.migration.code import sarif
 
-        put_exact(dumped(sarif.log(planned, Path.cwd())))
+        put_exact(json_text(sarif.log(planned, Path.cwd())))
         return
     if arguments.diff:
         patch = b"".join(map(output.patch, planned))

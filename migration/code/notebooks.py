@@ -219,7 +219,7 @@ def code_cells(file: str) -> list[Cell]:
             else:
                 values[name] = _DECODER.raw_decode(file, start)[0]
     except (ValueError, IndexError, RecursionError) as error:
-        raise Failed(f"not a notebook: {_said(error)}") from None
+        raise Failed(f"not a notebook: {_explain_error(error)}") from None
     if values.get("nbformat") != 4:
         found = values.get("nbformat", "missing")
         raise Failed(f"not a notebook of nbformat 4: $.nbformat is {found}")
@@ -262,7 +262,7 @@ _DECODER = JSONDecoder()
 _WHITE = frozenset(" \t\r\n")
 
 
-def _said(error: Exception) -> str:
+def _explain_error(error: Exception) -> str:
     if isinstance(error, JSONDecodeError):
         return f"line {error.lineno}, column {error.colno}: {error.msg}"
     return "it ends too early" if isinstance(error, IndexError) else str(error)

@@ -73,7 +73,7 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
 
 def _computes(full: str) -> bool:
     """Returns whether a function computes something of a tensor that is TensorFlow's."""
-    found = names.known(full)
+    found = names.keras_name(full)
     if found is not None:
         if found.status == "gone" or found.root == "keras":
             return False

@@ -52,8 +52,8 @@ def test_migrate_from_store_to_store(writable_server, tmp_path, capsys):
     assert [one.name for one in listed(f"{parent(url)}/new", deep=True)] == ["model.keras"]
     assert main(["migrate", str(CASE / "model.h5"), "-o", str(local), *scratch]) == 0
     assert numbers(load_model(out)) == numbers(load_model(local))
-    mark = sources.marked(out)
-    assert mark == sources.marked(local) | {"from": redacted(url)}
+    mark = sources.read_mark(out)
+    assert mark == sources.read_mark(local) | {"from": redacted(url)}
     capsys.readouterr()
     assert main(["migrate", url, "-o", out, *scratch]) == 2
     assert f"{redacted(out)} is there already" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from keras_mp.compat.configs import convert
-from keras_mp.compat.configs.operation_layers import rewritten
+from keras_mp.compat.configs.operation_layers import layers_of_today
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.inspecting.computed_layers import computed_of
@@ -42,13 +42,15 @@ def graph_op(name, op, nodes, constants=None, **attributes):
 def rows(*layers, outputs=(("out", 0, 0),)):
     report = Report()
     with report.checked():
-        found, ends = rewritten(list(layers), [list(one) for one in outputs], "$.layers", report)
+        found, ends = layers_of_today(
+            list(layers), [list(one) for one in outputs], "$.layers", report
+        )
     return {row["name"]: row for row in found}, ends
 
 
 def shown(row):
     config = row["config"]
-    return expressions.shown(
+    return expressions.as_source(
         {"operation": config["operation"], "arguments": config["arguments"]},
         lambda number: row["inbound_nodes"][0][number][0],
     )
@@ -186,7 +188,7 @@ def test_a_loss_of_the_output_stands_behind_it():
         layer("AddMetric", "metric", [[["mean", 0, 0, {}]]], aggregation="mean", metric_name="m"),
     ]
     report = Report()
-    found, ends = rewritten(layers, [["out", 0, 0]], "$.layers", report)
+    found, ends = layers_of_today(layers, [["out", 0, 0]], "$.layers", report)
     found = {row["name"]: row for row in found}
     assert ends == [["loss", 0, 0]]
     assert found["metric"]["inbound_nodes"][0][0][:3] == ["out", 0, 0]

@@ -289,7 +289,10 @@ def test_futures_that_are_cancelled_are_left(tmp_path: Path, threads: Executor) 
 
 def test_two_runs_at_once(tmp_path: Path, threads: Executor) -> None:
     source, out = folder_of(tmp_path / "in", 2), tmp_path / "out"
-    with run_lock.held(str(out), "other"), pytest.raises(Refused, match="another run is at work"):
+    with (
+        run_lock.hold_lock(str(out), "other"),
+        pytest.raises(Refused, match="another run is at work"),
+    ):
         migrate_folder(source, out, executor=threads)
     assert not (out / ledger.NAME).exists()
 
@@ -439,7 +442,7 @@ def test_killed_at_any_moment_none_is_lost_and_none_done_twice(
         assert (source / f"{name}.h5").read_bytes() in made[f"{name}.keras"]
     published = Counter((tmp_path / "log").read_text().split())
     assert max(published.values()) == 1
-    assert ledger.read(out / ledger.NAME).torn <= killed["client"]
+    assert ledger.read_contents(out / ledger.NAME).torn <= killed["client"]
     assert len(set(rows_in(out))) == len(names)
 
 

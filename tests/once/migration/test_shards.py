@@ -90,7 +90,7 @@ def test_places_that_are_none(name: str, why: str, tmp_path: Path) -> None:
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with publishing.staged(out, folder=True) as beside:
+    with publishing.staged_output(out, folder=True) as beside:
         beside.mkdir()
         (beside / "a").write_bytes(b"a")
         assert not out.exists()
@@ -113,7 +113,7 @@ def test_nothing_is_written_over_what_came_meanwhile(
             (out / "theirs").write_bytes(b"theirs")
 
     def write() -> None:
-        with publishing.staged(out, folder=True) as beside:
+        with publishing.staged_output(out, folder=True) as beside:
             beside.mkdir()
             (beside / "mine").write_bytes(b"mine")
             if not what.startswith("late"):
@@ -144,7 +144,7 @@ def test_an_error_of_the_disk_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def write() -> None:
-        with publishing.staged(tmp_path / "out", folder=True) as beside:
+        with publishing.staged_output(tmp_path / "out", folder=True) as beside:
             beside.mkdir()
             (beside / "a").write_bytes(b"a")
 
@@ -159,7 +159,7 @@ import sys
 from pathlib import Path
 from keras_mp.migration import publishing
 print("ready", flush=True)
-with publishing.staged(Path(sys.argv[1]), folder=True) as beside:
+with publishing.staged_output(Path(sys.argv[1]), folder=True) as beside:
     beside.mkdir()
     for i in range(100):
         (beside / str(i)).write_bytes(bytes([i]) * 50_000)

@@ -934,7 +934,7 @@ def test_what_cannot_be_written_has_its_name(
 def test_names_are_no_markup(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.shown(1, worth=True) as step:
+    with progress.show_progress(1, worth=True) as step:
         step("a[/b]/[old].py", 1)
     assert "a[/b]/[old].py" in capsys.readouterr().err
 
@@ -942,7 +942,7 @@ def test_names_are_no_markup(tmp_path: Path, monkeypatch: Patch, capsys: Capture
 def test_without_rich_there_is_no_bar(monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    with progress.shown(1, worth=True) as step:
+    with progress.show_progress(1, worth=True) as step:
         step("a.py", 1)
     assert capsys.readouterr().err == ""
 

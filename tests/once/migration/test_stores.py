@@ -185,19 +185,19 @@ def test_outputs_and_their_marks(writable_server: Store, tmp_path: Path) -> None
 
     out = writable_server.url("marks", "new", "a.keras")
     source = f"https://me:{PASSWORD}@host/a.h5?key={KEY}"
-    with publishing.staged(out) as beside:
+    with publishing.staged_output(out) as beside:
         with zipfile.ZipFile(beside, "w") as archive:
             archive.writestr("config.json", "{}" * 50_000)
-        sources.mark(beside, source, "ab", {"model_only": False})
+        sources.write_mark(beside, source, "ab", {"model_only": False})
         assert not exists(out)
         assert all(secret.encode() not in beside.read_bytes() for secret in (PASSWORD, KEY))
-    marked = sources.marked(out)
+    marked = sources.read_mark(out)
     assert (marked["sha256"], marked["options"]) == ("ab", {"model_only": False})
     assert marked["from"] == "https://***@host/a.h5?***"
-    assert sources.marked(f"{out}.keras") == {}
+    assert sources.read_mark(f"{out}.keras") == {}
     with pytest.raises(Refused, match="is there already"):
         publishing.check(out)
-    with pytest.raises(ZeroDivisionError), publishing.staged(f"{out}.keras") as beside:
+    with pytest.raises(ZeroDivisionError), publishing.staged_output(f"{out}.keras") as beside:
         beside.write_bytes(bytes(1 // 0))
     assert [one.name for one in listed(parent(out), deep=True)] == ["a.keras"]
 
