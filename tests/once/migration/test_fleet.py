@@ -367,13 +367,13 @@ def test_ctrl_c(times: int, tmp_path: Path, monkeypatch: Patch, capsys: Any) -> 
     assert (error.value.done, error.value.left) == (len(done), 30 - len(done))
     assert (
         str(error.value)
-        == f"{len(done)} done, {30 - len(done)} left: run the same command again to go on"
+        == f"{len(done)} done, {30 - len(done)} left: run the same command again to resume"
     )
     assert 2 <= len(done) < 10
     made, written_down = set(outputs(out)), {f"{Path(name).stem}.keras" for name in rows_of(out)}
     # Of what is left in hand one may just have been published.
     assert made == written_down if times == 1 else 0 <= len(made) - len(made & written_down) <= 2
-    assert "what is in hand is finished first" in capsys.readouterr().err
+    assert "finishing the artefacts in progress" in capsys.readouterr().err
     monkeypatch.setenv(fleet_tasks.SECONDS, "0")
     counts = migrate_folder(source, out, jobs=2)
     assert counts == {"done": 30 - len(made), "done before": len(made)}

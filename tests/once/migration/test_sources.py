@@ -491,7 +491,7 @@ def test_nothing_is_written_over(tree: Path, tmp_path: Path, capsys: Capture) ->
     assert not (out / "old.py").exists(), "all is looked at before anything is written"
     assert (out / "pkg" / "plain.py").read_text() == "mine = 1\n"
     err = capsys.readouterr().err
-    assert err.startswith(f"keras-mp: error: {out}/pkg/plain.py is there already, and not what")
+    assert err.startswith(f"keras-mp: error: {out}/pkg/plain.py exists already with other")
 
 
 @pytest.mark.parametrize("there", ["other", "folder", "input", "inside", "file for a folder"])
@@ -915,7 +915,7 @@ def test_json_is_one_report_even_where_nothing_was_done(
     (row,) = report["results"]
     assert_shape(row, ROW)
     assert (row["path"], row["status"]) == (str(tree), "failed")
-    assert row["error"]["message"] == f"{tmp_path}/out is there, and is not a folder"
+    assert row["error"]["message"] == f"{tmp_path}/out exists and is not a folder"
     assert report["summary"]["files"]["failed"] == 1
 
 
