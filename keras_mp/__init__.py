@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from keras_mp.policies.auto_wrapping import auto_wrap
     from keras_mp.policies.policy import (
         Policy,
-        PolicyScope,
         global_policy,
         policy_scope,
         set_global_policy,
@@ -41,7 +40,6 @@ __all__ = [
     "LossScaleOptimizer",
     "MasterWeights",
     "Policy",
-    "PolicyScope",
     "RangeReport",
     "SharedLossScale",
     "StochasticRounding",
@@ -68,7 +66,6 @@ _HOME = {
     "LossScaleOptimizer": "keras_mp.optimizer.loss_scale_optimizer",
     "MasterWeights": "keras_mp.sixteen_bit.master_weights",
     "Policy": "keras_mp.policies.policy",
-    "PolicyScope": "keras_mp.policies.policy",
     "RangeReport": "keras_mp.diagnosis.ranges.report",
     "SharedLossScale": "keras_mp.optimizer.shared_loss_scale",
     "StochasticRounding": "keras_mp.sixteen_bit.stochastic_rounding",

@@ -26,3 +26,16 @@
 | code, rules                                 | source code, and the rules of its migration |
 | keras3, to_backend                          | `--keras3` and `--target` |
 """
+
+from typing import TYPE_CHECKING
+
+from keras_mp.compat import names
+
+if TYPE_CHECKING:
+    from keras_mp.migration.ledger_summary import LedgerSummary
+
+__all__ = ["LedgerSummary"]
+
+__getattr__ = names.submodules(
+    __name__, ["fleet"], {"LedgerSummary": "keras_mp.migration.ledger_summary:LedgerSummary"}
+)

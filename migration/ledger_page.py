@@ -12,7 +12,13 @@ from typing import Any
 from keras_mp.files.atomic_writing import write_atomically
 from keras_mp.migration.ledger import RESULTS
 from keras_mp.migration.ledger_reading import Change, Ledger, Row
-from keras_mp.migration.ledger_summary import UNKNOWN, Counts, Summary, elapsed, summary
+from keras_mp.migration.ledger_summary import (
+    UNKNOWN,
+    Counts,
+    LedgerSummary,
+    seconds_of_run,
+    summary,
+)
 from keras_mp.rendering.html import data_attributes, facts, head, table
 from keras_mp.rendering.markup import escaped
 from keras_mp.rendering.page_style import CSS
@@ -144,7 +150,7 @@ def write_ledger_page(ledger: Ledger, name: str, path: str | Path) -> None:
     write_atomically(path, ledger_page(ledger, name))
 
 
-def _beginning(found: Summary) -> Iterator[str]:
+def _beginning(found: LedgerSummary) -> Iterator[str]:
     lines = f"{pluralized(found.lines, 'line')} of {pluralized(len(found.runs), 'run')}"
     yield f"<p>{lines}; of each artefact, the last one counts.</p>"
     if found.torn:
@@ -189,7 +195,7 @@ def _share(results: Mapping[str, int]) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def _refusals(found: Summary) -> Iterator[str]:
+def _refusals(found: LedgerSummary) -> Iterator[str]:
     if not found.refusals:
         yield "<p>Nothing.</p>" if found.artefacts else "<p>The ledger has no artefact.</p>"
         return
@@ -380,7 +386,7 @@ def _for_script(value: object) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _runs(found: Summary) -> Iterator[str]:
+def _runs(found: LedgerSummary) -> Iterator[str]:
     if not found.runs:
         return
     yield from table(
@@ -399,7 +405,7 @@ def _runs(found: Summary) -> Iterator[str]:
                 [
                     run.name,
                     run.first or "",
-                    "" if (seconds := elapsed(run)) is None else duration(seconds),
+                    "" if (seconds := seconds_of_run(run)) is None else duration(seconds),
                     *(f"{run.rows.get(result, 0):,}" for result in RESULTS),
                     ", ".join(run.hosts[:_HOSTS])
                     + (f" and {others:,} more" if (others := len(run.hosts) - _HOSTS) > 0 else ""),
@@ -411,7 +417,7 @@ def _runs(found: Summary) -> Iterator[str]:
     )
 
 
-def _versions(found: Summary) -> Iterator[str]:
+def _versions(found: LedgerSummary) -> Iterator[str]:
     if not found.versions:
         return
     yield from table(

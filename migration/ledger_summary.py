@@ -3,17 +3,22 @@
 import heapq
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from keras_mp.migration.ledger import RESULTS
-from keras_mp.migration.ledger_reading import Ledger, Row, Run
+from keras_mp.compat.results import columns, html
+from keras_mp.migration.ledger import NAME, RESULTS
+from keras_mp.migration.ledger_reading import Ledger, Row, Run, find_ledger, read_ledger
+from keras_mp.rendering.text import duration, pluralized, printable, shortened, size
 
 UNKNOWN = "unknown"
 _EXAMPLES = 3
 _TOP = 10
+_FEW = 5  # of these, in a text
+_ROOM = 60  # characters of a name
 
 Counts = dict[str, dict[str, int]]  # by a name, then by result
 
@@ -40,8 +45,8 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What a ledger amounts to; the most frequent comes first.
+class LedgerSummary:
+    """What the ledger of a migrated folder amounts to; the most frequent comes first.
 
     Attributes:
         artefacts: How many.
@@ -81,8 +86,24 @@ class Summary:
     lines: int
     torn: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns it as JSON has it; rows by what their tables show."""
+    @classmethod
+    def load(cls, path: str | Path) -> "LedgerSummary":
+        """Returns the summary of the ledger that `keras-mp migrate FOLDER -o OUT` wrote.
+
+        Args:
+            path: OUT, or the ledger in it.
+
+        Raises:
+            ValueError: There is no ledger, or it is of a later version.
+            OSError: It cannot be read.
+        """
+        file = find_ledger(str(path))
+        if file is None:
+            raise ValueError(f"{path}: there is no {NAME} here: name a folder that was migrated")
+        return summary(read_ledger(file))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as plain JSON; rows by what their tables show."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         found["refusals"] = [
             {
@@ -112,7 +133,7 @@ class Summary:
                 "rows": run.rows,
                 "first": run.first,
                 "last": run.last,
-                "seconds": elapsed(run),
+                "seconds": seconds_of_run(run),
                 "hosts": run.hosts,
                 "folders": run.roots,
             }
@@ -120,8 +141,21 @@ class Summary:
         ]
         return found
 
+    def __str__(self) -> str:
+        return "\n".join(map(printable, lines(self)))
 
-def summary(ledger: Ledger) -> Summary:
+    def _repr_html_(self) -> str:
+        """Returns two tables for a notebook: the facts, and what was refused or failed, and why."""
+        heads = [(head, "") for head in ("result", "reason", "artefacts", "for example", "why")]
+        refusals = (
+            (each.result, each.reason, f"{each.count:,}", row.name, row.said or "")
+            for each in self.refusals
+            for row in each.examples
+        )
+        return html("migration", ([("", ""), ("", "")], _facts(self)), (heads, refusals))
+
+
+def summary(ledger: Ledger) -> LedgerSummary:
     """Returns what a ledger amounts to.
 
     >>> from keras_mp.migration.ledger_reading import Row
@@ -135,7 +169,7 @@ def summary(ledger: Ledger) -> Summary:
     timed = [row for row in done if row.seconds]
     seconds = sum(row.seconds or 0 for row in timed)
     results = Counter(row.result for row in rows)
-    return Summary(
+    return LedgerSummary(
         artefacts=len(rows),
         results={result: results[result] for result in RESULTS},
         kinds=_counts(rows, lambda row: [row.kind or UNKNOWN]),
@@ -158,7 +192,7 @@ def summary(ledger: Ledger) -> Summary:
     )
 
 
-def elapsed(run: Run) -> float | None:
+def seconds_of_run(run: Run) -> float | None:
     """Returns the seconds from the first line of a run to its last; None where not known."""
     if run.first is None or run.last is None:
         return None
@@ -223,3 +257,67 @@ def _examples(rows: list[Row]) -> tuple[Row, ...]:
 def _top(rows: Iterable[Row], of: Callable[[Row], float | None]) -> tuple[Row, ...]:
     known = (row for row in rows if of(row))
     return tuple(heapq.nsmallest(_TOP, known, key=lambda row: (-(of(row) or 0), row.name)))
+
+
+def lines(found: LedgerSummary) -> Iterator[str]:
+    """Yields it as text, line by line."""
+    yield from columns(_facts(found))
+    for each in found.refusals:
+        yield ""
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in each.kinds.items())
+        yield f"{each.result}, {each.reason}: {each.count:,} ({kinds}), {size(each.bytes)}"
+        for row in each.examples:
+            yield f"  {row.name}: {row.said or 'it does not say why'}"
+    for caption, counts in (
+        ("kind", found.kinds),
+        ("written by", found.writers),
+        ("policy", found.policies),
+    ):
+        yield from _count_lines(caption, counts)
+    for caption, shown in (
+        ("largest", [(row, size(row.bytes or 0)) for row in found.largest]),
+        ("slowest", [(row, duration(row.seconds or 0)) for row in found.slowest]),
+        ("most memory", [(row, size(row.peak_memory or 0)) for row in found.most_memory]),
+    ):
+        yield from _top_lines(caption, shown)
+
+
+def _facts(found: LedgerSummary) -> list[tuple[str, str]]:
+    rate = found.bytes_per_second
+    speed = "" if rate is None else f", {size(rate)}/s"
+    return [
+        ("artefacts", f"{found.artefacts:,}"),
+        *((f"  {result}", f"{count:,}") for result, count in found.results.items()),
+        ("size", size(found.bytes)),
+        ("written", size(found.bytes_out)),
+        ("time, of all processes", duration(found.seconds) + speed),
+        ("done, with changes to read", f"{found.matters:,}"),
+        ("ledger", _of_ledger(found)),
+    ]
+
+
+def _of_ledger(found: LedgerSummary) -> str:
+    torn = f"; {pluralized(found.torn, 'torn line')}, as a killed run leaves" if found.torn else ""
+    return f"{pluralized(found.lines, 'line')} of {pluralized(len(found.runs), 'run')}{torn}"
+
+
+def _count_lines(caption: str, counts: Counts) -> Iterator[str]:
+    if not counts:
+        return
+    shown = [result for result in RESULTS if any(result in each for each in counts.values())]
+    yield ""
+    yield from columns(
+        [(caption, *shown), *(_count(name, each, shown) for name, each in counts.items())]
+    )
+
+
+def _count(name: str, counts: Mapping[str, int], shown: Sequence[str]) -> tuple[str, ...]:
+    return (name, *(f"{counts.get(result, 0):,}" for result in shown))
+
+
+def _top_lines(caption: str, shown: Sequence[tuple[Row, str]]) -> Iterator[str]:
+    if not shown:
+        return
+    yield ""
+    rows = [(shortened(printable(row.name), _ROOM), value) for row, value in shown[:_FEW]]
+    yield from columns([(caption, ""), *rows])

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_mp.compat.results import columns
 from keras_mp.files.json_files import as_json
 from keras_mp.files.stores.urls import redacted
 from keras_mp.migration import runs
-from keras_mp.migration.console import dumped, failed, put_exact, say, show, table
+from keras_mp.migration.console import json_text, put_exact, report_failure, say, show
 from keras_mp.migration.parser import scratch_of
 from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import write_html_report
@@ -34,20 +35,20 @@ def plot(arguments: argparse.Namespace) -> int:
         return 2
     scratch = scratch_of(arguments)
     try:
-        with runs.staged(arguments.path, scratch) as path, runs.output(out, scratch) as place:
+        with runs.local_run(arguments.path, scratch) as path, runs.output(out, scratch) as place:
             trace = read_trace(path)
             if place is not None:
                 _refuse_input(place, path)
                 title = f"Loss scale of {Path(path).resolve().name}"
                 plot_trace(trace, place, title=title, dark=arguments.dark)
     except (OSError, ValueError, ImportError) as error:
-        return failed(error, redacted(arguments.path), as_json=arguments.json)
+        return report_failure(error, redacted(arguments.path), as_json=arguments.json)
     overflows = trace.overflows()
     if arguments.json:
         shown = None if out is None else redacted(out)
         found = {"path": redacted(arguments.path), **trace.summary()}
         found |= {"variables": overflows, "out": shown}
-        put_exact(dumped(as_json(found)))
+        put_exact(json_text(as_json(found)))
     elif out is None:
         show(_lines(trace))
     else:
@@ -101,7 +102,7 @@ def _lines(trace: Trace) -> Iterator[str]:
     scale, is_end = drawing.last_scale(trace)
     when = "last loss scale" if is_end else "before the last step"
     rows.append((when, number(scale)))
-    yield from table(rows)
+    yield from columns(rows)
     overflows = [each for each in trace.overflows() if each["variable"] is not None]
     if overflows:
         yield ""
@@ -110,7 +111,7 @@ def _lines(trace: Trace) -> Iterator[str]:
             (each["variable"], f"{each['count']:,}", f"{each['first_step']:,}")
             for each in overflows[:_FEW]
         ]
-        yield from table([head, *cells])
+        yield from columns([head, *cells])
         if len(overflows) > _FEW:
             yield f"... and {len(overflows) - _FEW} more: --json shows them"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from keras_mp.files.json_paths import at, found
+from keras_mp.files.json_paths import at, describe
 
 _RUNS = {
     "__lambda__": "a lambda",
@@ -124,7 +124,7 @@ def _of_object(value: Mapping[str, object], path: str) -> Iterator[Danger]:
         reader = str(kind)
     for key in _PATHS if reader is not None else ():
         if isinstance(inside.get(key), str):
-            what = _TO_READ.format(found(inside[key]), reader)
+            what = _TO_READ.format(describe(inside[key]), reader)
             yield Danger(at(f"{path}.config", key), what, sort="path")
     if any(each.startswith("TextFile") and each.endswith("Initializer") for each in names):
         yield Danger(path, f"is a {_last(name)}, which reads a file", sort="path")

@@ -28,8 +28,8 @@ def constructor_arguments(
     if not isinstance(inner, keras.optimizers.Optimizer):
         from keras_mp.compat import configs  # late: the one arrow from the core to the past
 
-        if configs.is_legacy(arguments):
-            arguments = dict(configs.convert_loss_scale_config(arguments).config)
+        if configs.optimizers.is_legacy(arguments):
+            arguments = dict(configs.optimizers.convert_loss_scale_config(arguments).config)
         if "inner_optimizer" not in arguments:
             raise ValueError(
                 f"A config of a LossScaleOptimizer has an inner_optimizer, but the keys are "

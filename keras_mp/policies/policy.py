@@ -134,7 +134,7 @@ def global_policy() -> keras.DTypePolicy:
     return policy
 
 
-class PolicyScope:
+class policy_scope:
     """Sets the policy for a `with` block, or for a decorated function.
 
     It holds for the thread, or the asyncio task, that enters it, and for threads that start
@@ -195,9 +195,6 @@ class PolicyScope:
                 return function(*args, **kwargs)
 
         return inside
-
-
-policy_scope = PolicyScope
 
 
 @dataclass(frozen=True, slots=True)

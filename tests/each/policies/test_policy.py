@@ -15,13 +15,7 @@ import numpy as np
 import pytest
 
 from keras_mp.backends import keras_hooks
-from keras_mp.policies.policy import (
-    Policy,
-    PolicyScope,
-    global_policy,
-    policy_scope,
-    set_global_policy,
-)
+from keras_mp.policies.policy import Policy, global_policy, policy_scope, set_global_policy
 from tests import programs
 from tests.backends import on_one
 
@@ -313,7 +307,7 @@ class TestScope:
         assert seen() == "float32"
 
     def test_can_be_entered_again(self):
-        scope = PolicyScope("mixed_bfloat16")
+        scope = policy_scope("mixed_bfloat16")
         with scope:
             with policy_scope("float64"), scope:
                 assert seen() == "mixed_bfloat16"
