@@ -133,7 +133,7 @@ fuzz: .venv/.test
 		--timeout=1200 tests/once tests/each/compat/test_load_model_damaged.py
 	for each in $(BACKENDS); do $(ENV) KERAS_MP_FUZZ=$(FUZZ) KERAS_MP_FUZZ_SECONDS=$(FUZZ_SECONDS) \
 		KERAS_BACKEND=$$each OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q --timeout=0 \
-		tests/each/core/test_optimizer_fuzz.py tests/each/core/test_gradient_fuzz.py || exit 1; done
+		tests/each/optimizer/test_optimizer_fuzz.py tests/each/optimizer/test_gradient_fuzz.py || exit 1; done
 
 # What is published.
 dist: .venv/.dev
@@ -153,7 +153,7 @@ matrix: .venv/.dev
 		python=$$(echo $$each | sed 's/py\(3\)\([0-9]*\).*/python\1.\2/'); \
 		if $$python -c ''; then .venv/bin/tox -q -e $$each -- $(QUICK) || exit 1; \
 		else echo "$$each: there is no $$python here"; fi; done
-QUICK = tests/each/core/test_apply.py tests/each/core/test_scaler.py tests/each/core/test_saved_state.py
+QUICK = tests/each/optimizer/test_apply.py tests/each/scaling/test_scaler.py tests/each/optimizer/test_saved_state.py
 
 # docs/reference/dependencies.md: what is installed for users, under which licence; fails on one that is not known.
 licences: .venv/.dev
@@ -171,11 +171,11 @@ oldest: .venv/.dev
 		-m '(not slow or hostile) and not processes' $(foreach each,$(HOOKED),tests/each/$(dir $(each))test_$(notdir $(each)).py)
 # Where we touch what Keras and the backends keep to themselves, and so may change; and files that
 # are made to do harm, of which each Keras takes others.
-HOOKED = core/apply core/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
-	core/copies diagnosis/explaining overflow_search/search core/fit graph_rewrite/enabling \
-	graph_rewrite/loops graph_rewrite/numerics core/hyperparameters core/inner_optimizers core/scaler compat/load_model \
-	core/keras_2_methods monitor/callback core/policy core/state_protection compat/restore \
-	core/saved_state core/shared_loss_scale core/step_statistics compat/dangerous_configs compat/hostile \
+HOOKED = optimizer/apply policies/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
+	optimizer/copies diagnosis/explaining diagnosis/overflow_search/search core/fit graph_rewrite/enabling \
+	graph_rewrite/loops graph_rewrite/numerics optimizer/hyperparameters optimizer/inner_optimizers scaling/scaler compat/load_model \
+	optimizer/keras_2_methods monitor/callback policies/policy state/state_protection compat/restore \
+	optimizer/saved_state optimizer/shared_loss_scale statistics/step_statistics compat/dangerous_configs compat/hostile \
 	compat/load_model_damaged compat/training_of_calls
 COMMA := ,
 SPACE := $(subst ,, )

@@ -54,7 +54,7 @@ def of(optimizer: Any, variables: int, elements: int, **modes: Any) -> dict[str,
             return _of_xla(optimizer, gradients, trained)
         case "tensorflow":
             return dict(monitor._of_tensorflow(optimizer, gradients, trained))
-    from keras_mp.backends import batched_torch, bits_torch
+    from keras_mp.backends.torch import batched as batched_torch, bits as bits_torch
 
     if modes.get("host"):
         return dict(monitor._of_torch(optimizer, gradients, trained))

@@ -20,7 +20,7 @@ from keras_mp.compat.layers import Functional, Operation
 from keras_mp.compat.operations import expressions
 from keras_mp.compat.operations.expressions import operation
 from keras_mp.compat.operations.vocabulary import SAME_IN_KERAS
-from keras_mp.deserializing import deserialized
+from keras_mp.files.deserializing import deserialized
 
 _WIDTH = 88
 _HEAD = '''"""{title}
@@ -227,7 +227,7 @@ class _Writer:
         if not all(key.isidentifier() for key in options):
             raise NoCode(f"{layer.name} is called with {', '.join(options)}")
         maker = made or self.layer(layer)
-        line = f"{result} = {maker}({', '.join([*given, *_named(options)])})"
+        line = f"{result} = {maker}({', '.join([*given, *_keyword_arguments(options)])})"
         is_short = len(line.splitlines()[-1]) <= _WIDTH - 4
         yield line if is_short else f"{result} = {maker}{_call('', given, options, wrap=True)}"
 
@@ -440,8 +440,8 @@ def _as_ops(
 
     def text(value: Any) -> str:
         # A step is to a program what an input is.
-        named = expressions.mapped(value, lambda part: _as_tensor(part, len(inputs)))
-        return expressions.shown(named, names.__getitem__, runs=True)
+        named = expressions.map_parts(value, lambda part: _as_tensor(part, len(inputs)))
+        return expressions.as_source(named, names.__getitem__, runs=True)
 
     lines = [f"{name} = {text(one)}" for name, one in zip(steps, before, strict=True)]
     lines.append(f"{result} = {text(last)}")
@@ -506,7 +506,7 @@ def _in_keras(value: Any, ranks: Sequence[int]) -> Any:
             return operation("matmul", **arguments)
         return None
 
-    return expressions.mapped(value, change)
+    return expressions.map_parts(value, change)
 
 
 def _as_key(given: Mapping[str, Any], ranks: Sequence[int]) -> Any:
@@ -557,7 +557,7 @@ def _list(items: Sequence[str]) -> str:
     return f"[\n{inner}]"
 
 
-def _named(options: Mapping[str, str]) -> list[str]:
+def _keyword_arguments(options: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in options.items()]
 
 
@@ -565,7 +565,7 @@ def _call(
     name: str, given: Sequence[str], options: Mapping[str, str], *, wrap: bool = False
 ) -> str:
     """Returns a call: on one line, or an argument a line."""
-    arguments = [*given, *_named(options)]
+    arguments = [*given, *_keyword_arguments(options)]
     line = f"{name}({', '.join(arguments)})"
     if len(line) <= _WIDTH - 16 and "\n" not in line and not wrap:
         return line

@@ -30,7 +30,7 @@ _KERAS = {
     "LossScaleOptimizer": _OPTIMIZERS + "LossScaleOptimizer",
     "Policy": _POLICIES + "Policy",
     "set_global_policy": _POLICIES + "set_global_policy",
-    "global_policy": "keras_mp.policy:global_policy",
+    "global_policy": "keras_mp.policies.policy:global_policy",
 }
 _KERAS_EXPERIMENTAL = {
     "LossScaleOptimizer": _OPTIMIZERS + "ExperimentalLossScaleOptimizer",

@@ -6,7 +6,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_mp import deserializing  # which may be what imports this
+from keras_mp.files import deserializing  # which may be what imports this
 
 
 @keras.saving.register_keras_serializable("keras_mp")

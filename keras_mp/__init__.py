@@ -9,33 +9,32 @@ from typing import TYPE_CHECKING
 from keras_mp import after_import
 
 if TYPE_CHECKING:
-    from keras_mp.auto_wrapping import auto_wrap
-    from keras_mp.benchmarking.comparing import benchmark
-    from keras_mp.benchmarking.report import BenchmarkReport
+    from keras_mp.diagnosis.benchmarking.comparing import benchmark
+    from keras_mp.diagnosis.benchmarking.report import BenchmarkReport
     from keras_mp.diagnosis.explaining import explain
     from keras_mp.diagnosis.explanation import Explanation
+    from keras_mp.diagnosis.overflow_search.report import OverflowReport
+    from keras_mp.diagnosis.overflow_search.search import find_overflow
+    from keras_mp.diagnosis.ranges.report import RangeReport, range_report
     from keras_mp.float32_models import as_float32
-    from keras_mp.loss_scale_optimizer import LossScaleOptimizer
     from keras_mp.monitor.callback import LossScaleMonitor
     from keras_mp.monitor.trace import Trace
-    from keras_mp.overflow_search.report import OverflowReport
-    from keras_mp.overflow_search.search import find_overflow
-    from keras_mp.policy import (
+    from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
+    from keras_mp.optimizer.shared_loss_scale import SharedLossScale
+    from keras_mp.policies.auto_wrapping import auto_wrap
+    from keras_mp.policies.policy import (
         Policy,
-        PolicyScope,
         global_policy,
         policy_scope,
         set_global_policy,
     )
-    from keras_mp.ranges.report import RangeReport, range_report
-    from keras_mp.resuming import resume
-    from keras_mp.shared_loss_scale import SharedLossScale
     from keras_mp.sixteen_bit.float32_weights_scope import float32_weights_scope
     from keras_mp.sixteen_bit.master_weights import MasterWeights
     from keras_mp.sixteen_bit.memory import MemoryReport, memory_report
     from keras_mp.sixteen_bit.policies import sixteen_bit_policy
     from keras_mp.sixteen_bit.stochastic_rounding import StochasticRounding
-    from keras_mp.state_protection import protect_state, protect_state_scope
+    from keras_mp.state.resuming import resume
+    from keras_mp.state.state_protection import protect_state, protect_state_scope
 
 __version__ = "0.1.0"
 
@@ -48,7 +47,6 @@ __all__ = [
     "MemoryReport",
     "OverflowReport",
     "Policy",
-    "PolicyScope",
     "RangeReport",
     "SharedLossScale",
     "StochasticRounding",
@@ -71,33 +69,32 @@ __all__ = [
 ]
 
 _HOME = {
-    "BenchmarkReport": "keras_mp.benchmarking.report",
+    "BenchmarkReport": "keras_mp.diagnosis.benchmarking.report",
     "Explanation": "keras_mp.diagnosis.explanation",
     "LossScaleMonitor": "keras_mp.monitor.callback",
-    "LossScaleOptimizer": "keras_mp.loss_scale_optimizer",
+    "LossScaleOptimizer": "keras_mp.optimizer.loss_scale_optimizer",
     "MasterWeights": "keras_mp.sixteen_bit.master_weights",
     "MemoryReport": "keras_mp.sixteen_bit.memory",
-    "OverflowReport": "keras_mp.overflow_search.report",
-    "Policy": "keras_mp.policy",
-    "PolicyScope": "keras_mp.policy",
-    "RangeReport": "keras_mp.ranges.report",
-    "SharedLossScale": "keras_mp.shared_loss_scale",
+    "OverflowReport": "keras_mp.diagnosis.overflow_search.report",
+    "Policy": "keras_mp.policies.policy",
+    "RangeReport": "keras_mp.diagnosis.ranges.report",
+    "SharedLossScale": "keras_mp.optimizer.shared_loss_scale",
     "StochasticRounding": "keras_mp.sixteen_bit.stochastic_rounding",
     "Trace": "keras_mp.monitor.trace",
     "as_float32": "keras_mp.float32_models",
-    "auto_wrap": "keras_mp.auto_wrapping",
-    "benchmark": "keras_mp.benchmarking.comparing",
+    "auto_wrap": "keras_mp.policies.auto_wrapping",
+    "benchmark": "keras_mp.diagnosis.benchmarking.comparing",
     "explain": "keras_mp.diagnosis.explaining",
-    "find_overflow": "keras_mp.overflow_search.search",
+    "find_overflow": "keras_mp.diagnosis.overflow_search.search",
     "float32_weights_scope": "keras_mp.sixteen_bit.float32_weights_scope",
-    "global_policy": "keras_mp.policy",
+    "global_policy": "keras_mp.policies.policy",
     "memory_report": "keras_mp.sixteen_bit.memory",
-    "policy_scope": "keras_mp.policy",
-    "protect_state": "keras_mp.state_protection",
-    "protect_state_scope": "keras_mp.state_protection",
-    "range_report": "keras_mp.ranges.report",
-    "resume": "keras_mp.resuming",
-    "set_global_policy": "keras_mp.policy",
+    "policy_scope": "keras_mp.policies.policy",
+    "protect_state": "keras_mp.state.state_protection",
+    "protect_state_scope": "keras_mp.state.state_protection",
+    "range_report": "keras_mp.diagnosis.ranges.report",
+    "resume": "keras_mp.state.resuming",
+    "set_global_policy": "keras_mp.policies.policy",
     "sixteen_bit_policy": "keras_mp.sixteen_bit.policies",
 }
 
@@ -129,7 +126,7 @@ def __dir__() -> list[str]:
 
 def _register() -> None:
     # So that `keras.saving.load_model` knows our classes before anybody has touched their names.
-    importlib.import_module("keras_mp.loss_scale_optimizer")
+    importlib.import_module("keras_mp.optimizer.loss_scale_optimizer")
     importlib.import_module("keras_mp.sixteen_bit.master_weights")
     importlib.import_module("keras_mp.sixteen_bit.stochastic_rounding")
 
@@ -140,5 +137,5 @@ def _register_compat() -> None:
 
 
 # In this order: compat derives classes from the optimizer, so its module must be complete.
-after_import.call("keras_mp.loss_scale_optimizer", _register_compat)
+after_import.call("keras_mp.optimizer.loss_scale_optimizer", _register_compat)
 after_import.call("keras", _register)

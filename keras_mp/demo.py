@@ -208,14 +208,14 @@ def _report(model: Any, accuracy: float, trace: Any) -> None:
 
 
 def _migrate() -> None:
-    from keras_mp.compat.configs import convert_optimizer
+    from keras_mp.compat.configs import convert
 
     text = importlib.resources.files("keras_mp.migration").joinpath("example_tf23.json").read_text()
     old = json.loads(text)
     print("\nan optimizer config of TensorFlow 2.3:")
     print(_wrapped(old))
     print("and what `keras-mp migrate` makes of it:")
-    print(_wrapped(convert_optimizer(old, tf_version="2.3").config))
+    print(_wrapped(convert(old, kind="optimizer", tf_version="2.3").config))
 
 
 def _wrapped(value: object) -> str:

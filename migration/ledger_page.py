@@ -10,14 +10,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_mp.atomic_writing import write_atomically
+from keras_mp.files.atomic_writing import write_atomically
 from keras_mp.migration.ledger import RESULTS
 from keras_mp.migration.ledger_reading import Change, Ledger, Row
-from keras_mp.migration.ledger_summary import UNKNOWN, Summary, elapsed, summary
+from keras_mp.migration.ledger_summary import (
+    NUMBERS,
+    UNKNOWN,
+    LedgerSummary,
+    counts,
+    facts,
+    largest,
+    lines_of,
+    refusals,
+    seconds_of_run,
+    summary,
+)
 from keras_mp.rendering import html
 from keras_mp.rendering.html import escaped
 from keras_mp.rendering.model import Column, Fold, Part, Table, Text
-from keras_mp.rendering.text import duration, number, percent, pluralized, size
+from keras_mp.rendering.text import duration, number, percent, size
 
 _SCRIPT = Path(__file__).with_name("ledger_page.js")
 _STYLE = """
@@ -77,12 +88,10 @@ button:disabled { opacity: 0.4; cursor: default; }
 @media print { form.filter, .pager { display: none; } }
 """
 _HOSTS = 4  # that a run shows
-_NUMBERS = tuple(Column(result, "number") for result in RESULTS)
 _AS_THEY_ARE = (
     *("name", "result", "bytes", "files", "seconds", "optimizer"),
     *("sha256", "out", "when", "run"),
 )
-_UNITS = {"bytes": size, "seconds": duration, "peak_memory": size}
 
 
 def ledger_page(ledger: Ledger, name: str) -> str:
@@ -106,8 +115,8 @@ def write_ledger_page(ledger: Ledger, name: str, path: str | Path) -> None:
     write_atomically(path, ledger_page(ledger, name))
 
 
-def _parts(found: Summary, rows: Sequence[Row]) -> Iterator[Part | str]:
-    yield Text(f"{lines(found)}; of each artefact, the last one counts.")
+def _parts(found: LedgerSummary, rows: Sequence[Row]) -> Iterator[Part | str]:
+    yield Text(f"{lines_of(found)}; of each artefact, the last one counts.")
     yield _share(found.results)
     yield facts(found)
     yield Text("What was refused, and why", "heading")
@@ -131,36 +140,6 @@ def _parts(found: Summary, rows: Sequence[Row]) -> Iterator[Part | str]:
     yield from _runs(found)
 
 
-def lines(found: Summary) -> str:
-    """Returns how many lines of how many runs there are."""
-    torn = f"; {pluralized(found.torn, 'torn line')}, as a killed run leaves" if found.torn else ""
-    return f"{pluralized(found.lines, 'line')} of {pluralized(len(found.runs), 'run')}{torn}"
-
-
-def facts(found: Summary) -> Table:
-    """Returns what it comes down to."""
-    rate = found.bytes_per_second
-    rows: list[tuple[str, str, Any, str]] = [
-        ("count", "artefacts", found.artefacts, number(found.artefacts)),
-        *(
-            (result.replace(" ", "-"), result, count, number(count))
-            for result, count in found.results.items()
-        ),
-        ("matters", "done, with changes to read", found.matters, number(found.matters)),
-        ("size", "size", found.bytes, size(found.bytes)),
-        ("size-out", "written", found.bytes_out, size(found.bytes_out)),
-        ("time", "time, of all processes", found.seconds, duration(found.seconds)),
-        ("rate", "speed of a process", rate, "unknown" if rate is None else f"{size(rate)}/s"),
-    ]
-    return Table(
-        (Column(""), Column("")),
-        [(label, shown) for _, label, _, shown in rows],
-        form="facts",
-        name="facts",
-        values=[{"id": key, "value": value} for key, _, value, _ in rows],
-    )
-
-
 def _share(results: Mapping[str, int]) -> str:
     """Returns a bar of the results."""
     total = sum(results.values())
@@ -172,90 +151,6 @@ def _share(results: Mapping[str, int]) -> str:
         for result, count in results.items()
     )
     return f'<div class="share" role="img" aria-label="{escaped(said)}">{bars}</div>'
-
-
-def refusals(found: Summary) -> Iterator[Table]:
-    """Yields what was refused or failed by reason, and examples; nothing where nothing was."""
-    if not found.refusals:
-        return
-    yield Table(
-        (
-            Column("reason", "sentence"),
-            Column("result"),
-            Column("artefacts", "number"),
-            Column("size", "number"),
-            Column("kinds", "sentence"),
-        ),
-        [
-            (
-                each.reason,
-                each.result,
-                number(each.count),
-                size(each.bytes),
-                ", ".join(f"{kind} {count:,}" for kind, count in each.kinds.items()),
-            )
-            for each in found.refusals
-        ],
-        name="refusals",
-        values=[
-            {"result": each.result, "reason": each.reason, "count": each.count}
-            for each in found.refusals
-        ],
-    )
-    examples = [(each, i, row) for each in found.refusals for i, row in enumerate(each.examples)]
-    yield Table(
-        (Column("reason", "sentence"), Column("artefact", "path"), Column("why", "sentence")),
-        [
-            ("" if i else each.reason, row.name, row.said or "it does not say why")
-            for each, i, row in examples
-        ],
-        name="examples",
-        values=[{"name": row.name} for _, _, row in examples],
-    )
-
-
-def counts(found: Summary) -> Iterator[Table]:
-    """Yields how many artefacts there are of each kind, writer and policy, by result."""
-    for name, head, counted in (
-        ("kinds", "kind", found.kinds),
-        ("writers", "written by", found.writers),
-        ("policies", "has layers of policy", found.policies),
-    ):
-        shown = [
-            column for column in _NUMBERS if any(column.head in each for each in counted.values())
-        ]
-        if counted:
-            yield Table(
-                (Column(head, "path"), *shown),
-                [
-                    (key, *(f"{each.get(column.head, 0):,}" for column in shown))
-                    for key, each in counted.items()
-                ],
-                name=name,
-                values=[
-                    {
-                        "name": key,
-                        **{result.replace(" ", "_"): each.get(result) for result in RESULTS},
-                    }
-                    for key, each in counted.items()
-                ],
-            )
-
-
-def largest(found: Summary, most: int | None = None) -> Iterator[Table]:
-    """Yields the largest artefacts, the slowest, and those that took most memory."""
-    for key, head, what, rows in (
-        ("bytes", "largest", "size", found.largest),
-        ("seconds", "slowest", "time", found.slowest),
-        ("peak_memory", "most memory", "at most", found.most_memory),
-    ):
-        if rows:
-            yield Table(
-                (Column(head, "path"), Column(what, "number")),
-                [(row.name, _UNITS[key](getattr(row, key))) for row in rows[:most]],
-                name=key,
-                values=[{"name": row.name, "value": getattr(row, key)} for row in rows[:most]],
-            )
 
 
 def _artefacts(rows: Sequence[Row]) -> Iterator[str]:
@@ -361,14 +256,14 @@ def _for_script(value: object) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _runs(found: Summary) -> Iterator[Table]:
+def _runs(found: LedgerSummary) -> Iterator[Table]:
     if found.runs:
         yield Table(
             (
                 Column("run", "path"),
                 Column("began"),
                 Column("first line to last", "number"),
-                *_NUMBERS,
+                *NUMBERS,
                 Column("host", "path"),
                 Column("of", "path"),
             ),
@@ -376,7 +271,7 @@ def _runs(found: Summary) -> Iterator[Table]:
                 (
                     run.name,
                     run.first or "",
-                    "" if (seconds := elapsed(run)) is None else duration(seconds),
+                    "" if (seconds := seconds_of_run(run)) is None else duration(seconds),
                     *(f"{run.rows.get(result, 0):,}" for result in RESULTS),
                     ", ".join(run.hosts[:_HOSTS])
                     + (f" and {others:,} more" if (others := len(run.hosts) - _HOSTS) > 0 else ""),

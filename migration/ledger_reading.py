@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from keras_mp import regular_files
-from keras_mp.json_files import bad_value
+from keras_mp.files import regular_files
+from keras_mp.files.json_files import bad_value
 from keras_mp.migration.ledger import NAME, RESULTS, SCHEMA
 
 DONE, BEFORE, REFUSED, FAILED = RESULTS

@@ -1,4 +1,4 @@
-"""What the command understands, and its help."""
+"""The parser of the command line, and its help."""
 
 import argparse
 import os
@@ -7,12 +7,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import keras_mp
-from keras_mp.migration.help_format import Help
-from keras_mp.migration.kinds import CONFIGS, SOURCES, KindOfPath, is_there
-from keras_mp.migration.reading import STDIN
-from keras_mp.rendering.text import printable
-from keras_mp.stores.scratch import Scratch, parsed_size
-from keras_mp.stores.urls import (
+from keras_mp.files.stores.scratch import Scratch, parsed_size
+from keras_mp.files.stores.urls import (
     MEMORY,
     OF_ONE_PROCESS,
     TAKEN,
@@ -24,6 +20,10 @@ from keras_mp.stores.urls import (
     redacted,
     scheme,
 )
+from keras_mp.migration.help_format import Help
+from keras_mp.migration.kinds import CONFIGS, SOURCES, KindOfPath, is_there
+from keras_mp.migration.reading import STDIN
+from keras_mp.rendering.text import printable
 
 PATHS = (
     *("path", "paths", "out", "model", "optimizer", "as_code", "baseline", "write_baseline"),
@@ -151,8 +151,9 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add(
         "--exact-training",
         action="store_true",
-        help="of models: where Keras 3 predicts the same but trains otherwise (BatchNormalization "
-        "of images, recurrent dropout), take the layers of keras_mp.compat.layers",
+        help="of models: where Keras 3 predicts the same but trains differently "
+        "(BatchNormalization of images, recurrent dropout), take the layers of "
+        "keras_mp.compat.layers",
     )
     add(
         "--jobs",
@@ -172,7 +173,7 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         choices=["refused", "failed"],
         action="append",
         default=[],
-        help="in folders: try again, too, what an earlier run refused; what failed is tried again "
+        help="in folders: also retry what an earlier run refused; what failed is retried again "
         "anyway. What is done stays as it is, whatever the other options say",
     )
     of_artefacts = migrate.add_argument_group("of artefacts")
@@ -426,7 +427,7 @@ def _seconds(text: str) -> float:
 
 
 def _tf_version(text: str) -> str:
-    from keras_mp.compat.configs import parse_version  # late, as the help needs none of it
+    from keras_mp.compat.configs.versions import parse_version  # late, as the help needs none of it
 
     try:
         parse_version(text)
@@ -474,7 +475,7 @@ def settle_addresses(arguments: argparse.Namespace, refuse: Callable[[str], NoRe
 
     def settled(path: str) -> str:
         if is_chain(path):
-            refuse(f"{redacted(path)}: what is inside another file is not read: {TAKEN}")
+            refuse(f"{redacted(path)}: files inside other files are not read: {TAKEN}")
         if scheme(path) == MEMORY and is_url(path):
             refuse(f"{redacted(path)}: {OF_ONE_PROCESS}: {TAKEN}")
         return plain(path)
@@ -492,7 +493,7 @@ def settle_addresses(arguments: argparse.Namespace, refuse: Callable[[str], NoRe
 def _settled_model(given: str, settled: Callable[[str], str]) -> str:
     from keras_mp.migration import model_choice  # late, as the help needs none of it
 
-    pattern, file = model_choice.parted(given)
+    pattern, file = model_choice.pattern_and_file(given)
     return settled(file) if pattern is None else f"{pattern}={settled(file)}"
 
 
@@ -530,7 +531,7 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
         arguments.refuse("--check writes nothing: leave out --write")
     _refuse_for_baselines(arguments)
     if arguments.sarif and (arguments.write or arguments.out is not None or arguments.diff):
-        arguments.refuse("--format sarif tells what is there: leave out --write, -o and --diff")
+        arguments.refuse("--format sarif reports what is there: leave out --write, -o and --diff")
     if not arguments.keras3 and (rule := _of_keras_3(arguments.only)):
         arguments.refuse(f"{rule} is a rule of --keras3: add that")
     if arguments.out is None:
@@ -551,7 +552,7 @@ def _refuse_for_baselines(arguments: argparse.Namespace) -> None:
     if arguments.check:
         arguments.refuse("--check writes nothing: leave out --write-baseline")
     if arguments.write or arguments.out is not None:
-        arguments.refuse("--write-baseline is of what is there: leave out --write and -o")
+        arguments.refuse("--write-baseline records what is there: leave out --write and -o")
     if arguments.baseline is not None:
         arguments.refuse("--write-baseline writes all that is found: leave out --baseline")
 
@@ -609,9 +610,9 @@ def _refuse_addresses(arguments: argparse.Namespace) -> None:
             arguments.refuse(f"{redacted(path)}: source code is read from the disk only")
     from keras_mp.migration import model_choice  # late, as the help needs none of it
 
-    given = [("model", model_choice.parted(one)[1]) for one in arguments.model]
+    given = [("model", model_choice.pattern_and_file(one)[1]) for one in arguments.model]
     given += [(option, getattr(arguments, option)) for option in ("optimizer", "as_code")]
     for option, value in given:
         if value is not None and is_url(value):
             shown = f"--{option.replace('_', '-')} {redacted(value)}"
-            arguments.refuse(f"{shown}: it is to be on the disk, not in a store")
+            arguments.refuse(f"{shown}: it must be on the disk, not in a store")

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 
-from keras_mp import regular_files
+from keras_mp.files import regular_files
 
 STDIN = "-"
 MAX_BYTES = 64 * 2**20

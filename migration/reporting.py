@@ -4,18 +4,15 @@ import argparse
 import shutil
 from pathlib import Path
 
+from keras_mp.files.stores.urls import redacted
 from keras_mp.migration import ledger_page, runs
-from keras_mp.migration.console import dumped, failed, put_exact, say, show
+from keras_mp.migration.console import json_text, put_exact, report_failure, say, show
 from keras_mp.migration.ledger import NAME
 from keras_mp.migration.ledger_reading import find_ledger, read_ledger
-from keras_mp.migration.ledger_summary import Summary, summary
+from keras_mp.migration.ledger_summary import summary
 from keras_mp.migration.parser import scratch_of
 from keras_mp.rendering import terminal
-from keras_mp.rendering.model import Part, Text
-from keras_mp.rendering.text import pluralized
-from keras_mp.stores.urls import redacted
 
-_FEW = 5
 _NARROWEST = 100
 
 
@@ -25,7 +22,7 @@ def report(arguments: argparse.Namespace) -> int:
     scratch = scratch_of(arguments)
     try:
         with (
-            runs.staged(arguments.path, scratch) as path,
+            runs.local_run(arguments.path, scratch) as path,
             runs.output(out, scratch) as place,
         ):
             file = find_ledger(path)
@@ -34,7 +31,7 @@ def report(arguments: argparse.Namespace) -> int:
             else:
                 _of_migration(file, place, arguments)
     except (OSError, ValueError) as error:
-        return failed(error, shown, as_json=arguments.json)
+        return report_failure(error, shown, as_json=arguments.json)
     if out is not None:
         say(f"{redacted(out)}: written")
     return 0
@@ -48,9 +45,12 @@ def _of_migration(file: Path, out: str | None, arguments: argparse.Namespace) ->
         ledger_page.write_ledger_page(ledger, file.resolve().parent.name, out)
     if arguments.json:
         shown = {"out": None if out is None else redacted(arguments.out)}
-        put_exact(dumped({"path": redacted(arguments.path), **summary(ledger).to_dict(), **shown}))
+        put_exact(
+            json_text({"path": redacted(arguments.path), **summary(ledger).to_dict(), **shown})
+        )
     elif out is None:
-        show(_text(summary(ledger)).split("\n"))
+        width = max(shutil.get_terminal_size().columns, _NARROWEST)
+        show(terminal.to_text(summary(ledger)._parts(), width).split("\n"))
 
 
 def _of_training(path: str, out: str | None, shown: str, *, as_json: bool) -> None:
@@ -65,14 +65,3 @@ def _of_training(path: str, out: str | None, shown: str, *, as_json: bool) -> No
     if out is None:
         raise ValueError("of a run of training the report is a page: say -o FILE.html")
     showing.write_report(path, out)
-
-
-def _text(found: Summary) -> str:
-    parts: list[Part] = [
-        Text(f"{pluralized(found.artefacts, 'artefact')} in {ledger_page.lines(found)}", "title"),
-        ledger_page.facts(found),
-        *ledger_page.refusals(found),
-        *ledger_page.counts(found),
-        *ledger_page.largest(found, _FEW),
-    ]
-    return terminal.to_text(parts, max(shutil.get_terminal_size().columns, _NARROWEST))

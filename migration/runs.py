@@ -1,27 +1,27 @@
-"""Runs and ledgers on stores: brought to the disk, and what is made of them put there."""
+"""Runs and ledgers on stores: downloaded, and their reports uploaded."""
 
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
+from keras_mp.files.stores.downloads import download, with_sizes
+from keras_mp.files.stores.errors import StoreError
+from keras_mp.files.stores.listing import entry, listed
+from keras_mp.files.stores.naming import named
+from keras_mp.files.stores.objects import refuse_web
+from keras_mp.files.stores.scratch import Scratch
+from keras_mp.files.stores.uploads import publish, refuse_existing
+from keras_mp.files.stores.urls import is_url, local_of, name, parent
 from keras_mp.migration.ledger import NAME as LEDGER
 from keras_mp.migration.writing import folders_made
-from keras_mp.stores.downloads import download, with_sizes
-from keras_mp.stores.errors import StoreError
-from keras_mp.stores.listing import entry, listed
-from keras_mp.stores.naming import named
-from keras_mp.stores.objects import refuse_web
-from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.uploads import publish, refuse_existing
-from keras_mp.stores.urls import is_url, local_of, name, parent
 
 
 @contextlib.contextmanager
-def staged(path: str, scratch: Scratch) -> Iterator[str]:
+def local_run(path: str, scratch: Scratch) -> Iterator[str]:
     """Yields a local path for a run, or a migration, or a file of one: its own, or of a copy.
 
     Raises:
-        StoreError: It is not there, or could not be had.
+        StoreError: It does not exist, or could not be had.
     """
     if not is_url(path):
         yield str(local_of(path))
@@ -68,8 +68,8 @@ def output(out: str | None, scratch: Scratch) -> Iterator[str | None]:
 
 
 def _files() -> tuple[str, ...]:
+    from keras_mp.diagnosis.ranges.file import FILE as RANGES
     from keras_mp.monitor.run_folder import RUN  # late: it needs NumPy
     from keras_mp.monitor.trace import FILE as TRACE
-    from keras_mp.ranges.file import FILE as RANGES
 
     return RUN, TRACE, RANGES, LEDGER

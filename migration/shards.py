@@ -98,7 +98,9 @@ def save(model: Any, folder: Path, shard_size: int, made: Mapping[str, object]) 
     folder.mkdir()
     with keras_hooks.sharing_objects():
         config = keras.saving.serialize_keras_object(model)
-    (folder / CONFIG).write_text(json.dumps(archives.renumbered(config)), encoding="utf-8")
+    (folder / CONFIG).write_text(
+        json.dumps(archives.renumber_shared_objects(config)), encoding="utf-8"
+    )
     metadata = {"keras_version": keras.__version__, archives.MADE: dict(made)}
     (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
     with disk_room.named_errors(folder):

@@ -5,16 +5,16 @@ import shutil
 import sys
 from pathlib import Path
 
-from keras_mp.json_files import json_values
+from keras_mp.files.json_files import json_values
+from keras_mp.files.stores.urls import redacted
 from keras_mp.migration import runs
-from keras_mp.migration.console import dumped, failed, put_exact, say, show
+from keras_mp.migration.console import json_text, put_exact, report_failure, say, show
 from keras_mp.migration.parser import scratch_of
 from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import write_html_report
 from keras_mp.monitor.run_folder import RunFolder, read_trace
 from keras_mp.monitor.trace import Trace
 from keras_mp.rendering import pictures, terminal
-from keras_mp.stores.urls import redacted
 
 _PICTURES = (".png", ".svg", ".pdf")
 _NARROW, _WHOLE = 60, 10_000
@@ -29,20 +29,20 @@ def plot(arguments: argparse.Namespace) -> int:
         return 2
     scratch = scratch_of(arguments)
     try:
-        with runs.staged(arguments.path, scratch) as path, runs.output(out, scratch) as place:
+        with runs.local_run(arguments.path, scratch) as path, runs.output(out, scratch) as place:
             trace = read_trace(path)
             if place is not None:
                 _refuse_input(place, path)
                 title = f"Loss scale of {Path(path).resolve().name}"
                 pictures.draw(drawing.chart(trace, title), place, dark=arguments.dark)
     except (OSError, ValueError, ImportError) as error:
-        return failed(error, redacted(arguments.path), as_json=arguments.json)
+        return report_failure(error, redacted(arguments.path), as_json=arguments.json)
     overflows = trace.overflows()
     if arguments.json:
         shown = None if out is None else redacted(out)
         found = {"path": redacted(arguments.path), **trace.summary()}
         found |= {"variables": overflows, "out": shown}
-        put_exact(dumped(json_values(found)))
+        put_exact(json_text(json_values(found)))
     elif out is None:
         show(_text(trace).split("\n"))
     else:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import keras_mp
-from keras_mp import regular_files
 from keras_mp.compat.checkpoints import Unreadable, locating
 from keras_mp.compat.file_formats.file_kinds import Kind
-from keras_mp.stores.downloads import tail
-from keras_mp.stores.errors import NotThere, StoreError
-from keras_mp.stores.urls import is_url, local_of, redacted
+from keras_mp.files import regular_files
+from keras_mp.files.stores.downloads import tail
+from keras_mp.files.stores.errors import NotThere, StoreError
+from keras_mp.files.stores.urls import is_url, local_of, redacted
 
 _PIECE = 1 << 20
 # What ends a zip archive: a record, and a comment of at most 65,535 bytes.
@@ -95,7 +95,7 @@ def checksum(files: list[Path], progress: Callable[[int], object] = lambda _: No
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
-def mark(path: Path, source: str, sha256: str, options: Mapping[str, object]) -> None:
+def write_mark(path: Path, source: str, sha256: str, options: Mapping[str, object]) -> None:
     """Writes into a `.keras` file from what it was made.
 
     The comment of the archive is the place: Keras does not read it, and it cannot get lost.
@@ -107,7 +107,7 @@ def mark(path: Path, source: str, sha256: str, options: Mapping[str, object]) ->
         archive.comment = text.encode()
 
 
-def marked(path: str | Path) -> dict[str, object]:
+def read_mark(path: str | Path) -> dict[str, object]:
     """Returns the mark of a file, local or of a store; nothing where it has none.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The artefacts in a folder, and where each of them goes. Symbolic links are not followed.
+"""Finds the artefacts in a folder, and the place of each output. Symbolic links are not followed.
 
 In a folder of a store what a file is is told by its name: it is listed once, and nothing is read.
 Left out are the folders that `code/tree.py` leaves out, too, but for those that `.gitignore` names.
@@ -15,10 +15,10 @@ from pathlib import Path, PurePosixPath
 
 from keras_mp.compat.checkpoints import locating, table
 from keras_mp.compat.file_formats.file_kinds import Kind
+from keras_mp.files.stores import listing
+from keras_mp.files.stores.errors import NotThere
+from keras_mp.files.stores.urls import is_url, join, local_of
 from keras_mp.migration.code.tree import is_left_out, is_left_out_name
-from keras_mp.stores import listing
-from keras_mp.stores.errors import NotThere
-from keras_mp.stores.urls import is_url, join, local_of
 
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 _FOOTER = 48  # bytes that end an index

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_mp.atomic_writing import beside, sync_file, sync_folder
+from keras_mp.files.atomic_writing import beside, sync_file, sync_folder
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 

@@ -80,8 +80,8 @@ def inputs(target, root=ROOT):
     """Returns the files, sorted, that a target of RELEASE depends on."""
     found = {file for pattern in RELEASE[target] for file in root.glob(pattern)}
     if target in _ASK_ABOUT_SOURCES:
-        found |= {*root.glob("keras_mp/backends/*.py")}
-        found |= {*root.glob("keras_mp/graph_rewrite/hooks.py")}
+        found |= {*root.glob("keras_mp/backends/**/*.py")}
+        found |= {*root.glob("keras_mp/graph_rewrite/hooks/*.py")}
         for room in ("keras_mp", "compat", "migration"):
             for file in root.glob(f"{room}/**/*.py"):
                 if _KERAS_OWN.search(file.read_text(encoding="utf-8")):

@@ -4,10 +4,10 @@ import keras
 from keras import ops
 
 from keras_mp import backends
-from keras_mp.backends.numerics import StepResult
-from keras_mp.extra_state import ExtraState
-from keras_mp.step import Step
-from keras_mp.variable_factory import VariableFactory
+from keras_mp.backends.common.numerics import StepResult
+from keras_mp.statistics.step import Step
+from keras_mp.variables.extra_state import ExtraState
+from keras_mp.variables.variable_factory import VariableFactory
 
 INT = keras.backend.standardize_dtype("int")
 

@@ -9,8 +9,8 @@ import time
 import zipfile
 from pathlib import Path
 
-from keras_mp import locked_folders
-from keras_mp.migration import artefacts, ledger, publishing, sources, tasks
+from keras_mp.files import locked_folders
+from keras_mp.migration import ledger, publishing, requests, sources, tasks
 from keras_mp.migration.publishing import Refused
 
 LOG = "KERAS_MP_TESTS_LOG"  # a file that gets the name of each artefact when it is published
@@ -33,10 +33,10 @@ def cheap(task):
     out.parent.mkdir(parents=True, exist_ok=True)
     time.sleep(float(os.environ.get(SECONDS, "0")))
     try:
-        with publishing.staged(out, tidy=False) as beside:
+        with publishing.staged_output(out, tidy=False) as beside:
             with zipfile.ZipFile(beside, "w") as archive:
                 archive.writestr(zipfile.ZipInfo("config.json"), source.read_bytes())
-            sources.mark(beside, str(source), sha256, task.options)
+            sources.write_mark(beside, str(source), sha256, task.options)
     except Refused:
         return _before(row, out, sha256, task)
     if LOG in os.environ:
@@ -100,8 +100,8 @@ def takes(size):
     try:
         bytearray(size)
     except MemoryError as error:
-        return artefacts.Outcome("a.h5", "failed", why=f"MemoryError: {error}", reason="unexpected")
-    return artefacts.Outcome("a.h5", "converted")
+        return requests.Outcome("a.h5", "failed", why=f"MemoryError: {error}", reason="unexpected")
+    return requests.Outcome("a.h5", "converted")
 
 
 def aborts():
@@ -134,7 +134,7 @@ def outputs(out):
 def _before(row, out, sha256, task):
     if not out.exists():
         return None
-    marked = sources.marked(out)
+    marked = sources.read_mark(out)
     if marked.get("sha256") != sha256:
         return row | {"result": "refused", "reason": "output exists", "why": "it is there"}
     return row | {"result": "done before", "options": marked["options"]} | _written(out)

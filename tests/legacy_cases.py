@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 import keras_mp
-from keras_mp.compat.configs import convert_model, convert_optimizer
+from keras_mp.compat.configs import convert
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.keras2.slots import SLOTS
 from tests.fixtures import DATA, FIXTURES
@@ -111,7 +111,7 @@ class Case:
     def model(self):
         """Returns the model, rebuilt, with weights of its own."""
         with keras_mp.policy_scope(self.policy):
-            config = {**convert_model(self.config()).config, "compile_config": {}}
+            config = {**convert(self.config(), kind="model").config, "compile_config": {}}
             model = keras.saving.deserialize_keras_object(config, custom_objects=OWN)
             if isinstance(model, Net):
                 model(np.zeros((1, 5), "float32"))
@@ -147,12 +147,15 @@ class Case:
         if config is None or "error" in config:
             return self._of_recipe()
         try:
-            done = convert_optimizer(
-                config, tf_version=version or self.version, sparse_variables=sparse
+            done = convert(
+                config,
+                kind="optimizer",
+                tf_version=version or self.version,
+                sparse_variables=sparse,
             )
         except LegacyError:
             assert self.refused()
-            inner = convert_optimizer(config["config"]["optimizer"]).config
+            inner = convert(config["config"]["optimizer"], kind="optimizer").config
             inner = keras.optimizers.deserialize(copy.deepcopy(inner))
             scale = self.recipe["loss_scale"]
             if "dynamic" not in scale:
@@ -178,7 +181,7 @@ class Case:
                 pass
         inside = {"optimizer": config, "loss_scale": loss_scale}
         old = {"class_name": "LossScaleOptimizer", "config": inside}
-        done = convert_optimizer(old, tf_version=self.version)
+        done = convert(old, kind="optimizer", tf_version=self.version)
         return keras.optimizers.deserialize(copy.deepcopy(done.config))
 
     def loss_scale(self):

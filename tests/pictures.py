@@ -20,12 +20,12 @@ import keras
 from sklearn.datasets import load_digits
 
 import keras_mp
+from keras_mp.diagnosis.ranges import drawing as drawing_of_ranges
 from keras_mp.migration import ledger_page
 from keras_mp.migration.ledger_reading import read_ledger
 from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import html_report
 from keras_mp.monitor.run_folder import RunFolder
-from keras_mp.ranges import drawing as drawing_of_ranges
 from keras_mp.rendering.pictures import svg
 from keras_mp.rendering.style import DARK, LIGHT, PAGE, variables
 from tests.durations import shared

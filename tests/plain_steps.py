@@ -9,8 +9,8 @@ import contextlib
 from keras import ops
 
 from keras_mp import backends
-from keras_mp.backends.numerics import StepResult, cast_to_variable_dtype, upcast
-from keras_mp.backends.optimizers import updated_variables
+from keras_mp.backends.common.numerics import StepResult, cast_to_variable_dtype, upcast
+from keras_mp.backends.common.optimizers import updated_variables
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ MODULES = (
     "keras_mp.compat.inspecting",
     "keras_mp.compat.layers",
     "keras_mp.compat.optimizers",
+    "keras_mp.migration",
     "keras_mp.migration.fleet",
 )
 

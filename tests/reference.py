@@ -30,7 +30,7 @@ SECTIONS = {
     ),
     "Policies": (
         *("keras_mp.Policy", "keras_mp.set_global_policy", "keras_mp.global_policy"),
-        *("keras_mp.policy_scope", "keras_mp.PolicyScope"),
+        "keras_mp.policy_scope",
     ),
     "Deploy": ("keras_mp.as_float32",),
     "See what happens": (
@@ -55,7 +55,7 @@ SECTIONS = {
     "keras_mp.compat.optimizers and layers": (
         *("keras_mp.compat.optimizers", "keras_mp.compat.layers"),
     ),
-    "keras_mp.migration.fleet": ("keras_mp.migration.fleet",),
+    "keras_mp.migration": ("keras_mp.migration", "keras_mp.migration.fleet"),
 }
 # Classes whose members are the same, and those of Keras' own.
 ALIKE = "keras_mp.compat.optimizers."

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
+from keras_mp.diagnosis.ranges.file import write_ranges
 from keras_mp.monitor.run_folder import write_run
 from keras_mp.monitor.trace import Trace
-from keras_mp.ranges.file import write_ranges
 
 BAD = "head/<script>alert(1)</script> & \"$x_{1}$\" 'ß'"
 VARIABLES = ("head/logits/kernel", "encoder/block_0/dense/kernel", f"{BAD}/bias")
@@ -79,7 +79,7 @@ def ranges(blocks=2, scale=2.0**15, seed=0):
     rows.append(row(BAD, "activation", [*around(13, 2), math.inf, math.nan]))
     rows.append(row("head/dead", "activation gradient", np.zeros(100), scale=scale))
     return {
-        "format": "keras_mp.ranges",
+        "format": "keras_mp.diagnosis.ranges",
         "version": 1,
         "model": "encoder",
         "backend": "jax",

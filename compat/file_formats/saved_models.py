@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp import regular_files
 from keras_mp.compat.checkpoints import Unreadable, wire
 from keras_mp.compat.checkpoints.errors import Malformed
 from keras_mp.compat.checkpoints.wire import all_of as _all
+from keras_mp.files import regular_files
 
 GRAPH, METADATA = "saved_model.pb", "keras_metadata.pb"
 EXPORTED = Path("assets", "saved_model.json")  # of experimental.export_saved_model, TF 1.13 to 1.15
@@ -50,7 +50,7 @@ class SavedModel:
     variables: str
 
 
-def read(folder: str | Path) -> SavedModel:
+def read_saved_model(folder: str | Path) -> SavedModel:
     """Returns what a SavedModel says.
 
     Args:
@@ -61,14 +61,14 @@ def read(folder: str | Path) -> SavedModel:
     """
     folder = folder_of(folder)
     graph, extra = folder / GRAPH, folder / METADATA
-    version, metadata, inputs = parsed(graph, _graph)
+    version, metadata, inputs = parsed_file(graph, _graph)
     where = graph
     if extra.exists():
-        metadata = parsed(extra, _root) or metadata
+        metadata = parsed_file(extra, _root) or metadata
         where = extra
     exported = folder / EXPORTED
     if not metadata and exported.is_file():
-        metadata = parsed(exported, lambda message: b'{"model_config": %b}' % bytes(message))
+        metadata = parsed_file(exported, lambda message: b'{"model_config": %b}' % bytes(message))
         where = exported
     if not metadata:
         raise Unreadable(str(folder), "", NO_KERAS)
@@ -97,7 +97,7 @@ def folder_of_variables(prefix: str) -> Path | None:
     return folder if named and (folder / GRAPH).is_file() else None
 
 
-def parsed(path: Path, parse: Callable[[memoryview], Any]) -> Any:
+def parsed_file(path: Path, parse: Callable[[memoryview], Any]) -> Any:
     """Returns what a function makes of the bytes of a file.
 
     Raises:

@@ -1,4 +1,4 @@
-"""`audit`: whether an artefact of a stranger holds more than a model, without using any of it.
+"""`audit`: finds what an untrusted artefact holds besides a model, without loading it.
 
 Needs neither Keras nor TensorFlow, and looks at all of it that some program would use: the configs
 of each format, the graphs of SavedModels, links, sizes and names.
@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from keras_mp import regular_files
 from keras_mp.compat.checkpoints import Unreadable, locating, wire
 from keras_mp.compat.checkpoints.errors import Malformed
-from keras_mp.compat.checkpoints.staging import staged
+from keras_mp.compat.checkpoints.staging import local_artefact
 from keras_mp.compat.file_formats import saved_models
 from keras_mp.compat.file_formats.file_kinds import SHARDS, kind_of
 from keras_mp.compat.file_formats.hdf5_groups import FAILURES, reason
@@ -33,8 +32,9 @@ from keras_mp.compat.inspecting import (
 from keras_mp.compat.inspecting.configs import Nonsense
 from keras_mp.compat.inspecting.findings import Audit, Finding
 from keras_mp.compat.inspecting.inspection import Inspection
-from keras_mp.stores.scratch import Scratch
-from keras_mp.stores.urls import is_url, redacted
+from keras_mp.files import regular_files
+from keras_mp.files.stores.scratch import Scratch
+from keras_mp.files.stores.urls import is_url, redacted
 
 _MOST_CONFIG = 1 << 28
 _WEIGHTS = (".h5", ".hdf5")
@@ -66,7 +66,7 @@ def audit(path: str | Path, scratch: Scratch | None = None) -> Audit:
     shown = redacted(path) if is_url(path) else str(path)
     found = Audit(shown)
     try:
-        with staged(path, scratch) as local:
+        with local_artefact(path, scratch) as local:
             _audit(found, local)
     except Unreadable as error:
         found.errors.append(str(error))
@@ -118,7 +118,7 @@ def _of_text(found: Audit, text: str | bytes, where: str, stored: int) -> None:
 def _parsed(found: Audit, text: str | bytes, where: str) -> Mapping[str, object]:
     """Returns a JSON object; an empty one where there is an error."""
     try:
-        value, twice = audited_configs.parsed(text, where)
+        value, twice = audited_configs.json_and_findings(text, where)
     except Nonsense as error:
         found.errors.append(f"{where}: {error}")
         return {}
@@ -228,7 +228,7 @@ def _of_checkpoint(found: Audit, path: Path) -> None:
 
 def _of_tensors(found: Audit, prefix: str) -> None:
     inside = Inspection(prefix, "checkpoint")
-    checkpoint.read(inside, prefix)
+    checkpoint.fill_from_checkpoint(inside, prefix)
     found.errors += map(str, inside.damage)
     for tensor in inside.tensors:
         if not tensor.key.isprintable():

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import keras_mp
-from keras_mp.backends.optimizers import class_path
+from keras_mp.backends.common.optimizers import class_path
 from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import WATCHING, Settings, float32
 

@@ -102,18 +102,18 @@ class LegacyOptions:
         gradient = self._backend.to_dense_gradient(gradient, variable)
         if self.decoupled_weight_decay and self._use_weight_decay(variable):  # type: ignore[attr-defined]
             self._shrink(variable, touched)
-        kept = [] if touched is None else self.row_state(variable)
+        kept = [] if touched is None else self._row_state(variable)
         before = [ops.copy(ops.convert_to_tensor(item)) for item in kept]
-        self.dense_step(gradient, variable, self._decayed(learning_rate))
+        self._dense_step(gradient, variable, self._decayed(learning_rate))
         for item, value in zip(kept, before, strict=True):
             after = ops.convert_to_tensor(item)
             self.assign(item, ops.where(touched, after, value))  # type: ignore[attr-defined]
 
-    def dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def _dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Takes a step with one variable and its dense gradient: the rule itself."""
         super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
 
-    def row_state(self, variable: Any) -> list[Any]:
+    def _row_state(self, variable: Any) -> list[Any]:
         """Returns which of `variable` and its slots stay in rows that are not in the batch."""
         return []
 

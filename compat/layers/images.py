@@ -1,10 +1,10 @@
-"""`RandomCrop` and `RandomFlip` as they were in tf.keras, where those of Keras 3 do otherwise."""
+"""`RandomCrop` and `RandomFlip` as in tf.keras, where Keras 3 differs."""
 
 from typing import Any
 
 import keras
 
-from keras_mp.compat.configs import parse_version
+from keras_mp.compat.configs.versions import parse_version
 
 
 @keras.saving.register_keras_serializable("keras_mp")

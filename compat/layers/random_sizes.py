@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_mp import backends
-from keras_mp.warn_once import WarnOnce
+from keras_mp.backends.common.warn_once import WarnOnce
 
 FIXED = (
     "{}: on this backend a compiled step cannot give images another size, so they keep theirs. "

@@ -15,7 +15,7 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.compat.configs import checks
-from keras_mp.loss_scale import next_scale
+from keras_mp.scaling.loss_scale import next_scale
 from keras_mp.settings import float32, number
 
 CHOICES = (

@@ -6,12 +6,12 @@ from typing import Any
 import keras
 
 import keras_mp
-from keras_mp import auto_wrapping
 from keras_mp.compat.legacy_classes import graph_rewriting, loss_scales
 from keras_mp.compat.legacy_classes.loss_scale_optimizers import (
     ExperimentalLossScaleOptimizer,
     LossScaleOptimizer,
 )
+from keras_mp.policies import auto_wrapping
 
 
 class Policy(keras_mp.Policy):

@@ -13,7 +13,7 @@ mixed_precision`; the rest of the program stays.
 from keras_mp.compat.legacy_classes.loss_scale_optimizers import LossScaleOptimizer
 from keras_mp.compat.legacy_classes.policies import Policy, set_global_policy
 from keras_mp.compat.mixed_precision import experimental
-from keras_mp.policy import global_policy
+from keras_mp.policies.policy import global_policy
 
 __all__ = [
     "LossScaleOptimizer",

@@ -8,9 +8,10 @@ from typing import Any
 
 import keras
 
-from keras_mp.compat.configs import Change, parse_version
+from keras_mp.compat.configs import Change
 from keras_mp.compat.configs.layers import BATCH_NORM, RENAMED
 from keras_mp.compat.configs.training_tables import snake_case
+from keras_mp.compat.configs.versions import parse_version
 from keras_mp.compat.layers import merging
 from keras_mp.compat.layers.normalization import LayerNormalization
 from keras_mp.compat.restoring.keras_layers import mask_of
@@ -30,7 +31,7 @@ MASKED = (
 )
 MASKED_RELU = (
     "ReLU: that of TF 2.4 dropped the mask, that of Keras 3 passes it on, so layers behind it that "
-    "use masks predict otherwise. To drop it, build the model in code, and set "
+    "use masks predict differently. To drop it, build the model in code, and set "
     "supports_masking = False on this layer before it is called"
 )
 ATTENTION = (

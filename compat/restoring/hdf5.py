@@ -26,20 +26,20 @@ from keras_mp.compat.restoring.plan import Plan
 
 _OWN = "top_level_model_weights"
 NO_SCALE = (
-    "HDF5 files hold neither the current loss scale nor its counter: the scale starts anew at its "
+    "HDF5 files hold neither the current loss scale nor its counter: the scale starts again at its "
     "initial value. A checkpoint or a SavedModel of the same training holds both"
 )
 NO_OPTIMIZER = (
     "the file holds no state of the optimizer: it had taken no step, or it was one of "
-    "optimizers.experimental of TF 2.10, whose state HDF5 files do not have; it starts anew"
+    "optimizers.experimental of TF 2.10, whose state HDF5 files do not have; it starts fresh"
 )
 NO_OWN = (
     "HDF5 files of TF 2.7 and before hold no weights that are the model's own, outside of its "
     "layers; kept as they are: "
 )
 NO_PRODUCT = (
-    "the file does not hold the product of Nadam's momenta; it was computed anew from the step "
-    "count, as fit() came to it: less than 1e-6 after twenty steps"
+    "the file does not hold the product of Nadam's momenta; it was recomputed from the step "
+    "count, and differs from that of fit() by less than 1e-6 after twenty steps"
 )
 NO_STEPS = (
     "RMSprop, Adagrad and Adadelta of Keras 2.2 and before, without TensorFlow's, did not save the "
@@ -79,15 +79,17 @@ def plan_weights(plan: Plan, group: Group, model: Any) -> Named:
     for layer, name in _layers(plan, group, model):
         inside = group.group(name)
         names = inside.texts("weight_names") or []
-        mine = variable_order.own(model) if layer is model else variable_order.weights(layer)
+        mine = (
+            variable_order.own_weights(model) if layer is model else variable_order.weights(layer)
+        )
         for variable, value, old in _weights(plan, inside, names, layer, mine):
             plan.assign(value, variable)
             for each in old:
                 named.setdefault(_bare(each), []).append(variable)
     for weight in model.weights:
-        if not plan.planned(weight):
+        if not plan.has_value_for(weight):
             if _OWN not in group and any(
-                weight is variable for variable in variable_order.own(model)
+                weight is variable for variable in variable_order.own_weights(model)
             ):
                 plan.lose(NO_OWN + weight.path)
             else:
@@ -261,7 +263,7 @@ def _trained(named: Named, model: Any) -> list[Any]:
     trained = [variable for variable in variables if variable.trainable]
     ordered = variable_order.trainable(model)
     is_all = {id(variable) for variable in trained} == {id(variable) for variable in ordered}
-    return trained if is_all and not variable_order.own(model) else ordered
+    return trained if is_all and not variable_order.own_weights(model) else ordered
 
 
 def nadam_product(plan: Plan, inner: Any, state: OptimizerState, count: int) -> None:

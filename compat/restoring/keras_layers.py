@@ -30,7 +30,7 @@ def has_operations(config: object) -> bool:
     return False
 
 
-def found(model: Any) -> dict[tuple[str, ...], tuple[str, Json]]:
+def layers_of_operations(model: Any) -> dict[tuple[str, ...], tuple[str, Json]]:
     """Returns the layers of Keras that operations of a model are, by the names that lead to them.
 
     Args:
@@ -98,7 +98,7 @@ def _merges_masks(layer: Any) -> bool:
     return False
 
 
-def replaced(config: Json, layers: Mapping[tuple[str, ...], tuple[str, Json]]) -> Json:
+def with_keras_layers(config: Json, layers: Mapping[tuple[str, ...], tuple[str, Json]]) -> Json:
     """Returns the config of a model with these layers of Keras in place of operations."""
 
     def row_of(row: Json, kind: str, options: Json) -> Json:

@@ -108,7 +108,7 @@ def plan_optimizer(plan: Plan, optimizer: Any, state: OptimizerState) -> None:
     plan.missing += [
         variable.path
         for variable in inner.variables
-        if not plan.planned(variable)
+        if not plan.has_value_for(variable)
         and variable is not inner._learning_rate
         and id(variable) not in new
     ]

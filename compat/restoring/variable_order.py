@@ -128,7 +128,7 @@ def children(layer: Any) -> list[Any]:
     return _in_order(layer, list(layer._flatten_layers(include_self=False, recursive=False)))
 
 
-def own(layer: Any) -> list[Any]:
+def own_weights(layer: Any) -> list[Any]:
     """Returns the weights of a layer that are of none inside, trainable ones first."""
     return [*layer._trainable_variables, *_not_trained(layer)]
 
@@ -173,7 +173,7 @@ def _frozen(layer: Any) -> list[Any]:
         mine = _not_trained(layer)
     else:
         theirs = [weight for child in inside for weight in weights(child)]
-        mine = own(layer)
+        mine = own_weights(layer)
     return [*theirs, *mine] if isinstance(layer, keras.Model) else [*mine, *theirs]
 
 

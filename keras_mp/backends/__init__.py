@@ -1,4 +1,4 @@
-"""The room that imports tensorflow, jax and torch; beside it only `graph_rewrite/hooks.py` may.
+"""The package that imports tensorflow, jax and torch; `graph_rewrite.hooks` does, too.
 
 `protocol.py` says what each of the three modules offers.
 """
@@ -11,20 +11,20 @@ from keras_mp.backends.protocol import Backend, FusedKernels
 def current() -> Backend:
     """Returns the module of the backend that Keras runs on.
 
-    >>> current().__name__ == f"keras_mp.backends.{keras.backend.backend()}"
+    >>> current().__name__ == f"keras_mp.backends.{keras.backend.backend()}.backend"
     True
     """
     match keras.backend.backend():
         case "tensorflow":
-            from keras_mp.backends import tensorflow
+            from keras_mp.backends.tensorflow import backend as tensorflow
 
             return tensorflow
         case "jax":
-            from keras_mp.backends import jax
+            from keras_mp.backends.jax import backend as jax
 
             return jax
         case "torch":
-            from keras_mp.backends import torch
+            from keras_mp.backends.torch import backend as torch
 
             return torch
         case name:
@@ -37,11 +37,11 @@ def fused_kernels() -> FusedKernels | None:
     """Returns the module of the backend's fused optimizer kernels; None where it has none."""
     match keras.backend.backend():
         case "tensorflow":
-            from keras_mp.backends import fused_tensorflow
+            from keras_mp.backends.tensorflow import fused as tensorflow_kernels
 
-            return fused_tensorflow
+            return tensorflow_kernels
         case "torch":
-            from keras_mp.backends import fused_torch
+            from keras_mp.backends.torch import fused as torch_kernels
 
-            return fused_torch
+            return torch_kernels
     return None

@@ -1,6 +1,6 @@
 """Makes Keras ask keras_mp for its dtype policy, in every thread, and tells when Keras loads.
 
-Knows where Keras and Python keep what a thread sees; `keras_mp/policy.py` decides what it is.
+Knows where Keras and Python keep what a thread sees; `policies/policy.py` decides what it is.
 From keras.src, because Keras has no public way to see each read and write of its policy:
 
 - `backend.common.global_state`, the per-thread state behind `keras.config.dtype_policy`. Keras
@@ -14,6 +14,8 @@ From keras.src, because Keras has no public way to see each read and write of it
   `backend.get_autocast_scope` and `backend.AutocastScope`: on TensorFlow and PyTorch a layer is
   computed again outside of the scope in which its weights are cast to 16 bits, and TensorFlow and
   JAX do not take its keyword arguments as they are.
+- `api_export.REGISTERED_OBJS_TO_NAMES`, under which public name Keras writes objects of a class: so
+  policies are saved as Keras' own, which open without keras_mp.
 - `saving.serialization_lib.ObjectSharingScope`, in which Keras writes and reads the config of a
   `.keras` file: so two layers that share a third are said to, and do when they are made again.
 """
@@ -30,6 +32,10 @@ try:
     from keras.src.backend.common import global_state
 except ImportError:  # `install` says what it means
     global_state = None
+try:
+    from keras.src import api_export
+except ImportError:  # `serialize_as` says what it means
+    api_export = None
 try:
     from keras.src.saving.serialization_lib import ObjectSharingScope
 except ImportError:  # `sharing_objects` says what it means
@@ -133,6 +139,23 @@ def sharing_objects() -> contextlib.AbstractContextManager[None]:
         )
     scope: contextlib.AbstractContextManager[None] = ObjectSharingScope()
     return scope
+
+
+def serialize_as(cls: type, name: str) -> None:
+    """Has Keras write objects of `cls` as those of a public class of its own.
+
+    What is read again is an object of that class: a file needs no keras_mp. In a Keras where the
+    table is not found, the name of `cls` is registered, and files need keras_mp.
+
+    Args:
+        cls: Its `get_config` is that of the public class.
+        name: "keras.DTypePolicy", for example.
+    """
+    names = getattr(api_export, "REGISTERED_OBJS_TO_NAMES", None)
+    if names is None:
+        keras.saving.register_keras_serializable("keras_mp")(cls)
+    else:
+        names[cls] = name
 
 
 def held_by_keras() -> Any:
@@ -261,6 +284,51 @@ def unchanged_counters() -> Iterator[None]:
             seeds.state.assign(seed)
         elif get("global_seed_generator") is not None:
             (_set or global_state.set_global_attribute)("global_seed_generator", None)
+
+
+def watch_assignments(
+    assigns: Callable[[Any], None], optimizer_steps: Callable[[int], None]
+) -> None:
+    """Tells of assignments to Keras' variables before they happen; only the first call does it.
+
+    Keras has no public way to see them. Wrapped are `keras.Variable.assign`, and
+    `keras.optimizers.Optimizer.apply` to tell an optimizer's assignments from a layer's.
+
+    Args:
+        assigns: Called with each variable that is about to be assigned to.
+        optimizer_steps: Called with 1 when an optimizer begins a step, with -1 when it ends.
+    """
+    global _watched
+    if _watched:
+        return
+    _watched = True
+    assign, apply = keras.Variable.assign, keras.optimizers.Optimizer.apply
+
+    @functools.wraps(assign)
+    def seen_assign(self: Any, value: Any) -> Any:
+        assigns(self)
+        return assign(self, value)
+
+    @functools.wraps(apply)
+    def seen_apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        optimizer_steps(1)
+        try:
+            return apply(self, *args, **kwargs)
+        finally:
+            optimizer_steps(-1)
+
+    keras.Variable.assign = seen_assign
+    keras.optimizers.Optimizer.apply = seen_apply
+
+
+_watched = False
+
+
+def without_autocast() -> contextlib.AbstractContextManager[None]:
+    """A scope in which variables have their own dtype, inside of a layer in 16 bits, too."""
+    backend: Any = keras.src.backend
+    scope: contextlib.AbstractContextManager[None] = backend.AutocastScope(None)
+    return scope
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
-from keras_mp.backends.numerics import StepResult
+from keras_mp.backends.common.numerics import StepResult
 from keras_mp.settings import Settings
 
 Places = Callable[[], Tensor]
@@ -22,6 +22,13 @@ class Backend(Protocol):
 
     def read(self, variable: Variable) -> Tensor:
         """Returns the value of `variable` now."""
+
+    def copier(self) -> Callable[[Variable], Tensor]:
+        """Returns a function that copies the value of a variable.
+
+        While TensorFlow traces a branch, the body of a loop or another function that is called
+        from here, it reads the value outside of them.
+        """
 
     def unscale(
         self, gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]

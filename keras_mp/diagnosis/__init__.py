@@ -1,1 +1,13 @@
-"""What will bite in a model of mixed dtypes and its optimizer: `keras_mp.explain`."""
+"""What goes wrong in mixed precision, where, and what helps: the tools that users call.
+
+| module                             | subject |
+| ---------------------------------- | ------- |
+| explaining, explanation            | `explain`: dtypes, and likely problems |
+| facts                              | what the rules ask of a model |
+| layer_findings, optimizer_findings | likely problems: one rule a function |
+| layer_paths, float32_layers        | layers to compute in float32, as a `DTypePolicyMap` |
+| overflow_search                    | `find_overflow` |
+| ranges                             | `range_report` |
+| benchmarking                       | `benchmark` |
+| dry_run                            | a training step that changes nothing |
+"""

@@ -12,13 +12,13 @@ from typing import Any
 import keras
 from keras.backend import is_float_dtype, standardize_dtype
 
-from keras_mp.backends.optimizers import class_path
+from keras_mp.backends.common.optimizers import class_path
 from keras_mp.diagnosis import layer_findings, layer_paths, optimizer_findings
 from keras_mp.diagnosis.explanation import Explanation, Finding, Level, LossScale, Row
 from keras_mp.diagnosis.facts import Facts, Placed
 from keras_mp.diagnosis.float32_layers import Float32Layers
-from keras_mp.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.optimizer_errors import check_optimizer
+from keras_mp.optimizer.errors import check_optimizer
+from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 
 
 def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> Explanation:

@@ -11,11 +11,11 @@ from typing import Any
 
 import keras
 
-from keras_mp.assigned_state import self_assigned_weights
 from keras_mp.diagnosis.explanation import Finding, Level
 from keras_mp.diagnosis.facts import Facts, dtype_of, float16_outputs, updated_in
 from keras_mp.float_formats import FLOAT16
-from keras_mp.state_protection import is_protected
+from keras_mp.state.assigned_state import self_assigned_weights
+from keras_mp.state.state_protection import is_protected
 
 # -- the variables -----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 
 from keras_mp.diagnosis.float32_layers import Float32Layers
-from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 
 # What makes layers inside of a layer that is no model is not to be changed by its user.
 _LIBRARIES = ("keras", "keras_cv", "keras_hub", "keras_mp", "keras_nlp", "keras_rs", "tf_keras")

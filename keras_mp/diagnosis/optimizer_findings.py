@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import keras
 
-from keras_mp import auto_wrapping
-from keras_mp.backends.optimizers import class_path
+from keras_mp.backends.common.optimizers import class_path
 from keras_mp.diagnosis.explanation import Finding
 from keras_mp.diagnosis.facts import Facts, updated_in
-from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.policies import auto_wrapping
 
 
 def no_loss_scale(facts: Facts) -> Iterator[Finding]:

@@ -14,12 +14,13 @@ from typing import Any
 
 import keras
 
-from keras_mp import policy as policies
-from keras_mp.backends import keras_hooks, trainer_hook
-from keras_mp.backends.optimizers import class_path
-from keras_mp.graph_rewrite import hooks, keras_ops, rewritten, submodels, switch
+from keras_mp.backends import keras_hooks
+from keras_mp.backends.common import trainer_hook
+from keras_mp.backends.common.optimizers import class_path
+from keras_mp.graph_rewrite import hooks, keras_ops, rewritten, submodels
 from keras_mp.graph_rewrite.lists import LISTS, op_lists
-from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.policies import graph_rewrite_switch as switch, policy as policies
 
 _DTYPES = ("float16", "bfloat16")
 
@@ -102,7 +103,7 @@ def enable(
     return wrapped
 
 
-def adopt(optimizer: Any) -> None:
+def enable_with_defaults(optimizer: Any) -> None:
     """Enables the rewrite, with the defaults, for an optimizer that is wrapped in another way.
 
     Args:

@@ -10,11 +10,12 @@ from typing import Any
 
 import keras
 
-from keras_mp.graph_rewrite import hooks, replaying, switch
+from keras_mp.graph_rewrite import hooks, replaying
 from keras_mp.graph_rewrite.decisions import decide
 from keras_mp.graph_rewrite.lists import OpLists
 from keras_mp.graph_rewrite.recording import record
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
+from keras_mp.policies import graph_rewrite_switch as switch
 
 _PLANS = 64  # kept for one model; eager loops over sequences of any length would collect them
 

@@ -11,14 +11,14 @@ from typing import Any
 import keras
 
 import keras_mp
-from keras_mp.backends.batches import LastBatch
-from keras_mp.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.backends.common.batches import LastBatch
 from keras_mp.monitor import run_folder
 from keras_mp.monitor.callback_order import called_before, writes_logs
 from keras_mp.monitor.trace import FILE, Row, Trace, append_jsonl, open_jsonl
-from keras_mp.optimizer_errors import unwrapped
+from keras_mp.optimizer.errors import unwrapped
+from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.rendering.text import pluralized
-from keras_mp.step_log import StepLog
+from keras_mp.statistics.step_log import StepLog
 
 _NO_CURE = "which no loss scale can cure"
 
@@ -378,7 +378,9 @@ class LossScaleMonitor(keras.callbacks.Callback):
         batch = self._batch.get()
         if batch is None:
             return _by_logs(logs)
-        from keras_mp.overflow_search.search import find_in_batch  # late: few runs are stopped
+        from keras_mp.diagnosis.overflow_search.search import (
+            find_in_batch,  # late: few runs are stopped
+        )
 
         try:
             x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.atomic_writing import write_atomically
-from keras_mp.json_files import json_values
+from keras_mp.diagnosis.ranges import drawing as drawing_of_ranges
+from keras_mp.files.atomic_writing import write_atomically
+from keras_mp.files.json_files import json_values
 from keras_mp.monitor import drawing
 from keras_mp.monitor.drawing import KINDS
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import Trace
-from keras_mp.ranges import drawing as drawing_of_ranges
 from keras_mp.rendering import html
 from keras_mp.rendering.model import Column, Fold, Part, Table, Text
 from keras_mp.rendering.text import number

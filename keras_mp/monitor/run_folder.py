@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from keras_mp.json_files import (
+from keras_mp.diagnosis.ranges.file import FILE as RANGES, read_ranges
+from keras_mp.files.json_files import (
     bad_value,
     check_rows,
     file_in,
@@ -17,7 +18,6 @@ from keras_mp.json_files import (
     write,
 )
 from keras_mp.monitor.trace import FILE as TRACE, Trace
-from keras_mp.ranges.file import FILE as RANGES, read_ranges
 
 RUN = "run.json"
 FORMAT, VERSION = "keras_mp.run", 1

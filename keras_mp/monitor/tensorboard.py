@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_mp.diagnosis.ranges.file import check_ranges
 from keras_mp.monitor import drawing
 from keras_mp.monitor.trace import Trace
-from keras_mp.ranges.file import check_ranges
 
 
 def write_tensorboard(

@@ -25,9 +25,9 @@ from typing import Any, Literal, TextIO
 
 import numpy as np
 
-from keras_mp import regular_files
-from keras_mp.atomic_writing import replacing
-from keras_mp.json_files import json_values
+from keras_mp.files import regular_files
+from keras_mp.files.atomic_writing import replacing
+from keras_mp.files.json_files import json_values
 from keras_mp.monitor import drawing
 from keras_mp.monitor.drawing import FINITE, INF, KINDS, NAN
 from keras_mp.rendering import pictures

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.atomic_writing import replacing
+from keras_mp.files.atomic_writing import replacing
 from keras_mp.rendering.html import escaped
 from keras_mp.rendering.model import Chart, Events, HeatMap, Reach, Strong
 from keras_mp.rendering.style import DARK, LIGHT, Colours
@@ -186,7 +186,8 @@ def _draw_head(figure: Any, title: str, below: str, colours: Colours) -> None:
         )
 
 
-def _styled(axes: Any, colours: Colours) -> Any:
+def styled(axes: Any, colours: Colours) -> Any:
+    """Returns axes in these colours, without a frame at the top and the right."""
     axes.set_facecolor(colours.ground)
     for side, spine in axes.spines.items():
         spine.set(color=colours.text, linewidth=0.7, visible=side in ("left", "bottom"))
@@ -217,7 +218,7 @@ def _draw_line_and_events(figure: Any, chart: Chart, colours: Colours, top: floa
         top=(top - 0.18) / height,
         bottom=0.5 / height,
     )
-    axes = last = _styled(figure.add_subplot(grid[0]), colours)
+    axes = last = styled(figure.add_subplot(grid[0]), colours)
     axes.plot(
         chart.x,
         chart.y,
@@ -255,7 +256,7 @@ def _draw_line_and_events(figure: Any, chart: Chart, colours: Colours, top: floa
                 gid=each.name,
             )
     if chart.events:
-        last = _styled(figure.add_subplot(grid[1], sharex=axes), colours)
+        last = styled(figure.add_subplot(grid[1], sharex=axes), colours)
         axes.tick_params(labelbottom=False)
         _draw_events(last, chart.events, axes.get_xlim(), colours)
     _ticks(last.xaxis, round(width), lambda value: f"{value:,}")
@@ -317,7 +318,7 @@ def _draw_heat_maps(figure: Any, chart: Chart, colours: Colours, top: float) -> 
         box = (left, bottom, width - left - _NOTES - _NUMBER * columns, tall)
         sides = (width, height, width, height)
         axes = figure.add_axes([a / b for a, b in zip(box, sides, strict=True)])
-        _draw_heat_map(_styled(axes, colours), each, colours)
+        _draw_heat_map(styled(axes, colours), each, colours)
         top = bottom - _BELOW
     if not chart.heat_maps:
         figure.text(0.25 / width, 0.4, "nothing was recorded", color=colours.text)

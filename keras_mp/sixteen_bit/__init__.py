@@ -1,5 +1,14 @@
-"""Weights in 16 bits that train: master weights, stochastic rounding, 16-bit slots.
+"""Training with 16-bit weights: master weights, stochastic rounding, 16-bit slots.
 
-`storages.py` has what stands for a weight and for a slot, `rounding.py` the numbers; `wrapper.py`
-takes the step, and the two optimizers are what users call.
+| module                 | subject |
+| ---------------------- | ------- |
+| master_weights         | `MasterWeights`: the optimizer keeps exact float32 values |
+| stochastic_rounding    | `StochasticRounding`: rounds at random after each step |
+| wrapper                | what both are: a float32 step of the inner optimizer |
+| half_precision_weights | the 16-bit weights of an optimizer during a step |
+| storages, slots        | what stands for a weight or a slot during a step |
+| rounding               | the arithmetic |
+| float32_weights_scope  | a scope in which a model has its float32 weights, for files |
+| policies               | `sixteen_bit_policy`: which layers stay in float32 |
+| memory                 | `memory_report`: bytes per parameter |
 """

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_mp.array_types import Gradient, Optimizer, Variable
-from keras_mp.backends.numerics import HALVES, upcast
+from keras_mp.backends.common.numerics import HALVES, upcast
 from keras_mp.backends.protocol import Backend
 from keras_mp.sixteen_bit.rounding import Draw
 from keras_mp.sixteen_bit.slots import sixteen_bit_slots

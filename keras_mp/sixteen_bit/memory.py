@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model, Optimizer, Variable
-from keras_mp.json_files import json_values
+from keras_mp.files.json_files import json_values
 from keras_mp.rendering.model import Column, Renderable, Table
 from keras_mp.sixteen_bit.half_precision_weights import is_narrow
 from keras_mp.sixteen_bit.slots import KNOWN

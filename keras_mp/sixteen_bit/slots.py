@@ -5,7 +5,7 @@ from collections.abc import Iterator, Set
 from typing import Any
 
 from keras_mp.array_types import Optimizer, Variable
-from keras_mp.backends.optimizers import class_path
+from keras_mp.backends.common.optimizers import class_path
 from keras_mp.sixteen_bit.storages import Rounded, Transient
 
 # Rules whose slots are means of what is seen, so that what rounding adds averages out.

@@ -8,17 +8,20 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_mp import backends, deserializing, hyperparameters
+from keras_mp import backends
 from keras_mp.array_types import Gradient, Optimizer, Store, Tensor, Variable
-from keras_mp.backends import compile_configs, keras_hooks
-from keras_mp.given_gradients import as_tensors
-from keras_mp.inner_hyperparameters import InnerHyperparameters
-from keras_mp.optimizer_configs import serialized
-from keras_mp.optimizer_errors import check_optimizer
+from keras_mp.backends import keras_hooks
+from keras_mp.backends.common import compile_configs
+from keras_mp.files import deserializing
+from keras_mp.optimizer import hyperparameters
+from keras_mp.optimizer.configs import serialized
+from keras_mp.optimizer.errors import check_optimizer
+from keras_mp.optimizer.given_gradients import as_tensors
+from keras_mp.optimizer.inner_hyperparameters import InnerHyperparameters
 from keras_mp.sixteen_bit.half_precision_weights import HalfPrecisionWeights
 from keras_mp.sixteen_bit.slots import check_slots
 from keras_mp.sixteen_bit.storages import Storage
-from keras_mp.state_layout import match
+from keras_mp.variables.state_layout import match
 
 _AT_A_TIME = 2**22  # elements that are in float32 at once
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from keras_mp import regular_files
+from keras_mp.files import regular_files
 
 # Every pattern is asked about every path.
 _MOST_BYTES, _MOST_PATTERNS, _LONGEST = 1 << 20, 10_000, 4096
@@ -69,7 +69,7 @@ class Ignore:
         return None
 
 
-def read(folder: Path) -> list[Ignore]:
+def read_gitignore(folder: Path) -> list[Ignore]:
     """Returns the `.gitignore` of a folder, if it has one that may be read.
 
     Raises:
@@ -121,7 +121,7 @@ def above(folder: Path) -> list[Ignore]:
         return []
     found: list[Ignore] = []
     for parent in folder.parents:
-        found = [*read(parent), *found]
+        found = [*read_gitignore(parent), *found]
         if (parent / ".git").exists():
             within = [*list(folder.parents)[::-1], folder]
             named = any(is_ignored(found, str(path), is_folder=True) for path in within)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from keras_mp import regular_files
+from keras_mp.files import regular_files
 from keras_mp.migration.code.ignoring import Ignore, ignore_of, too_much
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.rules import RULES

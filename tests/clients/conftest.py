@@ -15,7 +15,7 @@ import keras
 import pytest
 
 import keras_mp
-from keras_mp import compile_advice
+from keras_mp.policies import compile_advice
 
 gc.set_threshold(50_000)
 

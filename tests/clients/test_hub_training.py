@@ -34,7 +34,7 @@ def test_it_trains_as_with_the_class_of_keras(make, backend):
     """Two growths of the scale, and the same weights in the end.
 
     On TensorFlow not with embeddings: Keras squares rows that are named twice one by one, and
-    LossScaleOptimizer their sum (tests/each/core/test_inner_optimizers.py).
+    LossScaleOptimizer their sum (tests/each/optimizer/test_inner_optimizers.py).
     """
     monitor = keras_mp.LossScaleMonitor(trace=True)
     example = trained(make, ours(), callbacks=[monitor])

@@ -53,7 +53,7 @@ LEFT = {
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    from keras_mp.backends import batched_torch
+    from keras_mp.backends.torch import batched as batched_torch
 
     monkeypatch.setattr(batched_torch, "_BATCH", 9)
 
@@ -61,7 +61,7 @@ def small_batches(monkeypatch):
 @pytest.fixture
 def calls(monkeypatch):
     """How many tensors each batch had."""
-    from keras_mp.backends import batched_torch
+    from keras_mp.backends.torch import batched as batched_torch
 
     found = []
     foreach_div = batched_torch.torch._foreach_div
@@ -160,7 +160,7 @@ def test_16_bit_gradients_of_float32_weights(dtype, calls):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_16_bit_weights_step_as_without_batches(dtype, monkeypatch, calls):
-    from keras_mp.backends import batched_torch
+    from keras_mp.backends.torch import batched as batched_torch
 
     batched = run(scaled(optimizers.Adam(0.1)), dtype, dtype)
     assert calls[:4] == [1, 1, 1, 3]

@@ -16,7 +16,7 @@ def checked(gradients, scale, tell_each, jit=True):
     import jax
     import jax.numpy as jnp
 
-    from keras_mp.backends.checking_jax import check
+    from keras_mp.backends.jax.checking import check
 
     variables = [
         keras.Variable(np.zeros((1,) if g is None else g.shape, "float32")) for g in gradients

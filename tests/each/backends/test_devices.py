@@ -9,8 +9,8 @@ import pytest
 
 import keras_mp
 from keras_mp import backends
-from keras_mp.backends import devices
-from keras_mp.policy import policy_scope, set_global_policy
+from keras_mp.backends.common import devices
+from keras_mp.policies.policy import policy_scope, set_global_policy
 from tests import programs
 
 BACKEND = keras.backend.backend()
@@ -152,8 +152,8 @@ STAYS_UNINITIALISED = {
 def test_setting_a_policy_initialises_no_device(first, fails):
     # The second case checks the probe: it must be able to say no.
     if first == "policy":
-        first = "keras_mp.policy.set_global_policy('mixed_float16')"
-    code = f"import keras, keras_mp.policy\n{first}\n{STAYS_UNINITIALISED[BACKEND]}"
+        first = "keras_mp.policies.policy.set_global_policy('mixed_float16')"
+    code = f"import keras, keras_mp.policies.policy\n{first}\n{STAYS_UNINITIALISED[BACKEND]}"
     done = programs.completed("-c", code, timeout=120, imported=True)
     assert bool(done.returncode) == fails, done.stderr
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mp.backends import keras_hooks, late_values as module
-from keras_mp.backends.late_values import late_values, scope_for
+from keras_mp.backends import keras_hooks
+from keras_mp.backends.common import late_values as module
+from keras_mp.backends.common.late_values import late_values, scope_for
 
 HOOK = "_initialize_with_initializer"
 KINDS = {

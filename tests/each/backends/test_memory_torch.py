@@ -93,7 +93,7 @@ def same(found, expected):
 @pytest.mark.parametrize("rule", INNER)
 def test_gradients_in_the_memory_of_variables(rule, fused, monkeypatch):
     """Each step sees them as they were before it, also in batches, and after weight decay."""
-    from keras_mp.backends import batched_torch, fused_torch
+    from keras_mp.backends.torch import batched as batched_torch, fused as fused_torch
 
     monkeypatch.setattr(batched_torch, "_BATCH", 4)
     monkeypatch.setattr(fused_torch, "_BATCH", 4)

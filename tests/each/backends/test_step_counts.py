@@ -58,7 +58,7 @@ def test_small_gradients_are_looked_at_together():
 @on_jax
 def test_step_by_step_gradients_are_looked_at_once(monkeypatch):
     """What is cast to be looked at is made again only in the branch of a compiled step."""
-    from keras_mp.backends import checking_jax
+    from keras_mp.backends.jax import checking as checking_jax
 
     made = []
     rule = checking_jax.tensors_to_check
@@ -114,7 +114,7 @@ def test_a_graph_divides_16_bits_only_where_it_branches():
 def test_16_bits_are_looked_at_as_they_lie(dtype):
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from keras_mp.backends import batched_torch
+    from keras_mp.backends.torch import batched as batched_torch
 
     class Calls(TorchDispatchMode):
         names = ()

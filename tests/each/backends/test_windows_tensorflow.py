@@ -29,7 +29,7 @@ INNER = {
 
 @pytest.fixture(autouse=True)
 def one_at_a_time(monkeypatch):
-    from keras_mp.backends import windows_tensorflow
+    from keras_mp.backends.tensorflow import windows as windows_tensorflow
 
     monkeypatch.setattr(windows_tensorflow, "_OPEN", 1)
 

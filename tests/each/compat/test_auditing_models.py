@@ -6,7 +6,7 @@ import keras
 import pytest
 
 import keras_mp
-from keras_mp.backends.late_values import late_values
+from keras_mp.backends.common.late_values import late_values
 from keras_mp.compat.inspecting import audit
 
 

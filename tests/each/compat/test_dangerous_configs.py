@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import keras_mp
-from keras_mp import deserializing
 from keras_mp.compat import load_model
 from keras_mp.compat.checkpoints import Unreadable
+from keras_mp.files import deserializing
 from keras_mp.migration import building
 from keras_mp.migration.publishing import Refused
 

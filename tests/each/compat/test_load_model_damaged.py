@@ -18,13 +18,14 @@ from keras_mp.compat.checkpoints import Checkpoint, Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring import keras_archives
-from keras_mp.compat.restoring.models import NO_STATE, NOTHING, load, load_model, load_weights
+from keras_mp.compat.restoring.models import NO_STATE, NOTHING, load_model, load_weights
 from keras_mp.compat.restoring.plan import RestoreError
 from tests import bundles, programs
 from tests.backends import on_one
 from tests.fixtures import FIXTURES
 from tests.fuzzing import FUZZING, examples
 from tests.legacy_cases import OWN, Net
+from tests.loaded_models import load
 
 H5 = FIXTURES / "tf26" / "nested_sgdm" / "model.h5"
 ZIP = FIXTURES / "tf213" / "nested_sgdm" / "model.keras"

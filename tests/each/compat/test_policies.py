@@ -129,7 +129,7 @@ def test_the_policy_of_the_model_counts_not_that_of_the_moment():
 
 
 def test_says_nothing_of_keras_own_class(caplog, monkeypatch):
-    monkeypatch.setattr("keras_mp.compile_advice._advised", False)
+    monkeypatch.setattr("keras_mp.policies.compile_advice._advised", False)
     policies.set_global_policy("mixed_float16")
     compiled("mixed_float16")
     assert "auto_wrap" not in caplog.text

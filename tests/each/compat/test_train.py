@@ -29,7 +29,7 @@ from keras_mp.compat.legacy_classes.wrapper_registry import (
     unregister_loss_scale_wrapper as unregister,
 )
 from keras_mp.compat.train import experimental
-from keras_mp.graph_rewrite import switch
+from keras_mp.policies import graph_rewrite_switch as switch
 from tests import programs
 
 TF_WRAPPED = '"opt" must not already be an instance of a LossScaleOptimizer. '

@@ -198,7 +198,7 @@ def syncs(function):
 @pytest.mark.parametrize("inner", ["SGD", "Adam"])
 def test_host_syncs_per_step(inner, settings, more, monkeypatch):
     """One, the branch, above those of the plain optimizer; Keras' own class has two."""
-    from keras_mp.backends import batched_torch
+    from keras_mp.backends.torch import batched as batched_torch
 
     monkeypatch.setattr(batched_torch, "is_host", lambda device: False)
     variables = [keras.Variable(np.ones(3, "float32")) for _ in range(5)]

@@ -15,7 +15,7 @@ from benchmarks import cuda, monitor, sixteen_bit, train_step
 from benchmarks.on_a_gpu import measuring, models, states, table as tables, tensorflow_steps, timing
 from benchmarks.on_a_gpu.policies import NARROW, REWRITE
 from benchmarks.on_a_gpu.sizes import QUICK, Size
-from keras_mp.fused_rules import XLA
+from keras_mp.backends.common.fused_rules import XLA
 from tests.backends import on_one, on_torch
 
 BACKEND = keras.backend.backend()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import keras_mp
-from keras_mp import compile_advice
+from keras_mp.policies import compile_advice
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "migration" / "README.md"  # its blocks are run by the tests of the rules

@@ -5,10 +5,10 @@ import json
 import numpy as np
 
 from keras_mp.compat import load_model, load_weights, restore
+from keras_mp.files.stores.listing import listed
+from keras_mp.files.stores.urls import parent, redacted
 from keras_mp.migration import sources
 from keras_mp.migration.cli import main
-from keras_mp.stores.listing import listed
-from keras_mp.stores.urls import parent, redacted
 from tests import programs
 from tests.backends import on_one
 from tests.fixtures import FIXTURES
@@ -52,11 +52,11 @@ def test_migrate_from_store_to_store(writable_server, tmp_path, capsys):
     assert [one.name for one in listed(f"{parent(url)}/new", deep=True)] == ["model.keras"]
     assert main(["migrate", str(CASE / "model.h5"), "-o", str(local), *scratch]) == 0
     assert numbers(load_model(out)) == numbers(load_model(local))
-    mark = sources.marked(out)
-    assert mark == sources.marked(local) | {"from": redacted(url)}
+    mark = sources.read_mark(out)
+    assert mark == sources.read_mark(local) | {"from": redacted(url)}
     capsys.readouterr()
     assert main(["migrate", url, "-o", out, *scratch]) == 2
-    assert f"{redacted(out)} is there already" in capsys.readouterr().err
+    assert f"{redacted(out)} exists already" in capsys.readouterr().err
     assert sorted(one.name for one in tmp_path.iterdir()) == ["local.keras"]
 
 

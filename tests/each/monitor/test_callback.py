@@ -379,7 +379,7 @@ def test_a_batch_that_cannot_be_run_again(run, monkeypatch):
     def refuse(*arguments, **options):
         raise ValueError("expects 1 input")
 
-    monkeypatch.setattr("keras_mp.overflow_search.search.find_in_batch", refuse)
+    monkeypatch.setattr("keras_mp.diagnosis.overflow_search.search.find_in_batch", refuse)
     monitor = LossScaleMonitor()
     run(monitor, range(8), optimizer=lso(max_consecutive_skips=2))
     assert "steps in a row were skipped" in monitor.stopped

@@ -100,7 +100,7 @@ def test_notebooks(data):
 def test_ignore_files(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("ignored")
     (folder / ".gitignore").write_bytes(data)
-    patterns = ignoring.read(folder)
+    patterns = ignoring.read_gitignore(folder)
     for name in ("a.py", "pkg/b.py", "pkg"):
         found = ignoring.is_ignored(patterns, str(folder / name), is_folder=name == "pkg")
         assert found in (True, False)

@@ -8,17 +8,19 @@ from tests import ci
 
 OF_KERAS = "from keras.src import ops\n"
 FILES = {
-    "Makefile": "HOOKED = core/apply \\\n\tmonitor/callback\nQUICK = tests/each/core/test_a.py\n",
+    "Makefile": (
+        "HOOKED = optimizer/apply \\\n\tmonitor/callback\nQUICK = tests/each/core/test_a.py\n"
+    ),
     "pyproject.toml": "a",
     "conftest.py": "b",
     "tox.ini": "c",
     "tests/constraints.txt": "d",
     "tests/constraints-oldest.txt": "e",
-    "tests/each/core/test_apply.py": "f",
+    "tests/each/optimizer/test_apply.py": "f",
     "tests/each/core/test_a.py": "g",
     "tests/each/monitor/test_callback.py": "h",
     "tests/clients/test_one.py": "i",
-    "keras_mp/backends/jax.py": "j",
+    "keras_mp/backends/jax/backend.py": "j",
     "keras_mp/deep/hooked.py": OF_KERAS,
     "compat/plain.py": "import keras\n",
     "tests/data/durations.json": "{}",
@@ -38,7 +40,7 @@ def root(tmp_path):
     ("file", "checks"),
     [
         ("pyproject.toml", {"oldest", "matrix", "clean-environments", "clients", "audit"}),
-        ("keras_mp/backends/jax.py", {"oldest", "matrix", "clean-environments", "clients"}),
+        ("keras_mp/backends/jax/backend.py", {"oldest", "matrix", "clean-environments", "clients"}),
         ("keras_mp/deep/hooked.py", {"oldest", "matrix", "clean-environments", "clients"}),
         ("tests/each/monitor/test_callback.py", {"oldest"}),
         ("tests/each/core/test_a.py", {"matrix"}),

@@ -142,7 +142,7 @@ def takers(monkeypatch, mode, nodeid, *marks, is_first=False):
 def test_one_backend_takes_a_case_whose_turn_it_is(monkeypatch):
     taken = set()
     for number in range(30):
-        for file in ("core/test_policy.py", "compat/test_restore.py"):
+        for file in ("policies/test_policy.py", "compat/test_restore.py"):
             (one,) = takers(monkeypatch, "turns", f"tests/each/{file}::test_a[{number}]")
             taken.add(one)
     assert taken == set(turns.BACKENDS)
@@ -150,7 +150,10 @@ def test_one_backend_takes_a_case_whose_turn_it_is(monkeypatch):
 
 @pytest.mark.parametrize("mode", ["turns", "slices"])
 def test_what_has_no_turn_runs_on_all(monkeypatch, mode):
-    for nodeid in ("tests/each/core/test_apply.py::test_a", "tests/once/test_policy.py::test_a"):
+    for nodeid in (
+        "tests/each/optimizer/test_apply.py::test_a",
+        "tests/once/test_policy.py::test_a",
+    ):
         assert takers(monkeypatch, mode, nodeid) == list(turns.BACKENDS)
     skipped = "tests/each/compat/test_restore.py::test_a", "skipif"
     assert takers(monkeypatch, mode, *skipped) == list(turns.BACKENDS)

@@ -34,7 +34,7 @@ assert logging.root.handlers == handlers and not logging.getLogger("keras_mp").h
 
 
 def test_the_probe_can_see_keras():
-    found = run("import sys, keras_mp.policy; sys.exit(3 * ('keras' in sys.modules))")
+    found = run("import sys, keras_mp.policies.policy; sys.exit(3 * ('keras' in sys.modules))")
     assert found.returncode == 3, found.stderr
 
 
@@ -44,7 +44,8 @@ import keras_mp
 for name in keras_mp.__all__:
     assert getattr(keras_mp, name).__name__, name
     assert name in dir(keras_mp)
-assert keras_mp.PolicyScope is keras_mp.policy_scope
+import keras_mp.compat
+assert keras_mp.compat.PolicyScope is keras_mp.policy_scope
 """
     found = run(program)
     assert found.returncode == 0, found.stderr
@@ -86,9 +87,9 @@ assert keras.saving.get_registered_object("keras_mp>LossScaleOptimizer") is not 
 @pytest.mark.parametrize(
     "imports",
     [
-        *("keras, keras_mp", "keras_mp, keras", "keras_mp.loss_scale_optimizer"),
+        *("keras, keras_mp", "keras_mp, keras", "keras_mp.optimizer.loss_scale_optimizer"),
         # Each imports keras, whose import registers classes that need it.
-        *("keras_mp.deserializing", "keras_mp.compat.restoring.models"),
+        *("keras_mp.files.deserializing", "keras_mp.compat.restoring.models"),
         *("keras_mp.compat.regularizers", "keras_mp.compat.optimizers"),
     ],
 )

@@ -98,7 +98,7 @@ def test_wheel(built):
     assert {top for top in tops if not top.endswith(".dist-info")} == {"keras_mp"}
     for name in (
         "keras_mp/py.typed",
-        "keras_mp/loss_scale_optimizer.py",
+        "keras_mp/optimizer/loss_scale_optimizer.py",
         "keras_mp/compat/configs/__init__.py",
         "keras_mp/migration/cli.py",
         "keras_mp/migration/example_tf23.json",

@@ -1,6 +1,6 @@
 """Nothing is sent anywhere: the conftest forbids it to all tests, and no module could.
 
-But for fsspec's drivers, which `keras_mp/stores` asks for stores that the user names.
+But for fsspec's drivers, which `keras_mp/files/stores` asks for stores that the user names.
 """
 
 import ast
@@ -16,7 +16,7 @@ MODULES = sorted(
 NETWORK = {"ftplib", "http", "httpx", "imaplib", "requests", "smtplib", "socket", "socketserver"}
 NETWORK |= {"fsspec", "ssl", "urllib", "urllib3", "xmlrpc"}
 PURE = {"urllib.parse"}
-STORES = ROOT / "keras_mp" / "stores"
+STORES = ROOT / "keras_mp" / "files" / "stores"
 
 
 def test_a_test_that_reaches_out_fails():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keras_mp.migration.cli import main
-from keras_mp.migration.console import failed
+from keras_mp.migration.console import report_failure
 from keras_mp.migration.ledger_page import ledger_page
 from keras_mp.migration.ledger_reading import read_ledger
 from tests.ledgers import many, row, write
@@ -143,5 +143,5 @@ def test_neither_keras_nor_numpy_is_imported(folder: Path, tmp_path: Path) -> No
 def test_a_reader_that_goes_away_is_no_failure(capsys: Capture) -> None:
     """As of `keras-mp report new | head -5`: `main` returns 141."""
     with pytest.raises(BrokenPipeError):
-        failed(BrokenPipeError(32, "Broken pipe"), "new", as_json=False)
+        report_failure(BrokenPipeError(32, "Broken pipe"), "new", as_json=False)
     assert capsys.readouterr().err == ""

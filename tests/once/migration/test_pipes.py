@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_mp import regular_files
+from keras_mp.files import regular_files
 from keras_mp.migration.cli import main
 from tests.fixtures import DATA
 

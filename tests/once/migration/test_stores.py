@@ -10,14 +10,14 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from keras_mp.files.stores.listing import exists, listed
+from keras_mp.files.stores.urls import TAKEN, parent, redacted
 from keras_mp.migration import publishing, sources
 from keras_mp.migration.cli import main
 from keras_mp.migration.fleet import migrate_folder
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.walking import is_folder_of_store, walk
 from keras_mp.monitor.run_folder import write_run
-from keras_mp.stores.listing import exists, listed
-from keras_mp.stores.urls import TAKEN, parent, redacted
 from tests.faulty_store import FaultyFileSystem
 from tests.fixtures import FIXTURES
 from tests.store_servers import KEY, PASSWORD, Store
@@ -185,19 +185,19 @@ def test_outputs_and_their_marks(writable_server: Store, tmp_path: Path) -> None
 
     out = writable_server.url("marks", "new", "a.keras")
     source = f"https://me:{PASSWORD}@host/a.h5?key={KEY}"
-    with publishing.staged(out) as beside:
+    with publishing.staged_output(out) as beside:
         with zipfile.ZipFile(beside, "w") as archive:
             archive.writestr("config.json", "{}" * 50_000)
-        sources.mark(beside, source, "ab", {"model_only": False})
+        sources.write_mark(beside, source, "ab", {"model_only": False})
         assert not exists(out)
         assert all(secret.encode() not in beside.read_bytes() for secret in (PASSWORD, KEY))
-    marked = sources.marked(out)
+    marked = sources.read_mark(out)
     assert (marked["sha256"], marked["options"]) == ("ab", {"model_only": False})
     assert marked["from"] == "https://***@host/a.h5?***"
-    assert sources.marked(f"{out}.keras") == {}
-    with pytest.raises(Refused, match="is there already"):
+    assert sources.read_mark(f"{out}.keras") == {}
+    with pytest.raises(Refused, match="exists already"):
         publishing.check(out)
-    with pytest.raises(ZeroDivisionError), publishing.staged(f"{out}.keras") as beside:
+    with pytest.raises(ZeroDivisionError), publishing.staged_output(f"{out}.keras") as beside:
         beside.write_bytes(bytes(1 // 0))
     assert [one.name for one in listed(parent(out), deep=True)] == ["a.keras"]
 
@@ -224,7 +224,7 @@ def test_a_config(
     assert json.loads(capsys.readouterr().out)["results"][0]["path"] == redacted(url)
     old.write_text('{"class_name": "SGD", "config": {"lr": 0.5}}')
     assert main(["migrate", str(old), "-o", out]) == 2
-    assert "is there already, and not what would be written" in capsys.readouterr().err
+    assert "exists already with other content" in capsys.readouterr().err
 
 
 def test_a_run_is_plotted_and_reported(
@@ -242,7 +242,7 @@ def test_a_run_is_plotted_and_reported(
     assert main(["report", url, "-o", page]) == 0
     assert exists(page)
     assert main(["report", url, "-o", page]) == 2, "nothing is overwritten"
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert main(["plot", writable_server.url("runs", "none")]) == 2
     assert "there is no such file" in capsys.readouterr().err
 
@@ -276,7 +276,7 @@ def test_what_is_refused(arguments, words: str, capsys: pytest.CaptureFixture[st
     ("path", "why"),
     [
         ("memory://a/m.h5", "memory:// exists in one process, and ends with it"),
-        ("zip://m.h5::file:///a.zip", "what is inside another file is not read"),
+        ("zip://m.h5::file:///a.zip", "files inside other files are not read"),
     ],
 )
 def test_what_no_command_can_read(

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from keras_mp.diagnosis.ranges import drawing
 from keras_mp.monitor import drawing as drawing_of_traces
 from keras_mp.monitor.html_report import html_report, write_html_report
 from keras_mp.monitor.run_folder import RunFolder, write_run
 from keras_mp.monitor.trace import Trace
-from keras_mp.ranges import drawing
 from keras_mp.rendering.html import escaped
 from tests import browser, runs
 from tests.fuzzing import examples

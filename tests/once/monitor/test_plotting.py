@@ -14,10 +14,10 @@ from hypothesis import given, settings, strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from keras_mp.diagnosis.ranges import drawing as drawing_of_ranges
 from keras_mp.monitor import drawing
 from keras_mp.monitor.drawing import chart
 from keras_mp.monitor.trace import Trace
-from keras_mp.ranges import drawing as drawing_of_ranges
 from keras_mp.rendering.pictures import draw, svg
 from keras_mp.rendering.style import DARK, LIGHT
 from keras_mp.rendering.text import shortened
@@ -322,7 +322,7 @@ def test_without_matplotlib_the_remedy_is_named():
 import sys
 sys.modules["matplotlib"] = None
 from keras_mp.monitor.trace import Trace
-from keras_mp.ranges.drawing import chart
+from keras_mp.diagnosis.ranges.drawing import chart
 from keras_mp.rendering.pictures import draw
 none = {"exponents": [0, 1], "rows": []}
 for each in (Trace.from_rows(()).plot, lambda: draw(chart(none))):

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
+from keras_mp.diagnosis.ranges.file import read_ranges, write_ranges
 from keras_mp.monitor.drawing import chart
 from keras_mp.monitor.run_folder import RunFolder, read_run, write_run
 from keras_mp.monitor.trace import Trace, append_jsonl, open_jsonl
-from keras_mp.ranges.file import read_ranges, write_ranges
 from keras_mp.rendering.terminal import to_text
 from tests import runs
 
@@ -453,7 +453,7 @@ def test_a_trace_is_text_and_plain_json():
 
 MODULES = (
     "monitor.trace monitor.run_folder monitor.drawing monitor.html_report monitor.tensorboard "
-    "ranges.file ranges.drawing rendering.pictures rendering.html"
+    "diagnosis.ranges.file diagnosis.ranges.drawing rendering.pictures rendering.html"
 )
 
 

@@ -1,0 +1,339 @@
+"""What the backends share: the finite check as stacked sums, and float32 for 16-bit gradients."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from keras import ops
+from keras.backend import standardize_dtype
+
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends.common.optimizers import accumulates
+
+HALVES = ("float16", "bfloat16")
+_LARGE = 2.0**64
+_LARGEST = 2.0**127
+_SMALL = 2.0**-32
+_REAL = {"complex64": "float32", "complex128": "float64"}  # the dtypes of their parts
+_ABOVE_BFLOAT16 = 1 + 2.0**-8  # float32 ends that much above bfloat16
+
+
+class StepResult(NamedTuple):
+    """What the gradients of a step were.
+
+    `finite`: bool, shape (): no inf and no nan; a Python bool where Python branched on it, or where
+    nothing was checked. `each`: bool, shape (number of gradients,), of each one; True for None.
+    `kind`: integer, shape (): 0 finite, 1 an inf and no nan, 2 a nan. These two are None where
+    `finite` is the Python True, and `each` where nobody asked fused kernels for it.
+    """
+
+    finite: Tensor
+    each: Any
+    kind: Any
+
+
+def skip_count(finite: Tensor, counter: Tensor) -> Any:
+    """Returns 0 for a step that is `finite`, 1 for one that is not, in the dtype of `counter`.
+
+    Made from the counter, so that no number is sent to the device.
+
+    >>> import keras
+    >>> counter = keras.Variable(7, dtype="int32", trainable=False)
+    >>> [int(skip_count(finite, counter)) for finite in (True, False)]
+    [0, 1]
+    """
+    if isinstance(finite, bool):
+        return (ops.zeros_like if finite else ops.ones_like)(counter.value)
+    return ops.cast(ops.logical_not(finite), counter.dtype)
+
+
+def upcast(tensor: Tensor) -> Any:
+    """Returns `tensor`, in float32 if its dtype has 16 bits.
+
+    >>> standardize_dtype(upcast(ops.ones((2,), "float16")).dtype)
+    'float32'
+    """
+    return ops.cast(tensor, "float32") if standardize_dtype(tensor.dtype) in HALVES else tensor
+
+
+def real_parts(tensor: Tensor) -> Any:
+    """Returns `tensor`, or of complex numbers both parts, shape (2, ...).
+
+    Magnitudes of finite ones may overflow, and those of nans may be finite under XLA.
+
+    >>> [float(part[0]) for part in real_parts(ops.array([3 + 4j]))]
+    [3.0, 4.0]
+    """
+    if standardize_dtype(tensor.dtype) not in _REAL:
+        return tensor
+    return ops.stack([ops.real(tensor), ops.imag(tensor)])
+
+
+def map_unscaled(
+    gradients: Gradients, skip_unscale: Sequence[bool], divided: Callable[[Any], Any]
+) -> list[Any]:
+    """Returns `divided(gradient)` of each; None, and those marked `skip_unscale`, as they are.
+
+    >>> map_unscaled([4.0, None, 4.0], [False, False, True], lambda gradient: gradient / 2)
+    [2.0, None, 4.0]
+    """
+    return [
+        gradient if gradient is None or keep else divided(gradient)
+        for gradient, keep in zip(gradients, skip_unscale, strict=True)
+    ]
+
+
+def reciprocal_factors(scale: Tensor, dtype: Any) -> tuple[Any, Any]:
+    """Returns two factors whose product is 1 / `scale`, of `dtype` and shape ().
+
+    XLA keeps the result of a division, but repeats a product where it is needed; and it takes the
+    reciprocal of a scale above 2**126 for zero, which two factors stay clear of.
+
+    >>> first, second = reciprocal_factors(ops.array(2.0**127), "float32")
+    >>> float(first) * float(second) * 2.0**127
+    1.0
+    """
+    real = _REAL.get(standardize_dtype(dtype), dtype)
+    scale = ops.cast(scale, real)
+    second = ops.where(scale > _LARGE, ops.array(1 / _LARGE, real), ops.array(1.0, real))
+    return ops.cast(1 / (scale * second), dtype), ops.cast(second, dtype)
+
+
+def loses_range(gradient: Gradient, variable: Variable, divided: bool = False) -> bool:
+    """Returns whether the optimizer casts a dense or sparse `gradient` to a smaller range.
+
+    Args:
+        gradient: A tensor, a sparse one, or None.
+        variable: Of the gradient.
+        divided: Whether the one that is divided is meant, which is in float32 where this one is in
+            float16. (One in bfloat16 has the range of float32 already.)
+
+    >>> import keras
+    >>> weight = keras.Variable(0.0, dtype="float16")
+    >>> loses_range(ops.array(1e5), weight), loses_range(ops.array(1.0, "float16"), weight)
+    (True, False)
+    >>> loses_range(ops.array(1.0, "float16"), weight, divided=True)
+    True
+    """
+    if not ops.is_tensor(gradient):
+        return False
+    given, taken = standardize_dtype(gradient.dtype), standardize_dtype(variable.dtype)
+    if divided and given == "float16":
+        given = "float32"
+    smaller: bool = (
+        taken == "float16"
+        or (taken == "bfloat16" and given == "float32")
+        or (given == "float64" and taken != "float64")
+    )
+    return smaller and given != taken
+
+
+def cast_to_variable_dtype(gradient: Gradient, variable: Variable) -> Any:
+    """Returns a dense or sparse `gradient` in its variable's dtype if that has a smaller range.
+
+    The optimizer casts it so, after the finite check: 1e5 becomes inf in float16 then, and 3.4e38
+    in bfloat16.
+
+    >>> import keras
+    >>> weight = keras.Variable(0.0, dtype="float16")
+    >>> float(cast_to_variable_dtype(ops.array(1e5), weight))
+    inf
+    """
+    if not loses_range(gradient, variable):
+        return gradient
+    return ops.cast(gradient, standardize_dtype(variable.dtype))
+
+
+def cast_for_optimizer(
+    optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
+) -> Sequence[Any]:
+    """Returns `gradients` in dtypes with which Keras accumulates and clips them.
+
+    Keras adds gradients to their accumulators without a cast, so they get the dtype of these, which
+    is that of the variable: what was divided is in float32, and may have had 16 bits. And
+    TensorFlow multiplies gradients by the norm of all only if they have one dtype: they get those
+    of their variables, or float32. Else Keras casts by itself.
+
+    >>> import keras
+    >>> weight = keras.Variable([0.0], dtype="float16")
+    >>> sums = keras.optimizers.SGD(gradient_accumulation_steps=2)
+    >>> standardize_dtype(cast_for_optimizer(sums, [ops.ones((1,))], [weight])[0].dtype)
+    'float16'
+    """
+    if accumulates(optimizer):
+        return [
+            each if each is None else ops.cast(each, variable.dtype)
+            for each, variable in zip(gradients, variables, strict=True)
+        ]
+    if getattr(optimizer, "global_clipnorm", None) is not None:
+        dtypes = {each.dtype for each in gradients if each is not None}
+        if len(dtypes) > 1:
+            return [
+                each if each is None else ops.cast(each, _wide(variable))
+                for each, variable in zip(gradients, variables, strict=True)
+            ]
+    return gradients
+
+
+def _wide(variable: Variable) -> str:
+    dtype: str = standardize_dtype(variable.dtype)
+    return "float32" if dtype in HALVES else dtype
+
+
+def tensors_to_check(
+    gradients: Gradients,
+    variables: Sequence[Variable],
+    skip_unscale: Sequence[bool],
+    unscaled: Callable[[Any], Any] | None,
+    at_first: bool = False,
+) -> list[Any]:
+    """Returns tensors that are finite where what is applied is.
+
+    These are the gradients as they came: a check of the divided ones would have them written out.
+    Dividing by 1 or more changes nothing of what is finite; `overflow_weight` is for smaller ones.
+    Those that are cast to a smaller dtype are divided and cast (those of bfloat16 come from
+    float32, where they were only divided, back to where they were).
+
+    Args:
+        gradients: Of the variables; tensors, sparse ones, None.
+        variables: In the same order.
+        skip_unscale: Which ones are not divided.
+        unscaled: Returns a gradient divided by the loss scale; None if none is divided.
+        at_first: Whether it is enough that the others are finite where these are, at a loss scale
+            of 1 or more. Gradients that have the dtype of their variables are not divided then.
+    """
+    seen = []
+    for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True):
+        is_cast = loses_range(gradient, variable, divided=not at_first)
+        if unscaled is not None and not keep and is_cast:
+            gradient = unscaled(gradient)
+        seen.append(cast_to_variable_dtype(gradient, variable))
+    return seen
+
+
+def still_scaled(
+    gradients: Gradients, variables: Sequence[Variable], skip_unscale: Sequence[bool]
+) -> list[bool]:
+    """Returns which of `tensors_to_check` are not divided yet, and would be."""
+    return [
+        not keep and not loses_range(gradient, variable, divided=True)
+        for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True)
+    ]
+
+
+def overflow_weight(scale: Tensor) -> Any:
+    """Returns what `sum_magnitudes` multiplies the gradients by that are divided by `scale`.
+
+    Dividing by a scale below 1 may overflow. The weight then is 1 / `scale`, so the sum overflows
+    where a quotient does, or sooner. It is 0.4 % more than that, since quotients may be rounded to
+    bfloat16, whose largest number is that much below the one of float32.
+
+    Args:
+        scale: float32, shape (); None for 1.
+
+    Returns:
+        float32, shape (): 2**-32 for a scale of 1 or more; None for None.
+
+    >>> [float(overflow_weight(ops.array(scale))) for scale in (8.0, 0.5)]
+    [2.3283064365386963e-10, 2.0078125]
+    """
+    if scale is None:
+        return None
+    largest = ops.minimum(_ABOVE_BFLOAT16 / scale, _LARGEST)  # of which the product with 0 is 0
+    return ops.where(scale < 1, largest, _SMALL * ops.ones_like(scale))
+
+
+def nonzero_rows(gradient: Gradient) -> Any:
+    """Returns which rows of a dense `gradient` have an element that is not zero.
+
+    Returns:
+        bool, shape (rows, 1, 1, ...), of the rank of `gradient`.
+
+    >>> [bool(row) for row in nonzero_rows(ops.array([[0.0, 2.0], [0.0, 0.0]]))]
+    [True, False]
+    """
+    return ops.any(ops.not_equal(gradient, 0), axis=tuple(range(1, gradient.ndim)), keepdims=True)
+
+
+def sum_magnitudes(
+    tensors: Sequence[Tensor], divided: Sequence[bool] = (), weight: Tensor = None
+) -> Any:
+    """Returns the sum of magnitudes times 2**-32 of each tensor; 0 for None.
+
+    Finite where all elements are: up to 2**32 of them add up to no more than the largest number. It
+    is inf where one is an inf and none a nan; nan where one is a nan. Each tensor is read once,
+    where `all(isfinite(x))` writes a mask and a maximum loses nans on some devices. The sums are
+    stacked: a predicate chained through the tensors is inlined again into every update by XLA.
+
+    Args:
+        tensors: Of any shapes and float dtypes; those of 16 bits are summed in float32.
+        divided: Which ones are multiplied by `weight` in place of 2**-32; none if this is empty.
+        weight: `overflow_weight`; None for 2**-32.
+
+    Returns:
+        float32 (float64 if one of them is), shape (number of tensors,).
+
+    >>> import numpy as np
+    >>> sums = sum_magnitudes([ops.array([4.0, -2.0]), None, ops.array([np.inf, -np.inf])])
+    >>> [float(each) * 2**32 for each in sums]
+    [6.0, 0.0, inf]
+    """
+    wide = dtype_of_sums(tensors)
+    small = [
+        None if tensor is None else small_magnitudes(tensor, weight if by_weight else None)
+        for tensor, by_weight in zip(tensors, divided or [False] * len(tensors), strict=True)
+    ]
+    sums = iter([ops.cast(ops.sum(each), wide) for each in small if each is not None])
+    zero = ops.zeros((), wide)
+    return ops.stack([zero if each is None else next(sums) for each in small])
+
+
+def small_magnitudes(tensor: Tensor, weight: Tensor = None) -> Any:
+    """Returns magnitudes multiplied by `weight`, those of 16 bits in float32.
+
+    Of complex numbers both parts.
+
+    Args:
+        tensor: Of any float or complex dtype.
+        weight: Of a shape that can be broadcast to it; None for 2**-32.
+
+    >>> [float(each) for each in small_magnitudes(ops.array([-1.0, 2.0]), ops.array(0.5))]
+    [0.5, 1.0]
+    """
+    found = ops.abs(upcast(real_parts(tensor)))
+    return found * (_SMALL if weight is None else ops.cast(weight, found.dtype))
+
+
+def dtype_of_sums(tensors: Sequence[Tensor]) -> str:
+    """Returns the dtype of `sum_magnitudes`.
+
+    >>> dtype_of_sums([ops.ones((2,), "float16"), None])
+    'float32'
+    """
+    given = {standardize_dtype(tensor.dtype) for tensor in tensors if tensor is not None}
+    return "float32" if given.isdisjoint({"float64", "complex128"}) else "float64"
+
+
+def finite_each(tensors: Sequence[Tensor]) -> Any:
+    """Returns of each tensor whether no element is inf or nan; True for None.
+
+    Returns:
+        bool, shape (number of tensors,).
+
+    >>> import numpy as np
+    >>> [bool(each) for each in finite_each([ops.array([1.0, 2.0]), None, ops.array([np.inf])])]
+    [True, True, False]
+    """
+    return ops.isfinite(sum_magnitudes(tensors)) if len(tensors) else ops.ones((0,), "bool")
+
+
+def nonfinite_kind(magnitudes: Tensor) -> Any:
+    """Returns 2 if there is a nan behind these `sum_magnitudes`, else 1: int32, shape ().
+
+    For what is not finite.
+
+    >>> import numpy as np
+    >>> bad = ([np.inf, -np.inf], [np.inf, np.nan])
+    >>> [int(nonfinite_kind(sum_magnitudes([ops.array(each)]))) for each in bad]
+    [1, 2]
+    """
+    return ops.cast(ops.any(ops.isnan(magnitudes)), "int32") + 1

@@ -1,0 +1,7 @@
+"""JAX.
+
+| module   | subject |
+| -------- | ------- |
+| backend  | a step is applied or skipped: traced or eager |
+| checking | finite checks of many gradients |
+"""

@@ -1,0 +1,328 @@
+"""JAX: assignments that keep the old value when traced, an `if` when values are at hand."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from jax.experimental import sparse
+
+from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
+from keras_mp.backends.common.elements import each_whole
+from keras_mp.backends.common.numerics import (
+    StepResult,
+    cast_for_optimizer,
+    finite_each,
+    map_unscaled,
+    nonfinite_kind,
+    nonzero_rows,
+    reciprocal_factors,
+    upcast,
+)
+from keras_mp.backends.common.optimizers import averages, updated
+from keras_mp.backends.jax.checking import check, leaves
+from keras_mp.backends.protocol import Elementwise
+
+_INSIDE_THE_STEP = (
+    "The optimizer's state is not in its variables inside the compiled step of fit(), which is "
+    "handed their values: use `optimizer.stateless_scale_loss(optimizer_variables, loss)`, and "
+    "`optimizer.stateless_apply(optimizer_variables, gradients, trainable_variables)`. To divide "
+    "gradients in between: `optimizer.stateless_unscale_gradients(optimizer_variables, gradients)`."
+    " The loss scale, counters and skips by name: `optimizer.read_state(optimizer_variables)`."
+)
+_ON_LOAN = (
+    "The optimizer's state is on loan to the compiled step of fit(): call "
+    "`model.jax_state_sync()` before reading it in a callback. In a train_step of your own use "
+    "`optimizer.stateless_scale_loss(optimizer_variables, loss)`."
+)
+
+
+def read(variable: Variable) -> Any:
+    """Returns the value of `variable`, its array.
+
+    Raises:
+        RuntimeError: The step of `fit` has it on loan.
+    """
+    try:
+        return variable.value
+    except TypeError as error:
+        # Keras empties the variables meanwhile, and then misses an initializer.
+        inside = is_trace_constant(np.zeros(()))
+        raise RuntimeError(_INSIDE_THE_STEP if inside else _ON_LOAN) from error
+
+
+def copier() -> Callable[[Variable], Any]:
+    """Returns a function that copies the value of a variable, whose array may be donated."""
+    return lambda variable: jnp.copy(read(variable))
+
+
+def buffers(layers: Sequence[Layer]) -> list[Any]:
+    """Returns nothing: buffers are PyTorch's."""
+    return []
+
+
+def bitcast(tensor: Tensor, dtype: str) -> Any:
+    """Returns the bits of `tensor` as numbers of another dtype with as many bits."""
+    return jax.lax.bitcast_convert_type(tensor, jnp.dtype(dtype))
+
+
+def shifted_right(bits: Tensor, count: int) -> Any:
+    """Returns int32 numbers shifted by 1 bit or more, with zeros on the left."""
+    return jax.lax.shift_right_logical(bits, jnp.int32(count))
+
+
+def upper_half(bits: Tensor) -> Any:
+    """Returns the upper 16 bits of int32 numbers: int16."""
+    return keras.ops.cast(keras.ops.right_shift(bits, 16), "int16")
+
+
+def keep_nan(numbers: Tensor, wide: Tensor) -> Any:
+    """Returns `numbers`, but nan where `wide` is nan."""
+    return keras.ops.where(keras.ops.isnan(wide), float("nan"), numbers)
+
+
+def elementwise(
+    function: Elementwise, *columns: Sequence[Tensor], starts: Sequence[int] = ()
+) -> list[Any]:
+    """Returns `function(places, *row)` for each row of tensors: XLA makes loops of it."""
+    return each_whole(function, *columns, starts=starts)
+
+
+def assign_each(variables: Sequence[Variable], values: Sequence[Tensor]) -> None:
+    """Assigns each variable a value, in its dtype."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(keras.ops.cast(value, variable.dtype))
+
+
+def version(variable: Variable) -> None:
+    """Returns None: the arrays of a compiled step are others at each."""
+
+
+def thread() -> int:
+    """Returns 0: a step is of one thread."""
+    return 0
+
+
+def shard_like(kept: Variable, variable: Variable) -> None:
+    """Does nothing: layouts are given when variables are made."""
+
+
+def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable]) -> None:
+    """Does nothing: layouts are given when variables are made."""
+
+
+def update_tensors(optimizer: Optimizer) -> None:
+    """Does nothing: the variables that it updates hold arrays anyway."""
+
+
+def is_compiling() -> bool:
+    """Returns False: only torch.compile traces through warnings."""
+    return False
+
+
+def is_trace_constant(value: Tensor) -> bool:
+    """Returns whether `value` would become a constant of the function that is being compiled."""
+    if isinstance(value, jax.core.Tracer):
+        return False
+    return isinstance(jnp.add(value, 0), jax.core.Tracer)
+
+
+class _Scope(keras.StatelessScope):
+    """A stateless scope that leaves variables of the scope around it as they are there."""
+
+    def get_current_value(self, variable: Variable) -> Any:
+        value = super().get_current_value(variable)
+        if value is None and self.original_scope is not None:
+            return self.original_scope.get_current_value(variable)
+        return value
+
+
+class _Recording(_Scope):
+    """A stateless scope that remembers which variables were assigned in it."""
+
+    def __init__(self, state_mapping: Any = (), collect_losses: bool = False) -> None:
+        super().__init__(state_mapping, collect_losses)
+        self.assigned: dict[int, Any] = {}
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        self.assigned[id(update[0])] = update[0]
+        super().add_update(update)
+
+
+class _Gate(_Recording):
+    """A stateless scope in which an assignment takes place only where `chosen` says so."""
+
+    def __init__(self, chosen: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self._chosen = chosen
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        variable, value = update
+        super().add_update((variable, self._chosen(value, variable.value)))
+
+
+def _choice(finite: Tensor) -> Callable[[Tensor, Tensor], Any]:
+    """Returns a function that takes a new and an old value, and returns the new one if `finite`.
+
+    It adds one operation to the program for each value. jnp.where would add a call of a function,
+    and a scalar that is broadcast for each.
+    """
+    whole = functools.cache(functools.partial(jnp.broadcast_to, finite))
+    return lambda new, old: jax.lax.select(whole(new.shape), new, old)
+
+
+def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
+    """Returns `gradients` divided by `scale`, but for None and those marked `skip_unscale`."""
+    factors = functools.cache(lambda dtype: reciprocal_factors(scale, dtype))
+
+    @functools.cache
+    def whole(shape: tuple[int, ...], dtype: Any) -> list[Any]:
+        return [jnp.broadcast_to(each, shape) for each in factors(dtype)]
+
+    def divided(gradient: Gradient) -> Any:
+        if isinstance(gradient, sparse.BCOO):
+            return sparse.BCOO(
+                (divided(gradient.data), gradient.indices),
+                shape=gradient.shape,
+                # Under jit Keras cannot find out by itself whether any is named twice.
+                indices_sorted=gradient.indices_sorted,
+                unique_indices=gradient.unique_indices,
+            )
+        gradient = upcast(gradient)
+        # A program would broadcast the scalars anew for each gradient; arrays at hand need not be.
+        is_traced = isinstance(gradient, jax.core.Tracer)
+        dtype = gradient.dtype
+        first, second = whole(gradient.shape, dtype) if is_traced else factors(dtype)
+        return gradient * first * second
+
+    return map_unscaled(gradients, skip_unscale, divided)
+
+
+def all_finite(gradients: Gradients) -> Any:
+    """Returns a bool of shape (): no inf and no nan in `gradients`."""
+    return jnp.all(finite_each(leaves(gradients)))
+
+
+def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = None) -> list[Any]:
+    """Returns `gradients` with what BCOO arrays name twice summed, which may overflow."""
+    return [
+        g.sum_duplicates(nse=g.nse) if isinstance(g, sparse.BCOO) and not g.unique_indices else g
+        for g in gradients
+    ]
+
+
+def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
+    """Returns a BCOO gradient as an array, rows named twice summed; others as they are."""
+    return gradient.todense() if isinstance(gradient, sparse.BCOO) else gradient
+
+
+def touched_rows(gradient: Gradient, variable: Variable) -> Any:
+    """Returns a bool of shape (rows, 1, 1, ...): the rows with an element that is not zero."""
+    return nonzero_rows(to_dense_gradient(gradient, variable))
+
+
+def apply_if_finite(
+    optimizer: Optimizer,
+    gradients: list[Gradient],
+    variables: list[Variable],
+    scale: Tensor,
+    skip_unscale: Sequence[bool],
+    tell_each: bool,
+) -> StepResult:
+    """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
+
+    Traced, a step runs whether its gradients are finite or not, and each assignment of it keeps the
+    old value where they are not. XLA fuses that into the update, as it does the division: a step
+    reads every gradient once more than the plain optimizer does, and moves nothing else. (A
+    `lax.cond` copies the state, and a choice at the end computes the update anew for each result.)
+    """
+    ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
+    targets = updated(optimizer, variables)
+
+    def unscaled(gradient: Gradient) -> Any:
+        return unscale([gradient], scale, [False])[0]
+
+    seen = check(gradients, targets, scale, skip_unscale, unscaled, tell_each)
+    finite = seen.finite
+    if not isinstance(finite, jax.core.Tracer):
+        if not finite:
+            return StepResult(False, seen.each, nonfinite_kind(seen.sums))
+        apply(optimizer, ready, variables)
+        return StepResult(True, None, None)
+    # An average of weights is computed in one with the weights, but not across a choice: there
+    # the choice comes last, so that the same is rounded as without us.
+    last = averages(optimizer)
+    chosen = _choice(finite)
+    scope = _Recording() if last else _Gate(chosen)
+    with scope:
+        apply(optimizer, ready, variables)
+    for variable in scope.assigned.values():
+        value = scope.get_current_value(variable)
+        variable.assign(chosen(value, variable.value) if last else value)
+    return StepResult(finite, seen.each, jnp.where(finite, 0, nonfinite_kind(seen.sums)))
+
+
+def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
+    """Applies `gradients`, finite or not."""
+    targets = updated(optimizer, variables)
+    optimizer.apply(cast_for_optimizer(optimizer, gradients, targets), variables)
+
+
+def values_to_change(values: Sequence[Tensor]) -> list[Any]:
+    """Returns `values`: arrays are immutable here."""
+    return list(values)
+
+
+def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
+    """Returns the gradients of `loss()` with respect to `variables`.
+
+    What `loss` assigns to other variables (seeds, moving statistics) is kept.
+    """
+    assigned: list[Any] = []
+
+    def total(values: list[Tensor]) -> tuple[Any, list[Any]]:
+        # Without collect_losses Layer.add_loss adds nothing.
+        with _Recording(zip(variables, values, strict=True), collect_losses=True) as scope:
+            result = keras.ops.sum(loss())
+        assigned[:] = scope.assigned.values()
+        return result, [scope.get_current_value(variable) for variable in assigned]
+
+    results, updates = jax.grad(total, has_aux=True)([v.value for v in variables])
+    for variable, value in zip(assigned, updates, strict=True):
+        variable.assign(value)
+    return list(results)
+
+
+def tape_gradients(
+    tape: Any, loss: Tensor | float, scale: Callable[[Any], Any], variables: list[Variable]
+) -> None:
+    """Returns None: tapes are TensorFlow's."""
+
+
+def copy_shared_arrays(variables: Sequence[Variable]) -> None:
+    """Gives each of `variables` an array of its own; Keras' EMA leaves two with the same one."""
+    for variable in variables:
+        variable.assign(jnp.copy(variable.value))
+
+
+def is_at_hand(value: Tensor) -> bool:
+    """Returns False: a step is one program, which nobody reads from midway."""
+    return False
+
+
+def init_scope() -> contextlib.AbstractContextManager[None]:
+    """Returns a scope in which variables may be created."""
+    return contextlib.nullcontext()
+
+
+def replicas() -> int:
+    """Returns 1: JAX runs one program over all devices."""
+    return 1
+
+
+def check_strategy() -> None:
+    """Does nothing: `tf.distribute` is TensorFlow's."""

@@ -1,0 +1,131 @@
+"""PyTorch: Keras' own rules, batch by batch, so that copies stay in the processor's cache.
+
+Keras hands all variables to each kernel at once. Whatever lies between two kernels is then as large
+as the model: fresh memory, which takes longer than to compute what is in it. In batches the same
+kernels write the same bits, and gradients are divided on the way, batch by batch.
+"""
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends.common.optimizers import (
+    hands_gradients_on,
+    overwrites_with_gradient,
+    updated_variables,
+    with_method,
+)
+from keras_mp.backends.torch.memory import are_apart, tensors_of
+
+_BATCH = 2**19  # elements: with slots and copies a dozen MB
+HALVES = (torch.float16, torch.bfloat16)
+_KINDS = {torch.Tensor, torch.nn.Parameter}
+_DTYPES = {torch.float32, *HALVES}
+# Of `keras.optimizers`, those that treat each variable for itself (Nadam changes a number of all).
+_RULES = ("Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "Lion", "RMSprop", "SGD")
+
+
+def cut(tensors: Sequence[Tensor], elements: int) -> Iterator[list[int]]:
+    """Yields the places of `tensors` in batches of so many elements, or of one tensor.
+
+    >>> list(cut([torch.ones(4), torch.ones(5), torch.ones(2), torch.ones(20)], 9))
+    [[0, 1], [2], [3]]
+    """
+    places: list[int] = []
+    left = elements
+    for i, tensor in enumerate(tensors):
+        if places and tensor.numel() > left:
+            yield places
+            places, left = [], elements
+        places.append(i)
+        left -= tensor.numel()
+    if places:
+        yield places
+
+
+def is_host(device: Any) -> bool:
+    """Returns whether Python reads from `device` without a wait.
+
+    >>> is_host(torch.device("cpu"))
+    True
+    """
+    return bool(device.type == "cpu")
+
+
+def takes(
+    optimizer: Optimizer, gradients: Sequence[Gradient], variables: Sequence[Variable]
+) -> bool:
+    """Returns whether `apply` takes a step as `optimizer.apply` would, given divided gradients."""
+    if type(optimizer).__name__ not in _RULES or not hands_gradients_on(optimizer):
+        return False
+    values = [variable.value for variable in variables]
+    tensors = [*values, *(gradient for gradient in gradients if gradient is not None)]
+    if not {*map(type, tensors)} <= _KINDS or not all(is_host(each.device) for each in tensors):
+        return False
+    given = tensors[len(values) :]
+    dtypes = {gradient.dtype for gradient in given}
+    updated = {value.dtype for value in values}
+    return (
+        len({*map(id, values)}) == len(values)
+        # The rule computes in the dtype of the first variable of those that it is given.
+        and len(updated) == 1
+        # Cast to the dtype of its variable, a gradient overflows nowhere.
+        and dtypes <= _DTYPES
+        and (updated == {torch.float32} or dtypes <= updated)
+        and all(gradient.layout == torch.strided for gradient in given)
+        and not any(map(overwrites_with_gradient, variables))
+        # A gradient that is divided late is read when others have been written.
+        and are_apart(tensors_of(updated_variables(optimizer, variables)), given)
+    )
+
+
+def are_finite(gradients: Gradients, scale: Tensor) -> bool:
+    """Returns True only if all of `gradients / scale` are finite; False for very large ones, too.
+
+    Args:
+        gradients: Some of which may be None.
+        scale: float32, shape (); None for 1.
+    """
+    if scale is not None and not scale >= 1:
+        return False
+    present = [gradient for gradient in gradients if gradient is not None]
+    norms: list[Any] = []
+    for places in cut(present, _BATCH):
+        norms += _norms([present[i] for i in places])
+    return not norms or math.isfinite(torch.amax(torch.stack(norms)))
+
+
+def _norms(gradients: list[Any]) -> list[Any]:
+    """Returns float32 norms; no copies of what has 16 bits are made."""
+    if any(gradient.dtype in HALVES for gradient in gradients):
+        norm = functools.partial(torch.linalg.vector_norm, dtype=torch.float32)
+        return [norm(gradient) for gradient in gradients]
+    return list(torch._foreach_norm(gradients, 2))
+
+
+def apply(
+    optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable], scale: Tensor
+) -> None:
+    """Applies `gradients / scale`, finite or not, for which `takes` is true.
+
+    Args:
+        optimizer: Keras' own.
+        gradients: Of the variables; they are left alone.
+        variables: Known to `optimizer`.
+        scale: float32, shape (); None for 1.
+    """
+    rule = optimizer._parallel_update_step
+
+    def in_batches(gradients: list[Any], variables: list[Variable], rate: Any) -> None:
+        for places in cut(gradients, _BATCH):
+            given = [gradients[i] for i in places]
+            if scale is not None:
+                given = torch._foreach_div([gradient.float() for gradient in given], scale)
+            rule(given, [variables[i] for i in places], rate)
+
+    with with_method(optimizer, "_parallel_update_step", in_batches):
+        optimizer.apply(gradients, variables)

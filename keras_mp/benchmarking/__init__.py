@@ -1,1 +1,0 @@
-"""`keras_mp.benchmark`: what each way to mixed precision costs, and brings, for a model at hand."""

@@ -1,0 +1,11 @@
+"""`keras_mp.benchmark`: what each kind of mixed precision costs and gains for a model.
+
+| module               | subject |
+| -------------------- | ------- |
+| comparing, turns     | `benchmark`: the variants, timed in turn |
+| variants, rebuilding | the policies and optimizers, and the model with each |
+| made_up              | batches made up from the model's inputs |
+| trial                | one variant, trained and timed |
+| recommending         | which one is recommended: a pure function |
+| report               | the result |
+"""

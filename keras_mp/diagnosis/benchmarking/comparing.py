@@ -1,0 +1,359 @@
+"""`benchmark`: the variants of a model, each begun, and then timed in turn."""
+
+import contextlib
+import dataclasses
+import gc
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_mp.array_types import Model
+from keras_mp.backends.common import measuring
+from keras_mp.backends.common.generators import unchanged_generators
+from keras_mp.backends.keras_hooks import unchanged_counters
+from keras_mp.batches import for_each
+from keras_mp.diagnosis.benchmarking import made_up
+from keras_mp.diagnosis.benchmarking.rebuilding import Blueprint
+from keras_mp.diagnosis.benchmarking.recommending import Result, recommend
+from keras_mp.diagnosis.benchmarking.report import BenchmarkReport
+from keras_mp.diagnosis.benchmarking.trial import Batch, Trial, begun
+from keras_mp.diagnosis.benchmarking.turns import in_turn, quartiles, ratios
+from keras_mp.diagnosis.benchmarking.variants import FLOAT32, VARIANTS
+from keras_mp.diagnosis.dry_run.checks import check_model
+from keras_mp.graph_rewrite import hooks, rewritten
+from keras_mp.graph_rewrite.enabling import apply
+
+_BATCHES = 16  # kept, and given again and again
+_MADE_UP = 4
+_MOST_STEPS = 200  # of a round
+_TOLD = 300  # characters of an error
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Effort:
+    """How long to measure.
+
+    Attributes:
+        steps: Of a round; None: as many as fit.
+        seconds: For all rounds of all variants, about.
+        rounds: Turns that are timed.
+    """
+
+    steps: int | None
+    seconds: float
+    rounds: int
+
+
+def benchmark(
+    model: Model,
+    data: Any = None,
+    *,
+    variants: Sequence[str] | None = None,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    seconds: float = 30.0,
+    rounds: int = 5,
+    jit_compile: bool | None = None,
+    custom_objects: Mapping[str, Any] | None = None,
+) -> BenchmarkReport:
+    """Trains copies of a model in float32 and in mixed precision, and says which way is best.
+
+    Each copy is made anew from the model's config, with its weights, loss and metrics, and its
+    optimizer as new. All train on the same batches, in turn, so that what disturbs the machine
+    disturbs all alike. The model, its optimizer, the global policy and random seeds are as before.
+
+    | name | what it is |
+    | --- | --- |
+    | float32 | all others are compared with it |
+    | mixed_bfloat16 | the policy |
+    | mixed_float16 | the policy, with `LossScaleOptimizer` |
+    | mixed_float16, fused | the same with `fused=True` |
+    | graph rewrite | `graph_rewrite.enable`, op by op in float16 |
+    | 16-bit weights | `sixteen_bit_policy("bfloat16")`, with `MasterWeights(..., "split")` |
+
+    A float32 model has its output layers in float32 in mixed precision, too. Of one that is mixed
+    already, the layers that somebody chose for float32 stay.
+
+    Args:
+        model: A built `keras.Model`, whose config makes it again. If it is not compiled, Adam and
+            a loss by the shapes of the data are taken, and the report says so.
+        data: (x, y) or (x, y, sample_weight) of arrays; a `tf.data.Dataset`, a torch `DataLoader`,
+            a `keras.utils.PyDataset`, a generator of batches: what `fit` takes. Of many batches
+            the first 16 are used. None: numbers are made up from the inputs and outputs.
+        variants: Names from the table, None for all; float32 is always there.
+        batch_size: Of arrays and of made-up data; 32 if None.
+        steps: Of a round; None: as many as fit into `seconds`, at most 200.
+        seconds: For all rounds together, about; making and compiling come on top.
+        rounds: How often each variant has its turn.
+        jit_compile: As of `compile`; None: as the model is compiled.
+        custom_objects: Name -> class or function, of what the model's config names and is not
+            registered. The classes of its layers are known.
+
+    Returns:
+        A report: `results`, `failed`, `recommended`, `recommendation`; `str()` of it is a table.
+        Variants that this model, or this device, cannot have are in `failed`, with the reason.
+
+    Raises:
+        TypeError: `model` is no `keras.Model`.
+        ValueError: The model is not built, its config does not make it again, or it does not train
+            in float32 on this data; no data can be made up for it; an argument is out of range.
+
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)], name="net")
+    >>> model.compile("sgd", "mse")
+    >>> report = benchmark(model, steps=1, rounds=1, variants=["mixed_bfloat16"])
+    >>> [result.name for result in report.results]
+    ['float32', 'mixed_bfloat16']
+    """
+    check_model(model, compiled=False)
+    names = _names(variants)
+    effort = _effort(steps, seconds, rounds)
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, but is {batch_size}.")
+    with _quiet(), unchanged_generators(), unchanged_counters(), _rewrites_undone():
+        blueprint, batches, notes = _prepared(model, data, batch_size, custom_objects, jit_compile)
+        return _measured(blueprint, names, batches, effort, data is None, notes)
+
+
+def _prepared(
+    model: Model,
+    data: Any,
+    batch_size: int | None,
+    custom_objects: Mapping[str, Any] | None,
+    jit_compile: bool | None,
+) -> tuple[Blueprint, list[Batch], tuple[str, ...]]:
+    """Returns what makes the model again, what it is trained on, and what was chosen for it."""
+    random = np.random.default_rng(0)
+    batches = _given(model, data, batch_size) if data is not None else []
+    if data is None:
+        made = [made_up.inputs(model, batch_size or 32, random) for _ in range(_MADE_UP)]
+        batches = [(x, None, None) for x in made]
+    optimizer, loss = _compiled(model)
+    blueprint = Blueprint.of(model, custom_objects, jit_compile, optimizer, loss)
+    notes: tuple[str, ...] = ()
+    if not model.compiled or data is None:
+        x, y, _ = batches[0]
+        outputs = _outputs(blueprint, x)
+        if not model.compiled:
+            loss = made_up.default_loss(y, outputs)
+            blueprint = dataclasses.replace(blueprint, loss=loss)
+            notes = (f"The model is not compiled: Adam() and the loss {loss!r} were taken.",)
+        if data is None:
+            batches = [(x, made_up.targets(outputs, loss, random), None) for x, _, _ in batches]
+    return blueprint, batches, notes
+
+
+def _names(variants: Sequence[str] | None) -> list[str]:
+    unknown = [name for name in variants or () if name not in VARIANTS]
+    if unknown or isinstance(variants, str):
+        raise ValueError(f"variants must be names among {list(VARIANTS)}, but is {variants!r}.")
+    return [name for name in VARIANTS if variants is None or name in (FLOAT32, *variants)]
+
+
+def _effort(steps: int | None, seconds: float, rounds: int) -> Effort:
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps must be at least 1, or None, but is {steps}.")
+    if not seconds > 0:
+        raise ValueError(f"seconds must be positive, but is {seconds}.")
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, but is {rounds}.")
+    return Effort(steps, seconds, rounds)
+
+
+def _compiled(model: Model) -> tuple[Any, Any]:
+    """Returns the optimizer and the loss of a model; those that are taken where there are none."""
+    if not model.compiled:
+        return keras.optimizers.Adam(), None
+    if model.optimizer is None:
+        raise ValueError(
+            f"Model {model.name!r} is compiled without an optimizer, so it has no training step to "
+            "time: model.compile(optimizer, loss)."
+        )
+    loss = getattr(model, "_compile_loss", None)
+    return model.optimizer, None if loss is None else loss._user_loss
+
+
+def _given(model: Model, data: Any, batch_size: int | None) -> list[Batch]:
+    batches: list[Batch] = []
+
+    def take(x: Any, y: Any, sample_weight: Any) -> None:
+        batches.append((_kept(x), _kept(y), _kept(sample_weight)))
+
+    for_each(model, data, take, _BATCHES, batch_size)
+    # One of another size would be compiled anew, in the middle of what is timed.
+    return [batch for batch in batches if _samples(batch) == _samples(batches[0])]
+
+
+def _kept(part: Any) -> Any:
+    return made_up.without_lists(
+        keras.tree.map_structure(
+            lambda each: keras.ops.convert_to_numpy(each) if keras.ops.is_tensor(each) else each,
+            part,
+        )
+    )
+
+
+def _samples(batch: Batch) -> int:
+    first = next(leaf for leaf in keras.tree.flatten(batch[0]) if hasattr(leaf, "shape"))
+    return int(first.shape[0])
+
+
+def _outputs(blueprint: Blueprint, x: Any) -> Any:
+    """Returns what the model makes of a batch."""
+    try:
+        return blueprint.made(VARIANTS[FLOAT32])(x, training=False)
+    except Exception as error:
+        raise ValueError(
+            f"Model {blueprint.model.name!r} could not be made again and run on a batch "
+            f"({made_up.described(x, None)}): {_told(error)}. Pass data=(x, y), and "
+            "custom_objects= for what its config names."
+        ) from error
+
+
+def _measured(
+    blueprint: Blueprint,
+    names: Sequence[str],
+    batches: Sequence[Batch],
+    effort: Effort,
+    is_made_up: bool,
+    notes: tuple[str, ...],
+) -> BenchmarkReport:
+    trials, failed, on_device = _begun(blueprint, names, batches, effort)
+    each_step = sum(trial.seconds[-1] for trial in trials.values())
+    fitting = int(effort.seconds / effort.rounds / max(each_step, 1e-9))
+    steps = effort.steps or min(max(1, fitting), _MOST_STEPS)
+    warm = {name: len(trial.seconds) for name, trial in trials.items()}
+    for name in in_turn(list(trials), effort.rounds):
+        trials[name].train(batches, steps)
+    base = trials[FLOAT32].seconds[warm[FLOAT32] :]
+    results = tuple(
+        _result(name, trial, trial.seconds[warm[name] :], base) for name, trial in trials.items()
+    )
+    how = {name: VARIANTS[name].how for name in names}
+    device = measuring.device()
+    chosen, why = recommend(results, device, how)
+    return BenchmarkReport(
+        model=blueprint.model.name,
+        backend=keras.backend.backend(),
+        device=device,
+        batch=made_up.described(batches[0][0], batches[0][1]),
+        made_up=is_made_up,
+        rounds=effort.rounds,
+        steps=steps,
+        results=results,
+        failed=failed,
+        memory="peak" if on_device else "counted",
+        notes=notes,
+        recommended=chosen,
+        recommendation=why,
+        how=how,
+    )
+
+
+def _begun(
+    blueprint: Blueprint, names: Sequence[str], batches: Sequence[Batch], effort: Effort
+) -> tuple[dict[str, Trial], dict[str, str], bool]:
+    """Returns the variants that took their first steps, and why the others did not."""
+    trials: dict[str, Trial] = {}
+    failed: dict[str, str] = {}
+    on_device = False
+    for name in names:
+        try:
+            trial, on_device = begun(_maker(blueprint, name, trials), batches)
+        except Exception as error:
+            if name == FLOAT32:
+                raise ValueError(
+                    f"Model {blueprint.model.name!r} could not be made again from its config and "
+                    f"trained in float32: {_told(error)}"
+                ) from error
+            failed[name] = _told(error)
+            gc.collect()
+            continue
+        slow = _too_slow(trial, trials, effort, len(names))
+        if slow:
+            failed[name] = slow
+        else:
+            trials[name] = trial
+    return trials, failed, on_device
+
+
+def _maker(blueprint: Blueprint, name: str, trials: Mapping[str, Trial]) -> Callable[[], Model]:
+    def make() -> Model:
+        base = trials.get(FLOAT32)
+        model = blueprint.made(VARIANTS[name], None if base is None else base.model)
+        if VARIANTS[name].rewritten:
+            apply(model)
+        return model
+
+    return make
+
+
+def _too_slow(trial: Trial, trials: Mapping[str, Trial], effort: Effort, count: int) -> str | None:
+    """Returns why a variant is left out that would take the time of all others, or None."""
+    if not trials:
+        return None
+    taken, base = trial.seconds[-1], trials[FLOAT32].seconds[-1]
+    steps = effort.rounds * (effort.steps or 1)
+    if taken * steps <= 2 * effort.seconds / count or taken < 4 * base:
+        return None
+    return (
+        f"a step takes {taken:.3g} s here, {taken / base:.0f} times that of float32: allow more "
+        "seconds to measure it"
+    )
+
+
+def _result(name: str, trial: Trial, seconds: Sequence[float], base: Sequence[float]) -> Result:
+    low, middle, high = (1e3 * each for each in quartiles(seconds))
+    least, usual, most = ratios(seconds, base)
+    skipped = trial.skipped
+    return Result(
+        name=name,
+        milliseconds=(low, middle, high),
+        ratio=(least, usual, most),
+        first_seconds=trial.first_seconds,
+        memory=trial.memory,
+        steps=trial.steps,
+        skipped=skipped,
+        late_skips=(skipped or 0) - trial.warm_skips,
+        loss_scale=trial.loss_scale,
+        first_loss=trial.losses[0],
+        mean_loss=sum(trial.losses[-len(seconds) :]) / len(seconds),
+        loss=trial.losses[-1],
+        notes=tuple(trial.notes),
+    )
+
+
+def _told(error: Exception) -> str:
+    """Returns an error on a line."""
+    text = " ".join(str(error).split())
+    text = text if len(text) <= _TOLD else f"{text[:_TOLD]}..."
+    return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """A scope without keras_mp's warnings, which come once: they are for the user's own model."""
+    logger = logging.getLogger("keras_mp")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextlib.contextmanager
+def _rewrites_undone() -> Iterator[None]:
+    """A scope after which the graph rewrite is in place for those models only that it was for."""
+    before = {id(model) for model in rewritten.all_models()}
+    installed = hooks.is_installed()
+    try:
+        yield
+    finally:
+        for model in rewritten.all_models():
+            if id(model) not in before:
+                rewritten.restore(model)
+        if not installed:
+            hooks.uninstall()

@@ -1,0 +1,289 @@
+"""A model again, from its config, with other policies: layers, weights, loss, metrics, optimizer.
+
+Only reads the model that is given. Its functions and classes are in this process already, so they
+need no registration, and what the config holds of a lambda is that of the model at hand.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_mp.array_types import Model
+from keras_mp.diagnosis.benchmarking.variants import Variant, innermost, scaling_settings
+from keras_mp.diagnosis.dry_run.isolation import copied_metrics
+from keras_mp.files.deserializing import deserialized
+from keras_mp.policies.policy import policy_scope
+
+_MAP = "DTypePolicyMap"
+_FUNCTION = "function of the layer "
+_POLICIES = ("DTypePolicy", "Policy", "FloatDTypePolicy")
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What is needed of a model to make it again.
+
+    Attributes:
+        model: The model, which is only read.
+        config: Of its layers, without what `compile` was told.
+        weights: Their values, on the host.
+        seeds: Those of its layers' random numbers.
+        narrow: The policies that another one takes the place of.
+        outputs: Names of the layers that stay in float32, as what the loss is computed from should.
+        custom_objects: Classes and functions by name.
+        jit_compile: Whether the framework compiles the step; None: as it does by itself.
+        optimizer: What the model is compiled with.
+        loss: Its loss, with weights; the metrics are those of the model.
+    """
+
+    model: Model
+    config: dict[str, Any]
+    weights: list[Any]
+    seeds: list[Any]
+    narrow: frozenset[str]
+    outputs: frozenset[str]
+    custom_objects: dict[str, Any]
+    jit_compile: bool | None
+    optimizer: Any
+    loss: Any
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        custom_objects: Mapping[str, Any] | None,
+        jit_compile: bool | None,
+        optimizer: Any,
+        loss: Any,
+    ) -> "Blueprint":
+        """Returns what is needed to make `model` again, compiled with `optimizer` and `loss`."""
+        config = dict(keras.saving.serialize_keras_object(model))
+        config.pop("compile_config", None)
+        lambdas = {
+            layer.name: layer.function
+            for layer in model._flatten_layers()
+            if isinstance(layer, keras.layers.Lambda)
+        }
+        config = _with_functions(config, lambdas)
+        names = {layer.dtype_policy.name for layer in model._flatten_layers()}
+        narrow = frozenset(name for name in names.union(_policies(config)) if _is_narrow(name))
+        objects: dict[str, Any] = {_FUNCTION + name: each for name, each in lambdas.items()}
+        for layer in model._flatten_layers():
+            objects[type(layer).__name__] = type(layer)
+            held = [each for each in vars(layer).values() if isinstance(each, FunctionType)]
+            objects.update({each.__name__: each for each in held if not _is_of_keras(each)})
+        return cls(
+            model,
+            config,
+            [_on_host(variable) for variable in model.weights],
+            [_on_host(seed) for seed in _seeds(model)],
+            narrow or frozenset(["float32"]),
+            frozenset() if narrow else _output_layers(model),
+            {**objects, **dict(custom_objects or {})},
+            jit_compile,
+            optimizer,
+            loss,
+        )
+
+    def made(self, variant: Variant, float32: Model | None = None) -> Model:
+        """Returns the model with a variant's policy, same values, compiled with its optimizer.
+
+        Args:
+            variant: Which.
+            float32: The model as made for float32, where the policy is a map for it.
+
+        Raises:
+            ValueError: What comes of the config has other weights. And whatever the model's own
+                code, or Keras, raises.
+        """
+        policy = variant.policy if isinstance(variant.policy, str) else variant.policy(float32)
+        # A map says itself what stays in float32.
+        kept = self.outputs if isinstance(policy, str) else frozenset()
+        model = self.with_policy(policy, kept)
+        self._compile(model, variant)
+        return model
+
+    def with_policy(self, policy: Any, kept: frozenset[str] = frozenset()) -> Model:
+        """Returns the model with another policy, same values, not compiled.
+
+        Args:
+            policy: Its name, or a map.
+            kept: Names of layers that keep theirs.
+
+        Raises:
+            ValueError: What comes of the config has other weights. And whatever the model's own
+                code, or Keras, raises.
+        """
+        config = retyped(self.config, self.narrow, policy_config(policy), kept)
+        with policy_scope("float32"), keras.saving.custom_object_scope(self.custom_objects):
+            # What layers make in their constructors has no config of its own.
+            keras.config.set_dtype_policy(policy)
+            model = deserialized(config, safe_mode=False)
+        self._fill(model)
+        return model
+
+    def _fill(self, model: Model) -> None:
+        found = [tuple(variable.shape) for variable in model.weights]
+        expected = [tuple(value.shape) for value in self.weights]
+        if found != expected or len(_seeds(model)) != len(self.seeds):
+            raise ValueError(
+                f"the model that its config makes has {len(found)} weights of other shapes than "
+                f"the {len(expected)} of {self.model.name!r}: its get_config does not say all"
+            )
+        for variable, value in zip(model.weights, self.weights, strict=True):
+            variable.assign(value)
+        for variable, value in zip(_seeds(model), self.seeds, strict=True):
+            variable.assign(value)
+
+    def _compile(self, model: Model, variant: Variant) -> None:
+        inner = innermost(self.optimizer)
+        with keras.saving.custom_object_scope(self.custom_objects):
+            again = type(inner).from_config(inner.get_config())
+        metrics = getattr(self.model, "_compile_metrics", None)
+        loss = getattr(self.model, "_compile_loss", None)
+        jit: Any = self.jit_compile
+        if jit is None:
+            jit = self.model.jit_compile if self.model.compiled else "auto"
+        model.compile(
+            optimizer=variant.wrap(again, scaling_settings(self.optimizer)),
+            loss=self.loss,
+            loss_weights=None if loss is None else loss._user_loss_weights,
+            metrics=None if metrics is None else copied_metrics(metrics._user_metrics),
+            weighted_metrics=(
+                None if metrics is None else copied_metrics(metrics._user_weighted_metrics)
+            ),
+            run_eagerly=bool(self.model.compiled and self.model.run_eagerly),
+            jit_compile=jit,
+            auto_scale_loss=False,  # what scales a loss is the variant's affair
+        )
+
+
+def _is_of_keras(function: FunctionType) -> bool:
+    return function.__module__.startswith("keras.")
+
+
+def _with_functions(config: Any, lambdas: Mapping[str, Any]) -> Any:
+    """Returns a config whose Lambda layers name their functions: byte code forgets its globals."""
+    if isinstance(config, list | tuple):
+        return [_with_functions(item, lambdas) for item in config]
+    if not isinstance(config, Mapping):
+        return config
+    found = {key: _with_functions(value, lambdas) for key, value in config.items()}
+    if config.get("class_name") == "Lambda" and found["config"].get("name") in lambdas:
+        key = _FUNCTION + found["config"]["name"]
+        found["config"]["function"] = {
+            "module": "builtins",
+            "class_name": "function",
+            "config": key,
+            "registered_name": key,
+        }
+    return found
+
+
+def policy_config(policy: Any) -> dict[str, Any]:
+    """Returns the config of a policy, or of a map, or of the policy of a name."""
+    found: dict[str, Any] = keras.saving.serialize_keras_object(
+        keras.DTypePolicy(policy) if isinstance(policy, str) else policy
+    )
+    return found
+
+
+def retyped(
+    config: Any, replaced: frozenset[str], by: Mapping[str, Any], kept: frozenset[str]
+) -> Any:
+    """Returns a model's config in which layers have another policy.
+
+    Args:
+        config: Of a model, or what is in one.
+        replaced: Names of the policies that are replaced. Others stay, as somebody chose them.
+        by: The config of the other policy.
+        kept: Names of layers of the outermost model that keep theirs.
+
+    >>> layer = keras.saving.serialize_keras_object(keras.layers.Dense(1))
+    >>> found = retyped(layer, frozenset(["float32"]), policy_config("float16"), frozenset())
+    >>> found["config"]["dtype"]["config"]["name"]
+    'float16'
+    """
+    if isinstance(config, list | tuple):
+        return [retyped(item, replaced, by, kept) for item in config]
+    if not isinstance(config, Mapping):
+        return config
+    if _name_of_policy(config) in replaced:
+        return dict(by)
+    if config.get("class_name") == _MAP:
+        return _retyped_map(config, replaced, by)
+    if kept and "layers" in config:  # the outermost model
+        layers = [
+            copy.deepcopy(layer)  # making a layer may change its config
+            if layer.get("config", {}).get("name") in kept
+            else retyped(layer, replaced, by, frozenset())
+            for layer in config["layers"]
+        ]
+        others = {k: v for k, v in config.items() if k != "layers"}
+        return {**retyped(others, replaced, by, frozenset()), "layers": layers}
+    return {key: retyped(value, replaced, by, kept) for key, value in config.items()}
+
+
+def _retyped_map(
+    config: Mapping[str, Any], replaced: frozenset[str], by: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns a map whose narrow policies are replaced; its default is a name."""
+    if by["class_name"] == _MAP:  # which says itself what stays
+        return dict(by)
+    inside = config["config"]
+    default = inside["default_policy"]
+    found = {
+        "default_policy": by["config"]["name"] if default in replaced else default,
+        "policy_map": retyped(inside["policy_map"], replaced, by, frozenset()),
+    }
+    return {**config, "config": found}
+
+
+def _policies(config: Any) -> Iterator[str]:
+    """Yields the names of all policies in a config."""
+    if isinstance(config, list | tuple):
+        for item in config:
+            yield from _policies(item)
+    elif isinstance(config, Mapping):
+        name = _name_of_policy(config) or config.get("default_policy")
+        if isinstance(name, str):
+            yield name
+        for value in config.values():
+            yield from _policies(value)
+
+
+def _is_narrow(name: str) -> bool:
+    return name in ("float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+
+
+def _name_of_policy(config: Mapping[str, Any]) -> str | None:
+    if config.get("class_name") not in _POLICIES:
+        return None
+    inside = config.get("config")
+    return inside.get("name") if isinstance(inside, Mapping) else None
+
+
+def _output_layers(model: Model) -> frozenset[str]:
+    outputs = keras.tree.flatten(getattr(model, "outputs", None) or [])
+    operations = [x._keras_history.operation for x in outputs if hasattr(x, "_keras_history")]
+    return frozenset(
+        each.name
+        for each in operations
+        if isinstance(each, keras.layers.Layer) and not isinstance(each, keras.Model)
+    )
+
+
+def _seeds(model: Model) -> list[Any]:
+    return [seed.state for layer in model._flatten_layers() for seed in layer._seed_generators]
+
+
+def _on_host(variable: Any) -> Any:
+    value = variable.value
+    if keras.backend.standardize_dtype(variable.dtype) == "bfloat16":
+        value = ops.cast(value, "float32")  # exact; NumPy has no bfloat16 of its own
+    return ops.convert_to_numpy(value)

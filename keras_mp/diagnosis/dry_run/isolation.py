@@ -1,0 +1,80 @@
+"""A scope after which a model is as it was, whatever ran in it."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_mp.backends.common.generators import unchanged_generators
+from keras_mp.diagnosis.dry_run.layers import layers_of
+from keras_mp.diagnosis.dry_run.metrics import metrics_of, unchanged_attributes
+
+
+@contextlib.contextmanager
+def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
+    """A scope after which nothing that ran in it has changed the model.
+
+    Inside, variables have the values that they had outside, also while a gradient is taken.
+    """
+    layers = [layer for _, layer in layers_of(model)]
+    before = [(layer, list(layer._losses), set(layer._loss_ids)) for layer in layers]
+    # Modules of torch that a layer wraps keep statistics where Keras does not look.
+    buffers = list(model.buffers()) if hasattr(model, "buffers") else []
+    kept = [ops.copy(buffer) for buffer in buffers]
+    known = {id(v): v for v in (*model.variables, *extra)}
+    mapping = [(variable, variable.value) for variable in known.values()]
+    unbuilt = _replaced_unbuilt(model)
+    try:
+        with (
+            unchanged_generators(),
+            unchanged_attributes(metrics_of(model)),
+            keras.StatelessScope(mapping, collect_losses=True),
+        ):
+            yield
+    finally:
+        for name, value in unbuilt.items():
+            object.__setattr__(model, name, value)
+        for layer, losses, ids in before:
+            layer._losses[:] = losses
+            layer._loss_ids.clear()
+            layer._loss_ids.update(ids)
+        for buffer, value in zip(buffers, kept, strict=True):
+            buffer.data = value
+
+
+def _replaced_unbuilt(model: Any) -> dict[str, Any]:
+    """Puts copies where compile left a loss and metrics that the first batch would build.
+
+    Returns:
+        What was there, by attribute.
+    """
+    found: dict[str, Any] = {}
+    loss = getattr(model, "_compile_loss", None)
+    if loss is not None and not loss.built:
+        found["_compile_loss"] = loss
+        weights = loss._user_loss_weights
+        again = type(loss)(loss._user_loss, weights, output_names=loss.output_names)
+        object.__setattr__(model, "_compile_loss", again)
+    metrics = getattr(model, "_compile_metrics", None)
+    if metrics is not None and not metrics.built:
+        found["_compile_metrics"] = metrics
+        again = type(metrics)(
+            copied_metrics(metrics._user_metrics),
+            copied_metrics(metrics._user_weighted_metrics),
+            output_names=metrics.output_names,
+        )
+        object.__setattr__(model, "_compile_metrics", again)
+    return found
+
+
+def copied_metrics(metrics: Any) -> Any:
+    """Returns nested metrics with another object, of the same config, for each that has a state."""
+
+    def copy(metric: Any) -> Any:
+        if isinstance(metric, keras.metrics.Metric):
+            return type(metric).from_config(metric.get_config())
+        return metric
+
+    return keras.tree.map_structure(copy, metrics)

@@ -1,0 +1,328 @@
+"""A step as one program, and its calls shown to an observer afterwards.
+
+Run op by op, JAX compiles each op by itself, which takes most of a search or report. Here a step is
+traced instead: its calls are noted on a tape, and one program returns all values and gradients.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mp.backends.common import compiling, custom_gradients
+from keras_mp.diagnosis.dry_run.calls import Call, Key
+from keras_mp.diagnosis.dry_run.observers import observed_by
+from keras_mp.diagnosis.dry_run.perturbing import Perturber, TensorKey
+from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
+from keras_mp.diagnosis.dry_run.tensors import floats
+from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of
+
+
+class Replayed(Protocol):
+    """What calls can be shown to afterwards.
+
+    Attributes:
+        held: What the variables that the call takes held, by `id`; set before each.
+    """
+
+    held: Mapping[int, Any]
+
+    def note(self, call: Call, result: Any) -> None:
+        """Is shown a call of an op."""
+
+    def layer(self, call: Call) -> Any:
+        """Is shown a call of a layer, and runs it, for what the layer calls."""
+
+
+@dataclass(eq=False)
+class _Traced:
+    """A call, and what came of it when the step was traced.
+
+    Attributes:
+        call: Itself.
+        has_values: Whether its tensors are among the program's: not in a function that the
+            framework traces by itself, such as the body of a loop.
+        result: What it returned.
+        held: What the variables that it takes held, by `id`.
+        inner: What a layer called.
+    """
+
+    call: Call
+    has_values: bool
+    result: Any = None
+    held: dict[int, Any] = field(default_factory=dict)
+    inner: "list[_Traced]" = field(default_factory=list)
+
+
+class _UnsuitedError(Exception):
+    """This step can only be run op by op."""
+
+
+class _Tape(Perturber):
+    """Notes the calls of a step.
+
+    Attributes:
+        calls: In order.
+        tensors: Those that zeros may be added to, where a gradient may be asked for.
+    """
+
+    def __init__(self, zeros: Mapping[TensorKey, Any], given: Any) -> None:
+        super().__init__(zeros)
+        self.calls: list[_Traced] = []
+        self.tensors: dict[TensorKey, Any] = {}
+        # By id, with the tensor itself: the id of one that is gone is given to another.
+        self._known = {id(x): x for x in floats(given)}
+        self._trace = compiling.trace()
+
+    def op(self, call: Call) -> Any:
+        """Runs an op as `Perturber` does."""
+        if custom_gradients.is_inside():
+            raise _UnsuitedError  # the program cannot return values from inside
+        traced = self._begun(call)
+        flat = keras.tree.flatten((call.args, call.kwargs))
+        traced.held = {id(x): x.value for x in flat if isinstance(x, keras.Variable)}
+        traced.result = super().op(call)
+        return traced.result
+
+    def layer(self, call: Call) -> Any:
+        """Runs a layer as `Perturber` does."""
+        traced = self._begun(call)
+        outside, self.calls = self.calls, traced.inner
+        known = len(self._known)
+        try:
+            traced.result = super().layer(call)
+        finally:
+            self.calls = outside
+        if len(self._known) > known:
+            traced.held = {id(v): v.value for v in call.site.owner.variables}
+        return traced.result
+
+    def _begun(self, call: Call) -> _Traced:
+        traced = _Traced(call, has_values=compiling.trace() == self._trace)
+        self.calls.append(traced)
+        return traced
+
+    def _plus(self, key: Key, side: Literal["input", "output"], value: Any) -> Any:
+        if compiling.trace() != self._trace:
+            return value
+        changed = super()._plus(key, side, value)
+        new = {
+            TensorKey(key, side, i): x
+            for i, x in enumerate(floats(value))
+            if id(x) not in self._known
+        }
+        self.tensors.update(new)
+        if side == "output":
+            self._known.update({id(x): x for x in floats(changed)})
+            if not new:  # it made nothing, so no gradient by its inputs is wanted
+                for each in [each for each in self.tensors if each.call == key]:
+                    del self.tensors[each]
+        return changed
+
+
+@dataclass(eq=False)
+class Program:
+    """A step that was run as one program.
+
+    Attributes:
+        out: What it computed.
+        of_variable: Gradient by the `id` of a trainable variable.
+        of_tensor: Gradient by the tensor that zeros were added to.
+    """
+
+    out: ForwardPass
+    of_variable: dict[int, Any]
+    of_tensor: dict[TensorKey, Any]
+    _calls: list[_Traced]
+    _values: dict[int, Any]
+
+    def replay(self, observer: Replayed) -> None:
+        """Shows an observer all calls, in their order and with their values."""
+        for traced in self._calls:
+            self._replay(observer, traced)
+
+    def _replay(self, observer: Replayed, traced: _Traced) -> None:
+        site, args, kwargs = traced.call.site, traced.call.args, traced.call.kwargs
+        given, result = site.given, traced.result
+        if not traced.has_values:
+            given, args, kwargs, result = ((), {}), (), {}, None
+        given, args, kwargs, result = self._valued((given, args, kwargs, result))
+        call = replace(traced.call, site=replace(site, given=given), args=args, kwargs=kwargs)
+        held = {key: self._valued(value) for key, value in traced.held.items()}
+        if call.op is not None:
+            observer.held = held
+            observer.note(call, result)
+            return
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            for each in traced.inner:
+                self._replay(observer, each)
+            observer.held = held
+            return result
+
+        observer.layer(replace(call, function=run))
+
+    def _valued(self, nested: Any) -> Any:
+        return _valued(nested, self._values)
+
+
+def run_as_program(dry_run: DryRun, programs: "StepPrograms | None" = None) -> Program | None:
+    """Returns a step that was run as one program.
+
+    None where it cannot be: on other backends, and where it asks for the value of a tensor.
+
+    Args:
+        dry_run: The step.
+        programs: What was compiled for such steps at other loss scales.
+    """
+    return (programs or StepPrograms(dry_run.model)).run(dry_run)
+
+
+class StepPrograms:
+    """The programs of the steps of a model: one for all batches of the same shapes and dtypes.
+
+    Args:
+        model: Whose weights may change between two steps.
+        with_ops: Whether ops are noted as layers are, and differentiated by.
+    """
+
+    def __init__(self, model: Any, *, with_ops: bool = True) -> None:
+        self._model, self._with_ops = model, with_ops
+        self._compiled: dict[str, _Compiled | None] = {}
+
+    def run(self, dry_run: DryRun) -> Program | None:
+        """Returns the step as `run_as_program` does."""
+        assert dry_run.model is self._model
+        if not compiling.makes_programs():
+            return None
+        key = str(keras.tree.map_structure(_described, _nested(dry_run)))
+        try:
+            if key not in self._compiled:
+                self._compiled[key] = None
+                with compiling.without_optimization():
+                    self._compiled[key] = _Compiled(dry_run, self._with_ops)
+            compiled = self._compiled[key]
+            return None if compiled is None else compiled.run(dry_run)
+        except Exception:  # noqa: BLE001  what is wrong with a step it shows op by op
+            return None
+
+
+def _nested(dry_run: DryRun) -> tuple[Any, Any, Any]:
+    return dry_run.x, dry_run.y, dry_run.sample_weight
+
+
+def _described(leaf: Any) -> str:
+    return f"{shape_of(leaf)} {dtype_of(leaf)}" if ops.is_tensor(leaf) else repr(leaf)
+
+
+class _Step:
+    """A step as a function of arrays.
+
+    Attributes:
+        weights: The trainable variables.
+        others: Other variables of the model.
+        batch: The tensors of the batch.
+        tensors: Those that zeros are added to; the zeros follow the weights.
+        tape, out, inputs: Of the last call.
+    """
+
+    def __init__(self, dry_run: DryRun, with_ops: bool) -> None:
+        self._dry_run, self._with_ops = dry_run, with_ops
+        self.weights = list(dry_run.model.trainable_variables)
+        trained = set(map(id, self.weights))
+        self.others = [v for v in dry_run.model.variables if id(v) not in trained]
+        self._nested = _nested(dry_run)
+        self.batch = batch_of(dry_run)
+        self.tensors: list[TensorKey] = []
+        self.tape: _Tape
+        self.out: ForwardPass
+        self.inputs: Sequence[Any]
+
+    def __call__(self, weights: Sequence[Any], others: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """Returns the scaled loss, and all tensors that were seen."""
+        count = len(self.weights)
+        mapping = list(zip(self.weights, weights[:count], strict=True))
+        mapping += zip(self.others, others[: len(self.others)], strict=True)
+        dry_run = copy.copy(self._dry_run)
+        *self.inputs, scale = others[len(self.others) :]
+        dry_run.loss_scale = scale
+        values = dict(zip(map(id, self.batch), self.inputs, strict=True))
+        dry_run.x, dry_run.y, dry_run.sample_weight = _valued(self._nested, values)
+        self.tape = _Tape(dict(zip(self.tensors, weights[count:], strict=True)), self.inputs)
+        with keras.StatelessScope(mapping, collect_losses=True):
+            with observed_by(self.tape, dry_run.model, ops=self._with_ops):
+                self.out = dry_run.run(metrics=True)
+            loss = None if self.out.scaled_loss is None else ops.sum(self.out.scaled_loss)
+        return loss, self.seen()
+
+    def seen(self) -> list[Any]:
+        """Returns the tensors that the last call saw."""
+        seen = _tensors(vars(self.out))
+        for traced in _all_calls(self.tape.calls):
+            if traced.has_values:
+                call = traced.call
+                given = (call.site.given, call.args, call.kwargs)
+                seen.update(_tensors((given, traced.result, traced.held)))
+        return list(seen.values())
+
+
+def batch_of(dry_run: DryRun) -> list[Any]:
+    """Returns the tensors of the batch."""
+    return [leaf for leaf in keras.tree.flatten(_nested(dry_run)) if ops.is_tensor(leaf)]
+
+
+class _Compiled:
+    """A step that is compiled, for batches of the same shapes and dtypes."""
+
+    def __init__(self, dry_run: DryRun, with_ops: bool) -> None:
+        self._step = step = _Step(dry_run, with_ops)
+        weights, others = self._arrays(dry_run)
+        compiling.traced(step, weights, others)
+        self._zeros: list[Any] = []
+        if weights and step.out.scaled_loss is not None:
+            step.tensors = list(step.tape.tensors)
+            self._zeros = [np.zeros(x.shape, x.dtype) for x in step.tape.tensors.values()]
+        else:
+            step.weights, step.others = [], [*step.weights, *step.others]
+            weights, others = self._arrays(dry_run)
+        self._program = compiling.one_program(step, [*weights, *self._zeros], others)
+
+    def _arrays(self, dry_run: DryRun) -> tuple[list[Any], list[Any]]:
+        weights = [variable.value for variable in self._step.weights]
+        others = [variable.value for variable in self._step.others]
+        return weights, [*others, *batch_of(dry_run), dry_run.loss_scale]
+
+    def run(self, dry_run: DryRun) -> Program:
+        step = self._step
+        weights, others = self._arrays(dry_run)
+        gradients, seen = self._program([*weights, *self._zeros], others)
+        values = dict(zip(map(id, step.seen()), seen, strict=True))
+        values.update(zip(map(id, step.inputs), batch_of(dry_run), strict=True))
+        out = ForwardPass(**_valued(vars(step.out), values))
+        of_variable = dict(zip(map(id, step.weights), gradients, strict=False))
+        of_tensor = dict(zip(step.tensors, gradients[len(weights) :], strict=True))
+        return Program(out, of_variable, of_tensor, step.tape.calls, values)
+
+
+def _all_calls(calls: Sequence[_Traced]) -> Iterator[_Traced]:
+    for traced in calls:
+        yield traced
+        yield from _all_calls(traced.inner)
+
+
+def _tensors(nested: Any) -> dict[int, Any]:
+    """Returns the tensors in `nested`, by `id`."""
+    flat = keras.tree.flatten(nested)
+    found = [x for x in flat if ops.is_tensor(x) and not isinstance(x, keras.Variable)]
+    if any(map(is_sparse, found)):
+        raise _UnsuitedError
+    return {id(x): x for x in found}
+
+
+def _valued(nested: Any, values: Mapping[int, Any]) -> Any:
+    """Returns `nested` with the tensors whose `id` is known replaced."""
+    return keras.tree.map_structure(lambda x: values.get(id(x), x), nested)

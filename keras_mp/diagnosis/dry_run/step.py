@@ -1,0 +1,234 @@
+"""One training step of a model that changes nothing: a dry run.
+
+Forward pass, loss, gradients and metrics are as `fit` computes them, but no weight, statistic,
+seed, metric or optimizer changes. A `train_step` of the model's own is not run.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mp import backends
+from keras_mp.diagnosis.dry_run.calls import Where
+from keras_mp.diagnosis.dry_run.checks import check_lengths, check_model, checked_scale
+from keras_mp.diagnosis.dry_run.isolation import isolated
+from keras_mp.diagnosis.dry_run.layers import layers_of
+from keras_mp.diagnosis.dry_run.metrics import metrics_of
+from keras_mp.diagnosis.dry_run.observers import at_site, unobserved
+
+
+@dataclass(eq=False)
+class ForwardPass:
+    """What a dry run computed before any gradient; None for what was not run.
+
+    Attributes:
+        outputs: What the model returned.
+        loss: As `compute_loss` returned it, unscaled.
+        scaled_loss: The loss times the loss scale.
+        metrics: Result by name.
+    """
+
+    outputs: Any
+    loss: Any = None
+    scaled_loss: Any = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+
+class DryRun:
+    """A model with a batch.
+
+    Args:
+        model: A built `keras.Model`; compiled, where there is a loss.
+        x: Input, as `model(x)` takes it: arrays or tensors, nested or not.
+        y: Targets, or None.
+        sample_weight: Weights of the samples, or None.
+        loss_scale: What the loss is multiplied by; None: what the optimizer of the model has now.
+        training: Whether layers are called as in training.
+
+    Raises:
+        TypeError: `model` is no `keras.Model`.
+        ValueError: The model is not built, or not compiled where `y` is given; the arrays have
+            different lengths; a scale that is not positive.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        loss_scale: float | None = None,
+        training: bool = True,
+    ) -> None:
+        check_model(model, compiled=y is not None)
+        check_lengths(x=x, y=y, sample_weight=sample_weight)
+        self.model = model
+        self.x, self.y, self.sample_weight = (_as_tensors(part) for part in (x, y, sample_weight))
+        self.training = training
+        self.loss_scale = checked_scale(model, loss_scale)
+
+    def run(self, metrics: bool = False) -> ForwardPass:
+        """Computes everything but gradients."""
+        with isolated(self.model):
+            return self._run(metrics)
+
+    def gradients(
+        self,
+        variables: Sequence[Any],
+        extra: Sequence[Any],
+        observed: contextlib.AbstractContextManager[None],
+    ) -> list[Any]:
+        """Returns the gradients of the scaled loss; None for a variable it does not depend on.
+
+        Args:
+            variables: Of the model, and `extra`.
+            extra: Variables that are not the model's, and that the observer reads.
+            observed: A scope for the forward pass. The backward pass is outside of it: JAX would
+                compile its ops anew for each scope.
+        """
+        passes: list[ForwardPass] = []
+
+        def loss() -> Any:
+            with observed, isolated(self.model, extra):
+                passes[:] = [self._run(False)]
+            return passes[0].scaled_loss
+
+        backend = backends.current()
+        found = backend.gradients(loss, list(variables))
+        return [
+            None if gradient is None else backend.to_dense_gradient(gradient, variable)
+            for gradient, variable in zip(found, variables, strict=True)
+        ]
+
+    def _run(self, metrics: bool) -> ForwardPass:
+        model, y, weight = self.model, self.y, self.sample_weight
+        with unobserved():  # what metrics have summed up before is no part of this step
+            for metric in metrics_of(model):
+                metric.reset_state()
+        kwargs = {"training": self.training} if getattr(model, "_call_has_training_arg", 1) else {}
+        out = ForwardPass(model(self.x, **kwargs))
+        if y is None and not (model.compiled and model.loss is None and _adds_losses(model)):
+            return out
+        with (
+            _regularizers_at_sites(model),
+            at_site("loss", "loss", "compute_loss"),
+            _added_losses_once(model),
+        ):
+            out.loss = model._compute_loss(
+                x=self.x, y=y, y_pred=out.outputs, sample_weight=weight, training=self.training
+            )
+        if out.loss is not None:
+            with at_site("loss", "loss scale", type(model.optimizer).__name__, model.optimizer):
+                out.scaled_loss = scaled(model.optimizer, out.loss, self.loss_scale)
+        if metrics and y is not None:
+            with _metrics_at_sites(model, y, out.outputs):
+                out.metrics = dict(model.compute_metrics(self.x, y, out.outputs, weight))
+        return out
+
+
+def scaled(optimizer: Any, loss: Any, scale: float) -> Any:
+    """Returns `loss` times `scale`, in float32 as loss scalers do it.
+
+    A plain optimizer's `loss_scale_factor` is multiplied in the dtype of the loss.
+    """
+    plain = not isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if plain and getattr(optimizer, "loss_scale_factor", None) is not None:
+        return ops.multiply(loss, scale)
+    wide = "float64" if keras.backend.standardize_dtype(loss.dtype) == "float64" else "float32"
+    return ops.multiply(ops.cast(loss, wide), ops.cast(scale, wide))
+
+
+def _as_tensors(part: Any) -> Any:
+    def convert(array: Any) -> Any:
+        if array is None or ops.is_tensor(array):
+            return array
+        array = np.asarray(array)
+        # As the data adapters of fit have it.
+        wide = array.dtype == np.float64
+        return ops.convert_to_tensor(array, keras.config.floatx() if wide else None)
+
+    if isinstance(part, list) and part and isinstance(part[0], int | float | list):
+        part = np.asarray(part)  # numbers, not several inputs
+    return keras.tree.map_structure(convert, part)
+
+
+def _adds_losses(model: Any) -> bool:
+    with unobserved():  # regularizers run at each look, but are to be observed once
+        return bool(model.losses)
+
+
+@contextlib.contextmanager
+def _added_losses_once(model: Any) -> Iterator[None]:
+    """A scope in which the losses that layers add are not computed again at each look.
+
+    They are of one dtype: TensorFlow does not sum several dtypes eagerly.
+    """
+    wide = keras.config.floatx()
+    added = [
+        loss
+        if keras.backend.standardize_dtype(loss.dtype) == wide
+        else ops.cast(ops.sum(loss), wide)
+        for loss in model.losses
+    ]
+    before = model._losses_override
+    model._losses_override = added
+    try:
+        yield
+    finally:
+        model._losses_override = before
+
+
+@contextlib.contextmanager
+def _regularizers_at_sites(model: Any) -> Iterator[None]:
+    """A scope in which each regularizer of a weight runs at a site of its layer."""
+    replaced: list[tuple[Any, Any]] = []
+    for path, layer in reversed(list(layers_of(model))):
+        for variable in layer.trainable_variables:
+            regularizer = variable.regularizer
+            if regularizer is None or any(variable is done for done, _ in replaced):
+                continue
+            replaced.append((variable, regularizer))
+            # Past the setter, which in Keras 3.10 takes no function.
+            variable._regularizer = _at_site(
+                regularizer, "regularizer", f"{path}/{variable.name}", layer
+            )
+    try:
+        yield
+    finally:
+        for variable, regularizer in replaced:
+            variable._regularizer = regularizer
+
+
+@contextlib.contextmanager
+def _metrics_at_sites(model: Any, y: Any, outputs: Any) -> Iterator[None]:
+    """A scope in which each metric updates its state at a site of its own."""
+    compiled = getattr(model, "_compile_metrics", None)
+    if compiled is not None and not compiled.built:
+        compiled.build(y, outputs)
+    found = [*(compiled.metrics if compiled is not None else ()), *model.metrics]
+    metrics = list({id(metric): metric for metric in found if metric is not compiled}.values())
+    for metric in metrics:
+        update = _at_site(metric.update_state, "metric", str(metric.name), metric)
+        object.__setattr__(metric, "update_state", update)
+    try:
+        with at_site("metric", "metrics", "compute_metrics"):
+            yield
+    finally:
+        for metric in metrics:
+            object.__delattr__(metric, "update_state")
+
+
+def _at_site(
+    function: Callable[..., Any], where: Where, path: str, owner: Any
+) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with at_site(where, path, type(owner).__name__, owner):
+            return function(*args, **kwargs)
+
+    return run

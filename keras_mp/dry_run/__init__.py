@@ -1,1 +1,0 @@
-"""One training step that changes nothing, and what happens in it as others may observe it."""

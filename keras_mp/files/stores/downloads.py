@@ -1,0 +1,145 @@
+"""Files of a store, brought to the disk whole: as long as listed, with the store's own checksum.
+
+| what is wrong                     | what is done                                                 |
+| --------------------------------- | ------------------------------------------------------------ |
+| shorter or longer than listed     | read again, a few times; then an error                       |
+| not the MD5 that the store gives  | read again: an ETag need not be one. Two equal reads are     |
+|                                   | taken, two that differ are an error                          |
+| the store has another version now | an error, that says to run again                             |
+| the disk is full                  | an error at once                                             |
+"""
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from keras_mp.files.stores.drivers import PAUSES, with_retries
+from keras_mp.files.stores.errors import Changed, NoRoom, StoreError
+from keras_mp.files.stores.listing import Entry, entry
+
+_PIECE = 1 << 20
+AGAIN = "it changed while it was read: run this again when nobody writes to it"
+
+
+def with_sizes(entries: Iterable[Entry]) -> list[Entry]:
+    """Returns entries of which each has its size, as far as the store tells it; links followed.
+
+    Raises:
+        StoreError: The store does not answer.
+    """
+    return [
+        one if one.type == "file" and one.size is not None else _named(one, entry(one.url))
+        for one in entries
+    ]
+
+
+def _named(listed: Entry, asked_for: Entry) -> Entry:
+    return replace(asked_for, name=listed.name, url=listed.url)
+
+
+def download(
+    entries: Iterable[Entry], folder: Path, progress: Callable[[int], object] = lambda _: None
+) -> list[Path]:
+    """Brings files into a folder, under their names, and checks them.
+
+    Args:
+        entries: Files, as listed.
+        folder: An empty folder.
+        progress: Is told the bytes of each file when it is there.
+
+    Raises:
+        Changed: One changed meanwhile.
+        NoRoom: The disk is full.
+        StoreError: One could not be had, or is not what the store says it is.
+    """
+    files = []
+    entries = list(entries)
+    for one in entries:
+        to = folder / _local(one)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        _download(one, to)
+        progress(to.stat().st_size)
+        files.append(to)
+    for one in entries:
+        if not one.is_same(entry(one.url)):
+            raise Changed.of(one.url, AGAIN)
+    return files
+
+
+def head(url: str, size: int) -> bytes:
+    """Returns the first bytes of a file, or all where it is shorter.
+
+    Raises:
+        StoreError: It could not be had.
+    """
+    return with_retries(url, lambda fs, path: bytes(fs.cat_file(path, start=0, end=size)))
+
+
+def tail(url: str, size: int) -> bytes:
+    """Returns the last bytes of a file, or all where it is shorter.
+
+    Raises:
+        StoreError: It could not be had.
+    """
+
+    def work(fs: Any, path: str) -> bytes:
+        length = fs.info(path)["size"]
+        start = None if length is None else max(0, length - size)
+        return bytes(fs.cat_file(path, start=start))[-size:]
+
+    return with_retries(url, work)
+
+
+def _local(one: Entry) -> Path:
+    parts = one.name.split("/") if one.name else [one.url.rpartition("/")[2].partition("?")[0]]
+    bad = {"", ".", ".."}
+    if any(part in bad or "\0" in part or (os.sep != "/" and os.sep in part) for part in parts):
+        raise StoreError.of(one.url, "its name cannot be that of a file here")
+    return Path(*parts)
+
+
+def _download(one: Entry, to: Path) -> None:
+    for left in range(len(PAUSES), -1, -1):
+        _read(one, to)
+        size = to.stat().st_size
+        if one.size is None or size == one.size:
+            break
+        if not one.is_same(entry(one.url)):
+            raise Changed.of(one.url, AGAIN)
+        if not left:
+            why = (
+                f"was read to {size} bytes, {len(PAUSES) + 1} times, and the store lists {one.size}"
+            )
+            raise StoreError.of(one.url, why)
+    if one.md5 is None or (first := _md5(to)) == one.md5:
+        return
+    _read(one, to)
+    if _md5(to) not in (first, one.md5):
+        raise StoreError.of(one.url, "two reads of it differ, and neither has the store's checksum")
+
+
+def _read(one: Entry, to: Path) -> None:
+    def work(fs: Any, path: str) -> None:
+        to.unlink(missing_ok=True)
+        try:
+            fs.get_file(path, str(to))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                why = f"the disk of the scratch folder is full ({to.parent}): name another with "
+                raise NoRoom.of(one.url, f"{why}--scratch") from None
+            raise
+
+    with_retries(one.url, work)
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _new_md5).hexdigest()
+
+
+def _new_md5() -> Any:
+    return hashlib.md5(usedforsecurity=False)

@@ -1,0 +1,158 @@
+"""Small texts in a store: read, replaced as a whole, made only where there is none, removed."""
+
+import contextlib
+import time
+from typing import Any
+
+from keras_mp.files import locked_folders
+from keras_mp.files.stores.drivers import SFTP, with_retries
+from keras_mp.files.stores.errors import NotThere, StoreError, ThereAlready
+from keras_mp.files.stores.urls import parent, scheme
+
+_SETTLED = 1.0
+
+
+def read_text(url: str) -> str | None:
+    """Returns a text in UTF-8, or None where there is none.
+
+    Raises:
+        StoreError: The store does not answer.
+    """
+
+    def work(fs: Any, path: str) -> bytes:
+        fs.invalidate_cache()
+        return bytes(fs.cat_file(path))
+
+    try:
+        return with_retries(url, work).decode("utf-8", "replace")
+    except NotThere:
+        return None
+
+
+def write_text(url: str, text: str, *, atomic: bool = True) -> None:
+    """Writes a text as a whole: readers have the old one or the new, never a part.
+
+    Args:
+        url: Where; folders that are not there are made.
+        text: What, in UTF-8.
+        atomic: False where nobody reads it yet, which saves a step.
+
+    Raises:
+        StoreError: It could not be written.
+    """
+    refuse_web(url)
+    data = text.encode()
+
+    def work(fs: Any, path: str) -> None:
+        if not atomic or not _renames(fs):
+            fs.pipe_file(path, data)  # an object is there when it is whole
+            return
+        beside = f"{path.rpartition('/')[0]}/{locked_folders.new_name()}"
+        try:
+            fs.pipe_file(beside, data)
+            fs.mv(beside, path)
+        except FileExistsError:
+            fs.rm_file(path)
+            fs.mv(beside, path)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                fs.rm_file(beside)
+            raise
+
+    try:
+        with_retries(url, work)
+    except NotThere:
+        make_folder(parent(url))
+        with_retries(url, work)
+
+
+def create_text(url: str, text: str) -> bool:
+    """Writes a text where there is none; returns whether it did: of several, one does.
+
+    Where a store cannot do that in one step, each writes, waits, and looks whose is there.
+
+    Args:
+        url: Where; folders that are not there are made.
+        text: What, in UTF-8; nobody else may write the same.
+
+    Raises:
+        StoreError: The store does not answer.
+    """
+    refuse_web(url)
+    data = text.encode()
+
+    def work(fs: Any, path: str) -> bool:
+        fs.invalidate_cache()
+        if not fs.exists(path):
+            if _has_own(fs, "pipe_file"):
+                fs.pipe_file(path, data, mode="create")
+            elif type(fs).__module__ == SFTP:
+                with fs.open(path, "wxb") as file:  # as Paramiko writes "xb"
+                    file.write(data)
+            else:
+                fs.pipe_file(path, data)
+                time.sleep(_SETTLED)
+        # A try before may have written it, and its answer been lost.
+        return bytes(fs.cat_file(path)) == data
+
+    try:
+        try:
+            return with_retries(url, work)
+        except NotThere:
+            make_folder(parent(url))
+            return with_retries(url, work)
+    except ThereAlready:
+        return False
+
+
+def delete(url: str) -> None:
+    """Removes a file, if it is there.
+
+    Raises:
+        StoreError: The store does not do it.
+    """
+    with contextlib.suppress(NotThere):
+        with_retries(url, lambda fs, path: fs.rm_file(path))
+
+
+def make_folder(url: str) -> None:
+    """Makes a folder and those above it, where the store has such; never a bucket.
+
+    Raises:
+        StoreError: The store does not do it.
+    """
+
+    def work(fs: Any, path: str) -> None:
+        if not path.startswith("/"):
+            return  # of buckets and names
+        missing = []
+        while path.strip("/") and not fs.exists(path):
+            missing.append(path)
+            path = fs._parent(path)
+        for each in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                fs.mkdir(each, create_parents=False)
+
+    with_retries(url, work)
+
+
+def refuse_web(url: str) -> None:
+    """Raises an error where an address is of the web, which is for reading.
+
+    Raises:
+        StoreError: It is.
+    """
+    if scheme(url) in ("http", "https"):
+        raise StoreError.of(url, f"{scheme(url)}:// is for reading: write elsewhere")
+
+
+def _has_own(fs: Any, name: str) -> bool:
+    """Returns whether a driver has a way of its own to do something."""
+    from fsspec import AbstractFileSystem
+
+    return getattr(type(fs), name) is not getattr(AbstractFileSystem, name)
+
+
+def _renames(fs: Any) -> bool:
+    """Returns whether moving is a step of the store, and not a copy: then writing may be seen."""
+    return _has_own(fs, "mv")

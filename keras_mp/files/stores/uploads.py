@@ -1,0 +1,156 @@
+"""A file that appears in a store whole or not at all, and never over another.
+
+It is uploaded into a temporary folder beside its place, checked there, and moved to its name last.
+"""
+
+import contextlib
+import hashlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from keras_mp.files import locked_folders
+from keras_mp.files.stores import owners
+from keras_mp.files.stores.drivers import with_retries
+from keras_mp.files.stores.errors import NotThere, StoreError, ThereAlready
+from keras_mp.files.stores.listing import Entry, entry, exists, listed
+from keras_mp.files.stores.objects import make_folder, read_text, refuse_web, write_text
+from keras_mp.files.stores.urls import join, name, parent, plain
+
+
+def publish(file: Path, url: str) -> None:
+    """Uploads a file, and makes it visible last.
+
+    Args:
+        file: On the disk.
+        url: Where; folders that are not there are made.
+
+    Raises:
+        ThereAlready: There is something by that name. It stays as it is.
+        StoreError: It could not be done; nothing is there.
+    """
+    refuse_web(url)
+    refuse_existing(url)
+    with _temporary(parent(url)) as folder:
+        beside = join(folder, name(url))
+        with_retries(beside, lambda fs, path: fs.put_file(str(file), path))
+        _check(beside, file)
+        refuse_existing(url)
+        _move(beside, url)
+    there, size = entry(url), file.stat().st_size
+    if there.size is not None and there.size != size:
+        raise StoreError.of(url, f"has {there.size} bytes after it was moved there, and not {size}")
+
+
+def refuse_existing(url: str) -> None:
+    """Raises an error if there is something by that name.
+
+    Raises:
+        ThereAlready: There is.
+        StoreError: The store does not tell.
+    """
+    if exists(url):
+        raise ThereAlready.of(url, "is there already: name another, or remove it")
+
+
+def remove_stale(folder: str) -> None:
+    """Removes what processes that were killed left in a folder of a store.
+
+    Raises:
+        StoreError: The store does not tell what there is.
+    """
+    try:
+        there = listed(folder, deep=False)
+    except NotThere:
+        return
+    for one in there:
+        start, end = locked_folders.START, locked_folders.END
+        if not (one.name.startswith(start) and one.name.endswith(end)) or one.type == "link":
+            continue
+        # Whoever comes first removes it, and another may be about to.
+        with contextlib.suppress(StoreError):
+            if _is_stale(one):
+                _remove(one.url)
+
+
+def _is_stale(one: Entry) -> bool:
+    text = read_text(join(one.url, owners.NAME)) if one.type == "folder" else None
+    if text is not None:
+        return owners.is_dead(text)
+    # A text on its way, or a folder whose owner is about to say who it is.
+    return one.modified is not None and time.time() - one.modified > owners.DEAD
+
+
+@contextlib.contextmanager
+def _temporary(parent_url: str) -> Iterator[str]:
+    """Yields the address of a new folder; it is removed at the end with all that is in it."""
+    folder = join(parent_url, locked_folders.new_name())
+    end = threading.Event()
+    owner = join(folder, owners.NAME)
+
+    def beat() -> None:
+        while not end.wait(owners.BEAT):
+            # The next beat may be heard; an upload that cannot go on says so itself.
+            with contextlib.suppress(StoreError):
+                write_text(owner, owners.me())
+
+    heart = threading.Thread(target=beat, name="keras-mp-heartbeat", daemon=True)
+    try:
+        make_folder(folder)
+        write_text(owner, owners.me(), atomic=False)
+        heart.start()
+        yield folder
+    finally:
+        end.set()
+        if heart.is_alive():
+            heart.join()
+        with contextlib.suppress(StoreError):
+            _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    def work(fs: Any, path: str) -> None:
+        fs.invalidate_cache()
+        if fs.exists(path):
+            fs.rm(path, recursive=True)
+
+    with_retries(folder, work)
+
+
+def _check(url: str, file: Path) -> None:
+    there, size = entry(url), file.stat().st_size
+    if there.size is not None and there.size != size:
+        raise StoreError.of(url, f"was uploaded with {size} bytes, and the store has {there.size}")
+    if there.md5 is None:
+        return
+    with file.open("rb") as opened:
+        mine = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if mine != there.md5:
+        # An ETag need not be an MD5; what the store gives back tells.
+        _compare(url, file)
+
+
+def _compare(url: str, file: Path) -> None:
+    def work(fs: Any, path: str) -> bool:
+        with fs.open(path, "rb") as theirs, file.open("rb") as mine:
+            while piece := mine.read(1 << 20):
+                if theirs.read(len(piece)) != piece:
+                    return False
+        return True
+
+    if not with_retries(url, work):
+        raise StoreError.of(url, "the store has other bytes than were uploaded")
+
+
+def _move(source: str, target: str) -> None:
+    def work(fs: Any, path: str) -> None:
+        try:
+            fs.mv(path, fs._strip_protocol(plain(target)))
+        except FileNotFoundError:
+            # A try before may have moved it, and its answer been lost.
+            if not (fs.exists(fs._strip_protocol(plain(target))) and not fs.exists(path)):
+                raise
+
+    with_retries(source, work)

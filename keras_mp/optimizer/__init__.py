@@ -1,0 +1,18 @@
+"""`LossScaleOptimizer`, and what it is made of.
+
+| module                | subject |
+| --------------------- | ------- |
+| loss_scale_optimizer  | the class: Keras' calling convention around the parts below |
+| settings_properties   | its settings as attributes |
+| given_gradients       | gradients as callers pass them: float tensors, of matching shapes |
+| stepper               | applies or skips a step of the inner optimizer |
+| fused                 | the same by one kernel per tensor: `fused=True` |
+| hyperparameters       | which hyperparameters are read and set through the wrapper: a table |
+| inner_hyperparameters | reads and sets them |
+| keras_2_methods       | `get_scaled_loss`, `minimize` and the other methods of tf.keras |
+| saved_state           | saves and loads the variables, also those of other optimizers' files |
+| configs               | what `get_config` writes, and all that `from_config` takes |
+| shared_loss_scale     | `SharedLossScale`: one loss scale for several optimizers |
+| wrapping              | which `LossScaleOptimizer` is around an optimizer: at most one |
+| errors                | what is refused, with the remedy |
+"""

@@ -1,0 +1,174 @@
+"""The part of the wrapper with the methods that tf.keras' optimizers had, on any backend."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import keras
+from keras import ops
+
+from keras_mp.array_types import Gradient, Gradients, Tensor, Variable
+from keras_mp.backends.common.optimizers import overwrites_with_gradient
+from keras_mp.backends.common.warn_once import WarnOnce
+from keras_mp.backends.protocol import Backend
+from keras_mp.optimizer.given_gradients import as_tensors
+from keras_mp.scaling.scaler import LossScaler, as_tensor
+
+# A callable that returns it, or on TensorFlow the tensor itself.
+Loss: TypeAlias = Callable[[], Tensor] | Tensor
+VarList: TypeAlias = Variable | Iterable[Variable] | Callable[[], Iterable[Variable]]
+
+
+class Keras2Methods:
+    """`get_scaled_loss` and `get_unscaled_gradients`; `minimize` and its parts."""
+
+    apply_gradients: Callable[..., Tensor]
+    _backend: Backend
+    _scaler: LossScaler
+    _warn_once: WarnOnce
+
+    def get_scaled_loss(self, loss: Loss) -> Any:
+        """Returns `loss` times the loss scale, for `get_unscaled_gradients`, as in tf.keras.
+
+        The product is computed in float32 and cast back to the dtype of the loss, where a float16
+        one overflows easily: prefer `scale_loss` then.
+
+        Args:
+            loss: Number, tensor, or a callable that takes nothing and returns one.
+
+        Returns:
+            Same shape and dtype as the loss (float32 for a number, and where the backend lacks
+            float64), or a callable if a callable was given.
+
+        >>> from keras_mp import LossScaleOptimizer
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8)
+        >>> float(opt.get_scaled_loss(ops.array(2.0))), float(opt.get_scaled_loss(lambda: 3.0)())
+        (16.0, 24.0)
+        """
+        if callable(loss):
+            return lambda: self.get_scaled_loss(loss())
+        self._scaler.protocol.call("get_scaled_loss")
+        loss = as_tensor(loss)
+        dtype = keras.backend.standardize_dtype(loss.dtype)
+        if dtype == "float16":
+            self._warn_once(
+                "get_scaled_loss was given a float16 loss: the scaled loss overflows above 65504. "
+                "Cast the loss to float32, or use scale_loss and apply, which scale in float32."
+            )
+        return ops.cast(self._scaler.scale_loss(loss), dtype)
+
+    def get_unscaled_gradients(self, gradients: Gradients) -> list[Gradient]:
+        """Returns `gradients` divided by the loss scale, as in tf.keras.
+
+        Args:
+            gradients: List of tensors; None stays None, sparse gradients stay sparse. 16-bit
+                gradients come back in float32. Not those of float8 variables, whose "gradients"
+                are no slopes: use `scale_loss` and `apply` with these.
+
+        >>> from keras_mp import LossScaleOptimizer
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8)
+        >>> gradient, none = opt.get_unscaled_gradients([ops.array(4.0), None])
+        >>> float(gradient), none
+        (0.5, None)
+        """
+        self._scaler.protocol.call("get_unscaled_gradients")
+        gradients = as_tensors(gradients)
+        return self._scaler.unscale(gradients, [False] * len(gradients))
+
+    def minimize(
+        self,
+        loss: Loss,
+        var_list: VarList,
+        grad_loss: Tensor | None = None,
+        name: str | None = None,
+        tape: Any = None,
+    ) -> Any:
+        """Differentiates the scaled loss and takes a step, on any backend.
+
+        Args:
+            loss: Callable that takes nothing, reads `keras.Variable`s and returns the loss, of any
+                shape (its sum is minimized). On TensorFlow also a tensor, with the `tape` that
+                recorded it.
+            var_list: A variable, an iterable of them, or a callable that returns one.
+            grad_loss: Optional tensor of the shape of the loss that weights its elements.
+            name: Not used; accepted as in tf.keras.
+            tape: TensorFlow only: the `tf.GradientTape` that recorded `loss`.
+
+        Returns:
+            `iterations`.
+        """
+        pairs = self._gradient_pairs(loss, var_list, grad_loss, tape)
+        return self.apply_gradients(pairs, gradients_scaled=False)
+
+    def compute_gradients(
+        self,
+        loss: Loss,
+        var_list: VarList,
+        grad_loss: Tensor | None = None,
+        tape: Any = None,
+    ) -> list[tuple[Gradient, Variable]]:
+        """Returns (unscaled gradient, variable) pairs of the loss, computed with loss scaling.
+
+        Arguments as for `minimize`. A variable that the loss does not depend on has the gradient
+        None, on JAX zeros.
+
+        Raises:
+            TypeError: `loss` is neither a callable, nor a tensor with its tape.
+            ValueError: There is no variable to differentiate by.
+
+        >>> from keras_mp import LossScaleOptimizer
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD())
+        >>> var = keras.Variable(3.0)
+        >>> [(gradient, variable)] = opt.compute_gradients(lambda: var**2, var)
+        >>> float(gradient), variable is var
+        (6.0, True)
+        """
+        pairs = self._gradient_pairs(loss, var_list, grad_loss, tape)
+        for name in ("get_scaled_loss", "get_unscaled_gradients"):
+            self._scaler.protocol.call(name)
+        return pairs
+
+    def _gradient_pairs(
+        self,
+        loss: Loss,
+        var_list: VarList,
+        grad_loss: Tensor | None,
+        tape: Any,
+    ) -> list[tuple[Gradient, Variable]]:
+        by_callable = callable(loss)
+        variables = _listed(var_list)
+        if not variables and by_callable and callable(var_list):
+            loss()  # builds the model, whose variables are asked for again
+            variables = _listed(var_list)
+        if not variables:
+            raise ValueError("var_list is empty: there is no variable to differentiate by.")
+
+        def scaled(value: Any) -> Any:
+            value = self._scaler.scale_loss(value)
+            return value if grad_loss is None else value * ops.cast(grad_loss, value.dtype)
+
+        gradients: list[Gradient] | None = None
+        if by_callable:
+            gradients = self._backend.gradients(lambda: scaled(loss()), variables)
+        elif tape is not None:
+            gradients = self._backend.tape_gradients(tape, loss, scaled, variables)
+        if gradients is None:
+            raise TypeError(
+                "loss must be a callable that takes nothing and returns the loss, but got "
+                f"{type(loss).__name__}. On TensorFlow a tensor is possible together with the "
+                "tape=tf.GradientTape() that recorded it."
+            )
+        skip_unscale = list(map(overwrites_with_gradient, variables))
+        unscaled = self._scaler.unscale(gradients, skip_unscale)
+        return list(zip(unscaled, variables, strict=True))
+
+    def get_gradients(
+        self, loss: Callable[[], Tensor], params: Sequence[Variable]
+    ) -> list[Gradient]:
+        """Returns the unscaled gradients of the callable `loss` with respect to `params`."""
+        return [gradient for gradient, _ in self.compute_gradients(loss, list(params))]
+
+
+def _listed(var_list: VarList) -> list[Variable]:
+    if hasattr(var_list, "dtype"):
+        return [var_list]
+    return list(var_list() if callable(var_list) else var_list)

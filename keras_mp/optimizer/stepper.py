@@ -1,0 +1,78 @@
+"""`Stepper`: takes the steps of the inner optimizer, by a fused kernel or by the default path."""
+
+from collections.abc import Sequence
+
+from keras import ops
+
+from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
+from keras_mp.backends.common.numerics import StepResult, skip_count
+from keras_mp.backends.common.optimizers import flatten_optimizers, overwrites_with_gradient
+from keras_mp.backends.protocol import Backend
+from keras_mp.optimizer.fused import FusedStep
+from keras_mp.settings import Settings
+
+
+class Stepper:
+    """Takes a step of `optimizer` with gradients that are finite, and none with others.
+
+    Args:
+        optimizer: The inner optimizer.
+        settings: Those of the wrapper.
+        backend: Of Keras.
+
+    Raises:
+        ValueError: With `fused=True`: there are no fused kernels for the rule of this optimizer.
+    """
+
+    def __init__(self, optimizer: Optimizer, settings: Settings, backend: Backend) -> None:
+        self._optimizer = optimizer
+        self.settings = settings
+        self._backend = backend
+        self._fused = FusedStep(optimizer) if settings.fused else None
+
+    def __call__(
+        self, gradients: list[Gradient], variables: list[Variable], scale: Tensor | None
+    ) -> StepResult:
+        """Takes a step with `gradients / scale`, unless one is not finite.
+
+        Args:
+            gradients: One a variable, or None; no NumPy arrays.
+            variables: Of the model.
+            scale: float32, shape (); None if the gradients are not scaled.
+
+        Returns:
+            What the gradients were; with `skip_nonfinite=False` nothing is looked at.
+        """
+        if self._fused is not None:
+            result = self._fused(gradients, variables, scale, self.settings)
+            if result is not None:
+                return result
+        skip_unscale = list(map(overwrites_with_gradient, variables))
+        if not self.settings.skip_nonfinite:
+            if scale is not None:
+                gradients = self._backend.unscale(gradients, scale, skip_unscale)
+            self._backend.apply(self._optimizer, gradients, variables)
+            return StepResult(True, None, None)
+        result = self._backend.apply_if_finite(
+            self._optimizer, gradients, variables, scale, skip_unscale, self.settings.diagnose
+        )
+        if self.settings.count_skipped_steps:
+            self._count_skip(result.finite)
+        return result
+
+    def fused_fallback(self, variables: Sequence[Variable]) -> str | None:
+        """Returns why steps are not fused; None if they are, or need not be."""
+        return None if self._fused is None else self._fused.fallback(variables)
+
+    def _count_skip(self, finite: Tensor) -> None:
+        if finite is True:
+            return
+        for optimizer in flatten_optimizers(self._optimizer):
+            # One that is built for nothing hands its steps on, and counts none of them.
+            counts = optimizer.built and len(optimizer._trainable_variables) > 0
+            if counts and not optimizer.gradient_accumulation_steps:
+                counter = optimizer._iterations
+                skipped = skip_count(finite, counter)
+                if optimizer.use_ema:  # Keras begins averages at iteration 0, and else at zeros
+                    skipped = skipped * ops.cast(counter.value > 0, counter.dtype)
+                counter.assign_add(skipped)

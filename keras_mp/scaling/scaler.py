@@ -1,0 +1,226 @@
+"""The loss scale and its state: what scales a loss, unscales gradients, and moves with each step.
+
+The numbers of the rule are in `loss_scale.py`.
+"""
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_mp.array_types import Gradient, Gradients, Tensor, Variable
+from keras_mp.backends.common.numerics import skip_count
+from keras_mp.backends.common.warn_once import WarnOnce
+from keras_mp.backends.protocol import Backend
+from keras_mp.scaling.loss_scale import is_due, next_hysteresis_left, next_scale
+from keras_mp.scaling.scaling_protocol import ScalingProtocol
+from keras_mp.settings import Settings
+from keras_mp.variables.variable_factory import VariableFactory
+
+TRACE_CONSTANT = (
+    "The loss scale is a constant of the function that is being compiled here: it will not follow "
+    "the optimizer. Hand the optimizer's variables to the function and use "
+    "stateless_scale_loss(optimizer_variables, loss)."
+)
+
+
+class LossScaler:
+    """A loss scale that stays as it is; `DynamicLossScaler` has one that moves.
+
+    Args:
+        settings: Those of the optimizer.
+        variables: Where its variables are made.
+        backend: Of Keras.
+        warn: Warns of a scale that a compiled function would take as a constant.
+    """
+
+    def __init__(
+        self, settings: Settings, variables: VariableFactory, backend: Backend, warn: WarnOnce
+    ) -> None:
+        self.settings = settings
+        self.protocol = ScalingProtocol()
+        self._backend = backend
+        self._warn = warn
+        self.counter = variables.add("step_counter")
+        self.scale = variables.add("dynamic_scale", settings.initial_scale, "float32")
+
+    def read(self) -> Tensor:
+        """Returns the loss scale: float32, shape ()."""
+        return self._backend.read(self.scale)
+
+    def read_or_warn(self, stacklevel: int) -> Tensor:
+        """Returns the loss scale; warns where it would not follow the optimizer."""
+        scale = self.read()
+        if self._backend.is_trace_constant(scale):
+            self._warn(TRACE_CONSTANT, stacklevel)
+        return scale
+
+    def read_counter(self) -> Tensor:
+        """Returns the finite steps since the last overflow or growth: integer, shape ()."""
+        return self._backend.read(self.counter)
+
+    def scale_loss(self, loss: Tensor | float) -> Tensor:
+        """Returns `loss` times the scale: float32, or float64 for a loss of that."""
+        loss, scale = as_tensor(loss), self.read_or_warn(5)
+        dtype = keras.backend.standardize_dtype(loss.dtype)
+        if dtype == "float64":
+            scale = ops.cast(scale, dtype)
+        elif dtype != "float32":
+            loss = ops.cast(loss, "float32")
+        return ops.multiply(loss, scale)
+
+    def unscale(self, gradients: Gradients, skip_unscale: Sequence[bool]) -> list[Gradient]:
+        """Returns `gradients` divided by the scale, but for those marked `skip_unscale`."""
+        return self._backend.unscale(gradients, self.read_or_warn(5), skip_unscale)
+
+    def update(self, finite: Tensor) -> None:
+        """Takes note of a step whose gradients were `finite`, or not: bool, shape ()."""
+        return  # a body, without which AutoGraph warns
+
+    def restored(self) -> None:
+        """Takes note that values were restored into the variables."""
+        return
+
+
+class DynamicLossScaler(LossScaler):
+    """A loss scale that grows after enough finite steps, and shrinks at an overflow."""
+
+    def __init__(
+        self, settings: Settings, variables: VariableFactory, backend: Backend, warn: WarnOnce
+    ) -> None:
+        super().__init__(settings, variables, backend, warn)
+        self._round: Round | None = None
+        self._state = [self.scale, self.counter]
+        if settings.hysteresis > 1:
+            self.hysteresis_left = variables.add_extra("hysteresis_left", settings.hysteresis)
+            self._state.append(self.hysteresis_left)
+
+    def update(self, finite: Tensor) -> None:
+        """Moves the scale by the rule; one that is shared moves at the end of its round."""
+        if self._round is None:
+            self.move(finite)
+        else:
+            self._round.note(finite)
+
+    def move(self, finite: Tensor) -> None:
+        """Moves the scale by the rule."""
+        settings = self.settings
+        assert settings.dynamic_growth_steps is not None
+        counter = self.read_counter()
+        if finite is True and self._backend.is_at_hand(counter):
+            count = int(counter)
+            if not is_due(count, settings.dynamic_growth_steps):
+                # Most steps only count: the rule in tensors takes longer than a small update.
+                self.counter.assign(count + 1)
+                return
+        has_hysteresis = settings.hysteresis > 1
+        left = self._backend.read(self.hysteresis_left) if has_hysteresis else 1
+        scale, new_counter = next_scale(
+            self.read(),
+            counter,
+            finite,
+            growth_steps=settings.dynamic_growth_steps,
+            growth_factor=settings.growth_factor,
+            backoff_factor=settings.backoff_factor,
+            min_scale=settings.min_scale,
+            max_scale=settings.max_scale,
+            hysteresis_left=left,
+        )
+        self.scale.assign(scale)
+        if has_hysteresis:
+            left = next_hysteresis_left(
+                left,
+                counter,
+                finite,
+                growth_steps=settings.dynamic_growth_steps,
+                hysteresis=settings.hysteresis,
+            )
+            self.hysteresis_left.assign(left)
+        self.counter.assign(new_counter)
+
+    def copy_from(self, other: "DynamicLossScaler") -> None:
+        """Takes the loss scale of another scaler with the same settings, and its counters."""
+        for mine, theirs in zip(self._state, other._state, strict=True):
+            mine.assign(other._backend.read(theirs))
+
+    def set_growth_steps(self, value: int) -> None:
+        """Sets the finite steps between two growths, for all that share the scale."""
+        scalers = [self] if self._round is None else self._round.group.scalers
+        for scaler in scalers:
+            scaler.settings = scaler.settings.with_growth_steps(value)
+
+    # -- of a scale that several optimizers share ------------------------------------------------
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the scale is decided together with others."""
+        return self._round is not None
+
+    @property
+    def round(self) -> "Round":
+        """What this scaler saw since the last decision."""
+        assert self._round is not None
+        return self._round
+
+    def share(self, group: "ScaleGroup", variables: VariableFactory) -> None:
+        """Leaves the scale to `group`, which decides once a round."""
+        with self._backend.init_scope():
+            skipped = variables.add_extra("skipped_in_round")
+        self._round = Round(group, skipped, self._backend)
+
+    def restored(self) -> None:
+        """Gives what was restored to all that share the scale."""
+        if self._round is not None:
+            self._round.group.follow(self)
+
+
+class ScaleGroup:
+    """Scalers that share one scale, on which they decide once a round."""
+
+    def __init__(self, scalers: Sequence[DynamicLossScaler]) -> None:
+        self.scalers = scalers
+
+    def follow(self, leader: DynamicLossScaler) -> None:
+        """Gives all the scale of one of them, and what belongs to it."""
+        for scaler in self.scalers:
+            if scaler is not leader:
+                scaler.copy_from(leader)
+
+    def end_round(self) -> None:
+        """Moves the scale, for all, and begins a new round."""
+        leader = self.scalers[0]
+        leader.move(ops.all(ops.stack([scaler.round.was_finite() for scaler in self.scalers])))
+        self.follow(leader)
+        for scaler in self.scalers:
+            scaler.round.begin()
+
+
+class Round:
+    """Whether a step was skipped since all that share a scale last decided on it."""
+
+    def __init__(self, group: ScaleGroup, skipped: Variable, backend: Backend) -> None:
+        self.group = group
+        self._skipped = skipped
+        self._backend = backend
+
+    def note(self, finite: Tensor) -> None:
+        """Takes note of a step."""
+        now = skip_count(finite, self._skipped)
+        self._skipped.assign(ops.maximum(self._backend.read(self._skipped), now))
+
+    def was_finite(self) -> Tensor:
+        """Returns whether no step was skipped: bool, shape ()."""
+        return ops.equal(self._backend.read(self._skipped), 0)
+
+    def begin(self) -> None:
+        """Begins a new round."""
+        self._skipped.assign(ops.zeros((), self._skipped.dtype))
+
+
+def as_tensor(loss: Tensor | float) -> Tensor:
+    """Returns a number, also one of NumPy, as a tensor; a tensor as it is."""
+    if not hasattr(loss, "dtype"):
+        return ops.convert_to_tensor(loss, "float32")
+    # Not a union of types, which torch.compile cannot follow.
+    return ops.convert_to_tensor(loss) if isinstance(loss, (np.ndarray, np.generic)) else loss

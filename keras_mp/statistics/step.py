@@ -1,0 +1,88 @@
+"""`Step`: what the counters are told of a step; how many steps there were, and skips in a row."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from keras_mp.array_types import Tensor, Variable
+from keras_mp.backends.common.numerics import StepResult
+from keras_mp.backends.protocol import Backend
+from keras_mp.variables.variable_factory import VariableFactory
+
+KINDS = {0: "finite", 1: "inf", 2: "nan"}
+
+
+class Step(NamedTuple):
+    """A step, as the parts that count are told of it.
+
+    `index_of`: returns the place of a variable among all that the optimizer trains. `kind`:
+    integer, shape (), of `KINDS`. `skipped`: integer, shape (), 1 for a skipped step.
+    `scale_before`: float32, shape (); None where no part looks at it.
+    """
+
+    result: StepResult
+    variables: Sequence[Variable]
+    index_of: Callable[[Variable], int]
+    kind: Tensor
+    skipped: Tensor
+    scale_before: Tensor
+
+
+class StepCount:
+    """How many steps there were."""
+
+    def __init__(self, variables: VariableFactory, backend: Backend) -> None:
+        self._backend = backend
+        self._steps = variables.add_extra("steps")
+
+    def note(self, step: Step) -> None:
+        """Counts a step."""
+        # Always 1, but known by the gradients: a function of TensorFlow whose data have come to
+        # their end still does what does not depend on them.
+        one = 1 if isinstance(step.result.finite, bool) else step.skipped | 1
+        self._steps.assign(self.read() + one)
+
+    def read(self) -> Tensor:
+        """Returns the number of steps: integer, shape ()."""
+        return self._backend.read(self._steps)
+
+    def wait(self) -> int:
+        """Returns the number of steps; reads from the device."""
+        return int(ops.convert_to_numpy(self._steps))
+
+
+class SkipStreak:
+    """How many steps were skipped in a row, with `max_consecutive_skips`: now, and at most."""
+
+    def __init__(self, variables: VariableFactory, backend: Backend) -> None:
+        self._backend = backend
+        self._now = variables.add_extra("consecutive_skips")
+        self._most = variables.add_extra("most_skips")
+        self._unseen: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def note(self, step: Step) -> None:
+        """Takes note of a step."""
+        run = (self.read() + 1) * step.skipped
+        self._now.assign(run)
+        self._most.assign(ops.maximum(self._backend.read(self._most), run))
+
+    def read(self) -> Tensor:
+        """Returns the steps skipped in a row until now: integer, shape ()."""
+        return self._backend.read(self._now)
+
+    def take_most(self, asker: Any = None) -> int:
+        """Returns the longest run of skipped steps since the last call with the same `asker`.
+
+        Several may ask, and each gets every run; a new one gets every run since the last read.
+        Reads from the device.
+        """
+        most = int(ops.convert_to_numpy(self._most))
+        if most:
+            self._most.assign(ops.zeros((), self._most.dtype))
+        asker = self if asker is None else asker
+        for each in {*self._unseen, asker}:
+            self._unseen[each] = max(self._unseen.get(each, 0), most)
+        most, self._unseen[asker] = self._unseen[asker], 0
+        return most
