@@ -2,10 +2,10 @@
 
 | module | what it is |
 | --- | --- |
-| `model` | `Text`, `Table`, `Chart`, `Fold`: plain data; `Renderable`, the base of reports |
-| `terminal` | text of a given width, with sparklines |
-| `html` | the output of a notebook, and whole pages |
-| `pictures` | charts drawn by matplotlib, which is imported late; in HTML as SVG |
-| `style` | the colours and the CSS |
-| `text` | numbers, paths and times as people read them |
+| model | `Text`, `Table`, `Chart`, `Fold`: plain data; `Renderable`, the base of reports |
+| terminal | text of a given width, with sparklines |
+| html | the output of a notebook, and whole pages |
+| pictures | charts drawn by matplotlib, which is imported late; in HTML as SVG |
+| style | the colours and the CSS |
+| text | numbers, paths and times as people read them |
 """

@@ -17,7 +17,7 @@ from keras_mp.files.json_files import (
 )
 
 FILE = "ranges.json"
-FORMAT, VERSION = "keras_mp.diagnosis.ranges", 1
+FORMAT, VERSION = "keras_mp.ranges", 1
 WRITER = "RangeReport.save"
 FRACTIONS = ("zero", "subnormal", "overflow")
 

@@ -529,7 +529,7 @@ def test_save_and_load(tmp_path):
     report.save(tmp_path / "runs" / "first")
     assert RangeReport.load(tmp_path / "runs" / "first").to_dict() == report.to_dict()
     whole = json.loads((tmp_path / "ranges.json").read_text())
-    assert (whole["format"], whole["version"]) == ("keras_mp.diagnosis.ranges", 1)
+    assert (whole["format"], whole["version"]) == ("keras_mp.ranges", 1)
     assert whole["backend"] == keras.backend.backend()
     whole["version"] = 99
     (tmp_path / "here.json").write_text(json.dumps(whole))
