@@ -1,4 +1,4 @@
-"""How errors name a place in JSON, and what is there."""
+"""How errors name a place in JSON and the value at it."""
 
 import json
 import re
@@ -16,7 +16,7 @@ def at(path: str, key: object) -> str:
 
 
 def found(value: object) -> str:
-    """Returns what an error says is there, on one short line.
+    """Returns the words with which an error describes a value, on one short line.
 
     >>> found(None), found({"a": 1}), found("x" * 99)
     ('is null', 'is an object', 'is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...')
