@@ -1,4 +1,4 @@
-"""A scope after which a model is as it was, whatever ran in it."""
+"""A scope that restores a model, whatever ran in it."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -14,13 +14,13 @@ from keras_mp.diagnosis.dry_run.metrics import metrics_of, unchanged_attributes
 
 @contextlib.contextmanager
 def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
-    """A scope after which nothing that ran in it has changed the model.
+    """A scope that undoes every change to the model at its end.
 
-    Inside, variables have the values that they had outside, also while a gradient is taken.
+    Inside, variables start with their outer values, also while a gradient is taken.
     """
     layers = [layer for _, layer in layers_of(model)]
     before = [(layer, list(layer._losses), set(layer._loss_ids)) for layer in layers]
-    # Modules of torch that a layer wraps keep statistics where Keras does not look.
+    # torch modules that a layer wraps keep statistics where Keras does not look.
     buffers = list(model.buffers()) if hasattr(model, "buffers") else []
     kept = [ops.copy(buffer) for buffer in buffers]
     known = {id(v): v for v in (*model.variables, *extra)}
@@ -45,10 +45,10 @@ def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
 
 
 def _replaced_unbuilt(model: Any) -> dict[str, Any]:
-    """Puts copies where compile left a loss and metrics that the first batch would build.
+    """Replaces the loss and metrics that the first batch would build with copies.
 
     Returns:
-        What was there, by attribute.
+        The originals, by attribute.
     """
     found: dict[str, Any] = {}
     loss = getattr(model, "_compile_loss", None)
@@ -70,7 +70,7 @@ def _replaced_unbuilt(model: Any) -> dict[str, Any]:
 
 
 def copied_metrics(metrics: Any) -> Any:
-    """Returns nested metrics with another object, of the same config, for each that has a state."""
+    """Returns nested metrics; each one with a state is replaced by another of the same config."""
 
     def copy(metric: Any) -> Any:
         if isinstance(metric, keras.metrics.Metric):
