@@ -1,4 +1,4 @@
-"""What a benchmark asks of the device: its name, that it is through, the memory it took."""
+"""What a benchmark reads from the device: its name, whether it is done, its memory."""
 
 import gc
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ import keras
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Of a device's memory, at some time.
+    """A device's memory at some time.
 
     Attributes:
         used: Bytes in use then.
-        peak: The most since the process began, or since the device was told to begin anew.
+        peak: Maximum since the process began, or since the peak was reset.
     """
 
     used: int
@@ -20,7 +20,7 @@ class Mark:
 
 
 def device() -> str:
-    """Returns the name of the device that Keras computes on: "cpu", or that of an accelerator."""
+    """Returns the name of Keras' device: "cpu", or that of an accelerator."""
     match keras.backend.backend():
         case "jax":
             import jax
@@ -44,9 +44,9 @@ def device() -> str:
 
 
 def wait() -> None:
-    """Returns when the device has done what it was given. On JAX, whoever read a result has waited.
+    """Waits until the device is done. On JAX, reading a result waits already.
 
-    A compiled step of JAX is one program: its loss is there when all of it is done.
+    A compiled step of JAX is one program: its loss is available when all of it is done.
     """
     match keras.backend.backend():
         case "tensorflow":
@@ -64,9 +64,9 @@ def wait() -> None:
 
 
 def mark() -> Mark | None:
-    """Returns what the device's memory holds now, and begins a new peak where that is possible.
+    """Returns the device's current memory, and resets the peak where that is possible.
 
-    None on a CPU, of which nothing is known.
+    None on a CPU, whose memory is not measured.
     """
     gc.collect()
     if keras.backend.backend() == "torch":
@@ -84,9 +84,9 @@ def mark() -> Mark | None:
 
 
 def peak_since(before: Mark) -> int | None:
-    """Returns the bytes that came on top of `before` at the worst moment since.
+    """Returns the peak since `before`, in bytes above it.
 
-    None where that is not known: JAX keeps one peak for the whole process, which was higher before.
+    None if unknown: JAX keeps one peak for the whole process, which was higher before.
     """
     now = _now()
     if now is None or (keras.backend.backend() == "jax" and now.peak <= before.peak):
