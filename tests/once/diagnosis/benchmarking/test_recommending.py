@@ -76,8 +76,8 @@ def test_what_is_faster_and_broken_is_named():
     assert name == "fast"
     assert text == (
         "fast: a step takes 0.80 of the time of float32 (8 ms instead of 10), the same memory, and "
-        "the loss is as good. Write: write fast. Not recommended: broken is faster, but its loss is "
-        "inf."
+        "the loss is as good. Write: write fast. Not recommended: broken is faster, but its loss "
+        "is inf."
     )
 
 
