@@ -55,21 +55,21 @@ def as_float32(
     _check(model, share_weights)
     with _masters_of(model):
         try:
-            made = Blueprint.of(model, custom_objects, None, None, None).with_policy("float32")
+            copy = Blueprint.of(model, custom_objects, None, None, None).with_policy("float32")
         except Exception as error:
             raise ValueError(
                 f"The model {model.name!r} cannot be rebuilt from its config: "
                 f"{_first_line(error)}. Build it in code without a 16-bit policy, and call "
                 "set_weights(model.get_weights())."
             ) from error
-    if left := _narrow_layers(made):
+    if left := _narrow_layers(copy):
         raise ValueError(
             f"Layers of {model.name!r} compute in 16 bits whatever the policy: {', '.join(left)}. "
             "Their code sets a dtype: write dtype=self.dtype_policy, that of the enclosing layer."
         )
     if share_weights:
-        keras_hooks.share_weights(made, model)
-    return made
+        keras_hooks.share_weights(copy, model)
+    return copy
 
 
 def _check(model: Any, share_weights: bool) -> None:

@@ -109,8 +109,8 @@ _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 def _findings(facts: Facts) -> tuple[Finding, ...]:
     rules = (*optimizer_findings.RULES, *layer_findings.RULES)
-    found = [finding for rule in rules for finding in rule(facts)]
-    return tuple(sorted(found, key=lambda finding: _LEVELS.index(finding.level)))
+    findings = [finding for rule in rules for finding in rule(facts)]
+    return tuple(sorted(findings, key=lambda finding: _LEVELS.index(finding.level)))
 
 
 def _written(rows: tuple[Row, ...], path: str) -> str:
@@ -119,12 +119,12 @@ def _written(rows: tuple[Row, ...], path: str) -> str:
 
 
 def _float32_layers(facts: Facts, findings: tuple[Finding, ...]) -> Float32Layers:
-    found = {(each.path, each.code) for each in findings if each.level != "note"}
-    no_copy = any(code == "no_master_copy" for _, code in found)
+    problems = {(each.path, each.code) for each in findings if each.level != "note"}
+    no_copy = any(code == "no_master_copy" for _, code in problems)
     chosen = [
         one.layer
         for one in facts.layers
-        if one.float16 and any((one.path, code) in found for code in _cured(one.layer))
+        if one.float16 and any((one.path, code) in problems for code in _cured(one.layer))
     ]
     return layer_paths.float32_layers(
         facts.model, chosen, optimizer=facts.optimizer, master_copy=no_copy

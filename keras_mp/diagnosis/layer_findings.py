@@ -123,8 +123,8 @@ def _training_of_calls(operation: Any) -> list[Any]:
     if parameter is None:
         return []
     calls = [node.arguments.kwargs.get("training") for node in operation._inbound_nodes]
-    said = [each for each in calls if isinstance(each, bool) and each is not parameter.default]
-    return list(dict.fromkeys(said))
+    explicit = [each for each in calls if isinstance(each, bool) and each is not parameter.default]
+    return list(dict.fromkeys(explicit))
 
 
 # -- numbers that float16 does not hold --------------------------------------------------------

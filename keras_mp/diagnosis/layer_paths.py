@@ -108,18 +108,18 @@ def float32_layers(
         optimizer: The model's optimizer, or None.
         master_copy: Whether all others should have float32 variables.
     """
-    found = list(parts(model))
-    wholes = {id(part.layer): part for part in found}
+    all_parts = list(parts(model))
+    wholes = {id(part.layer): part for part in all_parts}
     ids = {id(layer) for layer in chosen}
-    needed = {id(part.whole): part for part in found if id(part.layer) in ids}
+    needed = {id(part.whole): part for part in all_parts if id(part.layer) in ids}
     manual = {id(layer) for layer in by_hand}
-    told = [wholes[key] for key in needed]
-    reached = [part for part in told if has_path(part.layer) and id(part.layer) not in manual]
-    others = [part for part in told if part not in reached]
+    selected = [wholes[key] for key in needed]
+    reached = [part for part in selected if has_path(part.layer) and id(part.layer) not in manual]
+    others = [part for part in selected if part not in reached]
     reached = [part for part in reached if not _is_covered(part, reached)]
-    default = _default(found, master_copy)
+    default = _default(all_parts, master_copy)
     policies = dict.fromkeys(map(_key, (part.layer for part in reached)), "float32")
-    kept = {key: name for key, name in _of_maps(found, default).items() if key not in policies}
+    kept = {key: name for key, name in _of_maps(all_parts, default).items() if key not in policies}
     kept = {key: name for key, name in kept.items() if not _is_among(key, policies)}
     if not policies:
         kept = {}
@@ -131,7 +131,7 @@ def float32_layers(
         policies=tuple({**kept, **policies}.items()),
         by_hand=tuple(part.path for part in others),
         is_global=now.name in (default, default.removeprefix("mixed_")),
-        counted=_counted(model, found, (part.layer for part in reached)),
+        counted=_counted(model, all_parts, (part.layer for part in reached)),
         unscaled="float16" in default and not isinstance(optimizer, LossScaleOptimizer),
     )
 
@@ -179,13 +179,13 @@ def _is_among(exact: str, patterns: Iterable[str]) -> bool:
 
 def _counted(model: Any, found: Iterable[Part], layers: Iterable[Any]) -> str | None:
     """Returns a name that Keras derived from the class, among those in paths of `layers`."""
-    made = {
+    automatic = {
         layer.name
         for layer in (model, *(part.layer for part in found))
         if re.fullmatch(rf"{type(layer).__name__.lower()}\d*", layer.name.replace("_", ""))
     }
     for layer in layers:
         for name in (layer.path or layer.name).split("/"):
-            if name in made:
+            if name in automatic:
                 return str(name)
     return None

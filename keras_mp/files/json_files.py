@@ -73,22 +73,22 @@ def read(path: Path, form: str, version: int, writer: str) -> dict[str, Any]:
         OSError: It cannot be read.
     """
     try:
-        found = json.loads(regular_files.read_bytes(path), parse_int=_number)
+        content = json.loads(regular_files.read_bytes(path), parse_int=_number)
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} is not valid JSON ({error}): pass a file that {writer} wrote, or copy it "
             "again if it is damaged."
         ) from None
-    if not isinstance(found, dict):
-        raise bad_value(path, "the file", found, "an object")
-    if found.get("format") != form:
+    if not isinstance(content, dict):
+        raise bad_value(path, "the file", content, "an object")
+    if content.get("format") != form:
         wanted = f'"{form}", as in a file that {writer} wrote'
-        raise bad_value(path, "format", found.get("format"), wanted)
-    known = found.get("version")
+        raise bad_value(path, "format", content.get("format"), wanted)
+    known = content.get("version")
     if not isinstance(known, int) or not 1 <= known <= version:
         wanted = f"at most {version}; a later keras_mp wrote this file: read it with that version"
         raise bad_value(path, "version", known, wanted)
-    return found
+    return content
 
 
 def check_rows(

@@ -40,15 +40,15 @@ def made(parent: Path) -> Iterator[Path]:
 
 def remove_stale(parent: Path) -> None:
     """Removes the folders and files that killed processes left in a folder."""
-    for found in parent.glob(f"{START}*{END}"):
-        if found.is_symlink():
+    for leftover in parent.glob(f"{START}*{END}"):
+        if leftover.is_symlink():
             continue
-        if found.is_dir():
-            if _is_stale(found):
-                shutil.rmtree(found, ignore_errors=True)
-        elif _is_stale_file(found):
+        if leftover.is_dir():
+            if _is_stale(leftover):
+                shutil.rmtree(leftover, ignore_errors=True)
+        elif _is_stale_file(leftover):
             with contextlib.suppress(OSError):
-                found.unlink()
+                leftover.unlink()
 
 
 @contextlib.contextmanager

@@ -156,11 +156,11 @@ def _sums(graph: Graph) -> set[int]:
     A state s of s = f s + x with a gate f below 1 stays near x; one of s = s + x grows with the
     steps: in float16 a sum of ones stops growing at 2048, in bfloat16 at 256.
     """
-    found: set[int] = set()
+    sums: set[int] = set()
     for loop in graph.loops:
         for state in loop.carried:
-            found.update(_path_of_sums(graph, loop, state))
-    return found
+            sums.update(_path_of_sums(graph, loop, state))
+    return sums
 
 
 def _path_of_sums(graph: Graph, loop: Loop, state: Carried) -> set[int]:
@@ -209,7 +209,7 @@ def _constants(graph: Graph, kinds: Sequence[str | None], dtype: str) -> list[in
 
     The reciprocal root of x + 1e-12 may be 1e6, which float16 cannot hold either.
     """
-    found: list[int] = []
+    constants: list[int] = []
     reached: set[int] = set()
     for index, op in enumerate(graph.ops):
         own = kinds[index] is not None and _out_of_range(op.constants, dtype)
@@ -217,8 +217,8 @@ def _constants(graph: Graph, kinds: Sequence[str | None], dtype: str) -> list[in
         if own or (before and kinds[index] != "allow"):
             reached.add(index)
             if own or kinds[index] is None:
-                found.append(index)
-    return found
+                constants.append(index)
+    return constants
 
 
 def _out_of_range(constants: Sequence[float], dtype: str) -> bool:

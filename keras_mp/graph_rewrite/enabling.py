@@ -178,20 +178,23 @@ def is_enabled() -> bool:
 def low_dtypes(model: Any, optimizer: Any) -> set[str]:
     """Returns the 16-bit dtypes of the rewritten layers of `model`, and those for `optimizer`."""
     states = [rewritten.state_of(layer) for layer in model._flatten_layers()]
-    found = [_options_of(optimizer), *(state.options for state in states if state is not None)]
-    return {options.dtype for options in found if options is not None}
+    every = [
+        _options_of(optimizer),
+        *(state.options for state in states if state is not None),
+    ]
+    return {options.dtype for options in every if options is not None}
 
 
 def _options(dtype: Any, lists: Any, changes: dict[str, Any]) -> rewritten.Options:
     if dtype not in _DTYPES:
         raise ValueError(f"dtype must be 'float16' or 'bfloat16', but got {dtype!r}.")
-    known = [f"{key}_{what}" for key in LISTS for what in ("add", "remove")]
+    allowed = [f"{key}_{what}" for key in LISTS for what in ("add", "remove")]
     for name in changes:
-        if name not in known:
-            raise TypeError(f"Unknown argument {name!r}; use one of {', '.join(known)}.")
-    found = op_lists(lists, **changes)
-    keras_ops.check_removed(found)
-    return rewritten.Options(found, dtype)
+        if name not in allowed:
+            raise TypeError(f"Unknown argument {name!r}; use one of {', '.join(allowed)}.")
+    changed_lists = op_lists(lists, **changes)
+    keras_ops.check_removed(changed_lists)
+    return rewritten.Options(changed_lists, dtype)
 
 
 def _scale(loss_scale: Any) -> dict[str, Any]:
@@ -282,9 +285,9 @@ def _lines(variables: Sequence[Any], inner: bool) -> tuple[str, str]:
     models = rewritten.all_models()
     for model in models:
         if submodels.has_own_step(model):
-            found = submodels.names(model, variables, models, inner)
-            if found:
-                lines = [f"    keras_mp.graph_rewrite.apply({name})" for name in found]
+            layers = submodels.names(model, variables, models, inner)
+            if layers:
+                lines = [f"    keras_mp.graph_rewrite.apply({name})" for name in layers]
                 return model.name, "\n".join(lines)
     return "", ""
 
@@ -322,16 +325,16 @@ def _options_for(model: Any) -> rewritten.Options | None:
     if not submodels.has_own_step(model):
         return options
     held = submodels.optimizers(model)
-    found = [each for each in (options, *map(_options_of, held.values())) if each is not None]
-    if any(each != found[0] for each in found):
+    all_options = [each for each in (options, *map(_options_of, held.values())) if each is not None]
+    if any(each != all_options[0] for each in all_options):
         raise ValueError(
             f"The optimizers of {model.name!r} are enabled for the graph rewrite with different "
             "options, but all its models are rewritten alike. Give enable the same dtype, lists "
             "and changes for each."
         )
-    if found and found[0].dtype == "float16":
+    if all_options and all_options[0].dtype == "float16":
         _warn_of_unscaled(model, held)
-    return found[0] if found else None
+    return all_options[0] if all_options else None
 
 
 def _warn_of_unscaled(model: Any, optimizers: dict[str, Any]) -> None:

@@ -72,7 +72,7 @@ def recorded(
             refused = refused or f"{type(error).__name__}: {_first_line(error)}"
             tried.append(sizes)
     names = list(dict.fromkeys(name for sizes in tried for name in sizes))
-    told = " and ".join(
+    tried_sizes = " and ".join(
         f"{', '.join(str(sizes[name]) for sizes in tried if name in sizes)} {name}"
         for name in names
     )
@@ -80,15 +80,15 @@ def recorded(
     # Not from that error: its frames are of a trial run that the user did not request.
     raise ValueError(
         f"Model {model.name!r} declares inputs of shape {shapes}, but could not be run with "
-        f"{told}: pass inputs=, an example of its inputs. The first error was: {refused}"
+        f"{tried_sizes}: pass inputs=, an example of its inputs. The first error was: {refused}"
     ) from None
 
 
 def _first_line(error: Exception) -> str:
     """Returns the first line with the cause of an error: Keras puts its own line before it."""
     lines = re.sub("\x1b\\[[0-9;]*m", "", str(error)).splitlines()
-    said = [line.strip() for line in lines if line.strip()]
-    return next((line for line in said if not line.startswith("Exception encountered")), "")
+    texts = [line.strip() for line in lines if line.strip()]
+    return next((line for line in texts if not line.startswith("Exception encountered")), "")
 
 
 def _sizes(model: Any, ranks: set[int], calls: Sequence[Graph]) -> Iterator[dict[str, int]]:

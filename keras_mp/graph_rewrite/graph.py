@@ -171,26 +171,26 @@ class Graph:
                 came_from[each.whole] = each.element
                 if each.last is not None:
                     came_from[each.last] = each.element
-        found: dict[int, int] = {}
+        made_by: dict[int, int] = {}
         for index in range(len(self.values)):
             i: int | None = index
             while i is not None and i in came_from:
                 i = came_from[i]
             op = None if i is None else self.values[i].op
             if op is not None:
-                found[index] = op
-        return found
+                made_by[index] = op
+        return made_by
 
     def weights_only(self) -> frozenset[int]:
         """Returns the ops that depend on weights only: a reshaped bias, a scaled kernel.
 
         If painted, they would sum a weight's gradient over the batch in float16.
         """
-        found: set[int] = set()
+        of_weights: set[int] = set()
         for index, op in enumerate(self.ops):
             values = [self.values[i] for i in op.inputs]
             if values and all(
-                value.origin is Origin.VARIABLE or value.op in found for value in values
+                value.origin is Origin.VARIABLE or value.op in of_weights for value in values
             ):
-                found.add(index)
-        return frozenset(found)
+                of_weights.add(index)
+        return frozenset(of_weights)

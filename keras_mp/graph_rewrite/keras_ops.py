@@ -234,11 +234,11 @@ def check_removed(lists: OpLists) -> None:
     as_shipped = op_lists(lists.name, environ={})
     for key, name in sorted(lists.removed):
         forms = [stands_for(name, **form) for form in _FORMS]
-        found = {list_of(name, names, as_shipped) for names in forms}
+        kinds = {list_of(name, names, as_shipped) for names in forms}
         # The environment may have added its TensorFlow ops there.
-        if key in found | {_least_safe([lists.list_of(op) for op in names]) for names in forms}:
+        if key in kinds | {_least_safe([lists.list_of(op) for op in names]) for names in forms}:
             continue
-        others = " or ".join(sorted(filter(None, found)))
+        others = " or ".join(sorted(filter(None, kinds)))
         why = f"not in the {key} list but in {others}" if others else f"in no list of {lists.name}"
         raise ValueError(
             f"{key}_remove names the Keras op {name}, which is {why}: check the spelling."

@@ -115,10 +115,10 @@ def _while_loop(original: Callable[..., Any], given: dict[str, Any]) -> LoopCall
         def gathered(*state: Any) -> Any:
             return body(state if is_tuple else state[0], ())[0]
 
-        def asked(*state: Any) -> Any:
+        def goes_on(*state: Any) -> Any:
             return condition(state if is_tuple else state[0])
 
-        return original(asked, gathered, state, most)
+        return original(goes_on, gathered, state, most)
 
     return LoopCall(
         body,
@@ -144,8 +144,8 @@ def _fori_loop(original: Callable[..., Any], given: dict[str, Any]) -> LoopCall:
 
         return original(lower, upper, counted, state)
 
-    known = isinstance(lower, int) and isinstance(upper, int)
-    steps = max(0, upper - lower) if known else None
+    is_fixed = isinstance(lower, int) and isinstance(upper, int)
+    steps = max(0, upper - lower) if is_fixed else None
     return LoopCall(body, given["init_val"], run, *_STATE_ONLY, steps=steps, has_number=True)
 
 

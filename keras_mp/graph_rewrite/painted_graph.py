@@ -107,9 +107,9 @@ class PaintedGraph:
         """
         dtypes = Counter(row.dtype for row in self.rows)
         ordered = sorted(dtypes, key=lambda name: (name != self.dtype, name != "float32", name))
-        found = ", ".join(f"{dtypes[name]} {name}" for name in ordered)
+        counts = ", ".join(f"{dtypes[name]} {name}" for name in ordered)
         return (
             f"{len(self.rows)} op{'' if len(self.rows) == 1 else 's'}"
-            f"{': ' if found else ''}{found}; {100 * self.low_flops_share:.1f} % of the floating "
+            f"{': ' if counts else ''}{counts}; {100 * self.low_flops_share:.1f} % of the floating "
             f"point operations in {self.dtype}"
         )

@@ -100,9 +100,9 @@ class PaintGraph:
             raise ValueError(
                 f"variant must be one of {', '.join(get_args(Variant))}, but got {self.variant!r}."
             )
-        known = {None, *get_args(ListName)}
+        allowed = {None, *get_args(ListName)}
         for index, vertex in enumerate(self.vertices):
-            if vertex.list not in known:
+            if vertex.list not in allowed:
                 raise ValueError(
                     f"vertices[{index}].list must be allow, infer, deny, clear or None, but got "
                     f"{vertex.list!r}."

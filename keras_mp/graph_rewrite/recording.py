@@ -277,11 +277,11 @@ def _arguments(
 
 
 def _numbers(args: abc.Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[float, ...]:
-    found: list[float] = []
+    constants: list[float] = []
     for x in (*args, *kwargs.values()):
         if isinstance(x, np.ndarray) and x.size and x.dtype.kind in "fiu":
             sizes = np.abs(x[x != 0])
-            found += [float(sizes.min()), float(sizes.max())] if sizes.size else []
+            constants += [float(sizes.min()), float(sizes.max())] if sizes.size else []
         elif isinstance(x, numbers.Real) and not isinstance(x, bool):
-            found.append(float(x))
-    return tuple(found)
+            constants.append(float(x))
+    return tuple(constants)

@@ -137,16 +137,16 @@ class Replay:
     def _repeated(self, condition: Any, body: Body) -> tuple[Any, Body]:
         """Returns both, such that each step uses the decisions of the first one."""
         before = dict(self._seen)
-        asked = dict(self._seen)
+        after_condition = dict(self._seen)
 
         def again(state: Any) -> Any:
             self._seen = dict(before)
             answer = condition(state)
-            asked.update(self._seen)
+            after_condition.update(self._seen)
             return answer
 
         def step(state: Any, elements: Any) -> tuple[Any, Any]:
-            self._seen = dict(asked)
+            self._seen = dict(after_condition)
             return body(state, elements)
 
         return (None if condition is None else again), step
@@ -241,11 +241,11 @@ def _run(
         state, made = body(widened(state, decided.carried), widened(elements, decided.read))
         return narrowed(state, decided.carried), narrowed(made, decided.written)
 
-    def asked(state: Any) -> Any:
+    def goes_on(state: Any) -> Any:
         return condition(widened(state, decided.carried))
 
     result = call.run(
-        None if condition is None else asked,
+        None if condition is None else goes_on,
         traced(step),
         narrowed(call.state, decided.carried),
         narrowed(call.sequences, decided.read),
@@ -306,8 +306,8 @@ def _broadcasting(
 ) -> Callable[[Any], Any]:
     # Broadcast before the cast: in the other order a bias' gradient would be summed over the batch
     # in 16 bits, where 4096 times 16 is inf.
-    found = [x for x in (*args, *kwargs.values()) if is_tensor(x)]
-    shapes = [shape_of(x) for x in found]
+    operands = [x for x in (*args, *kwargs.values()) if is_tensor(x)]
+    shapes = [shape_of(x) for x in operands]
     if all(shape == shapes[0] for shape in shapes):
         return run.low
     largest = _broadcast(shapes)
@@ -315,7 +315,9 @@ def _broadcasting(
     def change(x: Any) -> Any:
         if is_constant(x) or dtype_of(x) != "float32" or shape_of(x) == largest:
             return run.low(x)
-        target = next((y for y, shape in zip(found, shapes, strict=True) if shape == largest), None)
+        target = next(
+            (y for y, shape in zip(operands, shapes, strict=True) if shape == largest), None
+        )
         shape = ops.shape(target) if target is not None else largest
         if any(side is None for side in shape):
             return run.low(x)

@@ -182,13 +182,13 @@ def _updates(graph: Graph) -> set[int]:
         for i in op.inputs:
             takers.setdefault(i, set()).add(index)
     reached = {*kept, *graph.assigned, *takers}
-    found: set[int] = set()
+    updates: set[int] = set()
     for index in reversed(range(len(graph.ops))):
         # An unused result, such as a mask, is no update.
         used = [i for i in graph.ops[index].outputs if i in reached]
-        if used and not kept & set(used) and all(takers.get(i, set()) <= found for i in used):
-            found.add(index)
-    return found
+        if used and not kept & set(used) and all(takers.get(i, set()) <= updates for i in used):
+            updates.add(index)
+    return updates
 
 
 def _why(op: Op, decision: Decision, name: Any, low: str) -> str:

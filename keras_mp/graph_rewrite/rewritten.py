@@ -226,10 +226,10 @@ def is_training(
     if "training" not in signature.parameters:
         return True
     try:
-        said = signature.bind_partial(*args, **kwargs).arguments.get("training")
+        training = signature.bind_partial(*args, **kwargs).arguments.get("training")
     except TypeError:
-        said = kwargs.get("training")
-    return unsaid if said is None else bool(said)
+        training = kwargs.get("training")
+    return unsaid if training is None else bool(training)
 
 
 def _signature(x: Any) -> Any:

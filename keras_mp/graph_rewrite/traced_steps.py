@@ -48,9 +48,9 @@ class TracedSteps:
         key = (key, *((shape_of(x), dtype_of(x)) for x in leaves))
         layers = self._alive()
         settings = [*_settings(layers)]
-        known = self._known.get(key)
-        if known is not None and known[0] == settings and known[1].run.is_valid():
-            return known[1]
+        traced = self._known.get(key)
+        if traced is not None and traced[0] == settings and traced[1].run.is_valid():
+            return traced[1]
         made: list[Any] = []
 
         def flat(*tensors: Any) -> list[Any]:

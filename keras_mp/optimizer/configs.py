@@ -76,5 +76,5 @@ def _by_public_names(config: Any) -> Any:
 
 
 def _is_of_keras(config: Mapping[str, Any]) -> bool:
-    found = getattr(keras.optimizers, str(config.get("class_name")), None)
-    return isinstance(found, type) and issubclass(found, keras.optimizers.Optimizer)
+    public = getattr(keras.optimizers, str(config.get("class_name")), None)
+    return isinstance(public, type) and issubclass(public, keras.optimizers.Optimizer)

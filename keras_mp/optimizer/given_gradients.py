@@ -30,19 +30,19 @@ def as_tensors(gradients: Gradients, variables: Sequence[Variable] | None = None
     >>> [standardize_dtype(each.dtype) for each in as_tensors([[1.0, 2.0], 3, ops.array([True])])]
     ['float32', 'float32', 'float32']
     """
-    found = [
+    converted = [
         _as_tensor(gradient, i, variables) if _is_foreign(gradient) else gradient
         for i, gradient in enumerate(gradients)
     ]
     # Computed once per dtype: in most steps all gradients have the same.
-    dtypes = {gradient.dtype for gradient in found if gradient is not None}
+    dtypes = {gradient.dtype for gradient in converted if gradient is not None}
     if not any(map(_is_exact, dtypes)):
-        return found
+        return converted
     return [
         ops.cast(gradient, _wide(variables, i))
         if gradient is not None and _is_exact(gradient.dtype)
         else gradient
-        for i, gradient in enumerate(found)
+        for i, gradient in enumerate(converted)
     ]
 
 
@@ -108,8 +108,8 @@ def _wide(variables: Sequence[Variable] | None, i: int) -> str:
 
 def _shape(gradient: Gradient) -> Any:
     # IndexedSlices whose shape was given as a tuple cannot return it themselves.
-    told = getattr(gradient, "dense_shape", None)
-    return told if isinstance(told, tuple | list) else gradient.shape
+    dense_shape = getattr(gradient, "dense_shape", None)
+    return dense_shape if isinstance(dense_shape, tuple | list) else gradient.shape
 
 
 def _fits(shape: Any, target: Any) -> bool:

@@ -154,10 +154,10 @@ class SavedState:
     @contextlib.contextmanager
     def noting_misfits(self) -> Iterator[list[str]]:
         """A scope that lists rejected parts of a state, instead of warnings."""
-        found: list[str] = []
-        self._misfits = found
+        misfits: list[str] = []
+        self._misfits = misfits
         try:
-            yield found
+            yield misfits
         finally:
             self._misfits = None
 

@@ -214,8 +214,8 @@ def _move_exclusions(inner: Optimizer, variables: list[Variable], targets: list[
     excluded = getattr(inner, "_exclude_from_weight_decay", None)
     if excluded:
         key = type(inner)._var_key  # of Keras' class: the instance may override it by now
-        known = {key(inner, v): target for v, target in zip(variables, targets, strict=True)}
-        moved = {inner._var_key(known[each]) for each in excluded if each in known}
+        by_key = {key(inner, v): target for v, target in zip(variables, targets, strict=True)}
+        moved = {inner._var_key(by_key[each]) for each in excluded if each in by_key}
         object.__setattr__(inner, "_exclude_from_weight_decay", moved)
 
 

@@ -145,28 +145,28 @@ def _alternatives(model: Model, optimizer: Optimizer) -> list[Memory]:
     inner = optimizer
     while hasattr(inner, "inner_optimizer"):
         inner = inner.inner_optimizer
-    known = sum(map(_size, optimizer.variables)) - (
+    in_slots = sum(map(_size, optimizer.variables)) - (
         0 if narrow is None else sum(_size(v) for each in narrow.storages for v in each.own)
     )
-    slots = known / max(1, parameters)  # numbers per parameter
+    slots = in_slots / max(1, parameters)  # numbers per parameter
 
     def row(name: str, weight: int, slot: int, master: int) -> Memory:
-        kept = round(slots * parameters)
-        each = (weight * parameters, weight * parameters, slot * kept, master * parameters)
+        in_slots_now = round(slots * parameters)
+        each = (weight * parameters, weight * parameters, slot * in_slots_now, master * parameters)
         return Memory(name, parameters, *each)
 
-    found = [
+    alternatives = [
         row("mixed policy", 4, 4, 0),
         row("MasterWeights", 2, 4, 4),
         row("MasterWeights, split", 2, 4, 2),
         row("StochasticRounding", 2, 4, 0),
     ]
     if type(inner).__name__ in KNOWN:
-        found += [
+        alternatives += [
             row("MasterWeights, split, slots in bfloat16", 2, 2, 2),
             row("StochasticRounding, slots in bfloat16", 2, 2, 0),
         ]
-    return found
+    return alternatives
 
 
 def _narrow_weights(optimizer: Optimizer) -> Any:

@@ -53,9 +53,9 @@ def sixteen_bit_slots(
     Returns:
         A list that holds (weight, slot) pairs after the scope.
     """
-    found: list[tuple[Variable, Rounded]] = []
+    pairs: list[tuple[Variable, Rounded]] = []
     if dtype == "float32":
-        yield found
+        yield pairs
         return
     make = optimizer.add_variable_from_reference
 
@@ -73,11 +73,11 @@ def sixteen_bit_slots(
         )
         target = Transient(reference_variable, stored.name, stored.path)
         target.constraint = None
-        found.append((reference_variable, Rounded(stored, target)))
+        pairs.append((reference_variable, Rounded(stored, target)))
         return target
 
     object.__setattr__(optimizer, "add_variable_from_reference", add)
     try:
-        yield found
+        yield pairs
     finally:
         object.__setattr__(optimizer, "add_variable_from_reference", make)

@@ -113,8 +113,8 @@ class Master:
     def load(storages: Sequence["Master"]) -> None:
         others = [each for each in storages if not each._is_known]
         masters = [each.target for each in others]
-        found = newest([each.variable.value for each in others], [m.value for m in masters])
-        backends.current().assign_each(masters, found)
+        values = newest([each.variable.value for each in others], [m.value for m in masters])
+        backends.current().assign_each(masters, values)
 
     @staticmethod
     def store(storages: Sequence["Master"], draw: Draw) -> None:

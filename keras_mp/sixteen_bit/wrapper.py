@@ -131,8 +131,8 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         if not self.built:
             self.build(variables)
         self._check_variables_are_known(variables)
-        taken, known = self._filter_empty_gradients(gradients, variables)
-        self._narrow_weights.apply(as_tensors(taken, known), known)
+        kept_gradients, kept_variables = self._filter_empty_gradients(gradients, variables)
+        self._narrow_weights.apply(as_tensors(kept_gradients, kept_variables), kept_variables)
 
     def stateless_apply(
         self,

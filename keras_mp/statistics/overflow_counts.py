@@ -121,11 +121,11 @@ class OverflowCounts:
             return []
         counts = ops.convert_to_numpy(self._counts)
         firsts = ops.convert_to_numpy(self._first_steps)
-        found = [
+        variables = [
             NonfiniteVariable(path(self._trained[i]), int(counts[i]), int(firsts[i]))
             for i in map(int, np.flatnonzero(counts))
         ]
-        return sorted(found, key=lambda each: (-each.steps, each.first_step))
+        return sorted(variables, key=lambda each: (-each.steps, each.first_step))
 
     def first(self) -> FirstOverflow | None:
         """Returns the first skipped step; None if there was none."""

@@ -70,8 +70,8 @@ def _no_gpu(framework: str) -> str:
 def _below_fast(name: str, capability: tuple[int, int]) -> str | None:
     if capability >= _FAST:
         return None
-    found, needed = (".".join(map(str, version)) for version in (capability, _FAST))
-    return f"{name} has compute capability {found}, float16 needs {needed}"
+    present, needed = (".".join(map(str, version)) for version in (capability, _FAST))
+    return f"{name} has compute capability {present}, float16 needs {needed}"
 
 
 def _slow_on_jax(initialize: bool) -> str | None:

@@ -30,10 +30,10 @@ def device() -> str:
         case "tensorflow":
             import tensorflow as tf
 
-            found = tf.config.list_physical_devices("GPU")
-            if not found:
+            gpus = tf.config.list_physical_devices("GPU")
+            if not gpus:
                 return "cpu"
-            details = tf.config.experimental.get_device_details(found[0])
+            details = tf.config.experimental.get_device_details(gpus[0])
             return str(details.get("device_name", "GPU"))
         case _:
             import torch
@@ -99,17 +99,17 @@ def _now() -> Mark | None:
         case "jax":
             import jax
 
-            told = jax.local_devices()[0].memory_stats() or {}
-            if "peak_bytes_in_use" not in told:
+            statistics = jax.local_devices()[0].memory_stats() or {}
+            if "peak_bytes_in_use" not in statistics:
                 return None
-            return Mark(int(told["bytes_in_use"]), int(told["peak_bytes_in_use"]))
+            return Mark(int(statistics["bytes_in_use"]), int(statistics["peak_bytes_in_use"]))
         case "tensorflow":
             import tensorflow as tf
 
             if not tf.config.list_physical_devices("GPU"):
                 return None
-            told = tf.config.experimental.get_memory_info("GPU:0")
-            return Mark(int(told["current"]), int(told["peak"]))
+            statistics = tf.config.experimental.get_memory_info("GPU:0")
+            return Mark(int(statistics["current"]), int(statistics["peak"]))
         case _:
             import torch
 

@@ -300,8 +300,8 @@ def small_magnitudes(tensor: Tensor, weight: Tensor = None) -> Any:
     >>> [float(each) for each in small_magnitudes(ops.array([-1.0, 2.0]), ops.array(0.5))]
     [0.5, 1.0]
     """
-    found = ops.abs(upcast(real_parts(tensor)))
-    return found * (_SMALL if weight is None else ops.cast(weight, found.dtype))
+    magnitudes = ops.abs(upcast(real_parts(tensor)))
+    return magnitudes * (_SMALL if weight is None else ops.cast(weight, magnitudes.dtype))
 
 
 def dtype_of_sums(tensors: Sequence[Tensor]) -> str:
@@ -310,8 +310,8 @@ def dtype_of_sums(tensors: Sequence[Tensor]) -> str:
     >>> dtype_of_sums([ops.ones((2,), "float16"), None])
     'float32'
     """
-    given = {standardize_dtype(tensor.dtype) for tensor in tensors if tensor is not None}
-    return "float32" if given.isdisjoint({"float64", "complex128"}) else "float64"
+    dtypes = {standardize_dtype(tensor.dtype) for tensor in tensors if tensor is not None}
+    return "float32" if dtypes.isdisjoint({"float64", "complex128"}) else "float64"
 
 
 def finite_each(tensors: Sequence[Tensor]) -> Any:

@@ -35,14 +35,14 @@ def note_those_inside(optimizer: Optimizer) -> None:
 
 
 def _with_inner_optimizers(optimizer: Optimizer) -> list[Any]:
-    found = [optimizer]
-    for outer in found:  # which grows meanwhile
+    all_optimizers = [optimizer]
+    for outer in all_optimizers:  # which grows meanwhile
         for held in (getattr(outer, "optimizers", ()), *vars(outer).values()):
             for each in held if isinstance(held, (list, tuple)) else (held,):
                 is_one = isinstance(each, keras.optimizers.Optimizer)
-                if is_one and not any(each is known for known in found):
-                    found.append(each)
-    return found
+                if is_one and not any(each is known for known in all_optimizers):
+                    all_optimizers.append(each)
+    return all_optimizers
 
 
 def state_of(optimizer: Optimizer) -> list[Any]:
@@ -56,11 +56,11 @@ def state_of(optimizer: Optimizer) -> list[Any]:
     """
     if hasattr(optimizer, "_narrow_weights"):
         return list(optimizer.variables)
-    found = {id(variable): variable for variable in optimizer.variables}
+    by_id = {id(variable): variable for variable in optimizer.variables}
     for part in flatten_optimizers(optimizer):
         for variable in part.variables:
-            found.setdefault(id(variable), variable)
-    return list(found.values())
+            by_id.setdefault(id(variable), variable)
+    return list(by_id.values())
 
 
 def built_for(optimizer: Optimizer) -> list[Any]:
@@ -87,12 +87,12 @@ def updated(optimizer: Optimizer, variables: Sequence[Variable]) -> list[Any]:
     >>> updated(keras.optimizers.SGD(), [weight])[0] is weight
     True
     """
-    found: dict[int, Any] = {}
+    masters: dict[int, Any] = {}
     for part in (optimizer, *getattr(optimizer, "optimizers", ())):
         if hasattr(part, "_narrow_weights"):
             known = part._trainable_variables
-            found.update(zip(map(id, known), part._narrow_weights.targets(known), strict=True))
-    return [found.get(id(variable), variable) for variable in variables]
+            masters.update(zip(map(id, known), part._narrow_weights.targets(known), strict=True))
+    return [masters.get(id(variable), variable) for variable in variables]
 
 
 def averages(optimizer: Optimizer) -> bool:

@@ -80,10 +80,10 @@ def copy_shared_arrays(variables: Sequence[Variable]) -> None:
 def buffers(layers: Sequence[Layer]) -> list[Any]:
     """Returns the buffers of `layers`, and of modules in them, which Keras does not know."""
     wrapper = keras.layers.TorchModuleWrapper
-    found = [
+    all_buffers = [
         buffer for layer in layers for buffer in layer.buffers(recurse=isinstance(layer, wrapper))
     ]
-    return list({id(buffer): buffer for buffer in found}.values())
+    return list({id(buffer): buffer for buffer in all_buffers}.values())
 
 
 def version(variable: Variable) -> Any:

@@ -139,12 +139,12 @@ def _of_one(function: Elementwise, row: tuple[Any, ...], start: int) -> Any:
 
 def assign_each(variables: Sequence[Variable], values: Sequence[Tensor]) -> None:
     """Assigns a value to each variable, in its dtype."""
-    kept = [variable.value for variable in variables]
+    targets = [variable.value for variable in variables]
     with torch.no_grad():
-        if kept and not any(map(is_distributed, kept)):
-            torch._foreach_copy_(kept, list(values))
+        if targets and not any(map(is_distributed, targets)):
+            torch._foreach_copy_(targets, list(values))
             return
-        for tensor, value in zip(kept, values, strict=True):
+        for tensor, value in zip(targets, values, strict=True):
             tensor.copy_(value)
 
 

@@ -108,7 +108,7 @@ def places(tensor: Tensor) -> Any:
                 start = min(part * mesh.get_local_rank(i), sizes[along])
                 starts[along] += start
                 sizes[along] = min(part, sizes[along] - start)
-    found = torch.zeros((), dtype=torch.int32)
+    index = torch.zeros((), dtype=torch.int32)
     for whole, start, size in zip(tensor.shape, starts, sizes, strict=True):
-        found = found[..., None] * whole + torch.arange(start, start + size, dtype=torch.int32)
-    return found.to(local_part(tensor).device)
+        index = index[..., None] * whole + torch.arange(start, start + size, dtype=torch.int32)
+    return index.to(local_part(tensor).device)

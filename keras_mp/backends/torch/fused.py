@@ -65,14 +65,14 @@ def _traceable_kernels() -> dict[str, Any]:
 
     They declare which arguments are written to, as PyTorch's own do.
     """
-    found = {}
+    kernels = {}
     for name, overload in _OVERLOADS.items():
         schema = str(overload._schema).removeprefix("aten::").replace(".tensor_lr", "")
         _LIBRARY.define(schema)
         _LIBRARY.impl(name, overload, "CompositeExplicitAutograd")
         torch.library.register_fake(f"keras_mp::{name}", lambda *_, **__: None, lib=_LIBRARY)
-        found[name] = getattr(torch.ops.keras_mp, name).default
-    return found
+        kernels[name] = getattr(torch.ops.keras_mp, name).default
+    return kernels
 
 
 _LIBRARY = torch.library.Library("keras_mp", "FRAGMENT")

@@ -128,8 +128,8 @@ def _prepared(
     random = np.random.default_rng(0)
     batches = _given(model, data, batch_size) if data is not None else []
     if data is None:
-        made = [made_up.inputs(model, batch_size or 32, random) for _ in range(_MADE_UP)]
-        batches = [(x, None, None) for x in made]
+        inputs = [made_up.inputs(model, batch_size or 32, random) for _ in range(_MADE_UP)]
+        batches = [(x, None, None) for x in inputs]
     optimizer, loss = _compiled(model)
     blueprint = Blueprint.of(model, custom_objects, jit_compile, optimizer, loss)
     notes: tuple[str, ...] = ()

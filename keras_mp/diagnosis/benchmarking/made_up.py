@@ -106,8 +106,8 @@ def _for(outputs: Any, loss: Any, random: np.random.Generator) -> Any:
         several = several if isinstance(several, list | tuple) else [loss] * len(outputs)
         return tuple(_for(each, one, random) for each, one in zip(outputs, several, strict=True))
     if isinstance(loss, dict | list | tuple):  # of a model with one output
-        found = list(loss.values()) if isinstance(loss, dict) else list(loss)
-        loss = found[0]
+        losses = list(loss.values()) if isinstance(loss, dict) else list(loss)
+        loss = losses[0]
     return _of_one(tuple(outputs.shape), name_of(loss), random)
 
 
@@ -141,8 +141,8 @@ def default_loss(y: Any, outputs: Any) -> str:
     """
     whole = hasattr(y, "shape") and "int" in str(dtype_of(y))
     if whole and hasattr(outputs, "shape") and int(outputs.shape[-1]) > 1:
-        given, made = tuple(y.shape), tuple(outputs.shape)
-        if given in (made[:-1], (*made[:-1], 1)):
+        y_shape, output_shape = tuple(y.shape), tuple(outputs.shape)
+        if y_shape in (output_shape[:-1], (*output_shape[:-1], 1)):
             return "sparse_categorical_crossentropy"
     return "mse"
 
@@ -156,7 +156,7 @@ def described(x: Any, y: Any) -> str:
     words = []
     for name, part in (("x", x), ("y", y)):
         leaves = [leaf for leaf in keras.tree.flatten(part) if hasattr(leaf, "shape")]
-        found = [f"{tuple(map(int, leaf.shape))} {dtype_of(leaf)}" for leaf in leaves]
-        if found:
-            words.append(f"{name} {', '.join(found)}")
+        leaves_in_words = [f"{tuple(map(int, leaf.shape))} {dtype_of(leaf)}" for leaf in leaves]
+        if leaves_in_words:
+            words.append(f"{name} {', '.join(leaves_in_words)}")
     return "; ".join(words)

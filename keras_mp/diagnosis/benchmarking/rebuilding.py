@@ -173,16 +173,16 @@ def _with_functions(config: Any, lambdas: Mapping[str, Any]) -> Any:
         return [_with_functions(item, lambdas) for item in config]
     if not isinstance(config, Mapping):
         return config
-    found = {key: _with_functions(value, lambdas) for key, value in config.items()}
-    if config.get("class_name") == "Lambda" and found["config"].get("name") in lambdas:
-        key = _FUNCTION + found["config"]["name"]
-        found["config"]["function"] = {
+    new_config = {key: _with_functions(value, lambdas) for key, value in config.items()}
+    if config.get("class_name") == "Lambda" and new_config["config"].get("name") in lambdas:
+        key = _FUNCTION + new_config["config"]["name"]
+        new_config["config"]["function"] = {
             "module": "builtins",
             "class_name": "function",
             "config": key,
             "registered_name": key,
         }
-    return found
+    return new_config
 
 
 def policy_config(policy: Any) -> dict[str, Any]:

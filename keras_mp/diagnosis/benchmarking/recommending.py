@@ -92,7 +92,7 @@ def recommend(results: Sequence[Result], device: str, how: Mapping[str, str]) ->
     others = [each for each in results if each is not base]
     faults = {each.name: fault(each, base) for each in others}
     sound = [each for each in others if faults[each.name] is None]
-    told = _of_broken(others, faults)
+    broken = _of_broken(others, faults)
     faster = [each for each in sound if each.ratio[1] <= FASTER and each.ratio[2] < 1]
     if faster:
         fastest = min(faster, key=lambda each: each.ratio[1])
@@ -101,7 +101,7 @@ def recommend(results: Sequence[Result], device: str, how: Mapping[str, str]) ->
         return best.name, (
             f"{best.name}: a step takes {best.ratio[1]:.2f} of the time of float32 "
             f"({best.milliseconds[1]:.3g} ms instead of {base.milliseconds[1]:.3g}){memory}, and "
-            f"the loss is as good. Write: {how.get(best.name, best.name)}.{told}"
+            f"the loss is as good. Write: {how.get(best.name, best.name)}.{broken}"
         )
     text = f"float32: on this device ({device}) nothing that trains as well is faster."
     lean = [
@@ -116,7 +116,7 @@ def recommend(results: Sequence[Result], device: str, how: Mapping[str, str]) ->
             f"of the bytes at {best.ratio[1]:.2f} times the time. "
             f"Write: {how.get(best.name, best.name)}."
         )
-    return base.name, text + told
+    return base.name, text + broken
 
 
 def _memory(result: Result, base: Result) -> str:
@@ -127,6 +127,6 @@ def _memory(result: Result, base: Result) -> str:
 
 
 def _of_broken(results: Sequence[Result], faults: Mapping[str, str | None]) -> str:
-    found = [each for each in results if faults[each.name] and each.ratio[1] <= FASTER]
-    words = [f"{each.name} is faster, but {faults[each.name]}" for each in found]
+    fast_and_broken = [each for each in results if faults[each.name] and each.ratio[1] <= FASTER]
+    words = [f"{each.name} is faster, but {faults[each.name]}" for each in fast_and_broken]
     return f" Not recommended: {'; '.join(words)}." if words else ""

@@ -96,11 +96,11 @@ class Trial:
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
-        found = (str(each.message) for each in told if each.category is UserWarning)
-        self.notes = list(dict.fromkeys([*self.notes, *found]))
+        messages = (str(each.message) for each in caught if each.category is UserWarning)
+        self.notes = list(dict.fromkeys([*self.notes, *messages]))
 
     @property
     def skipped(self) -> int | None:
@@ -122,12 +122,12 @@ class Trial:
 
     def counted_bytes(self) -> int:
         """Returns the bytes of all weights, gradients, and optimizer variables."""
-        found = memory_report(self.model).now.total
+        total = memory_report(self.model).now.total
         for variable in self.model.non_trainable_weights:
             dtype = keras.backend.standardize_dtype(variable.dtype)
             each = 2 if "16" in dtype else int(np.dtype(dtype).itemsize)
-            found += each * int(np.prod(variable.shape, dtype=np.int64))
-        return found
+            total += each * int(np.prod(variable.shape, dtype=np.int64))
+        return total
 
 
 def begun(make: Callable[[], Model], batches: Sequence[Batch]) -> tuple[Trial, bool]:

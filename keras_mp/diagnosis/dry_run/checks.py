@@ -34,13 +34,13 @@ def check_lengths(**parts: Any) -> None:
         name: {int(array.shape[0]) for array in keras.tree.flatten(part) if _has_side(array)}
         for name, part in parts.items()
     }
-    found = set().union(*lengths.values())
-    if len(found) > 1:
-        told = ", ".join(
+    all_lengths = set().union(*lengths.values())
+    if len(all_lengths) > 1:
+        differences = ", ".join(
             f"{name} has {' and '.join(map(str, sorted(n)))}" for name, n in lengths.items() if n
         )
-        raise ValueError(f"One batch is needed, but the numbers of samples differ: {told}.")
-    if found == {0}:
+        raise ValueError(f"One batch is needed, but the numbers of samples differ: {differences}.")
+    if all_lengths == {0}:
         raise ValueError("The batch is empty: x has 0 samples.")
 
 

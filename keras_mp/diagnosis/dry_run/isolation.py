@@ -22,7 +22,7 @@ def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
     before = [(layer, list(layer._losses), set(layer._loss_ids)) for layer in layers]
     # torch modules that a layer wraps keep statistics where Keras does not look.
     buffers = list(model.buffers()) if hasattr(model, "buffers") else []
-    kept = [ops.copy(buffer) for buffer in buffers]
+    copies = [ops.copy(buffer) for buffer in buffers]
     known = {id(v): v for v in (*model.variables, *extra)}
     mapping = [(variable, variable.value) for variable in known.values()]
     unbuilt = _replaced_unbuilt(model)
@@ -40,7 +40,7 @@ def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
             layer._losses[:] = losses
             layer._loss_ids.clear()
             layer._loss_ids.update(ids)
-        for buffer, value in zip(buffers, kept, strict=True):
+        for buffer, value in zip(buffers, copies, strict=True):
             buffer.data = value
 
 
@@ -50,23 +50,23 @@ def _replaced_unbuilt(model: Any) -> dict[str, Any]:
     Returns:
         The originals, by attribute.
     """
-    found: dict[str, Any] = {}
+    originals: dict[str, Any] = {}
     loss = getattr(model, "_compile_loss", None)
     if loss is not None and not loss.built:
-        found["_compile_loss"] = loss
+        originals["_compile_loss"] = loss
         weights = loss._user_loss_weights
         again = type(loss)(loss._user_loss, weights, output_names=loss.output_names)
         object.__setattr__(model, "_compile_loss", again)
     metrics = getattr(model, "_compile_metrics", None)
     if metrics is not None and not metrics.built:
-        found["_compile_metrics"] = metrics
+        originals["_compile_metrics"] = metrics
         again = type(metrics)(
             copied_metrics(metrics._user_metrics),
             copied_metrics(metrics._user_weighted_metrics),
             output_names=metrics.output_names,
         )
         object.__setattr__(model, "_compile_metrics", again)
-    return found
+    return originals
 
 
 def copied_metrics(metrics: Any) -> Any:

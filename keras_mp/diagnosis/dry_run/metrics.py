@@ -20,14 +20,14 @@ def metrics_of(model: Any) -> list[Any]:
     >>> [metric.name for metric in metrics_of(model)]
     ['loss', 'compile_metrics']
     """
-    found = list(model.metrics)
+    metrics = list(model.metrics)
     for _, layer in layers_of(model):
-        found += layer._metrics
+        metrics += layer._metrics
     for name in ("_compile_loss", "_compile_metrics"):
-        found += getattr(getattr(model, name, None), "metrics", ())
+        metrics += getattr(getattr(model, name, None), "metrics", ())
     tracker = getattr(model, "_loss_tracker", None)
-    found += [] if tracker is None else [tracker]
-    return list({id(metric): metric for metric in found}.values())
+    metrics += [] if tracker is None else [tracker]
+    return list({id(metric): metric for metric in metrics}.values())
 
 
 @contextlib.contextmanager

@@ -318,10 +318,10 @@ def _all_calls(calls: Sequence[_Traced]) -> Iterator[_Traced]:
 def _tensors(nested: Any) -> dict[int, Any]:
     """Returns the tensors in `nested`, by `id`."""
     flat = keras.tree.flatten(nested)
-    found = [x for x in flat if ops.is_tensor(x) and not isinstance(x, keras.Variable)]
-    if any(map(is_sparse, found)):
+    tensors = [x for x in flat if ops.is_tensor(x) and not isinstance(x, keras.Variable)]
+    if any(map(is_sparse, tensors)):
         raise _UnsuitedError
-    return {id(x): x for x in found}
+    return {id(x): x for x in tensors}
 
 
 def _valued(nested: Any, values: Mapping[int, Any]) -> Any:

@@ -100,10 +100,10 @@ class DryRun:
             return passes[0].scaled_loss
 
         backend = backends.current()
-        found = backend.gradients(loss, list(variables))
+        gradients = backend.gradients(loss, list(variables))
         return [
             None if gradient is None else backend.to_dense_gradient(gradient, variable)
-            for gradient, variable in zip(found, variables, strict=True)
+            for gradient, variable in zip(gradients, variables, strict=True)
         ]
 
     def _run(self, metrics: bool) -> ForwardPass:
@@ -211,8 +211,8 @@ def _metrics_at_sites(model: Any, y: Any, outputs: Any) -> Iterator[None]:
     compiled = getattr(model, "_compile_metrics", None)
     if compiled is not None and not compiled.built:
         compiled.build(y, outputs)
-    found = [*(compiled.metrics if compiled is not None else ()), *model.metrics]
-    metrics = list({id(metric): metric for metric in found if metric is not compiled}.values())
+    every = [*(compiled.metrics if compiled is not None else ()), *model.metrics]
+    metrics = list({id(metric): metric for metric in every if metric is not compiled}.values())
     for metric in metrics:
         update = _at_site(metric.update_state, "metric", str(metric.name), metric)
         object.__setattr__(metric, "update_state", update)

@@ -101,15 +101,15 @@ def listed(url: str, *, deep: bool, folders: bool = False) -> list[Entry]:
         if not deep:
             return {one["name"]: one for one in fs.ls(path, detail=True)}
         options = {"maxdepth": _WEB_DEPTH} if scheme(url) in ("http", "https") else {}
-        found = fs.find(path, detail=True, withdirs=folders, **options)
-        if not found:
+        infos = fs.find(path, detail=True, withdirs=folders, **options)
+        if not infos:
             fs.ls(path)  # which gives a reason, where `find` does not
-        return found  # type: ignore[no-any-return]
+        return infos  # type: ignore[no-any-return]
 
     root = with_retries(url, lambda fs, path: str(fs._strip_protocol(path)).rstrip("/"))
-    found = with_retries(url, work)
+    infos = with_retries(url, work)
     entries = []
-    for path, info in found.items():
+    for path, info in infos.items():
         inside = str(path).rstrip("/")
         if inside == root:
             if info.get("type") != "directory":
@@ -117,7 +117,7 @@ def listed(url: str, *, deep: bool, folders: bool = False) -> list[Entry]:
             continue
         name = inside[len(root) :].lstrip("/") if inside.startswith(f"{root}/") else inside
         entries.append(_entry(name, join(url, name), info))
-    if not entries and not found:
+    if not entries and not infos:
         raise NotThere.of(url, "there is nothing in this folder, or no such folder")
     return sorted(entries, key=lambda one: one.name)
 
