@@ -110,7 +110,7 @@ def __getattr__(name: str) -> object:
         backend = (error.name or "").split(".")[0]
         if backend in ("jax", "tensorflow", "torch"):
             error.add_note(
-                f"Keras is to run on {backend}, which is not installed: pip install "
+                f"Keras is set to run on {backend}, which is not installed: pip install "
                 f"'keras-mp[{backend}]', or set KERAS_BACKEND to jax, tensorflow or torch "
                 "before keras is imported (its own default is tensorflow)."
             )
@@ -125,14 +125,14 @@ def __dir__() -> list[str]:
 
 
 def _register() -> None:
-    # So that `keras.saving.load_model` knows our classes before anybody has touched their names.
+    # So that `keras.saving.load_model` finds our classes before user code has used them.
     importlib.import_module("keras_mp.optimizer.loss_scale_optimizer")
     importlib.import_module("keras_mp.sixteen_bit.master_weights")
     importlib.import_module("keras_mp.sixteen_bit.stochastic_rounding")
 
 
 def _register_compat() -> None:
-    # Saved files name these classes, too. The package imports `compat` here alone: see pyproject.
+    # Saved files name these classes, too. pyproject.toml allows this import of `compat`.
     import keras_mp.compat.registered  # noqa: F401
 
 

@@ -33,7 +33,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._name:
             return None
-        # Those before this one had their turn; another like it would come back to this one.
+        # Finders before this one had their turn; another _Finder would call this one again.
         others = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else []
         for finder in others:
             if not hasattr(finder, "find_spec"):
@@ -50,7 +50,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            # Only now: whoever just looks for the package, or fails to import it, comes again.
+            # Only now: the spec may just be looked up, or the import may fail and be retried.
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
                 self._function()

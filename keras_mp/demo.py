@@ -70,7 +70,7 @@ def _positive(text: str) -> int:
 
 
 def _choose_backend(wanted: str | None) -> str | None:
-    """Sets KERAS_BACKEND unless keras is imported; returns what stands in the way, or None."""
+    """Sets KERAS_BACKEND unless keras is imported; returns an error message, or None."""
     if "keras" in sys.modules:
         import keras
 

@@ -1,11 +1,10 @@
-"""The pictures of the pages: docs/pictures, made of short runs on JAX.
+"""The pictures of the docs, docs/pictures: made of short runs on JAX.
 
-KERAS_BACKEND=jax python -m tests.pictures             # draws them anew: look, and commit
+KERAS_BACKEND=jax python -m tests.pictures             # draws them anew: check, then commit
 KERAS_BACKEND=jax python -m tests.pictures --migrate   # first migrates old models of tests/data
 
-Each is an SVG that is light or dark as the reader's system is, and that loads nothing. What
-keras-mp shows as HTML is in it as HTML. The ledger is kept in tests/data, as the times in it are
-others in each run.
+Each is an SVG that follows the reader's light or dark mode, and loads nothing. HTML of keras-mp is
+embedded as HTML. The ledger is kept in tests/data, because its times differ in each run.
 """
 
 import argparse
@@ -36,14 +35,14 @@ LEDGER = ROOT / "tests" / "data" / "old_models.jsonl"
 OLD = ROOT / "tests" / "data" / "legacy"
 # Folders of OLD, one for each version of TensorFlow.
 OF_THE_LEDGER = ("tf115", "tf210", "tf211", "tf213", "tf23")
-WIDTH = 640  # pixels: what is read at this width is read at 400, too
+WIDTH = 640  # pixels: also readable at 400
 STARTED = "2026-11-28T06:00:00+00:00"
 BOX = "body { margin: 0; } .keras-mp { min-height: 100vh; box-sizing: border-box; }"
 COLOURS = (
     f":root {{ color-scheme: light dark; {variables(LIGHT)} }} "
     f"@media (prefers-color-scheme: dark) {{ :root {{ {variables(DARK)} }} }}"
 )
-# HTML that is no XML: elements that are never closed, and attributes without a value.
+# HTML that is not XML: elements that are never closed, and attributes without a value.
 _OPEN = re.compile(r"<(wbr|br|link|meta)\b([^>]*)>")
 _BARE = re.compile(r"<(\w+)((?: [\w-]+=\"[^\"]*\")*) (open|hidden)>")
 
@@ -67,7 +66,7 @@ def train():
             ],
             name="digits_mlp",
         )
-    # A short growth period, so that few steps get to see the scale grow, overflow and fall.
+    # A short growth period, so that the scale grows, overflows and falls within few steps.
     optimizer = keras_mp.LossScaleOptimizer(
         keras.optimizers.Adam(1e-3), dynamic_growth_steps=20, diagnose=True
     )
@@ -101,13 +100,13 @@ def ranges():
     """How large values are, by layer."""
     _, found = train()
     chart = drawing_of_ranges.chart(found.to_dict())
-    # What a narrow picture has no room for.
+    # Columns for which a narrow picture has no room.
     maps = [replace(each, numbers=None) for each in chart.heat_maps]
     return _chart(replace(chart, heat_maps=maps, note=""))
 
 
 def explain():
-    """What `explain` shows in a notebook."""
+    """The output of `explain` in a notebook."""
     with keras_mp.policy_scope("mixed_float16"):
         model = keras.Sequential(
             [
@@ -125,7 +124,7 @@ def explain():
 
 
 def graph_rewrite():
-    """The layers of a float32 model, and what the graph rewrite has them compute in."""
+    """The layers of a float32 model, and the dtypes that the graph rewrite gives them."""
     import matplotlib as mpl
 
     model = keras.Sequential(
@@ -144,7 +143,7 @@ def graph_rewrite():
         path = Path(folder) / "painted.svg"
         keras_mp.graph_rewrite.report(model).plot(path)
         drawn = path.read_text("utf-8")
-    # The version of matplotlib, and names that depend on it.
+    # matplotlib's version, and names that depend on it.
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
     for i, name in enumerate(dict.fromkeys(re.findall(r'"([pm][0-9a-f]{10})"', drawn))):
         drawn = drawn.replace(name, f"id{i}")

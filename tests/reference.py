@@ -1,7 +1,7 @@
 """docs/reference/api.md: each public name, its summary, and where its source is.
 
-`KERAS_BACKEND=jax python -m tests.reference` writes the page anew. On the site docs/hooks.py puts
-the whole docstring in the place of each line.
+`KERAS_BACKEND=jax python -m tests.reference` writes the page anew. On the site docs/hooks.py
+replaces each line with the whole docstring.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from tests.public_api import FILE
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "api.md"
-# Title -> what the page shows below it, in this order: names, or modules for all that is in them.
+# Title -> its content on the page, in this order: names, or modules for all of their names.
 SECTIONS = {
     "Train": (
         *("keras_mp.LossScaleOptimizer", "keras_mp.resume", "keras_mp.SharedLossScale"),
@@ -57,7 +57,7 @@ SECTIONS = {
     ),
     "keras_mp.migration": ("keras_mp.migration", "keras_mp.migration.fleet"),
 }
-# Classes whose members are the same, and those of Keras' own.
+# Classes with the same members, and Keras' own classes.
 ALIKE = "keras_mp.compat.optimizers."
 HEAD = """\
 # Reference
@@ -93,7 +93,7 @@ def page() -> str:
 
 
 def _signatures() -> dict[str, str]:
-    """Returns what is public: the dotted name, and the arguments where it takes any."""
+    """Returns the public form: the dotted name, and the arguments if it takes any."""
     found = {}
     for line in FILE.read_text(encoding="utf-8").splitlines():
         match = re.fullmatch(r"(keras_mp[\w.]*)(\(.*\))?( \(.*\)|: \w+)?", line)
@@ -116,7 +116,7 @@ def _entry(name: str, signatures: dict[str, str]) -> list[str]:
 
 
 def _code(value: Any) -> Any:
-    """Returns what tells the file of a value: a class may say that it lives in the package."""
+    """Returns an object that reveals the file of a value: a class may claim another module."""
     members = vars(value).values() if inspect.isclass(value) else ()
     methods = [each for each in members if inspect.isfunction(each)]
     written = [each for each in methods if each.__code__.co_filename.startswith(f"{ROOT}")]
@@ -132,7 +132,7 @@ def _found(name: str) -> object:
 
 
 def _summary(value: object) -> str:
-    """Returns the first sentence of a docstring, on one line; "" where there is none."""
+    """Returns the first sentence of a docstring, on one line; "" without one."""
     if isinstance(value, (classmethod, staticmethod)):
         value = value.__func__
     shown = inspect.isfunction(value) or inspect.isclass(value) or isinstance(value, property)

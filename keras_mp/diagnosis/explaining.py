@@ -1,4 +1,4 @@
-"""`explain`: what computes in which dtype in a model, and what will bite.
+"""`explain`: which dtype each layer of a model computes in, and likely problems.
 
 Reads a model and its optimizer and changes nothing. The rules are in `optimizer_findings.py` and
 `layer_findings.py`.
@@ -22,26 +22,26 @@ from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 
 
 def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> Explanation:
-    """Returns likely problems, whether the loss is scaled, and what computes in which dtype.
+    """Returns likely problems, whether the loss is scaled, and which layers compute in which dtype.
 
-    Where layers are to compute in float32, that is told as Python code, too: a
-    `keras.dtype_policies.DTypePolicyMap` to be pasted before the model is made. Nothing is built,
-    run or changed; it can be called at any time, before `compile` and in a callback too. What it
-    cannot know then (layers that do not exist yet, what a subclassed model returns) it calls
-    unknown. In a script, `print` it; a Python prompt and a notebook show it.
+    If layers should compute in float32, it has Python code for that, too: a
+    `keras.dtype_policies.DTypePolicyMap` to paste before the model is made. It builds, runs and
+    changes nothing; call it at any time, before `compile` and in a callback too. It reports as
+    unknown what it cannot know then (layers that do not exist yet, what a subclassed model
+    returns). In a script, `print` it; a Python prompt and a notebook show it.
 
     Args:
         model: A model or a layer.
-        optimizer: The optimizer that is to train it; the model's own if None.
-        all_layers: Whether its text lists every layer. Else those of a model of more than 20 are
-            folded: one line for all that are alike.
+        optimizer: The optimizer for training; the model's own if None.
+        all_layers: Whether its text lists every layer. Otherwise equal layers of a model with more
+            than 20 are folded into one line.
 
     Returns:
         An `Explanation`: `rows`, `loss_scale`, `findings`, `float32_layers`. `policy_map()` of it
         is the map, `text(all_layers=True)` lists every layer, `to_dict()` is plain JSON.
 
     Raises:
-        TypeError: `model` is no model, or `optimizer` no Keras optimizer.
+        TypeError: `model` is not a model, or `optimizer` not a Keras optimizer.
 
     >>> from keras import layers
     >>> hidden = layers.Dense(8, dtype="mixed_float16", name="hidden")
@@ -51,7 +51,7 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
     >>> print(found)
     net: 2 layers, 1 error
     <BLANKLINE>
-    error: float16 is computed in, and nothing scales the loss [no_loss_scale]
+    error: the model computes in float16, but nothing scales the loss [no_loss_scale]
       where:  optimizer
       why:    gradients below 6e-8 are 0 in float16, and those below 6e-5 lose bits. compile() wraps
               only where the model's own policy is called mixed_float16; this one's is float32
@@ -100,29 +100,29 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
     )
 
 
-# What a layer has no more that computes in float32.
+# Findings that a layer no longer has once it computes in float32.
 _CURED = ("float16_softmax", "float16_sigmoid", "float16_output", "float16_sum")
 _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 
 def _findings(facts: Facts) -> tuple[Finding, ...]:
     rules = (*optimizer_findings.RULES, *layer_findings.RULES)
-    found = [finding for rule in rules for finding in rule(facts)]
-    return tuple(sorted(found, key=lambda finding: _LEVELS.index(finding.level)))
+    findings = [finding for rule in rules for finding in rule(facts)]
+    return tuple(sorted(findings, key=lambda finding: _LEVELS.index(finding.level)))
 
 
 def _written(rows: tuple[Row, ...], path: str) -> str:
-    """Returns the path of a layer that the model's author made: `path`, or what it is inside of."""
+    """Returns the path of a layer that the model's author made: `path`, or its container's."""
     return next((row.inside for row in rows if row.path == path and row.inside), path)
 
 
 def _float32_layers(facts: Facts, findings: tuple[Finding, ...]) -> Float32Layers:
-    found = {(each.path, each.code) for each in findings if each.level != "note"}
-    no_copy = any(code == "no_master_copy" for _, code in found)
+    problems = {(each.path, each.code) for each in findings if each.level != "note"}
+    no_copy = any(code == "no_master_copy" for _, code in problems)
     chosen = [
         one.layer
         for one in facts.layers
-        if one.float16 and any((one.path, code) in found for code in _cured(one.layer))
+        if one.float16 and any((one.path, code) in problems for code in _cured(one.layer))
     ]
     return layer_paths.float32_layers(
         facts.model, chosen, optimizer=facts.optimizer, master_copy=no_copy
@@ -130,7 +130,7 @@ def _float32_layers(facts: Facts, findings: tuple[Finding, ...]) -> Float32Layer
 
 
 def _cured(layer: Any) -> tuple[str, ...]:
-    # A regularizer of variables needs these to be float32, as other layers have them, too.
+    # A regularizer of variables needs these to be float32, which other layers may have, too.
     regularized = getattr(layer, "activity_regularizer", None) is not None
     return (*_CURED, "float16_regularizer") if regularized else _CURED
 
@@ -146,7 +146,7 @@ def _placed(layer: Any, path: str, output: bool | None, seen: set[int]) -> Itera
     # Not layer.variables: seeds and metrics have dtypes of their own.
     below = {id(weight) for child in children for weight in child.weights}
     own = [weight for weight in layer.weights if id(weight) not in below]
-    # Functional models do not even cast their inputs; every other layer may compute in `call`.
+    # Functional models do not even cast their inputs; any other layer may compute in `call`.
     if path or own or not children or not _is_graph(layer):
         yield Placed(path or layer.name, layer, tuple(own), _is_graph(layer), output)
     leading = _leading_to_outputs(layer)
@@ -175,7 +175,7 @@ def _is_attention(layer: Any) -> bool:
 
 
 def _outputs(model: Any) -> Iterator[tuple[str, Any, str]]:
-    """Yields (name, operation, dtype) of what the model returns, where its graph is known."""
+    """Yields (name, operation, dtype) of the model's outputs, if its graph is known."""
     if isinstance(model, keras.Sequential) and _graph(model) is model:
         last = model.layers[-1] if model.layers else None
         if last is not None and _is_graph(last):
@@ -189,7 +189,7 @@ def _outputs(model: Any) -> Iterator[tuple[str, Any, str]]:
 
 
 def _leading_to_outputs(model: Any) -> set[int] | None:
-    """Returns ids of the operations whose results go to an output, past nothing with weights."""
+    """Returns ids of operations whose results reach an output without passing other weights."""
     if not getattr(_graph(model), "outputs", None):
         return None
     waiting = [operation for _, operation, _ in _outputs(model)]
@@ -233,7 +233,7 @@ def _row(placed: Placed, part: layer_paths.Part | None) -> Row:
 def _rewritten(model: Any, optimizer: Any) -> frozenset[str]:
     if "keras_mp.graph_rewrite.enabling" not in sys.modules:
         return frozenset()
-    from keras_mp.graph_rewrite import enabling  # late: most have nothing rewritten
+    from keras_mp.graph_rewrite import enabling  # late: most models are not rewritten
 
     return frozenset(enabling.low_dtypes(model, optimizer))
 
@@ -276,4 +276,4 @@ def _scale(optimizer: Any) -> float | None:
     try:
         return float(keras.ops.convert_to_numpy(scale))
     except (TypeError, ValueError, RuntimeError, AttributeError, NotImplementedError):
-        return None  # on loan to a compiled step, or a step is being traced
+        return None  # held by a compiled step, or a step is being traced

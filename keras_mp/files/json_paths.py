@@ -1,4 +1,4 @@
-"""How errors name a place in JSON, and what is there."""
+"""How errors name a place in JSON and the value at it."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Automatic mixed precision for unmodified float32 models, as TensorFlow's graph rewrite decided.
+"""Automatic mixed precision for unmodified float32 models, by TensorFlow's graph-rewrite rules.
 
 Public names load on first use: importing this imports no keras.
 
@@ -15,7 +15,7 @@ Public names load on first use: importing this imports no keras.
 | replaying, half_precision_cache | runs the ops as decided |
 | traced_steps                    | loop steps, traced once |
 | tensors                         | the tensors among the arguments of an op |
-| hooks                           | enters Keras and the frameworks |
+| hooks                           | hooks into Keras and the frameworks |
 | reporting, op_report            | `report`: the decisions, by layer and by op |
 | painted_graph, folding          | the data of a report |
 | report_text                     | the tables of a report |

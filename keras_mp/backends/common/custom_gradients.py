@@ -1,7 +1,7 @@
-"""Whether a function runs whose gradient somebody wrote: `keras.ops.custom_gradient` and its like.
+"""Whether a function with a custom gradient runs: `keras.ops.custom_gradient` and similar.
 
-The frameworks differentiate nothing inside, and let nothing in that is no argument. None says
-publicly that it is in one, so that the stack is asked.
+The frameworks do not differentiate inside, and accept only arguments there. None has a public way
+to tell, so this reads the stack.
 """
 
 import sys

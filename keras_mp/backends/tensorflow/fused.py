@@ -1,4 +1,4 @@
-"""TensorFlow's fused kernels, whose rules are those of Keras, in one `tf.cond` a step."""
+"""TensorFlow's fused kernels, whose rules are those of Keras, in one `tf.cond` per step."""
 
 import functools
 import os
@@ -15,11 +15,11 @@ from keras_mp.backends.tensorflow import gating, windows as windows_tensorflow
 from keras_mp.backends.tensorflow.backend import after, check_gradients, unscale
 from keras_mp.settings import Settings
 
-# For tensors of so many elements a kernel is slower than Keras' rule where there are several cores:
-# it cuts each into pieces for its threads, whatever its size. benchmarks/step.py has some.
+# For tensors with that many elements a kernel is slower than Keras' rule on several cores: it
+# splits each tensor between its threads, whatever its size. benchmarks/step.py has some.
 _SLOWER = range(2**13, 3 * 2**14)
 _CORES = os.cpu_count() or 1
-_RULES = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")  # that have a kernel
+_RULES = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")  # those with a kernel
 
 
 @tf.autograph.experimental.do_not_convert
@@ -38,27 +38,27 @@ def fallback(
     if tf.distribute.has_strategy():
         return f"under {type(tf.distribute.get_strategy()).__name__} Keras updates the replicas"
     for gradient, variable in zip(gradients, variables, strict=True):
-        if (reason := _of_variable(variable)) is not None:
+        if (reason := _variable_problem(variable)) is not None:
             return f"{path(variable)} {reason}"
         if isinstance(gradient, tf.IndexedSlices):
             return f"the gradient of {path(variable)} is sparse"
         if gradient is not None and not gradient.dtype.is_floating:
             return f"the gradient of {path(variable)} is of {gradient.dtype.name}"
-        # Kernels refuse what the default path broadcasts, and what is not known here may be such.
+        # Kernels refuse shapes that the default path broadcasts; an unknown shape may be one.
         if gradient is not None and gradient.shape != (shape := _value(variable).shape):
             return f"the gradient of {path(variable)} has the shape {gradient.shape}, not {shape}"
     return None
 
 
-def _of_variable(variable: Variable) -> str | None:
+def _variable_problem(variable: Variable) -> str | None:
     value = _value(variable)
-    # Its subclasses, and what has other variables in it, are told apart by name.
+    # Subclasses, and objects that contain other variables, are recognized by name.
     if type(value).__name__ != "ResourceVariable":
-        return f"is a {type(value).__name__}, which kernels do not take"
+        return f"is a {type(value).__name__}, which kernels do not support"
     if value.dtype != tf.float32:
         return f"is of {value.dtype.name}, not float32"
     if overwrites_with_gradient(variable):
-        return "takes its gradient as new value (float8)"
+        return "takes its gradient as its new value (float8)"
     return None
 
 
@@ -74,7 +74,7 @@ def apply(
     scale: Tensor,
     settings: Settings,
 ) -> StepResult | str:
-    """Takes a step with `gradients / scale`, or returns why there is none that is fused."""
+    """Takes a step with `gradients / scale`, or returns why it cannot be fused."""
     reason: str | None = fallback(optimizer, gradients, variables)
     if reason is not None:
         return reason
@@ -134,14 +134,14 @@ def _step(
 
 
 def _takes_longer(value: Any) -> bool:
-    """Returns whether the kernel takes longer for a `tf.Variable` than the rule of Keras."""
+    """Returns whether the kernel is slower for a `tf.Variable` than Keras' rule."""
     return _CORES > 1 and "GPU" not in value.device and value.shape.num_elements() in _SLOWER
 
 
 def _kernel(optimizer: Optimizer, rate: Any) -> tuple[Callable[..., Any], dict[str, list[Any]]]:
     """Returns the kernel, and the slots of all variables by the names of its arguments."""
     ops, partial = tf.raw_ops, functools.partial
-    # An integer (the beta_1=0 of GANs) or a NumPy number would be a tensor of its own dtype.
+    # An integer (the beta_1=0 of GANs) or a NumPy number would become a tensor of its own dtype.
     constant = partial(tf.constant, dtype=tf.float32)
     match fused_rules.rule_of(optimizer):
         case "Adam" | "AdamW":

@@ -1,4 +1,4 @@
-"""PyTorch, as `protocol.Backend` wants it: foreach kernels, an `if` (one host sync) when eager."""
+"""PyTorch's `protocol.Backend`: foreach kernels, an `if` (one host sync) when eager."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -75,7 +75,7 @@ def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
 def tape_gradients(
     tape: Any, loss: Tensor | float, scale: Callable[[Any], Any], variables: list[Variable]
 ) -> None:
-    """Returns None: tapes are TensorFlow's."""
+    """Returns None: only TensorFlow has tapes."""
 
 
 def copy_shared_arrays(variables: Sequence[Variable]) -> None:
@@ -83,16 +83,16 @@ def copy_shared_arrays(variables: Sequence[Variable]) -> None:
 
 
 def buffers(layers: Sequence[Layer]) -> list[Any]:
-    """Returns the buffers of `layers`, and of modules in them; Keras does not know them."""
+    """Returns the buffers of `layers`, and of modules in them, which Keras does not know."""
     wrapper = keras.layers.TorchModuleWrapper
-    found = [
+    all_buffers = [
         buffer for layer in layers for buffer in layer.buffers(recurse=isinstance(layer, wrapper))
     ]
-    return list({id(buffer): buffer for buffer in found}.values())
+    return list({id(buffer): buffer for buffer in all_buffers}.values())
 
 
 def version(variable: Variable) -> Any:
-    """Returns what differs once `variable` was assigned to; None where nothing tells that."""
+    """Returns a value that changes when `variable` is assigned to; None if nothing does."""
     value = variable.value
     if is_compiling() or value.is_inference():
         return None
@@ -100,12 +100,12 @@ def version(variable: Variable) -> Any:
 
 
 def thread() -> int:
-    """Returns 0: a step is of one thread."""
+    """Returns 0: a step runs in one thread."""
     return 0
 
 
 def update_tensors(optimizer: Optimizer) -> None:
-    """Does nothing: it changes the tensors of variables in place, whose ever they are."""
+    """Does nothing: steps change the tensors of variables in place, wherever they come from."""
 
 
 def is_trace_constant(value: Tensor) -> bool:
@@ -114,7 +114,7 @@ def is_trace_constant(value: Tensor) -> bool:
 
 
 def is_at_hand(value: Tensor) -> bool:
-    """Returns whether Python reads `value` without a wait, and without a break of a graph."""
+    """Returns whether Python reads `value` without a wait or a graph break."""
     return not is_compiling() and batched.is_host(value.device)
 
 
@@ -129,4 +129,4 @@ def replicas() -> int:
 
 
 def check_strategy() -> None:
-    """Does nothing: `tf.distribute` is TensorFlow's."""
+    """Does nothing: only TensorFlow has `tf.distribute`."""

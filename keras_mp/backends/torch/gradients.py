@@ -1,4 +1,4 @@
-"""PyTorch: gradients unscaled, and whether they are finite, on one process or several."""
+"""PyTorch: unscales and checks gradients, in one process or several."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,9 +27,9 @@ _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.spars
 
 
 def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
-    """Returns `gradients` divided by `scale`; None, and those marked `skip_unscale`, as they are.
+    """Returns `gradients` divided by `scale`; None, and those marked `skip_unscale`, unchanged.
 
-    The caller's gradients are left alone: this allocates.
+    Does not change the caller's gradients: this allocates.
     """
     gradients = in_known_form(gradients)
     dense = [
@@ -51,24 +51,24 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
 def all_finite(gradients: Gradients) -> Any:
     """Returns a bool of shape (): no inf and no nan in `gradients`.
 
-    Of gradients that are cut (DTensors) each process looks at its parts; one all-reduce of a
-    scalar a dimension of the mesh makes one answer of it.
+    Of sharded gradients (DTensors) each process checks its shards; one all-reduce of a scalar per
+    mesh dimension combines the answers.
     """
     summed = [None if gradient is None else reduced(gradient) for gradient in gradients]
     return torch.all(agreed(finite_each(_leaves(summed)), "min", summed))
 
 
 def checked(gradients: Gradients) -> tuple[Any, Any]:
-    """Returns `sum_magnitudes` of the parts in this process, and whether each gradient is finite.
+    """Returns `sum_magnitudes` of this process' shards, and whether each gradient is finite.
 
-    Each gradient is whole or cut, but no term of a sum.
+    Gradients may be whole or sharded, but not partial sums.
     """
     magnitudes = sum_magnitudes(_leaves(gradients))
     return magnitudes, agreed(torch.isfinite(magnitudes), "min", gradients)
 
 
 def kind_of(magnitudes: Tensor, gradients: Gradients) -> Any:
-    """Returns `nonfinite_kind` of all processes."""
+    """Returns `nonfinite_kind` over all processes."""
     return agreed(nonfinite_kind(magnitudes), "max", gradients)
 
 
@@ -82,11 +82,11 @@ def _leaves(gradients: Gradients) -> list[Any]:
 
 
 def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = None) -> list[Any]:
-    """Returns `gradients`, of the sparse ones each as COO.
+    """Returns `gradients`, sparse ones as COO.
 
     Raises:
-        ValueError: One is on the meta device, and its variable is not: PyTorch would do nothing, or
-            take what lies in memory.
+        ValueError: One is on the meta device, but its variable is not: PyTorch would do nothing, or
+            read uninitialised memory.
     """
     for i, gradient in enumerate(gradients):
         if gradient is None or not gradient.is_meta:
@@ -105,17 +105,17 @@ def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = N
 
 
 def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
-    """Returns a sparse gradient as a dense tensor, rows named twice summed; others as they are."""
+    """Returns a sparse gradient as a dense tensor, duplicate rows summed; others unchanged."""
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
 def touched_rows(gradient: Gradient, variable: Variable) -> Any:
-    """Returns a bool of shape (rows, 1, 1, ...): the rows with an element that is not zero."""
+    """Returns a bool of shape (rows, 1, 1, ...): the rows with a nonzero element."""
     return nonzero_rows(to_dense_gradient(gradient, variable))
 
 
 def takes_amp(gradients: list[Gradient]) -> bool:
-    """Returns whether `any_bad` may look at `gradients`, once they are tensors of our own."""
+    """Returns whether `any_bad` accepts `gradients`, once they are tensors of our own."""
     return len({gradient.device for gradient in gradients}) == 1 and all(
         gradient.dtype == torch.float32
         and gradient.device.type in ("cpu", "cuda")
@@ -126,7 +126,7 @@ def takes_amp(gradients: list[Gradient]) -> bool:
 
 
 def any_bad(gradients: list[Gradient], scale: Tensor) -> Any:
-    """Returns whether an element of tensors of our own is not finite, or `scale` is below 1.
+    """Returns whether an element of our own tensors is not finite, or `scale` is below 1.
 
     float32, shape (), 0 if not. One call, which writes each element back, times 1.
     """

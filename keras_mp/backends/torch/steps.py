@@ -30,8 +30,8 @@ def apply_if_finite(
 ) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
-    Eager steps read from the device whether they are. There are three ways, each faster where it
-    can be taken: the gradients are divided a few at a time, where they lie, or as copies.
+    Eager steps read from the device whether they are. There are three ways, from the fastest: the
+    gradients are divided a few at a time, in place, or as copies.
     """
     if any(map(is_distributed, gradients)):
         gradients = list(map(reduced, gradients, variables))
@@ -57,16 +57,16 @@ def apply_if_finite(
 def _apply_in_place(
     optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable], scale: Tensor
 ) -> StepResult:
-    """Takes the step with gradients that are unscaled in place, and scaled again after it.
+    """Takes the step with gradients that are unscaled in place, and scaled again afterwards.
 
-    A copy of them would be fresh memory, which takes ten times as long as a pass. The product with
-    1 / scale is the quotient where the scale is a power of two, and else off by a rounding.
+    Allocating a copy of them takes ten times as long as a pass over them. The product with
+    1 / scale is the exact quotient if the scale is a power of two, and else off by a rounding.
     """
     present = [gradient for gradient in gradients if gradient is not None]
     bad = torch.zeros((), dtype=torch.float32, device=present[0].device)
     torch._amp_foreach_non_finite_check_and_unscale_(present, bad, torch.reciprocal(scale))
     try:
-        # The kernel looks at what it reads: what a scale below 1 makes infinite is not among it.
+        # The kernel checks its input, before a scale below 1 makes numbers infinite.
         finite = not bad + (scale < 1)
         if not finite:
             magnitudes, each = checked(gradients)
@@ -114,7 +114,7 @@ def _apply_gated(
 ) -> StepResult:
     """Runs the step, and chooses the old values afterwards: an `if` would break the graph.
 
-    The copies fuse away under `torch.compile`.
+    `torch.compile` fuses the copies away.
     """
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     applied = _as_applied(ready, updated(optimizer, variables))
@@ -130,7 +130,7 @@ def _apply_gated(
 
 
 def _as_applied(gradients: list[Gradient], variables: list[Variable]) -> list[Any]:
-    """Returns `cast_to_variable_dtype` ones: for 400 at a time, of which most often none is."""
+    """Returns gradients cast by `cast_to_variable_dtype`: fast if, as usual, none needs it."""
     single = all(gradient is None or gradient.dtype == torch.float32 for gradient in gradients)
     if single and not any(variable.dtype in HALVES for variable in variables):
         return gradients
@@ -138,7 +138,7 @@ def _as_applied(gradients: list[Gradient], variables: list[Variable]) -> list[An
 
 
 def _rounded_back(gradients: list[Gradient], variables: list[Variable]) -> bool:
-    """Returns whether all are of bfloat16: gradients that are divided by 1 or more still fit."""
+    """Returns whether all are bfloat16: divided by 1 or more, such gradients still fit."""
     given = all(gradient is None or gradient.dtype == torch.bfloat16 for gradient in gradients)
     return given and all(variable.dtype == "bfloat16" for variable in variables)
 
@@ -160,6 +160,6 @@ def _are_own(gradients: list[Gradient], variables: list[Variable]) -> bool:
 
 
 def _are_alone(gradients: list[Gradient], variables: list[Variable], optimizer: Optimizer) -> bool:
-    """Returns whether nothing else is changed where gradients are changed in place."""
+    """Returns whether changing gradients in place changes nothing else."""
     present = [gradient for gradient in gradients if gradient is not None]
     return are_apart(present, tensors_of(updated_variables(optimizer, variables)))

@@ -1,4 +1,4 @@
-"""A scope after which a model is as it was, whatever ran in it."""
+"""A scope that restores a model, whatever ran in it."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -14,15 +14,15 @@ from keras_mp.diagnosis.dry_run.metrics import metrics_of, unchanged_attributes
 
 @contextlib.contextmanager
 def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
-    """A scope after which nothing that ran in it has changed the model.
+    """A scope that undoes every change to the model at its end.
 
-    Inside, variables have the values that they had outside, also while a gradient is taken.
+    Inside, variables start with their outer values, also while a gradient is taken.
     """
     layers = [layer for _, layer in layers_of(model)]
     before = [(layer, list(layer._losses), set(layer._loss_ids)) for layer in layers]
-    # Modules of torch that a layer wraps keep statistics where Keras does not look.
+    # torch modules that a layer wraps keep statistics where Keras does not look.
     buffers = list(model.buffers()) if hasattr(model, "buffers") else []
-    kept = [ops.copy(buffer) for buffer in buffers]
+    copies = [ops.copy(buffer) for buffer in buffers]
     known = {id(v): v for v in (*model.variables, *extra)}
     mapping = [(variable, variable.value) for variable in known.values()]
     unbuilt = _replaced_unbuilt(model)
@@ -40,37 +40,37 @@ def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
             layer._losses[:] = losses
             layer._loss_ids.clear()
             layer._loss_ids.update(ids)
-        for buffer, value in zip(buffers, kept, strict=True):
+        for buffer, value in zip(buffers, copies, strict=True):
             buffer.data = value
 
 
 def _replaced_unbuilt(model: Any) -> dict[str, Any]:
-    """Puts copies where compile left a loss and metrics that the first batch would build.
+    """Replaces the loss and metrics that the first batch would build with copies.
 
     Returns:
-        What was there, by attribute.
+        The originals, by attribute.
     """
-    found: dict[str, Any] = {}
+    originals: dict[str, Any] = {}
     loss = getattr(model, "_compile_loss", None)
     if loss is not None and not loss.built:
-        found["_compile_loss"] = loss
+        originals["_compile_loss"] = loss
         weights = loss._user_loss_weights
         again = type(loss)(loss._user_loss, weights, output_names=loss.output_names)
         object.__setattr__(model, "_compile_loss", again)
     metrics = getattr(model, "_compile_metrics", None)
     if metrics is not None and not metrics.built:
-        found["_compile_metrics"] = metrics
+        originals["_compile_metrics"] = metrics
         again = type(metrics)(
             copied_metrics(metrics._user_metrics),
             copied_metrics(metrics._user_weighted_metrics),
             output_names=metrics.output_names,
         )
         object.__setattr__(model, "_compile_metrics", again)
-    return found
+    return originals
 
 
 def copied_metrics(metrics: Any) -> Any:
-    """Returns nested metrics with another object, of the same config, for each that has a state."""
+    """Returns nested metrics; each one with a state is replaced by another of the same config."""
 
     def copy(metric: Any) -> Any:
         if isinstance(metric, keras.metrics.Metric):

@@ -7,7 +7,7 @@ import keras
 
 
 def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yields (path, layer) for the model and all in it, each once; a container before its parts.
+    """Yields (path, layer) for the model and all layers in it, each once; containers first.
 
     >>> dense = keras.layers.Dense(1, name="out")
     >>> inner = keras.Sequential([keras.Input((2,)), dense], name="head")

@@ -1,6 +1,6 @@
-"""Which line of source code computes: that of the user, else that of the layer's library.
+"""Which line of source code computes: the user's, else the layer library's.
 
-Knows the stack of Python, and by name the modules in which nobody looks for a fault of a model.
+Knows Python's stack, and the names of modules that cannot be at fault.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from typing import Any
 
 import keras
 
-# Keras itself, where it computes something of its own: a layer, a loss, a metric.
+# Parts of Keras that compute something themselves: a layer, a loss, a metric.
 _ROOMS = frozenset({"layers", "losses", "metrics", "regularizers"})
 _COMPUTING = ("keras_cv.", "keras_hub.", "keras_rs.")
 _CALLING = frozenset({keras.layers.Layer.__module__, keras.losses.Loss.__module__})
@@ -22,7 +22,7 @@ _LIBRARIES = frozenset({"keras_cv", "keras_hub", "keras_nlp", "keras_rs", "tf_ke
 _PASSED_OVER = frozenset(
     {"jax", "jaxlib", "keras", "keras_mp", "ml_dtypes", "numpy", "optree", "tensorflow", "torch"}
 )
-_END = "keras_mp.diagnosis.dry_run.step"  # who runs the model
+_END = "keras_mp.diagnosis.dry_run.step"  # runs the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class SourceLine:
         file: Path of the file, or a name such as "<stdin>".
         line: Its number, from 1.
         function: Name of the function.
-        code: The line without its indentation; "" where the file is not to be had.
-        is_of_user: Whether it is in no library.
+        code: The line without its indentation; "" if the file is unavailable.
+        is_of_user: Whether it is outside of libraries.
     """
 
     file: str
@@ -54,17 +54,17 @@ class SourceLine:
 
     @property
     def shown_file(self) -> str:
-        """The path, from the working directory where the file is in it."""
+        """The path, relative to the working directory if the file is in it."""
         return self.file.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def calling_line() -> SourceLine | None:
     """Returns the innermost line of the user's code that is running in a dry run.
 
-    Where there is none, the innermost of Keras, or of a library of layers, that computes something
-    itself; None where there is none either.
+    Without one, the innermost line of Keras, or of a library of layers, that computes something
+    itself; else None.
     """
-    # No framework tells a line on all backends: PyTorch's anomaly mode and tracebacks read it so.
+    # No framework has this on all backends: PyTorch's anomaly mode and tracebacks read it so.
     frame: FrameType | None = sys._getframe(1)
     computing: FrameType | None = None
     while frame is not None:
@@ -82,7 +82,7 @@ def calling_line() -> SourceLine | None:
 
 
 def definition(function: Any) -> SourceLine | None:
-    """Returns where a function is defined; None for one that is not written in Python."""
+    """Returns where a function is defined; None if it is not written in Python."""
     function = inspect.unwrap(function)
     code = getattr(function, "__code__", None)
     if code is None:

@@ -308,7 +308,7 @@ for reason, inner in made.items():
     try:
         strategy.run(lambda: opt.apply([tf.constant([1.0])], [variable]))
     except ValueError as error:
-        found = f"gradient_accumulation_steps is not possible {reason} under MirroredStrategy"
+        found = f"gradient_accumulation_steps is not supported {reason} under MirroredStrategy"
         assert found in str(error), error
     else:
         raise AssertionError(f"nothing was said of {reason}")

@@ -821,7 +821,7 @@ def test_compile_would_wrap_it_where_that_was_asked_for():
     finally:
         undo()
     assert finding.code == "no_loss_scale"
-    assert "compile() would wrap it, as keras_mp.auto_wrap() is in force" in str(finding)
+    assert "compile() would wrap it, because keras_mp.auto_wrap() is active" in str(finding)
 
 
 def test_a_model_with_an_optimizer_of_another_kind():

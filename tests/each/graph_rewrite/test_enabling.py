@@ -344,7 +344,7 @@ class Loop:
 
 def test_steps_for_a_model_that_is_not_rewritten():
     loop = Loop()
-    with pytest.warns(UserWarning, match="but no rewritten model has been called that holds it"):
+    with pytest.warns(UserWarning, match="but no rewritten model that holds it has been called"):
         loop.step()
     loop.step()  # says it once
 

@@ -400,7 +400,7 @@ def test_an_example_is_converted_as_a_call_would():
 
 def test_inputs_of_the_last_call():
     model = Subclassed()
-    with pytest.raises(ValueError, match="does not say what it takes: pass inputs="):
+    with pytest.raises(ValueError, match="does not declare its inputs: pass inputs="):
         report(model)
     rewritten.rewrite(model, rewritten.Options(op_lists(), "float16"))
     with pytest.raises(ValueError, match="or call it once after it was rewritten"):

@@ -131,7 +131,7 @@ def test_the_compiled_step_has_no_more(name):
 
 def test_needs_what_is_built():
     model = keras.Sequential([keras.layers.Dense(1)])
-    with pytest.raises(ValueError, match="needs a model that is built, and an optimizer"):
+    with pytest.raises(ValueError, match="needs a built model and an optimizer"):
         memory_report(model)
     model.build((None, 1))
     with pytest.raises(ValueError, match="The optimizer is not built yet"):

@@ -184,7 +184,7 @@ def test_a_keras_op_of_what_the_environment_has_moved():
         ),
         (
             {"infer_remove": ["Sofmax"]},
-            r"infer_remove names Sofmax, which is in no list of tf1.15: check how it is spelled",
+            r"infer_remove names Sofmax, which is in no list of tf1.15: check the spelling",
         ),
         ({"clear_remove": ["_Fused"]}, r"clear_remove names _Fused, which is in no list"),
         (

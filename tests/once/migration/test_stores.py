@@ -288,7 +288,7 @@ def test_what_no_command_can_read(
 
 
 def test_a_fleet_of_processes_has_no_memory_in_common(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"memory:// exists in one process.*taken are file://"):
+    with pytest.raises(Refused, match=r"memory:// exists in one process.*supported are file://"):
         migrate_folder(tmp_path, "memory://new")
 
 

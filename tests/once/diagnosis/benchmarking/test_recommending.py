@@ -60,7 +60,7 @@ def test_the_tolerance_is_of_the_loss_or_of_its_way():
     assert fault(result("a", loss=1.11), result("float32")) is not None
     short = result("float32", first_loss=1.2)
     assert fault(result("a", loss=1.04), short) is None
-    assert fault(result("a", loss=1.06), short) == "its loss is 1.06, and that of float32 1"
+    assert fault(result("a", loss=1.06), short) == "its loss is 1.06, that of float32 1"
     # Where a net has learnt its batches by heart, losses differ by their last digits' factors.
     by_heart = result("float32", loss=1e-6)
     assert fault(result("a", loss=5e-6), by_heart) is None
@@ -75,9 +75,9 @@ def test_what_is_faster_and_broken_is_named():
     name, text = chosen(result("broken", 0.5, loss=math.inf), result("fast", 0.8))
     assert name == "fast"
     assert text == (
-        "fast: a step takes 0.80 of the time of float32 (8 ms, not 10), the same memory, and the "
-        "loss is as good. Write: write fast. Not recommended: broken is faster, but its loss is "
-        "inf."
+        "fast: a step takes 0.80 of the time of float32 (8 ms instead of 10), the same memory, and "
+        "the loss is as good. Write: write fast. Not recommended: broken is faster, but its loss "
+        "is inf."
     )
 
 
@@ -95,7 +95,7 @@ def test_where_nothing_is_faster_memory_is_offered():
 def test_float32_must_train():
     name, text = chosen(result("fast", 0.5), base=result("float32", loss=math.nan))
     assert name == "float32"
-    assert text.startswith("The loss of float32 is nan after 100 steps: mend that first")
+    assert text.startswith("The loss of float32 is nan after 100 steps: fix that first")
 
 
 def report(**changes):
