@@ -179,6 +179,9 @@ def remembered() -> Any:
 def hand_down(scopes: Callable[[], tuple[int, ...]]) -> Callable[[], None]:
     """Notes `scopes()` of the starting thread on every thread started from now on.
 
+    A new thread has an empty context, unless Python is told to hand it down (3.14 on). Those that
+    TensorFlow starts for replicas cannot be given one.
+
     Returns:
         A function that puts `threading.Thread.start` back. A wrapper that someone else put around
         ours in the meantime stays.

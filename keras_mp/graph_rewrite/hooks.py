@@ -359,8 +359,10 @@ def _with_dispatch_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _called_by_library() -> bool:
-    # JAX keeps what it traced inside its own jitted functions: a cast there would outlive us.
-    caller = sys._getframe(2).f_globals.get("__name__", "")
+    # JAX keeps what it traced inside its own jitted functions: a cast there would outlive us. An
+    # operator gets nothing but its operands, so only the stack tells who computes.
+    hooked = inspect.currentframe().f_back  # type: ignore[union-attr]
+    caller = hooked.f_back.f_globals.get("__name__", "")  # type: ignore[union-attr]
     return f"{caller}.".startswith(_LIBRARIES)
 
 
