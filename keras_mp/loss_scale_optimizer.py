@@ -151,6 +151,7 @@ class LossScaleOptimizer(
     extra_state: ExtraState
     _saved_state: SavedState
     _step: Stepper
+    _before_step: Callable[[Sequence[Variable]], None] | None
 
     def __init__(
         self,
@@ -196,20 +197,20 @@ class LossScaleOptimizer(
             self, learning_rate=0.0, name="loss_scale_optimizer" if name is None else name
         )
         # The module is looked up once: torch.compile cannot trace an import.
-        _set(self, "_backend", backends.current())
-        _set(self, "_step", Stepper(inner_optimizer, settings, self._backend))
-        _set(self, "_warn_once", WarnOnce(self._backend))
-        _set(self, "_before_step", None)
+        self._backend = backends.current()
+        self._step = Stepper(inner_optimizer, settings, self._backend)
+        self._warn_once = WarnOnce(self._backend)
+        self._before_step = None
         self._backend.check_strategy()
         keras_hooks.mend_layers_in_16_bits()
         # Before build, so that a function traced early reads variables and not a constant.
         with self._backend.init_scope():
-            _set(self, "extra_state", ExtraState())
+            self.extra_state = ExtraState()
             variables, backend = self._own_variables(), self._backend
             scaler = DynamicLossScaler if settings.dynamic else LossScaler
-            _set(self, "_scaler", scaler(settings, variables, backend, self._warn_once))
+            self._scaler = scaler(settings, variables, backend, self._warn_once)
             self.extra_state.call_when_restored(self._scaler.restored)
-            _set(self, "_statistics", StepStatistics(self._scaler, variables, backend))
+            self._statistics = StepStatistics(self._scaler, variables, backend)
         if inner_optimizer.loss_scale_factor is not None:
             warnings.warn(
                 f"loss_scale_factor={inner_optimizer.loss_scale_factor} of the inner optimizer is "
@@ -220,7 +221,7 @@ class LossScaleOptimizer(
             )
             inner_optimizer.loss_scale_factor = None
         saved = (self, self._variables[:_OWN], inner_optimizer, self._scaler, self.extra_state)
-        _set(self, "_saved_state", SavedState(*saved))
+        self._saved_state = SavedState(*saved)
         self._names = hyperparameters.names(inner_optimizer)
         self.inner_optimizer = inner_optimizer
         note_wrapper(inner_optimizer, self)
@@ -598,7 +599,7 @@ class LossScaleOptimizer(
 
         Where steps are traced, it is called once a trace.
         """
-        _set(self, "_before_step", function)
+        self._before_step = function
 
     # -- serialization ---------------------------------------------------------------------------
 
