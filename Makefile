@@ -18,7 +18,7 @@ PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=10
 
 .PHONY: demo test test-once test-jax test-tensorflow test-torch coverage lint docs fuzz oldest matrix dist
 .PHONY: test-all all-once all-jax all-tensorflow all-torch clean-environments licences audit bench clean
-.PHONY: clients clients-jax clients-tensorflow clients-torch release-check
+.PHONY: clients clients-jax clients-tensorflow clients-torch release-check next
 
 # uv installs in a tenth of pip's time, and its environments share the files of their packages.
 .venv/.uv: tests/constraints.txt
@@ -169,9 +169,15 @@ OLDEST ?= jax tensorflow
 oldest: .venv/.dev
 	.venv/bin/tox -q --workdir .tox/oldest -e $(subst $(SPACE),$(COMMA),$(OLDEST:%=py311-oldest-%)) -- \
 		-m '(not slow or hostile) and not processes' $(foreach each,$(HOOKED),tests/each/$(dir $(each))test_$(notdir $(each)).py)
+# The same on Keras' main branch: the contract tests of the private names that we use, and some of the core.
+next: .venv/.test
+	@test -d "$(KERAS)/keras" || { echo "make next KERAS=FOLDER: a checkout of keras"; exit 2; }
+	for backend in $(BACKENDS); do PYTHONPATH="$(KERAS)" $(ENV) KERAS_BACKEND=$$backend $(PYTEST) \
+		-m 'not slow and not processes' $(NEXT:%=tests/each/core/test_%.py) || exit 1; done
+NEXT = keras_contract workarounds apply scaler policy saved_state state_protection
 # Where we touch what Keras and the backends keep to themselves, and so may change; and files that
 # are made to do harm, of which each Keras takes others.
-HOOKED = core/apply core/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
+HOOKED = core/keras_contract core/apply core/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
 	core/copies diagnosis/explaining overflow_search/search core/fit graph_rewrite/enabling \
 	graph_rewrite/loops graph_rewrite/numerics core/hyperparameters core/inner_optimizers core/scaler compat/load_model \
 	core/keras_2_methods monitor/callback core/policy core/state_protection compat/restore \

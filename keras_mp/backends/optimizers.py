@@ -8,6 +8,7 @@ import keras
 
 from keras_mp import fused_rules
 from keras_mp.array_types import Optimizer, Variable
+from keras_mp.backends import keras_hooks
 
 # What needs divided gradients before they come to the rule. An average comes after it.
 _BEFORE_THE_RULE = [option for option in fused_rules.OPTIONS if option != "use_ema"]
@@ -72,10 +73,12 @@ def built_for(optimizer: Optimizer) -> list[Any]:
     >>> built_for(keras.optimizers.SGD())
     []
     """
-    own = list(optimizer._trainable_variables)
+    own = list(keras_hooks.trained_variables(optimizer))
     if own or hasattr(optimizer, "_narrow_weights"):
         return own
-    inside = [v for part in flatten_optimizers(optimizer) for v in part._trainable_variables]
+    inside = [
+        v for part in flatten_optimizers(optimizer) for v in keras_hooks.trained_variables(part)
+    ]
     return list({id(variable): variable for variable in inside}.values())
 
 
@@ -90,7 +93,7 @@ def updated(optimizer: Optimizer, variables: Sequence[Variable]) -> list[Any]:
     found: dict[int, Any] = {}
     for part in (optimizer, *getattr(optimizer, "optimizers", ())):
         if hasattr(part, "_narrow_weights"):
-            known = part._trainable_variables
+            known = keras_hooks.trained_variables(part)
             found.update(zip(map(id, known), part._narrow_weights.targets(known), strict=True))
     return [found.get(id(variable), variable) for variable in variables]
 

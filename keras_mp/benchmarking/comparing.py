@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model
-from keras_mp.backends import measuring
+from keras_mp.backends import keras_hooks, measuring
 from keras_mp.backends.generators import unchanged_generators
 from keras_mp.backends.keras_hooks import unchanged_counters
 from keras_mp.batches import for_each
@@ -171,8 +171,8 @@ def _compiled(model: Model) -> tuple[Any, Any]:
             f"Model {model.name!r} is compiled without an optimizer, so it has no training step to "
             "time: model.compile(optimizer, loss)."
         )
-    loss = getattr(model, "_compile_loss", None)
-    return model.optimizer, None if loss is None else loss._user_loss
+    loss = keras_hooks.compiled_loss(model)
+    return model.optimizer, None if loss is None else keras_hooks.given_loss(loss)[0]
 
 
 def _given(model: Model, data: Any, batch_size: int | None) -> list[Batch]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.dry_run.layers import layers_of
 
 
@@ -22,7 +23,7 @@ def metrics_of(model: Any) -> list[Any]:
     """
     found = list(model.metrics)
     for _, layer in layers_of(model):
-        found += layer._metrics
+        found += keras_hooks.own_metrics(layer)
     for name in ("_compile_loss", "_compile_metrics"):
         found += getattr(getattr(model, name, None), "metrics", ())
     tracker = getattr(model, "_loss_tracker", None)

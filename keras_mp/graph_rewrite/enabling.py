@@ -176,7 +176,7 @@ def is_enabled() -> bool:
 
 def low_dtypes(model: Any, optimizer: Any) -> set[str]:
     """Returns the 16-bit dtypes of what is rewritten in `model`, or will be for `optimizer`."""
-    states = [rewritten.state_of(layer) for layer in model._flatten_layers()]
+    states = [rewritten.state_of(layer) for layer in keras_hooks.all_layers(model)]
     found = [_options_of(optimizer), *(state.options for state in states if state is not None)]
     return {options.dtype for options in found if options is not None}
 

@@ -31,6 +31,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.generators import unchanged_generators
 from keras_mp.graph_rewrite import decomposition
 
@@ -148,8 +149,8 @@ def install() -> None:
                 _undo.append(_hook(module, name, _FROM_OPS.get(name, name)))
             for module, name in _recurrent():
                 _undo.append(_refuse(module, name))
-            _undo.append(_hook_loop(keras.src.backend, "rnn"))
-            _undo.extend(_hook_loop(keras.src.backend.core, name) for name in _LOOPS)
+            _undo.append(_hook_loop(keras_hooks.internal_backend(), "rnn"))
+            _undo.extend(_hook_loop(keras_hooks.internal_backend().core, name) for name in _LOOPS)
             _undo.append(_hook_remat())
             for cls in _tensor_classes():
                 for method, name in _OPERATORS.items():
@@ -180,8 +181,12 @@ def _uninstall() -> None:
         _undo.pop()()
 
 
+def _stateless_scope() -> Any:
+    return keras_hooks.internal_backend().get_stateless_scope()
+
+
 def _functions() -> Iterator[tuple[Any, str]]:
-    backend = keras.src.backend
+    backend = keras_hooks.internal_backend()
     for part in _MODULES:
         module = getattr(backend, part, None)
         yield from [(module, name) for name, value in vars(module).items() if _is_op(name, value)]
@@ -284,7 +289,7 @@ def _fits(x: Any, other: Any) -> bool:
 
 def _recurrent() -> Iterator[tuple[Any, str]]:
     """Yields loops of Keras that call the framework, where no kernel of cuDNN runs."""
-    backend = keras.src.backend
+    backend = keras_hooks.internal_backend()
     if keras.backend.backend() == "jax":
         yield from [(backend, name) for name in ("gru",) if hasattr(backend, name)]
     if keras.backend.backend() == "torch":
@@ -319,7 +324,7 @@ def _hook_loop(module: Any, name: str) -> Callable[[], None]:
 
 
 def _hook_remat() -> Callable[[], None]:
-    module, name = keras.src.backend.core, "remat"
+    module, name = keras_hooks.internal_backend().core, "remat"
     if keras.backend.backend() == "torch":
         import torch.utils.checkpoint
 
@@ -340,7 +345,7 @@ def _with_dispatch_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
     if dispatch is None or not hasattr(dispatch, "resumed"):
         return function
     again = dispatch.resumed()
-    state = keras.src.backend.common.global_state
+    state = keras_hooks.global_state
     scopes = list(state.get_global_attribute("name_scope_stack", default=[]))
 
     @functools.wraps(function)
@@ -441,7 +446,7 @@ def path_of(model: Any) -> str:
 
 def mask_of(x: Any) -> Any:
     """Returns the mask that Keras has put on a tensor, or None."""
-    return keras.src.backend.get_keras_mask(x)
+    return keras_hooks.mask_of(x)
 
 
 def set_mask(x: Any, mask: Any) -> None:
@@ -491,8 +496,7 @@ def run_abstractly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> N
     Args:
         function: Called with `args` and `kwargs`, in which `KerasTensor`s have become tensors.
     """
-    backend = keras.src.backend
-    outer = backend.get_stateless_scope() if backend.in_stateless_scope() else None
+    outer = _stateless_scope() if keras_hooks.internal_backend().in_stateless_scope() else None
     mapping = dict(outer.state_mapping) if outer is not None else {}
 
     def isolated(*args: Any, **kwargs: Any) -> Any:
@@ -516,12 +520,12 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 def assigned_values() -> list[Any]:
     """Returns what variables were given in the abstract run that this is called in."""
-    return list(keras.src.backend.get_stateless_scope().state_mapping.values())
+    return list(_stateless_scope().state_mapping.values())
 
 
 def added_losses() -> list[Any]:
     """Returns what layers added to the loss in the abstract run that this is called in."""
-    return list(keras.src.backend.get_stateless_scope().losses)
+    return list(_stateless_scope().losses)
 
 
 def _run_on_fake_tensors(
