@@ -59,14 +59,16 @@ def pack(folder: Path, path: Path) -> None:
     """Makes a `.keras` file of such a folder, not compressed, and reads it once.
 
     Raises:
-        OSError: It cannot be written, or does not read as it was written.
+        OSError: It cannot be written, or reads back differently from what was written.
     """
     with zipfile.ZipFile(path, "x") as archive:
         for file in _files(folder):
             _add(archive, file, file.relative_to(folder).as_posix())
     with zipfile.ZipFile(path) as archive:
         if (damaged := archive.testzip()) is not None:
-            raise OSError(errno.EIO, f"{damaged} does not read as it was written", str(path))
+            raise OSError(
+                errno.EIO, f"{damaged} reads back differently from what was written", str(path)
+            )
 
 
 def made_of(path: str | Path) -> dict[str, Any]:

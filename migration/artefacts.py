@@ -137,7 +137,7 @@ def _migrate(request: Request, path: Path, outcome: Outcome, step: Step) -> Outc
     _refuse_paths(request, kind)
     version = _of_today(path) if kind == "keras" else None
     if version is not None:
-        note = f"it is of Keras {version} already: nothing to do, nothing written"
+        note = f"Keras {version} wrote it: nothing to do, nothing written"
         sha256 = sources.checksum([path])
         return replace(outcome, status="unchanged", sha256=sha256, notes=(note,))
     files = sources.files_of(path, kind)
@@ -240,7 +240,7 @@ def _refuse_paths(request: Request, kind: Kind) -> None:
 
 def _check_code(path: Path) -> None:
     if os.path.lexists(path):
-        why = f"{path} is there already: name another file, or remove it"
+        why = f"{path} exists already: name another file, or remove it"
         raise Refused(why, "output exists")
     if path.suffix != ".py":
         raise Refused(f"--as-code {path}: the name must end in .py")

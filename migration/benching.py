@@ -65,7 +65,7 @@ def read_data(path: str) -> tuple[Any, ...]:
 
     Raises:
         ValueError: It is none, or has no "x", or something else.
-        OSError: It is not there.
+        OSError: It does not exist.
     """
     try:
         # NumPy leaves a file that it cannot read open.

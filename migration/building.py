@@ -32,7 +32,7 @@ def run_script(file: str) -> ModuleType:
     """Runs the user's script, which they named for that, and returns it as a module.
 
     Raises:
-        Refused: It is not there.
+        Refused: It does not exist.
     """
     path = Path(file).resolve()
     if not path.is_file():

@@ -20,7 +20,7 @@ from keras_mp.stores.errors import StoreError
 from keras_mp.stores.scratch import Scratch
 from keras_mp.stores.urls import is_url, local_of, redacted
 
-OTHER = "is there already, and not what would be written: name another place"
+OTHER = "exists already with other content: name another place"
 
 
 @dataclass(frozen=True, slots=True)

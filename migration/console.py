@@ -30,7 +30,7 @@ def say_error(path: str, why: str) -> None:
 
 def say_trace(trace: str) -> None:
     """Writes a traceback on stderr."""
-    say("nobody expected this:", trace.rstrip().split("\n"))
+    say("unexpected error:", trace.rstrip().split("\n"))
 
 
 def show(lines: Iterable[str], to: TextIO | None = None) -> None:
@@ -41,7 +41,7 @@ def show(lines: Iterable[str], to: TextIO | None = None) -> None:
 
 
 def put_exact(text: str) -> None:
-    """Writes on stdout what is safe as it is: JSON, which is ASCII here, and patches made so."""
+    """Writes text to stdout unchanged: JSON, which is ASCII here, and escaped patches."""
     sys.stdout.write(_writable(text, sys.stdout.encoding))
 
 
@@ -98,7 +98,7 @@ def report_failure(error: Exception, path: str, *, as_json: bool) -> int:
 
 
 def drop_output() -> None:
-    """Sends what is still to be written to stdout nowhere."""
+    """Discards what is still to be written to stdout."""
     # Python flushes stdout once more at its end, and would complain there.
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

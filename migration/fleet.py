@@ -57,7 +57,7 @@ __all__ = ["ExecutorGone", "Interrupted", "migrate_folder"]
 
 # How many tasks an executor of somebody else's has at a time; ours has no need of more than two.
 WINDOW = 4096
-GONE = "{} done, {} left: who did the work is gone; start it again, and run the same command"
+GONE = "{} done, {} left: the executor is gone; start it again, and run the same command"
 _PATIENCE = 0.2  # seconds
 _WITHOUT_MODEL = ("checkpoint", "h5")  # some of the latter
 # Reasons that may be gone with the same version and the same options.
@@ -78,7 +78,7 @@ class Interrupted(KeyboardInterrupt):
         self.left = left
 
     def __str__(self) -> str:
-        return f"{self.done} done, {self.left} left: run the same command again to go on"
+        return f"{self.done} done, {self.left} left: run the same command again to resume"
 
 
 class ExecutorGone(Exception):
@@ -263,7 +263,7 @@ class _Interrupts:
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         self.count += 1
         if self.count == 1:
-            say("what is in hand is finished first; Ctrl-C again to leave it")
+            say("finishing the artefacts in progress; Ctrl-C again to stop at once")
 
 
 @contextlib.contextmanager

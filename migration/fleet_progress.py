@@ -1,4 +1,4 @@
-"""How a folder goes on: a bar on a terminal, lines elsewhere, JSON for programs."""
+"""The progress of a folder: a bar on a terminal, lines elsewhere, JSON for programs."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ EVERY = 10.0  # seconds between two lines where nothing else is said
 
 
 class Shown(Protocol):
-    """What is told how a folder goes on."""
+    """Shows the progress of a folder."""
 
     def start(self, walked: Walk, size: int) -> None:
         """Is told what there is to do, and its bytes."""

@@ -1,4 +1,4 @@
-"""What a PATH is taken for, by its name and its first bytes: nothing heavy need be loaded."""
+"""Decides by its name and its first bytes what a PATH is, without heavy imports."""
 
 from pathlib import Path
 from typing import Literal
@@ -73,7 +73,7 @@ def _is_config(path: str) -> bool:
 
 
 def _has_data_files(path: str) -> bool:
-    """Returns whether a path that is not there names a checkpoint that has lost its index."""
+    """Returns whether a path that does not exist names a checkpoint that has lost its index."""
     from keras_mp.compat.checkpoints import locating  # late: it needs NumPy
 
     prefix = Path(locating.without_suffix(path))

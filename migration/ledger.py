@@ -101,7 +101,7 @@ def rows(path: Path) -> Iterator[tuple[int, Row | None]]:
     """Yields (where it begins, row) of each line of a ledger; None for a line that is no row.
 
     Raises:
-        OSError: It cannot be read; but one that is not there is empty.
+        OSError: It cannot be read; but one that does not exist is empty.
     """
     try:
         file = regular_files.opened(path)
@@ -119,7 +119,7 @@ def read_contents(path: Path) -> Contents:
     """Returns what a ledger says, in short.
 
     Raises:
-        OSError: It cannot be read; but one that is not there is empty.
+        OSError: It cannot be read; but one that does not exist is empty.
     """
     contents = Contents({})
     for start, row in rows(path):

@@ -1,4 +1,4 @@
-"""Which model an artefact without one is built of: as `--model` says, or the config beside it."""
+"""Chooses the model for an artefact that holds none: from `--model`, or a config beside it."""
 
 import fnmatch
 import functools

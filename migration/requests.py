@@ -1,4 +1,4 @@
-"""What is asked for an artefact, and what became of it: plain data, which can be sent elsewhere."""
+"""The request for an artefact, and its outcome: plain data that other processes can receive."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Only one run at a time writes into a folder. A lock of a process that is gone blocks nobody."""
+"""A lock: one run at a time writes into a folder. The lock of a dead process blocks nobody."""
 
 import contextlib
 import errno

@@ -169,7 +169,7 @@ def _of_folder(
         raise Refused("there is neither source code nor an artefact in this folder")
     names = [fleet.name_of(request.path, one.path) for one in found.found]
     for given in model_choice.idle(request.given, names):
-        say(f"--model {given}: no artefact in this folder has such a name")
+        say(f"--model {given}: matches no artefact in this folder")
     if not arguments.json:
         links = f", {found.links} symbolic links not followed" if found.links else ""
         shown = redacted(request.path)
@@ -209,7 +209,7 @@ def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, l
 def _otherwise(names: Sequence[str]) -> str:
     few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return (
-        f"done before with other options, and left as it was: {few} ({len(names)}). To convert one "
+        f"done before with other options, and left unchanged: {few} ({len(names)}). To convert one "
         "again, remove its output"
     )
 

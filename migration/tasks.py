@@ -1,4 +1,4 @@
-"""One artefact of many, as a task: may be sent to another process, and done again at will.
+"""One artefact of many as a task, which can be sent to another process, and repeated.
 
 `migrate_task` runs wherever there is a Python with keras_mp: in a process of ours, on a worker of a
 cluster. It imports keras once for each process, and leaves nothing of one model to the next.
@@ -181,7 +181,7 @@ def size_of(path: Path, kind: Kind) -> tuple[int, str]:
     """Returns the bytes of a local artefact, and a text that is another when it was changed.
 
     Raises:
-        OSError: It is not there.
+        OSError: It does not exist.
         Unreadable: There is no checkpoint.
     """
     found = [file.stat() for file in sources.files_of(path, kind)]
@@ -247,7 +247,7 @@ def _before(request: Request, kind: Kind) -> Outcome | None:
         sha256 = sources.checksum(sources.files_of(Path(request.path), kind))
         marked = sources.read_mark(target)
         if marked.get("sha256") != sha256:
-            why = f"{shown} is there already, and not made from this: remove it, or rename it"
+            why = f"{shown} exists already and was not made from this artefact: remove or rename it"
             return Outcome(
                 request.path, "refused", kind, sha256=sha256, why=why, reason="output exists"
             )

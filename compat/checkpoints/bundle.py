@@ -83,8 +83,8 @@ class Bundle(Mapping[str, Array]):
         Unreadable: The index is missing, damaged or not one.
 
     `bundle[key]` gives a NumPy array of the stored shape and dtype; strings come as an object array
-    of bytes. It raises KeyError for a key that is not there, and Unreadable where the data file is
-    missing, cut off, or does not match its checksum.
+    of bytes. It raises KeyError for a key that does not exist, and Unreadable where the data file
+    is missing, cut off, or does not match its checksum.
     """
 
     def __init__(self, prefix: str | Path) -> None:

@@ -32,7 +32,7 @@ class Checkpoint(Mapping[str, Array]):
         graph: Its objects; None where it is one of names (`tf.compat.v1.train.Saver`).
 
     Raises:
-        Unreadable: It is not there, damaged, or of the format V1.
+        Unreadable: It does not exist, damaged, or of the format V1.
     """
 
     def __init__(self, path: str | Path) -> None:

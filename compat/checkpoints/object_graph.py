@@ -76,7 +76,7 @@ class ObjectGraph:
         """Returns the graph from a TrackableObjectGraph.
 
         Raises:
-            Malformed: It is not one, names an object that is not there, or nests them too
+            Malformed: It is not one, names an object that does not exist, or nests them too
                 deeply.
         """
         nodes = tuple(

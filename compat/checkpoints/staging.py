@@ -1,4 +1,4 @@
-"""Artefacts of stores, brought to the disk: all files that make up one, as one.
+"""Downloads artefacts from stores: all files that make up one.
 
 A store is asked for names only, and what a name means is asked of `locating`, as for local files:
 of a folder with empty files by these names.
@@ -61,7 +61,7 @@ def local_artefact(
         copies: How many times its size is reserved there, as for an output as large.
 
     Raises:
-        Unreadable: It is not there, could not be had, or changed meanwhile.
+        Unreadable: It does not exist, could not be had, or changed meanwhile.
         NoRoom: There is no room for it.
     """
     if not is_url(path):

@@ -1,4 +1,4 @@
-"""What the parameters of a function are where it is called, by Python's rules."""
+"""Binds the arguments of a call to the parameters of a function, by Python's rules."""
 
 import ast
 from collections.abc import Sequence

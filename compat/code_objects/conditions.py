@@ -1,4 +1,4 @@
-"""Expressions of which the truth is asked: `and`, `or`, `not`, `a if b else c`, `a < b < c`.
+"""Expressions as conditions: `and`, `or`, `not`, `a if b else c`, `a < b < c`.
 
 Python keeps no trace of how a condition was written, only where it jumps. So there is one form for
 all that jump alike: `not` is as far in as it goes, and what can be a chain is one.

@@ -1,4 +1,4 @@
-"""The result of a walk as trees that share nothing, if it is all there and calls nothing twice."""
+"""Copies the result of a walk into trees that share no node; refuses calls that would run twice."""
 
 import ast
 from collections.abc import Sequence

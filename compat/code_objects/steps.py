@@ -1,4 +1,4 @@
-"""The names of what is read: its steps, and which names are free for more."""
+"""The names in a result: those of its steps, and those still free."""
 
 import ast
 

@@ -44,7 +44,7 @@ REPEATED = (
     "on TensorFlow, Keras 3 does not add up the gradients of an embedding's row that a batch names "
     "twice, as TF did"
 )
-REPEATED_HERE = f"{REPEATED}: there this {{}} trains otherwise where a batch repeats tokens"
+REPEATED_HERE = f"{REPEATED}: this {{}} then trains differently where a batch repeats tokens"
 EMA = (
     "use_ema: in a fresh run the moving average starts at zero in Keras 3, at the weights in TF; "
     "a resumed one goes on the same"

@@ -72,7 +72,7 @@ _APPLICATIONS = r"((tf_)?keras|tensorflow\.python\.keras)(\.src)?\.applications\
 _OF_TENSORFLOW = r"tensorflow\.python\.ops\.init_ops(_v2)?"
 TF_VERSION = "2.5"  # the last one whose layers are those of TF 2.0, where nobody knows
 CUDNN = (
-    "it computes the same anywhere; its weights are laid out otherwise (kernels transposed, two "
+    "it computes the same anywhere; its weights have another layout (kernels transposed, two "
     "biases)"
 )
 RENAMED = {

@@ -26,9 +26,7 @@ KINDS = (*FUNCTIONS, GRAPH_OP, *ADDED, "Lambda")
 
 READ = "{} = {} (read from its byte code; nothing was run)"
 COMPUTES = "{} = {}"
-MOVED = (
-    "{new!r} is the output now, and passes on that of {old!r}: so it is called in dicts of losses"
-)
+MOVED = "{new!r} is the output now and passes on that of {old!r}: use this name in dicts of losses"
 MOST_DEPTH = 50  # of shapes computed from shapes; written by hand they are of a few
 _SEVERAL = ("split", "unstack", "moments", "top_k", "meshgrid", "as_list")
 
@@ -49,7 +47,7 @@ def single_input_layer(given: Config, path: str, report: Report) -> Json:
     kind = given.get("class_name")
     inside = checks.mapping(given.get("config"), f"{path}.config")
     if kind != "Lambda":
-        why = f"what {kind} computes is said where a functional model calls it, and nowhere else"
+        why = f"what {kind} computes is saved only where a functional model calls it"
         raise LegacyError(f"{path}.class_name", describe(kind), why)
     call = operation_calls.lambda_call(inside, [("", 0, 0)], is_list=False, path=path)
     name = allowed_name(str(inside.get("name", "lambda")))

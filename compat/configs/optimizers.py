@@ -31,7 +31,7 @@ FIXED = (
 )
 WHICH_VERSION = (
     "TF 2.1, 2.2 and 2.3 write the same config, but only from 2.3 on a skipped step counts as an "
-    "iteration; taken as 2.3 (if it was not, say so: tf_version='2.2')"
+    "iteration; taken as 2.3 (if TF 2.1 or 2.2 wrote it, pass tf_version='2.2')"
 )
 
 

@@ -1,4 +1,4 @@
-"""A copy of JSON, checked to be JSON: what every conversion starts from."""
+"""A checked deep copy of JSON, with which every conversion starts."""
 
 import math
 import numbers

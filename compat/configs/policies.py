@@ -22,7 +22,7 @@ DTYPES = (
 # TF 1.15, python/keras/mixed_precision/experimental/policy.py; 2.1 removed them.
 FLOAT32_VARS = {f"{dtype}_with_float32_vars": f"mixed_{dtype}" for dtype in ("float16", "bfloat16")}
 INFER = (
-    "such a policy took its dtype from the first input, and Keras 3 has none like it; write the "
+    "such a policy took its dtype from the first input, and Keras 3 has no such policy; write the "
     'dtype that the layer had, such as "float32"'
 )
 HAND_OVER = "a policy has no loss_scale in Keras 3; "

@@ -11,10 +11,10 @@ from keras_mp.compat.errors import LegacyError
 
 Config = Mapping[str, object]
 
-OWN_CLASS = "a class of your own is to be built in code"
+OWN_CLASS = "build a class of your own in code"
 CARRIED_OVER = (
-    "a class of your own is carried over: load with custom_objects={{{name!r}: ...}}, or register "
-    "it; its config is taken as it is, but for the dtype policy"
+    "your own class is kept: load it with custom_objects={{{name!r}: ...}}, or register "
+    "it; its config is not converted, except for the dtype policy"
 )
 OWN_OPTIMIZERS = "keras_mp.compat.optimizers"
 

@@ -26,7 +26,7 @@ AUTO = (
 )
 SCALED = (
     "the optimizer is wrapped in a keras_mp.LossScaleOptimizer: under the policy mixed_float16, "
-    "compile() did so, and wrote the optimizer without; its scale starts anew at 32768"
+    "compile() wrapped it and saved it without the wrapper; its scale starts again at 32768"
 )
 UNSURE = (
     "whether compile() scaled the loss does not show in this file, nor does the model's policy: if "

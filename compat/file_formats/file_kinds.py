@@ -28,7 +28,7 @@ def kind_of(path: str | Path) -> Kind:
     layouts, so names say nothing.
 
     Raises:
-        Unreadable: It is not there, or nothing of this kind.
+        Unreadable: It does not exist, or nothing of this kind.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""What lies in the place of an artefact where a download, or a checkout, was not completed."""
+"""Recognizes what an incomplete download or checkout leaves in place of an artefact."""
 
 from pathlib import Path
 

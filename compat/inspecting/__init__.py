@@ -1,4 +1,4 @@
-"""What is inside an artefact of TF 1.15 to 2.15, read without Keras or TensorFlow."""
+"""Lists and audits artefacts of TF 1.15 to 2.15, without Keras or TensorFlow."""
 
 from keras_mp.compat.inspecting.auditing import audit
 from keras_mp.compat.inspecting.checkpoint import state_of_optimizers

@@ -1,4 +1,4 @@
-"""What a config, which anybody may have written, would have Keras do: JSON, walked and never used.
+"""Audits an untrusted config: what it would have Keras do. It is walked and never used.
 
 Every object in it is looked at, wherever it is: Keras takes apart what has a `class_name`, and
 looks for no more than that.
@@ -95,7 +95,7 @@ def json_and_findings(text: str | bytes, where: str) -> tuple[Mapping[str, objec
 
     >>> text = '{"class_name": "Dense", "class_name": "Lambda"}'
     >>> json_and_findings(text, "config.json")[1][0].what
-    "'class_name' is there twice: programs differ in which they take"
+    "'class_name' is there twice: programs differ in which one they use"
     """
     twice: list[str] = []
 
@@ -107,7 +107,7 @@ def json_and_findings(text: str | bytes, where: str) -> tuple[Mapping[str, objec
         return found
 
     value = configs.json_object(text, once)
-    what = "{!r} is there twice: programs differ in which they take"
+    what = "{!r} is there twice: programs differ in which one they use"
     return value, [Finding("name", where, what.format(name)) for name in dict.fromkeys(twice)]
 
 

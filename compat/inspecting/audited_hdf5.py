@@ -1,4 +1,4 @@
-"""What is to be looked at in an HDF5 file: links, arrays that lie elsewhere, sizes, and names."""
+"""Audits an HDF5 file: links, arrays that lie elsewhere, sizes, and names."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`audit`: whether an artefact of a stranger holds more than a model, without using any of it.
+"""`audit`: finds what an untrusted artefact holds besides a model, without loading it.
 
 Needs neither Keras nor TensorFlow, and looks at all of it that some program would use: the configs
 of each format, the graphs of SavedModels, links, sizes and names.

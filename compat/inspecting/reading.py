@@ -1,4 +1,4 @@
-"""`inspect`: what kind of artefact it is, then the reader for that."""
+"""`inspect`: recognizes the kind of an artefact, and calls its reader."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ def inspect(path: str | Path, scratch: Scratch | None = None, *, check: bool = T
         check: Whether to read every array; without, single numbers only, such as a loss scale.
 
     Raises:
-        Unreadable: It is not there, of no such kind, or so damaged that nothing can be said.
+        Unreadable: It does not exist, of no such kind, or so damaged that nothing can be said.
 
     >>> import json, tempfile
     >>> config = {"class_name": "Sequential", "config": {"name": "net", "layers": []}}

@@ -1,4 +1,4 @@
-"""`RandomCrop` and `RandomFlip` as they were in tf.keras, where those of Keras 3 do otherwise."""
+"""`RandomCrop` and `RandomFlip` as in tf.keras, where Keras 3 differs."""
 
 from typing import Any
 

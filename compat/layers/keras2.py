@@ -1,4 +1,4 @@
-"""Layers that train as those of tf.keras did, where the ones of Keras 3 train otherwise.
+"""Layers that train as in tf.keras, where those of Keras 3 train differently.
 
 Weights are the same, and so are predictions but for a tiny epsilon; what further training does is
 not. Measured: two steps of 55 layers in TF 2.3.4, replayed in Keras 3 on JAX, TensorFlow and

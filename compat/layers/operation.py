@@ -200,7 +200,7 @@ class AddMetric(_Passing):
     def __init__(self, metric_name: str, aggregation: str = "mean", **options: Any) -> None:
         super().__init__(**options)
         if aggregation != "mean":
-            raise ValueError(f"aggregation={aggregation!r}: only 'mean' is there.")
+            raise ValueError(f"aggregation={aggregation!r}: only 'mean' is supported.")
         self.metric_name, self.aggregation = metric_name, aggregation
         self.total, self.count = (
             self.add_weight(

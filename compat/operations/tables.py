@@ -137,7 +137,7 @@ def result_of_call(
     for key, allowed in line.allowed.items():
         if not any(_equal(values[key], _listed(value)) for value in allowed):
             found = expressions.as_source(values[key])
-            raise NotConverted(f"has {key}={found}, which keras.ops has not")
+            raise NotConverted(f"has {key}={found}, which keras.ops does not have")
     return _computed(line.result, values)
 
 

@@ -47,8 +47,8 @@ APART = (
 )
 BESIDE = "not asked for, and left out: {}"
 BEGINS_ANEW = (
-    "what is no weight begins anew: where random layers stand in their random numbers, and the "
-    "states of stateful layers that were built for another batch size"
+    "what is not a weight starts fresh: the position of random layers in their random numbers, and "
+    "the states of stateful layers that were built for another batch size"
 )
 
 
@@ -115,7 +115,7 @@ def restore(
         What went where, with checksums, and what was assumed.
 
     Raises:
-        Unreadable: The checkpoint is not there, or damaged.
+        Unreadable: The checkpoint does not exist, or damaged.
         RestoreError: It does not fit. Nothing was changed.
         ValueError: The model is not built, or a path names nothing.
     """
@@ -126,7 +126,9 @@ def restore(
         if names or not isinstance(model, keras.layers.Layer):
             raise ValueError(f"{path} has the weights of one model: pass that, and no names=")
         if model_path is not None or optimizer_path is not None:
-            raise ValueError(f"model_path= and optimizer_path= are for checkpoints; {path} is none")
+            raise ValueError(
+                f"model_path= and optimizer_path= are for checkpoints; {path} is not one"
+            )
         return load_weights(path, model, optimizer, strict=strict)
     checkpoint = Checkpoint(path)
     weights = object_matching.weights(model)

@@ -31,7 +31,7 @@ MASKED = (
 )
 MASKED_RELU = (
     "ReLU: that of TF 2.4 dropped the mask, that of Keras 3 passes it on, so layers behind it that "
-    "use masks predict otherwise. To drop it, build the model in code, and set "
+    "use masks predict differently. To drop it, build the model in code, and set "
     "supports_masking = False on this layer before it is called"
 )
 ATTENTION = (

@@ -26,20 +26,20 @@ from keras_mp.compat.restoring.plan import Plan
 
 _OWN = "top_level_model_weights"
 NO_SCALE = (
-    "HDF5 files hold neither the current loss scale nor its counter: the scale starts anew at its "
+    "HDF5 files hold neither the current loss scale nor its counter: the scale starts again at its "
     "initial value. A checkpoint or a SavedModel of the same training holds both"
 )
 NO_OPTIMIZER = (
     "the file holds no state of the optimizer: it had taken no step, or it was one of "
-    "optimizers.experimental of TF 2.10, whose state HDF5 files do not have; it starts anew"
+    "optimizers.experimental of TF 2.10, whose state HDF5 files do not have; it starts fresh"
 )
 NO_OWN = (
     "HDF5 files of TF 2.7 and before hold no weights that are the model's own, outside of its "
     "layers; kept as they are: "
 )
 NO_PRODUCT = (
-    "the file does not hold the product of Nadam's momenta; it was computed anew from the step "
-    "count, as fit() came to it: less than 1e-6 after twenty steps"
+    "the file does not hold the product of Nadam's momenta; it was recomputed from the step "
+    "count, and differs from that of fit() by less than 1e-6 after twenty steps"
 )
 NO_STEPS = (
     "RMSprop, Adagrad and Adadelta of Keras 2.2 and before, without TensorFlow's, did not save the "

@@ -43,13 +43,13 @@ Places = Mapping[archive_places.Place, Any]
 
 NO_SCALE = (
     ".keras and .weights.h5 files of TF 2.12 to 2.15 hold neither the current loss scale nor its "
-    "counter: the scale starts anew at its initial value. A checkpoint or a SavedModel of the same "
-    "training holds both"
+    "counter: the scale starts again at its initial value. A checkpoint or a SavedModel of the "
+    "same training holds both"
 )
 NO_OPTIMIZER = (
     "the file holds no state of the optimizer: .keras and .weights.h5 files of TF 2.12 to 2.15 "
     "have none of an optimizer of tf.keras.optimizers.legacy, nor of one that had taken no step. "
-    "It starts anew; a checkpoint or a SavedModel of the same training has it"
+    "It starts fresh; a checkpoint or a SavedModel of the same training has it"
 )
 OF_KERAS_3 = "the optimizer's state is in the form of Keras 3: use model.load_weights"
 INNER = "the state of optimizers of models inside it is left out: they are not compiled here"
@@ -88,7 +88,7 @@ class Archive:
         """Returns a member.
 
         Raises:
-            Unreadable: It is not there, damaged, or larger than it can be.
+            Unreadable: It does not exist, damaged, or larger than it can be.
         """
         info = self._info(name, most)
         try:

@@ -40,7 +40,7 @@ from keras_mp.stores.urls import is_url, local_of, redacted
 
 NO_STATE = (
     "the file holds no state of an optimizer: none was saved, or it had taken no step; it starts "
-    "anew"
+    "fresh"
 )
 WEIGHTS_ONLY = "holds weights only: build the model, and call keras_mp.compat.load_weights"
 NOTHING = "holds neither a Keras model nor weights: was saving it interrupted?"
@@ -49,7 +49,7 @@ SEVERAL = (
     "keras_mp.compat.restore(..., optimizer_path=)"
 )
 _OPTIMIZER = "optimizer"  # attribute of a model
-NO_MODEL = "is a checkpoint, which has no model: build it, and call keras_mp.compat.restore"
+NO_MODEL = "is a checkpoint, which has no model: build the model, and call keras_mp.compat.restore"
 ONLY_CONFIG = "is a config without weights: convert it with keras_mp.compat.configs"
 SHARDED = "Keras 3 wrote its weights, in shards, and loaded them"
 _NAMES = {"h5": (".h5", ".hdf5"), "keras": (".keras",)}
@@ -121,7 +121,7 @@ def load_model(
             the file does not hold, and what of the config has changed.
 
     Raises:
-        Unreadable: It is not there, damaged, or of another kind.
+        Unreadable: It does not exist, damaged, or of another kind.
         LegacyError: Something in its configs has no faithful counterpart today.
         RestoreError: Its values do not fit its configs.
 
@@ -187,7 +187,7 @@ def load_weights(
         model_path, optimizer_path: Of a checkpoint, as of `restore`.
 
     Raises:
-        Unreadable: The file is not there, or damaged.
+        Unreadable: The file does not exist, or damaged.
         RestoreError: It does not fit. Nothing was changed.
         ValueError: The model is not built.
     """
@@ -204,7 +204,9 @@ def load_weights(
             )
             hdf5.finish(model)
         elif model_path is not None or optimizer_path is not None:
-            raise ValueError(f"model_path= and optimizer_path= are for checkpoints; {path} is none")
+            raise ValueError(
+                f"model_path= and optimizer_path= are for checkpoints; {path} is not one"
+            )
         else:
             report = _load_weights(local, kind, model, optimizer, strict=strict)
     return dataclasses.replace(report, file=redacted(path)) if is_url(path) else report

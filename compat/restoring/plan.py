@@ -179,7 +179,7 @@ class Plan:
         return id(variable) in self._planned
 
     def run(self, *, strict: bool) -> "RestoreReport":
-        """Does all of it.
+        """Makes all assignments.
 
         Args:
             strict: Whether anything that is unused or missing is an error; it is where `demanded`.

@@ -84,6 +84,6 @@ def _check_files(folder: Path, file: str) -> None:
             places.setdefault(name, where)
     for name, where in places.items():
         if not locating.exists_or_raise((folder / name).is_file):
-            raise Unreadable(file, SHARDS, f"{where} {describe(name)}, which is not there")
+            raise Unreadable(file, SHARDS, f"{where} {describe(name)}, which does not exist")
         with open_hdf5(folder / name, str(folder / name)) as root:
             root.check_all()

@@ -65,7 +65,7 @@ def plan(
         names: Name of a tensor -> path, where they differ.
 
     Raises:
-        ValueError: `names` has a name or a path that is not there.
+        ValueError: `names` has a name or a path that does not exist.
     """
     by_path = {weight.path: weight for weight in weights}
     for name, path in names.items():

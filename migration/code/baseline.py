@@ -20,7 +20,7 @@ from keras_mp.migration.console import json_text
 from keras_mp.migration.publishing import Refused
 
 SCHEMA = 1
-_ANEW = "remove it, and write it anew with --write-baseline"
+_ANEW = "remove it, and write it again with --write-baseline"
 _STRINGS = ("path", "rule", "source")
 
 

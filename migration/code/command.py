@@ -122,7 +122,7 @@ def run(arguments: argparse.Namespace) -> Done:
 
 
 def failed(paths: Iterable[str], why: str) -> Done:
-    """Returns what is told where nothing was done at all."""
+    """Returns the report for the case that nothing was done."""
     from keras_mp.migration.code import output
 
     planned = [Plan(Path(path), failure=Failure(why)) for path in paths]
@@ -203,7 +203,7 @@ def _check(source: Path, out: Path) -> None:
     if is_folder(source):
         check_folder(source, out)
     elif os.path.lexists(out) and not out.is_file():
-        raise Refused(f"{out} is there already, and no file: name another")
+        raise Refused(f"{out} exists already and is not a file: name another")
     elif not can_be_folder(out.parent):
         raise Refused(f"{out}: {NO_FOLDER.format(out.parent)}")
 
@@ -291,4 +291,4 @@ def _tell_known(planned: Iterable[Plan], known: "Baseline", gone: "Mapping[Entry
         lines = [f"{entry.path}: {entry.rule} {entry.source}" for entry in [*gone][:_FEW]]
         more = [f"and {len(gone) - _FEW} more"] if len(gone) > _FEW else []
         why = f"no longer there: {pluralized(sum(gone.values()), 'finding')} of it"
-        say(f"{known.file}: {why}: --write-baseline writes it anew", [*lines, *more])
+        say(f"{known.file}: {why}: --write-baseline writes it again", [*lines, *more])

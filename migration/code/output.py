@@ -1,4 +1,4 @@
-"""What is told of plans: patches, lines, tables, and rows for programs. Prints nothing itself."""
+"""Plans as output: patches, lines, tables, and rows of JSON. Prints nothing itself."""
 
 import difflib
 import os

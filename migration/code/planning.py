@@ -1,4 +1,4 @@
-"""What is to be done with source files: each is read and planned for, in one process or several."""
+"""Plans the changes of source files, in one process or several."""
 
 import contextlib
 import multiprocessing

@@ -1,4 +1,4 @@
-"""What the files of a program tell of each other: where optimizers and policies of one are used.
+"""Facts across the files of a program: where one uses optimizers and policies of another.
 
 Files are one program where they import each other. A notebook is a program of its own.
 """

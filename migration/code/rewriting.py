@@ -370,7 +370,7 @@ class _Run:
             verdict = "rewritten"
         if edits and not self._program.has_positions:
             verdict, edits = "manual", ()
-            message = f"left alone, as libcst does not tell where it is: {message}"
+            message = f"left alone, because libcst gives no position for it: {message}"
         line, column = self._program.where(node)
         suppressed = self._suppressed_by(rule, node, verdict, edits)
         is_left = bool(suppressed and edits)

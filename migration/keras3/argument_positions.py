@@ -31,7 +31,7 @@ ID = "KMP106"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for one in calls_of_keras(code):
         at = _first(one)
         if at is None or (_is_add_weight(one) and not _begins_with_name(one.call)):

@@ -37,7 +37,7 @@ _RATE = (
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for one in calls_of_keras(code):
         for argument in one.call.args:
             if argument.keyword is None:

@@ -25,7 +25,7 @@ _NO_ESTIMATORS = "tf.estimator is gone since TF 2.16: train a Keras model with f
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for place, decision in replaced_names.decisions_by_status(code, "gone", _message):
         if not _is_rewritten(code, place):
             yield place, decision

@@ -41,7 +41,7 @@ _POSITIONS = {1: "loss", 2: "metrics"}  # of compile, then
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for one in calls_of_keras(code):
         for space, node in _given(one):
             for text in _strings(node):

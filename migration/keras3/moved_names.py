@@ -30,7 +30,7 @@ ID = "KMP102"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     yield from replaced_names.decisions_by_status(code, "moved", _message)
 
 

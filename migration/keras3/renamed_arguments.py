@@ -31,7 +31,7 @@ ID = "KMP105"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for one in calls_of_keras(code):
         given = {argument.keyword.value for argument in one.call.args if argument.keyword}
         found = []

@@ -51,7 +51,7 @@ _OPS = {
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for call in code.calls:
         meaning = code.program.meaning(call.func)
         if meaning is None or meaning.several or not _computes(meaning.full):

@@ -33,7 +33,7 @@ def decide(site: Site) -> Decision | None:
         return None
     # The import of a mere name becomes that of keras_mp.compat.
     if isinstance(site.node, cst.Name) or isinstance(site.program.parent(site.node), cst.Arg):
-        return Decision("manual", "the module is handed on: see what is read of it there")
+        return Decision("manual", "the module is passed on: see what is read from it there")
     return Decision("rewritten", "the module of old names", (site.renamed(site.old.compat),))
 
 

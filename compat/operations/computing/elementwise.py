@@ -1,4 +1,4 @@
-"""Number by number."""
+"""Elementwise operations."""
 
 import math
 from collections.abc import Callable

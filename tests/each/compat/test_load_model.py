@@ -149,7 +149,7 @@ def test_compile_by_name_was_scaled(tmp_path):
     model, report = load(path).model, load(path).report
     assert isinstance(model.optimizer, keras_mp.LossScaleOptimizer)
     case.assert_optimizer(model, model.optimizer, scale=False)
-    assert "compile() did so" in str(report.changes)
+    assert "compile() wrapped it" in str(report.changes)
 
 
 def test_compile_of_an_embedding_was_scaled(tmp_path):

@@ -688,7 +688,7 @@ def test_other_kinds_say_what_to_do(tmp_path):
         ("config.json", "is a config without weights"),
         ("nothing.h5", "there is no such file"),
         ("notes.txt", "is not a checkpoint"),
-        ("ckpt", "is a checkpoint, which has no model: build it"),
+        ("ckpt", "is a checkpoint, which has no model: build the model"),
     ):
         with pytest.raises(Unreadable, match=message):
             load_model(tmp_path / name)

@@ -56,7 +56,7 @@ def test_migrate_from_store_to_store(writable_server, tmp_path, capsys):
     assert mark == sources.read_mark(local) | {"from": redacted(url)}
     capsys.readouterr()
     assert main(["migrate", url, "-o", out, *scratch]) == 2
-    assert f"{redacted(out)} is there already" in capsys.readouterr().err
+    assert f"{redacted(out)} exists already" in capsys.readouterr().err
     assert sorted(one.name for one in tmp_path.iterdir()) == ["local.keras"]
 
 

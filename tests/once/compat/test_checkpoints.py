@@ -560,7 +560,7 @@ def test_escapes_in_a_state_file(folder):
 BAD_STATES = {
     "garbage.pbtxt": "names no model_checkpoint_path",
     "empty_latest.pbtxt": "its path is empty",
-    "with_timestamps.pbtxt": "names ckpt-3, which is not there",
+    "with_timestamps.pbtxt": "names ckpt-3, which does not exist",
 }
 
 
@@ -575,7 +575,7 @@ def test_a_state_file_that_leads_nowhere(folder, state, text):
 @pytest.mark.parametrize("text", ["\n", " \n", "\t", 'model_checkpoint_path: "'])
 def test_a_large_state_file_is_read_in_one_go(folder, text):
     (folder / "checkpoint").write_text(text * (1_000_000 // len(text)))
-    with pytest.raises(Unreadable, match=r"names no (model_)?checkpoint|which is not there"):
+    with pytest.raises(Unreadable, match=r"names no (model_)?checkpoint|which does not exist"):
         Checkpoint(folder)
 
 

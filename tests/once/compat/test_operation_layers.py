@@ -253,7 +253,7 @@ def test_what_a_model_computes_in_words():
 
 
 def test_a_layer_alone_has_no_arguments():
-    with pytest.raises(LegacyError, match="is said where a functional model calls it"):
+    with pytest.raises(LegacyError, match="is saved only where a functional model calls it"):
         convert(
             {"class_name": "TFOpLambda", "config": {"name": "a", "function": "abs"}}, kind="layer"
         )

@@ -234,7 +234,10 @@ def test_a_keras_file_does_not_say_that_compile_scaled(
     done = convert(model(policy, {"optimizer": optimizer}), kind="model")
     found: Any = done.config["compile_config"]
     assert ("LossScaleOptimizer" in str(found["optimizer"])) == is_wrapped
-    assert any("without; its scale starts anew" in note for note in done.notes) == is_wrapped
+    assert (
+        any("without the wrapper; its scale starts again" in note for note in done.notes)
+        == is_wrapped
+    )
     assert not convert(done.config, kind="model").changed
 
 

@@ -109,7 +109,7 @@ def test_o_never_writes_over_another_file(
         out.symlink_to(target)
     assert migrate(old, "-o", out) == 2
     assert target.read_text(encoding="utf-8") == "what was there"
-    assert f"cannot write {out}: it is there already" in capsys.readouterr().err
+    assert f"cannot write {out}: it exists already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", ["same", "dotted", "link", "hard link"])
@@ -152,8 +152,8 @@ def test_an_interrupted_write_leaves_nothing(
     [
         ("pipe/out.json", "Not a directory"),
         ("pipe/deep/out.json", "Not a directory"),
-        (".", "is there already"),
-        ("pipe", "is there already"),
+        (".", "exists already"),
+        ("pipe", "exists already"),
         ("a\0b", "embedded null byte"),
     ],
 )

@@ -98,7 +98,7 @@ def test_nothing_is_written_over(what: str, tmp_path: Path) -> None:
     out = tmp_path / "out.keras"
     existing(out, what)
     before = out.lstat()
-    with pytest.raises(Refused, match="is there already"), publishing.staged_output(out):
+    with pytest.raises(Refused, match="exists already"), publishing.staged_output(out):
         pytest.fail("too late")
     assert out.lstat() == before
 
@@ -119,7 +119,7 @@ def test_nothing_is_written_over_what_came_meanwhile(
             beside.write_bytes(b"mine")
             out.write_bytes(b"theirs")
 
-    with pytest.raises(Refused, match="is there already"):
+    with pytest.raises(Refused, match="exists already"):
         write()
     assert out.read_bytes() == b"theirs"
     assert [path.name for path in tmp_path.iterdir()] == ["out.keras"]
@@ -150,8 +150,8 @@ def test_folders_above_an_output_are_made(tmp_path: Path) -> None:
     ("name", "why"),
     [
         ("out.h5", "must end in .keras"),
-        ("file/out.keras", "there is no folder"),
-        ("file/deep/out.keras", "there is no folder .*, and none can be made"),
+        ("file/out.keras", "the folder .* does not exist"),
+        ("file/deep/out.keras", "the folder .* does not exist and cannot be created"),
     ],
 )
 def test_places_that_are_none(name: str, why: str, tmp_path: Path) -> None:
@@ -623,7 +623,7 @@ def test_a_second_run_goes_on(tree: Path, tmp_path: Path, made: list[str], capsy
     assert made == [str(tree / "b" / "saved")]
     out = capsys.readouterr().out
     assert statuses(out, tree) == {"a.h5": "refused", "b/m.h5": "skipped", "b/saved": "converted"}
-    assert "is there already, and not made from this" in out
+    assert "exists already and was not made from this artefact" in out
     assert migrate(tree, "-o", tmp_path / "out", "--model-only") == 2, "other options, other file"
     assert made == [str(tree / "b" / "saved")]
 
@@ -717,7 +717,7 @@ def test_an_output_that_is_there(what: str, tmp_path: Path, capsys: Capture) -> 
     source, out = model_h5(tmp_path / "m.h5"), tmp_path / "out.keras"
     existing(out, what)
     assert migrate(source, "-o", out) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_an_output_inside_the_artefact(tmp_path: Path, capsys: Capture) -> None:
@@ -747,7 +747,7 @@ def test_a_file_of_keras_3_is_left_alone(tmp_path: Path, capsys: Capture) -> Non
     with zipfile.ZipFile(source, "a") as archive:
         archive.writestr("metadata.json", json.dumps({"keras_version": "3.4.1"}))
     assert migrate(source, "-o", tmp_path / "out.keras") == 0
-    assert "it is of Keras 3.4.1 already" in capsys.readouterr().err
+    assert "Keras 3.4.1 wrote it: nothing to do" in capsys.readouterr().err
     assert not (tmp_path / "out.keras").exists()
 
 

@@ -264,7 +264,7 @@ def test_an_executor_that_takes_no_more(tmp_path: Path) -> None:
             return super().submit(fn, *args)
 
     source, out = folder_of(tmp_path / "in", 6), tmp_path / "out"
-    with Ending(1) as executor, pytest.raises(ExecutorGone, match="2 done, 4 left: who did"):
+    with Ending(1) as executor, pytest.raises(ExecutorGone, match="2 done, 4 left: the executor"):
         migrate_folder(source, out, executor=executor)
     assert set(rows_of(out)) == {"00000.h5", "00001.h5"}
     with ThreadPoolExecutor(1) as executor:
@@ -367,13 +367,13 @@ def test_ctrl_c(times: int, tmp_path: Path, monkeypatch: Patch, capsys: Any) -> 
     assert (error.value.done, error.value.left) == (len(done), 30 - len(done))
     assert (
         str(error.value)
-        == f"{len(done)} done, {30 - len(done)} left: run the same command again to go on"
+        == f"{len(done)} done, {30 - len(done)} left: run the same command again to resume"
     )
     assert 2 <= len(done) < 10
     made, written_down = set(outputs(out)), {f"{Path(name).stem}.keras" for name in rows_of(out)}
     # Of what is left in hand one may just have been published.
     assert made == written_down if times == 1 else 0 <= len(made) - len(made & written_down) <= 2
-    assert "what is in hand is finished first" in capsys.readouterr().err
+    assert "finishing the artefacts in progress" in capsys.readouterr().err
     monkeypatch.setenv(fleet_tasks.SECONDS, "0")
     counts = migrate_folder(source, out, jobs=2)
     assert counts == {"done": 30 - len(made), "done before": len(made)}

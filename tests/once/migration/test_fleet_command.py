@@ -221,7 +221,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     done = len(list(out.glob("*.keras")))
     assert (
         lines[-1]
-        == f"keras-mp: {done} done, {200 - done} left: run the same command again to go on"
+        == f"keras-mp: {done} done, {200 - done} left: run the same command again to resume"
     )
     assert 3 <= done < 100
     assert not [path for path in out.iterdir() if path.name.startswith(".keras-mp")]

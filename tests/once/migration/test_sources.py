@@ -491,7 +491,7 @@ def test_nothing_is_written_over(tree: Path, tmp_path: Path, capsys: Capture) ->
     assert not (out / "old.py").exists(), "all is looked at before anything is written"
     assert (out / "pkg" / "plain.py").read_text() == "mine = 1\n"
     err = capsys.readouterr().err
-    assert err.startswith(f"keras-mp: error: {out}/pkg/plain.py is there already, and not what")
+    assert err.startswith(f"keras-mp: error: {out}/pkg/plain.py exists already with other")
 
 
 @pytest.mark.parametrize("there", ["other", "folder", "input", "inside", "file for a folder"])
@@ -870,7 +870,10 @@ REFUSED = {
     "mixed": (["--json", "a.py", "a.json"], "one kind at a time"),
     "missing": (["--write", "missing"], "there is no file or folder missing"),
     "missing, beside another": (["a.py", "missing"], "there is no file or folder missing"),
-    "nowhere": (["a.py", "-o", "a.h5/a.py"], "a.h5/a.py: there is no folder a.h5, and none can be"),
+    "nowhere": (
+        ["a.py", "-o", "a.h5/a.py"],
+        "a.py: the folder a.h5 does not exist and cannot",
+    ),
     "folder": (["--diff", "empty"], "empty: error: there is no source code in this folder"),
 }
 
@@ -915,7 +918,7 @@ def test_json_is_one_report_even_where_nothing_was_done(
     (row,) = report["results"]
     assert_shape(row, ROW)
     assert (row["path"], row["status"]) == (str(tree), "failed")
-    assert row["error"]["message"] == f"{tmp_path}/out is there, and is not a folder"
+    assert row["error"]["message"] == f"{tmp_path}/out exists and is not a folder"
     assert report["summary"]["files"]["failed"] == 1
 
 

@@ -195,7 +195,7 @@ def test_outputs_and_their_marks(writable_server: Store, tmp_path: Path) -> None
     assert (marked["sha256"], marked["options"]) == ("ab", {"model_only": False})
     assert marked["from"] == "https://***@host/a.h5?***"
     assert sources.read_mark(f"{out}.keras") == {}
-    with pytest.raises(Refused, match="is there already"):
+    with pytest.raises(Refused, match="exists already"):
         publishing.check(out)
     with pytest.raises(ZeroDivisionError), publishing.staged_output(f"{out}.keras") as beside:
         beside.write_bytes(bytes(1 // 0))
@@ -224,7 +224,7 @@ def test_a_config(
     assert json.loads(capsys.readouterr().out)["results"][0]["path"] == redacted(url)
     old.write_text('{"class_name": "SGD", "config": {"lr": 0.5}}')
     assert main(["migrate", str(old), "-o", out]) == 2
-    assert "is there already, and not what would be written" in capsys.readouterr().err
+    assert "exists already with other content" in capsys.readouterr().err
 
 
 def test_a_run_is_plotted_and_reported(
@@ -253,7 +253,7 @@ def test_a_run_is_plotted_and_reported(
         (["s3://a/train.py"], "source code is read from the disk only"),
         (
             ["s3://a/ckpt", "--model", "s3://a/model.json"],
-            "--model s3://a/model.json: it is to be on",
+            "--model s3://a/model.json: it must be on",
         ),
         (["s3://a/m.h5", "-o", "s3://a/m.h5"], "is the input"),
         (["s3://a/m.h5", "-o", "s3://a/m.h5", "--scratch-size", "much"], "is no size"),
@@ -276,7 +276,7 @@ def test_what_is_refused(arguments, words: str, capsys: pytest.CaptureFixture[st
     ("path", "why"),
     [
         ("memory://a/m.h5", "memory:// exists in one process, and ends with it"),
-        ("zip://m.h5::file:///a.zip", "what is inside another file is not read"),
+        ("zip://m.h5::file:///a.zip", "files inside other files are not read"),
     ],
 )
 def test_what_no_command_can_read(
