@@ -158,7 +158,7 @@ def test_unknown_keywords_are_named(name, remedy):
     assert remedy in str(error)
 
 
-@pytest.mark.parametrize(("module", "loads_keras"), [("settings", 0), ("policy", 3)])
+@pytest.mark.parametrize(("module", "loads_keras"), [("settings", 0), ("policies.policy", 3)])
 def test_needs_no_keras(module, loads_keras):
     # The second case checks the probe: it must be able to say yes.
     probe = f"import sys, keras_mp.{module}; sys.exit(3 * ('keras' in sys.modules))"

@@ -85,7 +85,7 @@ def test_where_nothing_is_faster_memory_is_offered():
     lean = [result("lean", 1.2, memory=500_000), result("leaner", 1.1, memory=400_000, loss=9.0)]
     assert chosen(*lean) == (
         "float32",
-        "float32: on this device (cpu) nothing that trains as well is faster. Where memory is "
+        "float32: on this device (cpu) nothing that trains as well is faster. If memory is "
         "short: lean, 0.50 of the bytes at 1.20 times the time. Write: write lean.",
     )
     told = "float32: on this device (cpu) nothing that trains as well is faster."
