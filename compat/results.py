@@ -9,36 +9,31 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from keras_mp.files import json_files
-from keras_mp.rendering import markup
-from keras_mp.rendering.text import printable
+from keras_mp.rendering import terminal
+from keras_mp.rendering.html import notebook
+from keras_mp.rendering.model import Cells, Column, Table, Text
 
 _VERSION = 1
 
-Table = tuple[Sequence[tuple[str, str]], Iterable[Sequence[str]]]  # heads and rows of markup.table
+Rows = tuple[Sequence[Column], Iterable[Cells]]
 
 
-def columns(rows: Iterable[tuple[str, ...]]) -> list[str]:
+def columns(rows: Iterable[Cells]) -> list[str]:
     """Returns rows in columns, as wide as they must be, a line each.
 
     >>> print(*columns([("a", "1"), ("long", "2")]), sep="\\n")
     a     1
     long  2
     """
-    cells = [tuple(map(printable, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
+    cells = list(rows)
+    heads = [Column("")] * max(map(len, cells), default=0)
+    return terminal.to_text([Table(heads, cells)]).splitlines()
 
 
-def html(title: str, *tables: Table) -> str:
+def html(title: str, *tables: Rows) -> str:
     """Returns what a notebook shows of a result: its title, and the tables that have rows."""
-    parts = [f'<p class="head">{markup.escaped(title)}</p>']
-    for heads, rows in tables:
-        if each := list(rows):
-            parts.append(markup.table(heads, each))
-    return markup.output(parts)
+    parts = [Table(heads, each) for heads, rows in tables if (each := list(rows))]
+    return notebook([Text(title, "title"), *parts])
 
 
 class Saved(ABC):

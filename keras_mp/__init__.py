@@ -10,7 +10,10 @@ from keras_mp import after_import
 
 if TYPE_CHECKING:
     from keras_mp.diagnosis.benchmarking.comparing import benchmark
+    from keras_mp.diagnosis.benchmarking.report import BenchmarkReport
     from keras_mp.diagnosis.explaining import explain
+    from keras_mp.diagnosis.explanation import Explanation
+    from keras_mp.diagnosis.overflow_search.report import OverflowReport
     from keras_mp.diagnosis.overflow_search.search import find_overflow
     from keras_mp.diagnosis.ranges.report import RangeReport, range_report
     from keras_mp.float32_models import as_float32
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     )
     from keras_mp.sixteen_bit.float32_weights_scope import float32_weights_scope
     from keras_mp.sixteen_bit.master_weights import MasterWeights
-    from keras_mp.sixteen_bit.memory import memory_report
+    from keras_mp.sixteen_bit.memory import MemoryReport, memory_report
     from keras_mp.sixteen_bit.policies import sixteen_bit_policy
     from keras_mp.sixteen_bit.stochastic_rounding import StochasticRounding
     from keras_mp.state.resuming import resume
@@ -36,9 +39,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BenchmarkReport",
+    "Explanation",
     "LossScaleMonitor",
     "LossScaleOptimizer",
     "MasterWeights",
+    "MemoryReport",
+    "OverflowReport",
     "Policy",
     "RangeReport",
     "SharedLossScale",
@@ -62,9 +69,13 @@ __all__ = [
 ]
 
 _HOME = {
+    "BenchmarkReport": "keras_mp.diagnosis.benchmarking.report",
+    "Explanation": "keras_mp.diagnosis.explanation",
     "LossScaleMonitor": "keras_mp.monitor.callback",
     "LossScaleOptimizer": "keras_mp.optimizer.loss_scale_optimizer",
     "MasterWeights": "keras_mp.sixteen_bit.master_weights",
+    "MemoryReport": "keras_mp.sixteen_bit.memory",
+    "OverflowReport": "keras_mp.diagnosis.overflow_search.report",
     "Policy": "keras_mp.policies.policy",
     "RangeReport": "keras_mp.diagnosis.ranges.report",
     "SharedLossScale": "keras_mp.optimizer.shared_loss_scale",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from keras_mp.files import regular_files
-from keras_mp.files.json_files import as_json
+from keras_mp.files.json_files import json_values
 from keras_mp.migration import backends
 from keras_mp.migration.console import json_text, missing_package, put_exact, say_error, show
 
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         say_error(arguments.path, text)
         return 2
     if arguments.json:
-        put_exact(json_text(as_json({"path": arguments.path, **report.as_dict()})))
+        put_exact(json_text(json_values({"path": arguments.path, **report.to_dict()})))
     else:
         show(str(report).split("\n"))
     return 0

@@ -64,17 +64,6 @@ def json_text(value: object) -> str:
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
-def finite(value: object) -> object:
-    """Returns a value with NaN and Infinity as text, which JSON does not know as numbers."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    if isinstance(value, float) and value - value != 0:
-        return str(value)
-    return value
-
-
 def missing_package(error: ImportError) -> str:
     """Returns what is not installed, and what to do about it, on one line."""
     return " ".join([str(error).removesuffix(".") + ".", *getattr(error, "__notes__", ())])

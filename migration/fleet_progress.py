@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from keras_mp.migration.console import finite, put_exact, say
+from keras_mp.files.json_files import json_values
+from keras_mp.migration.console import put_exact, say
 from keras_mp.migration.ledger import Row
 from keras_mp.migration.walking import Walk
 
@@ -59,7 +60,7 @@ class _Nothing:
 
 class _Json(_Nothing):
     def row(self, row: Row) -> None:
-        put_exact(json.dumps(finite(row), allow_nan=False) + "\n")
+        put_exact(json.dumps(json_values(row), allow_nan=False) + "\n")
         sys.stdout.flush()
 
 

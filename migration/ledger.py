@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_mp.files import regular_files
-from keras_mp.migration.console import finite
+from keras_mp.files.json_files import json_values
 
 NAME = "migration.jsonl"
 SCHEMA = 1
@@ -195,7 +195,7 @@ class Writer:
         Raises:
             OSError: It is not there as a whole: the disk is full.
         """
-        data = json.dumps(finite(row), allow_nan=False).encode() + b"\n"
+        data = json.dumps(json_values(row), allow_nan=False).encode() + b"\n"
         written = os.write(self._file, data)
         if written != len(data):
             raise OSError(28, "No space left on device", str(self._path))

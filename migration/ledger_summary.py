@@ -3,22 +3,23 @@
 import heapq
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from keras_mp.compat.results import columns, html
 from keras_mp.migration.ledger import NAME, RESULTS
 from keras_mp.migration.ledger_reading import Ledger, Row, Run, find_ledger, read_ledger
-from keras_mp.rendering.text import duration, pluralized, printable, shortened, size
+from keras_mp.rendering.model import Column, Part, Renderable, Table, Text
+from keras_mp.rendering.text import duration, number, pluralized, size
 
 UNKNOWN = "unknown"
 _EXAMPLES = 3
 _TOP = 10
 _FEW = 5  # of these, in a text
-_ROOM = 60  # characters of a name
+NUMBERS = tuple(Column(result, "number") for result in RESULTS)
+_UNITS = {"bytes": size, "seconds": duration, "peak_memory": size}
 
 Counts = dict[str, dict[str, int]]  # by a name, then by result
 
@@ -44,8 +45,8 @@ class Refusal:
     examples: tuple[Row, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerSummary:
+@dataclass(frozen=True, slots=True, repr=False)
+class LedgerSummary(Renderable):
     """What the ledger of a migrated folder amounts to; the most frequent comes first.
 
     Attributes:
@@ -141,18 +142,12 @@ class LedgerSummary:
         ]
         return found
 
-    def __str__(self) -> str:
-        return "\n".join(map(printable, lines(self)))
-
-    def _repr_html_(self) -> str:
-        """Returns two tables for a notebook: the facts, and what was refused or failed, and why."""
-        heads = [(head, "") for head in ("result", "reason", "artefacts", "for example", "why")]
-        refusals = (
-            (each.result, each.reason, f"{each.count:,}", row.name, row.said or "")
-            for each in self.refusals
-            for row in each.examples
-        )
-        return html("migration", ([("", ""), ("", "")], _facts(self)), (heads, refusals))
+    def _parts(self) -> Iterator[Part]:
+        yield Text(f"{pluralized(self.artefacts, 'artefact')} in {lines_of(self)}", "title")
+        yield facts(self)
+        yield from refusals(self)
+        yield from counts(self)
+        yield from largest(self, _FEW)
 
 
 def summary(ledger: Ledger) -> LedgerSummary:
@@ -259,65 +254,115 @@ def _top(rows: Iterable[Row], of: Callable[[Row], float | None]) -> tuple[Row, .
     return tuple(heapq.nsmallest(_TOP, known, key=lambda row: (-(of(row) or 0), row.name)))
 
 
-def lines(found: LedgerSummary) -> Iterator[str]:
-    """Yields it as text, line by line."""
-    yield from columns(_facts(found))
-    for each in found.refusals:
-        yield ""
-        kinds = ", ".join(f"{kind} {count:,}" for kind, count in each.kinds.items())
-        yield f"{each.result}, {each.reason}: {each.count:,} ({kinds}), {size(each.bytes)}"
-        for row in each.examples:
-            yield f"  {row.name}: {row.said or 'it does not say why'}"
-    for caption, counts in (
-        ("kind", found.kinds),
-        ("written by", found.writers),
-        ("policy", found.policies),
-    ):
-        yield from _count_lines(caption, counts)
-    for caption, shown in (
-        ("largest", [(row, size(row.bytes or 0)) for row in found.largest]),
-        ("slowest", [(row, duration(row.seconds or 0)) for row in found.slowest]),
-        ("most memory", [(row, size(row.peak_memory or 0)) for row in found.most_memory]),
-    ):
-        yield from _top_lines(caption, shown)
-
-
-def _facts(found: LedgerSummary) -> list[tuple[str, str]]:
-    rate = found.bytes_per_second
-    speed = "" if rate is None else f", {size(rate)}/s"
-    return [
-        ("artefacts", f"{found.artefacts:,}"),
-        *((f"  {result}", f"{count:,}") for result, count in found.results.items()),
-        ("size", size(found.bytes)),
-        ("written", size(found.bytes_out)),
-        ("time, of all processes", duration(found.seconds) + speed),
-        ("done, with changes to read", f"{found.matters:,}"),
-        ("ledger", _of_ledger(found)),
-    ]
-
-
-def _of_ledger(found: LedgerSummary) -> str:
+def lines_of(found: LedgerSummary) -> str:
+    """Returns how many lines of how many runs there are."""
     torn = f"; {pluralized(found.torn, 'torn line')}, as a killed run leaves" if found.torn else ""
     return f"{pluralized(found.lines, 'line')} of {pluralized(len(found.runs), 'run')}{torn}"
 
 
-def _count_lines(caption: str, counts: Counts) -> Iterator[str]:
-    if not counts:
-        return
-    shown = [result for result in RESULTS if any(result in each for each in counts.values())]
-    yield ""
-    yield from columns(
-        [(caption, *shown), *(_count(name, each, shown) for name, each in counts.items())]
+def facts(found: LedgerSummary) -> Table:
+    """Returns what it comes down to."""
+    rate = found.bytes_per_second
+    rows: list[tuple[str, str, Any, str]] = [
+        ("count", "artefacts", found.artefacts, number(found.artefacts)),
+        *(
+            (result.replace(" ", "-"), result, count, number(count))
+            for result, count in found.results.items()
+        ),
+        ("matters", "done, with changes to read", found.matters, number(found.matters)),
+        ("size", "size", found.bytes, size(found.bytes)),
+        ("size-out", "written", found.bytes_out, size(found.bytes_out)),
+        ("time", "time, of all processes", found.seconds, duration(found.seconds)),
+        ("rate", "speed of a process", rate, "unknown" if rate is None else f"{size(rate)}/s"),
+    ]
+    return Table(
+        (Column(""), Column("")),
+        [(label, shown) for _, label, _, shown in rows],
+        form="facts",
+        name="facts",
+        values=[{"id": key, "value": value} for key, _, value, _ in rows],
     )
 
 
-def _count(name: str, counts: Mapping[str, int], shown: Sequence[str]) -> tuple[str, ...]:
-    return (name, *(f"{counts.get(result, 0):,}" for result in shown))
-
-
-def _top_lines(caption: str, shown: Sequence[tuple[Row, str]]) -> Iterator[str]:
-    if not shown:
+def refusals(found: LedgerSummary) -> Iterator[Table]:
+    """Yields what was refused or failed by reason, and examples; nothing where nothing was."""
+    if not found.refusals:
         return
-    yield ""
-    rows = [(shortened(printable(row.name), _ROOM), value) for row, value in shown[:_FEW]]
-    yield from columns([(caption, ""), *rows])
+    yield Table(
+        (
+            Column("reason", "sentence"),
+            Column("result"),
+            Column("artefacts", "number"),
+            Column("size", "number"),
+            Column("kinds", "sentence"),
+        ),
+        [
+            (
+                each.reason,
+                each.result,
+                number(each.count),
+                size(each.bytes),
+                ", ".join(f"{kind} {count:,}" for kind, count in each.kinds.items()),
+            )
+            for each in found.refusals
+        ],
+        name="refusals",
+        values=[
+            {"result": each.result, "reason": each.reason, "count": each.count}
+            for each in found.refusals
+        ],
+    )
+    examples = [(each, i, row) for each in found.refusals for i, row in enumerate(each.examples)]
+    yield Table(
+        (Column("reason", "sentence"), Column("artefact", "path"), Column("why", "sentence")),
+        [
+            ("" if i else each.reason, row.name, row.said or "it does not say why")
+            for each, i, row in examples
+        ],
+        name="examples",
+        values=[{"name": row.name} for _, _, row in examples],
+    )
+
+
+def counts(found: LedgerSummary) -> Iterator[Table]:
+    """Yields how many artefacts there are of each kind, writer and policy, by result."""
+    for name, head, counted in (
+        ("kinds", "kind", found.kinds),
+        ("writers", "written by", found.writers),
+        ("policies", "has layers of policy", found.policies),
+    ):
+        shown = [
+            column for column in NUMBERS if any(column.head in each for each in counted.values())
+        ]
+        if counted:
+            yield Table(
+                (Column(head, "path"), *shown),
+                [
+                    (key, *(f"{each.get(column.head, 0):,}" for column in shown))
+                    for key, each in counted.items()
+                ],
+                name=name,
+                values=[
+                    {
+                        "name": key,
+                        **{result.replace(" ", "_"): each.get(result) for result in RESULTS},
+                    }
+                    for key, each in counted.items()
+                ],
+            )
+
+
+def largest(found: LedgerSummary, most: int | None = None) -> Iterator[Table]:
+    """Yields the largest artefacts, the slowest, and those that took most memory."""
+    for key, head, what, rows in (
+        ("bytes", "largest", "size", found.largest),
+        ("seconds", "slowest", "time", found.slowest),
+        ("peak_memory", "most memory", "at most", found.most_memory),
+    ):
+        if rows:
+            yield Table(
+                (Column(head, "path"), Column(what, "number")),
+                [(row.name, _UNITS[key](getattr(row, key))) for row in rows[:most]],
+                name=key,
+                values=[{"name": row.name, "value": getattr(row, key)} for row in rows[:most]],
+            )

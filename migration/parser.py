@@ -314,10 +314,11 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
     report = commands.add_parser(
         "report",
         help="show a run of training, or a migration, as a page (HTML)",
-        description="Makes one HTML page that needs no network. Of a run of training: its loss "
-        "scale, skipped steps, overflows, the ranges of its layers, policies, settings and "
-        "versions. Of the migration of a folder: counts, what was refused and why, the largest "
-        "and slowest, and a table of all artefacts to search; without -o its summary is printed.",
+        description="Makes one HTML page that needs no network; its pictures need matplotlib. Of a "
+        "run of training: its loss scale, skipped steps, overflows, the ranges of its layers, "
+        "policies, settings and versions. Of the migration of a folder: counts, what was refused "
+        "and why, the largest and slowest, and a table of all artefacts to search; without -o its "
+        "summary is printed.",
         epilog="exit status:\n  0  done\n  2  it cannot be read or written\n",
         formatter_class=Help,
     )

@@ -1,16 +1,19 @@
 """`keras-mp report`: of a migration as text, JSON or a page; a run of training is for `showing`."""
 
 import argparse
+import shutil
 from pathlib import Path
 
 from keras_mp.files.stores.urls import redacted
-from keras_mp.migration import runs
+from keras_mp.migration import ledger_page, runs
 from keras_mp.migration.console import json_text, put_exact, report_failure, say, show
 from keras_mp.migration.ledger import NAME
-from keras_mp.migration.ledger_page import write_ledger_page
 from keras_mp.migration.ledger_reading import find_ledger, read_ledger
-from keras_mp.migration.ledger_summary import lines, summary
+from keras_mp.migration.ledger_summary import summary
 from keras_mp.migration.parser import scratch_of
+from keras_mp.rendering import terminal
+
+_NARROWEST = 100
 
 
 def report(arguments: argparse.Namespace) -> int:
@@ -39,14 +42,15 @@ def _of_migration(file: Path, out: str | None, arguments: argparse.Namespace) ->
     if out is not None:
         if Path(out).exists() and file.samefile(out):
             raise ValueError(f"{out} is the input: write elsewhere")
-        write_ledger_page(ledger, file.resolve().parent.name, out)
+        ledger_page.write_ledger_page(ledger, file.resolve().parent.name, out)
     if arguments.json:
         shown = {"out": None if out is None else redacted(arguments.out)}
         put_exact(
             json_text({"path": redacted(arguments.path), **summary(ledger).to_dict(), **shown})
         )
     elif out is None:
-        show(lines(summary(ledger)))
+        width = max(shutil.get_terminal_size().columns, _NARROWEST)
+        show(terminal.to_text(summary(ledger)._parts(), width).split("\n"))
 
 
 def _of_training(path: str, out: str | None, shown: str, *, as_json: bool) -> None:

@@ -8,26 +8,25 @@ embedded as HTML. The ledger is kept in tests/data, because its times differ in 
 """
 
 import argparse
-import contextlib
-import io
 import json
 import re
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import keras
 from sklearn.datasets import load_digits
 
 import keras_mp
+from keras_mp.diagnosis.ranges import drawing as drawing_of_ranges
 from keras_mp.migration import ledger_page
 from keras_mp.migration.ledger_reading import read_ledger
-from keras_mp.monitor import svg
+from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import html_report
 from keras_mp.monitor.run_folder import RunFolder
-from keras_mp.rendering import page_style
-from keras_mp.rendering.markup import DARK, LIGHT, variables
-from keras_mp.rendering.style import PIECES
+from keras_mp.rendering.pictures import svg
+from keras_mp.rendering.style import DARK, LIGHT, PAGE, variables
 from tests.durations import shared
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,21 +83,23 @@ def train():
 def loss_scale():
     """The loss scale by step."""
     run, _ = train()
-    return _chart(svg.scale_curve(run.trace, with_ids=False))
+    return _chart(drawing.chart(run.trace))
 
 
 def report():
     """The first screen of the page that `keras-mp report` writes."""
     run, _ = train()
-    page = html_report(run)
-    shown = page[page.index("<body>") + len("<body>") : page.index("<h2>Layers</h2>")]
-    shown = shown.removesuffix("<section>\n") + "</main>"
-    return _html(shown, page_style.CSS, 720)
+    page = html_report(run).replace(
+        svg(drawing.chart(run.trace)), svg(drawing.chart(run.trace), 6.5)
+    )
+    shown = page[page.index("<main>") : page.index("<h2>Layers</h2>")]
+    return _html(f'<div class="keras-mp">{shown}</main></div>', PAGE + BOX, 720)
 
 
 def ranges():
     """How large values are, by layer."""
     _, found = train()
+<<<<<<< HEAD
     # Columns for which a narrow picture has no room.
     rest = ", ".join(f".keras-mp .ranges tr > :nth-child({i})" for i in (2, 4, 5, 7, 9, 10))
     narrow = (
@@ -108,6 +109,12 @@ def ranges():
     )
     hidden = f"{rest}, .keras-mp .note {{ display: none; }}"
     return _html(found._repr_html_(), f"{BOX} {hidden} {narrow}", 712)
+=======
+    chart = drawing_of_ranges.chart(found.to_dict())
+    # What a narrow picture has no room for.
+    maps = [replace(each, numbers=None) for each in chart.heat_maps]
+    return _chart(replace(chart, heat_maps=maps, note=""))
+>>>>>>> h4
 
 
 def explain():
@@ -125,9 +132,7 @@ def explain():
         )
     optimizer = keras_mp.LossScaleOptimizer(keras.optimizers.Adam(1e-3))
     model.compile(optimizer, "sparse_categorical_crossentropy")
-    with contextlib.redirect_stdout(io.StringIO()):
-        found = keras_mp.explain(model)
-    return _html(found.html(), BOX, 850)
+    return _html(keras_mp.explain(model)._repr_html_(), BOX, 850)
 
 
 def graph_rewrite():
@@ -162,9 +167,9 @@ def graph_rewrite():
 def ledger():
     """The first screen of the page of a ledger."""
     page = ledger_page.ledger_page(read_ledger(LEDGER), "new")
-    shown = page[page.index("<body>") + len("<body>") : page.index("<h2>The largest")]
+    shown = page[page.index("<main>") : page.index("<h2>The largest")]
     style = page[page.index("<style>") + len("<style>") : page.index("</style>")]
-    return _html(shown.removesuffix("<section>\n") + "</main>", style, 812)
+    return _html(f'<div class="keras-mp">{shown}</main></div>', style + BOX, 812)
 
 
 DRAWN = {
@@ -197,14 +202,15 @@ def migrate():
 # How it becomes a picture.
 
 
-def _chart(drawn):
-    """Returns an `<svg>` of keras-mp as a file."""
-    _, _, width, height = map(int, re.search(r'viewBox="([^"]*)"', drawn)[1].split())
-    height = round(WIDTH / width * height)
-    size = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"'
+def _chart(chart):
+    """Returns a chart as a file."""
+    drawn = svg(chart, width=5.5)
+    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn).groups()
+    size = f'width="{WIDTH}" height="{round(WIDTH / float(width) * float(height))}"'
     font = 'svg { background: var(--ground); font-family: system-ui, "DejaVu Sans", sans-serif; }'
-    style = f"<style>{COLOURS}{PIECES}svg text {{ font-size: 24px; }}{font}</style>"
-    return drawn.replace('<svg class="curve"', f"<svg {size}", 1).replace(">", f">{style}", 1)
+    drawn = re.sub(r' style="[^"]*"', "", drawn, count=1)
+    drawn = drawn.replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" {size} ', 1)
+    return drawn.replace(">", f"><style>{COLOURS}{font}</style>", 1)
 
 
 def _html(text, css, height):

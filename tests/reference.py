@@ -26,7 +26,7 @@ SECTIONS = {
             "keras_mp.StochasticRounding",
             "keras_mp.float32_weights_scope",
         ),
-        *("keras_mp.sixteen_bit_policy", "keras_mp.memory_report"),
+        *("keras_mp.sixteen_bit_policy", "keras_mp.memory_report", "keras_mp.MemoryReport"),
     ),
     "Policies": (
         *("keras_mp.Policy", "keras_mp.set_global_policy", "keras_mp.global_policy"),
@@ -36,9 +36,12 @@ SECTIONS = {
     "See what happens": (
         *(
             "keras_mp.benchmark",
+            "keras_mp.BenchmarkReport",
             "keras_mp.explain",
+            "keras_mp.Explanation",
             "keras_mp.LossScaleMonitor",
             "keras_mp.find_overflow",
+            "keras_mp.OverflowReport",
         ),
         *("keras_mp.range_report", "keras_mp.RangeReport", "keras_mp.Trace"),
         "keras_mp.monitor.tensorboard",

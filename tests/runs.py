@@ -79,7 +79,7 @@ def ranges(blocks=2, scale=2.0**15, seed=0):
     rows.append(row(BAD, "activation", [*around(13, 2), math.inf, math.nan]))
     rows.append(row("head/dead", "activation gradient", np.zeros(100), scale=scale))
     return {
-        "format": "keras_mp.diagnosis.ranges",
+        "format": "keras_mp.ranges",
         "version": 1,
         "model": "encoder",
         "backend": "jax",
@@ -126,7 +126,7 @@ def write(folder, *, with_ranges=True, model="encoder <b>"):
         "overflows": overflows,
     }
     write_run(folder, run)
-    found.write_jsonl(folder / "trace.jsonl")
+    found.save(folder / "trace.jsonl")
     if with_ranges:
         write_ranges(folder, ranges())
     return found

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from keras_mp.compat.results import Saved, columns, html
+from keras_mp.rendering.model import Column
 from keras_mp.rendering.text import pluralized, printable
 
 Sort = Literal["code", "class", "path", "link", "size", "name"]
@@ -77,7 +78,7 @@ class Audit(Saved):
         """Returns a table for a notebook: the findings, and why parts cannot be read."""
         findings = ((each.sort, each.where, each.what) for each in self.findings)
         errors = (("error", "", error) for error in self.errors)
-        heads = [("finding", ""), ("where", "path"), ("what", "")]
+        heads = [Column("finding"), Column("where", "path"), Column("what", "sentence")]
         return html(f"{self.path}: {self.verdict}", (heads, [*findings, *errors]))
 
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 
 from keras_mp.compat.inspecting.computed_layers import Computed
 from keras_mp.compat.results import Saved, columns, html
-from keras_mp.files.json_files import as_json
+from keras_mp.files.json_files import json_values
+from keras_mp.rendering.model import Column
 from keras_mp.rendering.text import printable
 
 FEW = 40  # arrays that are shown
@@ -147,8 +148,7 @@ class Inspection(Saved):
     def to_dict(self) -> dict[str, Any]:
         """Returns it as plain JSON; what JSON lacks is the text "inf", "-inf" or "nan"."""
         whole = asdict(self) | {"size": self.size, "numbers": self.numbers}
-        plain: dict[str, Any] = as_json(whole)  # type: ignore[assignment]
-        return plain
+        return dict(json_values(whole))
 
     @classmethod
     def _from_dict(cls, found: Mapping[str, Any]) -> Self:
@@ -173,17 +173,17 @@ class Inspection(Saved):
     def _repr_html_(self) -> str:
         """Returns tables for a notebook: the facts, the first arrays, and what else to know."""
         more = len(self.tensors) - FEW
-        heads = [("array" if more <= 0 else f"array ({more} more in `tensors`)", "path")]
-        heads += [("dtype", ""), ("shape", ""), ("bytes", "number")]
+        array = "array" if more <= 0 else f"array ({more} more in `tensors`)"
+        heads = [Column(array, "path"), Column("dtype"), Column("shape"), Column("bytes", "number")]
         arrays = (
             (each.key, each.dtype, str(list(each.shape)), str(each.size))
             for each in self.tensors[:FEW]
         )
         return html(
             f"{self.path}: {self.kind}",
-            ([("", ""), ("", "")], _facts(self)),
+            ([Column(""), Column("", "sentence")], _facts(self)),
             (heads, arrays),
-            ([("about", ""), ("what", "")], _remarks(self)),
+            ([Column("about"), Column("what", "sentence")], _remarks(self)),
         )
 
 

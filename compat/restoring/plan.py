@@ -16,6 +16,7 @@ import numpy as np
 from keras_mp.compat.configs import Change
 from keras_mp.compat.file_formats.values import Array, Value
 from keras_mp.compat.results import Saved, html
+from keras_mp.rendering.model import Column
 from keras_mp.rendering.text import pluralized, printable
 
 SHOWN = 16  # digits of a checksum that a report has
@@ -269,10 +270,12 @@ class RestoreReport(Saved):
             (row.source, row.target, row.dtype, str(list(row.shape)), row.sha256)
             for row in self.rows
         )
-        heads = [("in the file", "path"), ("in the model", "path")]
-        heads += [(head, "") for head in ("dtype", "shape", "sha256")]
+        heads = [Column("in the file", "path"), Column("in the model", "path")]
+        heads += map(Column, ("dtype", "shape", "sha256"))
         title = f"{self.file}: {pluralized(len(self.rows), 'value')} restored"
-        return html(title, (heads, rows), ([("about", ""), ("what", "")], self._remarks()))
+        return html(
+            title, (heads, rows), ([Column("about"), Column("what", "sentence")], self._remarks())
+        )
 
     def _remarks(self) -> Iterator[tuple[str, str]]:
         """Yields (subject, text) of what the reader should know besides the rows."""

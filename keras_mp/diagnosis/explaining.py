@@ -20,10 +20,10 @@ from keras_mp.diagnosis.facts import Facts, Placed
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.optimizer.errors import check_optimizer
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.rendering import notebooks
 
 
 def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> Explanation:
+<<<<<<< HEAD
     """Prints likely problems, whether the loss is scaled, and which layers compute in which dtype.
 
     If layers should compute in float32, it also prints Python code for that: a
@@ -37,10 +37,25 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
         optimizer: The optimizer for training; the model's own if None.
         all_layers: Whether to list every layer. Otherwise equal layers of a model with more than 20
             are folded into one line.
+=======
+    """Returns likely problems, whether the loss is scaled, and what computes in which dtype.
+
+    Where layers are to compute in float32, that is told as Python code, too: a
+    `keras.dtype_policies.DTypePolicyMap` to be pasted before the model is made. Nothing is built,
+    run or changed; it can be called at any time, before `compile` and in a callback too. What it
+    cannot know then (layers that do not exist yet, what a subclassed model returns) it calls
+    unknown. In a script, `print` it; a Python prompt and a notebook show it.
+
+    Args:
+        model: A model or a layer.
+        optimizer: The optimizer that is to train it; the model's own if None.
+        all_layers: Whether its text lists every layer. Else those of a model of more than 20 are
+            folded: one line for all that are alike.
+>>>>>>> h4
 
     Returns:
-        The same as data: `rows`, `loss_scale`, `findings`, `float32_layers`. `policy_map()` of it
-        is the map, `text(all_layers=True)` lists every layer, `as_dict()` is plain JSON.
+        An `Explanation`: `rows`, `loss_scale`, `findings`, `float32_layers`. `policy_map()` of it
+        is the map, `text(all_layers=True)` lists every layer, `to_dict()` is plain JSON.
 
     Raises:
         TypeError: `model` is not a model, or `optimizer` not a Keras optimizer.
@@ -50,6 +65,7 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
     >>> out = layers.Dense(1, dtype="float32", name="out")
     >>> model = keras.Sequential([keras.Input((4,)), hidden, out], name="net")
     >>> found = explain(model, keras.optimizers.SGD())
+    >>> print(found)
     net: 2 layers, 1 error
     <BLANKLINE>
     error: the model computes in float16, but nothing scales the loss [no_loss_scale]
@@ -91,16 +107,14 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
         rewritten=low,
     )
     findings = _findings(facts)
-    found = Explanation(
+    return Explanation(
         model.name,
         rows,
         facts.loss_scale,
         tuple(dict.fromkeys(replace(each, path=_written(rows, each.path)) for each in findings)),
         _float32_layers(facts, findings),
-        shown_in=notebooks.running_cell(),
+        all_layers,
     )
-    notebooks.show(found, found.text(all_layers=all_layers))
-    return found
 
 
 # Findings that a layer no longer has once it computes in float32.

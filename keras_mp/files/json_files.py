@@ -10,16 +10,21 @@ from keras_mp.files import regular_files
 from keras_mp.files.atomic_writing import write_atomically
 
 
+<<<<<<< HEAD
 def as_json(value: object) -> object:
     """Returns a value for JSON: infinities and nan become the text "inf", "-inf" or "nan".
+=======
+def json_values(value: object) -> Any:
+    """Returns a value as JSON has it: what it lacks becomes the text "inf", "-inf" or "nan".
+>>>>>>> h4
 
-    >>> as_json({"scale": float("inf"), "steps": (1, 2)})
+    >>> json_values({"scale": float("inf"), "steps": (1, 2)})
     {'scale': 'inf', 'steps': [1, 2]}
     """
     if isinstance(value, Mapping):
-        return {str(key): as_json(item) for key, item in value.items()}
+        return {str(key): json_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
+        return [json_values(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(float(value))
     return value
@@ -45,14 +50,14 @@ def write(path: Path, form: str, version: int, value: Mapping[str, Any]) -> None
         OSError: It cannot be written; an existing file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole = as_json({"format": form, "version": version, **value})
+    whole = json_values({"format": form, "version": version, **value})
     write_atomically(path, json.dumps(whole, indent=1, allow_nan=False, default=_plain) + "\n")
 
 
 def _plain(value: Any) -> object:
     # Numbers and arrays of NumPy.
     if hasattr(value, "tolist"):
-        return as_json(value.tolist())
+        return json_values(value.tolist())
     raise TypeError(
         f"{value!r} of type {type(value).__name__} cannot be written as JSON: pass numbers, "
         "strings, lists and dicts."

@@ -18,7 +18,7 @@ Public names load on first use: importing this imports no keras.
 | hooks                           | hooks into Keras and the frameworks |
 | reporting, op_report            | `report`: the decisions, by layer and by op |
 | painted_graph, folding          | the data of a report |
-| report_text, report_html        | a report as text and HTML |
+| report_text                     | the tables of a report |
 | drawing, plotting               | a report as a picture |
 """
 

@@ -78,6 +78,12 @@ class PaintedGraph:
     part: str | None = None
 
     @property
+    def title(self) -> str:
+        """Returns what it is of: "d1 of model: training, tf1.15 lists"."""
+        of = self.model if self.part is None else f"{self.part} of {self.model}"
+        return f"{of}: {'training' if self.training else 'inference'}, {self.lists} lists"
+
+    @property
     def counts(self) -> dict[str, dict[str, int]]:
         """Returns the number of ops by "dtype", by "colour" and by "list"."""
         return {

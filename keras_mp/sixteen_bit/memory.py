@@ -1,5 +1,6 @@
 """`memory_report`: bytes per parameter, of weights, gradients, slots and masters."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -7,7 +8,12 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model, Optimizer, Variable
+<<<<<<< HEAD
 from keras_mp.backends import keras_hooks
+=======
+from keras_mp.files.json_files import json_values
+from keras_mp.rendering.model import Column, Renderable, Table
+>>>>>>> h4
 from keras_mp.sixteen_bit.half_precision_weights import is_narrow
 from keras_mp.sixteen_bit.slots import KNOWN
 from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
@@ -45,9 +51,15 @@ class Memory:
         return self.total / max(1, self.parameters)
 
 
+<<<<<<< HEAD
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
     """What training keeps now, and what it would keep with other choices.
+=======
+@dataclass(frozen=True, slots=True, repr=False)
+class MemoryReport(Renderable):
+    """What a training keeps now, and what it would with other choices.
+>>>>>>> h4
 
     Attributes:
         now: Measured from the arrays.
@@ -60,25 +72,18 @@ class MemoryReport:
     layers: tuple[Memory, ...]
     others: tuple[Memory, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON."""
-        return asdict(self)
+        return dict(json_values(asdict(self)))
 
-    def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("", *_KINDS, "MB", "a parameter")]
+    def _parts(self) -> Iterator[Table]:
+        heads = (*_KINDS, "MB", "a parameter")
+        rows = []
         for memory in (self.now, *self.others):
             each = [f"{getattr(memory, k) / max(1, memory.parameters):.2f}" for k in _KINDS]
             megabytes = f"{memory.total / 1e6:.1f}"
             rows.append((memory.name, *each, megabytes, f"{memory.a_parameter():.2f}"))
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = [
-            "  ".join(
-                text.ljust(width) if i == 0 else text.rjust(width)
-                for i, (text, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        ]
-        return "\n".join(line.rstrip() for line in lines)
+        yield Table((Column(""), *(Column(head, "number") for head in heads)), rows)
 
 
 def memory_report(model: Model, optimizer: Optimizer | None = None) -> MemoryReport:

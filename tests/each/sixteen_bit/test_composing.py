@@ -400,7 +400,7 @@ def test_follows_the_mixed_policy_in_float16():
 @pytest.mark.parametrize(
     ("dtype", "code"), [("float16", "no_master_copy"), ("bfloat16", "bfloat16_updates")]
 )
-def test_explain_names_the_remedy(dtype, code, capsys):
+def test_explain_names_the_remedy(dtype, code):
     model = model_with(dtype)
     for optimizer, found in (
         (keras.optimizers.SGD(), True),

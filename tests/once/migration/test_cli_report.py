@@ -28,36 +28,40 @@ def test_the_summary_is_printed(tmp_path: Path, capsys: Capture) -> None:
     before = (tmp_path / "migration.jsonl").read_bytes()
     assert main(["report", str(tmp_path)]) == 0
     told = capsys.readouterr()
-    assert told.out.splitlines()[:27] == [
+    assert told.out.splitlines()[:31] == [
+        "3 artefacts in 3 lines of 1 run",
+        "",
         "artefacts                   3",
-        "  done                      1",
-        "  done before               0",
-        "  refused                   1",
-        "  failed                    1",
+        "done                        1",
+        "done before                 0",
+        "refused                     1",
+        "failed                      1",
+        "done, with changes to read  0",
         "size                        502 kB",
         "written                     900 B",
-        "time, of all processes      1 min 5 s, 500 B/s",
-        "done, with changes to read  0",
-        "ledger                      3 lines of 1 run",
+        "time, of all processes      1 min 5 s",
+        "speed of a process          500 B/s",
         "",
-        "failed, damaged: 1 (h5 1), 1 kB",
-        "  c: it ends early",
+        "reason          result   artefacts    size  kinds",
+        "damaged         failed           1    1 kB  h5 1",
+        "no counterpart  refused          1  500 kB  h5 1",
         "",
-        "refused, no counterpart: 1 (h5 1), 500 kB",
-        "  b\\x1b[2J: $.x: is odd",
+        "reason          artefact  why",
+        "damaged         c         it ends early",
+        "no counterpart  b\\x1b[2J  $.x: is odd",
         "",
         "kind  done  refused  failed",
-        "h5    1     1        1",
+        "h5       1        1       1",
         "",
         "written by      done  refused  failed",
-        "TensorFlow 2.3  1     1        1",
+        "TensorFlow 2.3     1        1       1",
         "",
-        "policy         done  refused  failed",
-        "float32        1     1        1",
-        "mixed_float16  1     1        1",
+        "has layers of policy  done  refused  failed",
+        "float32                  1        1       1",
+        "mixed_float16            1        1       1",
         "",
     ]
-    assert "\nslowest\nc         1 min 1 s\na         2 s\n" in told.out
+    assert "\nslowest        time\nc         1 min 1 s\na               2 s\n" in told.out
     assert told.err == ""
     assert [path.name for path in tmp_path.iterdir()] == ["migration.jsonl"], "only -o writes"
     assert (tmp_path / "migration.jsonl").read_bytes() == before

@@ -1,6 +1,7 @@
 """A summary says what is counted by hand."""
 
 import json
+import re
 from collections import defaultdict
 
 import pytest
@@ -134,11 +135,13 @@ def test_is_read_from_the_folder(tmp_path):
 
 def test_as_text_and_in_a_notebook(found, capsys):
     text, shown = str(found), found._repr_html_()
-    assert text.startswith("artefacts ")
+    assert text.startswith(f"{found.artefacts} artefacts in ")
     assert shown.startswith('<div class="keras-mp">')
     for each in found.refusals:
-        assert f"{each.result}, {each.reason}: {each.count:,} " in text
-        assert f">{each.reason}</td>" in shown
+        assert [each.reason, each.result, f"{each.count:,}"] in [
+            re.split("  +", line)[:3] for line in text.splitlines()
+        ]
+        assert f">{each.reason}</th>" in shown
     assert capsys.readouterr() == ("", "")
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from keras_mp.diagnosis.benchmarking.recommending import Result, fault, recommend
-from keras_mp.diagnosis.benchmarking.report import WIDTH, BenchmarkReport
+from keras_mp.diagnosis.benchmarking.report import BenchmarkReport
 
 HOW = {"fast": "write fast", "lean": "write lean"}
 
@@ -132,7 +132,7 @@ def report(**changes):
 
 def test_the_table_is_as_wide_as_a_terminal():
     lines = str(report()).splitlines()
-    assert max(map(len, lines)) <= WIDTH
+    assert max(map(len, lines)) <= 100
     assert lines[0] == (
         "net on jax, cpu: 5 rounds of 10 steps, after 50; data made up, x (32, 4) float32"
     )
@@ -152,7 +152,7 @@ def test_html_escapes_what_came_from_a_program():
 
 
 def test_json_has_all():
-    found = report(results=(result("float32", loss=math.nan),)).as_dict()
+    found = report(results=(result("float32", loss=math.nan),)).to_dict()
     assert found["results"][0]["loss"] == "nan"
     assert found["results"][0]["ratio"] == [1.0, 1.0, 1.0]
     assert found["failed"]["graph rewrite"].startswith("no reason")
