@@ -18,7 +18,7 @@ PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=10
 
 .PHONY: demo test test-once test-jax test-tensorflow test-torch coverage lint docs fuzz oldest matrix dist
 .PHONY: test-all all-once all-jax all-tensorflow all-torch clean-environments licences audit bench clean
-.PHONY: clients clients-jax clients-tensorflow clients-torch release-check
+.PHONY: clients clients-jax clients-tensorflow clients-torch release-check next
 
 # uv installs in a tenth of pip's time, and its environments share the files of their packages.
 .venv/.uv: tests/constraints.txt
@@ -170,9 +170,16 @@ OLDEST ?= jax tensorflow
 oldest: .venv/.dev
 	.venv/bin/tox -q --workdir .tox/oldest -e $(subst $(SPACE),$(COMMA),$(OLDEST:%=py311-oldest-%)) -- \
 		-m '(not slow or hostile) and not processes' $(foreach each,$(HOOKED),tests/each/$(dir $(each))test_$(notdir $(each)).py)
+# Keras' main branch: the contract tests of the private names that we use, and some of the core.
+next: .venv/.test
+	@test -d "$(KERAS)/keras" || { echo "make next KERAS=FOLDER: a checkout of keras"; exit 2; }
+	for backend in $(BACKENDS); do PYTHONPATH="$(KERAS)" $(ENV) KERAS_BACKEND=$$backend $(PYTEST) \
+		-m 'not slow and not processes' $(NEXT:%=tests/each/%.py) || exit 1; done
+NEXT = core/test_keras_contract core/test_workarounds optimizer/test_apply scaling/test_scaler \
+	policies/test_policy optimizer/test_saved_state state/test_state_protection
 # Tests of our uses of private names of Keras and the backends, which may change; and of malicious
 # files, which each version of Keras handles differently.
-HOOKED = optimizer/apply policies/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
+HOOKED = core/keras_contract optimizer/apply policies/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
 	optimizer/copies diagnosis/explaining diagnosis/overflow_search/search core/fit graph_rewrite/enabling \
 	graph_rewrite/loops graph_rewrite/numerics optimizer/hyperparameters optimizer/inner_optimizers scaling/scaler compat/load_model \
 	optimizer/keras_2_methods monitor/callback policies/policy state/state_protection compat/restore \

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat import recursion
 from keras_mp.compat.layers import Functional, Operation
 from keras_mp.compat.operations import expressions
@@ -84,7 +85,7 @@ def model_code(
 
 
 def _layers(model: Any) -> int:
-    return sum(1 for _ in model._flatten_layers())
+    return sum(1 for _ in keras_hooks.all_layers(model))
 
 
 def _in_docstring(text: str) -> str:
@@ -385,7 +386,7 @@ def _input(tensor: Any, layer: Any) -> str:
 
 
 def _outputs(layer: Any, number: int) -> int:
-    nodes = getattr(layer, "_inbound_nodes", [])
+    nodes = keras_hooks.calls_of(layer)
     return len(nodes[min(number, len(nodes) - 1)].output_tensors) if nodes else 1
 
 
@@ -428,7 +429,7 @@ def _as_ops(
     layer: Operation, inputs: Sequence[str], result: str, local: "_Names", *, several: bool
 ) -> list[str] | None:
     """Returns an operation in keras.ops; None where these compute something else."""
-    tensors = layer._inbound_nodes[0].input_tensors
+    tensors = keras_hooks.calls_of(layer)[0].input_tensors
     ranks = [len(tensor.shape) for tensor in tensors]
     *before, last = [_in_keras(part, ranks) for part in (*layer.steps, layer.operation)]
     if not all(_is_same(part, layer.compute_dtype) for part in (*before, last)):
@@ -460,7 +461,7 @@ def _gives_the_same(
     keras.ops has other rules for dtypes: a mean of whole numbers, and lists beside tensors.
     """
     random = np.random.default_rng(0)
-    symbols = layer._inbound_nodes[0].input_tensors
+    symbols = keras_hooks.calls_of(layer)[0].input_tensors
     given = [_numbers(tensor, random) for tensor in symbols]
     try:
         for tensors in (symbols, given):

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.keras2 import update_rules
 from keras_mp.compat.keras2.optimizer_options import LegacyOptions
 
@@ -324,7 +325,7 @@ class Nadam(LegacyOptions, keras.optimizers.Nadam):
         self, grads: Any, trainable_variables: Any, learning_rate: Any
     ) -> None:
         # Once a step, where Keras' Nadam has its own schedule, which is therefore passed over.
-        product = self._u_product
+        product = keras_hooks.momentum_product(self)
         now = update_rules.nadam_momentum(
             ops.cast(self.iterations + 1, product.dtype),
             beta_1=self.beta_1,
@@ -343,7 +344,7 @@ class Nadam(LegacyOptions, keras.optimizers.Nadam):
             ops.cast(gradient, dtype),
             momentum,
             velocity,
-            ops.cast(self._u_product, dtype),
+            ops.cast(keras_hooks.momentum_product(self), dtype),
             ops.cast(self.iterations + 1, dtype),
             rate=ops.cast(learning_rate, dtype),
             beta_1=self.beta_1,

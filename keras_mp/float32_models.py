@@ -80,7 +80,7 @@ def _check(model: Any, share_weights: bool) -> None:
             f"The model {model.name!r} is not built, so it has no weights: call it on a batch "
             "first, or model.build(input_shape)."
         )
-    layers = model._flatten_layers()
+    layers = keras_hooks.all_layers(model)
     quantized = [each.name for each in layers if getattr(each, "quantization_mode", None)]
     if quantized:
         raise ValueError(
@@ -107,7 +107,7 @@ def _masters_of(model: Model) -> contextlib.AbstractContextManager[None]:
 def _narrow_layers(model: Model) -> list[str]:
     return [
         layer.name
-        for layer in model._flatten_layers()
+        for layer in keras_hooks.all_layers(model)
         if not isinstance(layer, keras.layers.InputLayer)
         and (_is_narrow(layer.compute_dtype) or _is_narrow(layer.variable_dtype))
     ]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat import recursion
 from keras_mp.compat.restoring.plan import SHOWN, Restored, checksum
 
@@ -74,7 +75,7 @@ class Saved:
         """Returns that of a model, which is read one variable after another."""
         optimizer = getattr(model, "optimizer", None)  # there is none before compile()
         state = [] if optimizer is None else optimizer.variables
-        layers = [*model._flatten_layers()]
+        layers = [*keras_hooks.all_layers(model)]
         is_of_keras = all(type(one).__module__.startswith(_OF_KERAS) for one in layers)
         return cls(
             *(_arrays(model.weights), _arrays(state), _config(optimizer)),

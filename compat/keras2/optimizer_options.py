@@ -12,6 +12,7 @@ from typing import Any
 from keras import ops
 
 from keras_mp import backends
+from keras_mp.backends import keras_hooks
 
 
 class LegacyOptions:
@@ -97,7 +98,7 @@ class LegacyOptions:
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Takes a step with one variable; Keras calls it."""
         touched = None
-        if self._get_variable_index(variable) in self._sparse_indices:  # type: ignore[attr-defined]
+        if keras_hooks.variable_index(self, variable) in self._sparse_indices:
             touched = self._backend.touched_rows(gradient, variable)
         gradient = self._backend.to_dense_gradient(gradient, variable)
         if self.decoupled_weight_decay and self._use_weight_decay(variable):  # type: ignore[attr-defined]
@@ -124,7 +125,7 @@ class LegacyOptions:
         self.assign_sub(variable, loss)  # type: ignore[attr-defined]
 
     def _slots(self, variable: Any, *names: str) -> list[Any]:
-        index = self._get_variable_index(variable)  # type: ignore[attr-defined]
+        index = keras_hooks.variable_index(self, variable)
         return [slots[index] for slots in (getattr(self, name) for name in names) if slots]
 
     def _decayed(self, learning_rate: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 import keras_mp
+from keras_mp.backends import keras_hooks
 from keras_mp.compat import configs, recursion
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs import Change, dotted_names
@@ -220,7 +221,7 @@ def paths_of_embeddings(made: Any) -> list[str]:
     # Not the whole path: Keras leaves out the model's name where a saved model is loaded again.
     return [
         f"(^|/){re.escape(layer.name)}/{layer.embeddings.name}$"
-        for layer in made._flatten_layers()
+        for layer in keras_hooks.all_layers(made)
         if isinstance(layer, keras.layers.Embedding) and layer.embeddings.trainable
     ]
 

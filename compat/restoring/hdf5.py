@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs.serialized import allowed_name
 from keras_mp.compat.file_formats.hdf5_groups import Group
@@ -118,7 +119,7 @@ def _layers(plan: Plan, group: Group, model: Any) -> list[tuple[Any, str]]:
 
 def _has_state(layer: Any) -> bool:
     return bool(layer.weights) or any(
-        preprocessing_state.adapts_bins(each) for each in layer._flatten_layers()
+        preprocessing_state.adapts_bins(each) for each in keras_hooks.all_layers(layer)
     )
 
 
@@ -296,6 +297,6 @@ def _bare(name: str) -> str:
 
 def finish(model: Any) -> None:
     """Lets layers that compute with statistics, such as Normalization, take what was assigned."""
-    for layer in model._flatten_layers():
+    for layer in keras_hooks.all_layers(model):
         if isinstance(layer, keras.layers.Normalization):
             layer.finalize_state()

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.hdf5_groups import Group, open_hdf5
 from keras_mp.compat.file_formats.values import Value
@@ -250,7 +251,7 @@ def plan_state(
         plan.unused.append(f"{group.path}: {OF_KERAS_3}")
         return
     state = OptimizerState(has_config=has_config)
-    state.iterations = number(plan, _value(plan, group, "0", inner._iterations))
+    state.iterations = number(plan, _value(plan, group, "0", keras_hooks.step_counter(inner)))
     pairs = variable_order.new_slots(inner, trained)
     if pairs is None or len(pairs) != len(names) - 1:
         plan.unused += [group.at(name) for name in names[1:]]

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 import keras_mp
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Checkpoint
 from keras_mp.compat.checkpoints.optimizer_nodes import HYPERS
 from keras_mp.compat.file_formats.values import Value, value_of
@@ -189,7 +190,7 @@ def slots_for_keras(plan: Plan, optimizer: Any, state: OptimizerState) -> list[S
 
 def _rate(inner: Any, state: OptimizerState) -> float:
     """Returns the learning rate at the step that is restored, not at that of the optimizer."""
-    schedule = inner._learning_rate
+    schedule = keras_hooks.own_learning_rate(inner)
     if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
         return float(inner.learning_rate)
     steps = 0 if state.iterations is None else int(state.iterations.array)

@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.explanation import Finding, Level
 from keras_mp.diagnosis.facts import Facts, dtype_of, float16_outputs, updated_in
 from keras_mp.float_formats import FLOAT16
@@ -122,9 +123,9 @@ def _training_of_calls(operation: Any) -> list[Any]:
     parameter = inspect.signature(operation.call).parameters.get("training")
     if parameter is None:
         return []
-    calls = [node.arguments.kwargs.get("training") for node in operation._inbound_nodes]
-    explicit = [each for each in calls if isinstance(each, bool) and each is not parameter.default]
-    return list(dict.fromkeys(explicit))
+    calls = [node.arguments.kwargs.get("training") for node in keras_hooks.calls_of(operation)]
+    said = [each for each in calls if isinstance(each, bool) and each is not parameter.default]
+    return list(dict.fromkeys(said))
 
 
 # -- numbers that float16 does not hold --------------------------------------------------------
@@ -223,7 +224,7 @@ def float16_metrics(facts: Facts) -> Iterator[Finding]:
     """Metrics that overflow on float16 predictions."""
     if not any(True for _ in float16_outputs(facts)):
         return
-    compiled = getattr(facts.model, "_compile_metrics", None)
+    compiled = keras_hooks.compiled_metrics(facts.model)
     given = [getattr(compiled, f"_user_{kind}", None) for kind in ("metrics", "weighted_metrics")]
     for one in keras.tree.flatten(given):
         name = _name(one)

@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 
@@ -54,7 +55,7 @@ def parts(model: Any) -> Iterator[Part]:
 
 
 def _below(layer: Any, path: str, whole: Part | None, seen: set[int]) -> Iterator[Part]:
-    for child in layer._flatten_layers(include_self=False, recursive=False):
+    for child in keras_hooks.child_layers(layer):
         if id(child) in seen or isinstance(child, keras.layers.InputLayer):
             continue
         seen.add(id(child))
@@ -75,7 +76,7 @@ def _is_open(layer: Any) -> bool:
 
 def inside(layer: Any) -> list[Any]:
     """Returns a layer and all layers in it."""
-    return list(layer._flatten_layers())
+    return list(keras_hooks.all_layers(layer))
 
 
 def has_path(layer: Any) -> bool:

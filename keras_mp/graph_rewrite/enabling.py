@@ -177,12 +177,9 @@ def is_enabled() -> bool:
 
 def low_dtypes(model: Any, optimizer: Any) -> set[str]:
     """Returns the 16-bit dtypes of the rewritten layers of `model`, and those for `optimizer`."""
-    states = [rewritten.state_of(layer) for layer in model._flatten_layers()]
-    every = [
-        _options_of(optimizer),
-        *(state.options for state in states if state is not None),
-    ]
-    return {options.dtype for options in every if options is not None}
+    states = [rewritten.state_of(layer) for layer in keras_hooks.all_layers(model)]
+    found = [_options_of(optimizer), *(state.options for state in states if state is not None)]
+    return {options.dtype for options in found if options is not None}
 
 
 def _options(dtype: Any, lists: Any, changes: dict[str, Any]) -> rewritten.Options:

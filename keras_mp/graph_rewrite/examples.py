@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite.graph import Graph, Origin
 
 BATCH = 4
@@ -121,10 +122,10 @@ def only_called_inside(model: Any, has_inputs: bool) -> list[str]:
     """
     if not isinstance(model, keras.Model):
         return []
-    below = model._flatten_layers(include_self=False, recursive=False)
+    below = keras_hooks.child_layers(model)
     inner = [layer for layer in below if isinstance(layer, keras.Model)]
     if type(model).call in (keras.Model.call, keras.layers.Layer.call):
         return [layer.name for layer in inner]
-    if has_inputs or declared(model) is not None or getattr(model, "_called", True):
+    if has_inputs or declared(model) is not None or keras_hooks.was_called(model):
         return []
-    return [layer.name for layer in inner if getattr(layer, "_called", False)]
+    return [layer.name for layer in inner if keras_hooks.was_called(layer)]

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite import hooks, keras_ops
 from keras_mp.graph_rewrite.flops import flops
 from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Op, Origin, Sequence, Value
@@ -67,7 +68,7 @@ class _Recorder:
         self._by_value = {
             id(value): variable
             for variable in model.variables
-            if (value := getattr(variable, "_value", None)) is not None
+            if (value := keras_hooks.stored(variable)) is not None
         }
         self.restart(())
 

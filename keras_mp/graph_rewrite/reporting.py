@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from keras_mp.backends import keras_hooks
 from keras_mp.batches import are_numbers, one_batch
 from keras_mp.graph_rewrite import examples, hooks, painter, rewritten
 from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, Decisions, decide
@@ -116,7 +117,7 @@ def _record(model: Any, inputs: Any, training: bool) -> Graph:
     was_installed = hooks.is_installed()
     hooks.install()
     try:
-        if not all(layer.built for layer in model._flatten_layers()):
+        if not all(layer.built for layer in keras_hooks.all_layers(model)):
             # Building calls the ops, too.
             hooks.run_abstractly(model, inputs, training=training)
         return record(model, (inputs,), {"training": training}, model)

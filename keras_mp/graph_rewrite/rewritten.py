@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite import hooks, replaying
 from keras_mp.graph_rewrite.decisions import decide
 from keras_mp.graph_rewrite.lists import OpLists
@@ -152,7 +153,7 @@ def _forget_compiled(model: Any) -> None:
 
 
 def _holds(model: Any, layer: Any) -> bool:
-    return any(each is layer for each in model._flatten_layers(include_self=False))
+    return any(each is layer for each in keras_hooks.inner_layers(model))
 
 
 def check_model(model: Any) -> None:
@@ -166,7 +167,7 @@ def check_model(model: Any) -> None:
 
 def check_not_rewritten(model: Any) -> None:
     """Raises ValueError if `model` or one of its layers is rewritten, for tools that watch ops."""
-    for layer in model._flatten_layers():
+    for layer in keras_hooks.all_layers(model):
         if layer in _models:
             raise ValueError(
                 f"{layer.name!r} is rewritten by keras_mp.graph_rewrite, and its ops can be "
@@ -178,7 +179,7 @@ def check_not_rewritten(model: Any) -> None:
 
 def check_policies(model: Any) -> None:
     """Raises ValueError if a layer's compute dtype differs from its variable dtype."""
-    for layer in model._flatten_layers():
+    for layer in keras_hooks.all_layers(model):
         policy = layer.dtype_policy
         if switch.is_mixed(policy):
             raise ValueError(
@@ -199,7 +200,7 @@ def _plan_for(
         check_policies(model)
         graph = record(original, args, kwargs, model)
         decisions = decide(graph, state.options.lists, training, state.options.dtype)
-        plan = replaying.plan(graph, decisions, hooks.path_of(model), model._flatten_layers())
+        plan = replaying.plan(graph, decisions, hooks.path_of(model), keras_hooks.all_layers(model))
         while len(state.plans) >= _PLANS:
             state.plans.pop(next(iter(state.plans)))
         state.plans[signature] = plan

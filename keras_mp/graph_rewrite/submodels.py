@@ -9,6 +9,8 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
+
 
 def has_own_step(model: Any) -> bool:
     """Returns whether `model` has another `train_step` than Keras' own.
@@ -85,7 +87,9 @@ def _names(
 
 def _multiplies(layer: Any, variables: set[int]) -> bool:
     """Returns whether `layer` has kernels among `variables`: matrices, but not lookup tables."""
-    tables = [each for each in layer._flatten_layers() if isinstance(each, keras.layers.Embedding)]
+    tables = [
+        each for each in keras_hooks.all_layers(layer) if isinstance(each, keras.layers.Embedding)
+    ]
     looked_up = {id(variable) for table in tables for variable in table.variables}
     return any(
         id(variable) in variables - looked_up and len(variable.shape) > 1
@@ -94,7 +98,7 @@ def _multiplies(layer: Any, variables: set[int]) -> bool:
 
 
 def _children(layer: Any) -> list[Any]:
-    return list(layer._flatten_layers(include_self=False, recursive=False))
+    return list(keras_hooks.child_layers(layer))
 
 
 def _attributes(layer: Any) -> Iterator[tuple[str, Any]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_mp.array_types import Optimizer, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.optimizers import averages, flatten_optimizers
 from keras_mp.backends.protocol import Backend
 from keras_mp.settings import IMMUTABLE
@@ -68,7 +69,7 @@ class InnerHyperparameters:
     def iterations(self, value: int) -> None:
         # The variable counts gradients: `gradient_accumulation_steps` of them an iteration.
         for part in flatten_optimizers(self.inner_optimizer):
-            part._iterations.assign(value * (part.gradient_accumulation_steps or 1))
+            keras_hooks.step_counter(part).assign(value * (part.gradient_accumulation_steps or 1))
 
     @property
     def learning_rate(self) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from keras import ops
 
 from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.numerics import StepResult, skip_count
 from keras_mp.backends.common.optimizers import flatten_optimizers, overwrites_with_gradient
 from keras_mp.backends.protocol import Backend
@@ -69,9 +70,9 @@ class Stepper:
             return
         for optimizer in flatten_optimizers(self._optimizer):
             # An optimizer built without variables forwards its steps, and counts none of them.
-            counts = optimizer.built and len(optimizer._trainable_variables) > 0
+            counts = optimizer.built and len(keras_hooks.trained_variables(optimizer)) > 0
             if counts and not optimizer.gradient_accumulation_steps:
-                counter = optimizer._iterations
+                counter = keras_hooks.step_counter(optimizer)
                 skipped = skip_count(finite, counter)
                 if optimizer.use_ema:  # Keras begins averages at iteration 0, else from zeros
                     skipped = skipped * ops.cast(counter.value > 0, counter.dtype)

@@ -14,6 +14,7 @@ import keras
 
 from keras_mp import backends
 from keras_mp.array_types import Model, Optimizer
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import trainer_hook
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.optimizer.wrapping import wrapper_of
@@ -103,7 +104,7 @@ def computes_in_float16(model: Model) -> bool:
     """
     return any(
         layer.compute_dtype == "float16"
-        for layer in model._flatten_layers()
+        for layer in keras_hooks.all_layers(model)
         if not isinstance(layer, keras.layers.InputLayer)
     )
 
@@ -132,8 +133,8 @@ def _after_compile(model: Model, before: tuple[Any, Any, bool], auto_scale_loss:
         _set_optimizer(model, wrapped)
         if wrapped is optimizer:
             _stay_unscaled(model)
-        else:  # the file must name the wrapper: from the policy alone its scale is unknown
-            model._compile_config.config["optimizer"] = wrapped
+        else:  # a file could not tell the loss scale from the policy, which it names only
+            keras_hooks.compile_config(model)["optimizer"] = wrapped
         return
     if type(optimizer) is keras.optimizers.LossScaleOptimizer:
         if factor is not None:
@@ -150,7 +151,7 @@ def _after_compile(model: Model, before: tuple[Any, Any, bool], auto_scale_loss:
         _stay_unscaled(model)
     elif computes_in_float16(model):
         _set_optimizer(model, _wrapped(optimizer))
-    elif not all(layer.built for layer in model._flatten_layers()):
+    elif not all(layer.built for layer in keras_hooks.all_layers(model)):
         _undecided.add(model)
 
 
@@ -176,7 +177,7 @@ def _from_keras(theirs: Any) -> LossScaleOptimizer:
             {**theirs.get_config(), "inner_optimizer": inner}
         )
     if theirs.built and not ours.built:
-        ours.build(theirs.inner_optimizer._trainable_variables)
+        ours.build(keras_hooks.trained_variables(theirs.inner_optimizer))
         ours.step_counter.assign(theirs.step_counter)
         ours.dynamic_scale.assign(theirs.dynamic_scale)
     return ours
@@ -184,7 +185,7 @@ def _from_keras(theirs: Any) -> LossScaleOptimizer:
 
 def _stay_unscaled(model: Model) -> None:
     # Keras does not write this argument of compile, and would scale after a reload.
-    model._compile_config.config["auto_scale_loss"] = False
+    keras_hooks.compile_config(model)["auto_scale_loss"] = False
 
 
 def _set_optimizer(model: Model, optimizer: Optimizer) -> None:

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from keras_mp.array_types import Gradient, Optimizer, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.numerics import HALVES, upcast
 from keras_mp.backends.protocol import Backend
 from keras_mp.sixteen_bit.rounding import Draw
@@ -156,21 +157,20 @@ class HalfPrecisionWeights:
         """`apply` of the inner optimizer, with a limited number of weights in float32 at once."""
         inner = self._inner
         places = [self._places[id(variable)] for variable in variables]
-        gradients = inner._clip_gradients(self._wide(gradients, variables))
+        gradients = keras_hooks.clipped(inner, self._wide(gradients, variables))
         for start, end in _runs([math.prod(variable.shape) for variable in variables]):
             targets = [self._targets[place] for place in places[start:end]]
             with self._loaded(places[start:end]):
-                inner._apply_weight_decay(targets)
-                inner._backend_update_step(gradients[start:end], targets, inner.learning_rate)
+                keras_hooks.update(inner, gradients[start:end], targets)
                 for target in targets:
                     if target.constraint is not None:
                         target.assign(target.constraint(target))
-        inner._iterations.assign_add(1)
+        keras_hooks.step_counter(inner).assign_add(1)
 
     @contextlib.contextmanager
     def _loaded(self, places: Iterable[int]) -> Iterator[None]:
         """A scope in which targets and their slots have float32 values; stores them at its end."""
-        draw = Draw(self._seed, ops.cast(self._inner._iterations.value, "int32"))
+        draw = Draw(self._seed, ops.cast(keras_hooks.step_counter(self._inner).value, "int32"))
         wanted = set(places)
         kinds: dict[type[Storage], list[Storage]] = {}
         for part in self._parts:

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_mp.array_types import Optimizer, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.sixteen_bit.storages import Master, Split, Storage
 from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
 
@@ -93,7 +94,7 @@ class MasterWeights(SixteenBitOptimizer):
         kept = self.add_variable(
             shape=variable.shape,
             dtype=dtype,
-            layout=getattr(variable, "_layout", None),
+            layout=keras_hooks.layout_of(variable),
             name=f"{variable.path.replace('/', '_')}_{name}",
         )
         self._backend.shard_like(kept, variable)

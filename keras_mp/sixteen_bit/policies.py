@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_mp.array_types import Layer, Model
+from keras_mp.backends import keras_hooks
 
 DTYPES = ("bfloat16", "float16")
 # Their scales are near 1, where 16 bits are coarse, and their statistics are sums.
@@ -53,9 +54,9 @@ def sixteen_bit_policy(dtype: str = "bfloat16", model: Model | None = None) -> A
     if model is None:
         policies = {_NAMES["normalization"]: mixed, _NAMES["softmax"]: full}
     elif isinstance(model, keras.Model):
-        layers = {layer.path: layer for layer in model._flatten_layers(include_self=False)}
-        policies = {path: mixed for path, layer in layers.items() if _is_normalization(layer)}
-        policies |= {path: full for path, layer in layers.items() if path and _is_softmax(layer)}
+        layers = {layer.path: layer for layer in keras_hooks.inner_layers(model)}
+        found = {path: mixed for path, layer in layers.items() if _is_normalization(layer)}
+        found |= {path: full for path, layer in layers.items() if path and _is_softmax(layer)}
     else:
         raise TypeError(f"model must be a keras.Model or None, but got {type(model).__name__}.")
     return keras.dtype_policies.DTypePolicyMap(keras.DTypePolicy(dtype), policies)

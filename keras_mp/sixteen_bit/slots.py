@@ -5,6 +5,7 @@ from collections.abc import Iterator, Set
 from typing import Any
 
 from keras_mp.array_types import Optimizer, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.optimizers import class_path
 from keras_mp.sixteen_bit.storages import Rounded, Transient
 
@@ -69,7 +70,7 @@ def sixteen_bit_slots(
             initializer=initializer,
             dtype=dtype,
             name=f"{reference_variable.path.replace('/', '_')}_{name or 'var'}",
-            layout=getattr(reference_variable, "_layout", None),
+            layout=keras_hooks.layout_of(reference_variable),
         )
         target = Transient(reference_variable, stored.name, stored.path)
         target.constraint = None

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.array_types import Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.sixteen_bit.rounding import Draw, join, newest, split, stochastic
 
 
@@ -24,7 +25,7 @@ class Transient(keras.Variable):
             "zeros", shape=like.shape, dtype="float32", trainable=like.trainable, name=name
         )
         self._path = path
-        self._layout = getattr(like, "_layout", None)  # slots copy it, on JAX
+        self._layout = keras_hooks.layout_of(like)  # which slots take from it, on JAX
         self.constraint = getattr(like, "constraint", None)
 
     def _initialize_with_initializer(self, initializer: Any) -> None:

@@ -94,9 +94,7 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
             )
         with self._backend.init_scope():
             self._narrow_weights.build(variables)
-        _set(self, "_trainable_variables", variables)
-        indices = {self._var_key(variable): i for i, variable in enumerate(variables)}
-        _set(self, "_trainable_variables_indices", indices)
+        keras_hooks.build_for(self, variables)
         self.built = True
 
     @property
@@ -126,13 +124,13 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
                     "apply(grads) without variables needs a built optimizer: call "
                     "`optimizer.build(model.trainable_variables)`, or pass the variables."
                 )
-            trainable_variables = self._trainable_variables
+            trainable_variables = keras_hooks.trained_variables(self)
         variables = list(trainable_variables)
         if not self.built:
             self.build(variables)
-        self._check_variables_are_known(variables)
-        kept_gradients, kept_variables = self._filter_empty_gradients(gradients, variables)
-        self._narrow_weights.apply(as_tensors(kept_gradients, kept_variables), kept_variables)
+        keras_hooks.check_variables(self, variables)
+        taken, known = keras_hooks.without_empty(self, gradients, variables)
+        self._narrow_weights.apply(as_tensors(taken, known), known)
 
     def stateless_apply(
         self,

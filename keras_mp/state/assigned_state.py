@@ -30,7 +30,7 @@ def assigned_variables(model: Model) -> list[Any]:
     """
     weights = {id(v): v for v in weights_of(model)}
     found = {id(v): v for v in model.variables if id(v) not in weights and v.name != SEED}
-    for layer in model._flatten_layers():
+    for layer in keras_hooks.all_layers(model):
         if getattr(layer, "stateful", False) and getattr(layer, "states", None) is not None:
             found.update((id(v), v) for v in keras.tree.flatten(layer.states))
         found.update((id(v), v) for v in self_assigned_weights(layer))
@@ -40,8 +40,8 @@ def assigned_variables(model: Model) -> list[Any]:
 
 def weights_of(model: Model) -> Iterator[Any]:
     """Yields the weights of the layers: what an optimizer trains, or would if it was not frozen."""
-    for layer in model._flatten_layers():
-        yield from layer._trainable_variables
+    for layer in keras_hooks.all_layers(model):
+        yield from keras_hooks.own_weights(layer)
 
 
 def self_assigned_weights(layer: Layer) -> list[Any]:

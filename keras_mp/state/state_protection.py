@@ -14,6 +14,7 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.array_types import Model, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.state import assigned_state
@@ -171,7 +172,9 @@ def _scope(
         variables += metric.variables
     variables = list({id(v): v for v in variables}.values())
     before = {id(v): (v, ops.copy(backend.read(v))) for v in variables}
-    buffers = [(buffer, ops.copy(buffer)) for buffer in backend.buffers(model._flatten_layers())]
+    buffers = [
+        (buffer, ops.copy(buffer)) for buffer in backend.buffers(keras_hooks.all_layers(model))
+    ]
     # Counted, not observed: the step may be in a function that was traced long ago. A model that
     # is built in here may get its optimizer wrapped meanwhile; a new one has skipped nothing.
     skipped = {
@@ -274,8 +277,8 @@ def _logs(finite: Tensor, logs: Any, results: Mapping[str, Any]) -> Any:
 def _metrics(model: Model) -> list[Any]:
     """Returns the metrics that a step may update, those of models inside included."""
     found = list(model.metrics)
-    for layer in model._flatten_layers():
-        found += layer.metrics if isinstance(layer, keras.Model) else layer._metrics
+    for layer in keras_hooks.all_layers(model):
+        found += layer.metrics if isinstance(layer, keras.Model) else keras_hooks.own_metrics(layer)
     return list({id(metric): metric for metric in found}.values())
 
 

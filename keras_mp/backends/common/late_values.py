@@ -13,6 +13,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends import keras_hooks
+
 _INITIALIZE, _ASSIGN = "_initialize_with_initializer", "_direct_assign"
 _OF_KERAS = "keras."
 # Keras imports these if a config names them.
@@ -127,7 +129,7 @@ def _can_wait(variable: Any, initializer: Any) -> bool:
         and str(kind.__module__).startswith(_OF_KERAS)
         and isinstance(getattr(initializer, "seed", 0), int)
         and variable._dtype in _DTYPES
-        and getattr(variable, "_layout", None) is None
+        and keras_hooks.layout_of(variable) is None
         and keras.distribution.distribution() is None
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_mp.array_types import Optimizer, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import fused_rules
 
 # Options that need divided gradients before the rule. Averages come after it.
@@ -72,10 +73,12 @@ def built_for(optimizer: Optimizer) -> list[Any]:
     >>> built_for(keras.optimizers.SGD())
     []
     """
-    own = list(optimizer._trainable_variables)
+    own = list(keras_hooks.trained_variables(optimizer))
     if own or hasattr(optimizer, "_narrow_weights"):
         return own
-    inside = [v for part in flatten_optimizers(optimizer) for v in part._trainable_variables]
+    inside = [
+        v for part in flatten_optimizers(optimizer) for v in keras_hooks.trained_variables(part)
+    ]
     return list({id(variable): variable for variable in inside}.values())
 
 
@@ -90,7 +93,7 @@ def updated(optimizer: Optimizer, variables: Sequence[Variable]) -> list[Any]:
     masters: dict[int, Any] = {}
     for part in (optimizer, *getattr(optimizer, "optimizers", ())):
         if hasattr(part, "_narrow_weights"):
-            known = part._trainable_variables
+            known = keras_hooks.trained_variables(part)
             masters.update(zip(map(id, known), part._narrow_weights.targets(known), strict=True))
     return [masters.get(id(variable), variable) for variable in variables]
 

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import fused_rules
 from keras_mp.backends.common.numerics import StepResult
 from keras_mp.backends.common.optimizers import overwrites_with_gradient, path
@@ -86,10 +87,10 @@ def apply(
         return tf.cast(ready, tf.float32)
 
     def step() -> None:
-        dense, taken = optimizer._filter_empty_gradients(gradients, variables)
+        dense, taken = keras_hooks.without_empty(optimizer, gradients, variables)
         _step(optimizer, dense, taken, divided)
         if not always:
-            optimizer._iterations.assign_add(1)
+            keras_hooks.step_counter(optimizer).assign_add(1)
 
     if not settings.skip_nonfinite:
         with after(gradients):
@@ -99,7 +100,7 @@ def apply(
     tf.cond(result.finite, step, lambda: None)
     if always:
         with after([result.finite]):
-            optimizer._iterations.assign_add(1)
+            keras_hooks.step_counter(optimizer).assign_add(1)
     return result
 
 
@@ -109,7 +110,7 @@ def _step(
     variables: list[Variable],
     divided: Callable[[Gradient], Any],
 ) -> None:
-    rate = tf.cast(tf.convert_to_tensor(optimizer._get_current_learning_rate()), tf.float32)
+    rate = tf.cast(tf.convert_to_tensor(optimizer.learning_rate), tf.float32)
     if optimizer.weight_decay is not None:
         decay = rate * optimizer.weight_decay
         for variable in variables:
@@ -118,7 +119,7 @@ def _step(
     kernel, slots = _kernel(optimizer, rate)
     window = windows_tensorflow.Window()
     for gradient, variable in zip(gradients, variables, strict=True):
-        i = optimizer._get_variable_index(variable)
+        i = keras_hooks.variable_index(optimizer, variable)
         handles = {name: of_all[i].value.handle for name, of_all in slots.items()}
         with window.opened():
             gradient = divided(gradient)
@@ -143,14 +144,15 @@ def _kernel(optimizer: Optimizer, rate: Any) -> tuple[Callable[..., Any], dict[s
     ops, partial = tf.raw_ops, functools.partial
     # An integer (the beta_1=0 of GANs) or a NumPy number would become a tensor of its own dtype.
     constant = partial(tf.constant, dtype=tf.float32)
+    slots = keras_hooks.slots_of(optimizer)
     match fused_rules.rule_of(optimizer):
         case "Adam" | "AdamW":
             betas = {"beta1": constant(optimizer.beta_1), "beta2": constant(optimizer.beta_2)}
-            number = tf.cast(optimizer._iterations.value + 1, tf.float32)
+            number = tf.cast(keras_hooks.step_counter(optimizer).value + 1, tf.float32)
             powers = {f"{name}_power": beta**number for name, beta in betas.items()}
             epsilon = constant(optimizer.epsilon)
             kernel = partial(ops.ResourceApplyAdam, lr=rate, epsilon=epsilon, **betas, **powers)
-            return kernel, {"m": optimizer._momentums, "v": optimizer._velocities}
+            return kernel, {"m": slots.momentums, "v": slots.velocities}
         case "SGD" if optimizer.momentum:
             kernel = partial(
                 ops.ResourceApplyKerasMomentum,
@@ -166,7 +168,7 @@ def _kernel(optimizer: Optimizer, rate: Any) -> tuple[Callable[..., Any], dict[s
         case "Adagrad":
             epsilon = constant(fused_rules.adagrad_epsilon(optimizer))
             kernel = partial(ops.ResourceApplyAdagradV2, lr=rate, epsilon=epsilon)
-            return kernel, {"accum": optimizer._accumulators}
+            return kernel, {"accum": slots.accumulators}
     kernel = partial(
         ops.ResourceApplyRMSProp,
         lr=rate,
@@ -174,4 +176,4 @@ def _kernel(optimizer: Optimizer, rate: Any) -> tuple[Callable[..., Any], dict[s
         momentum=constant(optimizer.momentum),
         epsilon=constant(optimizer.epsilon),
     )
-    return kernel, {"ms": optimizer._velocities, "mom": optimizer._momentums}
+    return kernel, {"ms": slots.velocities, "mom": slots.momentums}

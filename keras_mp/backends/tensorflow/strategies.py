@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.numerics import cast_for_optimizer
 from keras_mp.backends.common.optimizers import flatten_optimizers, updated
 
@@ -171,18 +172,18 @@ def apply_across(
     def as_decided(last: bool) -> None:
         def accumulate(gradients: list[Gradient], variables: list[Variable]) -> None:
             sums = optimizer._accumulated_gradients
-            held = [sums[optimizer._get_variable_index(variable)] for variable in variables]
+            held = [sums[keras_hooks.variable_index(optimizer, variable)] for variable in variables]
             if last:
                 pairs = zip(gradients, held, strict=True)
                 means = [(gradient + total) / steps for gradient, total in pairs]
-                clipped = optimizer._clip_gradients(means)
-                optimizer._apply_weight_decay(variables)
-                optimizer._backend_update_step(clipped, variables, optimizer.learning_rate)
+                keras_hooks.update(optimizer, keras_hooks.clipped(optimizer, means), variables)
                 optimizer._backend_reset_gradient_accumulators()
             else:
                 optimizer._backend_increment_gradient_accumulators(gradients, held)
             if optimizer.use_ema:
-                optimizer._update_model_variables_moving_average(optimizer._trainable_variables)
+                optimizer._update_model_variables_moving_average(
+                    keras_hooks.trained_variables(optimizer)
+                )
 
         object.__setattr__(optimizer, "_backend_apply_gradients", accumulate)
         try:
@@ -190,7 +191,7 @@ def apply_across(
         finally:
             del optimizer.__dict__["_backend_apply_gradients"]
 
-    last = tf.equal((optimizer._iterations.value + 1) % steps, 0)
+    last = tf.equal((keras_hooks.step_counter(optimizer).value + 1) % steps, 0)
     tf.cond(last, lambda: as_decided(True), lambda: as_decided(False))
 
 

@@ -7,6 +7,7 @@ import keras
 import torch
 
 from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.optimizers import flatten_optimizers
 
 
@@ -72,7 +73,7 @@ def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable] | None = Non
         weights: Id of a target -> its weight, whose layout the slots get.
     """
     for each in flatten_optimizers(optimizer):
-        variables = each._trainable_variables
+        variables = keras_hooks.trained_variables(each)
         for name, kept in vars(each).items():
             if name in ("_variables", "_trainable_variables") or not isinstance(kept, list):
                 continue
@@ -83,7 +84,11 @@ def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable] | None = Non
 
 def shard_like(kept: Any, variable: Variable) -> None:
     """Shards the variable `kept` like `variable`; without a value it is unchanged."""
-    if not isinstance(kept, keras.Variable) or kept._value is None or variable._value is None:
+    if (
+        not isinstance(kept, keras.Variable)
+        or keras_hooks.stored(kept) is None
+        or keras_hooks.stored(variable) is None
+    ):
         return
     if not is_distributed(variable.value) or is_distributed(kept.value):
         return

@@ -22,6 +22,7 @@ import keras
 import torch
 
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import fused_rules
 from keras_mp.backends.common.numerics import StepResult, cast_to_variable_dtype, upcast
 from keras_mp.backends.common.optimizers import overwrites_with_gradient
@@ -131,7 +132,7 @@ def _arguments(
             continue
         if (reason := _gradient_problem(gradient, value.shape, device)) is not None:
             return f"the gradient of {variable.path} {reason}"
-    places = [optimizer._get_variable_index(variable) for variable in variables]
+    places = [keras_hooks.variable_index(optimizer, variable) for variable in variables]
     slots = [[kept[i].value for i in places] if kept else [] for kept in _slots(optimizer)]
     for row in slots:
         if not row or _are_supported(row, shapes, device):
@@ -149,13 +150,14 @@ def _arguments(
 
 def _slots(optimizer: Optimizer) -> list[Any]:
     """Returns the slots of all variables, a list per slot argument of the kernel."""
+    slots = keras_hooks.slots_of(optimizer)
     match fused_rules.rule_of(optimizer):
         case "Adam" | "AdamW":
-            hats = optimizer._velocity_hats if optimizer.amsgrad else []
-            return [optimizer._momentums, optimizer._velocities, hats]
+            hats = slots.velocity_hats if optimizer.amsgrad else []
+            return [slots.momentums, slots.velocities, hats]
         case "SGD":
             return [optimizer.momentums if optimizer.momentum else []]
-    return [optimizer._accumulators]
+    return [slots.accumulators]
 
 
 def _are_supported(tensors: Sequence[Tensor], shapes: list[Any], device: Any) -> bool:
@@ -215,7 +217,7 @@ def apply(
     if isinstance(arguments, str):
         return arguments
     with torch.no_grad():
-        dense, taken = optimizer._filter_empty_gradients(gradients, variables)
+        dense, taken = keras_hooks.without_empty(optimizer, gradients, variables)
         present = [gradient is not None for gradient in gradients]
         if len(taken) < len(variables):
             arguments = arguments.of([i for i, there in enumerate(present) if there])
@@ -228,7 +230,7 @@ def apply(
         _update(optimizer, arguments, dense, scale, bad)
         _constrain(taken, result.finite)
         always = not settings.skip_nonfinite or settings.count_skipped_steps
-        optimizer._iterations.value.add_(1 if always else result.finite)
+        keras_hooks.step_counter(optimizer).value.add_(1 if always else result.finite)
         return result
 
 
@@ -290,8 +292,8 @@ def _kernel(
     numbers: dict[str, Any] = {"lr": rate, "weight_decay": 0.0, "maximize": False}
     match fused_rules.rule_of(optimizer):
         case "Adam" | "AdamW":
-            step = optimizer._iterations.value + 1
-            # An integer would give a power in PyTorch's default dtype.
+            step = keras_hooks.step_counter(optimizer).value + 1
+            # Of a whole number PyTorch makes a power in its default dtype.
             one, two = (
                 (1 - torch.pow(float(beta), step)).to(torch.float32)
                 for beta in (optimizer.beta_1, optimizer.beta_2)
@@ -356,7 +358,7 @@ def _overload(name: str) -> Any:
 
 def _learning_rate(optimizer: Optimizer, like: Any) -> Any:
     """Returns the learning rate of this step: float32, shape (), on the device of `like`."""
-    rate = optimizer._get_current_learning_rate()
+    rate = optimizer.learning_rate
     if isinstance(rate, keras.Variable):
         rate = rate.value
     if not isinstance(rate, torch.Tensor):

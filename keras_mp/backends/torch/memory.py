@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from keras_mp.array_types import Tensor, Variable
+from keras_mp.backends import keras_hooks
 
 
 def tensors_of(variables: Sequence[Variable]) -> list[Any]:
     """Returns the tensors of Keras variables that have one now."""
-    return [variable._value for variable in variables if variable._value is not None]
+    return [value for value in map(keras_hooks.stored, variables) if value is not None]
 
 
 def are_apart(written: Sequence[Tensor], read: Sequence[Tensor] = ()) -> bool:

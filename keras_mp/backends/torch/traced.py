@@ -13,6 +13,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph_module import GraphModule
 
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.generators import unchanged_generators
 
 Tensors = Sequence[torch.Tensor]
@@ -29,7 +30,7 @@ class Traced:
     """
 
     def __init__(self, module: GraphModule, variables: Sequence[Any]) -> None:
-        by_value = {id(variable._value): variable for variable in variables}
+        by_value = {id(keras_hooks.stored(variable)): variable for variable in variables}
         held = [getattr(module, str(n.target)) for n in module.graph.nodes if n.op == "get_attr"]
         self._held = [(by_value[id(x)], x) for x in held if id(x) in by_value]
         self.is_lasting = len(self._held) == len(held)
@@ -37,7 +38,7 @@ class Traced:
 
     def is_valid(self) -> bool:
         """Returns whether the variables still hold the same tensors."""
-        return all(variable._value is x for variable, x in self._held)
+        return all(keras_hooks.stored(variable) is x for variable, x in self._held)
 
     def begin(self) -> Callable[..., list[torch.Tensor]]:
         """Computes what is the same in each step; returns the step, from tensors to tensors."""

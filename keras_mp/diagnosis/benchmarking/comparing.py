@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import measuring
 from keras_mp.backends.common.generators import unchanged_generators
 from keras_mp.backends.keras_hooks import unchanged_counters
@@ -171,8 +172,8 @@ def _compiled(model: Model) -> tuple[Any, Any]:
             f"Model {model.name!r} is compiled without an optimizer, so it has no training step to "
             "time: model.compile(optimizer, loss)."
         )
-    loss = getattr(model, "_compile_loss", None)
-    return model.optimizer, None if loss is None else loss._user_loss
+    loss = keras_hooks.compiled_loss(model)
+    return model.optimizer, None if loss is None else keras_hooks.given_loss(loss)[0]
 
 
 def _given(model: Model, data: Any, batch_size: int | None) -> list[Batch]:

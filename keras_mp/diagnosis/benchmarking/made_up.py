@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model
+from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite.examples import declared, filled
 from keras_mp.graph_rewrite.tensors import dtype_of
 
@@ -41,7 +42,7 @@ def inputs(model: Model, batch: int, random: np.random.Generator) -> Any:
         )
     tables = [
         int(layer.input_dim)
-        for layer in model._flatten_layers()
+        for layer in keras_hooks.all_layers(model)
         if "Embedding" in type(layer).__name__
         and isinstance(getattr(layer, "input_dim", None), int)
     ]

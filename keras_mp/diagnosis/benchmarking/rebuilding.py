@@ -14,10 +14,12 @@ import keras
 from keras import ops
 
 from keras_mp.array_types import Model
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.benchmarking.variants import Variant, innermost, scaling_settings
 from keras_mp.diagnosis.dry_run.isolation import copied_metrics
 from keras_mp.files.deserializing import deserialized
 from keras_mp.policies.policy import policy_scope
+from keras_mp.state.assigned_state import SEED
 
 _MAP = "DTypePolicyMap"
 _FUNCTION = "function of the layer "
@@ -66,14 +68,14 @@ class Blueprint:
         config.pop("compile_config", None)
         lambdas = {
             layer.name: layer.function
-            for layer in model._flatten_layers()
+            for layer in keras_hooks.all_layers(model)
             if isinstance(layer, keras.layers.Lambda)
         }
         config = _with_functions(config, lambdas)
-        names = {layer.dtype_policy.name for layer in model._flatten_layers()}
+        names = {layer.dtype_policy.name for layer in keras_hooks.all_layers(model)}
         narrow = frozenset(name for name in names.union(_policies(config)) if _is_narrow(name))
         objects: dict[str, Any] = {_FUNCTION + name: each for name, each in lambdas.items()}
-        for layer in model._flatten_layers():
+        for layer in keras_hooks.all_layers(model):
             objects[type(layer).__name__] = type(layer)
             held = [each for each in vars(layer).values() if isinstance(each, FunctionType)]
             objects.update({each.__name__: each for each in held if not _is_of_keras(each)})
@@ -144,19 +146,19 @@ class Blueprint:
         inner = innermost(self.optimizer)
         with keras.saving.custom_object_scope(self.custom_objects):
             again = type(inner).from_config(inner.get_config())
-        metrics = getattr(self.model, "_compile_metrics", None)
-        loss = getattr(self.model, "_compile_loss", None)
+        metrics, weighted_metrics = keras_hooks.given_metrics(
+            keras_hooks.compiled_metrics(self.model)
+        )
+        _, loss_weights = keras_hooks.given_loss(keras_hooks.compiled_loss(self.model))
         jit: Any = self.jit_compile
         if jit is None:
             jit = self.model.jit_compile if self.model.compiled else "auto"
         model.compile(
             optimizer=variant.wrap(again, scaling_settings(self.optimizer)),
             loss=self.loss,
-            loss_weights=None if loss is None else loss._user_loss_weights,
-            metrics=None if metrics is None else copied_metrics(metrics._user_metrics),
-            weighted_metrics=(
-                None if metrics is None else copied_metrics(metrics._user_weighted_metrics)
-            ),
+            loss_weights=loss_weights,
+            metrics=copied_metrics(metrics),
+            weighted_metrics=copied_metrics(weighted_metrics),
             run_eagerly=bool(self.model.compiled and self.model.run_eagerly),
             jit_compile=jit,
             auto_scale_loss=False,  # the variant scales the loss itself
@@ -270,7 +272,7 @@ def _name_of_policy(config: Mapping[str, Any]) -> str | None:
 
 def _output_layers(model: Model) -> frozenset[str]:
     outputs = keras.tree.flatten(getattr(model, "outputs", None) or [])
-    operations = [x._keras_history.operation for x in outputs if hasattr(x, "_keras_history")]
+    operations = [keras_hooks.made_by(x) for x in outputs]
     return frozenset(
         each.name
         for each in operations
@@ -279,7 +281,7 @@ def _output_layers(model: Model) -> frozenset[str]:
 
 
 def _seeds(model: Model) -> list[Any]:
-    return [seed.state for layer in model._flatten_layers() for seed in layer._seed_generators]
+    return [variable for variable in model.variables if variable.name == SEED]
 
 
 def _on_host(variable: Any) -> Any:

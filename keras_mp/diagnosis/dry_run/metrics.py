@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.dry_run.layers import layers_of
 
 
@@ -22,7 +23,7 @@ def metrics_of(model: Any) -> list[Any]:
     """
     metrics = list(model.metrics)
     for _, layer in layers_of(model):
-        metrics += layer._metrics
+        metrics += keras_hooks.own_metrics(layer)
     for name in ("_compile_loss", "_compile_metrics"):
         metrics += getattr(getattr(model, name, None), "metrics", ())
     tracker = getattr(model, "_loss_tracker", None)

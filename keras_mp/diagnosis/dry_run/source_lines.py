@@ -1,12 +1,14 @@
 """Which line of source code computes: the user's, else the layer library's.
 
-Knows Python's stack, and the names of modules that cannot be at fault.
+Knows the stack of Python, and by name the modules in which nobody looks for a fault of a model.
+What it finds is shown to people; nothing is decided by it.
 """
 
 import inspect
 import linecache
 import os
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
@@ -65,20 +67,19 @@ def calling_line() -> SourceLine | None:
     itself; else None.
     """
     # No framework has this on all backends: PyTorch's anomaly mode and tracebacks read it so.
-    frame: FrameType | None = sys._getframe(1)
-    computing: FrameType | None = None
-    while frame is not None:
+    computing: tuple[FrameType, int] | None = None
+    for frame, line in traceback.walk_stack(inspect.currentframe()):
         name = frame.f_globals.get("__name__", "")
         if name == _END:
             break
         if not _is_library(name):
-            return _at(frame.f_code, frame.f_lineno, is_of_user=True)
+            return _at(frame.f_code, line, is_of_user=True)
         if _computes(name):
-            computing = computing or frame
-        frame = frame.f_back
+            computing = computing or (frame, line)
     if computing is None:
         return None
-    return _at(computing.f_code, computing.f_lineno, is_of_user=False)
+    frame, line = computing
+    return _at(frame.f_code, line, is_of_user=False)
 
 
 def definition(function: Any) -> SourceLine | None:

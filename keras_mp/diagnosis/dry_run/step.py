@@ -5,6 +5,7 @@ metric or optimizer changes. A custom `train_step` does not run.
 """
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from keras import ops
 
 from keras_mp import backends
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.dry_run.calls import Where
 from keras_mp.diagnosis.dry_run.checks import check_lengths, check_model, checked_scale
 from keras_mp.diagnosis.dry_run.isolation import isolated
@@ -111,7 +113,7 @@ class DryRun:
         with unobserved():  # earlier sums of metrics are not part of this step
             for metric in metrics_of(model):
                 metric.reset_state()
-        kwargs = {"training": self.training} if getattr(model, "_call_has_training_arg", 1) else {}
+        kwargs = {"training": self.training} if _takes_training(model) else {}
         out = ForwardPass(model(self.x, **kwargs))
         if y is None and not (model.compiled and model.loss is None and _adds_losses(model)):
             return out
@@ -176,39 +178,35 @@ def _added_losses_once(model: Any) -> Iterator[None]:
         else ops.cast(ops.sum(loss), wide)
         for loss in model.losses
     ]
-    before = model._losses_override
-    model._losses_override = added
-    try:
+    with keras_hooks.replaced([model], "_losses_override", added):
         yield
-    finally:
-        model._losses_override = before
+
+
+def _takes_training(model: Any) -> bool:
+    return "training" in inspect.signature(model.call).parameters
 
 
 @contextlib.contextmanager
 def _regularizers_at_sites(model: Any) -> Iterator[None]:
     """A scope in which each weight's regularizer runs at a site of its layer."""
-    replaced: list[tuple[Any, Any]] = []
-    for path, layer in reversed(list(layers_of(model))):
-        for variable in layer.trainable_variables:
-            regularizer = variable.regularizer
-            if regularizer is None or any(variable is done for done, _ in replaced):
-                continue
-            replaced.append((variable, regularizer))
-            # Bypasses the setter, which in Keras 3.10 rejects functions.
-            variable._regularizer = _at_site(
-                regularizer, "regularizer", f"{path}/{variable.name}", layer
-            )
-    try:
+    seen: set[int] = set()
+    with contextlib.ExitStack() as replaced:
+        for path, layer in reversed(list(layers_of(model))):
+            for variable in layer.trainable_variables:
+                regularizer = variable.regularizer
+                if regularizer is None or id(variable) in seen:
+                    continue
+                seen.add(id(variable))
+                at_site = _at_site(regularizer, "regularizer", f"{path}/{variable.name}", layer)
+                # Past the setter, which in Keras 3.10 takes no function.
+                replaced.enter_context(keras_hooks.replaced([variable], "_regularizer", at_site))
         yield
-    finally:
-        for variable, regularizer in replaced:
-            variable._regularizer = regularizer
 
 
 @contextlib.contextmanager
 def _metrics_at_sites(model: Any, y: Any, outputs: Any) -> Iterator[None]:
     """A scope in which each metric updates its state at its own site."""
-    compiled = getattr(model, "_compile_metrics", None)
+    compiled = keras_hooks.compiled_metrics(model)
     if compiled is not None and not compiled.built:
         compiled.build(y, outputs)
     every = [*(compiled.metrics if compiled is not None else ()), *model.metrics]

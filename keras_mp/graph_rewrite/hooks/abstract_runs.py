@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.generators import unchanged_generators
 
 
@@ -18,8 +19,7 @@ def run_abstractly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> N
     Args:
         function: Called with `args` and `kwargs`, in which `KerasTensor`s have become tensors.
     """
-    backend = keras.src.backend
-    outer = backend.get_stateless_scope() if backend.in_stateless_scope() else None
+    outer = _stateless_scope() if keras_hooks.internal_backend().in_stateless_scope() else None
     mapping = dict(outer.state_mapping) if outer is not None else {}
 
     def isolated(*args: Any, **kwargs: Any) -> Any:
@@ -33,22 +33,26 @@ def run_abstractly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> N
         _run(isolated, args, kwargs)
 
 
+def _stateless_scope() -> Any:
+    return keras_hooks.internal_backend().get_stateless_scope()
+
+
 def _run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if keras.backend.backend() == "torch":
         # Keras would move tensors to the device "meta", and each op gets a copy of its input.
         _run_on_fake_tensors(function, args, kwargs)
     else:
-        keras.src.backend.compute_output_spec(function, *args, **kwargs)
+        keras_hooks.internal_backend().compute_output_spec(function, *args, **kwargs)
 
 
 def assigned_values() -> list[Any]:
     """Returns what variables were given in the abstract run that this is called in."""
-    return list(keras.src.backend.get_stateless_scope().state_mapping.values())
+    return list(_stateless_scope().state_mapping.values())
 
 
 def added_losses() -> list[Any]:
     """Returns what layers added to the loss in the abstract run that this is called in."""
-    return list(keras.src.backend.get_stateless_scope().losses)
+    return list(_stateless_scope().losses)
 
 
 def _run_on_fake_tensors(
@@ -66,7 +70,7 @@ def _run_on_fake_tensors(
         arguments = keras.tree.map_structure(ones, (args, kwargs))
         function(*arguments[0], **arguments[1])
 
-    with keras.src.backend.SymbolicScope(), torch.no_grad(), torch.random.fork_rng():
+    with keras_hooks.internal_backend().SymbolicScope(), torch.no_grad(), torch.random.fork_rng():
         is_done = False
         # Whatever is wrong, the second run says it better; and alone.
         with suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True):

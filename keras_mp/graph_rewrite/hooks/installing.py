@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite.hooks import loops, operators, ops
 from keras_mp.graph_rewrite.hooks.dispatch import dispatching, prepare_jax
 
@@ -61,8 +62,10 @@ def install() -> None:
                 _undo.append(ops.hook(module, name, ops.FROM_OPS.get(name, name)))
             for module, name in loops.recurrent():
                 _undo.append(loops.refuse(module, name))
-            _undo.append(loops.hook_loop(keras.src.backend, "rnn"))
-            _undo.extend(loops.hook_loop(keras.src.backend.core, name) for name in loops.LOOPS)
+            _undo.append(loops.hook_loop(keras_hooks.internal_backend(), "rnn"))
+            _undo.extend(
+                loops.hook_loop(keras_hooks.internal_backend().core, name) for name in loops.LOOPS
+            )
             _undo.append(loops.hook_remat())
             for cls in operators.tensor_classes():
                 for method, name in operators.OPERATORS.items():

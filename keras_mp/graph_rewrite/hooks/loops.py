@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite.hooks.dispatch import active, dispatching, put
 
 # They run a function of the caller's once a step.
@@ -15,7 +16,7 @@ LOOPS = ("while_loop", "fori_loop", "scan", "map")
 
 def recurrent() -> Iterator[tuple[Any, str]]:
     """Yields loops of Keras that call the framework, where no kernel of cuDNN runs."""
-    backend = keras.src.backend
+    backend = keras_hooks.internal_backend()
     if keras.backend.backend() == "jax":
         yield from [(backend, name) for name in ("gru",) if hasattr(backend, name)]
     if keras.backend.backend() == "torch":
@@ -50,7 +51,7 @@ def hook_loop(module: Any, name: str) -> Callable[[], None]:
 
 
 def hook_remat() -> Callable[[], None]:
-    module, name = keras.src.backend.core, "remat"
+    module, name = keras_hooks.internal_backend().core, "remat"
     if keras.backend.backend() == "torch":
         import torch.utils.checkpoint
 
@@ -71,7 +72,7 @@ def _with_dispatch_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
     if dispatch is None or not hasattr(dispatch, "resumed"):
         return function
     again = dispatch.resumed()
-    state = keras.src.backend.common.global_state
+    state = keras_hooks.global_state
     scopes = list(state.get_global_attribute("name_scope_stack", default=[]))
 
     @functools.wraps(function)

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite import decomposition
 from keras_mp.graph_rewrite.hooks.dispatch import active, put
 
@@ -31,7 +32,7 @@ _NOT_OPS = frozenset({"vectorize", "jvp", "ndim", "size", "shape", "wrap_flash_a
 
 
 def functions() -> Iterator[tuple[Any, str]]:
-    backend = keras.src.backend
+    backend = keras_hooks.internal_backend()
     for part in MODULES:
         module = getattr(backend, part, None)
         yield from [(module, name) for name, value in vars(module).items() if _is_op(name, value)]

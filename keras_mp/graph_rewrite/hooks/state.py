@@ -5,10 +5,12 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
+
 
 def layer_path() -> str:
     """Returns the path of the layer that is being called in this thread."""
-    return str(keras.src.backend.common.name_scope.current_path())
+    return str(keras_hooks.internal_backend().common.name_scope.current_path())
 
 
 def path_of(model: Any) -> str:
@@ -19,17 +21,17 @@ def path_of(model: Any) -> str:
 
 def mask_of(x: Any) -> Any:
     """Returns the mask that Keras has put on a tensor, or None."""
-    return keras.src.backend.get_keras_mask(x)
+    return keras_hooks.mask_of(x)
 
 
 def set_mask(x: Any, mask: Any) -> None:
     """Puts a mask on a tensor, as Keras does."""
-    keras.src.backend.set_keras_mask(x, mask)
+    keras_hooks.internal_backend().set_keras_mask(x, mask)
 
 
 def in_symbolic_call() -> bool:
     """Returns whether Keras only wants to know shapes."""
-    return bool(keras.src.backend.in_symbolic_scope())
+    return bool(keras_hooks.internal_backend().in_symbolic_scope())
 
 
 def is_compiling() -> bool:

@@ -147,7 +147,7 @@ def test_a_keras_op_that_is_removed_is_in_no_list(op, at):
     [
         ({"deny_remove": ["expp"]}, "deny_remove names the Keras op expp, which is in no list of"),
         ({"deny_remove": ["exp", "sin"]}, "names the Keras op sin, which is in no list of tf1.15"),
-        ({"allow_remove": ["exp"]}, "which is not in the allow list but in deny: check how"),
+        ({"allow_remove": ["exp"]}, "which is not in the allow list but in deny: check the"),
         ({"clear_remove": ["gelu"]}, "which is not in the clear list but in deny or infer"),
     ],
 )

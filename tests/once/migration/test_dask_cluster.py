@@ -170,7 +170,7 @@ def test_a_cluster_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         def close(_: object) -> None:
             cluster.close()
 
-        with pytest.raises(ExecutorGone, match="left: who did the work is gone"):
+        with pytest.raises(ExecutorGone, match="left: the executor is gone"):
             migrate_folder(source, out, executor=executor, on_row=close)
     assert 1 <= len(ledger.read_contents(out / ledger.NAME).known) < 20
 

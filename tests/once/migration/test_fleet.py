@@ -264,7 +264,7 @@ def test_an_executor_that_takes_no_more(tmp_path: Path) -> None:
             return super().submit(fn, *args)
 
     source, out = folder_of(tmp_path / "in", 6), tmp_path / "out"
-    with Ending(1) as executor, pytest.raises(ExecutorGone, match="2 done, 4 left: who did"):
+    with Ending(1) as executor, pytest.raises(ExecutorGone, match="2 done, 4 left: the executor"):
         migrate_folder(source, out, executor=executor)
     assert set(rows_of(out)) == {"00000.h5", "00001.h5"}
     with ThreadPoolExecutor(1) as executor:

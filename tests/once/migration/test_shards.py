@@ -77,7 +77,7 @@ def test_it_is_for_one_artefact(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("name", "why"),
     [
         ("out.keras", "it becomes a folder of shards: choose a name without .keras"),
-        ("there/file/out", "there is no folder"),
+        ("there/file/out", "the folder .* does not exist"),
         ("there", "exists already: name another folder"),
     ],
 )

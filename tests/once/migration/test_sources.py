@@ -870,7 +870,10 @@ REFUSED = {
     "mixed": (["--json", "a.py", "a.json"], "one kind at a time"),
     "missing": (["--write", "missing"], "there is no file or folder missing"),
     "missing, beside another": (["a.py", "missing"], "there is no file or folder missing"),
-    "nowhere": (["a.py", "-o", "a.h5/a.py"], "a.h5/a.py: there is no folder a.h5, and none can be"),
+    "nowhere": (
+        ["a.py", "-o", "a.h5/a.py"],
+        "a.py: the folder a.h5 does not exist and cannot",
+    ),
     "folder": (["--diff", "empty"], "empty: error: there is no source code in this folder"),
 }
 

@@ -253,10 +253,10 @@ def test_a_run_is_plotted_and_reported(
         (["s3://a/train.py"], "source code is read from the disk only"),
         (
             ["s3://a/ckpt", "--model", "s3://a/model.json"],
-            "--model s3://a/model.json: it is to be on",
+            "--model s3://a/model.json: it must be on",
         ),
         (["s3://a/m.h5", "-o", "s3://a/m.h5"], "is the input"),
-        (["s3://a/m.h5", "-o", "s3://a/m.h5", "--scratch-size", "much"], "is no size"),
+        (["s3://a/m.h5", "-o", "s3://a/m.h5", "--scratch-size", "much"], "is not a size"),
         (["s3://a/m.h5", "--write"], "--write is for source code, not for artefacts"),
         (["faulty://a/m.h5", "-o", "faulty://a/m.hdf5"], "the name must end in .keras"),
         (
