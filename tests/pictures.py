@@ -99,22 +99,10 @@ def report():
 def ranges():
     """How large values are, by layer."""
     _, found = train()
-<<<<<<< HEAD
-    # Columns for which a narrow picture has no room.
-    rest = ", ".join(f".keras-mp .ranges tr > :nth-child({i})" for i in (2, 4, 5, 7, 9, 10))
-    narrow = (
-        ".keras-mp .ranges .path { width: 12rem; min-width: 12rem; } "
-        ".keras-mp svg.strip, .keras-mp svg.ruler { width: 17rem; } "
-        ".keras-mp svg.ruler text { font-size: 12px; }"
-    )
-    hidden = f"{rest}, .keras-mp .note {{ display: none; }}"
-    return _html(found._repr_html_(), f"{BOX} {hidden} {narrow}", 712)
-=======
     chart = drawing_of_ranges.chart(found.to_dict())
-    # What a narrow picture has no room for.
+    # Columns for which a narrow picture has no room.
     maps = [replace(each, numbers=None) for each in chart.heat_maps]
     return _chart(replace(chart, heat_maps=maps, note=""))
->>>>>>> h4
 
 
 def explain():

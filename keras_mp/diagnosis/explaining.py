@@ -23,35 +23,19 @@ from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 
 
 def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> Explanation:
-<<<<<<< HEAD
-    """Prints likely problems, whether the loss is scaled, and which layers compute in which dtype.
+    """Returns likely problems, whether the loss is scaled, and which layers compute in which dtype.
 
-    If layers should compute in float32, it also prints Python code for that: a
+    If layers should compute in float32, it also has Python code for that: a
     `keras.dtype_policies.DTypePolicyMap` to paste before the model is made. It builds, runs and
     changes nothing; call it at any time, before `compile` and in a callback too. It reports as
     unknown what it cannot know then (layers that do not exist yet, what a subclassed model
-    returns). In a notebook it shows tables.
+    returns). In a script, `print` it; a Python prompt and a notebook show it.
 
     Args:
         model: A model or a layer.
         optimizer: The optimizer for training; the model's own if None.
-        all_layers: Whether to list every layer. Otherwise equal layers of a model with more than 20
-            are folded into one line.
-=======
-    """Returns likely problems, whether the loss is scaled, and what computes in which dtype.
-
-    Where layers are to compute in float32, that is told as Python code, too: a
-    `keras.dtype_policies.DTypePolicyMap` to be pasted before the model is made. Nothing is built,
-    run or changed; it can be called at any time, before `compile` and in a callback too. What it
-    cannot know then (layers that do not exist yet, what a subclassed model returns) it calls
-    unknown. In a script, `print` it; a Python prompt and a notebook show it.
-
-    Args:
-        model: A model or a layer.
-        optimizer: The optimizer that is to train it; the model's own if None.
-        all_layers: Whether its text lists every layer. Else those of a model of more than 20 are
-            folded: one line for all that are alike.
->>>>>>> h4
+        all_layers: Whether its text lists every layer. Otherwise equal layers of a model with more
+            than 20 are folded into one line.
 
     Returns:
         An `Explanation`: `rows`, `loss_scale`, `findings`, `float32_layers`. `policy_map()` of it

@@ -10,13 +10,8 @@ from keras_mp.files import regular_files
 from keras_mp.files.atomic_writing import write_atomically
 
 
-<<<<<<< HEAD
-def as_json(value: object) -> object:
-    """Returns a value for JSON: infinities and nan become the text "inf", "-inf" or "nan".
-=======
 def json_values(value: object) -> Any:
-    """Returns a value as JSON has it: what it lacks becomes the text "inf", "-inf" or "nan".
->>>>>>> h4
+    """Returns a value for JSON: infinities and nan become the text "inf", "-inf" or "nan".
 
     >>> json_values({"scale": float("inf"), "steps": (1, 2)})
     {'scale': 'inf', 'steps': [1, 2]}

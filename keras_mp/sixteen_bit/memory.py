@@ -8,12 +8,9 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model, Optimizer, Variable
-<<<<<<< HEAD
 from keras_mp.backends import keras_hooks
-=======
 from keras_mp.files.json_files import json_values
 from keras_mp.rendering.model import Column, Renderable, Table
->>>>>>> h4
 from keras_mp.sixteen_bit.half_precision_weights import is_narrow
 from keras_mp.sixteen_bit.slots import KNOWN
 from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
@@ -51,15 +48,9 @@ class Memory:
         return self.total / max(1, self.parameters)
 
 
-<<<<<<< HEAD
-@dataclass(frozen=True, slots=True)
-class MemoryReport:
-    """What training keeps now, and what it would keep with other choices.
-=======
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryReport(Renderable):
-    """What a training keeps now, and what it would with other choices.
->>>>>>> h4
+    """What training keeps now, and what it would keep with other choices.
 
     Attributes:
         now: Measured from the arrays.
