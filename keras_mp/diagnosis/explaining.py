@@ -12,6 +12,7 @@ from typing import Any
 import keras
 from keras.backend import is_float_dtype, standardize_dtype
 
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.optimizers import class_path
 from keras_mp.diagnosis import layer_findings, layer_paths, optimizer_findings
 from keras_mp.diagnosis.explanation import Explanation, Finding, Level, LossScale, Row
@@ -24,7 +25,7 @@ from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> Explanation:
     """Returns likely problems, whether the loss is scaled, and which layers compute in which dtype.
 
-    If layers should compute in float32, it has Python code for that, too: a
+    If layers should compute in float32, it also has Python code for that: a
     `keras.dtype_policies.DTypePolicyMap` to paste before the model is made. It builds, runs and
     changes nothing; call it at any time, before `compile` and in a callback too. It reports as
     unknown what it cannot know then (layers that do not exist yet, what a subclassed model
@@ -140,7 +141,7 @@ def _placed(layer: Any, path: str, output: bool | None, seen: set[int]) -> Itera
     seen.add(id(layer))
     children = [
         child
-        for child in layer._flatten_layers(include_self=False, recursive=False)
+        for child in keras_hooks.child_layers(layer)
         if not isinstance(child, keras.layers.InputLayer)
     ]
     # Not layer.variables: seeds and metrics have dtypes of their own.
@@ -184,7 +185,7 @@ def _outputs(model: Any) -> Iterator[tuple[str, Any, str]]:
             yield last.name, last, last.compute_dtype
         return
     for tensor in getattr(_graph(model), "outputs", None) or ():
-        operation = tensor._keras_history.operation
+        operation = keras_hooks.made_by(tensor)
         yield operation.name, operation, standardize_dtype(tensor.dtype)
 
 
@@ -200,12 +201,12 @@ def _leading_to_outputs(model: Any) -> set[int] | None:
             continue
         seen.add(id(operation))
         if not getattr(operation, "weights", ()):
-            waiting += [t._keras_history.operation for t in _called_on(operation)]
+            waiting += [keras_hooks.made_by(t) for t in _called_on(operation)]
     return seen
 
 
 def _called_on(operation: Any) -> list[Any]:
-    return [tensor for node in operation._inbound_nodes for tensor in node.input_tensors]
+    return [tensor for node in keras_hooks.calls_of(operation) for tensor in node.input_tensors]
 
 
 def _row(placed: Placed, part: layer_paths.Part | None) -> Row:

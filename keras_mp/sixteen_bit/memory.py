@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model, Optimizer, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.files.json_files import json_values
 from keras_mp.rendering.model import Column, Renderable, Table
 from keras_mp.sixteen_bit.half_precision_weights import is_narrow
@@ -110,8 +111,8 @@ def memory_report(model: Model, optimizer: Optimizer | None = None) -> MemoryRep
     now = _measured("now", model.trainable_variables, optimizer)
     layers = [
         _measured(layer.path or layer.name, layer.trainable_variables, optimizer, by_variable=True)
-        for layer in model._flatten_layers(include_self=False)
-        if layer.trainable_variables and not list(layer._flatten_layers(include_self=False))
+        for layer in keras_hooks.inner_layers(model)
+        if layer.trainable_variables and not keras_hooks.inner_layers(layer)
     ]
     return MemoryReport(now, tuple(layers), tuple(_alternatives(model, optimizer)))
 
@@ -128,7 +129,7 @@ def _measured(
     if by_variable:
         ids = {id(variable) for variable in variables}
         masters = sum(_bytes(v) for each in own if id(each.variable) in ids for v in each.own)
-        whole = sum(_size(variable) for variable in optimizer._trainable_variables)
+        whole = sum(_size(variable) for variable in keras_hooks.trained_variables(optimizer))
         slots = round(slots * parameters / max(1, whole))
     return Memory(name, parameters, weights, weights, slots, masters)
 
