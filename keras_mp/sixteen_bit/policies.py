@@ -55,8 +55,8 @@ def sixteen_bit_policy(dtype: str = "bfloat16", model: Model | None = None) -> A
         policies = {_NAMES["normalization"]: mixed, _NAMES["softmax"]: full}
     elif isinstance(model, keras.Model):
         layers = {layer.path: layer for layer in keras_hooks.inner_layers(model)}
-        found = {path: mixed for path, layer in layers.items() if _is_normalization(layer)}
-        found |= {path: full for path, layer in layers.items() if path and _is_softmax(layer)}
+        policies = {path: mixed for path, layer in layers.items() if _is_normalization(layer)}
+        policies |= {path: full for path, layer in layers.items() if path and _is_softmax(layer)}
     else:
         raise TypeError(f"model must be a keras.Model or None, but got {type(model).__name__}.")
     return keras.dtype_policies.DTypePolicyMap(keras.DTypePolicy(dtype), policies)
