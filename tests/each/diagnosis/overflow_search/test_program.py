@@ -11,6 +11,7 @@ from keras_mp.diagnosis.dry_run import program as programs_of_steps
 from keras_mp.diagnosis.dry_run.program import run_as_program
 from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.overflow_search import analysis, search
+from keras_mp.graph_rewrite import hooks
 from keras_mp.graph_rewrite.hooks import operators
 
 pytestmark = [
