@@ -159,7 +159,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
             self._take_most_skips()  # of a training before this one
             self._batch.follow(self.model)
         if self._folder is not None:
-            self._write_run()  # so that an unwritable folder is no news of tomorrow
+            self._write_run()  # fail early if the folder is not writable
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if not self._has_begun:
