@@ -14,5 +14,6 @@
 | configs               | what `get_config` writes, and all that `from_config` takes |
 | shared_loss_scale     | `SharedLossScale`: one loss scale for several optimizers |
 | wrapping              | which `LossScaleOptimizer` is around an optimizer: at most one |
+| widened               | which layers were given float32 while they trained, kept in files |
 | errors                | what is refused, with the remedy |
 """
