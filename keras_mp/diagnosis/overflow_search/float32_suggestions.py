@@ -113,21 +113,8 @@ def with_cure(analysis: Analysis, dry_run: DryRun) -> OverflowReport:
     return replace(report, float32_layers=layers, then=then)
 
 
-@dataclass(frozen=True, eq=False)
-class Suggested:
-    """What may help.
-
-    Attributes:
-        targets: Layers, with all in them, and losses that are to compute in float32.
-        folded: Constants that are as good as 0 in float32, too, once the step is compiled.
-    """
-
-    targets: tuple[Any, ...] = ()
-    folded: tuple[LostConstant, ...] = ()
-
-
-def suggested(analysis: Analysis, dry_run: DryRun) -> Suggested:
-    """Returns what may help, without what has to be done for it.
+def suggested(analysis: Analysis, dry_run: DryRun) -> list[Any]:
+    """Returns the layers and losses that may help in float32, with all in them.
 
     Args:
         analysis: What was found.
@@ -141,7 +128,7 @@ def suggested(analysis: Analysis, dry_run: DryRun) -> Suggested:
     changes, _, _ = _changes(analysis, model, search, backward=True, whole=True)
     losses = (loss for loss, _ in changes.losses.values())
     layers = (part.layer for part in changes.layers.values())
-    return Suggested((*layers, *losses), tuple(changes.folded))
+    return [*layers, *losses]
 
 
 def _only_gradients(report: OverflowReport) -> bool:

@@ -211,6 +211,7 @@ class PrecisionRepair(keras.callbacks.Callback):
                 batch,
                 scale=self._healthy,
                 skipped=self._skipped - self._skipped_at_repair,
+                tolerated=self._watch.tolerated,
                 all_float32=self._all_float32,
             )
         except Exception as error:  # noqa: BLE001 - a train_step may take batches of any form

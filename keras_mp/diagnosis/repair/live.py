@@ -42,10 +42,10 @@ def mend_statistics(model: Any) -> list[str]:
     for layer in model._flatten_layers():
         if not isinstance(layer, keras.layers.BatchNormalization) or not layer.built:
             continue
-        moving = {layer.moving_mean: ops.zeros, layer.moving_variance: ops.ones}
-        if all(np.isfinite(ops.convert_to_numpy(variable)).all() for variable in moving):
+        moving = [(layer.moving_mean, ops.zeros), (layer.moving_variance, ops.ones)]
+        if all(np.isfinite(ops.convert_to_numpy(variable)).all() for variable, _ in moving):
             continue
-        for variable, start in moving.items():
+        for variable, start in moving:
             variable.assign(start(variable.shape, variable.dtype))
         mended.append(str(layer.path or layer.name))
     return mended

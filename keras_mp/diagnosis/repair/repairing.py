@@ -22,6 +22,7 @@ from keras_mp.diagnosis.repair.live import (
 )
 from keras_mp.diagnosis.repair.record import Repair, Repairs, Verdict
 from keras_mp.diagnosis.repair.search import Found, smallest_change
+from keras_mp.diagnosis.repair.trials import HIGH_ENOUGH
 from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.submodels import has_own_step
 from keras_mp.optimizer.errors import unwrapped
@@ -118,17 +119,25 @@ def repaired(
     *,
     scale: float,
     skipped: int,
+    tolerated: float = HIGH_ENOUGH,
     all_float32: bool = False,
 ) -> Repairs:
-    """Does what `repair` does with a batch that `model(x)` takes as it is."""
-    found = searched(model, batch, scale, all_float32)
+    """Does what `repair` does with a batch that `model(x)` takes as it is.
+
+    Down to a loss scale that is `tolerated` nothing is changed.
+    """
+    found = searched(model, batch, scale, tolerated, all_float32)
     if isinstance(found, Verdict):
         return Repairs(verdict=found)
     return carried_out(model, found, skipped)
 
 
 def searched(
-    model: Any, batch: tuple[Any, Any, Any], scale: float, all_float32: bool
+    model: Any,
+    batch: tuple[Any, Any, Any],
+    scale: float,
+    tolerated: float,
+    all_float32: bool,
 ) -> Found | Verdict:
     """Returns what to change, or why nothing helps; changes nothing.
 
@@ -138,20 +147,23 @@ def searched(
     with np.errstate(all="ignore"), without_optimization():
         try:
             dry_run = DryRun(model, *batch, loss_scale=scale)
-            return smallest_change(dry_run, scale, all_float32)
+            return smallest_change(dry_run, scale, tolerated, all_float32)
         except Exception:
             if not has_own_step(model):
                 raise
-            return _searched_in_parts(model, batch[0], scale, all_float32)
+            return _searched_in_parts(model, batch[0], scale, tolerated, all_float32)
 
 
-def _searched_in_parts(model: Any, x: Any, scale: float, all_float32: bool) -> Found | Verdict:
+def _searched_in_parts(
+    model: Any, x: Any, scale: float, tolerated: float, all_float32: bool
+) -> Found | Verdict:
     run = []
     for path, inner in [(model.name, model), *layers_of(model)]:
         if not isinstance(inner, keras.Model) or not inner.built:
             continue
         try:
-            found = smallest_change(DryRun(inner, x, loss_scale=scale), scale, all_float32)
+            dry_run = DryRun(inner, x, loss_scale=scale)
+            found = smallest_change(dry_run, scale, tolerated, all_float32)
         except Exception:  # noqa: BLE001 - it takes other inputs
             continue
         run.append(path)

@@ -18,7 +18,8 @@ from keras_mp.diagnosis.dry_run.tensors import as_numpy
 from keras_mp.diagnosis.float32_layers import listed
 from keras_mp.diagnosis.overflow_search.analysis import Analysis, analyse
 from keras_mp.diagnosis.overflow_search.finding import Finding
-from keras_mp.diagnosis.overflow_search.float32_suggestions import Suggested, suggested
+from keras_mp.diagnosis.overflow_search.float32_suggestions import suggested
+from keras_mp.diagnosis.overflow_search.lost_constants import folded_away
 from keras_mp.diagnosis.repair.changes import Change, all_changes, in_float32
 from keras_mp.diagnosis.repair.record import Verdict
 from keras_mp.diagnosis.repair.trials import Trials
@@ -44,33 +45,33 @@ class Found:
     note: str = ""
 
 
-def smallest_change(dry_run: DryRun, scale: float, everything: bool = False) -> Found | Verdict:
+def smallest_change(
+    dry_run: DryRun, scale: float, tolerated: float, everything: bool = False
+) -> Found | Verdict:
     """Returns what to have compute in float32 so that a step is finite, or why nothing helps.
 
     Args:
         dry_run: The batch.
         scale: The loss scale of a healthy training.
+        tolerated: The loss scale down to which nothing has to be changed.
         everything: Whether, as the last resort, all layers may.
     """
     if (bad := _bad_data(dry_run)) or (bad := _bad_weights(dry_run.model)):
         return bad
     dry_run.loss_scale = scale
     trials = Trials(dry_run, scale)
-    if trials.helps(()):
+    analysis = _analysed(dry_run)
+    if _compiles(dry_run.model):
+        trials.lose(tuple({c: None for record in analysis.records for c in folded_away(record)}))
+    if (fits := trials.fitting_scale((), tolerated)) is not None:
         return Verdict(
-            "nothing",
-            f"Nothing overflows on this batch at a loss scale of {trials.fitting_scale(()):.10g}.",
+            "nothing", f"Nothing overflows on this batch at a loss scale of {fits:.10g}."
         )
     units = all_changes(dry_run.model)
     if not units or not trials.helps(units):
         return _hopeless(dry_run, units)
-    analysis = _analysed(dry_run)
-    suggestion = _suggested(analysis, dry_run)
-    if _compiles(dry_run.model) and suggestion.folded:
-        trials.lose(suggestion.folded)
-        if not trials.helps(units):
-            return _hopeless(dry_run, units)
-    likely = [unit for unit in units if any(unit.target is each for each in suggestion.targets)]
+    targets = _suggested(analysis, dry_run)
+    likely = [unit for unit in units if any(unit.target is each for each in targets)]
     chosen = least(likely, trials.helps) if trials.helps(likely) else least(units, trials.helps)
     if len(chosen) == len(units) > _FEW and not everything:
         return Verdict(
@@ -80,7 +81,14 @@ def smallest_change(dry_run: DryRun, scale: float, everything: bool = False) -> 
         )
     found_scale = trials.fitting_scale(chosen)
     assert found_scale is not None
-    return Found(tuple(chosen), found_scale, analysis.report.first)
+    return Found(tuple(chosen), found_scale, _first(analysis))
+
+
+def _first(analysis: Analysis) -> Finding | None:
+    """Returns what overflows first: not what earlier steps have left in moving statistics."""
+    causes = [finding for finding, _ in analysis.causes]
+    computed = (each for each in causes if each.where not in ("input", "weights"))
+    return next(computed, analysis.report.first)
 
 
 def least(units: Sequence[Change], helps: Callable[[Sequence[Change]], bool]) -> list[Change]:
@@ -115,11 +123,11 @@ def _analysed(dry_run: DryRun) -> Analysis:
     return analyse(dry_run, StepPrograms(dry_run.model))
 
 
-def _suggested(analysis: Analysis, dry_run: DryRun) -> Suggested:
+def _suggested(analysis: Analysis, dry_run: DryRun) -> list[Any]:
     try:
         return suggested(analysis, dry_run)
     except Exception:  # noqa: BLE001 - then all parts are searched
-        return Suggested()
+        return []
 
 
 def _compiles(model: Any) -> bool:

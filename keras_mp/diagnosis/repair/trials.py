@@ -28,17 +28,26 @@ class Trials:
         self.dry_run = dry_run
         self.scale = scale
         self._folded: tuple[LostConstant, ...] = ()
-        self._known: dict[frozenset[int], float | None] = {}
+        self._known: dict[tuple[float, frozenset[int]], float | None] = {}
 
-    def fitting_scale(self, changes: Sequence[Change]) -> float | None:
-        """Returns the highest scale by halving at which the step is finite; None if it is too low.
+    def fitting_scale(self, changes: Sequence[Change], lowest: float = HIGH_ENOUGH) -> float | None:
+        """Returns the highest scale by halving at which the step is finite, or None.
 
         What a lower scale than that of a healthy training mends is no fault.
+
+        Args:
+            changes: What computes in float32.
+            lowest: The least scale to look at, where that of a healthy training is not less.
         """
-        key = frozenset(id(change.target) for change in changes)
+        key = lowest, frozenset(id(change.target) for change in changes)
         if key not in self._known:
-            with in_float32(changes), self._without_constants():
-                self._known[key] = self._searched()
+            try:
+                with in_float32(changes), self._without_constants():
+                    self._known[key] = self._searched(min(lowest, self.scale))
+            except Exception:
+                if not changes:
+                    raise
+                self._known[key] = None  # TensorFlow adds no float16 to float32
         return self._known[key]
 
     def helps(self, changes: Sequence[Change]) -> bool:
@@ -50,9 +59,9 @@ class Trials:
         self._folded = tuple(constants)
         self._known.clear()
 
-    def _searched(self) -> float | None:
+    def _searched(self, lowest: float) -> float | None:
         programs = StepPrograms(self.dry_run.model, with_ops=bool(self._folded))
-        scale, lowest = self.scale, min(self.scale, HIGH_ENOUGH)
+        scale = self.scale
         if self._is_finite(programs, scale):
             return scale
         if scale == lowest or not self._is_finite(programs, lowest):

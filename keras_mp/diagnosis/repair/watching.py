@@ -45,22 +45,23 @@ class SkipWatch:
         self._window.clear()
         self._low_steps = self._low_skips = 0
 
-    def look(
-        self, steps: int, skipped: int, scale: Callable[[], float], in_a_row: int = 0
-    ) -> str | None:
+    @property
+    def tolerated(self) -> float:
+        """The loss scale down to which it may still fall by itself."""
+        return 2 * self.limits.scale
+
+    def look(self, steps: int, skipped: int, scale: Callable[[], float]) -> str | None:
         """Returns why to act now, or None.
 
         Args:
             steps: Steps since the last look.
             skipped: Of these, how many were skipped.
             scale: Reads the loss scale; called only where the number matters.
-            in_a_row: The longest run of skipped steps, where one is counted.
         """
         limits = self.limits
         self._window.append((steps, skipped))
-        run = max(in_a_row, skipped if skipped == steps else 0)
-        if run >= limits.skips:
-            return f"{run} steps in a row were skipped"
+        if skipped == steps >= limits.skips:
+            return f"{skipped} steps in a row were skipped"
         if skipped or self._low_steps:
             is_low = scale() <= limits.scale
             self._low_steps = self._low_steps + steps if is_low else 0

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 import keras_mp
 from keras_mp import LossScaleOptimizer, PrecisionRepair
@@ -58,17 +59,14 @@ def trained(make, rate, policy, *callbacks):
     model, loss, x, y = make()
     if policy == "float32" and isinstance(loss, keras.losses.Loss):
         loss._dtype_policy, loss._dtype = keras.DTypePolicy("float32"), "float32"
-    model.compile(LossScaleOptimizer(keras.optimizers.Adam(rate)), loss)
-    before = float(model.evaluate(x, y, batch_size=len(x), verbose=0))
-    model.fit(
-        x,
-        y,
-        batch_size=len(x),
-        epochs=STEPS + 4 * SKIPS,
-        verbose=0,
-        callbacks=[*callbacks, Until()],
-    )
-    return model, before, float(model.evaluate(x, y, batch_size=len(x), verbose=0))
+    # XLA takes long, on TensorFlow; test_callback.py has it.
+    jit = False if keras.backend.backend() == "tensorflow" else "auto"
+    model.compile(LossScaleOptimizer(keras.optimizers.Adam(rate)), loss, jit_compile=jit)
+    x, y = ops.convert_to_tensor(x), ops.convert_to_tensor(y)
+    before = float(model.compute_loss(x, y, model(x)))
+    data = {"x": x, "y": y, "batch_size": len(x), "verbose": 0}
+    model.fit(**data, epochs=STEPS + 8 * SKIPS, callbacks=[*callbacks, Until()])
+    return model, before, float(model.compute_loss(x, y, model(x)))
 
 
 @pytest.mark.parametrize("name", [*ALONE, *FAULTY])
