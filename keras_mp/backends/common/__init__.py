@@ -13,6 +13,7 @@
 | compiling        | compiles without optimization what runs once |
 | custom_gradients | whether a custom gradient is being traced |
 | devices          | which devices there are, and whether float16 is fast on them |
+| processes        | several processes of one training, and what each found out |
 | generators       | random states of Python, NumPy and torch, put back |
 | measuring        | the device's name, its memory, and when it is done |
 | warn_once        | warnings that are given once |

@@ -5,6 +5,7 @@
 | callback | `PrecisionRepair`: when to act during `fit`, and what to do then |
 | watching | when skipped steps are too many: a rule of numbers alone |
 | repairing | `repair`: finds what to widen on a batch, and applies it |
+| agreeing | several processes repair alike |
 | search   | the smallest change with which a batch does not overflow |
 | trials   | whether the step of a batch is finite with some changes |
 | changes  | layers and losses that compute in float32: for a trial, or for good |

@@ -6,14 +6,18 @@ from typing import Any
 import keras
 
 from keras_mp.backends.common.batches import LastBatch
+from keras_mp.backends.common.processes import process_count
+from keras_mp.diagnosis.repair.agreeing import agreed
 from keras_mp.diagnosis.repair.record import Repairs, Verdict
 from keras_mp.diagnosis.repair.repairing import (
     as_float32_layers,
+    as_found,
     healthy_scale,
     optimizer_of,
     repair_again,
-    repaired,
+    searched,
 )
+from keras_mp.diagnosis.repair.search import Found
 from keras_mp.diagnosis.repair.watching import Limits, SkipWatch
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.optimizer.widened import widened_paths
@@ -69,7 +73,8 @@ class PrecisionRepair(keras.callbacks.Callback):
     Raises:
         TypeError: At the start of `fit`, if the model has another optimizer.
         ValueError: A number is out of its range; at the start of `fit`, if the optimizer skips
-            nothing (`skip_nonfinite=False`), or the graph rewrite holds for the model.
+            nothing (`skip_nonfinite=False`), the graph rewrite holds for the model, or there are
+            several processes on JAX.
 
     Attributes:
         repairs: The `Repairs` so far.
@@ -127,6 +132,12 @@ class PrecisionRepair(keras.callbacks.Callback):
             raise ValueError(
                 "PrecisionRepair has nothing to watch: the optimizer was made with "
                 "skip_nonfinite=False, and checks no gradient."
+            )
+        if keras.backend.backend() == "jax" and process_count() > 1:
+            raise ValueError(
+                "PrecisionRepair needs one process on JAX: no process has a batch of several. Run "
+                "keras_mp.repair(model, x, y) in one process, and paste its `code()` before the "
+                "model is made."
             )
         self._optimizer = optimizer
         self._has_begun = self._gave_up = self._is_waiting = False
@@ -204,21 +215,14 @@ class PrecisionRepair(keras.callbacks.Callback):
     def _repair(self, data: Any) -> None:
         self._is_waiting = False
         assert self._watch is not None
-        try:
+        tolerated = self._watch.tolerated
+
+        def search() -> Found | Verdict:
             batch = keras.utils.unpack_x_y_sample_weight(data)
-            done = repaired(
-                self.model,
-                batch,
-                scale=self._healthy,
-                skipped=self._skipped - self._skipped_at_repair,
-                tolerated=self._watch.tolerated,
-                all_float32=self._all_float32,
-            )
-        except Exception as error:  # noqa: BLE001 - a train_step may take batches of any form
-            what = f"{type(error).__name__}: {error}".partition("\n")[0]
-            done = Repairs(
-                verdict=Verdict("unsearched", f"The batch could not be run again: {what}")
-            )
+            return searched(self.model, batch, self._healthy, tolerated, self._all_float32)
+
+        found = agreed(self.model, search)
+        done = as_found(self.model, found, self._skipped - self._skipped_at_repair)
         self.repairs = self.repairs.plus(done)
         if done:
             self._batch.follow_again(self.model)

@@ -52,7 +52,8 @@ def repair(
     MultiHeadAttention: that is what can be given a `dtype`, so it lasts in `model.save`.
 
     For a loop of your own, after many skipped steps; in `fit` there is `keras_mp.PrecisionRepair`.
-    A step that you have compiled yourself you compile again after a repair.
+    A step that you have compiled yourself you compile again after a repair. Of several processes
+    each repairs what its own batch needs: give all the same.
 
     Args:
         model: A built `keras.Model`, compiled with a `keras_mp.LossScaleOptimizer`.
@@ -86,13 +87,9 @@ def repair(
     optimizer = optimizer_of(model, "repair")
     with unchanged_generators():
         batch = one_batch(model, x, y, sample_weight)
-    return repaired(
-        model,
-        batch,
-        scale=healthy_scale(optimizer) if loss_scale is None else loss_scale,
-        skipped=int(optimizer.skipped_steps),
-        all_float32=all_float32,
-    )
+    scale = healthy_scale(optimizer) if loss_scale is None else loss_scale
+    found = searched(model, batch, scale, HIGH_ENOUGH, all_float32)
+    return as_found(model, found, int(optimizer.skipped_steps))
 
 
 def optimizer_of(model: Any, who: str) -> LossScaleOptimizer:
@@ -113,20 +110,8 @@ def healthy_scale(optimizer: LossScaleOptimizer) -> float:
     return max(now, optimizer.initial_scale) if optimizer.dynamic else now
 
 
-def repaired(
-    model: Any,
-    batch: tuple[Any, Any, Any],
-    *,
-    scale: float,
-    skipped: int,
-    tolerated: float = HIGH_ENOUGH,
-    all_float32: bool = False,
-) -> Repairs:
-    """Does what `repair` does with a batch that `model(x)` takes as it is.
-
-    Down to a loss scale that is `tolerated` nothing is changed.
-    """
-    found = searched(model, batch, scale, tolerated, all_float32)
+def as_found(model: Any, found: Found | Verdict, skipped: int) -> Repairs:
+    """Makes the change that was found, if there is one."""
     if isinstance(found, Verdict):
         return Repairs(verdict=found)
     return carried_out(model, found, skipped)
@@ -141,8 +126,9 @@ def searched(
 ) -> Found | Verdict:
     """Returns what to change, or why nothing helps; changes nothing.
 
-    Of a model with a `train_step` of its own, such as a GAN, that cannot be run without it, the
-    forward passes of the models in it are run that take such inputs.
+    Down to a loss scale that is `tolerated` no change is needed. Of a model with a `train_step` of
+    its own, such as a GAN, that cannot be run without it, the forward passes of the models in it
+    are run that take such inputs.
     """
     with np.errstate(all="ignore"), without_optimization():
         try:

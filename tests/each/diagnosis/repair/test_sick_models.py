@@ -32,7 +32,7 @@ RATES = {
     "language model": 1e-5,
     "masked attention": 1e-5,
     "pooled images": 1e-8,
-    "vision transformer": 1e-5,
+    "vision transformer": 1e-6,
 }
 
 
@@ -63,10 +63,10 @@ def trained(make, rate, policy, *callbacks):
     jit = False if keras.backend.backend() == "tensorflow" else "auto"
     model.compile(LossScaleOptimizer(keras.optimizers.Adam(rate)), loss, jit_compile=jit)
     x, y = ops.convert_to_tensor(x), ops.convert_to_tensor(y)
-    before = float(model.compute_loss(x, y, model(x)))
+    before = float(ops.convert_to_numpy(model.compute_loss(x, y, model(x))))
     data = {"x": x, "y": y, "batch_size": len(x), "verbose": 0}
     model.fit(**data, epochs=STEPS + 8 * SKIPS, callbacks=[*callbacks, Until()])
-    return model, before, float(model.compute_loss(x, y, model(x)))
+    return model, before, float(ops.convert_to_numpy(model.compute_loss(x, y, model(x))))
 
 
 @pytest.mark.parametrize("name", [*ALONE, *FAULTY])
@@ -80,7 +80,7 @@ def test_ends_as_in_float32(name):
     done = [*repair.repairs.layers, *repair.repairs.losses]
     assert least <= len(done) <= most, repair.repairs
     assert (
-        int(model.optimizer.skipped_steps) <= SKIPS * len(repair.repairs) + 4
+        int(model.optimizer.skipped_steps) <= SKIPS * len(repair.repairs) + 8
     )  # which halve the scale
     assert all(np.isfinite(w).all() for w in model.get_weights())
     float32 = [each for each in model._flatten_layers() if each.path in repair.repairs.layers]
