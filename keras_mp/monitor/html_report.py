@@ -39,6 +39,7 @@ def html_report(run: RunFolder) -> str:
         "<h2>Loss scale</h2>",
         f"<p>{escaped(drawing.headline(run.trace))}.</p>",
         svg.scale_curve(run.trace),
+        *_repaired(run.run),
         *_skipped(run.trace),
         "</section>",
         "<section>",
@@ -106,6 +107,13 @@ def _last_scale(run: RunFolder) -> tuple[str, Any]:
     if not len(run.trace):
         scale, is_end = run.run.get("loss_scale"), True
     return f"loss scale {'at the end' if is_end else 'before the last step'}", scale
+
+
+def _repaired(run: Mapping[str, Any]) -> Iterator[str]:
+    paths = run.get("repaired")
+    if isinstance(paths, list) and paths:
+        names = ", ".join(map(str, paths))
+        yield f'<p id="repaired">In float32 since a repair: {escaped(names)}.</p>'
 
 
 def _skipped(trace: Trace) -> Iterator[str]:

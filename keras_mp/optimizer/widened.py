@@ -115,6 +115,12 @@ def widen_as_noted(model: Model) -> tuple[str, ...]:
     return tuple(found)
 
 
+def forget_functions(model: Model, *names: str) -> None:
+    """Has functions of a model compiled anew when they are called next."""
+    for name in names or ("train_function", "test_function", "predict_function"):
+        setattr(model, name, None)
+
+
 def _by_path(layer: Any, above: str) -> Iterator[tuple[str, Any]]:
     for child in layer._flatten_layers(include_self=False, recursive=False):
         path = f"{above}/{child.name}" if above else child.name

@@ -9,6 +9,8 @@ from keras import layers, ops
 
 import keras_mp
 from keras_mp import LossScaleMonitor, LossScaleOptimizer, PrecisionRepair
+from keras_mp.monitor.html_report import html_report
+from keras_mp.monitor.run_folder import RunFolder
 
 BACKEND = keras.backend.backend()
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
@@ -301,6 +303,14 @@ def test_before_a_monitor_that_would_stop():
     assert (repair.repairs.layers, monitor.stopped) == (("large",), None)
     assert int(model.optimizer.skipped_steps) == 3
     assert len(monitor.trace) == 12
+
+
+def test_the_page_of_a_run_names_what_was_repaired(tmp_path):
+    model = compiled(sum_of_large(name="net"))
+    fitted(model, *ones(12), PrecisionRepair(skips=3), LossScaleMonitor(tmp_path))
+    run = RunFolder.read(tmp_path)
+    assert run.run["repaired"] == ["large"]
+    assert "In float32 since a repair: large." in html_report(run)
 
 
 def test_an_accumulated_step():

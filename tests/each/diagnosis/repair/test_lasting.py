@@ -83,6 +83,13 @@ def policies(model):
     return [(each.name, each.compute_dtype) for each in model.layers[1:]]
 
 
+def test_explain_marks_what_was_repaired(capsys):
+    found = keras_mp.explain(repaired_model())
+    notes = [each for each in found.findings if each.code == "repaired"]
+    assert [(each.path, each.level) for each in notes] == [("large", "note")]
+    assert "it was repaired in training" in capsys.readouterr().out
+
+
 def test_a_saved_model(tmp_path):
     model = repaired_model()
     model.save(tmp_path / "net.keras")

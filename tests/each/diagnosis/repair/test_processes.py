@@ -1,5 +1,8 @@
 """Two processes with DistributedDataParallel, of which one has the batches that overflow."""
 
+import json
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -35,13 +38,12 @@ def _train(rank, folder):
             "dtype": large.compute_dtype,
             "weights": [w.tolist() for w in model.get_weights()],
         }
-        with open(f"{folder}/{rank}", "w", encoding="utf-8") as file:
-            file.write(repr(found))
+        Path(folder, str(rank)).write_text(json.dumps(found), encoding="utf-8")
 
 
 def test_all_repair_alike(tmp_path):
     engines.in_processes(_train, (str(tmp_path),), 2)
-    first, second = (eval((tmp_path / str(rank)).read_text("utf-8")) for rank in range(2))
+    first, second = (json.loads((tmp_path / str(rank)).read_text("utf-8")) for rank in range(2))
     assert first["weights"] == second["weights"]
     assert first["dtype"] == second["dtype"] == "float32", (first, second)
     assert first["skipped"] == second["skipped"] == 3
