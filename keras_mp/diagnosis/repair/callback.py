@@ -8,6 +8,7 @@ import keras
 from keras_mp.backends.common.batches import LastBatch
 from keras_mp.backends.common.processes import process_count
 from keras_mp.diagnosis.repair.agreeing import agreed
+from keras_mp.diagnosis.repair.live import forget_streak
 from keras_mp.diagnosis.repair.record import Repairs, Verdict
 from keras_mp.diagnosis.repair.repairing import (
     as_float32_layers,
@@ -210,7 +211,8 @@ class PrecisionRepair(keras.callbacks.Callback):
             )
             return
         self._is_waiting = True
-        self._batch.show(self.model, self._repair)
+        if not self._batch.show(self.model, self._repair):
+            forget_streak(optimizer)  # the repair comes with the next batch
 
     def _repair(self, data: Any) -> None:
         self._is_waiting = False

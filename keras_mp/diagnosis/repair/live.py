@@ -30,6 +30,11 @@ def restart_scale(optimizer: LossScaleOptimizer, scale: float) -> None:
     """Sets the loss scale, where it moves, and forgets how many steps were skipped in a row."""
     if isinstance(optimizer._scaler, DynamicLossScaler):
         optimizer._scaler.restart(scale)
+    forget_streak(optimizer)
+
+
+def forget_streak(optimizer: LossScaleOptimizer) -> None:
+    """Forgets how many steps were skipped in a row, so that nobody stops the training for them."""
     if optimizer._statistics.runs is not None:
         optimizer._statistics.runs.clear()
 
