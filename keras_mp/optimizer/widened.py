@@ -4,6 +4,7 @@ Weights files know no policies. So the optimizer's state says which layers were 
 training that goes on from such a file repairs its model before the first step.
 """
 
+import functools
 import json
 import warnings
 from collections.abc import Iterable, Iterator
@@ -115,10 +116,26 @@ def widen_as_noted(model: Model) -> tuple[str, ...]:
     return tuple(found)
 
 
-def forget_functions(model: Model, *names: str) -> None:
-    """Has functions of a model compiled anew when they are called next."""
-    for name in names or ("train_function", "test_function", "predict_function"):
-        setattr(model, name, None)
+def compile_anew(model: Model) -> None:
+    """Has the functions of a model, as far as there are any, compiled with the policies of now.
+
+    In the middle of `fit`, too, which looks its function up at each step.
+    """
+    for kind in ("train", "test", "predict"):
+        if getattr(model, f"{kind}_function") is None:
+            continue
+        name = f"{kind}_step"
+        # JAX compiles an object once, and a bound method is equal to the one of before, as long as
+        # that one is held.
+        had, step = name in vars(model), getattr(model, name)
+        object.__setattr__(model, name, functools.partial(step))
+        try:
+            getattr(model, f"make_{kind}_function")(force=True)
+        finally:
+            if had:
+                object.__setattr__(model, name, step)
+            else:
+                object.__delattr__(model, name)
 
 
 def _by_path(layer: Any, above: str) -> Iterator[tuple[str, Any]]:

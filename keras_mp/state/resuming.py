@@ -10,7 +10,7 @@ from keras import ops
 from keras_mp.array_types import Model
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.optimizer.widened import forget_functions, widen_as_noted
+from keras_mp.optimizer.widened import compile_anew, widen_as_noted
 
 _ENDINGS = (".weights.h5", ".weights.json", ".keras")
 
@@ -81,7 +81,7 @@ def resume(model: Model, path: str | os.PathLike[str]) -> int:
             "To start a new training from the weights alone, call model.load_weights."
         )
     if widen_as_noted(model):  # by keras_mp.PrecisionRepair, in the training that is continued
-        forget_functions(model)
+        compile_anew(model)
     return int(optimizer.iterations)
 
 

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_mp.diagnosis.repair.changes import Change
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.optimizer.widened import forget_functions, widen
+from keras_mp.optimizer.widened import compile_anew, widen
 from keras_mp.scaling.scaler import DynamicLossScaler
 
 
@@ -17,13 +17,6 @@ def make_changes(model: Any, changes: Iterable[Change]) -> None:
     """Gives layers and losses the policy float32 for good, and has functions compiled anew."""
     widen(each for change in changes for each in change.objects())
     compile_anew(model)
-
-
-def compile_anew(model: Any) -> None:
-    """Has the functions of a model compiled again, with the policies that it has now."""
-    if model.train_function is not None:
-        model.make_train_function(force=True)  # `fit` looks it up at each step
-    forget_functions(model, "test_function", "predict_function")
 
 
 def restart_scale(optimizer: LossScaleOptimizer, scale: float) -> None:

@@ -15,7 +15,6 @@ from keras_mp.diagnosis.dry_run.layers import layers_of
 from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.diagnosis.repair.live import (
-    compile_anew,
     make_changes,
     mend_statistics,
     restart_scale,
@@ -27,7 +26,7 @@ from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.submodels import has_own_step
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.optimizer.widened import note_widened, widen_as_noted, widened_paths
+from keras_mp.optimizer.widened import compile_anew, note_widened, widen_as_noted, widened_paths
 
 
 def repair(

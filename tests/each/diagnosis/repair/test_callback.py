@@ -42,6 +42,8 @@ def sum_of_large(**kwargs):
 
 
 def compiled(model, loss="mse", rate=1e-6, **kwargs):
+    if kwargs.get("dynamic", True):
+        kwargs.setdefault("initial_scale", 2.0**12)  # at which no gradient is near 65504
     model.compile(LossScaleOptimizer(keras.optimizers.Adam(rate), **kwargs), loss)
     return model
 
@@ -64,10 +66,10 @@ def test_acts_after_so_many_skips_and_no_more_are_skipped(caplog):
     assert int(model.optimizer.skipped_steps) == 3
     assert repair.repairs.layers == ("large",)
     assert (len(repair.repairs), history.history["repairs"]) == (1, [1])
-    assert float(model.optimizer.loss_scale) == 2.0**15
+    assert float(model.optimizer.loss_scale) == 2.0**12
     lines = [line for line in caplog.messages if "step 3: `large` now computes in float32" in line]
     assert len(lines) == 1
-    assert "3 steps were skipped; the loss scale is 32768 again." in lines[0]
+    assert "3 steps were skipped; the loss scale is 4096 again." in lines[0]
 
 
 def test_each_fault_is_repaired_when_it_comes():
@@ -268,6 +270,26 @@ def test_unknown_length_and_a_generator():
     model.fit(batches(), steps_per_epoch=12, shuffle=False, verbose=0, callbacks=[repair])
     assert repair.repairs.layers == ("large",)
     assert int(model.optimizer.iterations) == 12
+
+
+def test_nothing_that_was_compiled_before_is_left():
+    """Also where somebody holds the functions of before; JAX then knows what these compiled."""
+    model = compiled(sum_of_large(name="net"))
+    x, y = ones(24)
+    model.evaluate(x, y, verbose=0)
+    model.predict(x, verbose=0)
+    held = []
+
+    class Hold(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            model = self.model
+            held.extend([model.train_function, model.test_function, model.predict_function])
+
+    fitted(model, x, y, Hold(), PrecisionRepair(skips=3))
+    assert int(model.optimizer.skipped_steps) == 3
+    assert np.isfinite(model.evaluate(x, y, verbose=0))
+    assert np.isfinite(model.predict(x, verbose=0)).all()
+    assert "train_step" not in vars(model)
 
 
 @pytest.mark.parametrize("metrics", [False, True])
