@@ -1,24 +1,24 @@
 # On a fresh machine: `make demo` needs python3 >= 3.11 and make; `make test` also downloads TensorFlow and PyTorch.
 PYTHON ?= python3
-# How many of the tests' processes run at a time.
+# Number of test processes that run at a time.
 JOBS ?= 2
 BACKENDS ?= jax tensorflow torch
-# Images of containers often set it. Each process would compile all that Keras imports anew: 5 to 10 s.
+# Container images often set it. Each process would recompile all imports of Keras: 5 to 10 s.
 unexport PYTHONDONTWRITEBYTECODE
-# What pip is told by its environment, uv is told, too.
+# uv uses pip's environment variables, too.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 export UV_INDEX ?= $(PIP_EXTRA_INDEX_URL)
 UV = .venv/bin/uv pip install -q -c tests/constraints.txt
 ENV = TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0 CUDA_VISIBLE_DEVICES=
-# `make coverage` runs the tests by another program.
+# `make coverage` runs the tests with another program.
 PYTHON_RUN = python
-# torch's threads wait busily for each other at every op, which takes what other processes need.
+# torch's threads busy-wait for each other at every op, and take time from other processes.
 PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=10
 
 .PHONY: demo test test-once test-jax test-tensorflow test-torch coverage lint docs fuzz oldest matrix dist
 .PHONY: test-all all-once all-jax all-tensorflow all-torch clean-environments licences audit bench clean
-.PHONY: clients clients-jax clients-tensorflow clients-torch release-check
+.PHONY: clients clients-jax clients-tensorflow clients-torch release-check next
 
 # uv installs in a tenth of pip's time, and its environments share the files of their packages.
 .venv/.uv: tests/constraints.txt
@@ -30,15 +30,15 @@ PYTEST = OMP_NUM_THREADS=1 .venv/bin/$(PYTHON_RUN) -m pytest -q --durations=10
 	$(UV) -e '.[jax,demo]'
 	touch $@
 
-# For Linux PyPI has PyTorch with 5 GB of CUDA only. Without it, and with a tenth of the time: TORCH_INDEX
-# is the address that pytorch.org/get-started gives for pip and CPU.
+# For Linux, PyPI only has PyTorch with 5 GB of CUDA. To install it without CUDA, in a tenth of the time, set TORCH_INDEX
+# to the address that pytorch.org/get-started gives for pip and CPU.
 TORCH_INDEX ?=
 .venv/.test: .venv/.demo
 	$(UV) $(TORCH_INDEX:%=--index % --index-strategy unsafe-best-match) \
 		-e '.[test]' tensorflow-cpu torch orbax-checkpoint
 	touch $@
 
-# The browser opens the pages that are written; without it their tests say what they skip.
+# Tests open written pages in the browser; without it they skip, with a reason.
 .venv/.dev: .venv/.test
 	$(UV) -e '.[dev,browser]'
 	touch $@
@@ -46,9 +46,10 @@ TORCH_INDEX ?=
 demo: .venv/.demo
 	.venv/bin/python -m keras_mp.demo
 
-# Tests that never import keras run once; the others, and the docstrings' examples, once a backend.
-# `test` leaves out what takes long (tests/durations.py), and has what no backend changes on one of
-# them (tests/turns.py); `test-all` has everything, of artefacts a slice on all backends but one.
+# Tests that never import keras run once; the others, and the docstrings' examples, once per backend.
+# `test` leaves out slow tests (tests/durations.py), and runs tests that do not depend on the backend
+# on one of them (tests/turns.py). `test-all` runs everything; of the artefacts, all on one backend and
+# a slice on the others.
 FAST = -m 'not slow' --in-turns
 ALL = --in-slices
 test: .venv/.test
@@ -63,7 +64,7 @@ test-once: .venv/.test
 all-once: .venv/.test
 	$(ENV) $(PYTEST) $(ALL) $(DURATIONS) $(ONCE) $(PATHS)
 
-# XLA's older emitters compile in two thirds of the time; `all-jax` has the newer ones but for CI.
+# XLA's older emitters compile in two thirds of the time; `all-jax` uses the newer ones, except in CI.
 test-jax: ENV += XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
 all-jax: ENV += $(XLA)
 test-jax test-tensorflow test-torch: test-%: .venv/.test
@@ -71,8 +72,8 @@ test-jax test-tensorflow test-torch: test-%: .venv/.test
 all-jax all-tensorflow all-torch: all-%: .venv/.test
 	$(ENV) KERAS_BACKEND=$* $(PYTEST) $(ALL) $(DURATIONS) tests/each keras_mp
 
-# Other people's tools in an environment of their own. CI has a part: CLIENTS='-m quick'.
-# `tensorflow`, which the last three ask for, is tensorflow-cpu here.
+# Other projects' tools, in a separate environment. CI runs a part: CLIENTS='-m quick'.
+# `tensorflow`, which the last three require, is tensorflow-cpu here.
 .venv-clients/.done: .venv/.test tests/constraints-clients.txt
 	.venv/bin/uv venv -q --clear .venv-clients
 	$(UV) --python .venv-clients -c tests/constraints-clients.txt -e '.[test]' jax tensorflow-cpu torch \
@@ -89,9 +90,9 @@ clients-jax clients-tensorflow clients-torch: clients-%: .venv-clients/.done
 	$(ENV) KERAS_BACKEND=$* OMP_NUM_THREADS=1 .venv-clients/bin/python -m pytest -q --durations=10 \
 		$(CLIENTS) tests/clients
 
-# Which statements and branches the tests take, at one and a half times their time; fails below LEAST
-# percent. docs/explanation/coverage.md has what is left, and why. `make release-check` runs the tests that
-# need no Keras (COVERED=), and measures the rooms that are theirs alone.
+# Statement and branch coverage of the tests, in 1.5 times their time; fails below LEAST percent.
+# docs/explanation/coverage.md explains what is not covered. `make release-check` runs the tests that need
+# no Keras (COVERED=), and measures the packages that only they cover.
 COVERED ?= $(BACKENDS)
 LEAST ?= 99
 WITHOUT_KERAS = migration/code/*,migration/rules/*,compat/configs/*,compat/checkpoints/*,$\
@@ -119,13 +120,13 @@ lint: .venv/.dev
 	$(UV) --python .venv-docs -r pyproject.toml --extra docs
 	touch $@
 
-# As a site, in build/site; a warning, or a link that leads nowhere, is an error.
+# The site, in build/site; a warning or a broken link is an error.
 docs: .venv-docs/.done
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 
-# The property tests of files and sources again, with FUZZ times as many examples, others each time;
-# then steps of any optimizer, for at most FUZZ_SECONDS a backend (and 12 examples more), and 10,000
-# calls of `apply` with gradients of any kind.
+# The property tests of files and sources, with FUZZ times as many examples, different each time; then
+# steps of any optimizer, for at most FUZZ_SECONDS per backend (and 12 more examples), and 10,000 calls
+# of `apply` with gradients of any kind.
 FUZZ ?= 5
 FUZZ_SECONDS ?= 300
 fuzz: .venv/.test
@@ -135,17 +136,17 @@ fuzz: .venv/.test
 		KERAS_BACKEND=$$each OMP_NUM_THREADS=1 .venv/bin/python -m pytest -q --timeout=0 \
 		tests/each/optimizer/test_optimizer_fuzz.py tests/each/optimizer/test_gradient_fuzz.py || exit 1; done
 
-# What is published.
+# The published packages.
 dist: .venv/.dev
 	rm -rf dist build/lib build/bdist*
 	.venv/bin/python -m build --installer uv --outdir dist . > /dev/null
 	.venv/bin/twine check --strict dist/*
 
-# The README's commands in new environments of one backend each, compared with the page in docs/.
+# Runs the README's commands in new environments with one backend each, and compares the output with docs/.
 clean-environments: dist
 	.venv/bin/python -m tests.clean_environments dist
 
-# Some minutes of tests on other Pythons, where there are some; `.venv/bin/tox` runs all on all.
+# A few minutes of tests on other installed Pythons; `.venv/bin/tox` runs all tests on all of them.
 MATRIX ?= py312-latest-jax py313-latest-jax
 OTHERS = $(shell ls -d "$$(pyenv root 2>/dev/null)"/versions/*/bin 2>/dev/null | paste -sd:)
 matrix: .venv/.dev
@@ -155,23 +156,30 @@ matrix: .venv/.dev
 		else echo "$$each: there is no $$python here"; fi; done
 QUICK = tests/each/optimizer/test_apply.py tests/each/scaling/test_scaler.py tests/each/optimizer/test_saved_state.py
 
-# docs/reference/dependencies.md: what is installed for users, under which licence; fails on one that is not known.
+# docs/reference/dependencies.md: packages that users install, and their licences; fails on an unknown one.
 licences: .venv/.dev
 	.venv/bin/python tests/licences.py
 
-# Where its service cannot be reached nothing is known, and that is said.
+# Says so if the service cannot be reached.
 audit: .venv/.dev
 	.venv/bin/python tests/audit.py
 
-# The lower bounds of what pyproject.toml promises, with the fixtures of the repository only. That of
-# PyTorch brings 5 GB of CUDA along, so it is asked for: `make oldest OLDEST=torch`.
+# The oldest versions that pyproject.toml allows, with the fixtures of the repository only. The oldest
+# PyTorch installs 5 GB of CUDA, so it is optional: `make oldest OLDEST=torch`.
 OLDEST ?= jax tensorflow
 oldest: .venv/.dev
 	.venv/bin/tox -q --workdir .tox/oldest -e $(subst $(SPACE),$(COMMA),$(OLDEST:%=py311-oldest-%)) -- \
 		-m '(not slow or hostile) and not processes' $(foreach each,$(HOOKED),tests/each/$(dir $(each))test_$(notdir $(each)).py)
-# Where we touch what Keras and the backends keep to themselves, and so may change; and files that
-# are made to do harm, of which each Keras takes others.
-HOOKED = optimizer/apply policies/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
+# Keras' main branch: the contract tests of the private names that we use, and some of the core.
+next: .venv/.test
+	@test -d "$(KERAS)/keras" || { echo "make next KERAS=FOLDER: a checkout of keras"; exit 2; }
+	for backend in $(BACKENDS); do PYTHONPATH="$(KERAS)" $(ENV) KERAS_BACKEND=$$backend $(PYTEST) \
+		-m 'not slow and not processes' $(NEXT:%=tests/each/%.py) || exit 1; done
+NEXT = core/test_keras_contract core/test_workarounds optimizer/test_apply scaling/test_scaler \
+	policies/test_policy optimizer/test_saved_state state/test_state_protection
+# Tests of our uses of private names of Keras and the backends, which may change; and of malicious
+# files, which each version of Keras handles differently.
+HOOKED = core/keras_contract optimizer/apply policies/auto_wrapping core/callbacks compat/loss_scale_optimizers compat/policies \
 	optimizer/copies diagnosis/explaining diagnosis/overflow_search/search core/fit graph_rewrite/enabling \
 	graph_rewrite/loops graph_rewrite/numerics optimizer/hyperparameters optimizer/inner_optimizers scaling/scaler compat/load_model \
 	optimizer/keras_2_methods monitor/callback policies/policy state/state_protection compat/restore \
@@ -180,12 +188,12 @@ HOOKED = optimizer/apply policies/auto_wrapping core/callbacks compat/loss_scale
 COMMA := ,
 SPACE := $(subst ,, )
 
-# What takes minutes, and what CI leaves out where nothing that it depends on has changed: tests/ci.py.
+# Checks that take minutes; CI skips those whose dependencies have not changed: tests/ci.py.
 release-check: .venv/.dev
 	.venv/bin/python -m tests.ci --release
 
-# Ratios side by side; counts of the same are held to bounds by tests. What is installed of optax,
-# flax, jmp and tf_keras is compared, too: `.venv/bin/pip install optax flax jmp tf_keras` before.
+# Time ratios; tests bound the corresponding counts. optax, flax, jmp and tf_keras are compared if
+# installed: `.venv/bin/pip install optax flax jmp tf_keras`.
 bench: .venv/.test
 	$(ENV) .venv/bin/python benchmarks/step.py
 	$(ENV) .venv/bin/python benchmarks/step.py --core 0 --backends jax --profiles many --modes jit --repeat 25

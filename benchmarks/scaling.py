@@ -195,21 +195,22 @@ def told(fitted: dict[str, float], what: str) -> str:
 
 def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws what loss scaling adds to a step, with the lines, as SVG."""
-    from keras_mp.rendering import figures
-    from keras_mp.rendering.markup import LIGHT
+    import matplotlib as mpl
 
-    mpl, make = figures.load_matplotlib("A picture", "Without --svg, nothing is drawn.")
+    from keras_mp.rendering import pictures
+    from keras_mp.rendering.style import LIGHT
+
     colours = dict(zip(running.BACKENDS, (LIGHT.line, LIGHT.inf, LIGHT.bfloat16), strict=True))
-    # The same file for the same numbers; texts as texts.
-    with mpl.rc_context({"svg.hashsalt": "keras-mp", "svg.fonttype": "none"}):
-        figure = make(figsize=(8, 3.6), dpi=figures.DPI, facecolor=LIGHT.ground)
+    # Texts as texts.
+    with mpl.rc_context({"svg.fonttype": "none"}), pictures.figures(path) as (make, save):
+        figure = make(figsize=(8, 3.6), dpi=pictures.DPI, facecolor=LIGHT.ground)
         titles = {
             "variables": f"variables, of {TOGETHER:,} parameters together",
             "parameters": f"parameters, in {FEW} variables",
         }
         for place, (what, title) in enumerate(titles.items(), 1):
             axes = figure.add_subplot(1, 2, place)
-            figures.style(axes, LIGHT)
+            pictures.styled(axes, LIGHT)
             for found in results:
                 rows = [row for row in found[what]["rows"] if row["more"][1] > 0]
                 x = [row[what] for row in rows]
@@ -229,7 +230,7 @@ def draw(results: Sequence[dict[str, Any]], path: Path) -> None:
                 axes.set_ylabel("what loss scaling adds to a step, ms")
                 axes.legend(frameon=False, fontsize=9)
         figure.tight_layout()
-        figures.save(figure, path)
+        save(figure)
 
 
 def settings(options: argparse.Namespace) -> str:

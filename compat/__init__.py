@@ -3,7 +3,7 @@
 | package or module               | subject                                                      |
 | ------------------------------- | ------------------------------------------------------------ |
 | mixed_precision, train, v1      | TensorFlow's namespaces, name by name: the table is `names`  |
-| scaling                         | their classes: loss scales, loss-scale optimizers, policies  |
+| legacy_classes                  | their classes: loss scales, loss-scale optimizers, policies  |
 | optimizers, layers, activations | what trains as in Keras 2; saved files name these modules    |
 | keras2                          | the rules, options and slots of those optimizers             |
 | configs                         | serialized configs of Keras 2 into those of Keras 3          |
@@ -21,17 +21,31 @@ from keras_mp.compat import names
 if TYPE_CHECKING:
     from keras_mp.compat.interchange.readers import scale_state
     from keras_mp.compat.restoring.checkpoints import restore
-    from keras_mp.compat.restoring.models import load, load_model, load_weights
+    from keras_mp.compat.restoring.models import load_model, load_weights
+    from keras_mp.compat.restoring.plan import Restored, RestoreError, RestoreReport
+    from keras_mp.policies.policy import policy_scope as PolicyScope
 
 _MODULES = ["configs", "mixed_precision", "optimizers", "train", "v1"]
 
-__all__ = ["load", "load_model", "load_weights", "restore", "scale_state"]
+__all__ = [
+    "PolicyScope",
+    "RestoreError",
+    "RestoreReport",
+    "Restored",
+    "load_model",
+    "load_weights",
+    "restore",
+    "scale_state",
+]
 
 __getattr__ = names.submodules(
     __name__,
     _MODULES,
     {
-        "load": "keras_mp.compat.restoring.models:load",
+        "PolicyScope": "keras_mp.policies.policy:policy_scope",
+        "RestoreError": "keras_mp.compat.restoring.plan:RestoreError",
+        "RestoreReport": "keras_mp.compat.restoring.plan:RestoreReport",
+        "Restored": "keras_mp.compat.restoring.plan:Restored",
         "load_model": "keras_mp.compat.restoring.models:load_model",
         "load_weights": "keras_mp.compat.restoring.models:load_weights",
         "restore": "keras_mp.compat.restoring.checkpoints:restore",

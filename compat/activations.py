@@ -1,4 +1,4 @@
-"""Activations that Keras 3 computes otherwise than Keras 2 did."""
+"""Activations that Keras 3 computes differently from Keras 2."""
 
 from typing import Any
 

@@ -11,6 +11,7 @@ class LegacyError(ValueError):
         found: What is there, as the rest of a sentence.
         why: Why it stops, or what to do about it.
         each: Of an error that stands for several: them, a line each, after `why`.
+        needs_code: Whether all that is missing is a class or a function of the user's own.
 
     >>> raise LegacyError("$.loss_scale.config.multiplier", "is 4.0", "only 2.0 can be kept")
     Traceback (most recent call last):
@@ -18,14 +19,20 @@ class LegacyError(ValueError):
     """
 
     def __init__(
-        self, path: str, found: str, why: str = "", each: "tuple[LegacyError, ...]" = ()
+        self,
+        path: str,
+        found: str,
+        why: str = "",
+        each: "tuple[LegacyError, ...]" = (),
+        needs_code: bool = False,
     ) -> None:
         # All of them stay in `args`, so that the error survives pickling.
-        super().__init__(path, found, why, each)
+        super().__init__(path, found, why, each, needs_code)
         self.path = path
         self.found = found
         self.why = why
         self.each = each
+        self.needs_code: bool = needs_code or any(one.needs_code for one in each)
 
     def __str__(self) -> str:
         text = printable(f"{self.path} {self.found}: {self.why}")

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat import recursion
 from keras_mp.compat.layers import Functional, Operation
 from keras_mp.compat.operations import expressions
@@ -84,7 +85,7 @@ def model_code(
 
 
 def _layers(model: Any) -> int:
-    return sum(1 for _ in model._flatten_layers())
+    return sum(1 for _ in keras_hooks.all_layers(model))
 
 
 def _in_docstring(text: str) -> str:
@@ -227,7 +228,7 @@ class _Writer:
         if not all(key.isidentifier() for key in options):
             raise NoCode(f"{layer.name} is called with {', '.join(options)}")
         maker = made or self.layer(layer)
-        line = f"{result} = {maker}({', '.join([*given, *_named(options)])})"
+        line = f"{result} = {maker}({', '.join([*given, *_keyword_arguments(options)])})"
         is_short = len(line.splitlines()[-1]) <= _WIDTH - 4
         yield line if is_short else f"{result} = {maker}{_call('', given, options, wrap=True)}"
 
@@ -385,7 +386,7 @@ def _input(tensor: Any, layer: Any) -> str:
 
 
 def _outputs(layer: Any, number: int) -> int:
-    nodes = getattr(layer, "_inbound_nodes", [])
+    nodes = keras_hooks.calls_of(layer)
     return len(nodes[min(number, len(nodes) - 1)].output_tensors) if nodes else 1
 
 
@@ -428,7 +429,7 @@ def _as_ops(
     layer: Operation, inputs: Sequence[str], result: str, local: "_Names", *, several: bool
 ) -> list[str] | None:
     """Returns an operation in keras.ops; None where these compute something else."""
-    tensors = layer._inbound_nodes[0].input_tensors
+    tensors = keras_hooks.calls_of(layer)[0].input_tensors
     ranks = [len(tensor.shape) for tensor in tensors]
     *before, last = [_in_keras(part, ranks) for part in (*layer.steps, layer.operation)]
     if not all(_is_same(part, layer.compute_dtype) for part in (*before, last)):
@@ -440,8 +441,8 @@ def _as_ops(
 
     def text(value: Any) -> str:
         # A step is to a program what an input is.
-        named = expressions.mapped(value, lambda part: _as_tensor(part, len(inputs)))
-        return expressions.shown(named, names.__getitem__, runs=True)
+        named = expressions.map_parts(value, lambda part: _as_tensor(part, len(inputs)))
+        return expressions.as_source(named, names.__getitem__, runs=True)
 
     lines = [f"{name} = {text(one)}" for name, one in zip(steps, before, strict=True)]
     lines.append(f"{result} = {text(last)}")
@@ -460,7 +461,7 @@ def _gives_the_same(
     keras.ops has other rules for dtypes: a mean of whole numbers, and lists beside tensors.
     """
     random = np.random.default_rng(0)
-    symbols = layer._inbound_nodes[0].input_tensors
+    symbols = keras_hooks.calls_of(layer)[0].input_tensors
     given = [_numbers(tensor, random) for tensor in symbols]
     try:
         for tensors in (symbols, given):
@@ -506,7 +507,7 @@ def _in_keras(value: Any, ranks: Sequence[int]) -> Any:
             return operation("matmul", **arguments)
         return None
 
-    return expressions.mapped(value, change)
+    return expressions.map_parts(value, change)
 
 
 def _as_key(given: Mapping[str, Any], ranks: Sequence[int]) -> Any:
@@ -557,7 +558,7 @@ def _list(items: Sequence[str]) -> str:
     return f"[\n{inner}]"
 
 
-def _named(options: Mapping[str, str]) -> list[str]:
+def _keyword_arguments(options: Mapping[str, str]) -> list[str]:
     return [f"{key}={value}" for key, value in options.items()]
 
 
@@ -565,7 +566,7 @@ def _call(
     name: str, given: Sequence[str], options: Mapping[str, str], *, wrap: bool = False
 ) -> str:
     """Returns a call: on one line, or an argument a line."""
-    arguments = [*given, *_named(options)]
+    arguments = [*given, *_keyword_arguments(options)]
     line = f"{name}({', '.join(arguments)})"
     if len(line) <= _WIDTH - 16 and "\n" not in line and not wrap:
         return line

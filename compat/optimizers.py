@@ -10,6 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.keras2 import update_rules
 from keras_mp.compat.keras2.optimizer_options import LegacyOptions
 
@@ -29,7 +30,7 @@ class SGD(LegacyOptions, keras.optimizers.SGD):
     1.0
     """
 
-    def row_state(self, variable: Any) -> list[Any]:
+    def _row_state(self, variable: Any) -> list[Any]:
         """Variable and momentum; without momentum a row without gradient stays anyway."""
         momentum = self._slots(variable, "momentums")
         return [variable, *momentum] if momentum else []
@@ -85,7 +86,7 @@ class LazyAdam(LegacyOptions, keras.optimizers.Adam):
     [-1.0, 0.0]
     """
 
-    def row_state(self, variable: Any) -> list[Any]:
+    def _row_state(self, variable: Any) -> list[Any]:
         """Everything."""
         return [variable, *self._slots(variable, "_momentums", "_velocities")]
 
@@ -113,7 +114,7 @@ class LAMB(LegacyOptions, keras.optimizers.Lamb):
         super().__init__(*args, **kwargs)
         self.weight_decay_rate = weight_decay_rate
 
-    def dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def _dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """The rule: `update_rules.lamb`."""
         dtype = variable.dtype
         momentum, velocity = self._slots(variable, "_momentums", "_velocities")
@@ -147,7 +148,7 @@ class Adamax(LegacyOptions, keras.optimizers.Adamax):
     ['embeddings']
     """
 
-    def row_state(self, variable: Any) -> list[Any]:
+    def _row_state(self, variable: Any) -> list[Any]:
         """Everything."""
         return [variable, *self._slots(variable, "_m", "_u")]
 
@@ -161,7 +162,7 @@ class Adadelta(LegacyOptions, keras.optimizers.Adadelta):
     0.1
     """
 
-    def row_state(self, variable: Any) -> list[Any]:
+    def _row_state(self, variable: Any) -> list[Any]:
         """Everything."""
         return [variable, *self._slots(variable, "_accumulated_grads", "_accumulated_delta_vars")]
 
@@ -176,7 +177,7 @@ class Ftrl(LegacyOptions, keras.optimizers.Ftrl):
     0.1
     """
 
-    def row_state(self, variable: Any) -> list[Any]:
+    def _row_state(self, variable: Any) -> list[Any]:
         """Everything."""
         return [variable, *self._slots(variable, "_accumulators", "_linears")]
 
@@ -197,7 +198,7 @@ class Adagrad(LegacyOptions, keras.optimizers.Adagrad):
     -0.9091
     """
 
-    def dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def _dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """The rule: `update_rules.adagrad`."""
         (accumulator,) = self._slots(variable, "_accumulators")
         step, new = update_rules.adagrad(
@@ -226,15 +227,15 @@ class RMSprop(LegacyOptions, keras.optimizers.RMSprop):
     -1.6667
     """
 
-    def row_state(self, variable: Any) -> list[Any]:
+    def _row_state(self, variable: Any) -> list[Any]:
         """Everything with momentum, nothing without."""
         slots = self._slots(variable, "_velocities", "_momentums", "_average_gradients")
         return [variable, *slots] if self.momentum > 0 else []
 
-    def dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def _dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """The rule: `update_rules.rmsprop` without momentum."""
         if self.momentum > 0:
-            super().dense_step(gradient, variable, learning_rate)
+            super()._dense_step(gradient, variable, learning_rate)
             return
         velocity, *averages = self._slots(variable, "_velocities", "_average_gradients")
         step, new, average = update_rules.rmsprop(
@@ -265,7 +266,7 @@ class ExperimentalRMSprop(LegacyOptions, keras.optimizers.RMSprop):
     -2.2559
     """
 
-    def dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def _dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """The rule: `update_rules.rmsprop_2_10`."""
         (velocity,) = self._slots(variable, "_velocities")
         averages = self._slots(variable, "_average_gradients")
@@ -316,7 +317,7 @@ class Nadam(LegacyOptions, keras.optimizers.Nadam):
             raise ValueError(f"schedule_decay must be zero or more, but got {schedule_decay!r}.")
         self.schedule_decay = schedule_decay
 
-    def row_state(self, variable: Any) -> list[Any]:
+    def _row_state(self, variable: Any) -> list[Any]:
         """The variable alone."""
         return [variable]
 
@@ -324,7 +325,7 @@ class Nadam(LegacyOptions, keras.optimizers.Nadam):
         self, grads: Any, trainable_variables: Any, learning_rate: Any
     ) -> None:
         # Once a step, where Keras' Nadam has its own schedule, which is therefore passed over.
-        product = self._u_product
+        product = keras_hooks.momentum_product(self)
         now = update_rules.nadam_momentum(
             ops.cast(self.iterations + 1, product.dtype),
             beta_1=self.beta_1,
@@ -335,7 +336,7 @@ class Nadam(LegacyOptions, keras.optimizers.Nadam):
             grads, trainable_variables, learning_rate
         )
 
-    def dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def _dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """The rule: `update_rules.nadam`."""
         dtype = variable.dtype
         momentum, velocity = self._slots(variable, "_momentums", "_velocities")
@@ -343,7 +344,7 @@ class Nadam(LegacyOptions, keras.optimizers.Nadam):
             ops.cast(gradient, dtype),
             momentum,
             velocity,
-            ops.cast(self._u_product, dtype),
+            ops.cast(keras_hooks.momentum_product(self), dtype),
             ops.cast(self.iterations + 1, dtype),
             rate=ops.cast(learning_rate, dtype),
             beta_1=self.beta_1,

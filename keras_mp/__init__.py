@@ -10,7 +10,10 @@ from keras_mp import after_import
 
 if TYPE_CHECKING:
     from keras_mp.diagnosis.benchmarking.comparing import benchmark
+    from keras_mp.diagnosis.benchmarking.report import BenchmarkReport
     from keras_mp.diagnosis.explaining import explain
+    from keras_mp.diagnosis.explanation import Explanation
+    from keras_mp.diagnosis.overflow_search.report import OverflowReport
     from keras_mp.diagnosis.overflow_search.search import find_overflow
     from keras_mp.diagnosis.ranges.report import RangeReport, range_report
     from keras_mp.diagnosis.repair.callback import PrecisionRepair
@@ -23,14 +26,13 @@ if TYPE_CHECKING:
     from keras_mp.policies.auto_wrapping import auto_wrap
     from keras_mp.policies.policy import (
         Policy,
-        PolicyScope,
         global_policy,
         policy_scope,
         set_global_policy,
     )
     from keras_mp.sixteen_bit.float32_weights_scope import float32_weights_scope
     from keras_mp.sixteen_bit.master_weights import MasterWeights
-    from keras_mp.sixteen_bit.memory import memory_report
+    from keras_mp.sixteen_bit.memory import MemoryReport, memory_report
     from keras_mp.sixteen_bit.policies import sixteen_bit_policy
     from keras_mp.sixteen_bit.stochastic_rounding import StochasticRounding
     from keras_mp.state.resuming import resume
@@ -39,11 +41,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BenchmarkReport",
+    "Explanation",
     "LossScaleMonitor",
     "LossScaleOptimizer",
     "MasterWeights",
+    "MemoryReport",
+    "OverflowReport",
     "Policy",
-    "PolicyScope",
     "PrecisionRepair",
     "RangeReport",
     "SharedLossScale",
@@ -68,11 +73,14 @@ __all__ = [
 ]
 
 _HOME = {
+    "BenchmarkReport": "keras_mp.diagnosis.benchmarking.report",
+    "Explanation": "keras_mp.diagnosis.explanation",
     "LossScaleMonitor": "keras_mp.monitor.callback",
     "LossScaleOptimizer": "keras_mp.optimizer.loss_scale_optimizer",
     "MasterWeights": "keras_mp.sixteen_bit.master_weights",
+    "MemoryReport": "keras_mp.sixteen_bit.memory",
+    "OverflowReport": "keras_mp.diagnosis.overflow_search.report",
     "Policy": "keras_mp.policies.policy",
-    "PolicyScope": "keras_mp.policies.policy",
     "PrecisionRepair": "keras_mp.diagnosis.repair.callback",
     "RangeReport": "keras_mp.diagnosis.ranges.report",
     "SharedLossScale": "keras_mp.optimizer.shared_loss_scale",
@@ -108,7 +116,7 @@ def __getattr__(name: str) -> object:
         backend = (error.name or "").split(".")[0]
         if backend in ("jax", "tensorflow", "torch"):
             error.add_note(
-                f"Keras is to run on {backend}, which is not installed: pip install "
+                f"Keras is set to run on {backend}, which is not installed: pip install "
                 f"'keras-mp[{backend}]', or set KERAS_BACKEND to jax, tensorflow or torch "
                 "before keras is imported (its own default is tensorflow)."
             )
@@ -123,14 +131,14 @@ def __dir__() -> list[str]:
 
 
 def _register() -> None:
-    # So that `keras.saving.load_model` knows our classes before anybody has touched their names.
+    # So that `keras.saving.load_model` finds our classes before user code has used them.
     importlib.import_module("keras_mp.optimizer.loss_scale_optimizer")
     importlib.import_module("keras_mp.sixteen_bit.master_weights")
     importlib.import_module("keras_mp.sixteen_bit.stochastic_rounding")
 
 
 def _register_compat() -> None:
-    # Saved files name these classes, too. The package imports `compat` here alone: see pyproject.
+    # Saved files name these classes, too. pyproject.toml allows this import of `compat`.
     import keras_mp.compat.registered  # noqa: F401
 
 

@@ -1,5 +1,8 @@
 """Calls a function once another package has been imported, without importing it.
 
+It is for `import keras_mp, keras` and `load_model`, with no name of ours used in between: Keras
+finds the classes of other packages only if they are registered, which needs Keras.
+
 wrapt.when_imported does the same; its import alone takes 0.07 s, half of what `keras-mp --help`
 may take.
 """
@@ -33,7 +36,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._name:
             return None
-        # Those before this one had their turn; another like it would come back to this one.
+        # Finders before this one had their turn; another _Finder would call this one again.
         others = sys.meta_path[sys.meta_path.index(self) + 1 :] if self in sys.meta_path else []
         for finder in others:
             if not hasattr(finder, "find_spec"):
@@ -50,7 +53,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            # Only now: whoever just looks for the package, or fails to import it, comes again.
+            # Only now: the spec may just be looked up, or the import may fail and be retried.
             if self in sys.meta_path:
                 sys.meta_path.remove(self)
                 self._function()

@@ -1,4 +1,4 @@
-"""Names for what signatures take. Keras and the frameworks ship no types: to mypy each is `Any`."""
+"""Type aliases for signatures. Keras and the frameworks ship no types: to mypy each is `Any`."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -10,4 +10,4 @@ Gradient: TypeAlias = Any  # a tensor, a sparse one (tf.IndexedSlices, jax BCOO)
 Gradients: TypeAlias = Sequence[Gradient]
 Layer: TypeAlias = Any  # a keras.layers.Layer
 Model: TypeAlias = Any  # a keras.Model
-Store: TypeAlias = Any  # what Keras' saving hands over: arrays by key
+Store: TypeAlias = Any  # a key-value store of Keras' saving: arrays by key

@@ -1,7 +1,7 @@
-"""The batches of whatever `fit` takes, as it hands them to a step: by Keras' data adapters.
+"""The batches of any data that `fit` accepts, as Keras' data adapters pass them to a step.
 
-And by the model's own preprocessing, where its class has an `evaluate` that prepares the data and
-hands it on to that of Keras, as a task of keras-hub does with strings.
+They pass through the model's own preprocessing first, where its class overrides `evaluate` to
+prepare the data: a keras-hub task tokenizes strings there.
 """
 
 import warnings
@@ -15,9 +15,9 @@ from keras_mp.array_types import Model
 
 
 class _Feeder(keras.Model):
-    """A model without layers, whose test step hands each batch on.
+    """A model without layers, whose test step forwards each batch.
 
-    `evaluate` of a model with a `test_step` of its own is the public way to Keras' data adapters.
+    `evaluate` of a model with a custom `test_step` is the public way to Keras' data adapters.
     """
 
     def __init__(self, take: Callable[[Any], None]) -> None:
@@ -28,13 +28,13 @@ class _Feeder(keras.Model):
 
     @property
     def metrics(self) -> list[Any]:
-        """None: Keras would ask that of the loss for a value, which it lacks without a batch."""
+        """Empty: Keras would read the loss metric, which has no value before a batch."""
         return []
 
     def test_step(self, *state_and_data: Any) -> Any:
         *state, data = state_and_data
         self._take(data)
-        logs = {"taken": keras.ops.zeros(())}  # TensorFlow takes no empty ones
+        logs = {"taken": keras.ops.zeros(())}  # TensorFlow rejects empty logs
         return (logs, *state) if state else logs
 
 
@@ -45,16 +45,16 @@ def for_each(
     steps: int | None = None,
     batch_size: int | None = None,
 ) -> None:
-    """Calls `take(x, y, sample_weight)` with each batch, which none keeps.
+    """Calls `take(x, y, sample_weight)` with each batch, and keeps none.
 
     Args:
-        model: Whose preprocessing the data goes through, if it has one.
-        dataset: A tuple (x, y) or (x, y, sample_weight) of arrays, or of what else `fit` of the
-            model takes; or what makes batches itself: a `tf.data.Dataset`, a torch `DataLoader`, a
+        model: Its preprocessing is applied to the data, if it has any.
+        dataset: A tuple (x, y) or (x, y, sample_weight) of arrays, or of other data that `fit` of
+            the model accepts; or a source of batches: a `tf.data.Dataset`, a torch `DataLoader`, a
             `keras.utils.PyDataset`, a generator.
-        take: Called once a batch.
-        steps: At most so many; None: all that there are.
-        batch_size: Of arrays; 32 if None.
+        take: Called once per batch.
+        steps: Maximum number of batches; None for all.
+        batch_size: For arrays; 32 if None.
 
     Raises:
         ValueError: `steps` is not positive, or there is no batch.
@@ -75,7 +75,7 @@ def for_each(
                 f"{len(dataset)}."
             )
         x, y, weight = (*dataset, None, None)[:3]
-        # Else Keras takes the number of steps for that of parts to cut the arrays into.
+        # Without a batch size Keras would split the arrays into `steps` parts.
         parts = {"x": x, "y": y, "sample_weight": weight, "batch_size": batch_size or 32}
     else:
         parts = {"x": dataset, "batch_size": batch_size}
@@ -85,13 +85,13 @@ def for_each(
 def one_batch(
     model: Model, x: Any, y: Any = None, sample_weight: Any = None
 ) -> tuple[Any, Any, Any]:
-    """Returns (x, y, sample_weight) of one batch, as a step of `fit` gets it.
+    """Returns (x, y, sample_weight) of one batch, as a step of `fit` receives it.
 
     Args:
-        model: Whose preprocessing the data goes through, if it has one.
-        x: What `fit` of the model takes: arrays count as one batch; of what makes batches itself,
-            the first is taken.
-        y: Targets, where `x` does not bring them.
+        model: Its preprocessing is applied to the data, if it has any.
+        x: Any input of the model's `fit`. Arrays are one batch; a source of batches gives its
+            first.
+        y: Targets, if `x` does not include them.
         sample_weight: Likewise.
 
     Raises:
@@ -109,15 +109,15 @@ def one_batch(
     def take(*batch: Any) -> None:
         found.append(batch)
 
-    _feed(model, take, x=x, y=y, sample_weight=sample_weight, batch_size=_samples(x), steps=1)
+    _feed(model, take, x=x, y=y, sample_weight=sample_weight, batch_size=_sample_count(x), steps=1)
     x, y, sample_weight = found[0]
     return x, y, sample_weight
 
 
 def prepares(model: Model, x: Any) -> bool:
-    """Returns whether the class of a model has an `evaluate` of its own, which `x` has to pass.
+    """Returns whether the class of a model overrides `evaluate` with preprocessing that `x` needs.
 
-    What is named as the inputs of the model has passed it: its preprocessing takes no such names.
+    Data named as the model's inputs are preprocessed already: preprocessing takes no such names.
 
     >>> prepares(keras.Sequential([keras.Input((1,))]), np.ones((2, 1)))
     False
@@ -148,8 +148,8 @@ def _is_number(leaf: Any) -> bool:
     return np.asarray(leaf).dtype.kind not in "OSTU"
 
 
-def _samples(x: Any) -> int | None:
-    """Returns how many samples arrays, or a list, hold; None for what makes batches itself."""
+def _sample_count(x: Any) -> int | None:
+    """Returns the number of samples in arrays or a list; None for a source of batches."""
     while isinstance(x, dict | tuple) and x:
         x = next(iter(x.values())) if isinstance(x, dict) else x[0]
     if isinstance(x, list) and x:
@@ -170,7 +170,7 @@ def _feed(model: Model, take: Callable[[Any, Any, Any], None], **parts: Any) -> 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Your input ran out of data")
         if prepares(model, parts["x"]):
-            fed = _handing_on(model, feeder)
+            fed = _proxy(model, feeder)
             type(fed).evaluate(fed, **parts, verbose=0)
         else:
             feeder.evaluate(**parts, verbose=0)
@@ -178,11 +178,11 @@ def _feed(model: Model, take: Callable[[Any, Any, Any], None], **parts: Any) -> 
         raise ValueError("The dataset has no batch.")
 
 
-def _handing_on(model: Model, feeder: _Feeder) -> Any:
-    """Returns the model as another object, whose own `evaluate` ends in that of `feeder`.
+def _proxy(model: Model, feeder: _Feeder) -> Any:
+    """Returns a proxy of the model whose `evaluate` ends in that of `feeder`.
 
-    The class of it has the feeder's `evaluate` where `super()` would find that of Keras. What the
-    model has, it has too; but nothing of the model is set up, compiled or reset.
+    Its class has the feeder's `evaluate` where `super()` would find Keras'. The proxy shares the
+    model's attributes, but sets up, compiles and resets nothing in the model.
     """
 
     class Last(keras.Model):

@@ -13,11 +13,11 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from keras_mp.migration.help_format import Help
-from keras_mp.monitor.sparkline import sparkline
 
 BACKENDS = ("jax", "tensorflow", "torch")  # smallest first
 GOAL = 0.97
@@ -70,7 +70,7 @@ def _positive(text: str) -> int:
 
 
 def _choose_backend(wanted: str | None) -> str | None:
-    """Sets KERAS_BACKEND unless keras is imported; returns what stands in the way, or None."""
+    """Sets KERAS_BACKEND unless keras is imported; returns an error message, or None."""
     if "keras" in sys.modules:
         import keras
 
@@ -195,25 +195,27 @@ def _fit(keras: Any, model: Any, x: Any, y: Any, epochs: int, title: str, run: P
 
 
 def _report(model: Any, accuracy: float, trace: Any) -> None:
+    from keras_mp.monitor import drawing
+    from keras_mp.rendering import terminal
+
     scale = float(model.optimizer.loss_scale)
     scales = [*trace.scales.tolist(), scale]
     print(f"test accuracy  {accuracy:.2%}")
     print(f"loss scale     {scale:.7g}  (started at {scales[0]:.7g})")
     print(f"skipped steps  {trace.skipped} of {len(trace)}")
-    print(
-        f"scale by step  {sparkline(scales)}  {min(scales):.7g} to {max(scales):.7g}, logarithmic"
-    )
+    bars = terminal.to_text([drawing.chart(replace(trace, end=scale))])
+    print(f"scale by step  {bars}  {min(scales):.7g} to {max(scales):.7g}, logarithmic")
 
 
 def _migrate() -> None:
-    from keras_mp.compat.configs import convert_optimizer
+    from keras_mp.compat.configs import convert
 
     text = importlib.resources.files("keras_mp.migration").joinpath("example_tf23.json").read_text()
     old = json.loads(text)
     print("\nan optimizer config of TensorFlow 2.3:")
     print(_wrapped(old))
     print("and what `keras-mp migrate` makes of it:")
-    print(_wrapped(convert_optimizer(old, tf_version="2.3").config))
+    print(_wrapped(convert(old, kind="optimizer", tf_version="2.3").config))
 
 
 def _wrapped(value: object) -> str:

@@ -1,4 +1,4 @@
-"""`as_float32`: a model that was trained in mixed precision, in float32, for other tools."""
+"""`as_float32`: a float32 copy of a model trained in mixed precision, for other tools."""
 
 import contextlib
 from collections.abc import Mapping
@@ -21,27 +21,27 @@ def as_float32(
 ) -> Model:
     """Returns the same model in float32: for `quantize("int8")`, ONNX, LiteRT and other tools.
 
-    It is made again from the config of the model, with the policy float32 where that has one of 16
-    bits, and is not compiled. The model that is given stays as it is. Weights in 16 bits get the
-    exact values of their masters, where the model is compiled with `keras_mp.MasterWeights`.
+    The copy is rebuilt from the model's config, with float32 in place of each 16-bit policy, and
+    is not compiled. The given model is unchanged. 16-bit weights get the exact values of their
+    masters, if the model is compiled with `keras_mp.MasterWeights`.
 
     Args:
         model: A built Keras model whose class has a `get_config`: functional, Sequential, or a
             class of your own.
-        share_weights: False: the weights are copies. True: both models have the same
-            `keras.Variable`s, so a later step of the one shows in the other. That needs weights in
-            float32, as those of a mixed policy.
-        custom_objects: Classes and functions by name that the config names, and that are neither
-            layers of the model nor registered.
+        share_weights: False: the weights are copied. True: both models hold the same
+            `keras.Variable`s, so training one changes the other. This needs float32 weights, as
+            under a mixed policy.
+        custom_objects: Classes and functions that the config names, by name. Layers of the model
+            and registered objects are found without it.
 
     Returns:
-        The model: layers of the same names, all of which compute in float32.
+        The model, with the same layer names; all layers compute in float32.
 
     Raises:
-        TypeError: `model` is no Keras model.
-        ValueError: The model is not built, or quantized; its config does not make it again, or
-            makes layers that compute in 16 bits whatever the policy; or `share_weights` with
-            weights in 16 bits.
+        TypeError: `model` is not a Keras model.
+        ValueError: The model is not built, or is quantized; it cannot be rebuilt from its config;
+            a layer computes in 16 bits whatever the policy; or `share_weights` is set and weights
+            have 16 bits.
 
     >>> import numpy as np
     >>> layers = [keras.Input((2,)), keras.layers.Dense(1, dtype="mixed_float16")]
@@ -55,21 +55,21 @@ def as_float32(
     _check(model, share_weights)
     with _masters_of(model):
         try:
-            made = Blueprint.of(model, custom_objects, None, None, None).with_policy("float32")
+            copy = Blueprint.of(model, custom_objects, None, None, None).with_policy("float32")
         except Exception as error:
             raise ValueError(
-                f"The model {model.name!r} cannot be made again from its config: "
+                f"The model {model.name!r} cannot be rebuilt from its config: "
                 f"{_first_line(error)}. Build it in code without a 16-bit policy, and call "
                 "set_weights(model.get_weights())."
             ) from error
-    if left := _narrow_layers(made):
+    if left := _narrow_layers(copy):
         raise ValueError(
             f"Layers of {model.name!r} compute in 16 bits whatever the policy: {', '.join(left)}. "
-            "Their code gives a dtype: write dtype=self.dtype_policy, that of the layer around."
+            "Their code sets a dtype: write dtype=self.dtype_policy, that of the enclosing layer."
         )
     if share_weights:
-        keras_hooks.share_weights(made, model)
-    return made
+        keras_hooks.share_weights(copy, model)
+    return copy
 
 
 def _check(model: Any, share_weights: bool) -> None:
@@ -80,7 +80,7 @@ def _check(model: Any, share_weights: bool) -> None:
             f"The model {model.name!r} is not built, so it has no weights: call it on a batch "
             "first, or model.build(input_shape)."
         )
-    layers = model._flatten_layers()
+    layers = keras_hooks.all_layers(model)
     quantized = [each.name for each in layers if getattr(each, "quantization_mode", None)]
     if quantized:
         raise ValueError(
@@ -107,7 +107,7 @@ def _masters_of(model: Model) -> contextlib.AbstractContextManager[None]:
 def _narrow_layers(model: Model) -> list[str]:
     return [
         layer.name
-        for layer in model._flatten_layers()
+        for layer in keras_hooks.all_layers(model)
         if not isinstance(layer, keras.layers.InputLayer)
         and (_is_narrow(layer.compute_dtype) or _is_narrow(layer.variable_dtype))
     ]

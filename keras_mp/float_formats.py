@@ -8,10 +8,10 @@ class FloatFormat:
     """A binary floating-point format with subnormal numbers, infinities and nans.
 
     Args:
-        name: As Keras names the dtype.
-        precision: Bits of the significand, the implicit one included.
-        min_exponent: Of the smallest normal number, as a power of two.
-        max_exponent: Of the largest number, likewise.
+        name: Keras' name of the dtype.
+        precision: Bits of the significand, including the implicit one.
+        min_exponent: Exponent of the smallest normal number, a power of two.
+        max_exponent: Exponent of the largest number, likewise.
 
     >>> FLOAT16.largest, FLOAT16.smallest_normal == 2.0**-14, FLOAT16.epsilon == 2.0**-10
     (65504.0, True, True)
@@ -46,17 +46,17 @@ class FloatFormat:
 
     @property
     def rounds_to_zero(self) -> float:
-        """The largest magnitude that is rounded to zero."""
+        """The largest magnitude that rounds to zero."""
         return self.smallest_subnormal / 2
 
     @property
     def rounds_to_normal(self) -> float:
-        """The smallest magnitude that is rounded to a normal number."""
+        """The smallest magnitude that rounds to a normal number."""
         return self.smallest_normal - self.smallest_subnormal / 2
 
     @property
     def rounds_to_infinity(self) -> float:
-        """The smallest magnitude that is rounded to infinity."""
+        """The smallest magnitude that rounds to infinity."""
         return self.largest + 2.0 ** (self.max_exponent - self.precision)
 
 

@@ -6,7 +6,8 @@
 import math
 import numbers
 import struct
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 from keras_mp.float_formats import FLOAT32
@@ -31,9 +32,16 @@ BASE_OPTIONS = {
 }
 
 
+def _setting(default: Any, meaning: str) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The checked arguments of a LossScaleOptimizer.
+    """The checked arguments of a LossScaleOptimizer, in the order of its config.
+
+    The one table of them: `LossScaleOptimizer` has a property for each, and its constructor the
+    same defaults.
 
     >>> Settings.checked().initial_scale
     32768.0
@@ -42,84 +50,68 @@ class Settings:
     ValueError: initial_scale must be given when dynamic=False, such as initial_scale=1024.
     """
 
-    dynamic: bool
-    initial_scale: float
-    dynamic_growth_steps: int | None
-    growth_factor: float
-    backoff_factor: float
-    min_scale: float
-    max_scale: float | None
-    hysteresis: int
-    count_skipped_steps: bool
-    skip_nonfinite: bool
-    diagnose: bool
-    max_consecutive_skips: int | None
-    fused: bool
+    dynamic: bool = _setting(True, "Whether the loss scale changes during training.")
+    initial_scale: float = _setting(None, "The loss scale at the start of training.")
+    dynamic_growth_steps: int | None = _setting(
+        None, "Finite steps between two growths of the scale; None with a fixed scale."
+    )
+    growth_factor: float = _setting(2.0, "Multiplier of the scale when it grows.")
+    backoff_factor: float = _setting(0.5, "Multiplier of the scale after an overflow.")
+    min_scale: float = _setting(1.0, "What the scale never falls below.")
+    max_scale: float | None = _setting(
+        None, "What the scale never grows above; None for the largest float32."
+    )
+    hysteresis: int = _setting(1, "Overflows since the last growth until the scale falls.")
+    count_skipped_steps: bool = _setting(True, "Whether `iterations` advances on a skipped step.")
+    skip_nonfinite: bool = _setting(
+        True, "Whether steps with gradients that are not finite are skipped."
+    )
+    diagnose: bool = _setting(
+        False, "Whether it is counted which variables have gradients that are not finite."
+    )
+    max_consecutive_skips: int | None = _setting(
+        None, "Skipped steps in a row after which `LossScaleMonitor` stops the training."
+    )
+    fused: bool = _setting(
+        False, "Whether steps are taken with fused kernels, where there are some: `fused_fallback`."
+    )
 
     @classmethod
-    def checked(
-        cls,
-        *,
-        dynamic: bool = True,
-        initial_scale: float | None = None,
-        dynamic_growth_steps: int | None = None,
-        growth_factor: float = 2.0,
-        backoff_factor: float = 0.5,
-        min_scale: float = 1.0,
-        max_scale: float | None = None,
-        hysteresis: int = 1,
-        count_skipped_steps: bool = True,
-        skip_nonfinite: bool = True,
-        diagnose: bool = False,
-        max_consecutive_skips: int | None = None,
-        fused: bool = False,
-    ) -> Self:
+    def checked(cls, **given: Any) -> Self:
         """Returns the settings, defaults filled in; raises TypeError or ValueError."""
-        _check_flags(dynamic, count_skipped_steps, skip_nonfinite, diagnose, fused)
+        values: dict[str, Any] = {each.name: each.default for each in fields(cls)}
+        values |= given
+        _check_flags(values)
+        dynamic, initial_scale = bool(values["dynamic"]), values["initial_scale"]
+        steps, runs = values["dynamic_growth_steps"], values["max_consecutive_skips"]
         if not dynamic:
-            _check_fixed(initial_scale, dynamic_growth_steps)
-        elif not skip_nonfinite:
+            _check_fixed(initial_scale, steps)
+        elif not values["skip_nonfinite"]:
             raise ValueError(
                 "skip_nonfinite=False needs dynamic=False: a dynamic scale shrinks by skipping "
                 "the steps whose gradients are not finite."
             )
-        scale, low, high = _scales(dynamic, initial_scale, min_scale, max_scale)
-        growth = _growth_factor(growth_factor)
-        backoff = _backoff_factor(backoff_factor)
-        overflows = _count("hysteresis", hysteresis)
+        scales = _scales(dynamic, initial_scale, values["min_scale"], values["max_scale"])
+        values["initial_scale"], values["min_scale"], values["max_scale"] = scales
+        values["growth_factor"] = _growth_factor(values["growth_factor"])
+        values["backoff_factor"] = _backoff_factor(values["backoff_factor"])
+        overflows = _count("hysteresis", values["hysteresis"])
         if not dynamic and overflows != 1:
             raise ValueError(
                 "hysteresis must be 1 when dynamic=False (a fixed scale never shrinks), but got "
-                f"{hysteresis!r}."
+                f"{values['hysteresis']!r}."
             )
-        if not skip_nonfinite and (diagnose or max_consecutive_skips is not None):
+        values["hysteresis"] = overflows
+        if not values["skip_nonfinite"] and (values["diagnose"] or runs is not None):
             raise ValueError(
                 "diagnose and max_consecutive_skips need skip_nonfinite=True: without it no "
                 "gradient is checked."
             )
-        steps = None
         if dynamic:
-            steps = growth_steps(
-                GROWTH_STEPS if dynamic_growth_steps is None else dynamic_growth_steps
-            )
-        runs = None
-        if max_consecutive_skips is not None:
-            runs = _count("max_consecutive_skips", max_consecutive_skips)
-        return cls(
-            dynamic=bool(dynamic),
-            initial_scale=scale,
-            dynamic_growth_steps=steps,
-            growth_factor=growth,
-            backoff_factor=backoff,
-            min_scale=low,
-            max_scale=high,
-            hysteresis=overflows,
-            count_skipped_steps=bool(count_skipped_steps),
-            skip_nonfinite=bool(skip_nonfinite),
-            diagnose=bool(diagnose),
-            max_consecutive_skips=runs,
-            fused=bool(fused),
-        )
+            values["dynamic_growth_steps"] = growth_steps(GROWTH_STEPS if steps is None else steps)
+        if runs is not None:
+            values["max_consecutive_skips"] = _count("max_consecutive_skips", runs)
+        return cls(**values | {name: bool(values[name]) for name in _FLAGS})
 
     def with_growth_steps(self, value: Any) -> Self:
         """Returns a copy with another number of growth steps."""
@@ -130,8 +122,9 @@ class Settings:
         return asdict(self)
 
 
-# Those that an optimizer is made with for good.
-IMMUTABLE = frozenset(field.name for field in fields(Settings)) - {"dynamic_growth_steps"}
+_FLAGS = ("dynamic", "count_skipped_steps", "skip_nonfinite", "diagnose", "fused")
+# Settings fixed at construction.
+IMMUTABLE = frozenset(each.name for each in fields(Settings)) - {"dynamic_growth_steps"}
 
 
 def growth_steps(value: Any) -> int:
@@ -163,28 +156,17 @@ def unknown_keywords(names: Any) -> TypeError:
     return TypeError(f"LossScaleOptimizer does not take {', '.join(parts)}.")
 
 
-def _check_flags(
-    dynamic: object,
-    count_skipped_steps: object,
-    skip_nonfinite: object,
-    diagnose: object,
-    fused: object,
-) -> None:
-    if not _is_bool(dynamic):
+def _check_flags(values: Mapping[str, Any]) -> None:
+    if not _is_bool(values["dynamic"]):
         raise TypeError(
-            f"dynamic must be True or False, as in tf.keras, but got {dynamic!r}. If this is "
-            "an initial scale (keras.optimizers.LossScaleOptimizer takes initial_scale and "
+            f"dynamic must be True or False, as in tf.keras, but got {values['dynamic']!r}. If "
+            "this is an initial scale (keras.optimizers.LossScaleOptimizer takes initial_scale and "
             "dynamic_growth_steps as 2nd and 3rd positional arguments), name it: "
-            f"LossScaleOptimizer(optimizer, initial_scale={dynamic!r})."
+            f"LossScaleOptimizer(optimizer, initial_scale={values['dynamic']!r})."
         )
-    for name, flag in (
-        ("count_skipped_steps", count_skipped_steps),
-        ("skip_nonfinite", skip_nonfinite),
-        ("diagnose", diagnose),
-        ("fused", fused),
-    ):
-        if not _is_bool(flag):
-            raise TypeError(f"{name} must be True or False, but got {flag!r}.")
+    for name in _FLAGS:
+        if not _is_bool(values[name]):
+            raise TypeError(f"{name} must be True or False, but got {values[name]!r}.")
 
 
 def _check_fixed(initial_scale: object, dynamic_growth_steps: object) -> None:

@@ -9,10 +9,10 @@
 | kinds, reading, sources                     | what a PATH is, and which files belong to it |
 | running                                     | `migrate` of models and checkpoints |
 | configs                                     | `migrate` of configs |
-| artefacts                                   | one artefact: loaded, saved, compared |
+| artefacts, requests, loading                | one artefact: loaded, saved, compared |
 | building, model_choice, optimizer_choice    | the model and optimizer for a checkpoint |
 | archives, shards, disk_room                 | the file, or folder of shards, that is written |
-| verifying                                   | what was written, compared bit for bit |
+| verifying, verified_outputs                 | what was written, compared bit for bit |
 | publishing, writing                         | outputs that appear whole or not at all |
 | fleet, tasks, fleet_progress                | a folder of artefacts: `migrate_folder` |
 | folders, walking                            | what is in a folder |
@@ -26,3 +26,16 @@
 | code, rules                                 | source code, and the rules of its migration |
 | keras3, to_backend                          | `--keras3` and `--target` |
 """
+
+from typing import TYPE_CHECKING
+
+from keras_mp.compat import names
+
+if TYPE_CHECKING:
+    from keras_mp.migration.ledger_summary import LedgerSummary
+
+__all__ = ["LedgerSummary"]
+
+__getattr__ = names.submodules(
+    __name__, ["fleet"], {"LedgerSummary": "keras_mp.migration.ledger_summary:LedgerSummary"}
+)

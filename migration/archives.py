@@ -52,21 +52,23 @@ def write(model: Any, folder: Path, made: Mapping[str, object]) -> None:
     metadata = metadata | {"date_saved": DATE, MADE: dict(made)}
     (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
     config = json.loads((folder / CONFIG).read_bytes())
-    (folder / CONFIG).write_text(json.dumps(renumbered(config)), encoding="utf-8")
+    (folder / CONFIG).write_text(json.dumps(renumber_shared_objects(config)), encoding="utf-8")
 
 
 def pack(folder: Path, path: Path) -> None:
     """Makes a `.keras` file of such a folder, not compressed, and reads it once.
 
     Raises:
-        OSError: It cannot be written, or does not read as it was written.
+        OSError: It cannot be written, or reads back differently from what was written.
     """
     with zipfile.ZipFile(path, "x") as archive:
         for file in _files(folder):
             _add(archive, file, file.relative_to(folder).as_posix())
     with zipfile.ZipFile(path) as archive:
         if (damaged := archive.testzip()) is not None:
-            raise OSError(errno.EIO, f"{damaged} does not read as it was written", str(path))
+            raise OSError(
+                errno.EIO, f"{damaged} reads back differently from what was written", str(path)
+            )
 
 
 def made_of(path: str | Path) -> dict[str, Any]:
@@ -109,10 +111,11 @@ def _metadata_of(url: str) -> bytes:
     return (start if end <= len(start) else head(url, end))[end - size : end]
 
 
-def renumbered(config: Any) -> Any:
+def renumber_shared_objects(config: Any) -> Any:
     """Returns a config with its shared objects numbered from 0, in the order of the text.
 
-    >>> renumbered([{"shared_object_id": 97}, {"a": {"shared_object_id": 5}}, {"a": 97}])
+    >>> layers = [{"shared_object_id": 97}, {"a": {"shared_object_id": 5}}, {"a": 97}]
+    >>> renumber_shared_objects(layers)
     [{'shared_object_id': 0}, {'a': {'shared_object_id': 1}}, {'a': 97}]
     """
     numbers: dict[int, int] = {}
@@ -133,7 +136,7 @@ def renumbered(config: Any) -> Any:
 
 
 @contextmanager
-def seeded(sha256: str) -> Iterator[None]:
+def seeds_from(sha256: str) -> Iterator[None]:
     """Lets Keras draw the seeds that a model does not give from a checksum: they are saved."""
     before = random.getstate()
     random.seed(sha256)

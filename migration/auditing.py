@@ -6,10 +6,10 @@ from pathlib import Path
 from keras_mp.compat.checkpoints import locating
 from keras_mp.compat.file_formats.file_kinds import SHARDS
 from keras_mp.compat.inspecting import Audit, audit
-from keras_mp.compat.inspecting.findings import VERDICTS
+from keras_mp.compat.inspecting.findings import VERDICTS, lines
 from keras_mp.files.stores.scratch import Scratch
 from keras_mp.files.stores.urls import is_url, redacted
-from keras_mp.migration.console import dumped, failed, put_exact, say, say_error, show, table
+from keras_mp.migration.console import json_text, put_exact, report_failure, say, say_error, show
 from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
 from keras_mp.rendering.text import pluralized
 
@@ -24,14 +24,14 @@ def run(path: str, *, as_json: bool, scratch: Scratch | None = None) -> int:
         paths = [path] if walked is None else [one.path for one in walked.found]
         audits = [audit(one, scratch) for one in paths]
     except (OSError, ValueError, ImportError) as error:
-        return failed(error, redacted(path), as_json=as_json)
+        return report_failure(error, redacted(path), as_json=as_json)
     if walked is not None:
         audits += [Audit(folder, errors=[CLOSED]) for folder in walked.closed]
         if not audits:
             audits = [Audit(redacted(path), errors=[NONE])]
     verdict = VERDICTS[max(one.status for one in audits)]
     if as_json:
-        put_exact(dumped({"verdict": verdict, "results": [one.as_dict() for one in audits]}))
+        put_exact(json_text({"verdict": verdict, "results": [one.to_dict() for one in audits]}))
     else:
         for one in audits:
             _show(one)
@@ -47,10 +47,7 @@ def _is_folder(path: str) -> bool:
 
 
 def _show(found: Audit) -> None:
-    count = f": {pluralized(len(found.findings), 'finding')}" if found.findings else ""
-    show([f"{found.path}: {found.verdict}{count}"])
-    rows = [(f"  {one.sort}", one.where, one.what) for one in found.findings]
-    show(table(rows) if rows else [])
+    show(lines(found))
     for error in found.errors:
         say_error(found.path, error)
 

@@ -48,7 +48,7 @@ def choose(environ: MutableMapping[str, str] | None = None) -> str | None:
     )
 
 
-def named(*, is_here: bool = True) -> tuple[str, str | None]:
+def backend_and_note(*, is_here: bool = True) -> tuple[str, str | None]:
     """Returns (the backend that Keras runs on, a note where it had to be chosen).
 
     Args:

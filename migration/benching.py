@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from keras_mp.files import regular_files
-from keras_mp.files.json_files import as_json
+from keras_mp.files.json_files import json_values
 from keras_mp.migration import backends
-from keras_mp.migration.console import dumped, missing, put_exact, say_error, show
+from keras_mp.migration.console import json_text, missing_package, put_exact, say_error, show
 
 _PARTS = ("x", "y", "sample_weight")
 
@@ -26,13 +26,13 @@ def run(arguments: argparse.Namespace) -> int:
         backends.choose()
         report = _report(arguments, data)
     except (OSError, ValueError, TypeError, ImportError, backends.NoBackend) as error:
-        text = missing(error) if isinstance(error, ImportError) else str(error)
+        text = missing_package(error) if isinstance(error, ImportError) else str(error)
         if arguments.json:
-            put_exact(dumped({"path": arguments.path, "error": text}))
+            put_exact(json_text({"path": arguments.path, "error": text}))
         say_error(arguments.path, text)
         return 2
     if arguments.json:
-        put_exact(dumped(as_json({"path": arguments.path, **report.as_dict()})))
+        put_exact(json_text(json_values({"path": arguments.path, **report.to_dict()})))
     else:
         show(str(report).split("\n"))
     return 0
@@ -65,7 +65,7 @@ def read_data(path: str) -> tuple[Any, ...]:
 
     Raises:
         ValueError: It is none, or has no "x", or something else.
-        OSError: It is not there.
+        OSError: It does not exist.
     """
     try:
         # NumPy leaves a file that it cannot read open.

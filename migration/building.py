@@ -15,13 +15,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.configs import (
-    Change,
-    checks,
-    convert_model,
-    convert_optimizer,
-    dotted_names,
-)
+from keras_mp.compat.configs import Change, checks, convert, dotted_names
 from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration import optimizer_choice
 from keras_mp.migration.publishing import Refused
@@ -38,7 +32,7 @@ def run_script(file: str) -> ModuleType:
     """Runs the user's script, which they named for that, and returns it as a module.
 
     Raises:
-        Refused: It is not there.
+        Refused: It does not exist.
     """
     path = Path(file).resolve()
     if not path.is_file():
@@ -155,7 +149,7 @@ def model_of_config(
 
     Args:
         file: JSON or YAML.
-        tf_version: As of `convert_model`.
+        tf_version: As of `keras_mp.compat.configs.convert`.
         exact_training: As there.
         objects: Classes and functions that it may name.
 
@@ -169,7 +163,7 @@ def model_of_config(
 
     known = dict(objects or {})
     given = _json(file, "--model")
-    done = convert_model(given, tf_version=tf_version, exact_training=exact_training)
+    done = convert(given, kind="model", tf_version=tf_version, exact_training=exact_training)
     config, names = with_names_of_the_backend(dict(done.config))
     training = config.get("compile_config")
     config = {key: value for key, value in config.items() if key != "compile_config"}
@@ -190,7 +184,7 @@ def optimizer_of_config(file: str, tf_version: str | None, model: Any = None) ->
 
     Args:
         file: The config.
-        tf_version: As of `convert_optimizer`.
+        tf_version: As of `keras_mp.compat.configs.convert`.
         model: What it is for, built: which variables are embeddings.
     """
     from keras_mp.files.deserializing import Dangerous
@@ -208,7 +202,7 @@ def optimizer_of_checkpoint(
 
     Args:
         path: Of the checkpoint, or of weights.
-        tf_version: As of `convert_optimizer`.
+        tf_version: As of `keras_mp.compat.configs.convert`.
         model: What it is for, built.
         optimizer_path: Of the optimizer in a checkpoint of several objects.
 
@@ -234,7 +228,9 @@ def _optimizer(given: Mapping[str, object], tf_version: str | None, model: Any) 
     from keras_mp.files.deserializing import deserialized_optimizer
 
     patterns = () if model is None else paths_of_embeddings(model)
-    config = convert_optimizer(given, tf_version=tf_version, sparse_variables=patterns).config
+    config = convert(
+        given, kind="optimizer", tf_version=tf_version, sparse_variables=patterns
+    ).config
     return deserialized_optimizer(json.loads(json.dumps(config)))
 
 

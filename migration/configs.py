@@ -2,35 +2,25 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from keras_mp.compat import configs
-from keras_mp.compat.configs import Change, Converted, checks
+from keras_mp.compat.configs import Change, checks
+from keras_mp.compat.configs.kinds import Kind
 from keras_mp.compat.errors import LegacyError
 from keras_mp.files.locked_folders import remove_stale
 from keras_mp.files.stores.errors import StoreError
 from keras_mp.files.stores.scratch import Scratch
 from keras_mp.files.stores.urls import is_url, local_of, redacted
-from keras_mp.migration.console import SCHEMA, dumped, put_exact, say, say_error
+from keras_mp.migration.console import SCHEMA, json_text, put_exact, say, say_error
 from keras_mp.migration.reading import Unreadable, read_json
-from keras_mp.migration.wording import spoken
+from keras_mp.migration.wording import in_command_words
 from keras_mp.migration.writing import folders_made, write_new
 
-CONVERT: dict[str, Callable[..., Converted]] = {
-    "layer": configs.convert_layer,
-    "loss": configs.convert_loss,
-    "metric": configs.convert_metric,
-    "model": configs.convert_model,
-    "optimizer": configs.convert_optimizer,
-    "policy": configs.convert_policy,
-    "training": configs.convert_training,
-}
-OTHER = "is there already, and not what would be written: name another place"
-_OF_VERSIONS = ("layer", "model", "optimizer", "training")
-_OF_LAYERS = ("layer", "model")
+OTHER = "exists already with other content: name another place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +34,7 @@ class Result:
     changes: tuple[Change, ...] = ()
     error: dict[str, str | None] | None = None
 
-    def row(self, *, with_config: bool) -> dict[str, object]:
+    def to_dict(self, *, with_config: bool) -> dict[str, object]:
         """Returns its part of the --json report."""
         return {
             "path": self.path,
@@ -62,7 +52,7 @@ def migrate(
     *,
     check: bool,
     as_json: bool,
-    kind: str | None,
+    kind: Kind | None,
     tf_version: str | None,
     exact_training: bool = False,
     scratch: Scratch | None = None,
@@ -76,14 +66,14 @@ def migrate(
         results = [_write(results[0], out)]
     failed = any(result.error for result in results)
     if as_json:
-        rows = [result.row(with_config=not check) for result in results]
+        rows = [result.to_dict(with_config=not check) for result in results]
         counts = Counter(result.status for result in results)
         summary = {"schema": SCHEMA, "configs": dict(sorted(counts.items()))}
-        put_exact(dumped({"results": rows, "summary": summary}))
+        put_exact(json_text({"results": rows, "summary": summary}))
     else:
         _tell(results, check=check)
         if out is None and not check and not failed:
-            put_exact(dumped(results[0].config))
+            put_exact(json_text(results[0].config))
     if failed:
         return 2
     return int(check and any(result.status == "converted" for result in results))
@@ -91,7 +81,7 @@ def migrate(
 
 def _convert(
     path: str,
-    kind: str | None,
+    kind: Kind | None,
     tf_version: str | None,
     exact_training: bool,
     scratch: Scratch | None,
@@ -99,29 +89,28 @@ def _convert(
     try:
         with _local(path, scratch) as local:
             config = checks.mapping(read_json(str(local)), "$")
-        kind = kind or configs.kind_of(config)
-        # The others wrote the same in every version, or say which it was.
-        options: dict[str, object] = {"tf_version": tf_version} if kind in _OF_VERSIONS else {}
-        if kind in _OF_LAYERS:
-            options["exact_training"] = exact_training
-        converted = CONVERT[kind](config, **options)
+        converted = configs.convert(
+            config, kind=kind, tf_version=tf_version, exact_training=exact_training
+        )
         # A config of today is taken as it is, but JSON knows neither NaN nor Infinity.
-        dumped(converted.config)
+        json_text(converted.config)
     except LegacyError as error:
-        return Result(path, "error", error={"path": error.path, "message": spoken(str(error))})
+        return Result(
+            path, "error", error={"path": error.path, "message": in_command_words(str(error))}
+        )
     except (Unreadable, ValueError, StoreError) as error:
         why = getattr(error, "why", str(error))  # the path is said before
-        return Result(path, "error", error={"path": None, "message": spoken(why)})
+        return Result(path, "error", error={"path": None, "message": in_command_words(why)})
     status = "converted" if converted.changed else "unchanged"
-    notes = tuple(map(spoken, converted.notes))
-    changes = tuple(replace(one, what=spoken(one.what)) for one in converted.changes)
+    notes = tuple(map(in_command_words, converted.notes))
+    changes = tuple(replace(one, what=in_command_words(one.what)) for one in converted.changes)
     return Result(path, status, converted.config, notes, changes)
 
 
 def _write(result: Result, out: str) -> Result:
     if result.error:
         return result
-    data = dumped(result.config)
+    data = json_text(result.config)
     try:
         if is_url(out):
             _upload(data, out)
@@ -143,9 +132,9 @@ def _write(result: Result, out: str) -> Result:
 def _local(path: str, scratch: Scratch | None) -> AbstractContextManager[str | Path]:
     if not is_url(path):
         return nullcontext(path)
-    from keras_mp.compat.checkpoints.staging import staged  # late: it needs NumPy
+    from keras_mp.compat.checkpoints.staging import local_artefact  # late: it needs NumPy
 
-    return staged(path, scratch)
+    return local_artefact(path, scratch)
 
 
 def _upload(data: str, url: str) -> None:

@@ -30,7 +30,7 @@ def say_error(path: str, why: str) -> None:
 
 def say_trace(trace: str) -> None:
     """Writes a traceback on stderr."""
-    say("nobody expected this:", trace.rstrip().split("\n"))
+    say("unexpected error:", trace.rstrip().split("\n"))
 
 
 def show(lines: Iterable[str], to: TextIO | None = None) -> None:
@@ -41,7 +41,7 @@ def show(lines: Iterable[str], to: TextIO | None = None) -> None:
 
 
 def put_exact(text: str) -> None:
-    """Writes on stdout what is safe as it is: JSON, which is ASCII here, and patches made so."""
+    """Writes text to stdout unchanged: JSON, which is ASCII here, and escaped patches."""
     sys.stdout.write(_writable(text, sys.stdout.encoding))
 
 
@@ -55,7 +55,7 @@ def put_bytes(data: bytes) -> None:
         sys.stdout.write(data.decode("utf-8", "backslashreplace"))
 
 
-def dumped(value: object) -> str:
+def json_text(value: object) -> str:
     """Returns JSON as the command prints and writes it.
 
     Raises:
@@ -64,23 +64,12 @@ def dumped(value: object) -> str:
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
-def finite(value: object) -> object:
-    """Returns a value with NaN and Infinity as text, which JSON does not know as numbers."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    if isinstance(value, float) and value - value != 0:
-        return str(value)
-    return value
-
-
-def missing(error: ImportError) -> str:
+def missing_package(error: ImportError) -> str:
     """Returns what is not installed, and what to do about it, on one line."""
     return " ".join([str(error).removesuffix(".") + ".", *getattr(error, "__notes__", ())])
 
 
-def failed(error: Exception, path: str, *, as_json: bool) -> int:
+def report_failure(error: Exception, path: str, *, as_json: bool) -> int:
     """Says what could not be done with a path, on one line, and for --json on stdout; returns 2.
 
     Raises:
@@ -88,35 +77,20 @@ def failed(error: Exception, path: str, *, as_json: bool) -> int:
     """
     if isinstance(error, BrokenPipeError):
         raise error
-    text = missing(error) if isinstance(error, ImportError) else str(error)
+    text = missing_package(error) if isinstance(error, ImportError) else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename or path}: {error.strerror}"
     if as_json:
-        put_exact(dumped({"path": path, "error": text}))
+        put_exact(json_text({"path": path, "error": text}))
     say_error("", text)
     return 2
 
 
 def drop_output() -> None:
-    """Sends what is still to be written to stdout nowhere."""
+    """Discards what is still to be written to stdout."""
     # Python flushes stdout once more at its end, and would complain there.
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Returns rows in columns, as wide as they must be, a line each.
-
-    >>> print(*table([("a", "1"), ("long", "2")]), sep="\\n")
-    a     1
-    long  2
-    """
-    cells = [tuple(map(printable, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
 
 
 def _writable(text: str, encoding: str | None) -> str:

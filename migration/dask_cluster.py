@@ -1,4 +1,4 @@
-"""The workers of a Dask cluster that is there, as an `Executor` for a fleet.
+"""The workers of a running Dask cluster, as an `Executor` for a fleet.
 
 Dask runs a task again whose worker died; here is what it does not do: how much memory a task
 needs is estimated from its artefact, so that one that fits on no worker is refused, and not killed.

@@ -1,4 +1,4 @@
-"""The room that a model takes on the disk, and what HDF5 says where there is none."""
+"""Disk space: what a model needs, and what HDF5 says when the disk is full."""
 
 import errno
 import math

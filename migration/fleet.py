@@ -43,13 +43,13 @@ from keras_mp.migration import (
     run_lock,
     tasks,
 )
-from keras_mp.migration.artefacts import Request
 from keras_mp.migration.console import say
 from keras_mp.migration.ledger import Known, Row
 from keras_mp.migration.ledger_place import Place
 from keras_mp.migration.limited import Limits
 from keras_mp.migration.processes import Died, Processes
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Request
 from keras_mp.migration.tasks import Task
 from keras_mp.migration.walking import Found, Walk, walk
 
@@ -57,7 +57,7 @@ __all__ = ["ExecutorGone", "Interrupted", "migrate_folder"]
 
 # How many tasks an executor of somebody else's has at a time; ours has no need of more than two.
 WINDOW = 4096
-GONE = "{} done, {} left: who did the work is gone; start it again, and run the same command"
+GONE = "{} done, {} left: the executor is gone; start it again, and run the same command"
 _PATIENCE = 0.2  # seconds
 _WITHOUT_MODEL = ("checkpoint", "h5")  # some of the latter
 # Reasons that may be gone with the same version and the same options.
@@ -78,7 +78,7 @@ class Interrupted(KeyboardInterrupt):
         self.left = left
 
     def __str__(self) -> str:
-        return f"{self.done} done, {self.left} left: run the same command again to go on"
+        return f"{self.done} done, {self.left} left: run the same command again to resume"
 
 
 class ExecutorGone(Exception):
@@ -263,7 +263,7 @@ class _Interrupts:
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         self.count += 1
         if self.count == 1:
-            say("what is in hand is finished first; Ctrl-C again to leave it")
+            say("finishing the artefacts in progress; Ctrl-C again to stop at once")
 
 
 @contextlib.contextmanager
@@ -334,7 +334,7 @@ def migrate_folder(
         optimizer: As `--optimizer`.
         tf_version: As `--from`: the TensorFlow that wrote them.
         model_only: Whether to leave optimizers out.
-        exact_training: As of `keras_mp.compat.configs.convert_model`.
+        exact_training: As of `keras_mp.compat.configs.convert`.
         scratch: Where files of stores are kept meanwhile, on whoever does the work.
         executor: Who does the work, such as `distributed.Client(...).get_executor()`; it is
             given `keras_mp.migration.tasks.migrate_task` and a task each, and must see both
@@ -408,10 +408,10 @@ def run(
                 raise Refused(f"{redacted(path)}: {OF_ONE_PROCESS}: {TAKEN}")
     try:
         limited.check(request.limits)
-        model_choice.chosen(request.given, "")
+        model_choice.choice_for(request.given, "")
         model_choice.check(request.given)
         request.options()  # what else it names is there
-        backend, note = backends.named(is_here=executor is None)
+        backend, note = backends.backend_and_note(is_here=executor is None)
     except limited.Unlimited as error:
         raise Refused(str(error)) from None
     except backends.NoBackend as error:
@@ -420,8 +420,8 @@ def run(
     if not walked.found:
         return Result(Counter(), walked, 0, note)
     name = os.urandom(6).hex()
-    with run_lock.held(out, name), ledger_place.opened(out) as place:
-        contents = ledger.read(place.path)
+    with run_lock.hold_lock(out, name), ledger_place.open_ledger(out) as place:
+        contents = ledger.read_contents(place.path)
         writer = ledger.Writer(place.path)
         made: dict[str, Known] = {}
         this = _Run(name, place, writer, on_row, on_wait, made)

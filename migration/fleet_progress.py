@@ -1,4 +1,4 @@
-"""How a folder goes on: a bar on a terminal, lines elsewhere, JSON for programs."""
+"""The progress of a folder: a bar on a terminal, lines elsewhere, JSON for programs."""
 
 import contextlib
 import json
@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from keras_mp.migration.console import finite, put_exact, say
+from keras_mp.files.json_files import json_values
+from keras_mp.migration.console import put_exact, say
 from keras_mp.migration.ledger import Row
 from keras_mp.migration.walking import Walk
 
@@ -16,7 +17,7 @@ EVERY = 10.0  # seconds between two lines where nothing else is said
 
 
 class Shown(Protocol):
-    """What is told how a folder goes on."""
+    """Shows the progress of a folder."""
 
     def start(self, walked: Walk, size: int) -> None:
         """Is told what there is to do, and its bytes."""
@@ -29,7 +30,7 @@ class Shown(Protocol):
 
 
 @contextlib.contextmanager
-def shown(*, lines: bool, quiet: bool) -> Iterator[Shown]:
+def show_rows(*, lines: bool, quiet: bool) -> Iterator[Shown]:
     """Yields what shows it.
 
     Args:
@@ -59,7 +60,7 @@ class _Nothing:
 
 class _Json(_Nothing):
     def row(self, row: Row) -> None:
-        put_exact(json.dumps(finite(row), allow_nan=False) + "\n")
+        put_exact(json.dumps(json_values(row), allow_nan=False) + "\n")
         sys.stdout.flush()
 
 

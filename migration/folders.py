@@ -7,8 +7,8 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.files.stores.urls import is_url, local_of, redacted
 from keras_mp.migration import artefacts
-from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.walking import Found, Walk
 
 CLOSED = "this folder cannot be read: change its permissions, or name the other folders"
@@ -19,7 +19,7 @@ def look(request: Request, walked: Walk) -> list[Outcome]:
     return [_look(request, one) for one in walked.found]
 
 
-def closed(walked: Walk) -> list[Outcome]:
+def outcomes_of_closed(walked: Walk) -> list[Outcome]:
     """Returns an outcome for each folder that may not be read."""
     return [Outcome(path, "failed", why=CLOSED, reason="storage") for path in walked.closed]
 
@@ -34,7 +34,9 @@ def _look(request: Request, one: Found) -> Outcome:
         name = Path(path).relative_to(local_of(request.path)).as_posix()
         top = local_of(request.path)
         request = replace(request, path=path).for_artefact(name, top)
-        artefacts.refuse_without_model(artefacts.fitted(request, kind), Path(path), kind)
+        artefacts.refuse_without_model(
+            artefacts.without_unneeded_options(request, kind), Path(path), kind
+        )
     except Refused as error:
         return Outcome(path, "refused", kind, why=str(error), reason=error.reason)
     except Unreadable as error:

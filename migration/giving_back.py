@@ -1,4 +1,4 @@
-"""Memory that is freed goes back to the system at once.
+"""Returns freed memory to the operating system at once.
 
 The C library keeps blocks for later, for each thread its own: with JAX, which makes the first
 values of a model in other threads than those that replace them, a model more.

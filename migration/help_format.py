@@ -1,4 +1,4 @@
-"""How the help of a command is laid out."""
+"""The layout of the help."""
 
 import argparse
 import shutil

@@ -1,4 +1,4 @@
-"""What a PATH is taken for, by its name and its first bytes: nothing heavy need be loaded."""
+"""Decides by its name and its first bytes what a PATH is, without heavy imports."""
 
 from pathlib import Path
 from typing import Literal
@@ -10,7 +10,7 @@ from keras_mp.migration.reading import STDIN, YAML
 KindOfPath = Literal["config", "source", "folder", "artefact"]
 
 SOURCES = (".py", ".ipynb")
-# What `configs.CONVERT` knows, which takes longer to import than the help to be shown.
+# The kinds of `compat.configs.convert`, which takes longer to import than the help to be shown.
 CONFIGS = ("layer", "loss", "metric", "model", "optimizer", "policy", "training")
 
 
@@ -73,7 +73,7 @@ def _is_config(path: str) -> bool:
 
 
 def _has_data_files(path: str) -> bool:
-    """Returns whether a path that is not there names a checkpoint that has lost its index."""
+    """Returns whether a path that does not exist names a checkpoint that has lost its index."""
     from keras_mp.compat.checkpoints import locating  # late: it needs NumPy
 
     prefix = Path(locating.without_suffix(path))

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_mp.files import regular_files
-from keras_mp.migration.console import finite
+from keras_mp.files.json_files import json_values
 
 NAME = "migration.jsonl"
 SCHEMA = 1
@@ -101,7 +101,7 @@ def rows(path: Path) -> Iterator[tuple[int, Row | None]]:
     """Yields (where it begins, row) of each line of a ledger; None for a line that is no row.
 
     Raises:
-        OSError: It cannot be read; but one that is not there is empty.
+        OSError: It cannot be read; but one that does not exist is empty.
     """
     try:
         file = regular_files.opened(path)
@@ -115,11 +115,11 @@ def rows(path: Path) -> Iterator[tuple[int, Row | None]]:
             start += len(line)
 
 
-def read(path: Path) -> Contents:
+def read_contents(path: Path) -> Contents:
     """Returns what a ledger says, in short.
 
     Raises:
-        OSError: It cannot be read; but one that is not there is empty.
+        OSError: It cannot be read; but one that does not exist is empty.
     """
     contents = Contents({})
     for start, row in rows(path):
@@ -195,7 +195,7 @@ class Writer:
         Raises:
             OSError: It is not there as a whole: the disk is full.
         """
-        data = json.dumps(finite(row), allow_nan=False).encode() + b"\n"
+        data = json.dumps(json_values(row), allow_nan=False).encode() + b"\n"
         written = os.write(self._file, data)
         if written != len(data):
             raise OSError(28, "No space left on device", str(self._path))

@@ -8,7 +8,7 @@
   const body = $("artefacts").tBodies[0];
   const heads = [...$("artefacts").tHead.rows[0].cells];
   const filters = ["result", "reason", "kind"];
-  const searched = ["name", "why", "reason", "kind", "written", "model", "policies",
+  const searched = ["name", "why", "reason", "kind", "written by", "model", "policies",
     "optimizer", "notes", "sha256", "out"];
   const texts = new Array(count); // what is searched, in lower case; made when it is asked for
   let state = {};
@@ -31,31 +31,6 @@
   // The summary has names as they can be printed only, and so has the address.
   function isOpen(row) {
     return state.row !== "" && printable(value("name", row)) === state.row;
-  }
-
-  function rounded(number, digits) {
-    return String(Number(number.toPrecision(digits)));
-  }
-
-  // As keras_mp.rendering.text.size and .duration.
-  function size(bytes) {
-    const units = ["B", "kB", "MB", "GB", "TB", "PB"];
-    let at = units.findIndex((_, i) => bytes < 999.5 * 1000 ** i);
-    at = at < 0 ? units.length - 1 : at;
-    const number = bytes / 1000 ** at;
-    const shown = number < 999.5 ? rounded(number, 3) : Math.round(number).toLocaleString("en");
-    return `${shown} ${units[at]}`;
-  }
-
-  function duration(seconds) {
-    if (seconds < 9.95) return seconds && seconds < 0.01 ? "<0.01 s" : `${rounded(seconds, 2)} s`;
-    const whole = Math.round(seconds);
-    for (const [large, name, small, rest] of [[86400, "d", 3600, "h"], [3600, "h", 60, "min"]])
-      if (whole >= large) {
-        const first = Math.floor(whole / large).toLocaleString("en");
-        return `${first} ${name} ${Math.floor((whole % large) / small)} ${rest}`;
-      }
-    return whole >= 60 ? `${Math.floor(whole / 60)} min ${whole % 60} s` : `${whole} s`;
   }
 
   function element(tag, style, text) {
@@ -164,17 +139,13 @@
     if (value("why", row) !== null && !isOpen(row)) {
       th.append(element("span", "why", value("why", row).slice(0, 200)));
     }
-    const numbers = [
-      ["bytes", size, ""], ["seconds", duration, ""], ["memory", size, " besides-small"]];
+    const numbers = [["bytes", ""], ["seconds", ""], ["memory", " besides-small"]];
     tr.append(
       th,
       element("td", `result ${result.replace(" ", "-")}`,
         value("reason", row) === null ? result : `${result}: ${value("reason", row)}`),
       element("td", "besides-small", value("kind", row) ?? ""),
-      ...numbers.map(([key, shown, style]) => {
-        const each = value(key, row);
-        return element("td", `number${style}`, each === null ? "" : shown(each));
-      }),
+      ...numbers.map(([key, style]) => element("td", `number${style}`, value(`${key}_text`, row))),
       element("td", "number besides-small", matters(row) || ""),
     );
     return tr;
@@ -191,26 +162,17 @@
       dd.append(each instanceof Node ? each : printable(each));
       list.append(element("dt", "", label), dd);
     };
-    const text = (key) => value(key, row);
-    const code = (each) => each && element("code", "", each);
-    add("why", text("why"));
-    add("changes", told(text("changes").map((each) => changes[each])));
-    const notes = text("notes").map((each) => element("li", "", each));
+    const code = (key) => value(key, row) && element("code", "", value(key, row));
+    const notes = value("notes", row).map((each) => element("li", "", each));
+    add("why", value("why", row));
+    add("changes", told(value("changes", row).map((each) => changes[each])));
     add("notes", notes.length ? listed(notes) : null);
-    add("model", text("model"));
-    add("policies", text("policies"));
-    add("optimizer", text("optimizer"));
-    add("loss scale", text("scale"));
-    add("written by", text("written"));
-    add("files", text("files"));
-    add("sha256", code(text("sha256")));
-    add("became", text("out") && code(text("out")));
-    add("its size", text("out_bytes") === null ? null : size(text("out_bytes")));
-    add("compared", text("verified"));
-    add("when", text("when"));
-    add("run", text("run"));
-    add("migrated with", text("versions"));
-    add("options", text("options"));
+    for (const key of ["model", "policies", "optimizer", "loss scale", "written by", "files"])
+      add(key, value(key, row));
+    add("sha256", code("sha256"));
+    add("became", code("out"));
+    for (const key of ["its size", "compared", "when", "run", "migrated with", "options"])
+      add(key, value(key, row));
     td.append(list);
     tr.append(td);
     return tr;

@@ -5,6 +5,7 @@ shows a hundred at a time: all of them as HTML would take a browser seconds, and
 """
 
 import json
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,22 @@ from typing import Any
 from keras_mp.files.atomic_writing import write_atomically
 from keras_mp.migration.ledger import RESULTS
 from keras_mp.migration.ledger_reading import Change, Ledger, Row
-from keras_mp.migration.ledger_summary import UNKNOWN, Counts, Summary, elapsed, summary
-from keras_mp.rendering.html import data_attributes, facts, head, table
-from keras_mp.rendering.markup import escaped
-from keras_mp.rendering.page_style import CSS
-from keras_mp.rendering.text import duration, number, percent, pluralized, size
+from keras_mp.migration.ledger_summary import (
+    NUMBERS,
+    UNKNOWN,
+    LedgerSummary,
+    counts,
+    facts,
+    largest,
+    lines_of,
+    refusals,
+    seconds_of_run,
+    summary,
+)
+from keras_mp.rendering import html
+from keras_mp.rendering.html import escaped
+from keras_mp.rendering.model import Column, Fold, Part, Table, Text
+from keras_mp.rendering.text import duration, number, percent, size
 
 _SCRIPT = Path(__file__).with_name("ledger_page.js")
 _STYLE = """
@@ -26,16 +38,13 @@ _STYLE = """
 .tops { display: grid; gap: 0 2rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); }
 .tops table { width: 100%; }
-.tops td, .tops th { vertical-align: top; }
-svg.share { display: block; width: 100%; height: 0.7rem; border-radius: 3px; margin: 1rem 0 0; }
-svg .done { fill: var(--line); }
-svg .done-before { fill: var(--line); fill-opacity: 0.55; }
-svg .refused { fill: var(--inf); }
-svg .failed { fill: var(--nan); }
+.share { display: flex; height: 0.7rem; border-radius: 3px; overflow: hidden; margin: 1rem 0 0; }
+.share .done, .share .done-before { background: var(--line); }
+.share .done-before { opacity: 0.55; }
+.share .refused { background: var(--inf); }
+.share .failed { background: var(--nan); }
 td.refused { color: var(--inf); }
 td.failed { color: var(--nan); font-weight: 700; }
-td .refused { color: var(--inf); }
-td .failed { color: var(--nan); font-weight: 700; }
 form.filter { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: center;
   margin: 0.5rem 0; }
 input, select, button { font: inherit; color: inherit; background: var(--ground);
@@ -47,10 +56,7 @@ select { max-width: 100%; }
 button { cursor: pointer; }
 button:disabled { opacity: 0.4; cursor: default; }
 .pager { display: flex; gap: 0.6rem; align-items: center; margin: 0.5rem 0; }
-.scroll + .scroll { margin-top: 1rem; }
-#examples td, #examples th, #runs td, #runs th { vertical-align: top; }
 #artefacts { width: 100%; }
-#artefacts td, #artefacts th { vertical-align: top; }
 #artefacts .number { padding-left: 0.5rem; }
 #artefacts thead button, #artefacts tbody th button { border: none; background: none; padding: 0;
   font: inherit; text-align: inherit; overflow-wrap: anywhere; }
@@ -69,7 +75,6 @@ button:disabled { opacity: 0.4; cursor: default; }
 .details code { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }
 .details .matters { font-weight: 700; }
 @media (max-width: 48rem) {
-  body { padding: 0.8rem; }
   #artefacts .besides-small { display: none; }
   #artefacts, #artefacts thead, #artefacts tbody { display: block; }
   #artefacts tr { display: flex; flex-wrap: wrap; gap: 0 1rem; }
@@ -83,7 +88,10 @@ button:disabled { opacity: 0.4; cursor: default; }
 @media print { form.filter, .pager { display: none; } }
 """
 _HOSTS = 4  # that a run shows
-_UNITS = {"bytes": size, "seconds": duration, "peak_memory": size}
+_AS_THEY_ARE = (
+    *("name", "result", "bytes", "files", "seconds", "optimizer"),
+    *("sha256", "out", "when", "run"),
+)
 
 
 def ledger_page(ledger: Ledger, name: str) -> str:
@@ -98,45 +106,8 @@ def ledger_page(ledger: Ledger, name: str) -> str:
         ledger: What it shows.
         name: What was written, for the title.
     """
-    found = summary(ledger)
-    script = _SCRIPT.read_text("utf-8")
-    parts = [
-        head(f"Migration to {name}", CSS + _STYLE, script),
-        *_beginning(found),
-        "</header>",
-        "<main>",
-        "<section>",
-        "<h2>What was refused, and why</h2>",
-        *_refusals(found),
-        "</section>",
-        "<section>",
-        "<h2>What there is</h2>",
-        '<div class="counts">',
-        *_counts("kinds", "kind", found.kinds),
-        *_counts("writers", "written by", found.writers),
-        *_counts("policies", "has layers of policy", found.policies),
-        "</div>",
-        "</section>",
-        "<section>",
-        "<h2>The largest and the slowest</h2>",
-        '<div class="tops">',
-        *_top("bytes", "largest", "size", found.largest),
-        *_top("seconds", "slowest", "time", found.slowest),
-        *_top("peak_memory", "most memory", "at most", found.most_memory),
-        "</div>",
-        "</section>",
-        *_artefacts(ledger.rows),
-        "<section>",
-        "<h2>Runs and versions</h2>",
-        *_runs(found),
-        *_versions(found),
-        "</section>",
-        "</main>",
-        f"<script>{script}</script>",
-        "</body>",
-        "</html>",
-    ]
-    return "\n".join([*parts, ""])
+    parts = _parts(summary(ledger), ledger.rows)
+    return html.page(f"Migration to {name}", parts, _STYLE, _SCRIPT.read_text("utf-8"))
 
 
 def write_ledger_page(ledger: Ledger, name: str, path: str | Path) -> None:
@@ -144,138 +115,46 @@ def write_ledger_page(ledger: Ledger, name: str, path: str | Path) -> None:
     write_atomically(path, ledger_page(ledger, name))
 
 
-def _beginning(found: Summary) -> Iterator[str]:
-    lines = f"{pluralized(found.lines, 'line')} of {pluralized(len(found.runs), 'run')}"
-    yield f"<p>{lines}; of each artefact, the last one counts.</p>"
-    if found.torn:
-        torn = pluralized(found.torn, "torn line")
-        yield f"<p>{torn} besides, as a run that was killed leaves them, not counted.</p>"
+def _parts(found: LedgerSummary, rows: Sequence[Row]) -> Iterator[Part | str]:
+    yield Text(f"{lines_of(found)}; of each artefact, the last one counts.")
     yield _share(found.results)
-    rate = found.bytes_per_second
-    yield from facts(
-        [
-            ("count", "artefacts", found.artefacts, number(found.artefacts)),
-            *(
-                (result.replace(" ", "-"), result, count, number(count))
-                for result, count in found.results.items()
-            ),
-            ("matters", "done, with changes to read", found.matters, number(found.matters)),
-            ("size", "size", found.bytes, size(found.bytes)),
-            ("size-out", "written", found.bytes_out, size(found.bytes_out)),
-            ("time", "time, all processes", found.seconds, duration(found.seconds)),
-            ("rate", "speed of a process", rate, "unknown" if rate is None else f"{size(rate)}/s"),
-        ]
-    )
+    yield facts(found)
+    yield Text("What was refused, and why", "heading")
+    if not found.refusals:
+        yield Text("Nothing." if found.artefacts else "The ledger has no artefact.")
+    for table in refusals(found):
+        yield Fold("Examples", [table], is_open=True) if table.name == "examples" else table
+    for title, style, tables in (
+        ("What there is", "counts", counts(found)),
+        ("The largest and the slowest", "tops", largest(found)),
+    ):
+        yield Text(title, "heading")
+        yield f'<div class="{style}">'
+        for table in tables:
+            yield "<div>"
+            yield table
+            yield "</div>"
+        yield "</div>"
+    yield from _artefacts(rows)
+    yield Text("Runs and versions", "heading")
+    yield from _runs(found)
 
 
 def _share(results: Mapping[str, int]) -> str:
     """Returns a bar of the results."""
-    total, at = sum(results.values()), 0.0
+    total = sum(results.values())
     if not total:
         return ""
     said = ", ".join(f"{result} {percent(n / total)}" for result, n in results.items() if n)
-    parts = [
-        '<svg class="share" viewBox="0 0 100 1" preserveAspectRatio="none" role="img">',
-        f"<title>{escaped(said)}</title>",
-    ]
-    for result, count in results.items():
-        width = 100 * count / total
-        if count:
-            name = result.replace(" ", "-")
-            parts.append(
-                f'<rect class="{name}" x="{at:.4g}" y="0" width="{width:.4g}" height="1"/>'
-            )
-        at += width
-    return "".join([*parts, "</svg>"])
-
-
-def _refusals(found: Summary) -> Iterator[str]:
-    if not found.refusals:
-        yield "<p>Nothing.</p>" if found.artefacts else "<p>The ledger has no artefact.</p>"
-        return
-    heads = [
-        ("reason", ""),
-        ("result", ""),
-        ("artefacts", "number"),
-        ("size", "number"),
-        ("kinds", ""),
-    ]
-    yield from table(
-        "refusals",
-        heads,
-        (
-            (
-                data_attributes(result=each.result, reason=each.reason, count=each.count),
-                [
-                    each.reason,
-                    each.result,
-                    number(each.count),
-                    size(each.bytes),
-                    ", ".join(f"{kind} {count:,}" for kind, count in each.kinds.items()),
-                ],
-            )
-            for each in found.refusals
-        ),
+    bars = "".join(
+        f'<span class="{result.replace(" ", "-")}" style="flex: {count}"></span>'
+        for result, count in results.items()
     )
-    yield "<details open><summary>Examples</summary>"
-    yield from table(
-        "examples",
-        [("reason", ""), ("artefact", "path"), ("why", "")],
-        (
-            (
-                data_attributes(name=row.name),
-                ["" if i else each.reason, row.name, row.said or ""],
-            )
-            for each in found.refusals
-            for i, row in enumerate(each.examples)
-        ),
-    )
-    yield "</details>"
-
-
-def _counts(identity: str, caption: str, counts: Counts) -> Iterator[str]:
-    if not counts:
-        return
-    shown = [result for result in RESULTS if any(result in each for each in counts.values())]
-    yield "<div>"
-    yield from table(
-        identity,
-        [(caption, "path"), *((result, "number") for result in shown)],
-        (
-            (
-                data_attributes(
-                    name=name,
-                    **{result.replace(" ", "_"): each.get(result) for result in RESULTS},
-                ),
-                [name, *(f"{each[result]:,}" if result in each else "" for result in shown)],
-            )
-            for name, each in counts.items()
-        ),
-    )
-    yield "</div>"
-
-
-def _top(key: str, caption: str, what: str, rows: Sequence[Row]) -> Iterator[str]:
-    if not rows:
-        return
-    yield "<div>"
-    yield from table(
-        key,
-        [(caption, "path"), (what, "number")],
-        (
-            (
-                data_attributes(name=row.name, value=getattr(row, key)),
-                [row.name, _UNITS[key](getattr(row, key))],
-            )
-            for row in rows
-        ),
-    )
-    yield "</div>"
+    return f'<div class="share" role="img" aria-label="{escaped(said)}">{bars}</div>'
 
 
 def _artefacts(rows: Sequence[Row]) -> Iterator[str]:
     reasons, kinds = {_reason(row) for row in rows}, {row.kind or UNKNOWN for row in rows}
-    yield "<section>"
     yield "<h2>All artefacts</h2>"
     yield "<noscript><p>The table of all artefacts needs a script, which this browser does not run."
     yield "The ledger itself, migration.jsonl, has them all.</p></noscript>"
@@ -303,7 +182,6 @@ def _artefacts(rows: Sequence[Row]) -> Iterator[str]:
         yield f'<th scope="col" class="{kind}" data-key="{key}">{button}</th>'
     yield "</tr></thead><tbody></tbody></table></div></div>"
     yield f'<script type="application/json" id="rows">{_for_script(_columns(rows))}</script>'
-    yield "</section>"
 
 
 def _reason(row: Row) -> str | None:
@@ -324,33 +202,31 @@ def _columns(rows: Sequence[Row]) -> dict[str, Any]:
         return [changes.setdefault(change, len(changes)) for change in row.changes]
 
     of: dict[str, Callable[[Row], Any]] = {
-        "name": lambda row: row.name,
-        "result": lambda row: row.result,
+        **{key: operator.attrgetter(key) for key in _AS_THEY_ARE},
         "kind": lambda row: row.kind or UNKNOWN,
-        "bytes": lambda row: row.bytes,
-        "files": lambda row: row.files,
-        "seconds": lambda row: row.seconds,
         "memory": lambda row: row.peak_memory,
-        "written": lambda row: row.written_by,
-        "model": lambda row: _listed(row.model),
-        "policies": lambda row: _listed(row.policies),
-        "optimizer": lambda row: row.optimizer,
-        "scale": lambda row: None if row.loss_scale is None else number(row.loss_scale),
         "reason": _reason,
         "why": lambda row: row.said,
         "changes": numbers,
         "notes": lambda row: list(row.notes),
-        "sha256": lambda row: row.sha256,
-        "out": lambda row: row.out,
-        "out_bytes": lambda row: row.out_bytes,
-        "verified": lambda row: _listed(row.verified),
-        "when": lambda row: row.when,
-        "run": lambda row: row.run,
-        "versions": lambda row: _listed(row.versions),
+        "model": lambda row: _listed(row.model),
+        "policies": lambda row: _listed(row.policies),
+        "loss scale": lambda row: _shown(number, row.loss_scale),
+        "written by": lambda row: row.written_by,
+        "its size": lambda row: _shown(size, row.out_bytes),
+        "compared": lambda row: _listed(row.verified),
+        "migrated with": lambda row: _listed(row.versions),
         "options": lambda row: _listed(row.options),
+        "bytes_text": lambda row: _shown(size, row.bytes),
+        "seconds_text": lambda row: _shown(duration, row.seconds),
+        "memory_text": lambda row: _shown(size, row.peak_memory),
     }
     columns = {name: _column([value(row) for row in rows]) for name, value in of.items()}
     return {"count": len(rows), "columns": columns, "changes": [list(each) for each in changes]}
+
+
+def _shown(text: Callable[[float], str], value: float | None) -> str:
+    return "" if value is None else text(value)
 
 
 def _column(values: list[Any]) -> list[Any] | dict[str, list[Any]]:
@@ -380,48 +256,39 @@ def _for_script(value: object) -> str:
     return text.replace("<", "\\u003c")
 
 
-def _runs(found: Summary) -> Iterator[str]:
-    if not found.runs:
-        return
-    yield from table(
-        "runs",
-        [
-            ("run", "path"),
-            ("began", ""),
-            ("first line to last", "number"),
-            *((result, "number") for result in RESULTS),
-            ("host", "path"),
-            ("of", "path"),
-        ],
-        (
+def _runs(found: LedgerSummary) -> Iterator[Table]:
+    if found.runs:
+        yield Table(
             (
-                data_attributes(run=run.name),
-                [
+                Column("run", "path"),
+                Column("began"),
+                Column("first line to last", "number"),
+                *NUMBERS,
+                Column("host", "path"),
+                Column("of", "path"),
+            ),
+            [
+                (
                     run.name,
                     run.first or "",
-                    "" if (seconds := elapsed(run)) is None else duration(seconds),
+                    "" if (seconds := seconds_of_run(run)) is None else duration(seconds),
                     *(f"{run.rows.get(result, 0):,}" for result in RESULTS),
                     ", ".join(run.hosts[:_HOSTS])
                     + (f" and {others:,} more" if (others := len(run.hosts) - _HOSTS) > 0 else ""),
                     ", ".join(run.roots),
-                ],
-            )
-            for run in found.runs
-        ),
-    )
-
-
-def _versions(found: Summary) -> Iterator[str]:
-    if not found.versions:
-        return
-    yield from table(
-        "versions",
-        [("migrated with", ""), ("version: artefacts", "path")],
-        (
-            (
-                data_attributes(name=name),
-                [name, ", ".join(f"{version}: {count:,}" for version, count in each.items())],
-            )
-            for name, each in found.versions.items()
-        ),
-    )
+                )
+                for run in found.runs
+            ],
+            name="runs",
+            values=[{"run": run.name} for run in found.runs],
+        )
+    if found.versions:
+        yield Table(
+            (Column("migrated with"), Column("version: artefacts", "path")),
+            [
+                (name, ", ".join(f"{version}: {count:,}" for version, count in each.items()))
+                for name, each in found.versions.items()
+            ],
+            name="versions",
+            values=[{"name": name} for name in found.versions],
+        )

@@ -1,4 +1,4 @@
-"""Where a ledger is: in a local folder, or in one of a store, as a local copy that is put there.
+"""The place of a ledger: a local folder, or a store, to which a local copy is uploaded.
 
 A store has no appending. The copy is put there as a whole when it has grown by a fifth, at most
 every few seconds, and at the end: what is sent is a few times the ledger, however many its lines.
@@ -33,7 +33,7 @@ class Place:
         self._pause_until = time.monotonic() + _PAUSE
 
     def saved(self, *, now: bool = False) -> None:
-        """Puts it where it is to be, if it is time.
+        """Uploads it, if the last upload is long enough ago.
 
         Raises:
             StoreError: It could not be put there.
@@ -52,7 +52,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def opened(folder: str) -> Iterator[Place]:
+def open_ledger(folder: str) -> Iterator[Place]:
     """Yields the ledger of a folder of outputs, local or of a store.
 
     Raises:

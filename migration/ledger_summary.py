@@ -3,17 +3,23 @@
 import heapq
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from keras_mp.migration.ledger import RESULTS
-from keras_mp.migration.ledger_reading import Ledger, Row, Run
+from keras_mp.migration.ledger import NAME, RESULTS
+from keras_mp.migration.ledger_reading import Ledger, Row, Run, find_ledger, read_ledger
+from keras_mp.rendering.model import Column, Part, Renderable, Table, Text
+from keras_mp.rendering.text import duration, number, pluralized, size
 
 UNKNOWN = "unknown"
 _EXAMPLES = 3
 _TOP = 10
+_FEW = 5  # of these, in a text
+NUMBERS = tuple(Column(result, "number") for result in RESULTS)
+_UNITS = {"bytes": size, "seconds": duration, "peak_memory": size}
 
 Counts = dict[str, dict[str, int]]  # by a name, then by result
 
@@ -39,9 +45,9 @@ class Refusal:
     examples: tuple[Row, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a ledger amounts to; the most frequent comes first.
+@dataclass(frozen=True, slots=True, repr=False)
+class LedgerSummary(Renderable):
+    """What the ledger of a migrated folder amounts to; the most frequent comes first.
 
     Attributes:
         artefacts: How many.
@@ -81,8 +87,24 @@ class Summary:
     lines: int
     torn: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns it as JSON has it; rows by what their tables show."""
+    @classmethod
+    def load(cls, path: str | Path) -> "LedgerSummary":
+        """Returns the summary of the ledger that `keras-mp migrate FOLDER -o OUT` wrote.
+
+        Args:
+            path: OUT, or the ledger in it.
+
+        Raises:
+            ValueError: There is no ledger, or it is of a later version.
+            OSError: It cannot be read.
+        """
+        file = find_ledger(str(path))
+        if file is None:
+            raise ValueError(f"{path}: there is no {NAME} here: name a folder that was migrated")
+        return summary(read_ledger(file))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as plain JSON; rows by what their tables show."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         found["refusals"] = [
             {
@@ -112,7 +134,7 @@ class Summary:
                 "rows": run.rows,
                 "first": run.first,
                 "last": run.last,
-                "seconds": elapsed(run),
+                "seconds": seconds_of_run(run),
                 "hosts": run.hosts,
                 "folders": run.roots,
             }
@@ -120,8 +142,15 @@ class Summary:
         ]
         return found
 
+    def _parts(self) -> Iterator[Part]:
+        yield Text(f"{pluralized(self.artefacts, 'artefact')} in {lines_of(self)}", "title")
+        yield facts(self)
+        yield from refusals(self)
+        yield from counts(self)
+        yield from largest(self, _FEW)
 
-def summary(ledger: Ledger) -> Summary:
+
+def summary(ledger: Ledger) -> LedgerSummary:
     """Returns what a ledger amounts to.
 
     >>> from keras_mp.migration.ledger_reading import Row
@@ -135,7 +164,7 @@ def summary(ledger: Ledger) -> Summary:
     timed = [row for row in done if row.seconds]
     seconds = sum(row.seconds or 0 for row in timed)
     results = Counter(row.result for row in rows)
-    return Summary(
+    return LedgerSummary(
         artefacts=len(rows),
         results={result: results[result] for result in RESULTS},
         kinds=_counts(rows, lambda row: [row.kind or UNKNOWN]),
@@ -158,7 +187,7 @@ def summary(ledger: Ledger) -> Summary:
     )
 
 
-def elapsed(run: Run) -> float | None:
+def seconds_of_run(run: Run) -> float | None:
     """Returns the seconds from the first line of a run to its last; None where not known."""
     if run.first is None or run.last is None:
         return None
@@ -223,3 +252,117 @@ def _examples(rows: list[Row]) -> tuple[Row, ...]:
 def _top(rows: Iterable[Row], of: Callable[[Row], float | None]) -> tuple[Row, ...]:
     known = (row for row in rows if of(row))
     return tuple(heapq.nsmallest(_TOP, known, key=lambda row: (-(of(row) or 0), row.name)))
+
+
+def lines_of(found: LedgerSummary) -> str:
+    """Returns how many lines of how many runs there are."""
+    torn = f"; {pluralized(found.torn, 'torn line')}, as a killed run leaves" if found.torn else ""
+    return f"{pluralized(found.lines, 'line')} of {pluralized(len(found.runs), 'run')}{torn}"
+
+
+def facts(found: LedgerSummary) -> Table:
+    """Returns what it comes down to."""
+    rate = found.bytes_per_second
+    rows: list[tuple[str, str, Any, str]] = [
+        ("count", "artefacts", found.artefacts, number(found.artefacts)),
+        *(
+            (result.replace(" ", "-"), result, count, number(count))
+            for result, count in found.results.items()
+        ),
+        ("matters", "done, with changes to read", found.matters, number(found.matters)),
+        ("size", "size", found.bytes, size(found.bytes)),
+        ("size-out", "written", found.bytes_out, size(found.bytes_out)),
+        ("time", "time, of all processes", found.seconds, duration(found.seconds)),
+        ("rate", "speed of a process", rate, "unknown" if rate is None else f"{size(rate)}/s"),
+    ]
+    return Table(
+        (Column(""), Column("")),
+        [(label, shown) for _, label, _, shown in rows],
+        form="facts",
+        name="facts",
+        values=[{"id": key, "value": value} for key, _, value, _ in rows],
+    )
+
+
+def refusals(found: LedgerSummary) -> Iterator[Table]:
+    """Yields what was refused or failed by reason, and examples; nothing where nothing was."""
+    if not found.refusals:
+        return
+    yield Table(
+        (
+            Column("reason", "sentence"),
+            Column("result"),
+            Column("artefacts", "number"),
+            Column("size", "number"),
+            Column("kinds", "sentence"),
+        ),
+        [
+            (
+                each.reason,
+                each.result,
+                number(each.count),
+                size(each.bytes),
+                ", ".join(f"{kind} {count:,}" for kind, count in each.kinds.items()),
+            )
+            for each in found.refusals
+        ],
+        name="refusals",
+        values=[
+            {"result": each.result, "reason": each.reason, "count": each.count}
+            for each in found.refusals
+        ],
+    )
+    examples = [(each, i, row) for each in found.refusals for i, row in enumerate(each.examples)]
+    yield Table(
+        (Column("reason", "sentence"), Column("artefact", "path"), Column("why", "sentence")),
+        [
+            ("" if i else each.reason, row.name, row.said or "it does not say why")
+            for each, i, row in examples
+        ],
+        name="examples",
+        values=[{"name": row.name} for _, _, row in examples],
+    )
+
+
+def counts(found: LedgerSummary) -> Iterator[Table]:
+    """Yields how many artefacts there are of each kind, writer and policy, by result."""
+    for name, head, counted in (
+        ("kinds", "kind", found.kinds),
+        ("writers", "written by", found.writers),
+        ("policies", "has layers of policy", found.policies),
+    ):
+        shown = [
+            column for column in NUMBERS if any(column.head in each for each in counted.values())
+        ]
+        if counted:
+            yield Table(
+                (Column(head, "path"), *shown),
+                [
+                    (key, *(f"{each.get(column.head, 0):,}" for column in shown))
+                    for key, each in counted.items()
+                ],
+                name=name,
+                values=[
+                    {
+                        "name": key,
+                        **{result.replace(" ", "_"): each.get(result) for result in RESULTS},
+                    }
+                    for key, each in counted.items()
+                ],
+            )
+
+
+def largest(found: LedgerSummary, most: int | None = None) -> Iterator[Table]:
+    """Yields the largest artefacts, the slowest, and those that took most memory."""
+    for key, head, what, rows in (
+        ("bytes", "largest", "size", found.largest),
+        ("seconds", "slowest", "time", found.slowest),
+        ("peak_memory", "most memory", "at most", found.most_memory),
+    ):
+        if rows:
+            yield Table(
+                (Column(head, "path"), Column(what, "number")),
+                [(row.name, _UNITS[key](getattr(row, key))) for row in rows[:most]],
+                name=key,
+                values=[{"name": row.name, "value": getattr(row, key)} for row in rows[:most]],
+            )

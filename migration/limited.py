@@ -1,4 +1,4 @@
-"""What one artefact may take of the machine, in a process of its own, kept by the operating system.
+"""Limits of memory and time for one artefact, which the operating system enforces in its process.
 
 The process stays for the next artefact as long as none took more, so Keras is imported once.
 """

@@ -1,4 +1,4 @@
-"""Which model an artefact without one is built of: as `--model` says, or the config beside it."""
+"""Chooses the model for an artefact that holds none: from `--model`, or a config beside it."""
 
 import fnmatch
 import functools
@@ -42,7 +42,7 @@ def split(given: str) -> tuple[str, str | None]:
     return (given, "") if given.endswith(".py") else (given, None)
 
 
-def chosen(given: Sequence[str], name: str) -> Choice:
+def choice_for(given: Sequence[str], name: str) -> Choice:
     """Returns what each `--model` that is for an artefact says of it.
 
     Args:
@@ -54,12 +54,12 @@ def chosen(given: Sequence[str], name: str) -> Choice:
     Raises:
         Refused: Two models without a pattern.
 
-    >>> chosen(["net.json", "layers.py", "gan/*=gan.json"], "gan/ckpt-1")
+    >>> choice_for(["net.json", "layers.py", "gan/*=gan.json"], "gan/ckpt-1")
     Choice(model='gan.json', scripts=('layers.py',))
     """
     models: dict[bool, list[str]] = {True: [], False: []}
     scripts: list[str] = []
-    for pattern, file in map(parted, given):
+    for pattern, file in map(pattern_and_file, given):
         if pattern is None or _is_for(pattern, name):
             (scripts if split(file)[1] == "" else models[pattern is not None]).append(file)
     if len(models[False]) > 1:
@@ -77,7 +77,7 @@ def idle(given: Sequence[str], names: Sequence[str]) -> list[str]:
     >>> idle(["net.json", "gan/*=gan.json", "*.h5=other.json"], ["gan/ckpt-1"])
     ['*.h5=other.json']
     """
-    patterns = [(one, parted(one)[0]) for one in given]
+    patterns = [(one, pattern_and_file(one)[0]) for one in given]
     return [
         one
         for one, pattern in patterns
@@ -92,15 +92,15 @@ def _is_for(pattern: str, name: str) -> bool:
 def check(given: Sequence[str]) -> None:
     """Raises `Refused` where a file that `--model` names is not there."""
     for one in given:
-        file = split(parted(one)[1])[0]
+        file = split(pattern_and_file(one)[1])[0]
         if not Path(file).exists():
             raise Refused(f"--model: there is no file {file}")
 
 
-def parted(given: str) -> tuple[str | None, str]:
+def pattern_and_file(given: str) -> tuple[str | None, str]:
     """Returns (pattern, file) of `--model`; None where it has no pattern.
 
-    >>> parted("gan/*=gan.json"), parted("net.py:make")
+    >>> pattern_and_file("gan/*=gan.json"), pattern_and_file("net.py:make")
     (('gan/*', 'gan.json'), (None, 'net.py:make'))
     """
     if "=" not in given or _is_there(given):

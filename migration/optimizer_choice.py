@@ -1,4 +1,4 @@
-"""The optimizer of a checkpoint, as far as the checkpoint says which it was.
+"""The optimizer of a checkpoint, inferred from what the checkpoint holds.
 
 Checkpoints of `tf.keras` up to 2.10, and of `optimizers.legacy` later, hold the hyperparameters
 that TensorFlow kept in variables. The class follows from the optimizer's name and slots.
@@ -13,7 +13,7 @@ from keras_mp.settings import GROWTH_STEPS, INITIAL_SCALE
 Json = dict[str, Any]
 
 TOLD = (
-    "the optimizer is {}: so it is called in the checkpoint, which holds these numbers. What it "
+    "the optimizer is {}: the checkpoint names it so, and holds these numbers. What it "
     "does not hold is TensorFlow's default: {}. If it was another: --optimizer optimizer.json"
 )
 

@@ -1,4 +1,4 @@
-"""What the command understands, and its help."""
+"""The parser of the command line, and its help."""
 
 import argparse
 import os
@@ -151,8 +151,9 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add(
         "--exact-training",
         action="store_true",
-        help="of models: where Keras 3 predicts the same but trains otherwise (BatchNormalization "
-        "of images, recurrent dropout), take the layers of keras_mp.compat.layers",
+        help="of models: where Keras 3 predicts the same but trains differently "
+        "(BatchNormalization of images, recurrent dropout), take the layers of "
+        "keras_mp.compat.layers",
     )
     add(
         "--jobs",
@@ -172,7 +173,7 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         choices=["refused", "failed"],
         action="append",
         default=[],
-        help="in folders: try again, too, what an earlier run refused; what failed is tried again "
+        help="in folders: also retry what an earlier run refused; what failed is retried again "
         "anyway. What is done stays as it is, whatever the other options say",
     )
     of_artefacts = migrate.add_argument_group("of artefacts")
@@ -313,10 +314,11 @@ def _add_report(commands: "argparse._SubParsersAction[_Parser]") -> None:
     report = commands.add_parser(
         "report",
         help="show a run of training, or a migration, as a page (HTML)",
-        description="Makes one HTML page that needs no network. Of a run of training: its loss "
-        "scale, skipped steps, overflows, the ranges of its layers, policies, settings and "
-        "versions. Of the migration of a folder: counts, what was refused and why, the largest "
-        "and slowest, and a table of all artefacts to search; without -o its summary is printed.",
+        description="Makes one HTML page that needs no network; its pictures need matplotlib. Of a "
+        "run of training: its loss scale, skipped steps, overflows, the ranges of its layers, "
+        "policies, settings and versions. Of the migration of a folder: counts, what was refused "
+        "and why, the largest and slowest, and a table of all artefacts to search; without -o its "
+        "summary is printed.",
         epilog="exit status:\n  0  done\n  2  it cannot be read or written\n",
         formatter_class=Help,
     )
@@ -425,7 +427,7 @@ def _seconds(text: str) -> float:
 
 
 def _tf_version(text: str) -> str:
-    from keras_mp.compat.configs import parse_version  # late, as the help needs none of it
+    from keras_mp.compat.configs.versions import parse_version  # late, as the help needs none of it
 
     try:
         parse_version(text)
@@ -473,7 +475,7 @@ def settle_addresses(arguments: argparse.Namespace, refuse: Callable[[str], NoRe
 
     def settled(path: str) -> str:
         if is_chain(path):
-            refuse(f"{redacted(path)}: what is inside another file is not read: {TAKEN}")
+            refuse(f"{redacted(path)}: files inside other files are not read: {TAKEN}")
         if scheme(path) == MEMORY and is_url(path):
             refuse(f"{redacted(path)}: {OF_ONE_PROCESS}: {TAKEN}")
         return plain(path)
@@ -491,7 +493,7 @@ def settle_addresses(arguments: argparse.Namespace, refuse: Callable[[str], NoRe
 def _settled_model(given: str, settled: Callable[[str], str]) -> str:
     from keras_mp.migration import model_choice  # late, as the help needs none of it
 
-    pattern, file = model_choice.parted(given)
+    pattern, file = model_choice.pattern_and_file(given)
     return settled(file) if pattern is None else f"{pattern}={settled(file)}"
 
 
@@ -529,7 +531,7 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
         arguments.refuse("--check writes nothing: leave out --write")
     _refuse_for_baselines(arguments)
     if arguments.sarif and (arguments.write or arguments.out is not None or arguments.diff):
-        arguments.refuse("--format sarif tells what is there: leave out --write, -o and --diff")
+        arguments.refuse("--format sarif reports what is there: leave out --write, -o and --diff")
     if not arguments.keras3 and (rule := _of_keras_3(arguments.only)):
         arguments.refuse(f"{rule} is a rule of --keras3: add that")
     if arguments.out is None:
@@ -550,7 +552,7 @@ def _refuse_for_baselines(arguments: argparse.Namespace) -> None:
     if arguments.check:
         arguments.refuse("--check writes nothing: leave out --write-baseline")
     if arguments.write or arguments.out is not None:
-        arguments.refuse("--write-baseline is of what is there: leave out --write and -o")
+        arguments.refuse("--write-baseline records what is there: leave out --write and -o")
     if arguments.baseline is not None:
         arguments.refuse("--write-baseline writes all that is found: leave out --baseline")
 
@@ -608,9 +610,9 @@ def _refuse_addresses(arguments: argparse.Namespace) -> None:
             arguments.refuse(f"{redacted(path)}: source code is read from the disk only")
     from keras_mp.migration import model_choice  # late, as the help needs none of it
 
-    given = [("model", model_choice.parted(one)[1]) for one in arguments.model]
+    given = [("model", model_choice.pattern_and_file(one)[1]) for one in arguments.model]
     given += [(option, getattr(arguments, option)) for option in ("optimizer", "as_code")]
     for option, value in given:
         if value is not None and is_url(value):
             shown = f"--{option.replace('_', '-')} {redacted(value)}"
-            arguments.refuse(f"{shown}: it is to be on the disk, not in a store")
+            arguments.refuse(f"{shown}: it must be on the disk, not in a store")

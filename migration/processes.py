@@ -1,4 +1,4 @@
-"""Processes that do tasks, as an `Executor`: one that is killed costs nothing but its own task.
+"""Worker processes as an `Executor`: one that is killed loses only its own task.
 
 Unlike `concurrent.futures.ProcessPoolExecutor`, where one death fails all that is waiting, each
 process here has one task at a time, and whoever dies with it is known.

@@ -12,7 +12,7 @@ Step = Callable[[str, int], object]
 
 
 @contextlib.contextmanager
-def shown(total: int, *, worth: bool) -> Iterator[Step]:
+def show_progress(total: int, *, worth: bool) -> Iterator[Step]:
     """Yields a function that takes (what is going on, how much more is done).
 
     Args:

@@ -1,4 +1,4 @@
-"""A file, or a folder of files, that appears whole or not at all, and never over another.
+"""Publishes a file or a folder: whole or not at all, and never over another.
 
 It is made in a folder beside its place, synced, and then linked to its name; for a store in a
 scratch folder, uploaded beside its place, and moved. Whoever dies on the way leaves such a folder,
@@ -20,8 +20,8 @@ from keras_mp.files.stores.scratch import Scratch
 from keras_mp.files.stores.urls import is_inside, is_url, local_of, name, parent, redacted
 from keras_mp.migration.writing import can_be_folder, folders_made, link_new
 
-NO_FOLDER = "there is no folder {}, and none can be made"
-CAME = "it came while this was at work"
+NO_FOLDER = "the folder {} does not exist and cannot be created"
+CAME = "another program made it during this run"
 _OTHER = "name another {}, or remove it"
 
 
@@ -87,14 +87,14 @@ def check_folder(source: str | Path, out: str | Path) -> None:
         return
     there, folder = local_of(out), local_of(source)
     if there.exists() and not there.is_dir():
-        raise Refused(f"{there} is there, and is not a folder")
+        raise Refused(f"{there} exists and is not a folder")
     inside, outside = there.resolve(), folder.resolve()
     if inside == outside or outside in inside.parents:
         raise Refused(f"{there} is inside {folder}: write elsewhere")
 
 
 @contextlib.contextmanager
-def staged(
+def staged_output(
     out: str | Path,
     scratch: Scratch | None = None,
     size: int = 0,
@@ -157,7 +157,7 @@ def remove_stale(folder: str | Path) -> None:
 
 
 def _there(out: object, what: str = _OTHER.format("file")) -> str:
-    return f"{out} is there already: {what}"
+    return f"{out} exists already: {what}"
 
 
 def _publish(beside: Path, out: Path) -> None:

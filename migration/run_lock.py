@@ -1,4 +1,4 @@
-"""Only one run at a time writes into a folder. A lock of a process that is gone blocks nobody."""
+"""A lock: one run at a time writes into a folder. The lock of a dead process blocks nobody."""
 
 import contextlib
 import errno
@@ -23,7 +23,7 @@ _TAKEN = (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN)
 
 
 @contextlib.contextmanager
-def held(folder: str, run: str) -> Iterator[None]:
+def hold_lock(folder: str, run: str) -> Iterator[None]:
     """Holds the lock of a folder, local or of a store, which is made if need be.
 
     Windows has no such locks, nor have some disks: then it is free. In a store it is an object with
@@ -62,7 +62,9 @@ def _held_on_store(folder: str) -> Iterator[None]:
         if there is None:
             continue
         if not owners.is_dead(there):
-            raise Refused(f"{redacted(folder)}: another run is at work there{_said(there)}")
+            raise Refused(
+                f"{redacted(folder)}: another run is at work there{_explain_holder(there)}"
+            )
         objects.delete(url)
         time.sleep(_SETTLED)  # whoever else found it dead removes it now, and not what comes
     if objects.read_text(url) != mine:
@@ -123,12 +125,12 @@ def _is_named(file: IO[Any], path: Path) -> bool:
 def _who(file: IO[Any]) -> str:
     try:
         file.seek(0)
-        return _said(file.read(4096))
+        return _explain_holder(file.read(4096))
     except OSError:
-        return _said("")
+        return _explain_holder("")
 
 
-def _said(text: str) -> str:
+def _explain_holder(text: str) -> str:
     try:
         said = json.loads(text)
         host = said["host"] if isinstance(said["host"], str) else said["host"][0]

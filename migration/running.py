@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
+from keras_mp.compat.results import columns
 from keras_mp.files.stores.errors import StoreError
 from keras_mp.files.stores.urls import is_url, join, local_of, redacted
 from keras_mp.migration import (
@@ -22,24 +23,23 @@ from keras_mp.migration import (
     progress,
     sources,
 )
-from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.code import command
 from keras_mp.migration.code.command import Done
 from keras_mp.migration.console import (
     SCHEMA,
-    dumped,
+    json_text,
     put_exact,
     say,
     say_error,
     say_trace,
     show,
-    table,
 )
 from keras_mp.migration.kinds import is_source
 from keras_mp.migration.limited import Limits
 from keras_mp.migration.parser import only_sources, scratch_of
 from keras_mp.migration.processes import Died
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
 
 _LARGE = 1 << 24  # so that what is freed is worth the time of giving it back
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (Refused, OSError) as error:
         if arguments.json:
             done = command.failed(arguments.paths, str(error))
-            put_exact(dumped({"results": done.rows, "summary": done.summary}))
+            put_exact(json_text({"results": done.rows, "summary": done.summary}))
         else:
             say_error("", str(error))
         return 2
@@ -61,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     look = _untouched if only_sources(arguments) else _outcomes
     outcomes = [one for path in rest for one in look(path, arguments, done)]
     if arguments.json:
-        rows = [*done.rows, *(outcome.row() for outcome in outcomes)]
-        put_exact(dumped({"results": rows, "summary": _summary(done, outcomes)}))
+        rows = [*done.rows, *(outcome.to_dict() for outcome in outcomes)]
+        put_exact(json_text({"results": rows, "summary": _summary(done, outcomes)}))
     elif outcomes:
         if done.summary is not None and not arguments.check and look is _outcomes:
             show([""])
@@ -122,7 +122,7 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
             giving_back.at_once()
         if request.limits:
             return [_within_limits(request)]
-        with progress.shown(total, worth=total > progress.LARGE) as step:
+        with progress.show_progress(total, worth=total > progress.LARGE) as step:
             return [artefacts.migrate(request, step)]
     except Refused as error:
         return [Outcome(path, "refused", why=str(error))]
@@ -169,17 +169,17 @@ def _of_folder(
         raise Refused("there is neither source code nor an artefact in this folder")
     names = [fleet.name_of(request.path, one.path) for one in found.found]
     for given in model_choice.idle(request.given, names):
-        say(f"--model {given}: no artefact in this folder has such a name")
+        say(f"--model {given}: matches no artefact in this folder")
     if not arguments.json:
         links = f", {found.links} symbolic links not followed" if found.links else ""
         shown = redacted(request.path)
         say(f"{shown}: {len(found.found)} artefacts, {found.left} other files{links}")
-    return [*outcomes, *folders.closed(found)]
+    return [*outcomes, *folders.outcomes_of_closed(found)]
 
 
 def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, list[Outcome]]:
     of_name: dict[str, Outcome] = {}
-    with fleet_progress.shown(lines=arguments.json_lines, quiet=arguments.json) as shown:
+    with fleet_progress.show_rows(lines=arguments.json_lines, quiet=arguments.json) as shown:
 
         def note(row: ledger.Row) -> None:
             of_name[row["name"]] = _outcome(row, request)
@@ -209,7 +209,7 @@ def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, l
 def _otherwise(names: Sequence[str]) -> str:
     few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return (
-        f"done before with other options, and left as it was: {few} ({len(names)}). To convert one "
+        f"done before with other options, and left unchanged: {few} ({len(names)}). To convert one "
         "again, remove its output"
     )
 
@@ -288,9 +288,9 @@ def _tell(outcomes: list[Outcome], arguments: argparse.Namespace) -> None:
 
 def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: list[str]) -> None:
     if outcome.rows:
-        show([*head, *table([_HEAD, *outcome.rows])])
+        show([*head, *columns([_HEAD, *outcome.rows])])
     if outcome.computed:
-        show(["", *table([("layer", "computes"), *outcome.computed])])
+        show(["", *columns([("layer", "computes"), *outcome.computed])])
     if outcome.code is not None:
         say(f"{outcome.code}: written: `build()` in it makes the model")
     if outcome.status == "converted" and outcome.out is not None:
@@ -308,7 +308,7 @@ def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: list[str]) 
 def _tell_folder(outcomes: Iterable[Outcome], *, with_table: bool) -> None:
     rows = [(o.path, o.status, _first_line(o.why) or o.out or "") for o in outcomes]
     if with_table:
-        show(table([("artefact", "status", "output, or why not"), *rows]))
+        show(columns([("artefact", "status", "output, or why not"), *rows]))
     counts = Counter(status for _, status, _ in rows)
     say(", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
 

@@ -1,4 +1,4 @@
-"""Runs and ledgers on stores: brought to the disk, and what is made of them put there."""
+"""Runs and ledgers on stores: downloaded, and their reports uploaded."""
 
 import contextlib
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from keras_mp.migration.writing import folders_made
 
 
 @contextlib.contextmanager
-def staged(path: str, scratch: Scratch) -> Iterator[str]:
+def local_run(path: str, scratch: Scratch) -> Iterator[str]:
     """Yields a local path for a run, or a migration, or a file of one: its own, or of a copy.
 
     Raises:
-        StoreError: It is not there, or could not be had.
+        StoreError: It does not exist, or could not be had.
     """
     if not is_url(path):
         yield str(local_of(path))

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from keras_mp.backends import keras_hooks
 from keras_mp.migration import archives, disk_room
 from keras_mp.migration.publishing import Refused
 
@@ -69,7 +70,7 @@ def check(model: Any, shard_size: int) -> None:
     Raises:
         Refused: A tensor is larger, or a layer has what is no tensor.
     """
-    for layer in model._flatten_layers():
+    for layer in keras_hooks.all_layers(model):
         if hasattr(layer, "save_assets"):
             raise Refused(ASSETS.format(layer.name))
     for variable in disk_room.variables_of(model):
@@ -98,7 +99,9 @@ def save(model: Any, folder: Path, shard_size: int, made: Mapping[str, object]) 
     folder.mkdir()
     with keras_hooks.sharing_objects():
         config = keras.saving.serialize_keras_object(model)
-    (folder / CONFIG).write_text(json.dumps(archives.renumbered(config)), encoding="utf-8")
+    (folder / CONFIG).write_text(
+        json.dumps(archives.renumber_shared_objects(config)), encoding="utf-8"
+    )
     metadata = {"keras_version": keras.__version__, archives.MADE: dict(made)}
     (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
     with disk_room.named_errors(folder):

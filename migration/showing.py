@@ -3,26 +3,21 @@
 import argparse
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from keras_mp.files.json_files import as_json
+from keras_mp.files.json_files import json_values
 from keras_mp.files.stores.urls import redacted
 from keras_mp.migration import runs
-from keras_mp.migration.console import dumped, failed, put_exact, say, show, table
+from keras_mp.migration.console import json_text, put_exact, report_failure, say, show
 from keras_mp.migration.parser import scratch_of
 from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import write_html_report
-from keras_mp.monitor.plotting import plot_trace
 from keras_mp.monitor.run_folder import RunFolder, read_trace
-from keras_mp.monitor.sparkline import BARS, sparkline
 from keras_mp.monitor.trace import Trace
-from keras_mp.rendering.text import number, percent
+from keras_mp.rendering import pictures, terminal
 
 _PICTURES = (".png", ".svg", ".pdf")
-_NARROW = 60
+_NARROW, _WHOLE = 60, 10_000
 _FEW = 5
 
 
@@ -34,22 +29,22 @@ def plot(arguments: argparse.Namespace) -> int:
         return 2
     scratch = scratch_of(arguments)
     try:
-        with runs.staged(arguments.path, scratch) as path, runs.output(out, scratch) as place:
+        with runs.local_run(arguments.path, scratch) as path, runs.output(out, scratch) as place:
             trace = read_trace(path)
             if place is not None:
                 _refuse_input(place, path)
                 title = f"Loss scale of {Path(path).resolve().name}"
-                plot_trace(trace, place, title=title, dark=arguments.dark)
+                pictures.draw(drawing.chart(trace, title), place, dark=arguments.dark)
     except (OSError, ValueError, ImportError) as error:
-        return failed(error, redacted(arguments.path), as_json=arguments.json)
+        return report_failure(error, redacted(arguments.path), as_json=arguments.json)
     overflows = trace.overflows()
     if arguments.json:
         shown = None if out is None else redacted(out)
         found = {"path": redacted(arguments.path), **trace.summary()}
         found |= {"variables": overflows, "out": shown}
-        put_exact(dumped(as_json(found)))
+        put_exact(json_text(json_values(found)))
     elif out is None:
-        show(_lines(trace))
+        show(_text(trace).split("\n"))
     else:
         say(f"{redacted(out)}: written")
     return 0
@@ -77,48 +72,16 @@ def _refuse_input(out: str, path: str) -> None:
         raise ValueError(f"{out} is the input: write elsewhere")
 
 
-def _lines(trace: Trace) -> Iterator[str]:
-    found = trace.summary()
-    scales = trace.scales[np.isfinite(trace.scales) & (trace.scales > 0)]
+def _text(trace: Trace) -> str:
     width = max(_NARROW if not sys.stdout.isatty() else shutil.get_terminal_size().columns, 20)
-    if len(scales):
-        yield _encodable(sparkline(scales.tolist(), width))
-    rows: list[tuple[str, ...]] = [(f"{found['unit']}s", f"{found['steps']:,}")]
-    if found["skipped"] is None:
-        rows.append(("skipped", "not recorded"))
-    else:
-        told = ""
-        if found["skipped"] and trace.has_kinds:
-            share = percent(found["skipped"] / found["steps"])
-            told = f" ({share}): {found['overflows']:,} inf, {found['nans']:,} nan"
-        rows.append(
-            ("skipped" if trace.has_kinds else "skipped steps", f"{found['skipped']:,}{told}")
-        )
-    if trace.has_kinds:
-        rows.append(("longest run of skips", f"{found['longest_skips']:,}"))
-    for what in ("lowest", "highest"):
-        rows.append((f"{what} loss scale", number(found[f"{what}_scale"])))
-    scale, is_end = drawing.last_scale(trace)
-    when = "last loss scale" if is_end else "before the last step"
-    rows.append((when, number(scale)))
-    yield from table(rows)
-    overflows = [each for each in trace.overflows() if each["variable"] is not None]
-    if overflows:
-        yield ""
-        head = ("variable", "skipped", "first step")
-        cells = [
-            (each["variable"], f"{each['count']:,}", f"{each['first_step']:,}")
-            for each in overflows[:_FEW]
-        ]
-        yield from table([head, *cells])
-        if len(overflows) > _FEW:
-            yield f"... and {len(overflows) - _FEW} more: --json shows them"
+    shown = drawing.parts(trace, _FEW, "--json shows them")
+    return _encodable(terminal.to_text(shown, _WHOLE, width))
 
 
-def _encodable(bars: str) -> str:
-    """Returns bars that the encoding of stdout knows: digits where it has no blocks."""
+def _encodable(text: str) -> str:
+    """Returns a text with bars that the encoding of stdout knows: digits where it has no blocks."""
     try:
-        bars.encode(sys.stdout.encoding or "utf-8")
+        text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        return bars.translate({ord(bar): str(i) for i, bar in enumerate(BARS)})
-    return bars
+        return text.translate({ord(bar): str(i) for i, bar in enumerate(terminal.BARS)})
+    return text

@@ -95,7 +95,7 @@ def checksum(files: list[Path], progress: Callable[[int], object] = lambda _: No
     return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
-def mark(path: Path, source: str, sha256: str, options: Mapping[str, object]) -> None:
+def write_mark(path: Path, source: str, sha256: str, options: Mapping[str, object]) -> None:
     """Writes into a `.keras` file from what it was made.
 
     The comment of the archive is the place: Keras does not read it, and it cannot get lost.
@@ -107,7 +107,7 @@ def mark(path: Path, source: str, sha256: str, options: Mapping[str, object]) ->
         archive.comment = text.encode()
 
 
-def marked(path: str | Path) -> dict[str, object]:
+def read_mark(path: str | Path) -> dict[str, object]:
     """Returns the mark of a file, local or of a store; nothing where it has none.
 
     Raises:

@@ -1,4 +1,4 @@
-"""One artefact of many, as a task: may be sent to another process, and done again at will.
+"""One artefact of many as a task, which can be sent to another process, and repeated.
 
 `migrate_task` runs wherever there is a Python with keras_mp: in a process of ours, on a worker of a
 cluster. It imports keras once for each process, and leaves nothing of one model to the next.
@@ -20,7 +20,7 @@ from typing import Any
 
 import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.checkpoints.staging import staged
+from keras_mp.compat.checkpoints.staging import local_artefact
 from keras_mp.compat.file_formats.file_kinds import Kind
 from keras_mp.files.stores import listing
 from keras_mp.files.stores.errors import NotThere
@@ -34,9 +34,9 @@ from keras_mp.migration import (
     processes,
     sources,
 )
-from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.ledger import Row
-from keras_mp.migration.wording import spoken
+from keras_mp.migration.requests import Outcome, Request
+from keras_mp.migration.wording import in_command_words
 
 _RESULTS = {"converted": "done", "unchanged": "done", "skipped": "done before"}
 # Keras, and what it draws its names and seeds from, are of the process: tasks that share one wait.
@@ -83,13 +83,13 @@ def migrate_task(task: Task) -> Row:
         request = task.request
         copies = 3 if is_url(request.out) else 1
         try:
-            with staged(request.path, request.scratch, copies=copies) as path:
+            with local_artefact(request.path, request.scratch, copies=copies) as path:
                 if is_url(request.path):
                     request = replace(request, path=str(path), source=request.path)
-                row = _done(replace(task, request=request), memory)
+                row = _do(replace(task, request=request), memory)
                 if request.source is not None:
                     folder = redacted(parent(request.source)).rstrip("/")
-                    row = _said(row, str(path.parent), folder)
+                    row = _with_address(row, str(path.parent), folder)
         except Unreadable as error:
             row = not_done(task, "failed", "no artefact", str(error))
         except OSError as error:
@@ -97,8 +97,8 @@ def migrate_task(task: Task) -> Row:
     return row | {"seconds": round(time.perf_counter() - began, 3), "when": ledger.now()}
 
 
-def _done(task: Task, memory: "_Peak") -> Row:
-    request = artefacts.fitted(task.request, task.kind)
+def _do(task: Task, memory: "_Peak") -> Row:
+    request = artefacts.without_unneeded_options(task.request, task.kind)
     facts = _what_it_was(request.path)
     with contextlib.suppress(Unreadable, OSError):  # migrating it says why
         facts["files"] = len(sources.files_of(Path(request.path), task.kind))
@@ -121,7 +121,7 @@ def _row(task: Task, facts: Row, outcome: Outcome, peak: int | None) -> Row:
     row = new_row(task) | facts | _became(outcome) | {"peak_memory": peak}
     if outcome.options is not None:
         row["options"] = outcome.options
-    return row | {"report": outcome.row()} if task.with_report else row
+    return row | {"report": outcome.to_dict()} if task.with_report else row
 
 
 def new_row(task: Task) -> Row:
@@ -168,12 +168,12 @@ def new_row(task: Task) -> Row:
 
 def not_done(task: Task, result: str, reason: str, why: str) -> Row:
     """Returns the row of a task that could not be done where it was sent."""
-    why = spoken(why)
+    why = in_command_words(why)
     row = new_row(task) | {"result": result, "reason": reason, "why": why}
     if task.with_report:
         shown = redacted(task.request.path)
         outcome = Outcome(shown, result, task.kind, why=why, reason=reason)
-        row["report"] = outcome.row()
+        row["report"] = outcome.to_dict()
     return row
 
 
@@ -181,7 +181,7 @@ def size_of(path: Path, kind: Kind) -> tuple[int, str]:
     """Returns the bytes of a local artefact, and a text that is another when it was changed.
 
     Raises:
-        OSError: It is not there.
+        OSError: It does not exist.
         Unreadable: There is no checkpoint.
     """
     found = [file.stat() for file in sources.files_of(path, kind)]
@@ -189,12 +189,12 @@ def size_of(path: Path, kind: Kind) -> tuple[int, str]:
     return sum(one.st_size for one in found), f"{len(found)} files of {latest}"
 
 
-def _said(value: Any, old: str, new: str) -> Any:
+def _with_address(value: Any, old: str, new: str) -> Any:
     """Returns a row with the address of its artefact in place of the copy that was read."""
     if isinstance(value, dict):
-        return {key: _said(one, old, new) for key, one in value.items()}
+        return {key: _with_address(one, old, new) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_said(one, old, new) for one in value]
+        return [_with_address(one, old, new) for one in value]
     return value.replace(old, new) if isinstance(value, str) else value
 
 
@@ -245,9 +245,9 @@ def _before(request: Request, kind: Kind) -> Outcome | None:
         if size is None:
             return None
         sha256 = sources.checksum(sources.files_of(Path(request.path), kind))
-        marked = sources.marked(target)
+        marked = sources.read_mark(target)
         if marked.get("sha256") != sha256:
-            why = f"{shown} is there already, and not made from this: remove it, or rename it"
+            why = f"{shown} exists already and was not made from this artefact: remove or rename it"
             return Outcome(
                 request.path, "refused", kind, sha256=sha256, why=why, reason="output exists"
             )

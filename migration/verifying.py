@@ -1,4 +1,4 @@
-"""What was written, loaded again and compared with what was meant: bit for bit.
+"""Loads what was written, and compares it with what was saved, bit for bit.
 
 By checksums, so that the model that was saved need not be in memory beside the one that is loaded.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat import recursion
 from keras_mp.compat.restoring.plan import SHOWN, Restored, checksum
 
@@ -74,7 +75,7 @@ class Saved:
         """Returns that of a model, which is read one variable after another."""
         optimizer = getattr(model, "optimizer", None)  # there is none before compile()
         state = [] if optimizer is None else optimizer.variables
-        layers = [*model._flatten_layers()]
+        layers = [*keras_hooks.all_layers(model)]
         is_of_keras = all(type(one).__module__.startswith(_OF_KERAS) for one in layers)
         return cls(
             *(_arrays(model.weights), _arrays(state), _config(optimizer)),
@@ -122,7 +123,7 @@ def reload_and_compare(
     _compare("weight", before.weights, after.weights)
     _compare("optimizer variable", before.state, after.state)
     if before.optimizer != after.optimizer:
-        raise Mismatch("the optimizer's config is not as it was, when loaded again")
+        raise Mismatch("the optimizer's config differs when loaded again")
     _compare_with_rows(rows, before, after)
     return after.counts
 
@@ -149,7 +150,7 @@ def _compare(what: str, before: tuple[Array, ...], after: tuple[Array, ...]) -> 
         raise Mismatch(f"it has {len(after)} {what}s when loaded again, not {len(before)}")
     for a, b in zip(before, after, strict=True):
         if (a.dtype, a.shape, a.sha256) != (b.dtype, b.shape, b.sha256):
-            raise Mismatch(f"{a.path} is not as it was, when loaded again")
+            raise Mismatch(f"{a.path} differs when loaded again")
 
 
 def _compare_with_rows(rows: Iterable[Restored], before: Saved, after: Saved) -> None:

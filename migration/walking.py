@@ -1,4 +1,4 @@
-"""The artefacts in a folder, and where each of them goes. Symbolic links are not followed.
+"""Finds the artefacts in a folder, and the place of each output. Symbolic links are not followed.
 
 In a folder of a store what a file is is told by its name: it is listed once, and nothing is read.
 Left out are the folders that `code/tree.py` leaves out, too, but for those that `.gitignore` names.

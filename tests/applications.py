@@ -3,8 +3,8 @@
     KERAS_BACKEND=torch python -m tests.applications       measures this backend
     python -m tests.applications --page                    writes docs/reference/applications.md
 
-Figures are kept in tests/data/applications/measured_BACKEND.json. What is there already is left
-out, so a run that was ended goes on.
+Figures are kept in tests/data/applications/measured_BACKEND.json. Existing ones are not measured
+again, so an interrupted run can be resumed.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 from tests.data.applications import reading
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "applications.md"
-ORDER = ("tf215", "tf24", "tf23", "tf210")  # what differs most comes first
+ORDER = ("tf215", "tf24", "tf23", "tf210")  # the most different ones first
 TABLE = "| model | saved by | amplified | JAX | TensorFlow | PyTorch |"
 BACKENDS = ("jax", "tensorflow", "torch")
 TITLES = {"tf23": "TF 2.3", "tf24": "TF 2.4", "tf210": "TF 2.10", "tf215": "TF 2.15"}
@@ -41,7 +41,7 @@ TensorFlow 2.10 and 2.15 themselves differ by up to 2e-5 in float32 and 4e-2 in 
 
 
 def bound(policy: str, condition: float) -> float:
-    """Returns what the noise of a format may come to, as a net amplifies it."""
+    """Returns the expected noise of a format, as a net amplifies it."""
     if policy == "mixed_float16":
         return 2e-3 * max(1.0, condition)
     return 1e-5 * max(1.0, condition / 4)
@@ -65,7 +65,7 @@ def measure() -> None:
                 path = Path(folder) / "model.h5"
                 reading.write_hdf5(path, version, name)
                 model = load_model(path)
-            # On JAX op by op would take longer.
+            # On JAX, op by op would take longer.
             call = model.predict_on_batch if backend == "jax" else model
             predicted = keras.ops.convert_to_numpy(call(recorded["input"]))
             expected = recorded["predictions"]

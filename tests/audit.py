@@ -1,6 +1,6 @@
-"""`make audit`: known vulnerabilities of what is installed, where the service answers.
+"""`make audit`: known vulnerabilities of installed packages, if the service can be reached.
 
-Exits with 1 where there are some; where nobody answers, it says that nothing is known.
+Exits with 1 if there are some; if the service cannot be reached, it says so.
 """
 
 import json

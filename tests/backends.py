@@ -1,11 +1,11 @@
-"""Where what a test shows does not depend on the backend, one of them runs it."""
+"""Tests whose result does not depend on the backend run on one of them."""
 
 import keras
 import pytest
 
 
 def on(backend):
-    """Returns the mark of tests that one backend runs, as they show the same on every one."""
+    """Returns a mark for tests that run on one backend, because all give the same result."""
     why = f"the same on every backend; {NAMES[backend]} runs it"
     return pytest.mark.skipif(keras.backend.backend() != backend, reason=why)
 
@@ -13,5 +13,5 @@ def on(backend):
 NAMES = {"jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
 # JAX, where `make fuzz` and `make oldest` run them, too.
 on_one = on("jax")
-# The soonest, where much is computed that is computed once.
+# The fastest one for values that are computed once.
 on_torch = on("torch")

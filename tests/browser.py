@@ -1,6 +1,6 @@
-"""Opens a page in a headless Chromium: what it shows, what it logs, and what it asks for.
+"""Opens a page in a headless Chromium, and reads its content, its console and its requests.
 
-Found in this order: KERAS_MP_CHROMIUM (a path), PATH, what playwright has installed, QtWebEngine
+Searched in this order: KERAS_MP_CHROMIUM (a path), PATH, playwright's installation, QtWebEngine
 (`pip install 'keras-mp[browser]'`), which is a Chromium in a wheel.
 """
 
@@ -31,13 +31,13 @@ SECONDS = 100
 
 @dataclass
 class Page:
-    """What became of a page.
+    """A page as the browser loaded it.
 
     Attributes:
-        dom: Of the document once it was loaded, as HTML.
-        console: What was logged there.
-        requests: URLs that were asked for, the page itself aside.
-        text: What a reader sees of it; "" where the browser does not tell.
+        dom: The document after loading, as HTML.
+        console: Its console messages.
+        requests: URLs that it requested, besides the page itself.
+        text: The visible text; "" if the browser does not report it.
     """
 
     dom: str
@@ -54,7 +54,7 @@ class Browser:
     qt: str | None = None
 
     def open(self, path: Path, fragment: str = "") -> Page:
-        """Opens a file, at what follows # in its address."""
+        """Opens a file at a fragment of its address."""
         url = path.as_uri() + (f"#{fragment}" if fragment else "")
         return self._by_program(url) if self.program else self._by_qt(url)
 
@@ -151,7 +151,7 @@ def _main(package: str, url: str) -> None:
     interceptor = Interceptor()
     profile.setUrlRequestInterceptor(interceptor)
     page = Loaded(profile)
-    # Else a request to a host would be refused before it is seen.
+    # Otherwise a request to a host would be refused before it is recorded.
     remote = web.QWebEngineSettings.WebAttribute.LocalContentCanAccessRemoteUrls
     page.settings().setAttribute(remote, True)
 
@@ -161,7 +161,7 @@ def _main(package: str, url: str) -> None:
             json.dumps({"dom": dom, "console": console, "requests": requests, "text": text})
         )
         sys.stdout.flush()
-        os._exit(0)  # the order in which Qt takes itself apart is not ours to test
+        os._exit(0)  # skips Qt's shutdown, which is not ours to test
 
     def ask(ok: bool) -> None:
         if not ok:

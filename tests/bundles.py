@@ -1,4 +1,4 @@
-"""Checkpoints as TensorFlow writes them, made by hand: for tests that have no TensorFlow.
+"""Writes checkpoints in TensorFlow's format, for tests without TensorFlow.
 
 Source: tensorflow/core/util/tensor_bundle and core/protobuf/trackable_object_graph.proto, TF 2.3.
 """
@@ -21,8 +21,8 @@ def write_objects(prefix, root):
 
     Args:
         prefix: The path without `.index`.
-        root: Name -> array, or what holds such by their names, or a list of them; or text, the path
-            of an object before it, which has this name, too.
+        root: Name -> array, or a dictionary or list of them; or text, the path of an earlier
+            object, which gets this name, too.
     """
     tensors: dict[str, np.ndarray | bytes] = {}
     nodes: list[bytes] = []
@@ -36,8 +36,8 @@ def write(prefix, tensors: Mapping[str, np.ndarray | bytes], *, parts: int = 1):
 
     Args:
         prefix: The path without `.index`.
-        tensors: What it holds by its keys; bytes are a string.
-        parts: In how many each array is stored, along its first dimension.
+        tensors: Its content by key; bytes are a string.
+        parts: The number of shards of each array, along its first dimension.
     """
     from keras_mp.compat.checkpoints import slices
 
@@ -60,7 +60,7 @@ def write(prefix, tensors: Mapping[str, np.ndarray | bytes], *, parts: int = 1):
 
 
 def _add(value, path, nodes, tensors, numbers):
-    """Adds an object and all below it; returns its number."""
+    """Adds an object and all objects below it; returns its number."""
     if isinstance(value, str):
         return numbers[value]
     number = numbers[path] = len(nodes)
@@ -109,19 +109,19 @@ def _string(data, value):
 
 
 def index_file(rows, kind=0):
-    """An index with a row for each key."""
+    """Returns an index with a row for each key."""
     return index_of(block(dict(sorted(rows.items())), kind))
 
 
 def index_of(first):
-    """An index with one block."""
+    """Returns an index with one block."""
     second = block({b"\xff": number(0) + number(len(first) - 5)})
     footer = number(0) + number(0) + number(len(first)) + number(len(second) - 5)
     return first + second + footer.ljust(40, b"\0") + struct.pack("<Q", MAGIC)
 
 
 def block(rows, kind=0):
-    """An uncompressed block whose keys share nothing; `kind` says of what compression it is."""
+    """Returns an uncompressed block whose keys share no prefix; `kind` claims a compression."""
     content = b""
     for key, row in rows.items():
         content += number(0) + number(len(key)) + number(len(row)) + key + row
@@ -129,7 +129,7 @@ def block(rows, kind=0):
 
 
 def sealed(content, kind=0):
-    """A block with its kind and its checksum."""
+    """Returns a block with its kind and its checksum."""
     content += bytes([kind])
     return content + struct.pack("<I", masked(google_crc32c.value(content)))
 

@@ -3,8 +3,8 @@
     python -m tests.ci             # PARTS; of RELEASE what depends on something that has changed
     python -m tests.ci --release   # all of RELEASE, and ONLY_THEN: `make release-check`
 
-Those of RELEASE take minutes, and tell something new only where what they depend on has changed.
-tests/data/passed.json has a checksum of that from when each passed last: commit it with the change.
+Parts of RELEASE take minutes, and find something new only if files that they depend on changed.
+tests/data/passed.json has their checksum from when each part last passed: commit it with a change.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PASSED = Path("tests", "data", "passed.json")
 AT_A_TIME = 2
-# What `make audit` prints where it could not ask.
+# The output of `make audit` if the service cannot be reached.
 NOT_ASKED = "not audited:"
 
 
@@ -34,7 +34,7 @@ class Part:
     variables: tuple[str, ...] = ()
 
 
-# The longest first: what is short fills the end.
+# The longest first; short ones fill the end.
 PARTS = (
     Part("all-jax", ("DURATIONS=--check-durations",)),
     Part("all-tensorflow", ("DURATIONS=--check-durations",)),
@@ -50,13 +50,13 @@ PARTS = (
     Part("licences"),
     Part("audit"),
 )
-# Not in CI: other examples each time, which say nothing about a change; and what tests reach of the
-# rooms that need no Keras.
+# Not in CI: runs with other examples each time, which say nothing about a change; and the coverage
+# of the packages that need no Keras.
 ONLY_THEN = (
     Part("fuzz", ("FUZZ=1", "FUZZ_SECONDS=60")),
     Part("coverage", ("COVERED=", "LEAST=96", 'ONCE=-m "not hypothesis"')),
 )
-# Where a version of Keras or of a backend can break us.
+# Parts that a new version of Keras or of a backend can break.
 TOUCHING = ("Makefile", "pyproject.toml", "conftest.py", "tests/each/conftest.py")
 RELEASE = {
     "oldest": (*TOUCHING, "tox.ini", "tests/constraints-oldest.txt"),
@@ -81,7 +81,7 @@ def inputs(target, root=ROOT):
     found = {file for pattern in RELEASE[target] for file in root.glob(pattern)}
     if target in _ASK_ABOUT_SOURCES:
         found |= {*root.glob("keras_mp/backends/**/*.py")}
-        found |= {*root.glob("keras_mp/graph_rewrite/hooks.py")}
+        found |= {*root.glob("keras_mp/graph_rewrite/hooks/*.py")}
         for room in ("keras_mp", "compat", "migration"):
             for file in root.glob(f"{room}/**/*.py"):
                 if _KERAS_OWN.search(file.read_text(encoding="utf-8")):
@@ -98,13 +98,13 @@ def inputs(target, root=ROOT):
 
 
 def _words_of(variable, makefile):
-    """Returns the words of a variable, whose lines may go on after a backslash."""
+    """Returns the words of a variable, whose lines may continue after a backslash."""
     found = re.search(rf"^{variable} = ((?:.*\\\n)*.*)$", makefile, re.MULTILINE)
     return found[1].replace("\\\n", " ").split()
 
 
 def checksum(target, root=ROOT):
-    """Returns the SHA-256 of all that a target of RELEASE depends on, names included."""
+    """Returns the SHA-256 of all files that a target of RELEASE depends on, names included."""
     digest = hashlib.sha256()
     for file in inputs(target, root):
         content = file.read_bytes()
@@ -114,24 +114,24 @@ def checksum(target, root=ROOT):
 
 
 def passed(root=ROOT):
-    """Returns {target: checksum of when it passed}."""
+    """Returns {target: checksum when it last passed}."""
     path = root / PASSED
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def note(target, seen, root=ROOT):
-    """Writes down that a target passed, of files with the checksum `seen`."""
+    """Records that a target passed with files of the checksum `seen`."""
     now = {**passed(root), target: seen}
     text = json.dumps(now, indent=0, sort_keys=True) + "\n"
     (root / PASSED).write_text(text, encoding="utf-8")
 
 
-# What a make that runs this would hand on.
+# Variables that an outer make would pass on.
 OF_MAKE = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
 
 
 def run(part):
-    """Runs a part; returns (it, its exit status, its seconds, what it printed)."""
+    """Runs a part; returns (it, its exit status, its seconds, its output)."""
     began = time.monotonic()
     done = subprocess.run(
         ["make", "--no-print-directory", part.target, *part.variables],
@@ -148,7 +148,7 @@ def run(part):
 
 
 def main(argv=None, root=ROOT, run=run):
-    """Returns 1 where a part fails, else 0; `run` does what the function of this name does."""
+    """Returns 1 if a part fails, else 0; `run` replaces the function of this name."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--release", action="store_true", help="all of RELEASE, and ONLY_THEN")
     always = parser.parse_args(argv).release
@@ -170,7 +170,7 @@ def main(argv=None, root=ROOT, run=run):
 
 
 def summary(results, unchanged):
-    """Returns the table of what each part took, the slowest first, and what was left out."""
+    """Returns a table of the seconds of each part, the slowest first, and of skipped parts."""
     rows = sorted(results, key=lambda result: -result[2])
     lines = ["", "what each part took:"]
     for part, status, seconds, _ in rows:

@@ -1,11 +1,11 @@
-"""docs/reference/clean-environments.md: the README's commands, typed by who has nothing yet.
+"""docs/reference/clean-environments.md: the README's commands in new environments.
 
-    python -m tests.clean_environments dist            # compares: 1 where something is otherwise
+    python -m tests.clean_environments dist            # compares: 1 if something differs
     python -m tests.clean_environments dist --write    # writes the page
 
-For each backend: a new virtual environment, an empty home, no variables but those pip needs, the
-backend, those that keep frameworks quiet, and what `python -m build` put into the folder. Numbers
-may differ in the comparison; which commands work, and what is said, may not.
+For each backend: a new virtual environment, an empty home, no variables but those that pip needs,
+the backend, and those that silence frameworks, and the packages that `python -m build` put into the
+folder. The comparison ignores numbers, but not which commands work, nor their output.
 """
 
 import argparse
@@ -22,14 +22,14 @@ from tests.transcripts import OF_TENSORFLOW
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "clean-environments.md"
-# What is installed, from which of the two files, and who is not there.
+# The package to install, from which of the two files, and the backend that is missing.
 BACKENDS = {
     "jax": ("keras-mp[jax]", "*.whl", "torch"),
     "torch": ("keras-mp[torch]", "*.tar.gz", "tensorflow"),
     "tensorflow": ("keras-mp tensorflow-cpu", "*.whl", "jax"),
 }
 EVERYTHING = "keras-mp[dask,demo,migrate,plot,remote,tensorboard]"
-# From a web server of the environment's own, for as long as the command takes.
+# Served by a web server of the environment itself while the command runs.
 REMOTE = (
     "pip install aiohttp",
     "python -m http.server 8471 -b 127.0.0.1 2> /dev/null & sleep 2; "
@@ -101,12 +101,12 @@ class Environment:
         (self.built,) = packages.glob(BACKENDS[backend][1])
 
     def install(self, command: str) -> str:
-        """Runs a `pip install` that is shown by the name, of the package that was built."""
+        """Runs `pip install` of the built package, shown under its published name."""
         shown = re.sub(r"keras-mp(\[[^]]*\])?", lambda m: f"{self.built}{m[1] or ''}", command)
         return self.run(f"PIP_QUIET=1 {shown}")
 
     def run(self, command: str) -> str:
-        """Returns what a command prints, and its status where that is not 0."""
+        """Returns the output of a command, and its status if that is not 0."""
         done = subprocess.run(
             ["/bin/bash", "-o", "pipefail", "-c", command],
             cwd=self.home,
@@ -123,7 +123,7 @@ class Environment:
 
 
 def transcript(backend: str, packages: Path, folder: Path) -> str:
-    """Returns what all commands print, in a new environment."""
+    """Returns the output of all commands in a new environment."""
     what, _, other = BACKENDS[backend]
     environment = Environment(folder, backend, packages)
     data = ROOT / "tests" / "data"
@@ -155,7 +155,7 @@ def page(found: dict[str, str]) -> str:
 
 
 def masked(text: str) -> list[str]:
-    """Returns the lines without what may differ: numbers, and what is said of slow machines."""
+    """Returns the lines without parts that may differ: numbers, warnings about slow machines."""
     slow = r"^(keras_mp: computing in float16.*|keras-mp: \d+/\d+)\n"
     text = re.sub(slow, "", text, flags=re.MULTILINE)
     numbers = r"(exit status \d+)|[0-9][0-9.,e+-]*"

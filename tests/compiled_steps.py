@@ -5,10 +5,10 @@ from keras import ops
 
 
 def settled(optimizer):
-    """Returns a LossScaleOptimizer that notes what it notes after a step.
+    """Returns a LossScaleOptimizer after one step.
 
-    It remembers which of its methods were called, on which torch.compile guards: the second step
-    is compiled again where the first one began without.
+    It remembers which of its methods were called, and torch.compile guards on that: without this
+    step, the second compiled one would recompile.
     """
     optimizer.scale_loss(1.0)
     optimizer._scaler.protocol.taken_as_scaled()
@@ -19,10 +19,10 @@ def compiled_step(optimizer, variables, jit_compile=True, fullgraph=False):
     """Returns a function that takes a compiled step with a list of gradients.
 
     Args:
-        optimizer: A built optimizer; on JAX its state and the variables are lent, as in `fit`.
+        optimizer: A built optimizer; on JAX the step holds its state, as in `fit`.
         variables: A list of Keras variables.
-        jit_compile: On TensorFlow: whether by XLA.
-        fullgraph: On PyTorch: whether as one graph, or an error.
+        jit_compile: On TensorFlow: whether to use XLA.
+        fullgraph: On PyTorch: whether a graph break is an error.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf

@@ -1,4 +1,4 @@
-"""The parts of a LossScaleOptimizer by themselves: variables, a backend, and steps to tell them."""
+"""The parts of a LossScaleOptimizer by themselves: their variables, a backend, and steps."""
 
 import keras
 from keras import ops

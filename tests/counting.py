@@ -1,10 +1,10 @@
-"""How many calls something takes, which shows without a clock what grows with a square."""
+"""Counts function calls, which reveal quadratic growth without a clock."""
 
 import sys
 
 
 def calls(function, *arguments):
-    """Returns how many calls the code of keras_mp makes, those that it hands to C among them."""
+    """Returns the number of calls in keras_mp's code, calls to C functions included."""
     count = 0
 
     def note(frame, event, _what):
@@ -23,14 +23,14 @@ def calls(function, *arguments):
 
 
 def growth(function, arguments):
-    """Returns how the calls for the third argument grow beside those for the second.
+    """Returns how much more calls the third argument takes than the second.
 
     Args:
         function: Of one argument.
-        arguments: Three, each of twice the size of the one before.
+        arguments: Three, each twice as large as the one before.
 
     Returns:
-        2 where the calls are as many as the input is large, 4 where they are its square.
+        2 for linear growth, 4 for quadratic growth.
     """
     few, some, many = (calls(function, one) for one in arguments)
     return (many - some) / (some - few)

@@ -1,13 +1,12 @@
-"""How long each test takes, as recorded: the long ones are `slow`, and a new long one is an error.
+"""How long each test takes, as recorded: long tests are `slow`, and a new long one is an error.
 
-A pytest plugin. Seconds are of the processor, those of child processes included: what else the
-machine does counts little. A test that is marked `essential` is not slow, however long it takes: no
-other test of `make test` finds that fault of the core. `--record-durations` writes what it found to
-tests/data/durations.json; `--check-durations` fails a test that takes over `LIMIT` and that the
-recording does not have as slow. It leaves out who was the first to import a library, which is
-nobody's own; and tests of which a case is slow, as it depends on the order which of them compiles
-what they all use. Compiled functions or trained models that several tests share, fixtures of a
-module or results of `shared`, count in full for each of them, as any may be the first to ask.
+A pytest plugin. It counts the processor's seconds, child processes included, so other load counts
+little. A test marked `essential` is never slow: it alone finds a certain fault of the core in
+`make test`. `--record-durations` writes tests/data/durations.json; `--check-durations` fails a test
+that takes over `LIMIT` and is not recorded as slow. Two kinds of tests are exempt: the first to
+import a library, and tests with a slow case, because any case may be the one that compiles code for
+all. Compiled functions or trained models that several tests share (fixtures of a module, results of
+`shared`) count in full for each of them, because any may be the first to need them.
 """
 
 import contextlib
@@ -26,13 +25,13 @@ except ImportError:  # Windows, where child processes are not counted
     resource = None
 
 RECORDING = Path(__file__).parent / "data" / "durations.json"
-SLOW, LIMIT = 0.1, 5.0  # seconds: written down, and marked; too long without the mark
-LIBRARY = 50  # modules: who imports as many for the first time in the process imports a library
-ONCE = "once"  # what needs no Keras has one duration; the rest has one a backend
+SLOW, LIMIT = 0.1, 5.0  # seconds: recorded as slow; too long without that record
+LIBRARY = 50  # the number of modules imported for the first time that counts as a library
+ONCE = "once"  # tests without Keras have one duration; others have one per backend
 
 
 def now():
-    """Returns the seconds of the processor that this process and its children took so far."""
+    """Returns the processor's seconds of this process and its children so far."""
     children = 0.0
     if resource is not None:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -43,7 +42,7 @@ def now():
 
 
 class Ledger:
-    """What was made once, what of it cost what, and what the present test asked for."""
+    """Shared results, their costs, and those that the current test used."""
 
     def __init__(self):
         self.own, self.parts = {}, {}
@@ -51,7 +50,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def making(self, key):
-        """Counts what happens in its scope for `key`, and not for the test that runs."""
+        """Charges the work in its scope to `key`, not to the running test."""
         outer, spent = self.asked, self.spent
         self.asked, start = set(), now()
         try:
@@ -64,7 +63,7 @@ class Ledger:
             self.asked.add(key)
 
     def of(self, asked):
-        """Returns the seconds of everything asked for, and of all that these asked for."""
+        """Returns the seconds of all results used, and of those that they used."""
         seen, left = set(), set(asked)
         while left:
             key = left.pop()
@@ -77,7 +76,7 @@ LEDGER = Ledger()
 
 
 def shared(function):
-    """functools.cache, whose first call is not for the account of one test alone."""
+    """functools.cache, whose first call is not charged to one test alone."""
     made = functools.cache(function)
 
     @functools.wraps(function)
@@ -93,7 +92,7 @@ def shared(function):
 
 
 def kind(nodeid):
-    """Returns which of the recordings has a test: "once", or the backend that runs."""
+    """Returns which recording contains a test: "once", or the backend that runs."""
     each = nodeid.startswith(("tests/each/", "keras_mp/"))
     return os.environ.get("KERAS_BACKEND", "jax") if each else ONCE
 
@@ -110,15 +109,15 @@ def recorded():
 
 
 def of_test(tests, test):
-    """Returns the seconds of a test, by its cases or as a whole, in the recording of its file."""
+    """Returns the recorded seconds of a test, by case or as a whole."""
     return tests.get(test, tests.get(test.partition("[")[0], 0.0))
 
 
 def shortened(tests):
     """Returns the seconds of the slow tests.
 
-    Those of the slowest case where all cases of a function are slow, or where one takes over
-    `LIMIT`: whichever runs first compiles what they all use, so the next one would take its place.
+    The seconds of the slowest case if all cases of a function are slow, or if one takes over
+    `LIMIT`: whichever runs first compiles for all, so another would take its place.
     """
     by_function = {}
     for test, took in tests.items():
@@ -133,12 +132,12 @@ def shortened(tests):
 
 
 def written(durations):
-    """Returns the text of a recording, a test a line."""
+    """Returns the text of a recording, one test per line."""
     return json.dumps(durations, indent=0, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def check(item, took):
-    """Fails a test that took longer than one may that is not marked."""
+    """Fails a test that takes too long and is not marked."""
     if took <= LIMIT or item.get_closest_marker("slow") is not None:
         return
     file, test = split(item.nodeid)
@@ -154,7 +153,7 @@ def check(item, took):
 
 
 class Durations:
-    """Marks, measures, compares, and at the end writes."""
+    """Marks and measures tests, compares durations, and writes them at the end."""
 
     def __init__(self, config):
         self.config = config
@@ -194,7 +193,7 @@ class Durations:
     def pytest_runtest_call(self, item):
         try:
             result = yield
-        finally:  # what ends with a module is left out
+        finally:  # teardown of a module is left out
             own = now() - self.start - LEDGER.spent
             fixtures = getattr(item, "_fixtureinfo", None)
             used = fixtures.name2fixturedefs.values() if fixtures else []
@@ -211,7 +210,7 @@ class Durations:
             self.write()
 
     def write(self):
-        """Puts the durations of the files that ran in the place of those of before."""
+        """Replaces the durations of the files that ran."""
         durations, ran = recorded(), {}
         for item, took in self.found.items():
             file, test = split(item.nodeid)

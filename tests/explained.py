@@ -1,4 +1,4 @@
-"""Small models of mixed dtypes, and what `explain` finds in them."""
+"""Small models of mixed dtypes, and the findings of `explain` for them."""
 
 import keras
 from keras import layers
@@ -27,7 +27,7 @@ def out(**options):
 
 
 def codes(model, optimizer=None):
-    """{(code, path)} of all findings; fails if there is one twice."""
+    """{(code, path)} of all findings; fails on a duplicate."""
     found = explain(model, optimizer).findings
     listed = [(finding.code, finding.path) for finding in found]
     assert len(set(listed)) == len(listed)

@@ -1,12 +1,12 @@
-"""The same training with faults planted at some steps, whatever runs it: a program of its own.
+"""Trains with faults at some steps, under any engine: a program of its own.
 
 python -m tests.faults ENGINE REPLICAS OUT.npz
 
 ENGINE is "single", one device, or one that a module of `tests/engines` runs. Each case of `CASES`
-trains the same model from the same weights on the same rows, and writes to OUT what it ended with:
+trains the same model from the same weights on the same rows, and writes its final state to OUT:
 weights of every replica, loss scale, counter, iterations.
 
-A fault is in the rows of one replica, as the engines cut a batch: replica r of n has the r-th n-th.
+A fault is in the rows of one replica: replica r of n has the r-th n-th of a batch.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from contextlib import nullcontext
 STEPS, ROWS, GROWTH = 20, 24, 4  # ROWS a step: for 1, 2, 3, 4, 8 replicas
 FIRST, LAST, ALL = "first", "last", "all"
 
-# Name -> (steps with the fault, whose rows, what is in them).
+# Name -> (steps with the fault, whose rows, the faulty value).
 CASES = {
     "no fault": ([], ALL, None),
     "nan on the first replica": ([5, 13], FIRST, float("nan")),
@@ -27,7 +27,7 @@ CASES = {
     "nan on all": ([5, 13], ALL, float("nan")),
     "overflow on the last replica": ([5, 13], LAST, 3e38),
     "overflow on all": ([5, 13], ALL, 3e38),
-    # More than the ten that it takes to the floor of the loss scale.
+    # More than the ten steps that take the loss scale to its floor.
     "twelve in a row": (list(range(5, 17)), LAST, float("nan")),
 }
 FRAMEWORKS = ("tensorflow", "jax", "torch")  # modules of tests/engines
@@ -38,7 +38,7 @@ def main():
 
 
 def run(engine, replicas, out):
-    """Trains every case as an engine does, and writes what came of them."""
+    """Trains every case with an engine, and writes the results."""
     if engine == "single":
         all_cases(replicas, out, nullcontext, fit, without=True)
         return
@@ -59,7 +59,7 @@ def rows_of(replicas, whose):
 def data_of(case, replicas):
     """Returns x (STEPS * ROWS, 6) and y (STEPS * ROWS, 1), float32, with the faults of a case.
 
-    An overflow is of finite data: times the loss scale of that step, the gradient of 3e38 is inf.
+    An overflow has finite data: times that step's loss scale, the gradient of 3e38 is inf.
     """
     import numpy as np
 
@@ -73,7 +73,7 @@ def data_of(case, replicas):
 
 
 def without_faults(case, replicas):
-    """Returns the data without the steps that have a fault."""
+    """Returns the data without the faulty steps."""
     import numpy as np
 
     x, y = data_of(case, replicas)
@@ -83,11 +83,11 @@ def without_faults(case, replicas):
 
 
 def all_cases(replicas, out, scope, fit, gathered=lambda found: found, without=False):
-    """Trains every case, and writes what came of them.
+    """Trains every case, and writes the results.
 
     `scope` makes the context that the model is made in, `fit(model, optimizer, x, y)` trains it.
-    `gathered` returns, of what this process found, what is to be written, or None. `without` also
-    trains on the data without the bad steps.
+    `gathered` returns, from this process' results, those to write, or None. `without` also trains
+    on the data without the faulty steps.
     """
     import numpy as np
 
@@ -105,7 +105,7 @@ def all_cases(replicas, out, scope, fit, gathered=lambda found: found, without=F
 
 
 def together(everybodys):
-    """Returns as one what several processes found, which all have the whole of it."""
+    """Combines the results of several processes, each of which has all of them."""
     found = {}
     for i, theirs in enumerate(everybodys):
         for key, value in theirs.items():
@@ -118,10 +118,10 @@ def together(everybodys):
 
 
 def processes(engine, replicas, out, environment):
-    """Runs an engine once a replica, and writes as one what all found; none outlives this.
+    """Runs an engine once per replica, and writes their combined results; ends all processes.
 
-    `environment(i, addresses)` returns what process i needs in its environment, besides; the
-    addresses are free ones of this machine, one a process. They are forks of this one.
+    `environment(i, addresses)` returns additional environment variables of process i; the
+    addresses are free ones of this machine, one per process. The processes are forks of this one.
     """
     import keras  # noqa: F401 - once, for all of them
     import numpy as np
@@ -155,7 +155,7 @@ def _replica(engine, replicas, out, environment):
 
 
 def free_addresses(count):
-    """Returns `count` addresses of this machine, host:port, that nobody listens on."""
+    """Returns `count` free addresses of this machine, host:port."""
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -170,7 +170,7 @@ def fit(model, optimizer, x, y):
 
 
 def trainer(scope, count_skipped_steps, fit):
-    """Returns a function that trains, always from the same start, and tells what came of it."""
+    """Returns a function that trains, always from the same start, and returns the results."""
     import keras
     import numpy as np
 
@@ -221,7 +221,7 @@ def _is_cut(variable):
 
 
 def _copies(variable):
-    """Returns what each device holds of a variable: the shards of one that is cut count as one."""
+    """Returns each device's value of a variable; the shards of a sharded one count as one."""
     import keras
     import numpy as np
 
@@ -239,7 +239,7 @@ def _copies(variable):
 
 
 def _whole(variable):
-    """Returns the value of a variable, a NumPy array, be it cut between processes."""
+    """Returns the value of a variable as a NumPy array, gathered if it is sharded."""
     import keras
     import numpy as np
 

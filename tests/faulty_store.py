@@ -1,4 +1,4 @@
-"""A store in memory, `faulty://`, that does wrong what it is told to."""
+"""A store in memory, `faulty://`, that fails on demand."""
 
 import errno
 from collections.abc import Callable
@@ -11,9 +11,9 @@ Fault = Callable[[bytes], bytes]
 
 
 class FaultyFileSystem(MemoryFileSystem):  # type: ignore[misc]
-    """What it does wrong is in `faults`: of a way to ask, what comes of the next calls of it.
+    """`faults` lists, by operation, the faults of its next calls.
 
-    A fault is an error to raise, or a function of the right bytes that returns others.
+    A fault is an error to raise, or a function that changes the returned bytes.
     """
 
     protocol = "faulty"
@@ -68,5 +68,5 @@ class FaultyFileSystem(MemoryFileSystem):  # type: ignore[misc]
 
 
 def throttled() -> OSError:
-    """Returns what s3fs raises for SlowDown."""
+    """Returns the error that s3fs raises for SlowDown."""
     return OSError(errno.EBUSY, "Please reduce your request rate.")

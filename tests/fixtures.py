@@ -1,4 +1,4 @@
-"""Where the recorded artefacts of TF 1.15 to 2.15 are: the bundled ones, or the whole set."""
+"""The recorded artefacts of TF 1.15 to 2.15: the bundled ones, or the whole set."""
 
 import json
 import os
@@ -10,7 +10,7 @@ HAS_ALL = FIXTURES != DATA
 
 
 def oracles():
-    """Yields the folder of each recorded training, as `tf23/name`, and what it held."""
+    """Yields the folder of each recorded training, as `tf23/name`, and its recorded values."""
     for path in sorted(FIXTURES.glob("tf*/*/oracle.json")):
         folder = path.parent.relative_to(FIXTURES).as_posix()
         yield folder, json.loads(path.read_text(encoding="utf-8"))

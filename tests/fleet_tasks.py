@@ -1,6 +1,6 @@
-"""Tasks that cost nothing, for fleets of artefacts that hold nothing: as `migrate_task`, no Keras.
+"""Fast stand-ins for `migrate_task`, for fleets of empty artefacts, without Keras.
 
-In a module of their own, as whoever does them must be able to import them.
+In their own module, because worker processes must be able to import them.
 """
 
 import os
@@ -10,11 +10,11 @@ import zipfile
 from pathlib import Path
 
 from keras_mp.files import locked_folders
-from keras_mp.migration import artefacts, ledger, publishing, sources, tasks
+from keras_mp.migration import ledger, publishing, requests, sources, tasks
 from keras_mp.migration.publishing import Refused
 
 LOG = "KERAS_MP_TESTS_LOG"  # a file that gets the name of each artefact when it is published
-SECONDS = "KERAS_MP_TESTS_SECONDS"  # that each takes
+SECONDS = "KERAS_MP_TESTS_SECONDS"  # duration of each task
 
 
 def cheap(task):
@@ -33,10 +33,10 @@ def cheap(task):
     out.parent.mkdir(parents=True, exist_ok=True)
     time.sleep(float(os.environ.get(SECONDS, "0")))
     try:
-        with publishing.staged(out, tidy=False) as beside:
+        with publishing.staged_output(out, tidy=False) as beside:
             with zipfile.ZipFile(beside, "w") as archive:
                 archive.writestr(zipfile.ZipInfo("config.json"), source.read_bytes())
-            sources.mark(beside, str(source), sha256, task.options)
+            sources.write_mark(beside, str(source), sha256, task.options)
     except Refused:
         return _before(row, out, sha256, task)
     if LOG in os.environ:
@@ -69,7 +69,7 @@ def pid():
 
 
 def value(what):
-    print("on stdout")  # noqa: T201 - which must not be taken for an answer
+    print("on stdout")  # noqa: T201 - which must not be parsed as an answer
     return what
 
 
@@ -96,21 +96,21 @@ def nothing():
 
 
 def takes(size):
-    """Returns what becomes of an artefact that takes memory, as the command finds it."""
+    """Returns the result for an artefact that takes memory, as the command gets it."""
     try:
         bytearray(size)
     except MemoryError as error:
-        return artefacts.Outcome("a.h5", "failed", why=f"MemoryError: {error}", reason="unexpected")
-    return artefacts.Outcome("a.h5", "converted")
+        return requests.Outcome("a.h5", "failed", why=f"MemoryError: {error}", reason="unexpected")
+    return requests.Outcome("a.h5", "converted")
 
 
 def aborts():
-    """Ends as a framework does that cannot allocate."""
+    """Fails as a framework does when it cannot allocate."""
     os.abort()
 
 
 def folder_of(path, count, start=""):
-    """Makes artefacts, which are of HDF5 by their first bytes."""
+    """Makes artefacts that look like HDF5 by their first bytes."""
     path.mkdir(parents=True, exist_ok=True)
     for i in range(count):
         (path / f"{start}{i:05}.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + str(i).encode())
@@ -118,12 +118,12 @@ def folder_of(path, count, start=""):
 
 
 def all_are_dead(monkeypatch):
-    """What was killed between making its folder and locking it is removed now, not in a minute."""
+    """Removes at once, not after a minute, folders left by a process killed before locking them."""
     monkeypatch.setattr(locked_folders, "_SECONDS", 0.0)
 
 
 def outputs(out):
-    """Returns the bytes of all that is there but the ledger, by their names."""
+    """Returns the bytes of all files but the ledger, by name."""
     return {
         path.relative_to(out).as_posix(): path.read_bytes()
         for path in sorted(out.rglob("*"))
@@ -134,7 +134,7 @@ def outputs(out):
 def _before(row, out, sha256, task):
     if not out.exists():
         return None
-    marked = sources.marked(out)
+    marked = sources.read_mark(out)
     if marked.get("sha256") != sha256:
         return row | {"result": "refused", "reason": "output exists", "why": "it is there"}
     return row | {"result": "done before", "options": marked["options"]} | _written(out)

@@ -1,8 +1,8 @@
-"""Programs in forks of a process that has imported Keras: an import takes five to ten seconds.
+"""Runs programs in forks of a process that has imported Keras: an import takes 5 to 10 s.
 
-A program starts as `python` would start it, but for the modules that are there: variables of the
-environment that Keras, JAX, TensorFlow or PyTorch read as they are imported come too late. None of
-them has run anything by then, so devices are still to be chosen. Standard multiprocessing does it.
+A program starts as with `python`, except that modules are imported already: environment variables
+that Keras, JAX, TensorFlow or PyTorch read on import have no effect. None of them has run anything
+by then, so devices can still be chosen. Uses standard multiprocessing.
 """
 
 import functools
@@ -27,7 +27,7 @@ _CONTEXT.set_forkserver_preload(["keras"])
 
 @functools.cache
 def _server():
-    """Returns the process that is forked, which finds what programs find."""
+    """Returns the process that is forked."""
     with mock.patch.dict(os.environ, PYTHONPATH=f"{programs.ROOT}{os.pathsep}{programs.path()}"):
         forkserver.ensure_running()
     with _CONTEXT.Pool(1) as pool:
@@ -35,12 +35,12 @@ def _server():
 
 
 def seconds():
-    """Returns the seconds of the processor that all programs took that have ended."""
+    """Returns the processor's seconds of all programs that have ended."""
     return sum(_server().cpu_times()[:4]) if _server.cache_info().currsize else 0.0
 
 
 class Forked:
-    """What of `subprocess.Popen` the tests use."""
+    """The part of `subprocess.Popen` that the tests use."""
 
     def __init__(self, arguments, stdout, stderr, environment):
         assert arguments[0] in ("-c", "-m") or Path(arguments[0]).exists(), "takes no other options"
@@ -69,7 +69,7 @@ class Forked:
 
 
 class _Program:
-    """A command line of Python, on its way into the fork that runs it."""
+    """A Python command line, sent to the fork that runs it."""
 
     def __init__(self, arguments, environment, *outputs):
         self.arguments, self.environment, self.outputs = arguments, environment, outputs

@@ -1,4 +1,4 @@
-"""What `fused=True` is tested with: optimizers, their rules in NumPy, and gradients."""
+"""Cases for `fused=True`: optimizers, their rules in NumPy, and gradients."""
 
 import keras
 import numpy as np
@@ -11,11 +11,11 @@ BACKEND = keras.backend.backend()
 o = keras.optimizers
 SHAPES = ((7, 5), (300,), ())
 SCALE = 1024.0
-EPSILON = 2.0**-24  # half the distance of float32 numbers, relatively
+EPSILON = 2.0**-24  # half the relative distance of float32 numbers
 
 # -- the rules of Keras, in float64 ----------------------------------------------------------------
-# state is changed in place, the weight returned; what Keras computes in float32 for all variables
-# together is in float32 here, too.
+# The state is changed in place and the weight returned; values that Keras computes in float32 for
+# all variables together are in float32 here, too.
 
 
 def adam(state, w, g, lr, t, *, amsgrad=False, b1=0.9, b2=0.999, epsilon=1e-7):
@@ -80,8 +80,8 @@ CASES = {
 }
 DEFAULT = {"jax": set(CASES), "tensorflow": {"amsgrad"}, "torch": {"RMSprop"}}[BACKEND]
 FUSED = [name for name in CASES if name not in DEFAULT]
-# How far two may be apart after 200 steps, relative to all that was added up: rounding, and on
-# TensorFlow 1 - beta_2, of which its kernel of Adam has the digits that beta_2 has in float32.
+# How much two results may differ after 200 steps, relative to the sum of all updates: rounding, and
+# on TensorFlow 1 - beta_2, which its Adam kernel computes from beta_2 in float32.
 NEAR = 16 * EPSILON
 BETAS = {"Adam": 0.999, "schedule": 0.999, "AdamW": 0.999, "betas": 0.99}
 fused_only = pytest.mark.skipif(
@@ -112,7 +112,7 @@ def make(inner, **settings):
 
 
 def unscaled(step):
-    """Gradients of magnitudes from 1e-3 to 10, float32."""
+    """Returns float32 gradients with magnitudes from 1e-3 to 10."""
     random = np.random.RandomState(step)
     size = 10 ** random.uniform(-3, 1)
     return [np.asarray(size * random.standard_normal(s), "float32") for s in SHAPES]
@@ -127,12 +127,12 @@ def numpy(variables):
 
 
 def floats(optimizer):
-    """The slots of the inner optimizer."""
+    """Returns the slots of the inner optimizer."""
     return [v for v in optimizer.inner_optimizer.variables if "float" in v.dtype and v.ndim]
 
 
 def distance(found, expected, path):
-    """The greatest, relative to all that was added up."""
+    """Returns the largest difference relative to the sum of all updates."""
     return max(
         float(np.max(abs(a - b) / (abs(b) + c)))
         for a, b, c in zip(found, expected, path, strict=True)

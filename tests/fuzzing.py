@@ -1,4 +1,4 @@
-"""Property tests that `make fuzz` runs longer, and bytes that something happened to."""
+"""Property tests that `make fuzz` runs longer, and damaged bytes for them."""
 
 import os
 import time
@@ -6,25 +6,25 @@ import time
 from hypothesis import strategies as st
 
 TIMES = int(os.environ.get("KERAS_MP_FUZZ", "1"))
-# Where CI is set hypothesis tries the same examples each time; not so here.
+# With CI set hypothesis tries the same examples each time; this disables it.
 FUZZING = "KERAS_MP_FUZZ" in os.environ
 SECONDS = float(os.environ.get("KERAS_MP_FUZZ_SECONDS", "inf"))
 _began = time.monotonic()
 
 
 def examples(number):
-    """Returns how many examples a test takes that takes `number` in `make test-all`."""
+    """Returns the number of examples for a test that takes `number` of them in `make test-all`."""
     return number * TIMES
 
 
 def time_is_up():
-    """Whether a test that goes on for KERAS_MP_FUZZ_SECONDS should end."""
+    """Returns whether a test that runs for KERAS_MP_FUZZ_SECONDS should end."""
     return time.monotonic() - _began > SECONDS
 
 
 @st.composite
 def damaged(draw, contents, words=(b"",)):
-    """Bytes of one of the `contents`, cut, flipped, repeated, or with one of the `words` put in."""
+    """Draws one of the `contents`, cut, flipped, repeated, or with one of the `words` inserted."""
     content = draw(st.sampled_from(contents))
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(content)))

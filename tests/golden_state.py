@@ -1,7 +1,7 @@
 """The names of an optimizer's variables in their order, and its keys in files, as text.
 
 `KERAS_BACKEND=tensorflow python -m tests.golden_state` writes tests/data/golden (only TensorFlow
-has object graphs). A line that goes or moves breaks files that users have.
+has object graphs). A removed or moved line breaks users' files.
 """
 
 import json
@@ -36,7 +36,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
 
 
 def trained(name: str) -> Any:
-    """Returns a model that was trained for two steps, and then for two with a monitor."""
+    """Returns a model trained for two steps, then for two more with a monitor."""
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="dense")], name="model")
     model.compile(MAKERS[name](), "mse")
     x = keras.ops.ones((4, 2))

@@ -1,15 +1,15 @@
-"""Calls of `apply` with gradients of any kind, fused and not, against plain Keras.
+"""Calls `apply` with gradients of any kind, fused or not, and compares with plain Keras.
 
 python -m tests.gradient_fuzz CALLS
 
-A program, because a kernel that writes where it should not ends the process. Each example is a few
-steps of one optimizer three times: of plain Keras, of ours, and of ours with `fused=True` where
-there is that. What plain Keras takes ours takes, and all end with the same weights.
+A program of its own, because a kernel that writes out of bounds ends the process. Each example is a
+few steps of three optimizers: plain Keras', ours, and ours with `fused=True` if supported. Ours
+must accept what plain Keras accepts, and all must end with the same weights.
 
-Some gradients plain Keras refuses: lists on PyTorch, integers with clipping, 16 bits with
-accumulation. It is then given the same numbers as a tensor of the dtype of the variable, also those
-of float64, which ours may refuse, too. For bools it is given floats: it takes some of their norms
-as 0.
+Plain Keras refuses some gradients: lists on PyTorch, integers with clipping, 16 bits with
+accumulation. It then gets the same numbers as a tensor of the variable's dtype. So it does for
+float64, which ours may refuse, too. For bools it gets floats, because it computes some of their
+norms as 0.
 """
 
 import faulthandler
@@ -50,7 +50,7 @@ SHAPES = [(3,), (2, 3), (), (1,), (2, 1), (4, 2), (0,), (70,)]
 FLOATS = ["float32", "float32", "float32", "float16", "bfloat16", "float64"]
 HALVES = ("float16", "bfloat16")
 EXACT = ["int32", "int8", "uint8", "int64", "bool"]
-# What not all plain optimizers take, and what they are given then.
+# Gradients that some plain optimizers refuse, and their replacements.
 LENIENT = {"list": "dense", "number": "dense", "array": "dense", "CSR": "COO", "CSC": "COO"}
 OWN_MEMORY = ("the variable", "its .grad", "its .grad, the variable")
 KINDS = {
@@ -66,7 +66,7 @@ calls = 0
 
 @st.composite
 def gradients(draw, variable):
-    """What is handed over for a variable: (kind, shape, dtype, seed of the numbers), or None."""
+    """A gradient argument: (kind, shape, dtype, seed of the numbers), or None."""
     if draw(st.integers(0, 9)) == 0:
         return None
     shape = variable[0]
@@ -99,7 +99,7 @@ def cases(draw):
 
 
 class Run:
-    """The steps of a case by one optimizer, or how far it came."""
+    """The steps of a case with one optimizer, or those before an error."""
 
     def __init__(self, case, fused=None):
         self.case, self.ours = case, fused is not None
@@ -128,7 +128,7 @@ class Run:
     def end(self, lenient=()):
         """Returns the weights after all steps, and the class of the error that ended them."""
         global calls
-        # Plain Keras is handed what ours comes to by dividing.
+        # Plain Keras gets the gradients that ours computes by dividing.
         scale = SCALE if self.case["scaled"] else 1.0
         divisor = 1.0 if self.ours else scale
         try:
@@ -164,13 +164,13 @@ class Run:
                 found.append(None)
                 continue
             kind, shape, dtype, place = spec
-            # Few bits, so that squares of 16 bits are not rounded.
+            # Few bits, so that squares are exact in 16 bits.
             values = np.random.RandomState(place).randint(-7, 8, shape) / 4
             if dtype in EXACT:
                 values = abs(values * 4) % 4
             if kind == "number":
                 values = values.flat[0] if values.size else np.ones(())
-            # Of a bool there are no multiples.
+            # Bools cannot be scaled.
             values = (values > 0) / divisor if dtype == "bool" else values * (scale / divisor)
             softly = kind in LENIENT or dtype in EXACT
             plainly = lenient or divisor > 1 or (dtype == "bool" and not self.ours)
@@ -184,7 +184,7 @@ class Run:
 
 
 def made(kind, values, dtype, variable, divisor, before):
-    """Returns a gradient of some kind with these numbers, if there can be one."""
+    """Returns a gradient of a kind with these numbers, if that exists."""
     tensor = ops.convert_to_tensor(np.asarray(values, np_dtype(dtype)))
     tensor = ops.cast(tensor, dtype)
     matrix = len(values.shape) == 2
@@ -264,7 +264,7 @@ def check(case):
             assert error is not None, "a gradient without numbers was taken"
             continue
         if refused is not None or (may_refuse and (error is not None or misfits(case))):
-            continue  # of what plain Keras does not take in any dtype, ours may take more
+            continue  # ours may accept more than plain Keras accepts in any dtype
         assert error is None, "ours refuses what plain Keras takes"
         near = 0.02 if has_halves(case) else 2e-5
         for a, b in zip(found or (), expected or (), strict=True):
@@ -272,13 +272,13 @@ def check(case):
 
 
 def has_halves(case):
-    """Whether a number has 16 bits: plain Keras rounds products of such where ours may not."""
+    """Whether a number has 16 bits: plain Keras rounds its products where ours may not."""
     given = [spec[2] for step in case["steps"] for spec in step if spec]
     return not {"float16", "bfloat16"}.isdisjoint([*given, *(v[1] for v in case["variables"])])
 
 
 def misfits(case):
-    """Whether a gradient is of a shape that cannot be broadcast to that of its variable."""
+    """Whether a gradient cannot be broadcast to the shape of its variable."""
     shapes = [shape for shape, _ in case["variables"]]
     if case["memory"] == "one twice" and len(shapes) > 1:
         shapes[1] = shapes[0]
@@ -289,7 +289,7 @@ def misfits(case):
         if spec
     ]
     if any(spec[0] == "rows" and spec[1] != shape for spec, shape in pairs):
-        return True  # with these, plain Keras reads what lies behind them in memory
+        return True  # with these, plain Keras reads out of bounds
     try:
         return any(np.broadcast_shapes(spec[1], shape) != shape for spec, shape in pairs)
     except ValueError:
@@ -305,7 +305,7 @@ def has_meta(case):
 
 
 def main(wanted):
-    """Runs examples until there were so many calls of `apply`; each time the same, but for CI."""
+    """Runs examples until `apply` was called often enough; without KERAS_MP_FUZZ the same ones."""
     random = "KERAS_MP_FUZZ" in os.environ
     for _ in range(wanted):
         test = given(cases())(check)

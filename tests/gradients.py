@@ -10,8 +10,8 @@ def gradients(model, x, upstream):
 
     Args:
         model: A built model with one output.
-        x: What it is called with.
-        upstream: The gradient that its output is given: a number or an array.
+        x: Its input.
+        upstream: The gradient of its output: a number or an array.
     """
     variables = model.trainable_variables
     upstream = ops.convert_to_tensor(upstream, "float32")

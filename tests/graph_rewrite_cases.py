@@ -1,4 +1,4 @@
-"""Small models whose ops are painted: those that Grappler decided on, and some of Keras 3 only."""
+"""Small models whose ops are painted: those of Grappler's recordings, and some only in Keras 3."""
 
 import sys
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Built:
         model: Not compiled.
         inputs: An array, or a list of them where the model has several inputs.
         targets: Likewise, of the outputs.
-        loss: What `compile` takes: a name, or a list of names.
+        loss: The loss of `compile`: a name, or a list of names.
     """
 
     model: keras.Model
@@ -47,7 +47,7 @@ class Case:
     recipe: Callable[[], tuple]  # -> model, specs of inputs, specs of targets, losses
 
     def build(self, seed=0) -> Built:
-        """Builds the model with weights and a batch that depend on `seed` only."""
+        """Builds the model with weights and a batch that depend only on `seed`."""
         keras.utils.set_random_seed(seed)
         random = np.random.RandomState(seed)
         model, inputs, targets, losses = self.recipe()
@@ -64,7 +64,7 @@ def cases(recipes):
 
 
 def keras_3_models():
-    """Models of layers that TF 1.15 had not, or that its Grappler saw in another form."""
+    """Models of layers that TF 1.15 lacks, or that its Grappler saw in another form."""
     K, L = keras, layers
     made = {}
     inp = shim.Shim(keras).input

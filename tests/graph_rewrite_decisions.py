@@ -1,18 +1,18 @@
-"""Our decisions for a model beside Grappler's: which ops both have, and where the two differ.
+"""Compares our decisions for a model with Grappler's: ops that both have, and differences.
 
-The two sides do not compute a layer by the same ops. A triple (model, layer, op) is compared:
+The two sides compute a layer with different ops. A triple (model, layer, op) is compared:
 
 - An op that both have is matched by family, in order of occurrence within the layer.
 - One op against several (layer normalization is one op here, eleven in TF 1.15) is one triple,
   which agrees if all of the several have the dtype of the one.
-- The body of a loop belongs to the layer that runs it, as TF 1.15 names no layer inside: the cell
-  of a recurrent layer is one with that layer. What a loop itself consists of, such as Enter and
-  Merge, is no keras op; its colour shows in what the body computes.
-- In TF 2 a name says more, but what it says inside a loop is left out of the records, too.
-- What is not a keras op may have no row, such as an operator of user code, `x * y`, or layer
-  normalization by torch: it computes in float32, and counts so.
+- The body of a loop belongs to the layer that runs it, because TF 1.15 names no layer inside: the
+  cell of a recurrent layer is one with that layer. The ops of the loop itself, such as Enter and
+  Merge, are no keras ops; their colour shows in the ops of the body.
+- In TF 2 a name says more, but its part inside a loop is left out of the records, too.
+- Other ops may have no row, such as an operator of user code, `x * y`, or layer normalization by
+  torch: they compute in float32, and count so.
 
-What is left over needs a reason of the tables below, or is listed as unexplained.
+Every other op needs a reason in the tables below, or is listed as unexplained.
 """
 
 import gzip
@@ -24,7 +24,7 @@ from pathlib import Path
 
 DECISIONS = Path(__file__).parent / "data" / "graph_rewrite" / "decisions"
 
-# Op of TensorFlow -> family. A family is called like the keras op, where there is one.
+# Op of TensorFlow -> family. A family has the name of the keras op, if there is one.
 FAMILY_OF_NODE = {
     "Abs": "absolute",
     "Add": "add",
@@ -91,7 +91,7 @@ FAMILY_OF_NODE = {
     "Transpose": "transpose",
     "Unpack": "unstack",
 }
-# Keras op -> family, where they are called differently.
+# Keras op -> family, if the names differ.
 FAMILY_OF_ROW = {
     "abs": "absolute",
     "amax": "max",
@@ -110,7 +110,7 @@ FAMILY_OF_ROW = {
     "tensordot": "matmul",
     "true_divide": "divide",
 }
-# Keras op -> families of the several nodes that it is in TF 1.15.
+# Keras op -> families of its several nodes in TF 1.15.
 ONE_HERE = {
     "clip": {"bound"},
     "dot_product_attention": {"matmul", "multiply", "softmax", "transpose"},
@@ -133,7 +133,7 @@ ONE_HERE = {
 }
 OF_VECTORS = {"matmul"}
 ALSO_ONE_THERE = {"split"}
-# Family of a node -> the keras ops, several, that it is here.
+# Family of a node -> its several keras ops here.
 SEVERAL_HERE = {
     "resize": {"repeat"},
     "batch_statistics": {"moments", "mean", "variance", "var"},
@@ -145,7 +145,7 @@ OPERATORS = {
     *("add", "subtract", "multiply", "divide", "negative", "power", "compare", "get_item"),
     "batch_statistics",
 }
-# Data is moved, not computed: matched where both sides have as many of them in a layer.
+# Ops that move data and compute nothing: matched if a layer has equally many on both sides.
 SHAPE_OPS = {"reshape", "transpose", "expand_dims", "squeeze"}
 
 # -- why a node or a row has no partner ------------------------------------------------------------
@@ -177,7 +177,7 @@ _DROPOUT = re.compile(r"/dropout/(?!mul(_1)?$)")
 
 
 def why_not_compared(node, in_loop_layer=False):
-    """Returns why a forward node has no counterpart, whatever our rows are, or None."""
+    """Returns why a forward node has no counterpart, whatever our rows, or None."""
     if re.match(r"(fetch|OUT)_\d+$", node["name"]):
         return "Identity of a fetch"
     if node["op"] in _NO_COMPUTATION:
@@ -194,7 +194,7 @@ def why_not_compared(node, in_loop_layer=False):
 
 
 def is_around_a_loop(node):
-    """Returns whether a node of a layer that runs a loop only feeds that, or takes what it made."""
+    """Returns whether a node of a layer that runs a loop only feeds it, or reads its result."""
     if _IN_LOOP.search(node["name"]):
         return node["op"] in _OF_MASKS
     return node["op"] in _AROUND_LOOPS
@@ -244,15 +244,15 @@ def why_row_is_left(row, families_there, families_here, loss_ops):
 
 @dataclass(frozen=True)
 class Triple:
-    """An op of both sides: of each its dtypes, several where it is several ops there.
+    """An op of both sides, with its dtypes: several if it is several ops there.
 
     Attributes:
-        op: Name of the keras op, or of the family where there is no row.
+        op: Name of the keras op, or of the family if there is no row.
         ours: dtypes of the rows.
         theirs: dtypes of the nodes.
         nodes: Names of the nodes.
-        has_row: False for what was not recorded.
-        whys: Of the rows, why they have their dtypes.
+        has_row: False for an op that was not recorded.
+        whys: The reasons for the rows' dtypes.
     """
 
     model: str
@@ -274,7 +274,7 @@ class Triple:
 
     @property
     def is_unsafe(self):
-        """Whether we compute in float16 what Grappler leaves, at least in part, in float32."""
+        """Whether we compute in float16 what Grappler computes, at least partly, in float32."""
         return "float16" in self.ours and "float32" in self.theirs
 
     def __str__(self):
@@ -284,10 +284,10 @@ class Triple:
 
 @dataclass
 class Comparison:
-    """Triples, and how many nodes and rows were left over for which reason.
+    """Triples, and the numbers of unmatched nodes and rows by reason.
 
     `nodes` counts Grappler's forward nodes with a float32 slot; in training a batch normalization
-    counts twice, as it has two such slots.
+    counts twice, because it has two such slots.
     """
 
     triples: list[Triple] = field(default_factory=list)
@@ -344,7 +344,7 @@ class Comparison:
 
 
 def recorded(kind, name, training, version="tf1.15"):
-    """Returns what Grappler of a TensorFlow decided: `kind` is the name of a folder."""
+    """Returns the decisions of a TensorFlow's Grappler: `kind` is the name of a folder."""
     mode = "training" if training else "forward"
     suffix = "" if version == "tf1.15" else f".{version}"
     with gzip.open(DECISIONS / kind / f"{name}.{mode}{suffix}.json.gz") as f:
@@ -352,10 +352,10 @@ def recorded(kind, name, training, version="tf1.15"):
 
 
 def used_rows(report):
-    """Returns the rows whose results reach an output, in whatever way.
+    """Returns the rows whose results reach an output.
 
     Keras calls a stack of cells once before the loop, and takes the first step of a sequence, for
-    the shapes of dropout masks; TF 1.15 has nothing like it.
+    the shapes of dropout masks; TF 1.15 does not.
     """
     takers = {}
     for edge in report.edges:
@@ -416,7 +416,7 @@ def forward_slots(decided):
         family = FAMILY_OF_NODE.get(node["op"], node["op"])
         yield {**node, "family": family}
         if decided["training"] and family == "batch_normalization":
-            # Of its two slots, T is the data's dtype and U that of the statistics.
+            # Of its two slots, T is the dtype of the data and U that of the statistics.
             yield {**node, "family": "batch_statistics", "dtype": node["types"]["U"]}
 
 
@@ -425,7 +425,7 @@ def family_of(row):
 
 
 class _Matching:
-    """The ops of one layer; `nodes` and `rows` are those that found no partner yet."""
+    """The ops of one layer; `nodes` and `rows` are those still without a partner."""
 
     def __init__(self, model, layer, nodes, rows):
         self.model, self.layer = model, layer
@@ -444,7 +444,7 @@ class _Matching:
         ]
 
     def _match(self, rows, nodes, op=None):
-        """Returns the triple of these, which are taken."""
+        """Returns the triple of these, and removes them from the unmatched ones."""
         self.rows = [row for row in self.rows if not any(row is taken for taken in rows)]
         self.nodes = [node for node in self.nodes if not any(node is taken for taken in nodes)]
         return Triple(

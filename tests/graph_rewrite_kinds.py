@@ -1,4 +1,4 @@
-"""Every kind of model in small, and a way to train it with and without the graph rewrite.
+"""A small model of every kind, and a way to train it with and without the graph rewrite.
 
 Each function of `KINDS` returns a model and its inputs; targets are made to fit.
 """
@@ -50,7 +50,7 @@ class Subclassed(keras.Model):
 
 
 class WithoutTraining(keras.Model):
-    """Makes its layers when it is built."""
+    """Creates its layers in `build`."""
 
     def build(self, shape):
         self.first, self.last = dense(name="first"), layers.Dense(2, name="last")
@@ -88,7 +88,7 @@ class Operators(KerasOps):
 
 
 class Raw(KerasOps):
-    """Calls the framework: not seen, and so in float32."""
+    """Calls the framework directly: not recorded, and so in float32."""
 
     def call(self, x):
         if BACKEND == "jax":
@@ -249,7 +249,7 @@ def losses(y):
 
 
 def trained(make, rewrite, **compile):
-    """Returns a model after two epochs, what fit and evaluate said, and what it predicts."""
+    """Returns a model after two epochs, the results of fit and evaluate, and its predictions."""
     keras.utils.set_random_seed(0)
     model, x = make()
     symbols = keras.tree.map_structure(lambda x: keras.KerasTensor(x.shape, x.dtype.name), x)
@@ -283,7 +283,7 @@ def low_ops(model):
 
 
 def differs(model, x):
-    """Returns whether the model computes something else than when it is restored."""
+    """Returns whether the rewritten model computes differently from the restored one."""
     ours = numpy(model(x))
     before = rewritten.state_of(model)
     rewritten.restore(model)

@@ -1,4 +1,4 @@
-"""A page as a tree of elements, to look things up in it."""
+"""Parses a page into a tree of elements, for look-ups."""
 
 import html.parser
 
@@ -15,7 +15,7 @@ class Element:
         return "".join(c if isinstance(c, str) else c.text for c in self.children)
 
     def all(self, tag=None, **wanted):
-        """Yields what is inside; `class_` is one of the words of class."""
+        """Yields the elements inside; `class_` is one of the words of class."""
         for child in self.children:
             if isinstance(child, str):
                 continue
@@ -36,7 +36,7 @@ class Element:
 
 
 class Page(html.parser.HTMLParser):
-    """A tree of a page; the page must close what it opens."""
+    """Returns a tree of a page, which must close every element."""
 
     def __init__(self, text):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What tests of the rules of Keras 3 share: a program around some lines, and what becomes of it."""
+"""Helpers for tests of the rules of Keras 3: a program around some lines, and its rewrite."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ dropout = layers.Dropout(0.5)
 x = tf.keras.Input((4,))
 """
 _LINES = HEAD.count("\n") + 1
-# Around lines that stand in a layer.
+# A layer around a line.
 _LAYER = """\
 class Head(layers.Layer):
     def __init__(self):
@@ -31,7 +31,7 @@ class Head(layers.Layer):
 
 
 def rewritten(lines, *, skip=()):
-    """Returns what becomes of lines below imports and objects, without these."""
+    """Returns the rewritten lines of a program, without its imports and objects."""
     result = rewrite(f"{HEAD}\n{lines}\n", keras3=True, skip=frozenset(skip))
     compile(result.text, "program", "exec")
     again = rewrite(result.text, keras3=True, skip=frozenset(skip)).text
@@ -45,24 +45,24 @@ def in_layer(line, function="build(self, input_shape)"):
 
 
 def said(lines, rule):
-    """Returns what a rule says of lines below imports and objects: (line, verdict)."""
+    """Returns a rule's findings for lines below imports and objects: (line, verdict)."""
     findings = rewrite(f"{HEAD}\n{lines}\n", keras3=True).findings
     return [(f.line - _LINES, f.verdict) for f in findings if f.rule == rule and f.line > _LINES]
 
 
 def messages(lines, rule):
-    """Returns the messages of a rule about lines below imports and objects."""
+    """Returns the messages of a rule for lines below imports and objects."""
     findings = rewrite(f"{HEAD}\n{lines}\n", keras3=True).findings
     return [f.message for f in findings if f.rule == rule]
 
 
 def verdicts(lines, rule):
-    """Returns the verdicts of a rule about lines below imports and objects."""
+    """Returns the verdicts of a rule for lines below imports and objects."""
     return [verdict for _, verdict in said(lines, rule)]
 
 
 def header(rule):
-    """Returns the pairs of before and after in the header of a rule's module."""
+    """Returns the pairs of before and after in the docstring of a rule's module."""
     text = Path(RULES[rule].load().__file__).read_text(encoding="utf-8")
     assert text.startswith(f'"""{rule}: ')
     pairs = re.findall(r"^before:  (.+)\nafter:   (.+)$", text, re.MULTILINE)
@@ -71,7 +71,7 @@ def header(rule):
 
 
 def holds(before, after):
-    """Returns whether an example of a header is what the rules do."""
+    """Returns whether the rules rewrite an example of a docstring as it says."""
     if "input_shape" in before:
         return rewritten(in_layer(before)) == in_layer(after).strip("\n")
     if "self." in before:

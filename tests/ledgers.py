@@ -1,4 +1,4 @@
-"""Ledgers of migrations, made up, to read and to show."""
+"""Made-up ledgers of migrations, for tests that read or show them."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ HOSTILE = "a/</script><script>alert('x')</script>\"\n<!--\u202e\u2028é&amp;/b.h
 
 
 def row(name: str, result: str = "done", **more: Any) -> dict[str, Any]:
-    """Returns a line of a ledger, whole; `more` replaces what is in it."""
+    """Returns a complete line of a ledger; `more` replaces entries."""
     is_done = result in ("done", "done before")
     return {
         "schema": 1,
@@ -48,7 +48,7 @@ def row(name: str, result: str = "done", **more: Any) -> dict[str, Any]:
 
 
 def many(count: int) -> list[dict[str, Any]]:
-    """Returns rows of all kinds and results; the numbers of each differ."""
+    """Returns rows of all kinds and results, with different numbers."""
     kinds = ("h5", "keras", "saved_model", "checkpoint")
     rows = []
     for i in range(count):
@@ -75,12 +75,12 @@ def many(count: int) -> list[dict[str, Any]]:
 
 
 def lines(rows: list[dict[str, Any]]) -> list[bytes]:
-    """Returns them as the lines of a file."""
+    """Returns rows as the lines of a file."""
     return [json.dumps(each).encode() + b"\n" for each in rows]
 
 
 def write(folder: Path, rows: list[dict[str, Any]], torn: bytes = b"") -> Path:
-    """Writes a ledger into a folder, which is made; returns the folder."""
+    """Creates a folder with a ledger and returns it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "migration.jsonl").write_bytes(b"".join(lines(rows)) + torn)
     return folder

@@ -1,4 +1,4 @@
-"""The recorded trainings of TF 1.15 to 2.15: their models, optimizers and what they held."""
+"""The recorded trainings of TF 1.15 to 2.15: their models, optimizers and recorded values."""
 
 import copy
 import json
@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 import keras_mp
-from keras_mp.compat.configs import convert_model, convert_optimizer
+from keras_mp.compat.configs import convert
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.keras2.slots import SLOTS
 from tests.fixtures import DATA, FIXTURES
@@ -30,7 +30,7 @@ class Block(keras.layers.Layer):
 
 
 class Net(keras.Model):
-    """The twin of the recording programs' own model: attributes are called the same."""
+    """The twin of the recording programs' own model, with the same attribute names."""
 
     def __init__(self, **options):
         super().__init__(**{"name": "net"} | options)
@@ -78,9 +78,9 @@ class Case:
     """One folder of the fixtures.
 
     Attributes:
-        oracle: What a correct migration must reproduce, as JSON.
+        oracle: The values that a correct migration must reproduce, as JSON.
         arrays: Its arrays.
-        saved: The part of the oracle that says what was saved.
+        saved: The part of the oracle about saved files.
     """
 
     def __init__(self, folder):
@@ -109,9 +109,9 @@ class Case:
             return json.loads(file.attrs["model_config"])
 
     def model(self):
-        """Returns the model, rebuilt, with weights of its own."""
+        """Returns the model, rebuilt, with its initial weights."""
         with keras_mp.policy_scope(self.policy):
-            config = {**convert_model(self.config()).config, "compile_config": {}}
+            config = {**convert(self.config(), kind="model").config, "compile_config": {}}
             model = keras.saving.deserialize_keras_object(config, custom_objects=OWN)
             if isinstance(model, Net):
                 model(np.zeros((1, 5), "float32"))
@@ -136,23 +136,26 @@ class Case:
         return [{"name": n, "weights": [f"{n}/kernel:0", f"{n}/bias:0"]} for n in names]
 
     def refused(self):
-        """Whether its loss scale has no counterpart: another multiplier, a class of one's own."""
+        """Whether its loss scale has no counterpart: another multiplier, a custom class."""
         text = str(self.recipe["loss_scale"])
         return "multiplier" in text or "custom" in text
 
     def optimizer(self, version=None):
-        """Returns the optimizer of its config; for what is refused, one around the inner one."""
+        """Returns the optimizer of its config; if that is refused, a wrapper of the inner one."""
         config = self.oracle.get("optimizer_config")
         sparse = ("embeddings",) if self.recipe.get("model") == "embed" else ()
         if config is None or "error" in config:
             return self._of_recipe()
         try:
-            done = convert_optimizer(
-                config, tf_version=version or self.version, sparse_variables=sparse
+            done = convert(
+                config,
+                kind="optimizer",
+                tf_version=version or self.version,
+                sparse_variables=sparse,
             )
         except LegacyError:
             assert self.refused()
-            inner = convert_optimizer(config["config"]["optimizer"]).config
+            inner = convert(config["config"]["optimizer"], kind="optimizer").config
             inner = keras.optimizers.deserialize(copy.deepcopy(inner))
             scale = self.recipe["loss_scale"]
             if "dynamic" not in scale:
@@ -178,11 +181,11 @@ class Case:
                 pass
         inside = {"optimizer": config, "loss_scale": loss_scale}
         old = {"class_name": "LossScaleOptimizer", "config": inside}
-        done = convert_optimizer(old, tf_version=self.version)
+        done = convert(old, kind="optimizer", tf_version=self.version)
         return keras.optimizers.deserialize(copy.deepcopy(done.config))
 
     def loss_scale(self):
-        """Returns (scale, counter), or None where there is no dynamic one."""
+        """Returns (scale, counter), or None without a dynamic one."""
         scale = self.saved["loss_scale"]
         if not isinstance(scale, dict):
             return (scale, self.saved["counter"]) if self.saved.get("counter") is not None else None
@@ -232,13 +235,13 @@ class Case:
         return None
 
     def inputs(self, prefix="fixed"):
-        """Returns what the model is called with."""
+        """Returns the model's input."""
         xs = [self.arrays[k] for k in sorted(self.arrays) if k.startswith(f"{prefix}/x")]
         return xs if len(xs) > 1 else xs[0]
 
 
 def slot_list(inner, name):
-    """Returns the variables of a slot by its name of then, in the inner optimizer of today."""
+    """Returns the variables of a slot, by its old name, in the new inner optimizer."""
     if name == "average":
         return inner._model_variables_moving_average
     of_class = next(SLOTS[c.__name__] for c in type(inner).__mro__ if c.__name__ in SLOTS)
@@ -255,15 +258,15 @@ def assert_bits(variable, expected, name):
     found = ops.convert_to_numpy(variable)
     assert found.shape == expected.shape, name
     if expected.dtype == "float64" and keras.backend.backend() == "jax":
-        expected = expected.astype("float32")  # JAX has no float64 unless it is asked to
+        expected = expected.astype("float32")  # JAX has no float64 by default
     assert np.array_equal(found.astype(expected.dtype), expected, equal_nan=True), name
 
 
 def divided(params):
-    """Returns those of the cases, whose first value is a path in FIXTURES, that this backend takes.
+    """Returns those of the cases, whose first value is a path in FIXTURES, that this backend runs.
 
-    What is bundled is read on each, what else lies where KERAS_MP_FIXTURES says on PyTorch only. A
-    reader that minds the backend shows it in the bundled ones, which are of each version and kind.
+    Every backend reads the bundled ones; only PyTorch reads the others, in KERAS_MP_FIXTURES. The
+    bundled ones are of each version and kind, so they reveal a reader that depends on the backend.
     """
     if keras.backend.backend() == "torch":
         return params

@@ -1,10 +1,10 @@
-"""docs/reference/dependencies.md: what keras_mp brings along, and under which licences.
+"""docs/reference/dependencies.md: the packages that keras_mp installs, and their licences.
 
-    python tests/licences.py            # exits with 1 where a licence is not known
+    python tests/licences.py            # exits with 1 if a licence is unknown
     python tests/licences.py --write    # writes the page, too
 
-A licence that is not among the ones below, or none, is an error: somebody has to look at it. What
-packages need in turn changes with their versions, so a page that is older is no error.
+A licence that is missing, or not listed below, is an error: someone has to review it. The
+dependencies of packages change with their versions, so an older page is no error.
 """
 
 import json
@@ -44,9 +44,9 @@ permissive.
 | package | licence | for |
 |---|---|---|
 """
-# The wheel for computers without a GPU stands for the package that needs it.
+# The wheel for computers without a GPU represents the package that needs it.
 SAME = {"tensorflow": "tensorflow-cpu"}
-# What a package does not say, but its repository does.
+# Licences that only the package's repository states.
 LOOKED_UP = {"namex": "Apache License 2.0"}
 
 
@@ -72,7 +72,7 @@ def needed(extra: str) -> set[str]:
 
 
 def is_known(licence: str) -> bool:
-    """Returns whether each licence that applies, of some that may be chosen from, is known.
+    """Returns whether each licence that applies, after choosing alternatives, is known.
 
     >>> is_known("Apache-2.0 AND MIT"), is_known("GPL-3.0-only AND MIT"), is_known("GPL OR MIT")
     (True, False, True)

@@ -1,7 +1,7 @@
-"""What the frameworks are given to compute: every op of a traced step, with its dtypes.
+"""The ops that the frameworks get: every op of a traced step, with its dtypes.
 
 JAX: the lowered StableHLO, not the optimised one, in which XLA casts up for the CPU. TensorFlow:
-the traced graph with its functions. torch: what reaches the dispatcher.
+the traced graph with its functions. torch: the ops that reach the dispatcher.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ class Computed:
 
     Attributes:
         name: "dot_general", "BatchMatMulV2", "convolution_backward".
-        dtypes: The floating point dtypes of what it takes and makes.
-        grouped: Whether it is a grouped convolution, as a depthwise one is.
-        summed: How many numbers a sum adds up to one; 0 where that is not known.
-        of_booleans: Whether what is summed was a comparison just before.
-        fits: Whether float16 can hold each number of the operands; False where that is not known.
+        dtypes: The floating-point dtypes of its inputs and outputs.
+        grouped: Whether it is a grouped convolution, such as a depthwise one.
+        summed: The numbers that a sum adds; 0 if unknown.
+        of_booleans: Whether it sums the result of a comparison.
+        fits: Whether float16 can hold each number of the operands; False if unknown.
     """
 
     name: str
@@ -60,7 +60,7 @@ _SUMS = {"jax": {"reduce_add"}, "tensorflow": {"Sum", "Mean"}, "torch": {"sum", 
 
 
 def products(step: Sequence[Computed]) -> list[Computed]:
-    """Returns the matrix products and convolutions, but the grouped ones."""
+    """Returns the matrix products and convolutions, except grouped ones."""
     return [op for op in step if op.name in _PRODUCTS and not op.grouped]
 
 
@@ -75,7 +75,7 @@ def sums(step: Sequence[Computed]) -> list[Computed]:
 
 
 def training_step(model, x, y) -> list[Computed]:
-    """Returns what a training step of a compiled model computes, forward and backward."""
+    """Returns the ops of a compiled model's training step, forward and backward."""
     if BACKEND == "jax":
         model._symbolic_build(data_batch=(x, y))
         state = model._get_jax_state(
@@ -95,7 +95,7 @@ def training_step(model, x, y) -> list[Computed]:
 
 
 def inference(model, x) -> list[Computed]:
-    """Returns what a call of the model computes."""
+    """Returns the ops of a call of the model."""
     if BACKEND == "jax":
         values = [[v.value for v in vs] for vs in _variables(model)]
         return _stablehlo(lambda t, n, x: model.stateless_call(t, n, x)[0], *values, x)
@@ -160,7 +160,7 @@ def _graph(function: Callable, *args) -> list[Computed]:
 
 
 def _live(graph):
-    """Yields what is not thrown away: the gradient of a Python number is."""
+    """Yields the ops that are used: the gradient of a Python number is not."""
     todo = [x.op for x in graph.outputs] + [op for op in graph.get_operations() if _acts(op)]
     seen = set()
     while todo:
@@ -202,7 +202,7 @@ def _is_mask(op) -> bool:
 
 @contextlib.contextmanager
 def dispatched():
-    """Collects what torch computes in this block, forward and backward, as a list."""
+    """Collects torch's ops in this block, forward and backward, in a list."""
     import torch
     from torch.utils import _pytree
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -234,9 +234,9 @@ def dispatched():
 
 @contextlib.contextmanager
 def float16_on_cpu():
-    """Has Keras multiply matrices of float16 on the CPU, as it does on an accelerator.
+    """A scope in which Keras multiplies float16 matrices on the CPU, as on an accelerator.
 
-    Keras' torch backend casts them to float32 where the device is the CPU.
+    Keras' torch backend casts them to float32 if the device is the CPU.
     """
     if BACKEND != "torch":
         yield

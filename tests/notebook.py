@@ -1,6 +1,6 @@
-"""The notebook docs/tutorials/quickstart.ipynb, run cell by cell, without Jupyter.
+"""Runs the notebook docs/tutorials/quickstart.ipynb cell by cell, without Jupyter.
 
-KERAS_BACKEND=jax python -m tests.notebook    # runs it, and writes what it showed into it
+KERAS_BACKEND=jax python -m tests.notebook    # runs it, and stores its outputs
 """
 
 import ast
@@ -15,7 +15,7 @@ NOTEBOOK = ROOT / "docs" / "tutorials" / "quickstart.ipynb"
 
 
 def read():
-    """Returns the notebook as nbformat 4 has it."""
+    """Returns the notebook in nbformat 4."""
     return json.loads(NOTEBOOK.read_text(encoding="utf-8"))
 
 
@@ -25,7 +25,7 @@ def cells_of(notebook):
 
 
 def run(notebook):
-    """Runs the cells of code as one program, and gives each the outputs of this run."""
+    """Runs the cells of code as one program, and stores their outputs."""
     names = {"__name__": "__main__"}
     for number, cell in enumerate(cells_of(notebook), 1):
         cell["execution_count"] = number
@@ -33,7 +33,7 @@ def run(notebook):
 
 
 def _outputs(source, names, number):
-    """Runs a cell; its last line is shown if it is an expression, as in Jupyter."""
+    """Runs a cell; shows its last line if it is an expression, as in Jupyter."""
     tree = ast.parse(source)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     printed, value = io.StringIO(), None
@@ -65,7 +65,7 @@ def _lines(text):
 
 
 def shown(notebook):
-    """Returns what each cell of code shows as text, pictures apart."""
+    """Returns the output of each cell of code as text, without pictures."""
     return [
         "".join("".join(out.get("text") or out["data"]["text/plain"]) for out in cell["outputs"])
         for cell in cells_of(notebook)

@@ -1,4 +1,4 @@
-"""What tests of `migration/to_backend` share: what one rule says of a program."""
+"""Helpers for tests of `migration/to_backend`: the findings of one rule for a program."""
 
 from keras_mp.migration.code.rewriting import rewrite
 
@@ -11,7 +11,7 @@ import horovod.tensorflow as hvd
 
 
 def found(lines, rule, target="jax", head=HEAD):
-    """Returns line -> message, of a rule about lines below imports; the first line is 1."""
+    """Returns line -> message, from a rule for lines below imports; the first line is 1."""
     source = head + lines
     compile(source, "program", "exec")
     result = rewrite(source, target=target)

@@ -1,9 +1,9 @@
-"""A call of each function in the tables of `migration/to_backend`, and what TensorFlow computes.
+"""A call of each function in the tables of `migration/to_backend`, and TensorFlow's result.
 
-    KERAS_BACKEND=tensorflow python -m tests.operation_examples    # records it
+    KERAS_BACKEND=tensorflow python -m tests.operation_examples    # records the results
 
-Arguments have the names of TensorFlow. The call of Keras' function is made of them by the row of
-the table; `otherwise` has values that are written in another way there, as the row's note says.
+Arguments have TensorFlow's names. The row of the table translates them for Keras' function;
+`otherwise` has values that are written differently there, as the row's note says.
 """
 
 import inspect
@@ -25,7 +25,7 @@ ROWS = {
 
 
 def array(*shape, low=0.1, high=0.9):
-    """Returns numbers that differ, in an order that is none."""
+    """Returns different numbers, in no order."""
     size = int(np.prod(shape))
     steps = (np.arange(size) * 7 + 3) % max(size, 1)
     return (low + (high - low) * steps / max(size, 1)).astype("float32").reshape(shape)
@@ -56,7 +56,7 @@ _BY_PARAMETERS = {
     "x axis keepdims": {"x": M, "axis": 1, "keepdims": True},
     "input_tensor=x axis keepdims": {"input_tensor": M, "axis": 1, "keepdims": True},
 }
-# Name -> arguments, or (arguments, what is written otherwise).
+# Name -> arguments, or (arguments, those written differently).
 _BY_NAME = {
     **_each(["tf.acosh", "tf.math.acosh"], {"x": V + 1}),
     **{f"tf.{name}": {"x": V * 4 - 2} for name in ("abs", "sign", "floor", "round", "math.ceil")},
@@ -293,7 +293,7 @@ _BY_NAME = {
     "K.stop_gradient": {"variables": V},
     "K.tile": {"x": M, "n": [2, 1]},
 }
-# These draw numbers: what they must have in common is tested by itself.
+# These draw random numbers: other tests check their common properties.
 RANDOM = {
     **{
         f"tf.random.{name}": {"shape": (50, 40), "mean": 3.0, "stddev": 0.5}
@@ -314,7 +314,7 @@ RANDOM = {
     "K.dropout": {"x": np.ones((50, 40), "float32"), "level": 0.25},
 }
 
-# Of expressions, the arguments.
+# Arguments of expressions.
 IN_EXPRESSIONS = {
     "identity": {"input": M},
     **_each(["add_n", "math.add_n"], {"inputs": [V, W, V]}),
@@ -329,7 +329,7 @@ IN_EXPRESSIONS = {
 
 
 def example(name):
-    """Returns the arguments of TensorFlow's function, and what is written otherwise."""
+    """Returns the arguments of TensorFlow's function, and those written differently."""
     row = ROWS[name]
     found = RANDOM.get(name) or _BY_NAME.get(name) or _BY_PARAMETERS[row.parameters]
     return found if isinstance(found, tuple) else (found, {})
@@ -375,7 +375,7 @@ def arguments_of_keras(name, given):
 
 
 def called(function, given):
-    """Returns what a function returns, as NumPy's arrays, of arguments by their names."""
+    """Returns a function's result as NumPy arrays, for arguments by name."""
     parameters = inspect.signature(function).parameters.values()
     several = [one.name for one in parameters if one.kind is one.VAR_POSITIONAL]
     if several:
@@ -408,7 +408,7 @@ def computed_by_keras(name):
 
 
 def _tensors(value, tensor=keras.ops.convert_to_tensor):
-    """Makes tensors of arrays, as programs have them."""
+    """Converts arrays to tensors, as in programs."""
     if isinstance(value, dict):
         return {key: _tensors(each, tensor) for key, each in value.items()}
     if isinstance(value, np.ndarray):
@@ -442,7 +442,7 @@ def expression_by_keras(name):
 
 
 def record():
-    """Returns what TensorFlow computes of each example."""
+    """Returns TensorFlow's result for each example."""
     names = [name for name in ROWS if name not in RANDOM]
     result = {name: numbers(computed_by_tensorflow(name)) for name in names}
     return result | {f"= {name}": numbers(expression_by_tensorflow(name)) for name in EXPRESSIONS}

@@ -1,17 +1,17 @@
-"""What optimizers with loss scaling should do, in NumPy, from the published rules alone.
+"""Optimizers with loss scaling in NumPy, from the published rules alone.
 
-Imports neither keras nor keras_mp. Numbers that follow from whole numbers (the scale, the counters)
-are exact; weights and slots are ranges, by interval arithmetic: a `Range` holds every value that a
-rule may come to when each of its operations rounds to its dtype, or not (compilers keep some
-results of 16 bits in 32), in whatever order.
+Imports neither keras nor keras_mp. Integers and powers of two (the scale, the counters) are exact;
+weights and slots are ranges, by interval arithmetic: a `Range` contains every result of a rule if
+each of its operations rounds to its dtype, or not (compilers keep some 16-bit results in 32 bits),
+in any order.
 
-How wide a range is. An operation in a dtype of p significant bits moves its exact result by at most
-the unit roundoff u = 2**-p of its size (2**-11 float16, 2**-8 bfloat16, 2**-24 float32), and, where
-results are subnormal, by half the smallest subnormal (float16), or by the smallest normal number,
-since TensorFlow and XLA flush to zero (the others). SLACK allows for as many roundings where a
-kernel takes two operations for one of ours: `b * m + (1 - b) * g` for `m + (g - m) * (1 - b)`. A
-sum of n terms rounds n times. A constant is any number between itself and what the dtype makes of
-it. What may be inf or nan (an overflow, a division by what may be 0) is a range that holds
+The width of a range: an operation in a dtype of p significant bits changes its exact result by at
+most the unit roundoff u = 2**-p of its size (2**-11 float16, 2**-8 bfloat16, 2**-24 float32). For
+subnormal results it is half the smallest subnormal (float16), or the smallest normal number, since
+TensorFlow and XLA flush to zero (the others). SLACK allows for additional roundings if a kernel
+takes two operations for one of ours: `b * m + (1 - b) * g` for `m + (g - m) * (1 - b)`. A sum of n
+terms rounds n times. A constant is any number between itself and its rounding to the dtype. A value
+that may be inf or nan (an overflow, a division by a range around 0) is a range that contains
 everything.
 """
 
@@ -30,12 +30,12 @@ class Format:
 
     name: str
     unit: float
-    smallest: float  # what an operation near zero may be off by
+    smallest: float  # maximum error of an operation near zero
     smallest_sum: float  # sums of subnormal numbers are exact, unless they are flushed
     largest: float
 
     def rounded(self, value):
-        """Returns what the dtype makes of a float64, as one."""
+        """Returns a float64, rounded to the dtype, as a float64."""
         with np.errstate(over="ignore"):
             return np.asarray(value, "float64").astype(TYPES[self.name]).astype("float64")
 
@@ -59,7 +59,7 @@ class Range:
         self.high = self.low if high is None else np.asarray(high, "float64")
 
     def _new(self, candidates, smallest=None, times=1.0):
-        """Of an operation whose exact results lie between the least and the greatest candidate."""
+        """Returns the range of an operation between its smallest and largest candidate."""
         dtype = self.dtype
         smallest = dtype.smallest if smallest is None else smallest
         low, high = np.minimum.reduce(candidates), np.maximum.reduce(candidates)
@@ -118,7 +118,7 @@ class Range:
         return self._new([*ends, np.where((self.low < 0) & (self.high > 0), 0.0, ends[0])])
 
     def power(self, exponent):
-        """Of numbers of at least 0; a part below is nan."""
+        """Restricts the range to numbers of at least 0; a part below is nan."""
         with np.errstate(all="ignore"):
             return self._new([self.low**exponent, self.high**exponent], times=2.0)
 
@@ -156,15 +156,15 @@ class Range:
         return self._new((ends[0] - error, ends[1] + error), self.dtype.smallest_sum, count)
 
     def nonnegative(self):
-        """The same, of which it is known that it is at least 0."""
+        """Returns the same, knowing that it is at least 0."""
         return self.maximum(Range(self.dtype, 0.0))
 
     def at(self, function):
-        """`function`, of NumPy arrays, on both ends."""
+        """Applies `function`, of NumPy arrays, to both ends."""
         return Range(self.dtype, function(self.low), function(self.high))
 
     def cast(self, dtype):
-        """Rounded to another dtype, or not yet."""
+        """Returns the range rounded to another dtype, or not yet."""
         return Range(dtype, self.low, self.high)._new((self.low, self.high))
 
     def holds(self, found):
@@ -175,13 +175,13 @@ class Range:
         return inside | np.isnan(self.low) | np.isnan(self.high)
 
     def share_held(self):
-        """The share of the numbers that it says anything of."""
+        """Returns the share of numbers with finite bounds."""
         known = np.isfinite(self.low) & np.isfinite(self.high)
         return float(np.mean(known)) if known.size else 1.0
 
 
 def constant(dtype, *values):
-    """A number, of which there may be several forms, as it is or as the dtype has it."""
+    """Returns a number in each of its forms: exact, or rounded to the dtype."""
     both = [np.float64(v) for v in values] + [dtype.rounded(v) for v in values]
     return Range(dtype, np.minimum.reduce(both), np.maximum.reduce(both))
 
@@ -198,9 +198,9 @@ def power_of(dtype, beta, step):
 
 
 # -- the update rules ------------------------------------------------------------------------------
-# Of one variable: rule(options, slots, weight, gradient, rate, step, scalars) returns the weight
+# For one variable: rule(options, slots, weight, gradient, rate, step, scalars) returns the weight
 # and the slots. Slots, weight, gradient are Ranges of the variable's dtype; `rate` is the learning
-# rate, `step` counts from 1, `scalars` is the dtype in which what all elements share is computed.
+# rate, `step` counts from 1, `scalars` is the dtype of values that all elements share.
 # Sources: the docstrings of keras.optimizers and the papers that they name.
 
 
@@ -258,7 +258,7 @@ def nadam(o, slots, w, g, rate, step, scalars):
 
 
 def nadam_product(o, product, step):
-    """The product of the momentum's factors, which all variables share, after a step."""
+    """Returns the product of the momentum's factors, which all variables share, after a step."""
     factor = (1.0 - power_of(product.dtype, 0.96, step) * 0.5) * o.get("beta_1", 0.9)
     return product * factor
 
@@ -386,7 +386,7 @@ def average(options, old, w, first):
 
 @dataclass
 class Scaling:
-    """The loss scale and all that counts steps: exact."""
+    """The loss scale and all step counters: exact."""
 
     dynamic: bool = True
     scale: float = 2.0**15
@@ -415,12 +415,12 @@ class Scaling:
         return self.raw_iterations // self.accumulation_steps
 
     def forget_extras(self):
-        """What a file of Keras' own class does not have begins anew."""
+        """Resets the state that a file of Keras' own class lacks."""
         self.left, self.skipped_steps, self.consecutive_skips = self.hysteresis, 0, 0
         self.kind, self.applied = 0, True
 
     def take(self, kind):
-        """After a step whose gradients were finite (0), held an inf (1), a nan (2)."""
+        """Updates after a step with finite gradients (0), an inf (1), or a nan (2)."""
         self.kind, self.applied = kind, kind == 0
         if self.applied:
             self.consecutive_skips = 0
@@ -428,7 +428,7 @@ class Scaling:
         else:
             self.consecutive_skips += 1
             self.skipped_steps += 1
-            # An average begins at iteration 0, which is to be a step that is taken.
+            # An average begins at iteration 0, which must be an applied step.
             early = self.averages and self.raw_iterations == 0
             counted = self.count_skipped_steps and self.accumulation_steps == 1 and not early
             self.raw_iterations += counted
@@ -453,7 +453,7 @@ class Scaling:
 
 
 def kinds(gradients, formats, scale):
-    """Returns the kinds that a step with these may have: more than one where rounding decides.
+    """Returns the possible kinds of a step with these: several if rounding decides.
 
     Args:
         gradients: Float64 arrays, one a gradient that is not None; scaled by `scale`.
@@ -468,14 +468,14 @@ def kinds(gradients, formats, scale):
     for g, dtype in zip(gradients, formats, strict=True):
         size = abs(g if scale is None else g / scale)
         for limit in (FORMATS["float32"].largest, dtype.largest):
-            # Numbers round to the largest up to half a distance above it: 2**-p of it.
+            # Up to half a distance above the largest number, 2**-p of it, numbers round to it.
             edge = limit * (1 + FORMATS[dtype.name].unit / 2 if limit == dtype.largest else 1)
             near = edge * 2.0**-22
             if (size > edge + near).any():
                 return {1}
             if (abs(size - edge) <= near).any():
                 found = {0, 1}
-    # Below 1, a scale makes sums of the quotients overflow before these do.
+    # With a scale below 1, sums of the quotients overflow before the quotients.
     if scale is not None and scale < 1:
         total = sum(np.sum(abs(g / scale)) for g in gradients)
         roots = [np.sum(np.sqrt(abs(g / scale))) ** 2 for g in gradients]

@@ -1,7 +1,7 @@
-"""Models of several models, trained by a `train_step` of their own, and small data for them.
+"""Models of several models with their own `train_step`, and small data for them.
 
-As in Keras' examples: a variational autoencoder, which has no `call`, and a GAN with two optimizers
-and a `compile` of its own.
+As in Keras' examples: a variational autoencoder without `call`, and a GAN with two optimizers and
+its own `compile`.
 """
 
 import keras
@@ -18,7 +18,7 @@ def rows():
 
 
 def minimize(optimizer, loss_of, variables, scaled=True):
-    """Takes a step, with gradients of the scaled loss unless told not to; returns the loss."""
+    """Takes a step, by default with gradients of the scaled loss; returns the loss."""
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
@@ -58,7 +58,7 @@ def jax_minimize(optimizer, values, loss_of, variables, given, others, kept, sca
 
 
 class OwnStep(keras.Model):
-    """Trains `loss_of(x)`, which subclasses have."""
+    """Trains by `loss_of(x)`, which subclasses define."""
 
     scaled = True
 
@@ -87,7 +87,7 @@ class OwnStep(keras.Model):
 
 @keras.saving.register_keras_serializable("own_steps")
 class Sampling(layers.Layer):
-    """Draws from the distribution that the encoder found."""
+    """Samples from the encoder's distribution."""
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -121,7 +121,7 @@ def decoder():
 
 @keras.saving.register_keras_serializable("own_steps")
 class VAE(OwnStep):
-    """Keras' example; `built` says to JAX that there is nothing to build."""
+    """Keras' example; `built` tells JAX that there is nothing to build."""
 
     def __init__(self, encoder, decoder, **options):
         super().__init__(**options)

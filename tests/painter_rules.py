@@ -1,7 +1,7 @@
-"""What a painting must satisfy, said with sets and paths: nothing here is shared with the painter.
+"""The rules of a painting, as sets and paths, independent of the painter.
 
-`colours` gives the whole answer as nested least fixpoints; `violations` says single promises,
-so that a mistake made in both still has to break none of them.
+`colours` computes the whole answer as nested least fixpoints; `violations` checks single rules,
+so a mistake in both must still break none of them.
 """
 
 CLEAR, INFER, DENY, ALLOW = "clear", "infer", "deny", "allow"
@@ -43,7 +43,7 @@ def same_colour(groups, low, deny):
 
 
 def colours(graph):
-    """(low, deny), by equations over sets."""
+    """Returns (low, deny), by equations over sets."""
     edges, everything = set(graph.edges), set(range(len(graph.vertices)))
     groups = [*graph.groups, *([i] for i in graph.predenied)]
     float32, usable = flagged(graph, is_float32=True), flagged(graph, processable=True)
@@ -80,7 +80,7 @@ def colours(graph):
 
 
 def violations(graph, painting):
-    """Promises that a painting breaks, each in a sentence."""
+    """Returns the rules that a painting breaks, each in a sentence."""
     edges = set(graph.edges)
     low, deny, vertices = painting.low, painting.deny, graph.vertices
     bound = {i for group in graph.groups for i in group}
@@ -109,7 +109,7 @@ def violations(graph, painting):
     must = (allow & flagged(graph, is_float32=True, low_dtype_legal=True)) - bound - before
     forbid("allow ops in float32", must - low)
 
-    # Walks from a deny op that meet no allow op and no wall endanger every infer op they end in.
+    # A walk from a deny op that meets no allow op and no wall denies every infer op at its end.
     tissue = listed(graph, INFER, CLEAR, DENY) - before
     walk = reached(listed(graph, DENY) - before, edges, tissue)
     forbid("infer ops after a deny op in float16", walk & listed(graph, INFER) & low)
@@ -142,7 +142,7 @@ def violations(graph, painting):
 
 
 def truths(graph, painting):
-    """Vertices whose reason is not so."""
+    """Returns the vertices whose reason is wrong."""
     wrong = []
     edges, low, deny = set(graph.edges), painting.low, painting.deny
     grouped = [set(group) for group in graph.groups]

@@ -1,34 +1,32 @@
-"""The pictures of the pages: docs/pictures, made of short runs on JAX.
+"""The pictures of the docs, docs/pictures: made of short runs on JAX.
 
-KERAS_BACKEND=jax python -m tests.pictures             # draws them anew: look, and commit
+KERAS_BACKEND=jax python -m tests.pictures             # draws them anew: check, then commit
 KERAS_BACKEND=jax python -m tests.pictures --migrate   # first migrates old models of tests/data
 
-Each is an SVG that is light or dark as the reader's system is, and that loads nothing. What
-keras-mp shows as HTML is in it as HTML. The ledger is kept in tests/data, as the times in it are
-others in each run.
+Each is an SVG that follows the reader's light or dark mode, and loads nothing. HTML of keras-mp is
+embedded as HTML. The ledger is kept in tests/data, because its times differ in each run.
 """
 
 import argparse
-import contextlib
-import io
 import json
 import re
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import keras
 from sklearn.datasets import load_digits
 
 import keras_mp
+from keras_mp.diagnosis.ranges import drawing as drawing_of_ranges
 from keras_mp.migration import ledger_page
 from keras_mp.migration.ledger_reading import read_ledger
-from keras_mp.monitor import svg
+from keras_mp.monitor import drawing
 from keras_mp.monitor.html_report import html_report
 from keras_mp.monitor.run_folder import RunFolder
-from keras_mp.rendering import page_style
-from keras_mp.rendering.markup import DARK, LIGHT, variables
-from keras_mp.rendering.style import PIECES
+from keras_mp.rendering.pictures import svg
+from keras_mp.rendering.style import DARK, LIGHT, PAGE, variables
 from tests.durations import shared
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,14 +35,14 @@ LEDGER = ROOT / "tests" / "data" / "old_models.jsonl"
 OLD = ROOT / "tests" / "data" / "legacy"
 # Folders of OLD, one for each version of TensorFlow.
 OF_THE_LEDGER = ("tf115", "tf210", "tf211", "tf213", "tf23")
-WIDTH = 640  # pixels: what is read at this width is read at 400, too
+WIDTH = 640  # pixels: also readable at 400
 STARTED = "2026-11-28T06:00:00+00:00"
 BOX = "body { margin: 0; } .keras-mp { min-height: 100vh; box-sizing: border-box; }"
 COLOURS = (
     f":root {{ color-scheme: light dark; {variables(LIGHT)} }} "
     f"@media (prefers-color-scheme: dark) {{ :root {{ {variables(DARK)} }} }}"
 )
-# HTML that is no XML: elements that are never closed, and attributes without a value.
+# HTML that is not XML: elements that are never closed, and attributes without a value.
 _OPEN = re.compile(r"<(wbr|br|link|meta)\b([^>]*)>")
 _BARE = re.compile(r"<(\w+)((?: [\w-]+=\"[^\"]*\")*) (open|hidden)>")
 
@@ -68,7 +66,7 @@ def train():
             ],
             name="digits_mlp",
         )
-    # A short growth period, so that few steps get to see the scale grow, overflow and fall.
+    # A short growth period, so that the scale grows, overflows and falls within few steps.
     optimizer = keras_mp.LossScaleOptimizer(
         keras.optimizers.Adam(1e-3), dynamic_growth_steps=20, diagnose=True
     )
@@ -85,7 +83,7 @@ def train():
 def loss_scale():
     """The loss scale by step."""
     run, _ = train()
-    return _chart(svg.scale_curve(run.trace, with_ids=False))
+    return _chart(drawing.chart(run.trace))
 
 
 def precision_repair():
@@ -106,34 +104,30 @@ def precision_repair():
     x, y = keras.ops.ones((128, 4)), keras.ops.ones((128, 1))
     model.fit(x, y, batch_size=2, verbose=0, callbacks=[repair, monitor])
     assert repair.repairs.layers == ("large",)
-    return _chart(svg.scale_curve(monitor.trace, with_ids=False))
+    return _chart(drawing.chart(monitor.trace))
 
 
 def report():
     """The first screen of the page that `keras-mp report` writes."""
     run, _ = train()
-    page = html_report(run)
-    shown = page[page.index("<body>") + len("<body>") : page.index("<h2>Layers</h2>")]
-    shown = shown.removesuffix("<section>\n") + "</main>"
-    return _html(shown, page_style.CSS, 720)
+    page = html_report(run).replace(
+        svg(drawing.chart(run.trace)), svg(drawing.chart(run.trace), 6.5)
+    )
+    shown = page[page.index("<main>") : page.index("<h2>Layers</h2>")]
+    return _html(f'<div class="keras-mp">{shown}</main></div>', PAGE + BOX, 720)
 
 
 def ranges():
     """How large values are, by layer."""
     _, found = train()
-    # The columns that a narrow picture has no room for.
-    rest = ", ".join(f".keras-mp .ranges tr > :nth-child({i})" for i in (2, 4, 5, 7, 9, 10))
-    narrow = (
-        ".keras-mp .ranges .path { width: 12rem; min-width: 12rem; } "
-        ".keras-mp svg.strip, .keras-mp svg.ruler { width: 17rem; } "
-        ".keras-mp svg.ruler text { font-size: 12px; }"
-    )
-    hidden = f"{rest}, .keras-mp .note {{ display: none; }}"
-    return _html(found._repr_html_(), f"{BOX} {hidden} {narrow}", 712)
+    chart = drawing_of_ranges.chart(found.to_dict())
+    # Columns for which a narrow picture has no room.
+    maps = [replace(each, numbers=None) for each in chart.heat_maps]
+    return _chart(replace(chart, heat_maps=maps, note=""))
 
 
 def explain():
-    """What `explain` shows in a notebook."""
+    """The output of `explain` in a notebook."""
     with keras_mp.policy_scope("mixed_float16"):
         model = keras.Sequential(
             [
@@ -147,13 +141,11 @@ def explain():
         )
     optimizer = keras_mp.LossScaleOptimizer(keras.optimizers.Adam(1e-3))
     model.compile(optimizer, "sparse_categorical_crossentropy")
-    with contextlib.redirect_stdout(io.StringIO()):
-        found = keras_mp.explain(model)
-    return _html(found.html(), BOX, 850)
+    return _html(keras_mp.explain(model)._repr_html_(), BOX, 850)
 
 
 def graph_rewrite():
-    """The layers of a float32 model, and what the graph rewrite has them compute in."""
+    """The layers of a float32 model, and the dtypes that the graph rewrite gives them."""
     import matplotlib as mpl
 
     model = keras.Sequential(
@@ -172,7 +164,7 @@ def graph_rewrite():
         path = Path(folder) / "painted.svg"
         keras_mp.graph_rewrite.report(model).plot(path)
         drawn = path.read_text("utf-8")
-    # The version of matplotlib, and names that depend on it.
+    # matplotlib's version, and names that depend on it.
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)
     for i, name in enumerate(dict.fromkeys(re.findall(r'"([pm][0-9a-f]{10})"', drawn))):
         drawn = drawn.replace(name, f"id{i}")
@@ -184,9 +176,9 @@ def graph_rewrite():
 def ledger():
     """The first screen of the page of a ledger."""
     page = ledger_page.ledger_page(read_ledger(LEDGER), "new")
-    shown = page[page.index("<body>") + len("<body>") : page.index("<h2>The largest")]
+    shown = page[page.index("<main>") : page.index("<h2>The largest")]
     style = page[page.index("<style>") + len("<style>") : page.index("</style>")]
-    return _html(shown.removesuffix("<section>\n") + "</main>", style, 812)
+    return _html(f'<div class="keras-mp">{shown}</main></div>', style + BOX, 812)
 
 
 DRAWN = {
@@ -220,14 +212,15 @@ def migrate():
 # How it becomes a picture.
 
 
-def _chart(drawn):
-    """Returns an `<svg>` of keras-mp as a file."""
-    _, _, width, height = map(int, re.search(r'viewBox="([^"]*)"', drawn)[1].split())
-    height = round(WIDTH / width * height)
-    size = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"'
+def _chart(chart):
+    """Returns a chart as a file."""
+    drawn = svg(chart, width=5.5)
+    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn).groups()
+    size = f'width="{WIDTH}" height="{round(WIDTH / float(width) * float(height))}"'
     font = 'svg { background: var(--ground); font-family: system-ui, "DejaVu Sans", sans-serif; }'
-    style = f"<style>{COLOURS}{PIECES}svg text {{ font-size: 24px; }}{font}</style>"
-    return drawn.replace('<svg class="curve"', f"<svg {size}", 1).replace(">", f">{style}", 1)
+    drawn = re.sub(r' style="[^"]*"', "", drawn, count=1)
+    drawn = drawn.replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" {size} ', 1)
+    return drawn.replace(">", f"><style>{COLOURS}{font}</style>", 1)
 
 
 def _html(text, css, height):

@@ -1,7 +1,7 @@
-"""A step in plain keras.ops: what the backends' own ways are held against, bit for bit.
+"""A step in plain keras.ops: the backends' own implementations must match it, bit for bit.
 
-It divides, checks with `all(isfinite(x))`, applies, and puts the old values back. Not for several
-replicas of `tf.distribute`, nor for tensors cut over processes.
+It divides, checks with `all(isfinite(x))`, applies, and restores the old values. Not for several
+replicas of `tf.distribute`, nor for sharded tensors.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from keras_mp.backends.common.optimizers import updated_variables
 
 @contextlib.contextmanager
 def taken(wanted=True):
-    """Has steps that are taken or traced in this scope go the plain way."""
+    """A scope in which steps are taken or traced in the plain way."""
     backend = backends.current()
     own = backend.apply_if_finite
     if wanted:
@@ -27,7 +27,7 @@ def taken(wanted=True):
 
 
 def apply_if_finite(optimizer, gradients, variables, scale, skip_unscale, tell_each):
-    """As the protocol of backends has it."""
+    """As in the protocol of backends."""
     backend = backends.current()
     ready = [
         g if g is None or scale is None or keep else _divided(backend, g, scale)

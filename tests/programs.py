@@ -1,9 +1,9 @@
-"""Programs that tests start: in the root of the repository, and none outlives its scope.
+"""Starts programs for tests: in the root of the repository; none outlives its scope.
 
-Not `subprocess.run`: where time is up, that ends the program, but not the workers it started.
+Not `subprocess.run`: at a time-out, that ends the program, but not the workers it started.
 
-What Keras imports where it is installed, and these programs have no use for, is not there for them:
-scikit-learn, and TensorFlow but for its own backend. It takes them half of their time.
+Packages that Keras imports if installed, and that these programs do not need, are hidden:
+scikit-learn, and TensorFlow unless it is the backend. This halves the time.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Python runs it at its start, where it lies on the path.
+# Python runs this file at start if it is on the path.
 WITHOUT = """
 import os, sys
 sys.modules["sklearn"] = None
@@ -26,7 +26,7 @@ if os.environ.get("KERAS_BACKEND", "jax") != "tensorflow":
 
 
 def warning(action, category="Warning"):
-    """Returns a line that begins a program: what becomes of warnings, but for those of a cache."""
+    """Returns a program's first line: how to treat warnings, except those of a cache."""
     cache = "Error (reading|writing) persistent compilation cache"  # half written, see conftest.py
     return (
         f"import warnings; warnings.simplefilter({action!r}, {category}); "
@@ -38,15 +38,15 @@ def warning(action, category="Warning"):
 def started(
     *arguments, stdout, stderr=subprocess.STDOUT, with_all=False, imported=False, **environment
 ):
-    """A process of this Python; at the end of the scope, it and what it started are killed.
+    """Starts a process of this Python; at the end of the scope, kills it and its children.
 
     Args:
-        *arguments: As of a command line; numbers and paths become text.
-        stdout: A file that it writes to. No pipe: what it started would keep that open.
+        *arguments: Of the command line; numbers and paths become text.
+        stdout: A file for its output. Not a pipe: its children would keep that open.
         stderr: Another one.
-        with_all: Whether it finds all that is installed.
-        imported: Whether Keras may be imported already as it begins, see `tests.forked`. Not where
-            options of Python, or variables that are read with an import, are needed.
+        with_all: Whether it can import all installed packages.
+        imported: Whether it may start with Keras imported, see `tests.forked`. Not with options of
+            Python, or with variables that are read on import.
         **environment: Variables, besides those of this process.
     """
     if not with_all:
@@ -74,12 +74,12 @@ def started(
 
 
 def path():
-    """Returns the PYTHONPATH of a program that finds only what it has a use for."""
+    """Returns the PYTHONPATH of a program that hides unused packages."""
     return os.pathsep.join(filter(None, [_without().name, os.environ.get("PYTHONPATH")]))
 
 
 def completed(*arguments, timeout=200, **environment):
-    """Runs this Python with `arguments`, see `started`, to the end, whatever that is.
+    """Runs this Python with `arguments`, see `started`, until it ends in any way.
 
     Returns:
         A `subprocess.CompletedProcess`, its output as text.
@@ -97,10 +97,10 @@ def completed(*arguments, timeout=200, **environment):
 
 
 def run(*arguments, timeout=200, **environment):
-    """Returns what a program printed that must not fail, see `completed`.
+    """Returns the output of a program that must not fail, see `completed`.
 
     Raises:
-        AssertionError: It failed, with the end of what it said.
+        AssertionError: It failed; shows the end of its output.
         subprocess.TimeoutExpired: It took longer than `timeout` seconds.
     """
     done = completed(*arguments, timeout=timeout, **environment)

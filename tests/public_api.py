@@ -1,7 +1,7 @@
-"""The public API as text, a line for each name: what tests/data/api.txt keeps.
+"""The public API as text, a line for each name: the content of tests/data/api.txt.
 
-`python tests/public_api.py` writes it. A line that goes, or changes other than by a new option at
-its end, needs a deprecation first: docs/reference/compatibility.md.
+`python tests/public_api.py` writes it. A line that is removed, or changed other than by a new
+option at its end, needs a deprecation first: docs/reference/compatibility.md.
 """
 
 import argparse
@@ -23,6 +23,7 @@ MODULES = (
     "keras_mp.compat.inspecting",
     "keras_mp.compat.layers",
     "keras_mp.compat.optimizers",
+    "keras_mp.migration",
     "keras_mp.migration.fleet",
 )
 
@@ -37,12 +38,12 @@ def lines() -> Iterator[str]:
         for each in sorted(_public(module)):
             yield from _of(f"{name}.{each}", getattr(module, each))
     for old, ours in sorted(NAMES.items()):
-        yield f"{old} -> {ours.rpartition(':')[2]}"  # which module it is in is not public
+        yield f"{old} -> {ours.rpartition(':')[2]}"  # its module is not public
     yield from _of_command("keras-mp", parser())
 
 
 def _public(module: Any) -> list[str]:
-    """Returns `__all__`, or what a module without one defines."""
+    """Returns `__all__`, or the names that a module without one defines."""
     mine = [name for name, value in vars(module).items() if _home(value) == module.__name__]
     return getattr(module, "__all__", [name for name in mine if not name.startswith("_")])
 
@@ -71,7 +72,7 @@ def _of(path: str, value: Any) -> Iterator[str]:
 
 
 def _is_ours(cls: type, name: str) -> bool:
-    """Returns whether a class of ours defines this, and not one of Keras."""
+    """Returns whether a class of ours defines this, not one of Keras."""
     home = next((each for each in cls.__mro__ if name in vars(each)), None)
     return home is not None and home.__module__.startswith("keras_mp")
 

@@ -1,7 +1,7 @@
 """docs/reference/api.md: each public name, its summary, and where its source is.
 
-`KERAS_BACKEND=jax python -m tests.reference` writes the page anew. On the site docs/hooks.py puts
-the whole docstring in the place of each line.
+`KERAS_BACKEND=jax python -m tests.reference` writes the page anew. On the site docs/hooks.py
+replaces each line with the whole docstring.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from tests.public_api import FILE
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "api.md"
-# Title -> what the page shows below it, in this order: names, or modules for all that is in them.
+# Title -> its content on the page, in this order: names, or modules for all of their names.
 SECTIONS = {
     "Train": (
         *("keras_mp.LossScaleOptimizer", "keras_mp.resume", "keras_mp.SharedLossScale"),
@@ -26,19 +26,22 @@ SECTIONS = {
             "keras_mp.StochasticRounding",
             "keras_mp.float32_weights_scope",
         ),
-        *("keras_mp.sixteen_bit_policy", "keras_mp.memory_report"),
+        *("keras_mp.sixteen_bit_policy", "keras_mp.memory_report", "keras_mp.MemoryReport"),
     ),
     "Policies": (
         *("keras_mp.Policy", "keras_mp.set_global_policy", "keras_mp.global_policy"),
-        *("keras_mp.policy_scope", "keras_mp.PolicyScope"),
+        "keras_mp.policy_scope",
     ),
     "Deploy": ("keras_mp.as_float32",),
     "See what happens": (
         *(
             "keras_mp.benchmark",
+            "keras_mp.BenchmarkReport",
             "keras_mp.explain",
+            "keras_mp.Explanation",
             "keras_mp.LossScaleMonitor",
             "keras_mp.find_overflow",
+            "keras_mp.OverflowReport",
         ),
         *("keras_mp.PrecisionRepair", "keras_mp.repair"),
         *("keras_mp.range_report", "keras_mp.RangeReport", "keras_mp.Trace"),
@@ -53,9 +56,9 @@ SECTIONS = {
     "keras_mp.compat.optimizers and layers": (
         *("keras_mp.compat.optimizers", "keras_mp.compat.layers"),
     ),
-    "keras_mp.migration.fleet": ("keras_mp.migration.fleet",),
+    "keras_mp.migration": ("keras_mp.migration", "keras_mp.migration.fleet"),
 }
-# Classes whose members are the same, and those of Keras' own.
+# Classes with the same members, and Keras' own classes.
 ALIKE = "keras_mp.compat.optimizers."
 HEAD = """\
 # Reference
@@ -91,7 +94,7 @@ def page() -> str:
 
 
 def _signatures() -> dict[str, str]:
-    """Returns what is public: the dotted name, and the arguments where it takes any."""
+    """Returns the public form: the dotted name, and the arguments if it takes any."""
     found = {}
     for line in FILE.read_text(encoding="utf-8").splitlines():
         match = re.fullmatch(r"(keras_mp[\w.]*)(\(.*\))?( \(.*\)|: \w+)?", line)
@@ -114,7 +117,7 @@ def _entry(name: str, signatures: dict[str, str]) -> list[str]:
 
 
 def _code(value: Any) -> Any:
-    """Returns what tells the file of a value: a class may say that it lives in the package."""
+    """Returns an object that reveals the file of a value: a class may claim another module."""
     members = vars(value).values() if inspect.isclass(value) else ()
     methods = [each for each in members if inspect.isfunction(each)]
     written = [each for each in methods if each.__code__.co_filename.startswith(f"{ROOT}")]
@@ -130,7 +133,7 @@ def _found(name: str) -> object:
 
 
 def _summary(value: object) -> str:
-    """Returns the first sentence of a docstring, on one line; "" where there is none."""
+    """Returns the first sentence of a docstring, on one line; "" without one."""
     if isinstance(value, (classmethod, staticmethod)):
         value = value.__func__
     shown = inspect.isfunction(value) or inspect.isclass(value) or isinstance(value, property)

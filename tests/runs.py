@@ -1,4 +1,4 @@
-"""A run with overflows, made from a plain rule; what tests of traces, plots and reports show."""
+"""A run with overflows, made from a plain rule, for tests of traces, plots and reports."""
 
 import math
 
@@ -29,7 +29,7 @@ def trace(steps=400, growth=60, limit=2.0**17, nans=(250,), steps_per_epoch=80):
 
 
 def row(path, kind, values, *, scale=1.0, ends=(-60, 40), dtype="float16", layer="Dense"):
-    """A row of ranges.json, of the values themselves."""
+    """Returns a row of ranges.json, from the values themselves."""
     sizes = np.abs(np.asarray(values, np.float64))
     finite = sizes[np.isfinite(sizes) & (sizes > 0)]
     bins = np.clip(np.floor(np.log2(finite)).astype(int), *ends) - ends[0]
@@ -58,7 +58,7 @@ def row(path, kind, values, *, scale=1.0, ends=(-60, 40), dtype="float16", layer
 
 
 def ranges(blocks=2, scale=2.0**15, seed=0):
-    """What a probe of a small encoder might find; its last layer overflows."""
+    """Returns the possible measurements of a small encoder, whose last layer overflows."""
     random = np.random.default_rng(seed)
 
     def around(exponent, width, count=500):
@@ -79,7 +79,7 @@ def ranges(blocks=2, scale=2.0**15, seed=0):
     rows.append(row(BAD, "activation", [*around(13, 2), math.inf, math.nan]))
     rows.append(row("head/dead", "activation gradient", np.zeros(100), scale=scale))
     return {
-        "format": "keras_mp.diagnosis.ranges",
+        "format": "keras_mp.ranges",
         "version": 1,
         "model": "encoder",
         "backend": "jax",
@@ -126,7 +126,7 @@ def write(folder, *, with_ranges=True, model="encoder <b>"):
         "overflows": overflows,
     }
     write_run(folder, run)
-    found.write_jsonl(folder / "trace.jsonl")
+    found.save(folder / "trace.jsonl")
     if with_ranges:
         write_ranges(folder, ranges())
     return found

@@ -1,4 +1,4 @@
-"""Trainings that diverge in float16, as people write them, each with the place and what helps."""
+"""Typical trainings that diverge in float16, each with the place and the remedy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from keras import layers, ops
 
 @dataclass
 class Remedied:
-    """What the report says to change, as the program has it.
+    """The change that the report should suggest, as in the program.
 
     Attributes:
-        by_hand: Names of layers that are made with dtype="float32".
-        loss_dtype, epsilon, cast: As the code has them, or as the remedy does.
+        by_hand: Names of layers to create with dtype="float32".
+        loss_dtype, epsilon, cast: As in the code, or as in the remedy.
     """
 
     by_hand: tuple[str, ...] = ()
@@ -32,11 +32,11 @@ class Sick:
 
     Attributes:
         make: Returns the model, the loss, x and y.
-        layer, op: Where; of op any of several.
+        layer, op: The place; any of several ops.
         code: A part of the source line.
         where: The part of the step.
-        kinds: The remedies of which one is to be given: "layers" or a kind of `Remedy`.
-        scale: The loss scale that it is trained at.
+        kinds: The remedies, one of which must be given: "layers" or a kind of `Remedy`.
+        scale: The loss scale of the training.
     """
 
     make: Callable

@@ -1,4 +1,4 @@
-"""What tests of single rules share: a program around one line, and what becomes of it."""
+"""Helpers for tests of single rules: a program around one line, and its rewritten form."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ MAKE = "tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.Adam())"
 
 
 def rewritten(lines):
-    """Returns what becomes of lines below imports of old names, without the imports."""
+    """Returns the rewritten lines below imports of old names, without the imports."""
     result = rewrite(f"{HEAD}\n{lines}\n")
     compile(result.text, "program", "exec")
     assert rewrite(result.text).text == result.text, "a second run must find nothing"
@@ -32,13 +32,13 @@ def rewritten(lines):
 
 
 def said(lines, rule):
-    """Returns the findings of a rule about lines below imports of old names: (line, verdict)."""
+    """Returns a rule's findings for lines below imports of old names: (line, verdict)."""
     findings = rewrite(f"{HEAD}\n{lines}\n").findings
     return [(f.line - _LINES - 1, f.verdict) for f in findings if f.rule == rule]
 
 
 def header(rule):
-    """Returns the pairs of before and after in the header of a rule's module."""
+    """Returns the pairs of before and after in the docstring of a rule's module."""
     text = Path(RULES[rule].load().__file__).read_text(encoding="utf-8")
     assert text.startswith(f'"""{rule}: ')
     pairs = re.findall(r"^before:  (.+)\nafter:   (.+)$", text, re.MULTILINE)
@@ -50,7 +50,7 @@ def _code(line):
 
 
 def migrated(tmp_path: Path, **files: str) -> dict[str, Any]:
-    """Returns what becomes of the files: name -> (text, findings)."""
+    """Returns the rewritten files: name -> (text, findings)."""
     paths = []
     for name, text in files.items():
         path = tmp_path / f"{name.replace('__', '/')}.py"

@@ -1,7 +1,7 @@
 """Real servers on the loopback interface: S3 (moto), SFTP (asyncssh), HTTPS with its own authority.
 
-Each is a process that ends with the session. fsspec and the processes of a test are told where they
-are, and with which password, as users tell theirs: by its configuration and by the environment.
+Each is a process that ends with the session. fsspec and the tests' processes get the addresses and
+passwords as users set them: from fsspec's configuration and the environment.
 """
 
 import contextlib
@@ -76,11 +76,11 @@ class Store:
 
     Attributes:
         name: Of the protocol.
-        root: The address of an empty folder there, with the password where addresses have one.
-        folder: The local folder that the server serves; None of S3.
-        conf: What fsspec's configuration says of the protocol.
+        root: The address of an empty folder on it, with the password if addresses have one.
+        folder: The local folder that the server serves; None for S3.
+        conf: fsspec's configuration for the protocol.
         env: The same, for other processes.
-        process: That of the server.
+        process: The server's process.
     """
 
     name: str
@@ -91,11 +91,11 @@ class Store:
     env: dict[str, str] = field(default_factory=dict)
 
     def url(self, *names: str) -> str:
-        """Returns an address there."""
+        """Returns an address on the server."""
         return "/".join([self.root, *names])
 
     def put(self, source: Path, *names: str) -> str:
-        """Copies a file, or a folder, there; returns its address."""
+        """Copies a file or folder to the server; returns its address."""
         if self.folder is not None:
             target = self.folder.joinpath(*names)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def s3_server() -> Iterator[Store]:
 
 @pytest.fixture(scope="session")
 def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """An SSH server of a user with a password, which its address has."""
+    """An SSH server with one user, whose password is in its address."""
     folder = tmp_path_factory.mktemp("sftp")
     (folder / "home").mkdir()
     with _served(_SFTP, str(folder), PASSWORD) as (port, process):
@@ -179,7 +179,7 @@ def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="session")
 def https_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A web server with a certificate of an authority that only the tests know."""
+    """A web server whose certificate authority only the tests know."""
     import trustme
 
     folder = tmp_path_factory.mktemp("https")

@@ -1,4 +1,4 @@
-"""Pages with transcripts: what stands after `$ ` is run, and what follows is what it printed.
+"""Pages with transcripts: runs the commands after `$ `, and compares or writes their output.
 
     KERAS_BACKEND=jax python -m tests.transcripts docs/tutorials/walkthrough-tf23.md  # writes it
 
@@ -20,16 +20,16 @@ _PARTS = re.compile(
     r"^```console\n(?P<console>.*?)^```\n",
     re.DOTALL | re.MULTILINE,
 )
-# Where TensorFlow is installed Keras imports it, whatever it runs on, and it logs.
+# Keras imports TensorFlow if installed, whatever the backend, and TensorFlow logs.
 OF_TENSORFLOW = re.compile(r"WARNING: All log messages before absl|[IWE]\d{4} ")
 
 
 def replayed(page, folder):
-    """Returns a page with what its commands print now.
+    """Returns a page with the current output of its commands.
 
     Args:
         page: Its text.
-        folder: Where they are run, one after another.
+        folder: Where the commands run, one after another.
     """
 
     def part(match):
@@ -67,7 +67,7 @@ def main():
 
 
 def start(folder):
-    """Puts into a folder what is there before the first command."""
+    """Fills a folder with the files that the first command needs."""
     for name in ("train.py", "saved_model"):
         subprocess.run(["cp", "-r", DATA / name, folder / name], check=True)
 

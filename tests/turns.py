@@ -1,11 +1,12 @@
-"""Which cases run on one backend instead of three: those whose result has nothing to do with it.
+"""Runs cases on one backend instead of three if their result does not depend on it.
 
-A pytest plugin. `--in-turns` (`make test`) gives each case of the files of all tables below to one
-of the three backends, by a checksum of its name. `--in-slices` (`make test-all`) gives PyTorch, the
-soonest, all of `TURNS`, and each other backend the first case of a third of the tests. So it is
-with `READERS`, whose table says which backend has all. Of `OF_KERAS` each other backend has a third
-of the cases, and the first one of each test. Without either, each backend has all. What is skipped
-on some backend stays where it is; numbers that a backend computes are compared on all three.
+A pytest plugin. `--in-turns` (`make test`) assigns each case of the files of all tables below to
+one of the three backends, by a checksum of its name. `--in-slices` (`make test-all`) runs all of
+`TURNS` on PyTorch, the fastest, and the first case of a third of the tests on each other backend.
+`READERS` is treated alike; its table names the backend that runs all. Of `OF_KERAS` each other
+backend runs a third of the cases, and the first one of each test. Without either option, each
+backend runs all. Cases that some backend skips are not moved. Numbers that a backend computes are
+compared on all three.
 """
 
 import os
@@ -14,8 +15,8 @@ import zlib
 import pytest
 
 BACKENDS = ("jax", "tensorflow", "torch")
-SOONEST = "torch"  # it compiles nothing before it computes
-# File below tests/each -> (the backend that has all, what is read).
+SOONEST = "torch"  # it computes without compiling
+# File below tests/each -> (the backend that runs all, what is read).
 READERS = {
     "compat/test_hostile.py": ("torch", "files that lie about what is in them"),
     "compat/test_dangerous_configs.py": ("tensorflow", "configs that are refused before"),
@@ -45,7 +46,7 @@ READERS = {
     "compat/test_scale_states.py": ("torch", "states of loss scales that Keras 3.10 to 3.15 wrote"),
     "compat/test_applications.py": ("torch", "architectures, of layers that all compute"),
 }
-# The same of what is written with keras.ops, in which backends differ by now and then a number.
+# The same for code of keras.ops, in which backends sometimes differ by a number.
 OF_KERAS = {
     "compat/test_operations.py": ("torch", "models with operations"),
     "compat/test_operations_in_models.py": ("torch", "the same, as users write them"),
@@ -87,7 +88,7 @@ TURNS = {
     "compat/test_model_code.py": "programs of models",
     "migration/test_operations.py": "what the command says of operations",
 }
-# File below tests/each -> what each backend computes, which `make test-all` has on all of them.
+# File below tests/each -> what each backend computes, which `make test-all` runs on all of them.
 TURNS_WHEN_FAST = {
     "compat/operations/test_lambdas.py": "recorded functions",
 }

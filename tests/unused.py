@@ -1,4 +1,4 @@
-"""What of the product nothing uses, not even a test or a benchmark: 1 where there is some."""
+"""Finds code that nothing uses, not even a test or a benchmark; exits with 1 if there is some."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from keras_mp.compat.operations.vocabulary import signatures
 
 PRODUCT = ("keras_mp/", "compat/", "migration/")
 USERS = ("tests", "benchmarks", "docs", "conftest.py")
-DEAD, CLEAN = 3, 0  # vulture's exit codes; others are of errors of its own
+DEAD, CLEAN = 3, 0  # vulture's exit codes; others are its own errors
 
 
 def main() -> int:
@@ -22,7 +22,7 @@ def main() -> int:
 
 
 def is_operation(line: str) -> bool:
-    """Whether it is a function that the vocabulary names: nothing else does."""
+    """Returns whether it is a function of the vocabulary, which nothing else names."""
     name = line.split("'")[1].removesuffix("_")
     return line.startswith("compat/operations/computing/") and name in signatures()
 

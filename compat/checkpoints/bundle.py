@@ -83,8 +83,8 @@ class Bundle(Mapping[str, Array]):
         Unreadable: The index is missing, damaged or not one.
 
     `bundle[key]` gives a NumPy array of the stored shape and dtype; strings come as an object array
-    of bytes. It raises KeyError for a key that is not there, and Unreadable where the data file is
-    missing, cut off, or does not match its checksum.
+    of bytes. It raises KeyError for a key that does not exist, and Unreadable where the data file
+    is missing, cut off, or does not match its checksum.
     """
 
     def __init__(self, prefix: str | Path) -> None:
@@ -257,7 +257,7 @@ def _parsed(message: memoryview) -> Entry:
         elif number == 2:
             shape = _shape(wire.content(value))
         elif number == 7:
-            parts.append(slices.parsed(wire.content(value)))
+            parts.append(slices.from_message(wire.content(value)))
     dtype = DTYPES.get(numbers[1])
     if dtype is None:
         raise Malformed(f"is of dtype {numbers[1]}, which is not read here")
@@ -328,9 +328,9 @@ def _strings(data: memoryview, entry: Entry) -> Array:
     for length in lengths:
         code = "<I" if length < 1 << 32 else "<Q"
         of_lengths = crc.crc32c(struct.pack(code, length), of_lengths)
-    if struct.unpack("<I", data[at:start])[0] != crc.masked(of_lengths):
+    if struct.unpack("<I", data[at:start])[0] != crc.masked_crc(of_lengths):
         raise Malformed("the checksum of its lengths does not match: damaged")
-    if crc.masked(crc.crc32c(data[at:], of_lengths)) != entry.crc:
+    if crc.masked_crc(crc.crc32c(data[at:], of_lengths)) != entry.crc:
         raise Malformed("its checksum does not match: damaged")
     values = np.empty(count, object)
     for i, length in enumerate(lengths):

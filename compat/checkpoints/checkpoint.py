@@ -9,7 +9,7 @@ from keras_mp.compat.checkpoints import locating, object_graph
 from keras_mp.compat.checkpoints.bundle import Array, Bundle, Entry
 from keras_mp.compat.checkpoints.errors import Malformed, Unreadable
 from keras_mp.compat.checkpoints.object_graph import ObjectGraph
-from keras_mp.compat.checkpoints.staging import staged
+from keras_mp.compat.checkpoints.staging import local_artefact
 from keras_mp.files.stores.naming import named
 from keras_mp.files.stores.urls import is_url, parent, redacted
 
@@ -32,12 +32,12 @@ class Checkpoint(Mapping[str, Array]):
         graph: Its objects; None where it is one of names (`tf.compat.v1.train.Saver`).
 
     Raises:
-        Unreadable: It is not there, damaged, or of the format V1.
+        Unreadable: It does not exist, damaged, or of the format V1.
     """
 
     def __init__(self, path: str | Path) -> None:
         with contextlib.ExitStack() as stack:
-            local = stack.enter_context(staged(path))
+            local = stack.enter_context(local_artefact(path))
             self._copy = (local.parent, parent(str(path))) if is_url(path) else None
             with self._named():
                 prefix = locating.prefix_of(local)
@@ -62,7 +62,7 @@ class Checkpoint(Mapping[str, Array]):
         try:
             if stored.shape != () or stored.dtype != object:
                 raise Malformed("is not one string")
-            return ObjectGraph.parsed(stored.item())
+            return ObjectGraph.from_message(stored.item())
         except Malformed as error:
             file = self._bundle.file_of(object_graph.KEY)
             raise Unreadable(file, object_graph.KEY, str(error)) from None

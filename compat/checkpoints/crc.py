@@ -26,7 +26,7 @@ def crc32c(data: Any, start: int = 0) -> int:
     return crc
 
 
-def masked(crc: int) -> int:
+def masked_crc(crc: int) -> int:
     """Returns a CRC as it is stored.
 
     Source: LevelDB, util/crc32c.h: the CRC of data that holds CRCs would be a weak one.
@@ -41,9 +41,9 @@ def check(data: Any, stored: int) -> None:
 
 def compare(crc: int, stored: int) -> None:
     """Raises Malformed unless `crc`, masked, is `stored`."""
-    if masked(crc) != stored:
+    if masked_crc(crc) != stored:
         raise Malformed(
-            f"its checksum is {masked(crc):#010x}, but {stored:#010x} is stored: damaged"
+            f"its checksum is {masked_crc(crc):#010x}, but {stored:#010x} is stored: damaged"
         )
 
 

@@ -12,7 +12,7 @@ STATE_FILE = "checkpoint"
 _LARGEST_STATE = 1 << 22
 _LATEST = re.compile(r'^[^\S\n]*model_checkpoint_path\s*:\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _NONE = "there is no such file"
-_NOT_THERE = "which is not there"
+_NOT_THERE = "which does not exist"
 _OUTSIDE = "which is outside of its folder, and is not followed: name the checkpoint itself"
 _DATA = re.compile(r"(.+)\.data-\d{5}-of-\d{5}")
 _PART = re.compile(r"(.+)\.(?:index|data-\d{5}-of-\d{5})")
@@ -121,7 +121,7 @@ def data_files(folder: Path, name: str = "") -> list[tuple[str, str]]:
 
 
 def _check_no_data(prefix: str) -> None:
-    """Raises Unreadable if there are data files of a checkpoint whose index is not there."""
+    """Raises Unreadable if there are data files of a checkpoint without their index."""
     path = Path(prefix)
     for _, data in data_files(path.parent, path.name) if path.name else ():
         raise _no_index(prefix, data)

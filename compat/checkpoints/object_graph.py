@@ -72,11 +72,11 @@ class ObjectGraph:
         self.nodes = nodes
 
     @classmethod
-    def parsed(cls, message: bytes) -> "ObjectGraph":
+    def from_message(cls, message: bytes) -> "ObjectGraph":
         """Returns the graph from a TrackableObjectGraph.
 
         Raises:
-            Malformed: It is not one, names an object that is not there, or nests them too
+            Malformed: It is not one, names an object that does not exist, or nests them too
                 deeply.
         """
         nodes = tuple(

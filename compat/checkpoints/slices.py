@@ -15,7 +15,7 @@ from keras_mp.compat.checkpoints.errors import Malformed
 Slice = tuple[tuple[int, int | None], ...]
 
 
-def parsed(message: memoryview) -> Slice:
+def from_message(message: memoryview) -> Slice:
     """Returns a part from a TensorSliceProto."""
     extents: list[tuple[int, int | None]] = []
     for number, value in wire.fields(message):

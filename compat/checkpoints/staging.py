@@ -1,4 +1,4 @@
-"""Artefacts of stores, brought to the disk: all files that make up one, as one.
+"""Downloads artefacts from stores: all files that make up one.
 
 A store is asked for names only, and what a name means is asked of `locating`, as for local files:
 of a folder with empty files by these names.
@@ -48,7 +48,9 @@ class Remote:
 
 
 @contextlib.contextmanager
-def staged(path: str | Path, scratch: Scratch | None = None, *, copies: int = 1) -> Iterator[Path]:
+def local_artefact(
+    path: str | Path, scratch: Scratch | None = None, *, copies: int = 1
+) -> Iterator[Path]:
     """Yields a local path for an artefact: its own, or of a copy that is removed at the end.
 
     Errors that name the copy are made to name the address.
@@ -59,7 +61,7 @@ def staged(path: str | Path, scratch: Scratch | None = None, *, copies: int = 1)
         copies: How many times its size is reserved there, as for an output as large.
 
     Raises:
-        Unreadable: It is not there, could not be had, or changed meanwhile.
+        Unreadable: It does not exist, could not be had, or changed meanwhile.
         NoRoom: There is no room for it.
     """
     if not is_url(path):
@@ -107,16 +109,16 @@ def files_of(url: str) -> Remote:
     except NotThere:
         one = None
     if one is not None and one.type == "folder":
-        return _sized(_folder(url, own))
+        return _with_sizes(_folder(url, own))
     if one is not None and own == _PROTO:
-        return _sized(_folder(parent(url), name(parent(url)), own))
+        return _with_sizes(_folder(parent(url), name(parent(url)), own))
     is_part = own == locating.STATE_FILE or locating.without_suffix(own) != own
     if one is not None and not is_part:
-        return _sized(Remote(parent(url), own, (replace(one, name=own),)))
-    return _sized(_checkpoint(url, own))
+        return _with_sizes(Remote(parent(url), own, (replace(one, name=own),)))
+    return _with_sizes(_checkpoint(url, own))
 
 
-def _sized(remote: Remote) -> Remote:
+def _with_sizes(remote: Remote) -> Remote:
     return replace(remote, files=tuple(with_sizes(remote.files)))
 
 
@@ -142,13 +144,13 @@ def _checkpoint(url: str, own: str) -> Remote:
         prefix = locating.without_suffix(own)
         there = [one for one in there if locating.without_suffix(one.name) == prefix]
         if not there and scheme(url) in ("http", "https"):
-            there = _unlisted(join(folder, prefix))
+            there = _files_without_listing(join(folder, prefix))
         if not there:
             raise Unreadable(redacted(url), "", "there is no such file")
     return Remote(folder, own, tuple(_parts(folder, own, there)))
 
 
-def _unlisted(prefix: str) -> list[Entry]:
+def _files_without_listing(prefix: str) -> list[Entry]:
     """Returns the files of a checkpoint of a web server that does not show its folders."""
     try:
         index = _entry(f"{name(prefix)}.index", prefix)

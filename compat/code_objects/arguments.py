@@ -1,4 +1,4 @@
-"""What the parameters of a function are where it is called, by Python's rules."""
+"""Binds the arguments of a call to the parameters of a function, by Python's rules."""
 
 import ast
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ Argument = ast.expr | Made | Module
 _OTHERS = {0x80 | 0x100 | 0x200: "async", 0x20: "a generator"}
 
 
-def bound(
+def variables_of_call(
     make: Expressions, made: Made, values: Sequence[Item], keywords: Sequence[tuple[str, Item]]
 ) -> dict[str, Argument]:
     """Returns the variables that a call sets.

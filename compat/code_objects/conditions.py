@@ -1,4 +1,4 @@
-"""Expressions of which the truth is asked: `and`, `or`, `not`, `a if b else c`, `a < b < c`.
+"""Expressions as conditions: `and`, `or`, `not`, `a if b else c`, `a < b < c`.
 
 Python keeps no trace of how a condition was written, only where it jumps. So there is one form for
 all that jump alike: `not` is as far in as it goes, and what can be a chain is one.
@@ -24,19 +24,19 @@ def both(make: Expressions, left: ast.expr, right: ast.expr) -> ast.expr:
         values[-1:] = _chained(make, values[-1], value) or [values[-1], value]
     if len(values) == 1:
         return values[0]
-    return make.made(ast.BoolOp(op=ast.And(), values=values), values)
+    return make.register(ast.BoolOp(op=ast.And(), values=values), values)
 
 
 def either(make: Expressions, left: ast.expr, right: ast.expr) -> ast.expr:
     """Returns `left or right`; `not a < b or not b < c` likewise is `not a < b < c`."""
     values = _values(left, ast.Or)
     for value in _values(right, ast.Or):
-        before, after = _denied(values[-1]), _denied(value)
+        before, after = _operand_of_not(values[-1]), _operand_of_not(value)
         chain = _chained(make, before, after) if before and after else None
         values[-1:] = [make.unary(ast.Not(), *chain)] if chain else [values[-1], value]
     if len(values) == 1:
         return values[0]
-    return make.made(ast.BoolOp(op=ast.Or(), values=values), values)
+    return make.register(ast.BoolOp(op=ast.Or(), values=values), values)
 
 
 def _chained(make: Expressions, left: ast.expr, right: ast.expr) -> list[ast.expr] | None:
@@ -46,10 +46,12 @@ def _chained(make: Expressions, left: ast.expr, right: ast.expr) -> list[ast.exp
         return None
     comparators = [*left.comparators, *right.comparators]
     node = ast.Compare(left=left.left, ops=[*left.ops, *right.ops], comparators=comparators)
-    return [make.made(node, [left.left, *comparators])]
+    return [make.register(node, [left.left, *comparators])]
 
 
-def chosen(make: Expressions, test: ast.expr, yes: ast.expr, no: ast.expr, falls: bool) -> ast.expr:
+def conditional(
+    make: Expressions, test: ast.expr, yes: ast.expr, no: ast.expr, falls: bool
+) -> ast.expr:
     """Returns what a branch gives: `yes if test else no`, or `and`, or `or`.
 
     Args:
@@ -67,11 +69,11 @@ def chosen(make: Expressions, test: ast.expr, yes: ast.expr, no: ast.expr, falls
         return either(make, test, no)
     if not falls:
         test, yes, no = negated(make, test), no, yes
-    test = asked(make, test)
-    return make.made(ast.IfExp(test=test, body=yes, orelse=no), [test, yes, no])
+    test = as_condition(make, test)
+    return make.register(ast.IfExp(test=test, body=yes, orelse=no), [test, yes, no])
 
 
-def asked(make: Expressions, test: ast.expr) -> ast.expr:
+def as_condition(make: Expressions, test: ast.expr) -> ast.expr:
     """Returns an expression of which only the truth counts, with `not` as far in as it goes.
 
     3.5 and 3.6 keep `not (a and b)`, and the others make it `not a or not b`.
@@ -85,7 +87,7 @@ def asked(make: Expressions, test: ast.expr) -> ast.expr:
             return test if same else turned
         return test
     if isinstance(test, ast.BoolOp):
-        values = [asked(make, value) for value in test.values]
+        values = [as_condition(make, value) for value in test.values]
         if all(new is old for new, old in zip(values, test.values, strict=True)):
             return test
         join = both if isinstance(test.op, ast.And) else either
@@ -94,7 +96,7 @@ def asked(make: Expressions, test: ast.expr) -> ast.expr:
             joined = join(make, joined, value)
         return joined
     if isinstance(test, ast.IfExp):
-        yes, no = asked(make, test.body), asked(make, test.orelse)
+        yes, no = as_condition(make, test.body), as_condition(make, test.orelse)
         if truth(yes) is not None:
             return (
                 either(make, test.test, no)
@@ -108,15 +110,17 @@ def asked(make: Expressions, test: ast.expr) -> ast.expr:
                 else both(make, test.test, yes)
             )
         if yes is not test.body or no is not test.orelse:
-            return make.made(ast.IfExp(test=test.test, body=yes, orelse=no), [test.test, yes, no])
+            return make.register(
+                ast.IfExp(test=test.test, body=yes, orelse=no), [test.test, yes, no]
+            )
     return test
 
 
 def negated(make: Expressions, test: ast.expr) -> ast.expr:
     """Returns `not test`, of which only the truth counts."""
-    test = asked(make, test)
+    test = as_condition(make, test)
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return asked(make, test.operand)
+        return as_condition(make, test.operand)
     if isinstance(test, ast.BoolOp):
         join = either if isinstance(test.op, ast.And) else both
         joined = negated(make, test.values[0])
@@ -125,7 +129,7 @@ def negated(make: Expressions, test: ast.expr) -> ast.expr:
         return joined
     if isinstance(test, ast.IfExp):
         yes, no = negated(make, test.body), negated(make, test.orelse)
-        return make.made(ast.IfExp(test=test.test, body=yes, orelse=no), [test.test, yes, no])
+        return make.register(ast.IfExp(test=test.test, body=yes, orelse=no), [test.test, yes, no])
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         opposite = _OPPOSITES.get(type(test.ops[0]))
         if opposite:
@@ -133,7 +137,7 @@ def negated(make: Expressions, test: ast.expr) -> ast.expr:
     return make.unary(ast.Not(), test)
 
 
-def _denied(node: ast.expr) -> ast.expr | None:
+def _operand_of_not(node: ast.expr) -> ast.expr | None:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return node.operand
     return None

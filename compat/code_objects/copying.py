@@ -1,4 +1,4 @@
-"""The result of a walk as trees that share nothing, if it is all there and calls nothing twice."""
+"""Copies the result of a walk into trees that share no node; refuses calls that would run twice."""
 
 import ast
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from keras_mp.compat.code_objects.errors import Refused
 from keras_mp.compat.code_objects.expressions import LARGEST, Expressions, is_constant
 
 
-def copied(make: Expressions, nodes: Sequence[ast.expr]) -> list[ast.expr]:
+def copies_of(make: Expressions, nodes: Sequence[ast.expr]) -> list[ast.expr]:
     """Returns copies of some nodes, which are evaluated in that order.
 
     Raises:

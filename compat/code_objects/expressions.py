@@ -98,7 +98,7 @@ class Expressions:
         if self._facts[node].calls:
             self.owed.append(node)
 
-    def made(self, node: Node, children: Iterable[ast.expr] = (), missing: str = "") -> Node:
+    def register(self, node: Node, children: Iterable[ast.expr] = (), missing: str = "") -> Node:
         """Takes a new node in, and returns it.
 
         Args:
@@ -132,33 +132,33 @@ class Expressions:
 
     def missing(self, name: str, what: str) -> ast.expr:
         """Returns a stand-in for what is not read, such as `<function>`."""
-        return self.made(ast.Name(id=f"<{name}>", ctx=ast.Load()), missing=what)
+        return self.register(ast.Name(id=f"<{name}>", ctx=ast.Load()), missing=what)
 
     def name(self, text: str) -> ast.expr:
         """Returns a variable, read anew."""
-        return self.made(ast.Name(id=identifier(text), ctx=ast.Load()))
+        return self.register(ast.Name(id=identifier(text), ctx=ast.Load()))
 
     def attribute(self, of: ast.expr, text: str) -> ast.expr:
         """Returns `of.text`."""
-        return self.made(ast.Attribute(value=of, attr=identifier(text), ctx=ast.Load()), [of])
+        return self.register(ast.Attribute(value=of, attr=identifier(text), ctx=ast.Load()), [of])
 
     def item(self, of: ast.expr, index: ast.expr) -> ast.expr:
         """Returns `of[index]`."""
-        return self.made(ast.Subscript(value=of, slice=index, ctx=ast.Load()), [of, index])
+        return self.register(ast.Subscript(value=of, slice=index, ctx=ast.Load()), [of, index])
 
     def sequence(
         self, kind: type[ast.Tuple] | type[ast.List], members: Sequence[ast.expr]
     ) -> ast.expr:
         """Returns a tuple or list of what is given."""
-        return self.made(kind(elts=list(members), ctx=ast.Load()), members)
+        return self.register(kind(elts=list(members), ctx=ast.Load()), members)
 
     def starred(self, of: ast.expr) -> ast.expr:
         """Returns `*of`, which belongs into a list, a tuple or a call."""
-        return self.made(ast.Starred(value=of, ctx=ast.Load()), [of])
+        return self.register(ast.Starred(value=of, ctx=ast.Load()), [of])
 
     def set_of(self, members: Sequence[ast.expr]) -> ast.expr:
         """Returns a set of what is given."""
-        return self.made(ast.Set(elts=list(members)), members)
+        return self.register(ast.Set(elts=list(members)), members)
 
     def generator(self, members: Sequence[ast.expr]) -> ast.expr:
         """Returns what a generator gives, which is a list only where `listed` takes it."""
@@ -175,7 +175,7 @@ class Expressions:
 
     def dictionary(self, keys: Sequence[ast.expr], values: Sequence[ast.expr]) -> ast.Dict:
         """Returns `{key: value, ...}`."""
-        return self.made(ast.Dict(keys=[*keys], values=[*values]), [*keys, *values])
+        return self.register(ast.Dict(keys=[*keys], values=[*values]), [*keys, *values])
 
     def call(
         self, of: ast.expr, arguments: Sequence[ast.expr], keywords: Sequence[tuple[str, ast.expr]]
@@ -189,22 +189,24 @@ class Expressions:
             args=list(arguments),
             keywords=[ast.keyword(arg=name, value=value) for name, value in keywords],
         )
-        return self.made(node, [of, *arguments, *(value for _, value in keywords)])
+        return self.register(node, [of, *arguments, *(value for _, value in keywords)])
 
     def unary(self, operator: ast.unaryop, operand: ast.expr) -> ast.expr:
         """Returns `-operand` and its like; `not` of a constant is one, as from 3.7 on."""
         known = truth(operand) if isinstance(operator, ast.Not) else None
         if known is not None:
             return self.constant(not known)
-        return self.made(ast.UnaryOp(op=operator, operand=operand), [operand])
+        return self.register(ast.UnaryOp(op=operator, operand=operand), [operand])
 
     def binary(self, left: ast.expr, operator: ast.operator, right: ast.expr) -> ast.expr:
         """Returns `left + right` and its like."""
-        return self.made(ast.BinOp(left=left, op=operator, right=right), [left, right])
+        return self.register(ast.BinOp(left=left, op=operator, right=right), [left, right])
 
     def comparison(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> ast.expr:
         """Returns `left < right` and its like."""
-        return self.made(ast.Compare(left=left, ops=[operator], comparators=[right]), [left, right])
+        return self.register(
+            ast.Compare(left=left, ops=[operator], comparators=[right]), [left, right]
+        )
 
     def constant(self, value: Constant) -> ast.expr:
         """Returns a constant as it would be written: `-1` is a minus and a number.
@@ -223,7 +225,7 @@ class Expressions:
             raise Malformed("has a code object where a value belongs")
         if isinstance(value, int | float | complex) and not isinstance(value, bool):
             return self._number(value)
-        return self.made(ast.Constant(value=value))
+        return self.register(ast.Constant(value=value))
 
     def plain(self, value: object) -> ast.expr:
         """Returns a value of a file: None, numbers, text, and lists and tuples of these."""
@@ -244,8 +246,8 @@ class Expressions:
                 raise Refused("a number that is nan")
             negative = math.copysign(1, value) < 0 if isinstance(value, float) else value < 0
         if not negative:
-            return self.made(ast.Constant(value=value))
-        return self.unary(ast.USub(), self.made(ast.Constant(value=-value)))
+            return self.register(ast.Constant(value=value))
+        return self.unary(ast.USub(), self.register(ast.Constant(value=-value)))
 
     def text(self, node: ast.expr, longest: int = 300) -> str:
         """Returns an expression as Python, cut where it is long."""

@@ -70,7 +70,7 @@ class Fork:
         return _same(self.yes, self.no)
 
 
-def joined(make: Expressions, fork: Fork, side: bool, inner: Fork) -> Fork | None:
+def joined_fork(make: Expressions, fork: Fork, side: bool, inner: Fork) -> Fork | None:
     """Returns two branches as one, or None if they are not.
 
     Args:
@@ -102,7 +102,7 @@ def chosen(make: Expressions, fork: Fork, yes: Fork, no: Fork) -> Fork | None:
     for one, other in ((yes, no), *_turned_towards_the_last(make, yes, no)):
         marks = (one.test, other.test)
         if _same(one.yes, other.yes, *marks) and _same(one.no, other.no, *marks):
-            whole = conditions.chosen(make, fork.test, one.test, other.test, fork.falls)
+            whole = conditions.conditional(make, fork.test, one.test, other.test, fork.falls)
             yes_count, no_count = one.yes.count + other.yes.count, one.no.count + other.no.count
             return Fork(
                 whole,

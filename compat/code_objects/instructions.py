@@ -40,7 +40,7 @@ class Instruction:
     target: int = -1
 
 
-def decoded(code: Code, python: Version) -> tuple[Instruction, ...]:
+def instructions_of(code: Code, python: Version) -> tuple[Instruction, ...]:
     """Returns the instructions of a function.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What an expression is, where that is known while a function is read: what loops go over.
+"""Values that are known while a function is read, such as what loops go over.
 
 Numbers, text and sequences that stand in the function, in the variables around it, or in the
 defaults of its parameters. These last may be given otherwise, so it is noted which were used.

@@ -112,7 +112,7 @@ class Lists:
             self._make.owe(value)
         if not steps or not (facts.calls or facts.size > _LARGEST_TWICE):
             return value
-        return self._make.name(self._names.invented("part", value))
+        return self._make.name(self._names.add_invented("part", value))
 
     def _made(self, same: ast.List | None, members: Sequence[ast.expr]) -> ast.List:
         node = same or self._make.sequence(ast.List, members)

@@ -94,7 +94,7 @@ def layout_of(python: Version) -> Version:
     return max(layout for layout in LAYOUTS if layout <= python)
 
 
-def read(data: bytes, layout: Version) -> Code:
+def read_code(data: bytes, layout: Version) -> Code:
     """Returns the code object that some bytes are.
 
     Args:

@@ -30,7 +30,7 @@ CUSTOMARY = {
 }
 
 
-def imported(name: str, level: object, wanted: object) -> Module:
+def module_of_import(name: str, level: object, wanted: object) -> Module:
     """Returns what `import name` gives.
 
     Args:

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from keras_mp.compat.code_objects.copying import copied
+from keras_mp.compat.code_objects.copying import copies_of
 from keras_mp.compat.code_objects.errors import CodeError, Malformed, Refused
 from keras_mp.compat.code_objects.expressions import Expressions, identifier, is_plain
 from keras_mp.compat.code_objects.forks import State
-from keras_mp.compat.code_objects.instructions import decoded, has_lines_of_3_10
+from keras_mp.compat.code_objects.instructions import has_lines_of_3_10, instructions_of
 from keras_mp.compat.code_objects.known import Known
-from keras_mp.compat.code_objects.marshalled import LAYOUTS, Code, layout_of, read
+from keras_mp.compat.code_objects.marshalled import LAYOUTS, Code, layout_of, read_code
 from keras_mp.compat.code_objects.opcodes import VERSIONS, Version
 from keras_mp.compat.code_objects.stack_items import Variables
 from keras_mp.compat.code_objects.steps import Names
@@ -114,7 +114,7 @@ def _of_tensorflow(data: bytes, closure: Sequence[object], module: object) -> Fu
     """Returns a function of TensorFlow itself as one that calls it."""
     for layout in LAYOUTS:
         with suppress(Malformed):
-            code = read(data, layout)
+            code = read_code(data, layout)
             try:
                 name = wrapped(code, closure, module)
                 call = None if name is None else _call_of(name)
@@ -188,7 +188,7 @@ def _attempts(
     for layout in LAYOUTS:
         versions = [python for python in VERSIONS if layout_of(python) == layout]
         try:
-            code = read(data, layout)
+            code = read_code(data, layout)
         except Malformed as error:
             attempts += [_Attempt(python, _UNREAD, _malformed(error)) for python in versions]
             continue
@@ -203,7 +203,7 @@ def _attempt(
     if python == (3, 10) and not has_lines_of_3_10(code):
         return _Attempt(python, _UNREAD, "is no function of Python 3.10: its line table ends early")
     try:
-        decoded(code, python)
+        instructions_of(code, python)
     except Malformed as error:
         later = " (a later version may have written it)" if python >= (3, 11) else ""
         return _Attempt(python, _READ, _malformed(error) + later)
@@ -262,7 +262,7 @@ class _Walked:
         begun |= self._starred()
         self._result = self._walk.value(State((), begun), steps=True)
         nodes = [*(value for _, value in self._names.steps), self._result]
-        *steps, result = copied(self._make, nodes)
+        *steps, result = copies_of(self._make, nodes)
         names = (name for name, _ in self._names.steps)
         return tuple(zip(names, steps, strict=True)), result
 

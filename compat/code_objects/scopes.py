@@ -25,7 +25,7 @@ LEAVING = frozenset({"BEGIN_FINALLY", "END_FINALLY", "POP_FINALLY"})
 _TRANSPARENT = frozenset({"name_scope", "variable_scope"})
 
 
-def entered(make: Expressions, of: ast.expr, where: str) -> list[Item]:
+def items_of_scope(make: Expressions, of: ast.expr, where: str) -> list[Item]:
     """Returns what entering a scope leaves on the stack.
 
     Args:

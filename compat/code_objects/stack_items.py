@@ -1,4 +1,4 @@
-"""What is on the stack, and what a variable stands for, while a function is walked."""
+"""The items on the stack, and the values of variables, while a function is walked."""
 
 import ast
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The names of what is read: its steps, and which names are free for more."""
+"""The names in a result: those of its steps, and those still free."""
 
 import ast
 
@@ -40,7 +40,7 @@ class Names:
         self.steps.insert(len(self.steps) - before, (identifier(fresh), value))
         return fresh
 
-    def invented(self, name: str, value: ast.expr) -> str:
+    def add_invented(self, name: str, value: ast.expr) -> str:
         """Adds a step for a value that has no name in the program."""
         if name in self.own:
             self._taken.add(name)

@@ -11,18 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from keras_mp.compat.code_objects import conditions, scopes
-from keras_mp.compat.code_objects.arguments import Argument, bound
+from keras_mp.compat.code_objects.arguments import Argument, variables_of_call
 from keras_mp.compat.code_objects.blocks import BRANCHES, JUMPS, Block
-from keras_mp.compat.code_objects.effects import ADD_IN_PLACE, Effects
+from keras_mp.compat.code_objects.effects import Effects
 from keras_mp.compat.code_objects.errors import Malformed, Refused, Underflow
 from keras_mp.compat.code_objects.expressions import Expressions, truth
-from keras_mp.compat.code_objects.forks import Fork, State, Way, chosen, joined
+from keras_mp.compat.code_objects.forks import Fork, State, Way, chosen, joined_fork
 from keras_mp.compat.code_objects.graph import Graph
-from keras_mp.compat.code_objects.instructions import Instruction, decoded, simplified
+from keras_mp.compat.code_objects.instructions import Instruction, instructions_of, simplified
 from keras_mp.compat.code_objects.known import Known
 from keras_mp.compat.code_objects.lists import CHANGES
 from keras_mp.compat.code_objects.marshalled import Code
 from keras_mp.compat.code_objects.opcodes import Version
+from keras_mp.compat.code_objects.operators import is_sum_in_place
 from keras_mp.compat.code_objects.stack_items import LEFT, Going, Item, Made, Variables
 from keras_mp.compat.code_objects.steps import Names
 from keras_mp.compat.code_objects.supported import COMPREHENSIONS, is_supported, reason
@@ -100,7 +101,7 @@ class Walk:
         self._asking = 0
         self._pausing = 0
         self._passed: set[ast.expr] = set()  # conditions before another whose way is an exception
-        instructions = decoded(code, setting.python)
+        instructions = instructions_of(code, setting.python)
         if code.handlers and not scopes.are_of_scopes(code.handlers, instructions):
             raise Refused("try or with")
         self._instructions = simplified(instructions, code)
@@ -231,7 +232,7 @@ class Walk:
         return self._graph.entered(number), State(tuple(stack), variables)
 
     def _returned(self, stack: list[Item]) -> ast.expr:
-        value = self._effects.popped(stack)
+        value = self._effects.operands.popped(stack)
         if self._code.name == "<genexpr>" and len(stack) == 1:
             given = stack.pop()
             if not isinstance(given, ast.List):
@@ -263,7 +264,7 @@ class Walk:
             raise Refused(f"{what} over {text}, whose items are not known here")
         if going.at == len(going.items):
             return self._entered(block.after[1], stack, variables)
-        item = self._effects.given(going.items[going.at])
+        item = self._effects.mark_given(going.items[going.at])
         stack += [replace(going, at=going.at + 1), item]
         return self._entered(block.after[0], stack, variables)
 
@@ -292,7 +293,7 @@ class Walk:
             raise Malformed("calls a comprehension without an iterator")
         if not made.frame.is_open:
             raise Refused(f"a function of a function that has ended ({made.where})")
-        given = bound(self._make, made, values, keywords)
+        given = variables_of_call(self._make, made, values, keywords)
         if steps:
             given = {name: self._named(name, item) for name, item in given.items()}
         inner = Walk(self._setting, made.code, self._nested + 1)
@@ -310,7 +311,7 @@ class Walk:
 
     def _fork(self, block: Block, stack: list[Item], variables: Variables) -> Fork:
         last = block.instructions[-1]
-        test = self._effects.popped(stack)
+        test = self._effects.operands.popped(stack)
         jumps_if = not last.name.endswith(("_IF_FALSE", "_IF_FALSE_OR_POP", "_IF_NOT_NONE"))
         if last.name.endswith("_NONE"):
             test = self._make.comparison(test, ast.Is(), self._make.constant(None))
@@ -359,7 +360,7 @@ class Walk:
         if isinstance(yes, _Paused) and isinstance(no, _Paused):
             return self._merged_in_copies(fork, yes, no, before)
         if isinstance(yes, ast.expr) and isinstance(no, ast.expr) and not self._left(before):
-            return conditions.chosen(self._make, fork.test, yes, no, fork.falls)
+            return conditions.conditional(self._make, fork.test, yes, no, fork.falls)
         raise Malformed("goes different ways with the same values")
 
     def _both(
@@ -438,8 +439,8 @@ class Walk:
             return self._condition(fork.no, lambda no: chosen(self._make, fork, yes, no))
 
         return (
-            self._condition(fork.yes, lambda inner: joined(self._make, fork, True, inner))
-            or self._condition(fork.no, lambda inner: joined(self._make, fork, False, inner))
+            self._condition(fork.yes, lambda inner: joined_fork(self._make, fork, True, inner))
+            or self._condition(fork.no, lambda inner: joined_fork(self._make, fork, False, inner))
             or self._condition(fork.yes, of_three)
         )
 
@@ -487,13 +488,14 @@ class Walk:
             self._check_used(fork.test)
         test, value = fork.test, fork.test
         if len(places) + len(names) > 1 and steps and self._make.facts(test).calls:
-            value = self._make.name(self._setting.names.invented("condition", test))
+            value = self._make.name(self._setting.names.add_invented("condition", test))
 
         def choice(one: Item, other: Item) -> ast.expr:
             first, second = (
-                value if item is test else self._effects.expression(item) for item in (one, other)
+                value if item is test else self._effects.operands.expression(item)
+                for item in (one, other)
             )
-            return conditions.chosen(self._make, value, first, second, fork.falls)
+            return conditions.conditional(self._make, value, first, second, fork.falls)
 
         stack = list(yes.stack)
         for place in places:
@@ -549,10 +551,7 @@ def _shared(made: Made) -> Variables:
 
 
 def _adds_in_place(instructions: Sequence[Instruction]) -> bool:
-    return any(
-        one.name == "INPLACE_ADD" or (one.name == "BINARY_OP" and one.argument == ADD_IN_PLACE)
-        for one in instructions
-    )
+    return any(map(is_sum_in_place, instructions))
 
 
 def _only_asks(block: Block) -> bool:

@@ -4,7 +4,7 @@ Sources: tensorflow_addons 0.11.2, optimizers/*.py, `get_config`; keys of later 
 marked. A class is converted where `keras_mp.compat.optimizers` has its rule, else refused.
 """
 
-from keras_mp.compat.configs.checks import Check, empty, found, number, truth
+from keras_mp.compat.configs.checks import Check, describe, empty, number, truth
 from keras_mp.compat.errors import LegacyError
 
 PREFIX = "Addons>"
@@ -18,7 +18,7 @@ _EXCLUDED = empty(
 def _weight_decay(value: object, path: str) -> float:
     if isinstance(value, dict):
         why = "a schedule of the weight decay has no counterpart; set decoupled_weight_decay, a "
-        raise LegacyError(path, found(value), why + "number, in a callback")
+        raise LegacyError(path, describe(value), why + "number, in a callback")
     return number(value, path)
 
 

@@ -8,7 +8,7 @@ import numbers
 from collections.abc import Callable, Mapping
 
 from keras_mp.compat.errors import LegacyError
-from keras_mp.files.json_paths import at as at, found as found
+from keras_mp.files.json_paths import at as at, describe as describe
 from keras_mp.float_formats import FLOAT32
 
 INT32_MAX = 2**31 - 1
@@ -36,20 +36,20 @@ def number(value: object, path: str) -> float:
 def int_or_float(value: object, path: str) -> int | float:
     """Returns a finite number; a whole one stays whole."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise LegacyError(path, found(value), "expected a number")
+        raise LegacyError(path, describe(value), "expected a number")
     try:
         as_float = float(value)
     except OverflowError:
         as_float = math.inf
     if not math.isfinite(as_float):
-        raise LegacyError(path, found(value), "expected a finite number")
+        raise LegacyError(path, describe(value), "expected a finite number")
     return int(value) if isinstance(value, numbers.Integral) else as_float
 
 
 def number_list(value: object, path: str) -> list[int | float]:
     """Returns a list of finite numbers."""
     if not isinstance(value, list | tuple):
-        raise LegacyError(path, found(value), "expected a list of numbers")
+        raise LegacyError(path, describe(value), "expected a list of numbers")
     return [int_or_float(item, f"{path}[{i}]") for i, item in enumerate(value)]
 
 
@@ -57,14 +57,14 @@ def steps(value: object, path: str) -> int:
     """Returns a count of one or more, such as of steps, that an int32 can reach."""
     whole = 0 if isinstance(value, bool) or not isinstance(value, numbers.Integral) else int(value)
     if not 1 <= whole <= INT32_MAX:
-        raise LegacyError(path, found(value), f"expected a whole number from 1 to {INT32_MAX}")
+        raise LegacyError(path, describe(value), f"expected a whole number from 1 to {INT32_MAX}")
     return whole
 
 
 def count(value: object, path: str) -> int:
     """Returns a whole number, zero or more."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 0:
-        raise LegacyError(path, found(value), "expected a whole number, zero or more")
+        raise LegacyError(path, describe(value), "expected a whole number, zero or more")
     return int(value)
 
 
@@ -78,7 +78,7 @@ def empty(why: str) -> Check:
 
     def check(value: object, path: str) -> None:
         if value is not None and value not in ([], ()):
-            raise LegacyError(path, found(value), why)
+            raise LegacyError(path, describe(value), why)
 
     return check
 
@@ -86,7 +86,7 @@ def empty(why: str) -> Check:
 def flag(value: object, path: str) -> bool:
     """Returns true or false; 0 and 1 are neither."""
     if not isinstance(value, bool):
-        raise LegacyError(path, found(value), "expected true or false")
+        raise LegacyError(path, describe(value), "expected true or false")
     return value
 
 
@@ -97,7 +97,7 @@ def truth(value: object, path: str) -> bool:
     (True, False, False)
     """
     if not isinstance(value, bool | int | float):
-        raise LegacyError(path, found(value), "expected true or false")
+        raise LegacyError(path, describe(value), "expected true or false")
     return bool(value)
 
 
@@ -105,16 +105,16 @@ def scale(value: object, path: str) -> float:
     """Returns a loss scale: positive, finite and not subnormal in float32."""
     result = number(value, path)
     if not FLOAT32.smallest_normal <= result <= FLOAT32.largest:
-        raise LegacyError(path, found(value), "expected a positive scale that float32 can hold")
+        raise LegacyError(path, describe(value), "expected a positive scale that float32 can hold")
     return result
 
 
 def name(value: object, path: str) -> str:
     """Returns a name that Keras 3 takes."""
     if not isinstance(value, str):
-        raise LegacyError(path, found(value), "expected a name")
+        raise LegacyError(path, describe(value), "expected a name")
     if "/" in value:
-        raise LegacyError(path, found(value), "Keras 3 allows no '/' in a name; rename it")
+        raise LegacyError(path, describe(value), "Keras 3 allows no '/' in a name; rename it")
     return value
 
 
@@ -126,7 +126,7 @@ def or_none(check: Check) -> Check:
 def mapping(value: object, path: str) -> Mapping[str, object]:
     """Returns a JSON object."""
     if not isinstance(value, Mapping):
-        raise LegacyError(path, found(value), "expected an object")
+        raise LegacyError(path, describe(value), "expected an object")
     return value
 
 

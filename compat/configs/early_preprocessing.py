@@ -6,7 +6,7 @@ Source: tensorflow/python/keras/layers/preprocessing, TF 2.4.4.
 from collections.abc import Callable
 from math import inf
 
-from keras_mp.compat.configs.checks import at, found
+from keras_mp.compat.configs.checks import at, describe
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.configs.serialized import Config
 from keras_mp.compat.errors import LegacyError
@@ -27,7 +27,7 @@ INVERTED = (
 _IN_CODE = "build the layer in code"
 
 
-def renewed(name: str, config: Config, path: str, report: Report) -> Config:
+def as_of_tf_2_6(name: str, config: Config, path: str, report: Report) -> Config:
     """Returns the config of a layer as TF 2.6 would have written it; others as they are.
 
     Args:
@@ -40,7 +40,7 @@ def renewed(name: str, config: Config, path: str, report: Report) -> Config:
         LegacyError: It does not say what the layer computes.
 
     >>> report = Report()
-    >>> renewed("Discretization", {"bins": [0.0, 1.0, inf]}, "$.config", report)
+    >>> as_of_tf_2_6("Discretization", {"bins": [0.0, 1.0, inf]}, "$.config", report)
     {'bin_boundaries': [0.0, 1.0]}
     >>> print(*report)
     $.config.bins renamed: bin_boundaries
@@ -85,7 +85,7 @@ def _discretization(config: Json, path: str, report: Report) -> Json:
     where = at(path, "bins")
     bins = config["bins"]
     if not isinstance(bins, list):
-        raise LegacyError(where, found(bins), "expected a list of numbers")
+        raise LegacyError(where, describe(bins), "expected a list of numbers")
     config["bins"] = bins[:-1] if bins and bins[-1] == inf else bins
     return _renamed(config, path, report, {"bins": "bin_boundaries"})
 
@@ -96,10 +96,10 @@ def _category_encoding(config: Json, path: str, report: Report) -> Json:
     mode = config.get("output_mode")
     if mode not in ("binary", "count"):
         why = f"its weights are in no file of this layer: {_IN_CODE}"
-        raise LegacyError(at(path, "output_mode"), found(mode), why)
+        raise LegacyError(at(path, "output_mode"), describe(mode), why)
     if config["max_tokens"] is None:
         why = f"adapt() found the number of tokens, which no file has: {_IN_CODE}"
-        raise LegacyError(at(path, "max_tokens"), found(None), why)
+        raise LegacyError(at(path, "max_tokens"), describe(None), why)
     config = _with_mode(config, path, report)
     return _renamed(config, path, report, {"max_tokens": "num_tokens"})
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from keras_mp.compat.configs import checks
-from keras_mp.compat.configs.checks import at, found
+from keras_mp.compat.configs.checks import at, describe
 from keras_mp.compat.configs.layer_tables import RECURRENT
 from keras_mp.compat.configs.layers import Json, checked_name
 from keras_mp.compat.errors import LegacyError
@@ -41,7 +41,9 @@ class Called:
 Graph = Mapping[str, Called]
 
 
-def read(layers: list[Mapping[str, object]], ends: object, path: str) -> dict[str, Called]:
+def calls_by_layer(
+    layers: list[Mapping[str, object]], ends: object, path: str
+) -> dict[str, Called]:
     """Returns the layers of a graph by their old names.
 
     Args:
@@ -59,7 +61,7 @@ def read(layers: list[Mapping[str, object]], ends: object, path: str) -> dict[st
         checks.require(layer, where, "name", "inbound_nodes")
         if not isinstance(layer["inbound_nodes"], list):
             why = "expected a list of calls"
-            raise LegacyError(f"{where}.inbound_nodes", found(layer["inbound_nodes"]), why)
+            raise LegacyError(f"{where}.inbound_nodes", describe(layer["inbound_nodes"]), why)
     for reference in _references([layer["inbound_nodes"] for layer in layers] + [ends]):
         if reference[0] in used and _is_count(reference[1]):
             used[reference[0]].add(reference[1])
@@ -70,7 +72,7 @@ def read(layers: list[Mapping[str, object]], ends: object, path: str) -> dict[st
         name, nodes = layer["name"], layer["inbound_nodes"]
         today = checked_name(name, where)
         if today in todays:
-            raise LegacyError(where, found(name), "another layer of the model has this name")
+            raise LegacyError(where, describe(name), "another layer of the model has this name")
         todays.add(today)
         assert isinstance(name, str)
         assert isinstance(nodes, list)
@@ -212,7 +214,7 @@ def _argument(value: object, graph: Graph, path: str) -> object:
         return [_argument(item, graph, f"{path}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, Mapping) and value:
         return {key: _argument(item, graph, at(path, key)) for key, item in value.items()}
-    raise LegacyError(path, found(value), _NOT_A_TENSOR)
+    raise LegacyError(path, describe(value), _NOT_A_TENSOR)
 
 
 def _tensor(value: list[object], graph: Graph, path: str) -> Json:
@@ -225,12 +227,12 @@ def _tensor(value: list[object], graph: Graph, path: str) -> Json:
 def _resolved(value: list[object], graph: Graph, path: str) -> tuple[str, int, int]:
     name, index, tensor = value[:3]
     if not isinstance(name, str) or name not in graph:
-        raise LegacyError(f"{path}[0]", found(name), "the model has no such layer")
+        raise LegacyError(f"{path}[0]", describe(name), "the model has no such layer")
     called = graph[name]
     if not isinstance(index, int) or not 0 <= index - called.base < len(called.nodes):
-        raise LegacyError(f"{path}[1]", found(index), f"{name!r} has no such call")
+        raise LegacyError(f"{path}[1]", describe(index), f"{name!r} has no such call")
     if not isinstance(tensor, int) or not _is_count(tensor):
-        raise LegacyError(f"{path}[2]", found(tensor), _NOT_A_TENSOR)
+        raise LegacyError(f"{path}[2]", describe(tensor), _NOT_A_TENSOR)
     return called.name, index - called.base, tensor
 
 
@@ -242,4 +244,4 @@ def _end(value: object, graph: Graph, path: str) -> object:
         return [_end(item, graph, f"{path}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, Mapping) and value:
         return {key: _end(item, graph, at(path, key)) for key, item in value.items()}
-    raise LegacyError(path, found(value), _NOT_A_TENSOR)
+    raise LegacyError(path, describe(value), _NOT_A_TENSOR)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from keras_mp.compat.configs import addons, checks, optimizer_tables as tables
-from keras_mp.compat.configs.checks import Check, found
+from keras_mp.compat.configs.checks import Check, describe
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.configs.serialized import (
     CARRIED_OVER,
@@ -17,12 +17,12 @@ from keras_mp.compat.configs.serialized import (
     OWN_OPTIMIZERS,
     Config,
     check_origin,
-    copied,
+    class_and_config,
+    deep_copy,
     is_todays,
     of_keras,
     of_ours,
-    own,
-    unpacked,
+    own_object,
 )
 from keras_mp.compat.errors import LegacyError
 
@@ -44,7 +44,7 @@ REPEATED = (
     "on TensorFlow, Keras 3 does not add up the gradients of an embedding's row that a batch names "
     "twice, as TF did"
 )
-REPEATED_HERE = f"{REPEATED}: there this {{}} trains otherwise where a batch repeats tokens"
+REPEATED_HERE = f"{REPEATED}: this {{}} then trains differently where a batch repeats tokens"
 EMA = (
     "use_ema: in a fresh run the moving average starts at zero in Keras 3, at the weights in TF; "
     "a resumed one goes on the same"
@@ -67,9 +67,9 @@ def inner_optimizer(
         LegacyError: Something in it has no faithful counterpart today.
     """
     config = checks.mapping(value, path)
-    name, inside = unpacked(config, path)
+    name, inside = class_and_config(config, path)
     if is_todays(config):
-        return copied(config, path)
+        return deep_copy(config, path)
     registered = config.get("registered_name")  # where TF 2.13 and later wrote the prefix
     for full in (name, registered):
         if isinstance(full, str) and full.lower().startswith(addons.PREFIX.lower()):
@@ -96,7 +96,7 @@ def inner_optimizer(
     decay = _decay(given, f"{path}.config")
     if decay and new_style:
         why = f"{name} of the new optimizers of TF 2.10 to 2.15 had no decay"
-        raise LegacyError(f"{path}.config.decay", found(decay), why)
+        raise LegacyError(f"{path}.config.decay", describe(decay), why)
     own_name, reasons = _own_rule(name, given, new_style)
     if decay:
         reasons.append(f"Keras 3 has no decay, which is {decay} here")
@@ -139,7 +139,7 @@ def _entries(
     clipping = [key for key in tables.CLIPPING if given.get(key) is not None]
     if len(clipping) > 1:
         why = f"{clipping[0]} is set, too, and Keras 3 takes one kind of clipping; keep one"
-        raise LegacyError(f"{path}.{clipping[1]}", found(given[clipping[1]]), why)
+        raise LegacyError(f"{path}.{clipping[1]}", describe(given[clipping[1]]), why)
     if given.get("is_legacy_optimizer"):
         raise LegacyError(f"{path}.is_legacy_optimizer", "is true", "no TF wrote it")
     return given
@@ -157,10 +157,10 @@ def _renamed(
 def _known_class(name: str, path: str) -> str | None:
     bare = name.removeprefix("Custom>").lower()
     if bare in tables.LOSS_SCALED:
-        raise LegacyError(path, found(name), "a loss scale inside another; keep one of them")
+        raise LegacyError(path, describe(name), "a loss scale inside another; keep one of them")
     if bare in _V1:
         why = f"an optimizer of tf.compat.v1.train, which has no config; use {_V1[bare]}"
-        raise LegacyError(path, found(name), why)
+        raise LegacyError(path, describe(name), why)
     return _BY_LOWER_CASE.get(bare)
 
 
@@ -170,7 +170,7 @@ def _own(name: str, config: Config, inside: Config, path: str, report: Report) -
         why = (
             "no optimizer of tf.keras; the config of an optimizer of your own needs a learning_rate"
         )
-        raise LegacyError(f"{path}.class_name", found(name), why)
+        raise LegacyError(f"{path}.class_name", describe(name), why)
     given = {key: value for key, value in inside.items() if key not in tables.DROPPED}
     given = _renamed(given, {"lr": "learning_rate"}, f"{path}.config", report)
     if given.get("decay") == 0:
@@ -178,7 +178,7 @@ def _own(name: str, config: Config, inside: Config, path: str, report: Report) -
     rate = f"{path}.config.learning_rate"
     given["learning_rate"] = _learning_rate(given["learning_rate"], rate, report)
     report.add(path, "rewritten", CARRIED_OVER.format(name=name), matters=True)
-    return own(config, given)
+    return own_object(config, given)
 
 
 def _of_addons(
@@ -187,17 +187,17 @@ def _of_addons(
     bare = name[len(addons.PREFIX) :]
     for known, why in addons.REFUSED.items():
         if bare.lower() == known.lower():
-            raise LegacyError(f"{path}.class_name", found(name), f"of TensorFlow Addons, {why}")
+            raise LegacyError(f"{path}.class_name", describe(name), f"of TensorFlow Addons, {why}")
     by_lower_case = {known.lower(): known for known in addons.CLASSES}
     if bare.lower() not in by_lower_case:
         why = f"of TensorFlow Addons, and not among {', '.join(addons.CLASSES)}; {OWN_CLASS}"
-        raise LegacyError(f"{path}.class_name", found(name), why)
+        raise LegacyError(f"{path}.class_name", describe(name), why)
     bare = by_lower_case[bare.lower()]
     check_origin(config, path, r"tensorflow_addons(\..+)?", report)
     own_name, table = addons.CLASSES[bare]
     path_inside = f"{path}.config"
     table = {key: tables.SHARED[key] for key in addons.SHARED} | table
-    inside = unpacked(config, path)[1]
+    inside = class_and_config(config, path)[1]
     given = _entries(inside, path_inside, table, f"{addons.PREFIX}{bare}", report)
     for old, new in addons.RENAMED.get(bare, {}).items():
         if old in given and new in given:
@@ -269,17 +269,17 @@ def _decay(given: dict[str, object], path: str) -> float | None:
     decay = given.pop("decay", None)
     for value in (decay, given.get("schedule_decay")):
         if isinstance(value, float) and value < 0:
-            raise LegacyError(f"{path}.decay", found(value), "expected zero or more")
+            raise LegacyError(f"{path}.decay", describe(value), "expected zero or more")
     return decay if isinstance(decay, float) else None
 
 
 def _learning_rate(value: object, path: str, report: Report) -> object:
     if not isinstance(value, Mapping):
         return checks.number(value, path)
-    name, config = unpacked(value, path)
+    name, config = class_and_config(value, path)
     if name not in tables.SCHEDULES:
         report.add(path, "rewritten", CARRIED_OVER.format(name=name), matters=True)
-        return own(value, dict(config))
+        return own_object(value, dict(config))
     check_origin(value, path, tables.SCHEDULE_MODULE, report)
     required, optional = tables.SCHEDULES[name]
     named = dict(config)

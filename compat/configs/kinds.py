@@ -1,6 +1,7 @@
-"""What a serialized object is, and the function that converts it."""
+"""`convert`: finds what a serialized object is, and converts it by its kind."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
 
 from keras_mp.compat.configs import (
     addons,
@@ -19,50 +20,89 @@ from keras_mp.compat.configs.serialized import Config
 from keras_mp.compat.configs.training import convert_loss, convert_metric, convert_training
 from keras_mp.compat.errors import LegacyError
 
-KINDS = ("model", "layer", "optimizer", "policy", "training", "loss", "metric")
+Kind = Literal["model", "layer", "optimizer", "policy", "training", "loss", "metric"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 _OPTIMIZERS = models.OPTIMIZERS | {
     *map(str.lower, (*optimizer_tables.V1, *addons.CLASSES, *addons.REFUSED))
 }
 _UNKNOWN = (
     "neither a model, a layer, an optimizer, a policy, a loss nor a metric of tf.keras; convert "
-    "one of your own by its kind: convert_layer, or --as layer"
+    "one of your own by its kind: kind='layer', or --as layer"
 )
 
 
 def convert(
-    config: Config, *, tf_version: str | None = None, exact_training: bool = False
+    config: Config | str,
+    *,
+    kind: Kind | None = None,
+    tf_version: str | None = None,
+    exact_training: bool = False,
+    sparse_variables: Iterable[str] = (),
 ) -> Converted:
-    """Returns today's form of anything that tf.keras serialized.
+    """Returns today's form of what tf.keras serialized, for Keras 3 to deserialize.
+
+    | kind        | written by tf.keras                           | what takes the result        |
+    | ----------- | --------------------------------------------- | ---------------------------- |
+    | "model"     | `to_json()`, `model_config`, `config.json`    | `models.model_from_json`     |
+    | "layer"     | `layers.serialize(...)`; may be a model       | `layers.deserialize`         |
+    | "optimizer" | `optimizers.serialize(...)`; may be a wrapper | `optimizers.deserialize`     |
+    | "policy"    | the "dtype" of a layer: an object or a name   | `dtype_policies.deserialize` |
+    | "training"  | `training_config`, `compile_config`           | `model.compile_from_config`  |
+    | "loss"      | `losses.serialize(...)`                       | `losses.deserialize`         |
+    | "metric"    | `metrics.serialize(...)`                      | `metrics.deserialize`        |
 
     Args:
-        config: A model, layer, optimizer, dtype policy, loss, metric or training config.
-            Never changed. One of today comes back as it is.
-        tf_version: The TensorFlow that wrote it, such as "2.2"; decides what configs do not tell.
-        exact_training: As of `convert_model`; for models and layers.
+        config: The JSON, as Python objects. Never changed. One of today comes back as it is.
+        kind: What it is. None: what `kind_of` finds. Objects of your own classes need it, and
+            so does the name of a policy.
+        tf_version: The TensorFlow that wrote it, such as "2.2", where configs do not say: up to
+            2.2, a skipped step did not count as an iteration, and a loss scale made sparse
+            gradients dense.
+        exact_training: Whether layers that Keras 3 trains differently become those of
+            `keras_mp.compat.layers`, which train as before. For models and layers. Loading
+            them needs `import keras_mp`.
+        sparse_variables: For optimizers: regular expressions for `variable.path`, of variables
+            whose gradients were sparse (those of Embedding layers, which a config does not
+            say). Used where the old rule for them differs from that of Keras 3, see
+            `keras_mp.compat.keras2.optimizer_options`.
 
     Raises:
-        LegacyError: Something in it has no faithful counterpart today, or it is nothing of these.
+        LegacyError: Something in it has no faithful counterpart today, or it is of no kind.
+        ValueError: `kind` or `tf_version` is unknown, or `sparse_variables` is given for
+            something other than an optimizer.
 
-    >>> convert({"class_name": "Policy", "config": {"name": "mixed_float16"}}).config["class_name"]
-    'DTypePolicy'
+    >>> done = convert({"class_name": "PolicyV1", "config": {"name": "mixed_float16"}})
+    >>> done.config["class_name"], done.config["config"]
+    ('DTypePolicy', {'name': 'mixed_float16'})
+    >>> sgd = {"class_name": "SGD", "config": {"learning_rate": 0.05, "decay": 0.0}}
+    >>> convert(sgd, kind="optimizer").config["config"]
+    {'learning_rate': 0.05}
     """
-    match kind_of(config):
+    if kind is not None and kind not in KINDS:
+        raise ValueError(f"kind is {kind!r}: expected one of {', '.join(KINDS)}")
+    actual = kind or kind_of(checks.mapping(config, "$"))
+    if sparse_variables and actual != "optimizer":
+        raise ValueError(f"sparse_variables is for optimizers, but this is a {actual} config")
+    if actual == "policy":
+        return convert_policy(config)
+    given = checks.mapping(config, "$")
+    match actual:
         case "model":
-            return convert_model(config, tf_version=tf_version, exact_training=exact_training)
+            return convert_model(given, tf_version=tf_version, exact_training=exact_training)
         case "optimizer":
-            return convert_optimizer(config, tf_version=tf_version)
+            return convert_optimizer(
+                given, tf_version=tf_version, sparse_variables=sparse_variables
+            )
         case "training":
-            return convert_training(config, tf_version=tf_version)
-        case "policy":
-            return convert_policy(config)
+            return convert_training(given, tf_version=tf_version)
         case "loss":
-            return convert_loss(config)
+            return convert_loss(given)
         case "metric":
-            return convert_metric(config)
-    return convert_layer(config, tf_version=tf_version, exact_training=exact_training)
+            return convert_metric(given)
+    return convert_layer(given, tf_version=tf_version, exact_training=exact_training)
 
 
-def kind_of(config: Config) -> str:
+def kind_of(config: Config) -> Kind:
     """Returns what a config is of: one of KINDS.
 
     A name that losses and metrics share is a loss, unless its module says otherwise.
@@ -109,7 +149,7 @@ def kind_of(config: Config) -> str:
         return "metric"
     if isinstance(given.get("registered_name"), str):
         return "layer"  # of one's own, and so is whatever else: nothing of it is known
-    raise LegacyError("$.class_name", checks.found(name), _UNKNOWN)
+    raise LegacyError("$.class_name", checks.describe(name), _UNKNOWN)
 
 
 def _is_model(name: str, given: Config, config: Config) -> bool:

@@ -235,7 +235,7 @@ LEFT_OUT: dict[tuple[str, str], Left] = {
         if "time_major" in LAYERS[name]
     },
     **{
-        (name, "num_constants"): ((None, 0), "Keras 3 hands no constants to cells")
+        (name, "num_constants"): ((None, 0), "Keras 3 passes no constants to cells")
         for name in RECURRENT
     },
     **{
@@ -282,8 +282,8 @@ LEFT_OUT |= {
 # Class -> why it is refused.
 _IN_CODE = "build the model in code, and load the weights"
 _OPERATION = (
-    "a TensorFlow operation on a Keras tensor, which Keras 3 has not; write it with keras.ops "
-    f"in code ({_IN_CODE})"
+    "a TensorFlow operation on a Keras tensor, which Keras 3 does not have; write it with "
+    f"keras.ops in code ({_IN_CODE})"
 )
 _GONE = f"Keras 3 has no such layer; {_IN_CODE}"
 REFUSED = {

@@ -13,17 +13,17 @@ from keras_mp.compat.configs import (
     layer_tables as tables,
     policies,
 )
-from keras_mp.compat.configs.checks import at, found
+from keras_mp.compat.configs.checks import at, describe
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.configs.serialized import (
     CARRIED_OVER,
     Config,
     allowed_name,
+    class_and_config,
+    class_and_config_or_function,
     of_keras,
     of_ours,
-    own,
-    unpacked,
-    unpacked_or_function,
+    own_object,
 )
 from keras_mp.compat.errors import LegacyError
 
@@ -72,7 +72,7 @@ _APPLICATIONS = r"((tf_)?keras|tensorflow\.python\.keras)(\.src)?\.applications\
 _OF_TENSORFLOW = r"tensorflow\.python\.ops\.init_ops(_v2)?"
 TF_VERSION = "2.5"  # the last one whose layers are those of TF 2.0, where nobody knows
 CUDNN = (
-    "it computes the same anywhere; its weights are laid out otherwise (kernels transposed, two "
+    "it computes the same anywhere; its weights have another layout (kernels transposed, two "
     "biases)"
 )
 RENAMED = {
@@ -112,13 +112,15 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
         LegacyError: Something in it has no faithful counterpart today.
     """
     given = checks.mapping(value, path)
-    name, inside = unpacked(given, path)
+    name, inside = class_and_config(given, path)
     if is_todays(given):
         return dict(given)
     bare = name.removeprefix("Experimental>")
     ours = is_of_keras(given, bare, "layers")
     if ours and bare in tables.REFUSED:
-        raise LegacyError(f"{path}.class_name", found(name), tables.REFUSED[bare])
+        raise LegacyError(
+            f"{path}.class_name", describe(name), tables.REFUSED[bare], needs_code=bare == "Lambda"
+        )
     for key in given:
         if ours and key not in _OF_LAYER:
             raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
@@ -126,7 +128,7 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
         return _of_applications(given, inside, path, report)
     if not ours or bare not in tables.LAYERS:
         return own_layer(given, path, report)
-    inside = early_preprocessing.renewed(bare, inside, f"{path}.config", report)
+    inside = early_preprocessing.as_of_tf_2_6(bare, inside, f"{path}.config", report)
     today, added = tables.CLASSES.get(bare, (bare, {}))
     if today != bare:
         note = RENAMED.get(bare)
@@ -245,7 +247,7 @@ def _of_applications(given: Config, inside: Config, path: str, report: Report) -
     name = str(given["class_name"]).rpartition(">")[2]
     where = f"{path}.config"
     config: Json = {
-        "name": renamed(inside.get("name", name.lower()), f"{where}.name", report),
+        "name": name_of_today(inside.get("name", name.lower()), f"{where}.name", report),
         "trainable": bool(inside.get("trainable", True)),
         "dtype": policies.policy(inside.get("dtype"), f"{where}.dtype", report),
     }
@@ -334,11 +336,11 @@ def _identity(given: Config) -> Json:
 def checked_name(name: object, path: str) -> str:
     """Returns a name that Keras 3 takes."""
     if not isinstance(name, str):
-        raise LegacyError(path, found(name), "expected a name")
+        raise LegacyError(path, describe(name), "expected a name")
     return allowed_name(name)
 
 
-def renamed(name: object, path: str, report: Report) -> str:
+def name_of_today(name: object, path: str, report: Report) -> str:
     """Returns a name that Keras 3 takes, and notes where it is another."""
     today = checked_name(name, path)
     if today != name:
@@ -368,7 +370,9 @@ def own_layer(given: Config, path: str, report: Report) -> Json:
     config.pop("dynamic", None)
     if isinstance(config.get("dtype"), Mapping):
         config["dtype"] = policies.policy(config["dtype"], f"{path}.config.dtype", report)
-    result = own({key: given[key] for key in given if key not in ("name", "inbound_nodes")}, config)
+    result = own_object(
+        {key: given[key] for key in given if key not in ("name", "inbound_nodes")}, config
+    )
     registered = str(result["registered_name"])
     report.add(path, "rewritten", CARRIED_OVER.format(name=registered), matters=True)
     return result | _identity(given)
@@ -407,7 +411,7 @@ def _leave_out(
         value == item and isinstance(value, bool) == isinstance(item, bool) for item in allowed
     )
     if not same:
-        raise LegacyError(path, found(value), why or "Keras 3 has nothing like it")
+        raise LegacyError(path, describe(value), why or "Keras 3 has nothing like it")
     report.add(path, "dropped", "Keras 3 has no such key, and does the same")
 
 
@@ -416,7 +420,7 @@ def _member(
 ) -> object:
     kind = key.rpartition("_")[2]
     if key == "name":
-        return renamed(value, path, report)
+        return name_of_today(value, path, report)
     if key == "dtype":
         if name == "InputLayer":
             return _input_dtype(value, path)
@@ -433,7 +437,7 @@ def _member(
         return None if value is None else nested(value, path, report)
     if key == "cells":
         if not isinstance(value, list):
-            raise LegacyError(path, found(value), "expected a list of cells")
+            raise LegacyError(path, describe(value), "expected a list of cells")
         return [nested(item, f"{path}[{i}]", report) for i, item in enumerate(value)]
     if kind == "activation":
         return activation(value, path, report, nested)
@@ -449,13 +453,13 @@ def _member(
 def _input_dtype(value: object, path: str) -> object:
     if value is None or (isinstance(value, str) and value in policies.DTYPES):
         return value
-    raise LegacyError(path, found(value), "expected the name of a dtype")
+    raise LegacyError(path, describe(value), "expected the name of a dtype")
 
 
 def _axis(value: object, path: str, report: Report) -> object:
     axis = value[0] if isinstance(value, list) and len(value) == 1 else value
     if isinstance(axis, bool) or not isinstance(axis, int):
-        raise LegacyError(path, found(value), "Keras 3 normalizes over one axis")
+        raise LegacyError(path, describe(value), "Keras 3 normalizes over one axis")
     if axis != value:
         report.add(path, "rewritten", f"{axis}, the one axis of the list")
     return axis
@@ -471,7 +475,7 @@ def activation(value: object, path: str, report: Report, nested: Nested) -> obje
         checks.require(value, path, "config")
         path, value = f"{path}.config", value["config"]
     if not isinstance(value, str):
-        raise LegacyError(path, found(value), "expected the name of an activation")
+        raise LegacyError(path, describe(value), "expected the name of an activation")
     if value in tables.ACTIVATIONS:
         return value
     if value == "hard_sigmoid":
@@ -508,7 +512,7 @@ def part(kind: str, value: object, path: str, report: Report) -> object:
     if isinstance(value, str):
         value = {"class_name": value, "config": {}}
     given = checks.mapping(value, path)
-    name, inside = unpacked_or_function(given, path)
+    name, inside = class_and_config_or_function(given, path)
     package, table = _PARTS[kind]
     if name == "function":
         of_users = str(given["config"])
@@ -516,13 +520,13 @@ def part(kind: str, value: object, path: str, report: Report) -> object:
         return function(of_users)
     known = _BY_ALIAS[kind].get(_alias(name), tables.ALIASES.get(_alias(name)))
     if name == "RadialConstraint":
-        raise LegacyError(f"{path}.class_name", found(name), "Keras 3 has no such constraint")
+        raise LegacyError(f"{path}.class_name", describe(name), "Keras 3 has no such constraint")
     # tf.initializers were classes of their own, with the same rules.
     module = str(given.get("module"))
     of_tensorflow = kind == "initializer" and re.fullmatch(_OF_TENSORFLOW, module) is not None
     if known not in table or not (of_tensorflow or is_of_keras(given, name, package)):
         report.add(path, "rewritten", CARRIED_OVER.format(name=name), matters=True)
-        return own(given, dict(inside))
+        return own_object(given, dict(inside))
     config: Json = {}
     for key, item in inside.items():
         where = at(f"{path}.config", key)

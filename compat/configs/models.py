@@ -14,12 +14,18 @@ from keras_mp.compat.configs import (
     policies,
     training,
 )
-from keras_mp.compat.configs.checks import at, found
+from keras_mp.compat.configs.checks import at, describe
 from keras_mp.compat.configs.layers import Json, Origin
-from keras_mp.compat.configs.optimizers import parsed_version
-from keras_mp.compat.configs.plain import copied
+from keras_mp.compat.configs.plain import json_copy
 from keras_mp.compat.configs.report import Converted, Report
-from keras_mp.compat.configs.serialized import Config, of_keras, of_ours, own, unpacked
+from keras_mp.compat.configs.serialized import (
+    Config,
+    class_and_config,
+    of_keras,
+    of_ours,
+    own_object,
+)
+from keras_mp.compat.configs.versions import optional_version
 from keras_mp.compat.errors import LegacyError
 
 MODELS = ("Model", "Functional", "Sequential")
@@ -64,7 +70,7 @@ def convert_model(
     ['InputLayer', 'Dense']
     """
     report = Report()
-    given = copied(config, "$", finite=False)
+    given = json_copy(config, "$", finite=False)
     keras1.refuse(given)
     origin = _origin(given, tf_version, exact_training=exact_training)
     with report.checked():
@@ -87,7 +93,7 @@ def convert_layer(
     0.5
     """
     report = Report()
-    given = checks.mapping(copied(config, "$", finite=False), "$")
+    given = checks.mapping(json_copy(config, "$", finite=False), "$")
     keras1.refuse(given)
     origin = _origin(given, tf_version, exact_training=exact_training)
     with report.checked():
@@ -104,12 +110,12 @@ def _converted(today: Json, given: object, report: Report) -> Converted:
 
 def _origin(given: object, tf_version: str | None, *, exact_training: bool) -> Origin:
     """Layers are kept as of the TensorFlow that was told, or was written, or of an early one."""
-    version = parsed_version(tf_version)
+    version = optional_version(tf_version)
     if not exact_training:
         return Origin(tf_version)
     written = given.get("keras_version") if isinstance(given, Mapping) else None
     if version is None and isinstance(written, str) and re.match(r"2\.[0-9]{1,4}\.", written):
-        version = parsed_version(written)  # the same from 2.5 on, and near enough before
+        version = optional_version(written)  # the same from 2.5 on, and near enough before
     return Origin(tf_version, layers.TF_VERSION if version is None else ".".join(map(str, version)))
 
 
@@ -128,7 +134,7 @@ def _any_layer(value: object, path: str, report: Report, origin: Origin) -> Json
 
 def _operation(given: Config, path: str, report: Report) -> Json:
     try:
-        return operation_layers.alone(given, path, report)
+        return operation_layers.single_input_layer(given, path, report)
     except LegacyError as error:
         report.refuse(error)
         return dict(given)
@@ -140,17 +146,17 @@ def _model(given: Config, path: str, report: Report, origin: Origin) -> Json:
     if given.get("class_name") == "Sequential" and isinstance(given["config"], list):
         # Standalone Keras before 2.2.3, where a Sequential had no name in its config.
         given = {**given, "config": {"name": "sequential", "layers": given["config"]}}
-    name, inside = unpacked(given, path)
+    name, inside = class_and_config(given, path)
     if _is_todays(given, inside):
         return dict(given)
     is_ours = name in MODELS
     if name.rpartition(">")[2].lower() in OPTIMIZERS:
-        raise LegacyError(f"{path}.class_name", found(name), "an optimizer, not a model")
+        raise LegacyError(f"{path}.class_name", describe(name), "an optimizer, not a model")
     for key in given:
         if key not in _OF_MODEL and is_ours:
             raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
     if given.get("keras_version") == "2.2.4-tf" and not _has_policy(inside):
-        version = parsed_version(origin.tf_version)
+        version = optional_version(origin.tf_version)
         if version is None or version < (2, 1):
             report.add(f"{path}.keras_version", "differs", LOST_POLICY, matters=True)
     for key in ("keras_version", "backend"):
@@ -161,7 +167,7 @@ def _model(given: Config, path: str, report: Report, origin: Origin) -> Json:
         result = of_keras("keras", name, config)
     elif all(key in inside for key in FUNCTIONAL):
         config = _functional(inside, f"{path}.config", report, origin, is_ours=is_ours)
-        result = _of_calls(config, path, report) if is_ours else own(given, config)
+        result = _of_calls(config, path, report) if is_ours else own_object(given, config)
     elif is_ours:
         why = f"a {name} without {', '.join(FUNCTIONAL)} is a class of your own"
         raise LegacyError(f"{path}.config", "is not the config of a functional model", why)
@@ -204,7 +210,7 @@ def _sequential(given: Config, path: str, report: Report, origin: Origin) -> Jso
     checks.require(given, path, "name", "layers")
     given_layers = given["layers"]
     if not isinstance(given_layers, list):
-        raise LegacyError(f"{path}.layers", found(given_layers), "expected a list of layers")
+        raise LegacyError(f"{path}.layers", describe(given_layers), "expected a list of layers")
     result: Json = {}
     for key, value in given.items():
         if key == "name":
@@ -247,12 +253,14 @@ def _input_of(layer: object, path: str, report: Report) -> Json | None:
 def _functional(given: Config, path: str, report: Report, origin: Origin, *, is_ours: bool) -> Json:
     inner = given["layers"]
     if not isinstance(inner, list):
-        raise LegacyError(f"{path}.layers", found(inner), "expected a list of layers")
+        raise LegacyError(f"{path}.layers", describe(inner), "expected a list of layers")
     where = f"{path}.layers"
     mappings = [checks.mapping(item, f"{where}[{i}]") for i, item in enumerate(inner)]
-    mappings, outputs = operation_layers.rewritten(mappings, given["output_layers"], where, report)
+    mappings, outputs = operation_layers.layers_of_today(
+        mappings, given["output_layers"], where, report
+    )
     given = {**given, "output_layers": outputs}
-    calls = graph.read(mappings, [given["input_layers"], given["output_layers"]], where)
+    calls = graph.calls_by_layer(mappings, [given["input_layers"], given["output_layers"]], where)
     result: Json = {}
     for key, value in given.items():
         if key == "name":
@@ -314,7 +322,7 @@ def _connected(
     own_name = inside.get("name") if isinstance(inside, Mapping) else None
     if own_name is not None and own_name != calls[name].name:
         why = f"the layer is called {name!r} outside its config; they should be the same"
-        raise LegacyError(f"{path}.config.name", found(own_name), why)
+        raise LegacyError(f"{path}.config.name", describe(own_name), why)
     inbound = graph.nodes(name, calls, f"{path}.inbound_nodes")
     return today | {"name": calls[name].name, "inbound_nodes": inbound}
 

@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 from keras_mp.compat.code_objects import CodeError, from_config, shortened
 from keras_mp.compat.configs import checks
-from keras_mp.compat.configs.checks import at, found
+from keras_mp.compat.configs.checks import at, describe
 from keras_mp.compat.configs.serialized import Config
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.operations import expressions, lambdas, tables
@@ -89,16 +89,18 @@ def function_call(
     """
     name = config.get("function")
     if not isinstance(name, str):
-        raise LegacyError(f"{path}.config.function", found(name), "expected a function's name")
+        raise LegacyError(f"{path}.config.function", describe(name), "expected a function's name")
     arguments = _Arguments(names)
     first = arguments.first(node, where)
     options = {
         key: arguments.value(value, at(where, key)) for key, value in _options(node, names).items()
     }
     try:
-        result = expressions.checked(lambdas.of_tensorflow(name, [first], options))
+        result = expressions.checked_expression(lambdas.of_tensorflow(name, [first], options))
     except (NotConverted, ValueError) as error:
-        raise LegacyError(f"{path}.config.function", found(name), f"{error}; {IN_CODE}") from None
+        raise LegacyError(
+            f"{path}.config.function", describe(name), f"{error}; {IN_CODE}"
+        ) from None
     return Call(path, result, arguments.inputs)
 
 
@@ -131,7 +133,7 @@ class _Arguments:
     def tensor(self, value: list[object], path: str) -> Expression:
         name, index, number = value[:3]
         if not isinstance(index, int) or not isinstance(number, int):
-            raise LegacyError(path, found(value), "expected [layer, node, tensor]")
+            raise LegacyError(path, describe(value), "expected [layer, node, tensor]")
         return expressions.tensor(place((str(name), index, number), self.inputs))
 
     def value(self, value: object, path: str) -> Expression:
@@ -151,10 +153,10 @@ class _Arguments:
             return {"ellipsis": True}
         if kind in ("__tuple__", "TensorShape") and isinstance(items, list):
             return [self.value(item, f"{path}[{i}]") for i, item in enumerate(items)]
-        raise LegacyError(path, found(value), f"of no kind that is known; {IN_CODE}")
+        raise LegacyError(path, describe(value), f"of no kind that is known; {IN_CODE}")
 
 
-def called(reference: Reference) -> str:
+def tensor_name(reference: Reference) -> str:
     """Returns what people call a tensor: "conv", or "split:1", the second of a layer."""
     name, _, number = reference
     return f"{name or 'x'}:{number}" if number else name or "x"
@@ -184,13 +186,13 @@ def graph_op_call(config: Config, given: Sequence[Reference], path: str) -> Call
         try:
             node = json.loads(node)
         except ValueError:
-            raise LegacyError(where, found(node), "expected the op as JSON") from None
+            raise LegacyError(where, describe(node), "expected the op as JSON") from None
     node = checks.mapping(node, where)
     name, attributes = node.get("op"), checks.mapping(node.get("attr", {}), f"{where}.attr")
     line = tables.of_graph_ops().get(name) if isinstance(name, str) else None
     if line is None:
         why = f"this op of TensorFlow's graphs has no counterpart here; {IN_CODE}"
-        raise LegacyError(f"{where}.op", found(name), why)
+        raise LegacyError(f"{where}.op", describe(name), why)
     inputs: list[Reference] = []
     values: list[Expression] = [expressions.tensor(place(one, inputs)) for one in given]
     constants = checks.mapping(config.get("constants") or {}, f"{path}.config.constants")
@@ -204,9 +206,9 @@ def graph_op_call(config: Config, given: Sequence[Reference], path: str) -> Call
         if key in line.attributes
     }
     try:
-        result = expressions.checked(tables.bound(line, values, known))
+        result = expressions.checked_expression(tables.result_of_call(line, values, known))
     except (NotConverted, TypeError, ValueError) as error:
-        raise LegacyError(f"{where}.op", found(name), f"{error}; {IN_CODE}") from None
+        raise LegacyError(f"{where}.op", describe(name), f"{error}; {IN_CODE}") from None
     return Call(path, result, inputs)
 
 
@@ -227,14 +229,16 @@ def _attribute(value: object, path: str) -> Expression:
             try:
                 return kind(given[key])
             except (TypeError, ValueError):
-                raise LegacyError(f"{path}.{key}", found(given[key]), "expected a number") from None
+                raise LegacyError(
+                    f"{path}.{key}", describe(given[key]), "expected a number"
+                ) from None
     if "type" in given:
         return _dtype(given["type"], path)
     if "s" in given:
         try:
             return base64.b64decode(str(given["s"]), validate=True).decode()
         except (binascii.Error, UnicodeDecodeError, ValueError):
-            raise LegacyError(f"{path}.s", found(given["s"]), "expected base64") from None
+            raise LegacyError(f"{path}.s", describe(given["s"]), "expected base64") from None
     if "list" in given:
         inside = checks.mapping(given["list"], f"{path}.list")
         return [
@@ -258,7 +262,7 @@ _DTYPES = {
 
 def _dtype(value: object, path: str) -> str:
     if not isinstance(value, str) or value not in _DTYPES:
-        raise LegacyError(f"{path}.type", found(value), "no dtype of Keras")
+        raise LegacyError(f"{path}.type", describe(value), "no dtype of Keras")
     return _DTYPES[value]
 
 
@@ -276,12 +280,14 @@ def lambda_call(config: Config, given: Sequence[Reference], *, is_list: bool, pa
     """
     where = f"{path}.config.function"
     if config.get("mask") is not None:
-        raise LegacyError(f"{path}.config.mask", found(config["mask"]), f"not read; {_LAMBDA}")
+        why = f"not read; {_LAMBDA}"
+        raise LegacyError(f"{path}.config.mask", describe(config["mask"]), why, needs_code=True)
     try:
         function = from_config(config.get("function"), module=config.get("module"))
     except CodeError as error:
         so_far = f"; read so far: {error.so_far}" if error.so_far else ""
-        raise LegacyError(where, f"is code that {error.why}", f"{_LAMBDA}{so_far}") from None
+        why = f"{_LAMBDA}{so_far}"
+        raise LegacyError(where, f"is code that {error.why}", why, needs_code=True) from None
     arguments = checks.mapping(config.get("arguments") or {}, f"{path}.config.arguments")
     tensors: list[Expression] = [expressions.tensor(i) for i in range(len(given))]
     first: Expression = tensors if is_list else tensors[0]
@@ -289,7 +295,7 @@ def lambda_call(config: Config, given: Sequence[Reference], *, is_list: bool, pa
         program = lambdas.program(function, first, arguments)
     except (NotConverted, ValueError) as error:
         said = f"is `{shortened(function.source())}`"
-        raise LegacyError(where, said, f"it {error}; {_LAMBDA}") from None
+        raise LegacyError(where, said, f"it {error}; {_LAMBDA}", needs_code=True) from None
     except RecursionError:
-        raise LegacyError(where, "is nested too deeply", _LAMBDA) from None
+        raise LegacyError(where, "is nested too deeply", _LAMBDA, needs_code=True) from None
     return Call(path, program.result, list(given), program.steps)

@@ -8,7 +8,7 @@ moves into the layers that use it, as shapes are no tensors on JAX and PyTorch.
 from collections.abc import Iterable, Mapping, Sequence
 
 from keras_mp.compat.configs import checks, operation_calls, policies
-from keras_mp.compat.configs.checks import found
+from keras_mp.compat.configs.checks import describe
 from keras_mp.compat.configs.operation_calls import IN_CODE, Call, Reference, references
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.configs.serialized import Config, allowed_name, of_ours
@@ -26,9 +26,7 @@ KINDS = (*FUNCTIONS, GRAPH_OP, *ADDED, "Lambda")
 
 READ = "{} = {} (read from its byte code; nothing was run)"
 COMPUTES = "{} = {}"
-MOVED = (
-    "{new!r} is the output now, and passes on that of {old!r}: so it is called in dicts of losses"
-)
+MOVED = "{new!r} is the output now and passes on that of {old!r}: use this name in dicts of losses"
 MOST_DEPTH = 50  # of shapes computed from shapes; written by hand they are of a few
 _SEVERAL = ("split", "unstack", "moments", "top_k", "meshgrid", "as_list")
 
@@ -40,7 +38,7 @@ def is_one(given: Config) -> bool:
     return given.get("class_name") in KINDS and not (given["class_name"] == "Lambda" and by_name)
 
 
-def alone(given: Config, path: str, report: Report) -> Json:
+def single_input_layer(given: Config, path: str, report: Report) -> Json:
     """Returns today's form of such a layer that has one input: in a Sequential, or in a wrapper.
 
     Raises:
@@ -49,14 +47,14 @@ def alone(given: Config, path: str, report: Report) -> Json:
     kind = given.get("class_name")
     inside = checks.mapping(given.get("config"), f"{path}.config")
     if kind != "Lambda":
-        why = f"what {kind} computes is said where a functional model calls it, and nowhere else"
-        raise LegacyError(f"{path}.class_name", found(kind), why)
+        why = f"what {kind} computes is saved only where a functional model calls it"
+        raise LegacyError(f"{path}.class_name", describe(kind), why)
     call = operation_calls.lambda_call(inside, [("", 0, 0)], is_list=False, path=path)
     name = allowed_name(str(inside.get("name", "lambda")))
     return _layer(str(kind), call, name, inside, report)
 
 
-def rewritten(
+def layers_of_today(
     layers: Sequence[Config], outputs: object, path: str, report: Report
 ) -> tuple[list[Config], object]:
     """Returns the layers and the outputs of a functional model, with today's in their places.
@@ -101,9 +99,9 @@ def _calls(layer: Config, names: set[str], path: str, report: Report) -> dict[Ke
     checks.require(layer, path, "name", "config", "inbound_nodes")
     name, nodes, kind = layer["name"], layer["inbound_nodes"], str(layer["class_name"])
     if not isinstance(name, str):
-        raise LegacyError(f"{path}.name", found(name), "expected a name")
+        raise LegacyError(f"{path}.name", describe(name), "expected a name")
     if not isinstance(nodes, list):
-        raise LegacyError(f"{path}.inbound_nodes", found(nodes), "expected a list of calls")
+        raise LegacyError(f"{path}.inbound_nodes", describe(nodes), "expected a list of calls")
     config = checks.mapping(layer["config"], f"{path}.config")
     result: dict[Key, Call] = {}
     refused: set[str] = set()
@@ -191,7 +189,7 @@ def _with(value: Expression, parts: Sequence[Expression]) -> Expression:
     def change(part: Json) -> Expression | None:
         return parts[int(str(part["tensor"]))] if "tensor" in part else None
 
-    return expressions.mapped(value, change)
+    return expressions.map_parts(value, change)
 
 
 def _names(kept: Iterable[Key], names: set[str]) -> dict[Key, str]:
@@ -237,7 +235,7 @@ def _layer(kind: str, call: Call, name: str, given: Config, report: Report) -> J
         if given.get("aggregation") != "mean" or not isinstance(given.get("metric_name"), str):
             why = "only the mean of a value is kept; add the metric in code"
             where = f"{call.path}.config.aggregation"
-            report.refuse(LegacyError(where, found(given.get("aggregation")), why))
+            report.refuse(LegacyError(where, describe(given.get("aggregation")), why))
         config |= {"metric_name": str(given.get("metric_name")), "aggregation": "mean"}
     if kind in ADDED:
         report.add(call.path, "rewritten", f"keras_mp.compat.layers.{kind}")
@@ -250,7 +248,7 @@ def _layer(kind: str, call: Call, name: str, given: Config, report: Report) -> J
     config |= {"operation": result["operation"], "arguments": result["arguments"]}
     if call.steps:
         config["steps"] = call.steps
-    names = [operation_calls.called(one) for one in call.inputs] or ["?"]  # if it was refused
+    names = [operation_calls.tensor_name(one) for one in call.inputs] or ["?"]  # if it was refused
     shown = expressions.shown_program(call.steps, call.result, lambda number: names[number])
     text = (READ if kind == "Lambda" else COMPUTES).format(name, shown)
     report.add(call.path, "computes", text, matters=kind == "Lambda")

@@ -4,28 +4,26 @@ What is around the optimizer is here, the optimizer itself in `inner_optimizers.
 programs wrote is in `optimizer_tables.py`; whatever they did not write is refused by its JSON path.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from keras_mp.compat.configs import checks, optimizer_tables as tables
-from keras_mp.compat.configs.checks import found
+from keras_mp.compat.configs.checks import describe
 from keras_mp.compat.configs.inner_optimizers import inner_optimizer
 from keras_mp.compat.configs.report import Converted, Report
 from keras_mp.compat.configs.serialized import (
     OWN_CLASS,
     Config,
     check_origin,
-    copied,
+    class_and_config,
+    deep_copy,
     is_todays,
     of_ours,
-    unpacked,
 )
+from keras_mp.compat.configs.versions import Version, optional_version
 from keras_mp.compat.errors import LegacyError
 from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import GROWTH_STEPS, INITIAL_SCALE, Settings
-
-Version = tuple[int, int] | None
 
 FIXED = (
     "a fixed loss scale: TensorFlow applied gradients that are not finite under one, and so does "
@@ -33,7 +31,7 @@ FIXED = (
 )
 WHICH_VERSION = (
     "TF 2.1, 2.2 and 2.3 write the same config, but only from 2.3 on a skipped step counts as an "
-    "iteration; taken as 2.3 (if it was not, say so: tf_version='2.2')"
+    "iteration; taken as 2.3 (if TF 2.1 or 2.2 wrote it, pass tf_version='2.2')"
 )
 
 
@@ -71,14 +69,14 @@ def convert_optimizer(
     >>> done.config["registered_name"], done.config["config"]["initial_scale"]
     ('keras_mp>LossScaleOptimizer', 123.0)
     """
-    version = parsed_version(tf_version)
+    version = optional_version(tf_version)
     report = Report()
     config = checks.mapping(config, "$")
     patterns = (sparse_variables,) if isinstance(sparse_variables, str) else tuple(sparse_variables)
-    name, inside = unpacked(config, "$")
+    name, inside = class_and_config(config, "$")
     is_wrapper = name.lower() in tables.LOSS_SCALED
     if is_todays(config) and not (is_wrapper and is_legacy(inside)):
-        return Converted(copied(config, "$"), (), changed=False)
+        return Converted(deep_copy(config, "$"), (), changed=False)
     if is_wrapper:
         check_origin(config, "$", tables.LOSS_SCALED_MODULE, report)
         report.add("$", "rewritten", f"{name} became keras_mp.LossScaleOptimizer")
@@ -100,7 +98,7 @@ def convert_loss_scale_config(config: Config, *, tf_version: str | None = None) 
     (True, 32768.0, 2000)
     """
     report = Report()
-    arguments = _wrapper(checks.mapping(config, "$"), "$", parsed_version(tf_version), report, ())
+    arguments = _wrapper(checks.mapping(config, "$"), "$", optional_version(tf_version), report, ())
     return Converted(arguments, tuple(report), changed=True)
 
 
@@ -118,23 +116,6 @@ def is_legacy(config: Config) -> bool:
     if isinstance(inner, Mapping) and inner.get("registered_name") and inner.get("module") is None:
         return False  # Keras 3 writes no module for a class that a script defines
     return isinstance(inner, Mapping) and not is_todays(inner, own_classes=True)
-
-
-def parse_version(text: str) -> tuple[int, int]:
-    """Returns the first two numbers of a TensorFlow version.
-
-    >>> parse_version("2.3.4")
-    (2, 3)
-    """
-    match = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})(\..*)?", text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a TensorFlow version such as 2.2")
-    return int(match[1]), int(match[2])
-
-
-def parsed_version(text: str | None) -> Version:
-    """Returns the first two numbers of a TensorFlow version, where there is one."""
-    return None if text is None else parse_version(text)
 
 
 def _wrapper(
@@ -216,7 +197,7 @@ def _wrapper_2_4(
         raise LegacyError(f"{path}.initial_scale", state, "a fixed loss scale needs one")
     elif steps is not None:
         why = "a fixed loss scale never grows; expected null"
-        raise LegacyError(f"{path}.dynamic_growth_steps", found(steps), why)
+        raise LegacyError(f"{path}.dynamic_growth_steps", describe(steps), why)
     return {
         "inner_optimizer": inner,
         "dynamic": dynamic,
@@ -234,14 +215,14 @@ def _loss_scale(value: object, path: str, report: Report) -> dict[str, object]:
         raise LegacyError(path, "is null", "there is no loss scale; use the optimizer alone")
     if isinstance(value, str):
         if value != "dynamic":
-            raise LegacyError(path, found(value), 'expected "dynamic" or a number')
+            raise LegacyError(path, describe(value), 'expected "dynamic" or a number')
         value = {"class_name": "DynamicLossScale", "config": {}}
     elif not isinstance(value, Mapping):
         return _fixed(checks.scale(value, path))
-    name, config = unpacked(value, path)
+    name, config = class_and_config(value, path)
     if name not in tables.LOSS_SCALES:
         why = f"only {' and '.join(tables.LOSS_SCALES)} can be kept; {OWN_CLASS}"
-        raise LegacyError(f"{path}.class_name", found(name), why)
+        raise LegacyError(f"{path}.class_name", describe(name), why)
     check_origin(value, path, tables.LOSS_SCALE_MODULE, report)
     path = f"{path}.config"
     given = checks.entries(config, path, tables.LOSS_SCALES[name], name)
@@ -268,12 +249,12 @@ def _check_multiplier(config: Config, path: str) -> None:
     if multiplier == 2:
         return
     if not isinstance(multiplier, float) or not 1 < multiplier <= FLOAT32.largest:
-        raise LegacyError(f"{path}.multiplier", found(multiplier), "expected more than 1")
+        raise LegacyError(f"{path}.multiplier", describe(multiplier), "expected more than 1")
     scale = config.get("initial_loss_scale", INITIAL_SCALE)
     steps = config.get("increment_period", GROWTH_STEPS)
     raise LegacyError(
         f"{path}.multiplier",
-        found(multiplier),
+        describe(multiplier),
         "only 2.0 can be kept, as in tf.keras since 2.4. Build the optimizer in code: "
         f"keras_mp.LossScaleOptimizer(optimizer, initial_scale={scale}, "
         f"dynamic_growth_steps={steps}, growth_factor={multiplier}, "

@@ -1,17 +1,17 @@
-"""A copy of JSON, checked to be JSON: what every conversion starts from."""
+"""A checked deep copy of JSON, with which every conversion starts."""
 
 import math
 import numbers
 from collections.abc import Mapping
 
-from keras_mp.compat.configs.checks import at, found
+from keras_mp.compat.configs.checks import at, describe
 from keras_mp.compat.errors import LegacyError
 
 # A model inside a model adds five levels; TensorFlow itself never gets this deep.
 DEPTH = 100
 
 
-def copied(value: object, path: str, depth: int = 0, *, finite: bool = True) -> object:
+def json_copy(value: object, path: str, depth: int = 0, *, finite: bool = True) -> object:
     """Returns a deep copy; tuples become lists, as they do in a file.
 
     Args:
@@ -23,9 +23,9 @@ def copied(value: object, path: str, depth: int = 0, *, finite: bool = True) -> 
     Raises:
         LegacyError: It is not JSON: another type, a key that is no string, or too deep.
 
-    >>> copied({"axis": (1,)}, "$")
+    >>> json_copy({"axis": (1,)}, "$")
     {'axis': [1]}
-    >>> copied({"axis": {1}}, "$")
+    >>> json_copy({"axis": {1}}, "$")
     Traceback (most recent call last):
     keras_mp.compat.errors.LegacyError: $.axis is of type set: expected JSON
     """
@@ -37,11 +37,11 @@ def copied(value: object, path: str, depth: int = 0, *, finite: bool = True) -> 
             for key, item in value.items():
                 if not isinstance(key, str):
                     raise LegacyError(path, f"has a key {key!r:.60}", "expected strings as keys")
-                result[key] = copied(item, at(path, key), depth + 1, finite=finite)
+                result[key] = json_copy(item, at(path, key), depth + 1, finite=finite)
             return result
         case list() | tuple():
             return [
-                copied(item, f"{path}[{i}]", depth + 1, finite=finite)
+                json_copy(item, f"{path}[{i}]", depth + 1, finite=finite)
                 for i, item in enumerate(value)
             ]
         case None | bool() | str():
@@ -50,4 +50,4 @@ def copied(value: object, path: str, depth: int = 0, *, finite: bool = True) -> 
             return int(value)
         case float() if math.isfinite(value) or (math.isinf(value) and not finite):
             return float(value)
-    raise LegacyError(path, found(value), "expected JSON")
+    raise LegacyError(path, describe(value), "expected JSON")

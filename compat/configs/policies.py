@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from keras_mp.compat.configs import checks
-from keras_mp.compat.configs.checks import found
+from keras_mp.compat.configs.checks import describe
 from keras_mp.compat.configs.optimizers import convert_optimizer
-from keras_mp.compat.configs.plain import copied
+from keras_mp.compat.configs.plain import json_copy
 from keras_mp.compat.configs.report import Converted, Report
 from keras_mp.compat.configs.serialized import Config
 from keras_mp.compat.errors import LegacyError
@@ -22,7 +22,7 @@ DTYPES = (
 # TF 1.15, python/keras/mixed_precision/experimental/policy.py; 2.1 removed them.
 FLOAT32_VARS = {f"{dtype}_with_float32_vars": f"mixed_{dtype}" for dtype in ("float16", "bfloat16")}
 INFER = (
-    "such a policy took its dtype from the first input, and Keras 3 has none like it; write the "
+    "such a policy took its dtype from the first input, and Keras 3 has no such policy; write the "
     'dtype that the layer had, such as "float32"'
 )
 HAND_OVER = "a policy has no loss_scale in Keras 3; "
@@ -52,7 +52,7 @@ def convert_policy(config: Config | str) -> Converted:
 call model.compile(..., auto_scale_loss=False)
     """
     report = Report()
-    given = copied(config, "$")
+    given = json_copy(config, "$")
     if given is None:
         raise LegacyError("$", "is null", "expected a dtype policy")
     today = policy(given, "$", report)
@@ -84,7 +84,7 @@ def policy(value: object, path: str, report: Report) -> object:
     checks.require(given, path, "class_name", "config")
     if given["class_name"] not in LEGACY:
         why = f"expected {' or '.join(LEGACY)}; set a policy of your own in code"
-        raise LegacyError(f"{path}.class_name", found(given["class_name"]), why)
+        raise LegacyError(f"{path}.class_name", describe(given["class_name"]), why)
     inside = checks.mapping(given["config"], f"{path}.config")
     for key in inside:
         if key not in ("name", "loss_scale"):
@@ -110,13 +110,13 @@ def name_of(value: object) -> str | None:
 
 def _known(name: object, path: str) -> str:
     if not isinstance(name, str):
-        raise LegacyError(path, found(name), "expected the name of a policy")
+        raise LegacyError(path, describe(name), "expected the name of a policy")
     if name in ("infer", "_infer", "infer_with_float32_vars"):
-        raise LegacyError(path, found(name), INFER)
+        raise LegacyError(path, describe(name), INFER)
     name = FLOAT32_VARS.get(name, name)
     if name not in MIXED and name not in DTYPES:
         why = f"expected {', '.join(MIXED)} or a dtype that Keras 3 has"
-        raise LegacyError(path, found(name), why)
+        raise LegacyError(path, describe(name), why)
     return name
 
 

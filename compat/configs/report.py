@@ -1,4 +1,4 @@
-"""What a conversion did to a config, change by change."""
+"""The changes that a conversion made to a config."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

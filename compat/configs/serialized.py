@@ -5,24 +5,24 @@ import re
 from collections.abc import Mapping
 
 from keras_mp.compat.configs import checks
-from keras_mp.compat.configs.checks import at, found
+from keras_mp.compat.configs.checks import at, describe
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.errors import LegacyError
 
 Config = Mapping[str, object]
 
-OWN_CLASS = "a class of your own is to be built in code"
+OWN_CLASS = "build a class of your own in code"
 CARRIED_OVER = (
-    "a class of your own is carried over: load with custom_objects={{{name!r}: ...}}, or register "
-    "it; its config is taken as it is, but for the dtype policy"
+    "your own class is kept: load it with custom_objects={{{name!r}: ...}}, or register "
+    "it; its config is not converted, except for the dtype policy"
 )
 OWN_OPTIMIZERS = "keras_mp.compat.optimizers"
 
 
-def unpacked(config: Config, path: str) -> tuple[str, Config]:
+def class_and_config(config: Config, path: str) -> tuple[str, Config]:
     """Returns the class name and the config of a serialized object.
 
-    >>> unpacked({"class_name": "SGD", "config": {}}, "$")
+    >>> class_and_config({"class_name": "SGD", "config": {}}, "$")
     ('SGD', {})
     """
     for key in ("class_name", "config"):
@@ -31,17 +31,17 @@ def unpacked(config: Config, path: str) -> tuple[str, Config]:
             raise LegacyError(f"{path}.{key}", "is missing", why)
     name = config["class_name"]
     if not isinstance(name, str) or not name.rpartition(">")[2]:
-        raise LegacyError(f"{path}.class_name", found(name), "expected the name of a class")
+        raise LegacyError(f"{path}.class_name", describe(name), "expected the name of a class")
     return name, checks.mapping(config["config"], f"{path}.config")
 
 
-def unpacked_or_function(given: Config, path: str) -> tuple[str, Config]:
+def class_and_config_or_function(given: Config, path: str) -> tuple[str, Config]:
     """Returns the class name and the config of an object; of a function, "function" and {}."""
     if given.get("class_name") != "function":
-        return unpacked(given, path)
+        return class_and_config(given, path)
     checks.require(given, path, "config")
     if not isinstance(given["config"], str):
-        raise LegacyError(f"{path}.config", found(given["config"]), "expected a function's name")
+        raise LegacyError(f"{path}.config", describe(given["config"]), "expected a function's name")
     return "function", {}
 
 
@@ -63,12 +63,12 @@ def check_origin(config: Config, path: str, module: str, report: Report) -> None
     origin, registered = config.get("module"), config.get("registered_name")
     if origin is not None and not (isinstance(origin, str) and re.fullmatch(module, origin)):
         why = f"expected a module of Keras; {OWN_CLASS}"
-        raise LegacyError(f"{path}.module", found(origin), why)
+        raise LegacyError(f"{path}.module", describe(origin), why)
     name = str(config["class_name"]).lower()
     own = {name, *(f"{package}>{name}" for package in ("custom", "addons", "keras_mp"))}
     if registered is not None and not (isinstance(registered, str) and registered.lower() in own):
         why = f"expected the name that Keras gave; {OWN_CLASS}"
-        raise LegacyError(f"{path}.registered_name", found(registered), why)
+        raise LegacyError(f"{path}.registered_name", describe(registered), why)
 
 
 def of_keras(module: str, name: str, config: dict[str, object]) -> dict[str, object]:
@@ -89,7 +89,7 @@ def of_ours(module: str, name: str, config: dict[str, object]) -> dict[str, obje
     return of_keras(module, name, config) | {"registered_name": f"keras_mp>{name}"}
 
 
-def own(given: Config, config: object) -> dict[str, object]:
+def own_object(given: Config, config: object) -> dict[str, object]:
     """Returns what Keras 3 writes for an object of a class that it does not know."""
     name = str(given["class_name"])
     result = {
@@ -110,7 +110,7 @@ def allowed_name(name: str) -> str:
     return name.replace("/", "_")
 
 
-def copied(config: Config, path: str) -> dict[str, object]:
+def deep_copy(config: Config, path: str) -> dict[str, object]:
     """Returns a deep copy."""
     try:
         return copy.deepcopy(dict(config))

@@ -3,19 +3,19 @@
 from collections.abc import Callable, Mapping
 
 from keras_mp.compat.configs import checks, training_tables as tables
-from keras_mp.compat.configs.checks import at, found
-from keras_mp.compat.configs.layers import Json, function, is_of_keras, renamed
+from keras_mp.compat.configs.checks import at, describe
+from keras_mp.compat.configs.layers import Json, function, is_of_keras, name_of_today
 from keras_mp.compat.configs.optimizer_tables import OPTIMIZERS, OTHER_DEFAULTS
 from keras_mp.compat.configs.optimizers import convert_optimizer
-from keras_mp.compat.configs.plain import copied
+from keras_mp.compat.configs.plain import json_copy
 from keras_mp.compat.configs.report import Change, Converted, Report
 from keras_mp.compat.configs.serialized import (
     CARRIED_OVER,
     Config,
+    class_and_config_or_function,
     of_keras,
     of_ours,
-    own,
-    unpacked_or_function,
+    own_object,
 )
 from keras_mp.compat.errors import LegacyError
 from keras_mp.settings import Settings
@@ -26,7 +26,7 @@ AUTO = (
 )
 SCALED = (
     "the optimizer is wrapped in a keras_mp.LossScaleOptimizer: under the policy mixed_float16, "
-    "compile() did so, and wrote the optimizer without; its scale starts anew at 32768"
+    "compile() wrapped it and saved it without the wrapper; its scale starts again at 32768"
 )
 UNSURE = (
     "whether compile() scaled the loss does not show in this file, nor does the model's policy: if "
@@ -59,7 +59,7 @@ def convert_training(config: Config, *, tf_version: str | None = None) -> Conver
     ('sum_over_batch_size', ['loss', 'metrics', 'optimizer'])
     """
     report = Report()
-    given = checks.mapping(copied(config, "$"), "$")
+    given = checks.mapping(json_copy(config, "$"), "$")
     today = compile_config(given, "$", report, tf_version, is_scaled=False)
     changed = today != given
     return Converted(today, tuple(report) if changed else (), changed=changed)
@@ -87,7 +87,7 @@ def convert_metric(config: Config) -> Converted:
 
 def _converted(convert: One, config: Config) -> Converted:
     report = Report()
-    given = checks.mapping(copied(config, "$"), "$")
+    given = checks.mapping(json_copy(config, "$"), "$")
     today = checks.mapping(convert(given, "$", report), "$")
     changed = today != given
     return Converted(dict(today), tuple(report) if changed else (), changed=changed)
@@ -184,7 +184,11 @@ def _at(path: str, given: Config, tf_version: str | None) -> Converted:
         return convert_optimizer(given, tf_version=tf_version)
     except LegacyError as error:
         raise LegacyError(
-            path + error.path.removeprefix("$"), error.found, error.why, error.each
+            path + error.path.removeprefix("$"),
+            error.found,
+            error.why,
+            error.each,
+            error.needs_code,
         ) from error
 
 
@@ -194,7 +198,7 @@ def _nested(convert: One, value: object, path: str, report: Report) -> object:
         return [_nested(convert, item, f"{path}[{i}]", report) for i, item in enumerate(value)]
     if isinstance(value, Mapping) and "class_name" not in value:
         return {
-            renamed(key, at(path, key), report): _nested(convert, item, at(path, key), report)
+            name_of_today(key, at(path, key), report): _nested(convert, item, at(path, key), report)
             for key, item in value.items()
         }
     return convert(value, path, report)
@@ -212,7 +216,7 @@ def _check_mode(value: object, path: str) -> None:
         value = list(value.values())
     for item in value if isinstance(value, list) else [value]:
         if item is not None:
-            raise LegacyError(path, found(item), TEMPORAL)
+            raise LegacyError(path, describe(item), TEMPORAL)
 
 
 def loss(value: object, path: str, report: Report) -> object:
@@ -224,7 +228,7 @@ def loss(value: object, path: str, report: Report) -> object:
     given = checks.mapping(value, path)
     if given.get("class_name") == _LAMBDA:
         return loss(_LAMBDA_NAME, path, report)
-    name, inside = unpacked_or_function(given, path)
+    name, inside = class_and_config_or_function(given, path)
     if name == "function":
         return _by_name(str(given["config"]), path, report, tables.LOSSES, tables.LOSS_NAMES)
     if name == "LossFunctionWrapper":
@@ -238,7 +242,7 @@ def loss(value: object, path: str, report: Report) -> object:
         if inside.get("reduction") == "auto":
             report.add(f"{path}.config.reduction", "rewritten", AUTO, matters=True)
             inside = {**inside, "reduction": "sum_over_batch_size"}
-        return own(given, dict(inside))
+        return own_object(given, dict(inside))
     config: Json = {}
     for key, item in inside.items():
         where = at(f"{path}.config", key)
@@ -264,7 +268,7 @@ def metric(value: object, path: str, report: Report) -> object:
     given = checks.mapping(value, path)
     if given.get("class_name") == _LAMBDA:
         return metric(_LAMBDA_NAME, path, report)
-    name, inside = unpacked_or_function(given, path)
+    name, inside = class_and_config_or_function(given, path)
     if name == "function":
         return _by_name(str(given["config"]), path, report, tables.METRICS, tables.METRIC_NAMES)
     if name in ("MeanMetricWrapper", "SumOverBatchSizeMetricWrapper"):
@@ -278,16 +282,16 @@ def metric(value: object, path: str, report: Report) -> object:
         name, inside = wrapped
         given = {"class_name": name, "config": inside}
     if name in tables.METRICS_REFUSED:
-        raise LegacyError(f"{path}.class_name", found(name), "Keras 3 has no such metric")
+        raise LegacyError(f"{path}.class_name", describe(name), "Keras 3 has no such metric")
     if name not in tables.METRICS or not is_of_keras(given, name, "metrics"):
         report.add(path, "rewritten", CARRIED_OVER.format(name=name), matters=True)
-        return own(given, dict(inside))
+        return own_object(given, dict(inside))
     config: Json = {}
     for key, item in inside.items():
         where = at(f"{path}.config", key)
         if key == "ignore_class" and name == "SparseCategoricalCrossentropy":
             if item is not None:
-                raise LegacyError(where, found(item), "the metric of Keras 3 ignores no class")
+                raise LegacyError(where, describe(item), "the metric of Keras 3 ignores no class")
             report.add(where, "dropped", "null was the default")
         elif key not in tables.METRICS[name] and key not in ("name", "dtype"):
             why = f"no {name} of TF 1.15 to 2.15 wrote it"
@@ -312,7 +316,7 @@ def _function_name(inside: Config, path: str) -> str:
     if isinstance(fn, Mapping):
         fn = _LAMBDA_NAME if fn.get("class_name") == _LAMBDA else fn.get("config")
     if not isinstance(fn, str):
-        raise LegacyError(f"{path}.config.fn", found(fn), "expected the name of a function")
+        raise LegacyError(f"{path}.config.fn", describe(fn), "expected the name of a function")
     return fn
 
 
@@ -327,7 +331,7 @@ def _own_loss(inside: Config, path: str, report: Report) -> Json:
     reduction = inside.get("reduction", "auto")
     if reduction not in ("auto", "sum_over_batch_size"):
         why = "Keras 3 has no such wrapper of a function; write it as a keras.losses.Loss, in code"
-        raise LegacyError(f"{path}.config.reduction", found(reduction), why)
+        raise LegacyError(f"{path}.config.reduction", describe(reduction), why)
     return _own_function(inside, path, report)
 
 

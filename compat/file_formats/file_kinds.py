@@ -28,7 +28,7 @@ def kind_of(path: str | Path) -> Kind:
     layouts, so names say nothing.
 
     Raises:
-        Unreadable: It is not there, or nothing of this kind.
+        Unreadable: It does not exist, or nothing of this kind.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -76,7 +76,7 @@ def _refuse_stand_ins(path: Path) -> None:
         parts = locating.data_files(prefix.parent, prefix.name)[:_MOST_PARTS]
         files += [Path(f"{prefix}.index"), *(prefix.parent / name for _, name in parts)]
     for file in files:
-        what = stand_ins.found(file)
+        what = stand_ins.kind_of_stand_in(file)
         # A part may be empty, or whoever reads the others says what it lacks.
         if what is not None and (what != stand_ins.EMPTY or (file == path and not is_part)):
             raise Unreadable(str(file), "", what)

@@ -101,7 +101,7 @@ class Group:
                 raise Unreadable(
                     self.file, self.at(name), f"has the dtype {dataset.dtype}, not numbers"
                 )
-            if (what := overclaimed(dataset)) is not None:
+            if (what := excess_size(dataset)) is not None:
                 raise Unreadable(self.file, self.at(name), what)
             return np.asarray(dataset[()])
 
@@ -115,7 +115,7 @@ class Group:
         """
         with self._reading(""):
             for path, link, child in members(self._group):
-                what = leads_to(link, child) or overclaimed(child)
+                what = leads_to(link, child) or excess_size(child)
                 if what is not None:
                     raise Unreadable(self.file, self.at(path), what)
 
@@ -209,7 +209,7 @@ class Group:
 
 
 @contextmanager
-def opened(file: str | Path | BinaryIO, shown: str) -> Iterator[Group]:
+def open_hdf5(file: str | Path | BinaryIO, shown: str) -> Iterator[Group]:
     """Opens an HDF5 file for reading.
 
     Args:
@@ -294,7 +294,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text[:_LONGEST])
 
 
-def overclaimed(member: Any) -> str | None:
+def excess_size(member: Any) -> str | None:
     """Returns how much more an array claims than is stored, as the rest of a sentence.
 
     None where it does not, or is no array. HDF5 stores nothing of what was never written, and

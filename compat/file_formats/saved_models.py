@@ -50,7 +50,7 @@ class SavedModel:
     variables: str
 
 
-def read(folder: str | Path) -> SavedModel:
+def read_saved_model(folder: str | Path) -> SavedModel:
     """Returns what a SavedModel says.
 
     Args:
@@ -61,14 +61,14 @@ def read(folder: str | Path) -> SavedModel:
     """
     folder = folder_of(folder)
     graph, extra = folder / GRAPH, folder / METADATA
-    version, metadata, inputs = parsed(graph, _graph)
+    version, metadata, inputs = parsed_file(graph, _graph)
     where = graph
     if extra.exists():
-        metadata = parsed(extra, _root) or metadata
+        metadata = parsed_file(extra, _root) or metadata
         where = extra
     exported = folder / EXPORTED
     if not metadata and exported.is_file():
-        metadata = parsed(exported, lambda message: b'{"model_config": %b}' % bytes(message))
+        metadata = parsed_file(exported, lambda message: b'{"model_config": %b}' % bytes(message))
         where = exported
     if not metadata:
         raise Unreadable(str(folder), "", NO_KERAS)
@@ -97,7 +97,7 @@ def folder_of_variables(prefix: str) -> Path | None:
     return folder if named and (folder / GRAPH).is_file() else None
 
 
-def parsed(path: Path, parse: Callable[[memoryview], Any]) -> Any:
+def parsed_file(path: Path, parse: Callable[[memoryview], Any]) -> Any:
     """Returns what a function makes of the bytes of a file.
 
     Raises:

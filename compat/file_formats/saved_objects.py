@@ -77,7 +77,7 @@ def tables(folder: str | Path) -> list[Table]:
             return list(_tables(objects, graph, folder / "assets", files))
         return []
 
-    found: list[Table] = saved_models.parsed(folder / saved_models.GRAPH, parse)
+    found: list[Table] = saved_models.parsed_file(folder / saved_models.GRAPH, parse)
     return found
 
 
@@ -103,7 +103,7 @@ def operations(folder: str | Path) -> set[tuple[str, str]]:
         return found
 
     path = saved_models.folder_of(folder) / saved_models.GRAPH
-    result: set[tuple[str, str]] = saved_models.parsed(path, parse)
+    result: set[tuple[str, str]] = saved_models.parsed_file(path, parse)
     return result
 
 
@@ -179,7 +179,7 @@ def _lines(folder: Path, name: str) -> Array:
     if Path(name).name != name or path.is_symlink() or folder.is_symlink():
         why = "is a link, or leads out of the folder of the SavedModel: copy the file there"
         raise Unreadable(str(path), "", why)
-    found: Array = saved_models.parsed(
+    found: Array = saved_models.parsed_file(
         path, lambda data: np.array(bytes(data).removesuffix(b"\n").split(b"\n"), object)
     )
     return found

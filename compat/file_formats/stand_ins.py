@@ -1,4 +1,4 @@
-"""What lies in the place of an artefact where a download, or a checkout, was not completed."""
+"""Recognizes what an incomplete download or checkout leaves in place of an artefact."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ PAGE = "is a web page, and not a model: the address led to another page, or aske
 _READ = 512
 
 
-def found(path: str | Path) -> str | None:
+def kind_of_stand_in(path: str | Path) -> str | None:
     """Returns what a file is instead of an artefact; None where it may be one, or cannot be read.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "model.h5")
     ...     _ = path.write_text("<!DOCTYPE html><html></html>")
-    ...     found(path) == PAGE
+    ...     kind_of_stand_in(path) == PAGE
     True
     """
     try:

@@ -1,4 +1,4 @@
-"""What is to be looked at in a zip archive before any member of it is read."""
+"""Audits the list of members of a zip archive, before any member is read."""
 
 import stat
 import zipfile
@@ -17,7 +17,7 @@ _MOST_RATIO, _SMALL = 100, 1 << 20
 
 
 def of_archive(archive: zipfile.ZipFile) -> Iterator[Finding]:
-    """Yields what is to be looked at in its list of members."""
+    """Yields findings in its list of members."""
     members = archive.infolist()
     first = min((member.header_offset for member in members), default=0)
     if first:
@@ -25,7 +25,7 @@ def of_archive(archive: zipfile.ZipFile) -> Iterator[Finding]:
     for name, count in Counter(member.filename for member in members).items():
         if count > 1:
             yield Finding(
-                "name", name, f"is there {count:,} times: programs differ in which they take"
+                "name", name, f"is there {count:,} times: programs differ in which one they use"
             )
     for member in members:
         yield from _of_member(member)
@@ -37,7 +37,7 @@ def is_too_large(member: zipfile.ZipInfo) -> bool:
 
 
 def of_name(name: str, where: str) -> Iterator[Finding]:
-    """Yields what is to be looked at in the name of a file of an artefact."""
+    """Yields findings in the name of a file of an artefact."""
     if not name.isprintable():
         yield Finding("name", where, f"has characters that are not seen: {name!a}")
     if PurePosixPath(name).suffix.lower() in _PROGRAMS:

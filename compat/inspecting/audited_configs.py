@@ -1,4 +1,4 @@
-"""What a config, which anybody may have written, would have Keras do: JSON, walked and never used.
+"""Audits an untrusted config: what it would have Keras do. It is walked and never used.
 
 Every object in it is looked at, wherever it is: Keras takes apart what has a `class_name`, and
 looks for no more than that.
@@ -87,14 +87,15 @@ _SIZES = words("""
 _MOST_RATIO, _SMALL = 1000, 1 << 24
 
 
-def parsed(text: str | bytes, where: str) -> tuple[Mapping[str, object], list[Finding]]:
+def json_and_findings(text: str | bytes, where: str) -> tuple[Mapping[str, object], list[Finding]]:
     """Returns a JSON object, and a finding for each key that is in an object twice.
 
     Raises:
         Nonsense: It is none, or nested too deeply.
 
-    >>> parsed('{"class_name": "Dense", "class_name": "Lambda"}', "config.json")[1][0].what
-    "'class_name' is there twice: programs differ in which they take"
+    >>> text = '{"class_name": "Dense", "class_name": "Lambda"}'
+    >>> json_and_findings(text, "config.json")[1][0].what
+    "'class_name' is there twice: programs differ in which one they use"
     """
     twice: list[str] = []
 
@@ -105,8 +106,8 @@ def parsed(text: str | bytes, where: str) -> tuple[Mapping[str, object], list[Fi
             twice.extend(name for name in found if names.count(name) > 1)
         return found
 
-    value = configs.parsed(text, once)
-    what = "{!r} is there twice: programs differ in which they take"
+    value = configs.json_object(text, once)
+    what = "{!r} is there twice: programs differ in which one they use"
     return value, [Finding("name", where, what.format(name)) for name in dict.fromkeys(twice)]
 
 

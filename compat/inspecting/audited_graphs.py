@@ -1,4 +1,4 @@
-"""What the graphs of a SavedModel do besides computing. They are read, and never run.
+"""Audits the graphs of a SavedModel: what they do besides computing. They are never run.
 
 Source: tensorflow/core/protobuf/meta_graph.proto and framework/{graph,function,node_def}.proto.
 """

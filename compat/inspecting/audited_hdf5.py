@@ -1,4 +1,4 @@
-"""What is to be looked at in an HDF5 file: links, arrays that lie elsewhere, sizes, and names."""
+"""Audits an HDF5 file: links, arrays that lie elsewhere, sizes, and names."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from keras_mp.compat.file_formats.hdf5_groups import (
+    excess_size,
     lies_elsewhere,
     members,
-    overclaimed,
     stored_where,
     where_to,
 )
@@ -47,7 +47,7 @@ def _of_array(array: Any, where: str) -> Iterator[Finding]:
     if lies_elsewhere(array):
         yield Finding("link", where, stored_where(array))
         return
-    if (what := overclaimed(array)) is not None:
+    if (what := excess_size(array)) is not None:
         yield Finding("size", where, what)
 
 

@@ -1,4 +1,4 @@
-"""`audit`: whether an artefact of a stranger holds more than a model, without using any of it.
+"""`audit`: finds what an untrusted artefact holds besides a model, without loading it.
 
 Needs neither Keras nor TensorFlow, and looks at all of it that some program would use: the configs
 of each format, the graphs of SavedModels, links, sizes and names.
@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 
 from keras_mp.compat.checkpoints import Unreadable, locating, wire
 from keras_mp.compat.checkpoints.errors import Malformed
-from keras_mp.compat.checkpoints.staging import staged
+from keras_mp.compat.checkpoints.staging import local_artefact
 from keras_mp.compat.file_formats import saved_models
 from keras_mp.compat.file_formats.file_kinds import SHARDS, kind_of
 from keras_mp.compat.file_formats.hdf5_groups import FAILURES, reason
@@ -66,7 +66,7 @@ def audit(path: str | Path, scratch: Scratch | None = None) -> Audit:
     shown = redacted(path) if is_url(path) else str(path)
     found = Audit(shown)
     try:
-        with staged(path, scratch) as local:
+        with local_artefact(path, scratch) as local:
             _audit(found, local)
     except Unreadable as error:
         found.errors.append(str(error))
@@ -118,7 +118,7 @@ def _of_text(found: Audit, text: str | bytes, where: str, stored: int) -> None:
 def _parsed(found: Audit, text: str | bytes, where: str) -> Mapping[str, object]:
     """Returns a JSON object; an empty one where there is an error."""
     try:
-        value, twice = audited_configs.parsed(text, where)
+        value, twice = audited_configs.json_and_findings(text, where)
     except Nonsense as error:
         found.errors.append(f"{where}: {error}")
         return {}
@@ -228,7 +228,7 @@ def _of_checkpoint(found: Audit, path: Path) -> None:
 
 def _of_tensors(found: Audit, prefix: str) -> None:
     inside = Inspection(prefix, "checkpoint")
-    checkpoint.read(inside, prefix)
+    checkpoint.fill_from_checkpoint(inside, prefix)
     found.errors += map(str, inside.damage)
     for tensor in inside.tensors:
         if not tensor.key.isprintable():

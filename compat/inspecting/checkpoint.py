@@ -16,7 +16,7 @@ from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer, Tensor
 
 _NO_SCALE = "there is no dynamic loss scale; a checkpoint does not hold a fixed one"
-_DAMAGED = "its object graph is damaged: which tensor is what cannot be told"
+_DAMAGED = "its object graph is damaged, so nothing says which tensor is which"
 
 # Name of the slot in a Saver's file -> the optimizer of tf.compat.v1.train that made it.
 V1_SLOTS = {
@@ -28,7 +28,7 @@ V1_SLOTS = {
 }
 
 
-def read(found: Inspection, prefix: str, *, check: bool = True) -> None:
+def fill_from_checkpoint(found: Inspection, prefix: str, *, check: bool = True) -> None:
     """Fills in what the checkpoint says.
 
     Raises:
@@ -73,7 +73,7 @@ def state_of_optimizers(path: str | Path) -> set[str]:
     """Returns the keys of a checkpoint, or of a SavedModel's, that are state of an optimizer.
 
     Raises:
-        Unreadable: It is not there, or damaged.
+        Unreadable: It does not exist, or damaged.
     """
     is_model = kind_of(path) == "saved_model"
     checkpoint = Checkpoint(saved_models.variables_of(path) if is_model else path)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from keras_mp.compat.configs import operation_layers
-from keras_mp.compat.configs.operation_calls import called, references
+from keras_mp.compat.configs.operation_calls import references, tensor_name
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.operations import expressions
@@ -73,7 +73,7 @@ def _alone(layer: Mapping[str, object], path: str) -> Iterator[Computed]:
     kind, inside = str(layer["class_name"]), layer.get("config")
     name = str(inside.get("name")) if isinstance(inside, Mapping) else kind
     try:
-        today = operation_layers.alone(layer, path, Report())
+        today = operation_layers.single_input_layer(layer, path, Report())
     except LegacyError as error:
         yield Computed(name, kind, why=str(error))
     else:
@@ -86,7 +86,7 @@ def _functional(
     kinds = {str(layer.get("name")): str(layer.get("class_name")) for layer in layers}
     report = Report()
     try:
-        rows, _ = operation_layers.rewritten(layers, outputs, path, report)
+        rows, _ = operation_layers.layers_of_today(layers, outputs, path, report)
     except LegacyError as error:
         yield Computed("?", "?", why=str(error))
         return
@@ -104,7 +104,7 @@ def _functional(
         if old in why:
             yield Computed(name, kinds[old], why=why[old])
         else:
-            given = [called(one) for one in references(row.get("inbound_nodes"), names)]
+            given = [tensor_name(one) for one in references(row.get("inbound_nodes"), names)]
             yield Computed(name, kinds.get(old, "?"), _shown(row, given))
 
 

@@ -16,7 +16,7 @@ class Nonsense(ValueError):
     """A text that should be JSON is not; says why."""
 
 
-def parsed(text: str | bytes, pairs: Pairs | None = None) -> Config:
+def json_object(text: str | bytes, pairs: Pairs | None = None) -> Config:
     """Returns the JSON object in a text.
 
     Args:

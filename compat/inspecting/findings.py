@@ -1,7 +1,12 @@
-"""What an audit found, as plain data."""
+"""What an audit found: as plain data, as text, and as a file."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal, Self
+
+from keras_mp.compat.results import Saved, columns, html
+from keras_mp.rendering.model import Column
+from keras_mp.rendering.text import pluralized, printable
 
 Sort = Literal["code", "class", "path", "link", "size", "name"]
 Verdict = Literal["nothing found", "look at it", "unreadable"]
@@ -27,7 +32,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Audit:
+class Audit(Saved):
     """What the audit of an artefact came to.
 
     Attributes:
@@ -36,6 +41,8 @@ class Audit:
         findings: What to look at; each place once.
         errors: Why it, or a part of it, cannot be read: nothing is known of that part.
     """
+
+    _FORMAT: ClassVar[str] = "keras-mp audit"
 
     path: str
     kind: str | None = None
@@ -54,6 +61,29 @@ class Audit:
         """The same as an exit status: 0, 1 or 2."""
         return VERDICTS.index(self.verdict)
 
-    def as_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns it as plain JSON."""
         return {"verdict": self.verdict, **asdict(self)}
+
+    @classmethod
+    def _from_dict(cls, found: Mapping[str, Any]) -> Self:
+        findings = [Finding(**each) for each in found["findings"]]
+        return cls(found["path"], found["kind"], findings, list(found["errors"]))
+
+    def __str__(self) -> str:
+        text = [*lines(self), *(f"error: {error}" for error in self.errors)]
+        return "\n".join(map(printable, text))
+
+    def _repr_html_(self) -> str:
+        """Returns a table for a notebook: the findings, and why parts cannot be read."""
+        findings = ((each.sort, each.where, each.what) for each in self.findings)
+        errors = (("error", "", error) for error in self.errors)
+        heads = [Column("finding"), Column("where", "path"), Column("what", "sentence")]
+        return html(f"{self.path}: {self.verdict}", (heads, [*findings, *errors]))
+
+
+def lines(found: Audit) -> Iterator[str]:
+    """Yields it as text, line by line, without the errors."""
+    count = f": {pluralized(len(found.findings), 'finding')}" if found.findings else ""
+    yield f"{found.path}: {found.verdict}{count}"
+    yield from columns((f"  {each.sort}", each.where, each.what) for each in found.findings)

@@ -7,10 +7,10 @@ from typing import Any, BinaryIO
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.hdf5_groups import (
     FAILURES,
+    excess_size,
     is_own,
     leads_to,
     members,
-    overclaimed,
     reason,
 )
 from keras_mp.compat.inspecting import configs, versions
@@ -23,7 +23,9 @@ UNNAMED = "by position"
 _PIECE = 1 << 24
 
 
-def read(found: Inspection, file: str | BinaryIO, shown: str, *, check: bool = True) -> None:
+def fill_from_hdf5(
+    found: Inspection, file: str | BinaryIO, shown: str, *, check: bool = True
+) -> None:
     """Fills in what an HDF5 file says.
 
     Args:
@@ -100,7 +102,7 @@ def _config(found: Inspection, root: Any, name: str, shown: str) -> configs.Conf
     if text is None:
         return None
     try:
-        return configs.parsed(_text(text))
+        return configs.json_object(_text(text))
     except configs.Nonsense as error:
         damage = Damage(shown, name, str(error))
         if damage not in found.damage:
@@ -136,7 +138,7 @@ def _arrays(found: Inspection, root: Any, shown: str, check: bool) -> Iterator[t
 
 
 def _check(dataset: Any, shape: tuple[int, ...], size: int) -> None:
-    if (what := overclaimed(dataset)) is not None:
+    if (what := excess_size(dataset)) is not None:
         raise ValueError(what)
     if not shape or size <= _PIECE:
         dataset[()]

@@ -26,7 +26,7 @@ _MOST_CONFIG = 1 << 28
 _PIECE = 1 << 20
 
 
-def read(found: Inspection, path: str, *, check: bool = True) -> None:
+def fill_from_archive(found: Inspection, path: str, *, check: bool = True) -> None:
     """Fills in what a `.keras` archive says.
 
     Raises:
@@ -95,7 +95,7 @@ def _json(
     try:
         if archive.getinfo(name).file_size > _MOST_CONFIG:
             raise configs.Nonsense("is larger than 256 MiB")
-        return configs.parsed(archive.read(name))
+        return configs.json_object(archive.read(name))
     except configs.Nonsense as error:
         found.damage.append(Damage(path, name, str(error)))
         return {}
@@ -103,6 +103,6 @@ def _json(
 
 def _read_weights(found: Inspection, file: BinaryIO, path: str, *, check: bool) -> None:
     try:
-        hdf5.read(found, file, f"{path}/{WEIGHTS}", check=check)
+        hdf5.fill_from_hdf5(found, file, f"{path}/{WEIGHTS}", check=check)
     except Unreadable as error:
         found.damage.append(Damage(path, WEIGHTS, error.why))

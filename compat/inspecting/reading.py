@@ -1,10 +1,10 @@
-"""`inspect`: what kind of artefact it is, then the reader for that."""
+"""`inspect`: recognizes the kind of an artefact, and calls its reader."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from keras_mp.compat.checkpoints import Unreadable, locating
-from keras_mp.compat.checkpoints.staging import staged
+from keras_mp.compat.checkpoints.staging import local_artefact
 from keras_mp.compat.configs import kind_of as kind_of_config
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.file_formats.file_kinds import kind_of
@@ -36,7 +36,7 @@ def inspect(path: str | Path, scratch: Scratch | None = None, *, check: bool = T
         check: Whether to read every array; without, single numbers only, such as a loss scale.
 
     Raises:
-        Unreadable: It is not there, of no such kind, or so damaged that nothing can be said.
+        Unreadable: It does not exist, of no such kind, or so damaged that nothing can be said.
 
     >>> import json, tempfile
     >>> config = {"class_name": "Sequential", "config": {"name": "net", "layers": []}}
@@ -46,7 +46,7 @@ def inspect(path: str | Path, scratch: Scratch | None = None, *, check: bool = T
     ...     inspect(path).model
     Model(class_name='Sequential', name='net', layers=0)
     """
-    with staged(path, scratch) as local:
+    with local_artefact(path, scratch) as local:
         found = _inspected(local, check)
     if is_url(path):
         found.path = redacted(path)
@@ -59,13 +59,15 @@ def _inspected(path: Path, check: bool) -> Inspection:
     found = Inspection(str(path), kind_of(path))
     match found.kind:
         case "checkpoint":
-            checkpoint.read(found, locating.prefix_of(path), check=check)
+            checkpoint.fill_from_checkpoint(found, locating.prefix_of(path), check=check)
         case "saved_model":
-            saved_model.read(found, path if path.is_dir() else path.parent, check=check)
+            saved_model.fill_from_saved_model(
+                found, path if path.is_dir() else path.parent, check=check
+            )
         case "h5":
-            hdf5.read(found, str(path), str(path), check=check)
+            hdf5.fill_from_hdf5(found, str(path), str(path), check=check)
         case "keras":
-            keras_archive.read(found, str(path), check=check)
+            keras_archive.fill_from_archive(found, str(path), check=check)
         case _:
             _read_json(found, path)
     return found
@@ -75,7 +77,7 @@ def _read_json(found: Inspection, path: Path) -> None:
     try:
         if path.stat().st_size > _MOST_JSON:
             raise Unreadable(str(path), "", "is larger than 64 MiB")
-        config = configs.parsed(path.read_bytes())
+        config = configs.json_object(path.read_bytes())
         kind = kind_of_config(config)
     except OSError as error:
         raise Unreadable(str(path), "", f"cannot be opened: {error.strerror}") from None

@@ -11,7 +11,7 @@ from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer
 _NO_KERAS = "it holds no Keras model: tf.saved_model.save wrote it from something else"
 
 
-def read(found: Inspection, folder: Path, *, check: bool = True) -> None:
+def fill_from_saved_model(found: Inspection, folder: Path, *, check: bool = True) -> None:
     """Fills in what a SavedModel says.
 
     Raises:
@@ -20,7 +20,7 @@ def read(found: Inspection, folder: Path, *, check: bool = True) -> None:
     described = None
     found.layout = "SavedModel"
     try:
-        said = saved_models.read(folder)
+        said = saved_models.read_saved_model(folder)
     except Unreadable as error:
         if error.why != saved_models.NO_KERAS:
             if Path(error.file).name == saved_models.GRAPH:
@@ -37,7 +37,7 @@ def read(found: Inspection, folder: Path, *, check: bool = True) -> None:
         described = _read_metadata(found, said)
     index = folder / "variables" / "variables.index"
     if index.exists():
-        checkpoint.read(found, str(index).removesuffix(".index"), check=check)
+        checkpoint.fill_from_checkpoint(found, str(index).removesuffix(".index"), check=check)
     else:
         found.damage.append(Damage(str(index), "", "there is no such file"))
     _join(found, described)
@@ -58,7 +58,7 @@ def _join(found: Inspection, described: Optimizer | None) -> None:
 
 def _read_metadata(found: Inspection, said: saved_models.SavedModel) -> Optimizer | None:
     try:
-        metadata = configs.parsed(said.metadata)
+        metadata = configs.json_object(said.metadata)
     except configs.Nonsense as error:
         found.damage.append(Damage(said.where, "metadata of Keras", str(error)))
         return None

@@ -1,4 +1,4 @@
-"""Guesses which TensorFlow or Keras wrote a file, as narrowly as it tells, and says from what."""
+"""Infers which versions of TensorFlow or Keras can have written a file, and says from what."""
 
 import json
 import re

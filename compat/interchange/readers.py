@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_mp.compat.configs import checks
-from keras_mp.compat.configs.checks import at, found
+from keras_mp.compat.configs.checks import at, describe
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.interchange.scale_states import ScaleState
 from keras_mp.float_formats import FLOAT16, FLOAT32
@@ -207,7 +207,7 @@ def _dynamic(
     if checked < floor:
         raise LegacyError(
             f"$.{scale_name}",
-            found(scale),
+            describe(scale),
             f"it is below {low_name}={floor}, to which the next overflow would raise it",
         )
     counted = checks.count(counter, f"$.{counter_name}")
@@ -219,7 +219,9 @@ def _dynamic(
         )
     backoff = checks.number(backoff, "$.backoff_factor")
     if not 0 < backoff < 1:
-        raise LegacyError("$.backoff_factor", found(backoff), "expected a number between 0 and 1")
+        raise LegacyError(
+            "$.backoff_factor", describe(backoff), "expected a number between 0 and 1"
+        )
     arguments: dict[str, Any] = {
         "dynamic": True,
         "initial_scale": checked,
@@ -237,7 +239,7 @@ def _dynamic(
 def _factor(value: Any, path: str) -> float:
     factor = checks.number(value, path)
     if not factor > 1:
-        raise LegacyError(path, found(value), "expected a number greater than 1")
+        raise LegacyError(path, describe(value), "expected a number greater than 1")
     return factor
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from keras import ops
 
 from keras_mp import backends
+from keras_mp.backends import keras_hooks
 
 
 class LegacyOptions:
@@ -97,23 +98,23 @@ class LegacyOptions:
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Takes a step with one variable; Keras calls it."""
         touched = None
-        if self._get_variable_index(variable) in self._sparse_indices:  # type: ignore[attr-defined]
+        if keras_hooks.variable_index(self, variable) in self._sparse_indices:
             touched = self._backend.touched_rows(gradient, variable)
         gradient = self._backend.to_dense_gradient(gradient, variable)
         if self.decoupled_weight_decay and self._use_weight_decay(variable):  # type: ignore[attr-defined]
             self._shrink(variable, touched)
-        kept = [] if touched is None else self.row_state(variable)
+        kept = [] if touched is None else self._row_state(variable)
         before = [ops.copy(ops.convert_to_tensor(item)) for item in kept]
-        self.dense_step(gradient, variable, self._decayed(learning_rate))
+        self._dense_step(gradient, variable, self._decayed(learning_rate))
         for item, value in zip(kept, before, strict=True):
             after = ops.convert_to_tensor(item)
             self.assign(item, ops.where(touched, after, value))  # type: ignore[attr-defined]
 
-    def dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def _dense_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Takes a step with one variable and its dense gradient: the rule itself."""
         super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
 
-    def row_state(self, variable: Any) -> list[Any]:
+    def _row_state(self, variable: Any) -> list[Any]:
         """Returns which of `variable` and its slots stay in rows that are not in the batch."""
         return []
 
@@ -124,7 +125,7 @@ class LegacyOptions:
         self.assign_sub(variable, loss)  # type: ignore[attr-defined]
 
     def _slots(self, variable: Any, *names: str) -> list[Any]:
-        index = self._get_variable_index(variable)  # type: ignore[attr-defined]
+        index = keras_hooks.variable_index(self, variable)
         return [slots[index] for slots in (getattr(self, name) for name in names) if slots]
 
     def _decayed(self, learning_rate: Any) -> Any:

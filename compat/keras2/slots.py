@@ -6,6 +6,8 @@ A slot is a variable of the optimizer for each variable of the model, of the sam
 from collections.abc import Iterable
 from typing import Any
 
+from keras_mp.backends import keras_hooks
+
 # Class -> {slot name of Keras 2: attribute of Keras 3's optimizer, a list}. Keras 2 made and saved
 # them in this order, as `in_order` says. Source: python/keras/optimizer_v2 of TF 2.3,
 # `_create_slots`.
@@ -39,7 +41,7 @@ def of(optimizer: Any) -> dict[str, list[Any]]:
     known = (SLOTS[cls.__name__] for cls in type(optimizer).__mro__ if cls.__name__ in SLOTS)
     names: dict[str, str] | None = next(known, None)
     if names is None:
-        made_for = len(optimizer._trainable_variables)
+        made_for = len(keras_hooks.trained_variables(optimizer))
         names = {
             attribute.lstrip("_"): attribute
             for attribute, value in vars(optimizer).items()

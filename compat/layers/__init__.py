@@ -1,4 +1,4 @@
-"""Layers that Keras 3 has not: those of tf.keras that train in another way, and operations."""
+"""Layers that Keras 3 lacks: those of tf.keras that train differently, and operations."""
 
 from keras_mp.compat.layers.applications import CustomScaleLayer, LayerScale, StochasticDepth
 from keras_mp.compat.layers.attention import AdditiveAttention, Attention

@@ -1,10 +1,11 @@
-"""`RandomCrop` and `RandomFlip` as they were in tf.keras, where those of Keras 3 do otherwise."""
+"""`RandomCrop` and `RandomFlip` as in tf.keras, where Keras 3 differs."""
 
 from typing import Any
 
 import keras
 
-from keras_mp.compat.configs import parse_version
+from keras_mp.backends import keras_hooks
+from keras_mp.compat.configs.versions import parse_version
 
 
 @keras.saving.register_keras_serializable("keras_mp")
@@ -39,7 +40,7 @@ class RandomCrop(keras.layers.RandomCrop):
         height, width = self._size(data)
         if not training or height < self.height or width < self.width:
             return None
-        seed = self._get_seed_generator(self.backend._backend) if seed is None else seed
+        seed = keras_hooks.seed_generator(self) if seed is None else seed
         starts = []
         for room in (height - self.height, width - self.width):
             drawn = self.backend.random.uniform((), 0, maxval=float(room + 1), seed=seed)

@@ -1,4 +1,4 @@
-"""Layers that train as those of tf.keras did, where the ones of Keras 3 train otherwise.
+"""Layers that train as in tf.keras, where those of Keras 3 train differently.
 
 Weights are the same, and so are predictions but for a tiny epsilon; what further training does is
 not. Measured: two steps of 55 layers in TF 2.3.4, replayed in Keras 3 on JAX, TensorFlow and
@@ -21,7 +21,7 @@ Bidirectional, ConvLSTM2D, LayerNormalization, pooling, activations, regularizer
 | activity_regularizer                | is divided by the batch size      | so from Keras 3.14 on  |
 | hard_sigmoid                        | see `activations`                 |                        |
 
-`convert_model(config, exact_training=True)` makes these of the legacy ones.
+`convert(config, exact_training=True)` makes these of the legacy ones.
 """
 
 import inspect
@@ -30,7 +30,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_mp.compat.configs import parse_version
+from keras_mp.compat.configs.versions import parse_version
 
 _LEAST_FUSED_EPSILON = 1.001e-5  # of cuDNN, and of every kernel since
 _FUSED_DTYPES = ("float16", "bfloat16", "float32")

@@ -70,7 +70,7 @@ class Operation(_Unmasked):
         self.operation = {"operation": operation, "arguments": arguments}
         self.steps = list(steps)
         for one in (*self.steps, self.operation):
-            expressions.checked(one)
+            expressions.checked_expression(one)
         self.seed = seed
         parts = [part for one in (*self.steps, self.operation) for part in expressions.walk(one)]
         is_random = any(
@@ -90,14 +90,14 @@ class Operation(_Unmasked):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         # Here, as it imports keras, which may be what imports this module.
-        from keras_mp.compat.operations.computing.evaluating import as_result, computed
+        from keras_mp.compat.operations.computing.evaluating import as_result, evaluate
 
         given = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         options: dict[str, Any] = {"training": bool(training), "seed": self.seed_generator}
         done: list[Any] = []
         try:
             for one in (*self.steps, self.operation):
-                done.append(computed(one, given, steps=done, **options))
+                done.append(evaluate(one, given, steps=done, **options))
             return as_result(done[-1])
         except Exception as error:
             text = next(iter(str(error).strip().splitlines()), type(error).__name__)
@@ -200,7 +200,7 @@ class AddMetric(_Passing):
     def __init__(self, metric_name: str, aggregation: str = "mean", **options: Any) -> None:
         super().__init__(**options)
         if aggregation != "mean":
-            raise ValueError(f"aggregation={aggregation!r}: only 'mean' is there.")
+            raise ValueError(f"aggregation={aggregation!r}: only 'mean' is supported.")
         self.metric_name, self.aggregation = metric_name, aggregation
         self.total, self.count = (
             self.add_weight(

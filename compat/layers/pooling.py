@@ -1,4 +1,4 @@
-"""`AveragePooling` that counts what is there on every backend, as TensorFlow did."""
+"""`AveragePooling` that leaves padding out of the mean on every backend, as TensorFlow did."""
 
 from typing import Any
 

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_mp import backends
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.warn_once import WarnOnce
 
 FIXED = (
@@ -44,7 +45,7 @@ class _RandomSize(keras.layers.Resizing):
         """Returns the new size, (height, width); None where there is none."""
         if not training:
             return None
-        seed = self._get_seed_generator(self.backend._backend) if seed is None else seed
+        seed = keras_hooks.seed_generator(self) if seed is None else seed
         factor = self.backend.random.uniform((), *self._range, seed=seed)
         sizes = list(self.backend.shape(data)[-3:-1])
         size = factor * self.backend.cast(sizes[self.axis + 3], "float32")

@@ -7,6 +7,7 @@ import keras
 
 from keras_mp import graph_rewrite
 from keras_mp.compat.legacy_classes import wrapper_registry
+from keras_mp.graph_rewrite.enabling import enable_with_defaults
 from keras_mp.policies import graph_rewrite_switch as switch
 
 _logger = logging.getLogger("keras_mp")
@@ -55,7 +56,7 @@ def enable_mixed_precision_graph_rewrite(opt: Any, loss_scale: Any = "dynamic") 
             + ": drop this call and write keras_mp.LossScaleOptimizer(opt)."
         )
     result = wrapper_registry.wrapped(opt, loss_scale)
-    graph_rewrite.adopt(result)
+    enable_with_defaults(result)
     return result
 
 

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 import keras_mp
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.keras2 import slots
 from keras_mp.compat.legacy_classes import loss_scales
 
@@ -59,10 +60,11 @@ class LossScaleOptimizer(keras_mp.LossScaleOptimizer):
         if not self.built:
             return [inner.iterations]
         found = slots.of(inner)
-        order = slots.in_order(inner, found, range(len(inner._trainable_variables)))
+        order = slots.in_order(inner, found, range(len(keras_hooks.trained_variables(inner))))
+        product = keras_hooks.momentum_product(inner)
         return [
             inner.iterations,
-            *([inner._u_product] if hasattr(inner, "_u_product") else []),
+            *([] if product is None else [product]),
             *(found[name][i] for name, i in order),
             *(slot for each in self._added_slots.values() for _, slot in each.values()),
         ]
@@ -98,7 +100,7 @@ class LossScaleOptimizer(keras_mp.LossScaleOptimizer):
             raise KeyError(
                 f"{type(self.inner_optimizer).__name__} has no slot {slot_name!r}; it has {hint}"
             )
-        trained = [_key(one) for one in self.inner_optimizer._trainable_variables]
+        trained = [_key(one) for one in keras_hooks.trained_variables(self.inner_optimizer)]
         if key not in trained:
             name = getattr(var, "path", getattr(var, "name", var))
             raise ValueError(f"{name} is not trained by this optimizer: it has no slots for it.")

@@ -97,10 +97,10 @@ def walk(value: Expression) -> Iterator[Expression]:
         waiting += reversed(inside(part))
 
 
-def mapped(value: Expression, change: Callable[[Json], Expression | None]) -> Expression:
+def map_parts(value: Expression, change: Callable[[Json], Expression | None]) -> Expression:
     """Returns an expression with other parts where `change` returns one, and not None."""
     if isinstance(value, list):
-        return [mapped(item, change) for item in value]
+        return [map_parts(item, change) for item in value]
     if not isinstance(value, Mapping):
         return value
     other = change(dict(value))
@@ -109,10 +109,10 @@ def mapped(value: Expression, change: Callable[[Json], Expression | None]) -> Ex
     if "operation" in value:
         arguments = value["arguments"]
         assert isinstance(arguments, Mapping)
-        done = {key: mapped(item, change) for key, item in arguments.items()}
+        done = {key: map_parts(item, change) for key, item in arguments.items()}
         return {"operation": value["operation"], "arguments": done}
     if "slice" in value:
-        return {"slice": mapped(value["slice"], change)}
+        return {"slice": map_parts(value["slice"], change)}
     return value
 
 
@@ -165,7 +165,7 @@ _OF_SYMBOLS = {key: one for key, one in _OPERATORS.items() if key not in ("equal
 _ATOM, _UNARY = 20, 14
 
 
-def shown(
+def as_source(
     value: Expression, names: Callable[[int], str] | None = None, *, runs: bool = False
 ) -> str:
     """Returns an expression as a line of Python, for people.
@@ -175,9 +175,9 @@ def shown(
         names: What the inputs are called; "x", and "x[1]" of several, if None.
         runs: Whether it has to run on symbolic tensors, of which == says nothing.
 
-    >>> shown(operation("divide", {"tensor": 0}, 255))
+    >>> as_source(operation("divide", {"tensor": 0}, 255))
     'x / 255'
-    >>> shown(operation("mean", {"tensor": 0}, axis=1))
+    >>> as_source(operation("mean", {"tensor": 0}, axis=1))
     'ops.mean(x, axis=1)'
     """
     if names is None:
@@ -199,8 +199,8 @@ def shown_program(
     parts = list(steps)
     if names is None and any(any(tensors(part)) for part in (*parts, result)):
         names = _of_several
-    texts = [f"step_{i} = {shown(step, names)}" for i, step in enumerate(parts)]
-    return "; ".join([*texts, shown(result, names)])
+    texts = [f"step_{i} = {as_source(step, names)}" for i, step in enumerate(parts)]
+    return "; ".join([*texts, as_source(result, names)])
 
 
 def _of_several(number: int) -> str:
@@ -267,13 +267,13 @@ def _slice(parts: list[Expression], names: Callable[[int], str], operators: _Ope
     return ":".join(texts[:2] if parts[2] is None else texts)
 
 
-def checked(value: object) -> Expression:
+def checked_expression(value: object) -> Expression:
     """Returns an expression of a file, if it is one.
 
     Raises:
         ValueError: It is none, with the reason.
 
-    >>> checked({"operation": "sqare", "arguments": {}})
+    >>> checked_expression({"operation": "sqare", "arguments": {}})
     Traceback (most recent call last):
     ValueError: there is no operation 'sqare'
     """
@@ -340,15 +340,15 @@ __all__ = [
     "MOST_NODES",
     "STATIC",
     "Expression",
-    "checked",
+    "as_source",
+    "checked_expression",
     "inside",
     "is_literal",
     "is_operation",
     "is_static",
     "levels",
-    "mapped",
+    "map_parts",
     "operation",
-    "shown",
     "shown_program",
     "tensor",
     "tensors",

@@ -145,8 +145,8 @@ _PREPARATIONS = {
 
 _OTHERS = """
 math.squared_difference, squared_difference(x, y) = square(subtract(x, y))
-__operators__.eq(self, other=None) = refuse("was saved without what it is compared with, by a fault of TensorFlow") if other is None else equal(self, other)
-__operators__.ne(self, other=None) = refuse("was saved without what it is compared with, by a fault of TensorFlow") if other is None else not_equal(self, other)
+__operators__.eq(self, other=None) = refuse("was saved without its second operand, by a bug of TensorFlow") if other is None else equal(self, other)
+__operators__.ne(self, other=None) = refuse("was saved without its second operand, by a bug of TensorFlow") if other is None else not_equal(self, other)
 math.atan2, atan2(y, x) = arctan2(y, x)
 math.cumsum, cumsum(x, axis=0, exclusive=False, reverse=False) = cumsum(x, axis, exclusive, reverse)
 math.cumprod, cumprod(x, axis=0, exclusive=False, reverse=False) = cumprod(x, axis, exclusive, reverse)

@@ -239,7 +239,7 @@ class _Walk:
             return operation("rank", of)
         elif name == "T":
             return operation("transpose", of)
-        raise NotConverted(f"has `.{name}` of {expressions.shown(of)}")
+        raise NotConverted(f"has `.{name}` of {expressions.as_source(of)}")
 
     def _subscript(self, of: Expression, key: ast.expr) -> Expression:
         found = self._key(key)
@@ -254,7 +254,7 @@ class _Walk:
                 list(found.get("slice", [{}]))
             ):
                 return of[slice(*found["slice"])]
-            raise NotConverted(f"takes {expressions.shown(found)} of a list")
+            raise NotConverted(f"takes {expressions.as_source(found)} of a list")
         kind = self._kind(of)
         if kind in _LISTS | _SHAPES or (kind == "shape" and not isinstance(found, Mapping)):
             return operation("item", of, found)
@@ -351,7 +351,7 @@ class _Walk:
                 return self._method(of, function.attr, given)
         named = self._any(function)
         if not isinstance(named, _Name):
-            shown = expressions.shown(named)
+            shown = expressions.as_source(named)
             more = ", a function of the old program, of which the file holds only the name"
             raise NotConverted(f"calls {shown}{more if isinstance(named, str) else ''}")
         arguments = self._items(given)
@@ -360,7 +360,7 @@ class _Walk:
         options = {str(one.arg): self.value(one.value) for one in keywords}
         if named.text in _IS_TENSOR and len(arguments) == 1 and not options:
             return python_types.is_tensor(arguments[0], given=self.given, steps=self.steps)
-        return called(named.text, arguments, options)
+        return result_of_call(named.text, arguments, options)
 
     def _method(self, of: Expression, name: str, given: Sequence[ast.expr]) -> Expression:
         kind = self._kind(of)
@@ -370,7 +370,7 @@ class _Walk:
             return of
         if name in ("num_elements",) and kind in _SHAPES:
             return operation("prod", of)
-        raise NotConverted(f"calls `.{name}()` of {expressions.shown(of)}")
+        raise NotConverted(f"calls `.{name}()` of {expressions.as_source(of)}")
 
     def _binary(self, sign: ast.operator, a: Expression, b: Expression) -> Expression:
         if type(sign) not in _BINARY:
@@ -495,7 +495,7 @@ def _is_bool(value: Expression) -> bool:
     return isinstance(value, Mapping) and value.get("operation") in _BOOL
 
 
-def called(
+def result_of_call(
     name: str, arguments: Sequence[Expression], options: Mapping[str, Expression]
 ) -> Expression:
     """Returns what a call of a function computes, by its name in a program.
@@ -503,7 +503,7 @@ def called(
     Raises:
         NotConverted: There is no such function here.
 
-    >>> expressions.shown(called("K.mean", [{"tensor": 0}], {"axis": 1}))
+    >>> expressions.as_source(result_of_call("K.mean", [{"tensor": 0}], {"axis": 1}))
     'ops.mean(x, axis=1)'
     """
     root, _, rest = name.partition(".")
@@ -539,7 +539,7 @@ def of_tensorflow(
     if line is None:
         raise NotConverted(f"calls tf.{name}, which has no counterpart here")
     try:
-        return tables.bound(line, arguments, options)
+        return tables.result_of_call(line, arguments, options)
     except NotConverted as error:
         raise NotConverted(f"calls tf.{name}, which {error}") from None
     except TypeError as error:
@@ -633,7 +633,7 @@ def program(function: Function, inputs: Expression, arguments: Mapping[str, obje
         walk.known[name] = _apart(value, walk.steps) if apart else value
     result = walk.value(function.result)
     for one in (*walk.steps, result):
-        expressions.checked(one)
+        expressions.checked_expression(one)
     return Program(walk.steps, result)
 
 

@@ -54,7 +54,9 @@ def is_one_of(
         raise NotConverted(f"asks for the type {unknown[0]}, which is not known")
     answers = {bool(wanted & types) for types in _types(value, given, steps)}
     if len(answers) != 1:
-        raise NotConverted(f"asks for the type of {expressions.shown(value)}, which is not known")
+        raise NotConverted(
+            f"asks for the type of {expressions.as_source(value)}, which is not known"
+        )
     return answers.pop()
 
 

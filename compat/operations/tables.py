@@ -60,12 +60,12 @@ def _read(lines: object) -> Mapping[str, Line]:
     assert callable(lines)
     found: dict[str, Line] = {}
     for text in lines():
-        names, line = parsed(text)
+        names, line = parsed_line(text)
         found |= dict.fromkeys(names, line)
     return found
 
 
-def parsed(text: str) -> tuple[list[str], Line]:
+def parsed_line(text: str) -> tuple[list[str], Line]:
     """Returns the names of a line, and what it says."""
     heads, _, _ = text.partition("(")
     before, _, after = text.partition(") = ")
@@ -100,7 +100,7 @@ def _listed(value: object) -> object:
     return [_listed(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def bound(
+def result_of_call(
     line: Line, positional: Sequence[Expression], named: Mapping[str, Expression]
 ) -> Expression:
     """Returns what a call computes.
@@ -136,8 +136,8 @@ def bound(
             values[key] = default
     for key, allowed in line.allowed.items():
         if not any(_equal(values[key], _listed(value)) for value in allowed):
-            found = expressions.shown(values[key])
-            raise NotConverted(f"has {key}={found}, which keras.ops has not")
+            found = expressions.as_source(values[key])
+            raise NotConverted(f"has {key}={found}, which keras.ops does not have")
     return _computed(line.result, values)
 
 

@@ -403,15 +403,15 @@ def signatures() -> dict[str, Signature]:
     for line in _TEXT.replace("\\\n", "").splitlines():
         head, _, _ = line.partition(")")
         if head and not head.startswith("#"):
-            name, arguments = parsed(head + ")")
+            name, arguments = parsed_signature(head + ")")
             found[name] = Signature(name, arguments)
     return found
 
 
-def parsed(text: str) -> tuple[str, dict[str, object]]:
+def parsed_signature(text: str) -> tuple[str, dict[str, object]]:
     """Returns the name and the arguments of a signature.
 
-    >>> parsed("tile(x, times=2)")[0]
+    >>> parsed_signature("tile(x, times=2)")[0]
     'tile'
     """
     definition = ast.parse(f"def {text}: pass").body[0]

@@ -54,12 +54,16 @@ class Walk:
     left: list[str] = field(default_factory=list)
 
 
-def walked(root: Group, model: Any) -> Walk:
+def best_walk(root: Group, model: Any) -> Walk:
     """Returns what the layers of a model have in a file, by the order that leaves least over."""
     best, least = None, 0
     for order in _ORDERS:
         walk = _walk(root, model, order)
-        have = {id(each) for _, layer in walk.found.values() for each in variable_order.own(layer)}
+        have = {
+            id(each)
+            for _, layer in walk.found.values()
+            for each in variable_order.own_weights(layer)
+        }
         over = len(walk.left) + sum(id(weight) not in have for weight in model.weights)
         if best is None or over < least:
             best, least = walk, over

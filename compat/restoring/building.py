@@ -14,14 +14,15 @@ from typing import Any
 import keras
 
 import keras_mp
+from keras_mp.backends import keras_hooks
 from keras_mp.compat import configs, recursion
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs import Change, dotted_names
-from keras_mp.compat.configs.checks import at, found, is_deep
+from keras_mp.compat.configs.checks import at, describe, is_deep
 from keras_mp.compat.configs.inner_optimizers import REPEATED
 from keras_mp.compat.errors import LegacyError, NotComputed
 from keras_mp.compat.restoring import claims, keras_layers, variable_order
-from keras_mp.compat.restoring.limits import limited
+from keras_mp.compat.restoring.limits import limit_weights
 from keras_mp.compat.restoring.reasons import reason_of
 from keras_mp.files.deserializing import Dangerous, compile_by, deserialized
 
@@ -37,7 +38,7 @@ SPARSE = (
 )
 
 
-def parsed(text: str | bytes, file: str, where: str) -> Json:
+def json_object(text: str | bytes, file: str, where: str) -> Json:
     """Returns a JSON object of a file.
 
     Raises:
@@ -52,7 +53,7 @@ def parsed(text: str | bytes, file: str, where: str) -> Json:
     except ValueError as error:
         raise Unreadable(file, where, f"is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise Unreadable(file, where, f"{found(value)}, not an object")
+        raise Unreadable(file, where, f"{describe(value)}, not an object")
     if is_deep(value):
         raise Unreadable(file, where, "is nested too deeply")
     return value
@@ -123,7 +124,7 @@ def model(
 
     Args:
         file: For errors.
-        config: What `convert_model` returned, without "compile_config".
+        config: What `configs.convert` returned, without "compile_config".
         custom_objects: Name -> class or function.
         safe_mode: As of `keras.saving.load_model`.
         policy: A dtype policy for what the model makes in its constructor; None for the global one.
@@ -133,10 +134,10 @@ def model(
         Unreadable: Keras cannot make the model.
     """
     claims.refuse(file, "the model's config", config)
-    config = resolved(config, ("$",), custom_objects)
+    config = resolved_config(config, ("$",), custom_objects)
     scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
     room = recursion.enough_for(recursion.layers_of(config))
-    with scope, room, limited(file), named_errors(file, "the model's config"):
+    with scope, room, limit_weights(file), named_errors(file, "the model's config"):
 
         def build(config: Json) -> Any:  # Keras takes a config apart
             return deserialized(_copied(config), custom_objects, safe_mode=safe_mode)
@@ -145,8 +146,8 @@ def model(
         if keras_layers.has_operations(config):
             # Shapes are known of what was built; without values that is soon done.
             with keras.StatelessScope(initialize_variables=False):
-                plain = keras_layers.found(build(config))
-            config = keras_layers.replaced(config, plain)
+                plain = keras_layers.layers_of_operations(build(config))
+            config = keras_layers.with_keras_layers(config, plain)
         made = keras_layers.built(config, build)
         variable_order.remember(made, config)
     if not isinstance(made, keras.Model):
@@ -169,7 +170,7 @@ def call(file: str, made: Any, arguments: tuple[Any, ...] | None, policy: object
         )
         raise Unreadable(file, "", why)
     scope: Any = contextlib.nullcontext() if policy is None else keras_mp.policy_scope(policy)
-    with scope, limited(file), named_errors(file, f"a call of {type(made).__name__}"):
+    with scope, limit_weights(file), named_errors(file, f"a call of {type(made).__name__}"):
         made(*arguments)
 
 
@@ -177,7 +178,7 @@ def compile_model(
     file: str, made: Any, training: Json, custom_objects: Custom, *, safe_mode: bool
 ) -> None:
     """Compiles a model by a converted training config, with just the optimizer that is there."""
-    training = resolved(training, ("$",), custom_objects, _WITHOUT)
+    training = resolved_config(training, ("$",), custom_objects, _WITHOUT)
     training["auto_scale_loss"] = False  # an old loss scale is in the optimizer
     with named_errors(file, "the training config"):
         compile_by(made, training, custom_objects, safe_mode=safe_mode)
@@ -194,7 +195,7 @@ def with_sparse_rule(
         training: The converted one.
         given: The old config of the optimizer.
         made: The model.
-        tf_version: As in `convert_optimizer`.
+        tf_version: As in `configs.convert`.
     """
     today = training.get("optimizer")
     patterns = paths_of_embeddings(made)
@@ -204,7 +205,9 @@ def with_sparse_rule(
     if is_wrapped and not str(given.get("class_name")).lower().startswith("lossscale"):
         inside = {"inner_optimizer": given, "dynamic": True}
         given = {"class_name": "LossScaleOptimizer", "config": inside}
-    done = configs.convert_optimizer(given, tf_version=tf_version, sparse_variables=patterns)
+    done = configs.convert(
+        given, kind="optimizer", tf_version=tf_version, sparse_variables=patterns
+    )
     told = [change for change in done.changes if REPEATED in change.what]
     if done.config == today:
         return training, told
@@ -218,12 +221,14 @@ def paths_of_embeddings(made: Any) -> list[str]:
     # Not the whole path: Keras leaves out the model's name where a saved model is loaded again.
     return [
         f"(^|/){re.escape(layer.name)}/{layer.embeddings.name}$"
-        for layer in made._flatten_layers()
+        for layer in keras_hooks.all_layers(made)
         if isinstance(layer, keras.layers.Embedding) and layer.embeddings.trainable
     ]
 
 
-def resolved(value: Any, path: tuple[object, ...], custom_objects: Custom, more: str = "") -> Any:
+def resolved_config(
+    value: Any, path: tuple[object, ...], custom_objects: Custom, more: str = ""
+) -> Any:
     """Returns a copy of a config that imports nothing: each class is of Keras, given, or known.
 
     Args:
@@ -233,10 +238,14 @@ def resolved(value: Any, path: tuple[object, ...], custom_objects: Custom, more:
         more: What else can be done about a class that is not known.
     """
     if isinstance(value, list):
-        return [resolved(item, (*path, i), custom_objects, more) for i, item in enumerate(value)]
+        return [
+            resolved_config(item, (*path, i), custom_objects, more) for i, item in enumerate(value)
+        ]
     if not isinstance(value, dict):
         return value
-    value = {k: resolved(item, (*path, k), custom_objects, more) for k, item in value.items()}
+    value = {
+        k: resolved_config(item, (*path, k), custom_objects, more) for k, item in value.items()
+    }
     name, module = value.get("class_name"), value.get("module")
     if not isinstance(name, str) or "module" not in value:
         return value
@@ -244,19 +253,19 @@ def resolved(value: Any, path: tuple[object, ...], custom_objects: Custom, more:
         function = value.get("config")
         if name != "function" or not isinstance(function, str):
             return value
-        if not _known(function, custom_objects):
+        if not _is_known(function, custom_objects):
             why = _OWN.format(kind="function", name=function) + more
-            raise LegacyError(_at((*path, "config")), found(function), why)
+            raise LegacyError(_at((*path, "config")), describe(function), why, needs_code=True)
         return value
     registered = value.get("registered_name")
     for known in (registered, name):
-        if isinstance(known, str) and _known(known, custom_objects):
+        if isinstance(known, str) and _is_known(known, custom_objects):
             inside = _with_own_functions(value.get("config"), custom_objects)
             return value | {"registered_name": known, "module": None, "config": inside}
     if isinstance(module, str) and (module == "keras" or module.startswith("keras.")):
         return value
     why = _OWN.format(kind="class", name=name) + more
-    raise LegacyError(_at((*path, "class_name")), found(name), why)
+    raise LegacyError(_at((*path, "class_name")), describe(name), why, needs_code=True)
 
 
 def _with_own_functions(config: Any, custom_objects: Custom) -> Any:
@@ -282,7 +291,7 @@ def _copied(value: Any) -> Any:
     return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
-def _known(name: str, custom_objects: Custom) -> bool:
+def _is_known(name: str, custom_objects: Custom) -> bool:
     return keras.saving.get_registered_object(name, custom_objects=custom_objects) is not None
 
 

@@ -33,7 +33,7 @@ from keras_mp.compat.restoring.optimizer_state import (
     number,
     plan_optimizer,
 )
-from keras_mp.compat.restoring.plan import Plan, Report, RestoreError
+from keras_mp.compat.restoring.plan import Plan, RestoreError, RestoreReport
 from keras_mp.files.stores.urls import is_url, local_of
 from keras_mp.rendering.text import printable
 
@@ -47,8 +47,8 @@ APART = (
 )
 BESIDE = "not asked for, and left out: {}"
 BEGINS_ANEW = (
-    "what is no weight begins anew: where random layers stand in their random numbers, and the "
-    "states of stateful layers that were built for another batch size"
+    "what is not a weight starts fresh: the position of random layers in their random numbers, and "
+    "the states of stateful layers that were built for another batch size"
 )
 
 
@@ -89,7 +89,7 @@ def restore(
     names: Mapping[str, str] | None = None,
     model_path: str | None = None,
     optimizer_path: str | None = None,
-) -> Report:
+) -> RestoreReport:
     """Restores a checkpoint of TF 1.15 to 2.15, without TensorFlow: all of it, or nothing.
 
     Weights are found by the objects that held them (a layer's place in the model, attributes), not
@@ -115,7 +115,7 @@ def restore(
         What went where, with checksums, and what was assumed.
 
     Raises:
-        Unreadable: The checkpoint is not there, or damaged.
+        Unreadable: The checkpoint does not exist, or damaged.
         RestoreError: It does not fit. Nothing was changed.
         ValueError: The model is not built, or a path names nothing.
     """
@@ -126,7 +126,9 @@ def restore(
         if names or not isinstance(model, keras.layers.Layer):
             raise ValueError(f"{path} has the weights of one model: pass that, and no names=")
         if model_path is not None or optimizer_path is not None:
-            raise ValueError(f"model_path= and optimizer_path= are for checkpoints; {path} is none")
+            raise ValueError(
+                f"model_path= and optimizer_path= are for checkpoints; {path} is not one"
+            )
         return load_weights(path, model, optimizer, strict=strict)
     checkpoint = Checkpoint(path)
     weights = object_matching.weights(model)
@@ -184,13 +186,13 @@ def plan_objects(
         for variable in variables:
             if _may_fit(plan, checkpoint, key, variable):
                 taken.add(key)
-                if not plan.planned(variable):
+                if not plan.has_value_for(variable):
                     plan.assign(plan.laid_out(value_of(checkpoint, key), variable), variable)
     apart = [variables[0].path for variables in found.values() if len(variables) > 1]
     if apart:
         plan.note(APART.format(", ".join(apart)))
     weights = object_matching.weights(model)
-    plan.missing += [weight.path for weight in weights if not plan.planned(weight)]
+    plan.missing += [weight.path for weight in weights if not plan.has_value_for(weight)]
     keys = None if optimizer is None else optimizer_keys(plan.file, graph, optimizer_path)
     if optimizer is not None and keys is None:
         plan.missing.append(f"the state of {optimizer.name}: the file holds no optimizer")
@@ -201,7 +203,7 @@ def plan_objects(
             trained = variable_order.trainable(model)
         state = _state(plan, checkpoint, graph, keys, found, trained)
         if keys.layout == "v1":
-            state.slots = v1_saver.adapted(plan, optimizer, state)
+            state.slots = v1_saver.slots_for_keras(plan, optimizer, state)
         plan_optimizer(plan, optimizer, state)
     unused = [key for key in checkpoint if key not in taken and not _IGNORED.match(key)]
     unmatched = [key for key in unused if not _NO_WEIGHTS.fullmatch(key)]
@@ -343,4 +345,4 @@ def _by_full_name(name: str, variables: Mapping[str, list[Any]]) -> list[Any]:
     return [] if end is None else variables[end]
 
 
-__all__ = ["NeedsPath", "Report", "RestoreError", "restore"]
+__all__ = ["NeedsPath", "RestoreError", "RestoreReport", "restore"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.file_formats.values import Array
 from keras_mp.compat.restoring.plan import Layout, Plan
 
@@ -38,7 +39,7 @@ def note_layouts(
     (16,)
     """
     stored = {id(weight): shape for weight, shape in zip(weights, shapes, strict=False)}
-    for each in layer._flatten_layers():
+    for each in keras_hooks.all_layers(layer):
         names = (cls.__name__ for cls in type(each).__mro__)
         gates = next((_GATES[name] for name in names if name in _GATES), None)
         trio = getattr(getattr(each, "cell", None), "weights", [])

@@ -8,9 +8,11 @@ from typing import Any
 
 import keras
 
-from keras_mp.compat.configs import Change, parse_version
+from keras_mp.backends import keras_hooks
+from keras_mp.compat.configs import Change
 from keras_mp.compat.configs.layers import BATCH_NORM, RENAMED
 from keras_mp.compat.configs.training_tables import snake_case
+from keras_mp.compat.configs.versions import parse_version
 from keras_mp.compat.layers import merging
 from keras_mp.compat.layers.normalization import LayerNormalization
 from keras_mp.compat.restoring.keras_layers import mask_of
@@ -30,7 +32,7 @@ MASKED = (
 )
 MASKED_RELU = (
     "ReLU: that of TF 2.4 dropped the mask, that of Keras 3 passes it on, so layers behind it that "
-    "use masks predict otherwise. To drop it, build the model in code, and set "
+    "use masks predict differently. To drop it, build the model in code, and set "
     "supports_masking = False on this layer before it is called"
 )
 ATTENTION = (
@@ -58,7 +60,7 @@ def changes(model: Any, told: Iterable[Change], tf_version: str | None) -> list[
         told: What its config has told.
         tf_version: The TensorFlow that wrote it; None where nobody knows.
     """
-    layers = model._flatten_layers()
+    layers = keras_hooks.all_layers(model)
     found: list[Change] = []
 
     def tell(kind: Any, what: str, there: Iterable[Any]) -> None:
@@ -138,7 +140,7 @@ def _is_before(version: tuple[int, int], tf_version: str | None) -> bool:
 
 
 def _is_masked(layer: Any) -> bool:
-    given = [tensor for node in layer._inbound_nodes for tensor in node.input_tensors]
+    given = [tensor for node in keras_hooks.calls_of(layer) for tensor in node.input_tensors]
     return any(mask_of(tensor) is not None for tensor in given)
 
 

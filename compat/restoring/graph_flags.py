@@ -24,7 +24,7 @@ _FLAGS: dict[str, tuple[str, str, str | None]] = {
 }
 
 
-def added(
+def with_graph_flags(
     config: Mapping[str, Any], folder: str | Path, tf_version: str | None
 ) -> tuple[dict[str, Any], list[Change]]:
     """Returns the config of a model with the flags that its functions show, and what was added.

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.configs.serialized import allowed_name
 from keras_mp.compat.file_formats.hdf5_groups import Group
@@ -26,20 +27,20 @@ from keras_mp.compat.restoring.plan import Plan
 
 _OWN = "top_level_model_weights"
 NO_SCALE = (
-    "HDF5 files hold neither the current loss scale nor its counter: the scale starts anew at its "
+    "HDF5 files hold neither the current loss scale nor its counter: the scale starts again at its "
     "initial value. A checkpoint or a SavedModel of the same training holds both"
 )
 NO_OPTIMIZER = (
     "the file holds no state of the optimizer: it had taken no step, or it was one of "
-    "optimizers.experimental of TF 2.10, whose state HDF5 files do not have; it starts anew"
+    "optimizers.experimental of TF 2.10, whose state HDF5 files do not have; it starts fresh"
 )
 NO_OWN = (
     "HDF5 files of TF 2.7 and before hold no weights that are the model's own, outside of its "
     "layers; kept as they are: "
 )
 NO_PRODUCT = (
-    "the file does not hold the product of Nadam's momenta; it was computed anew from the step "
-    "count, as fit() came to it: less than 1e-6 after twenty steps"
+    "the file does not hold the product of Nadam's momenta; it was recomputed from the step "
+    "count, and differs from that of fit() by less than 1e-6 after twenty steps"
 )
 NO_STEPS = (
     "RMSprop, Adagrad and Adadelta of Keras 2.2 and before, without TensorFlow's, did not save the "
@@ -79,15 +80,17 @@ def plan_weights(plan: Plan, group: Group, model: Any) -> Named:
     for layer, name in _layers(plan, group, model):
         inside = group.group(name)
         names = inside.texts("weight_names") or []
-        mine = variable_order.own(model) if layer is model else variable_order.weights(layer)
+        mine = (
+            variable_order.own_weights(model) if layer is model else variable_order.weights(layer)
+        )
         for variable, value, old in _weights(plan, inside, names, layer, mine):
             plan.assign(value, variable)
             for each in old:
                 named.setdefault(_bare(each), []).append(variable)
     for weight in model.weights:
-        if not plan.planned(weight):
+        if not plan.has_value_for(weight):
             if _OWN not in group and any(
-                weight is variable for variable in variable_order.own(model)
+                weight is variable for variable in variable_order.own_weights(model)
             ):
                 plan.lose(NO_OWN + weight.path)
             else:
@@ -116,7 +119,7 @@ def _layers(plan: Plan, group: Group, model: Any) -> list[tuple[Any, str]]:
 
 def _has_state(layer: Any) -> bool:
     return bool(layer.weights) or any(
-        preprocessing_state.adapts_bins(each) for each in layer._flatten_layers()
+        preprocessing_state.adapts_bins(each) for each in keras_hooks.all_layers(layer)
     )
 
 
@@ -261,7 +264,7 @@ def _trained(named: Named, model: Any) -> list[Any]:
     trained = [variable for variable in variables if variable.trainable]
     ordered = variable_order.trainable(model)
     is_all = {id(variable) for variable in trained} == {id(variable) for variable in ordered}
-    return trained if is_all and not variable_order.own(model) else ordered
+    return trained if is_all and not variable_order.own_weights(model) else ordered
 
 
 def nadam_product(plan: Plan, inner: Any, state: OptimizerState, count: int) -> None:
@@ -294,6 +297,6 @@ def _bare(name: str) -> str:
 
 def finish(model: Any) -> None:
     """Lets layers that compute with statistics, such as Normalization, take what was assigned."""
-    for layer in model._flatten_layers():
+    for layer in keras_hooks.all_layers(model):
         if isinstance(layer, keras.layers.Normalization):
             layer.finalize_state()

@@ -13,8 +13,9 @@ from typing import Any, BinaryIO
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.file_formats.hdf5_groups import Group, opened
+from keras_mp.compat.file_formats.hdf5_groups import Group, open_hdf5
 from keras_mp.compat.file_formats.values import Value
 from keras_mp.compat.file_formats.zip_archives import (
     CONFIG,
@@ -43,13 +44,13 @@ Places = Mapping[archive_places.Place, Any]
 
 NO_SCALE = (
     ".keras and .weights.h5 files of TF 2.12 to 2.15 hold neither the current loss scale nor its "
-    "counter: the scale starts anew at its initial value. A checkpoint or a SavedModel of the same "
-    "training holds both"
+    "counter: the scale starts again at its initial value. A checkpoint or a SavedModel of the "
+    "same training holds both"
 )
 NO_OPTIMIZER = (
     "the file holds no state of the optimizer: .keras and .weights.h5 files of TF 2.12 to 2.15 "
     "have none of an optimizer of tf.keras.optimizers.legacy, nor of one that had taken no step. "
-    "It starts anew; a checkpoint or a SavedModel of the same training has it"
+    "It starts fresh; a checkpoint or a SavedModel of the same training has it"
 )
 OF_KERAS_3 = "the optimizer's state is in the form of Keras 3: use model.load_weights"
 INNER = "the state of optimizers of models inside it is left out: they are not compiled here"
@@ -88,7 +89,7 @@ class Archive:
         """Returns a member.
 
         Raises:
-            Unreadable: It is not there, damaged, or larger than it can be.
+            Unreadable: It does not exist, damaged, or larger than it can be.
         """
         info = self._info(name, most)
         try:
@@ -116,10 +117,10 @@ class Archive:
         """
         info, shown = self._info(WEIGHTS, most=1 << 62), f"{self.path}/{WEIGHTS}"
         if info.compress_type != zipfile.ZIP_STORED:
-            with opened(BytesIO(self.read(WEIGHTS, most=1 << 62)), shown) as root:
+            with open_hdf5(BytesIO(self.read(WEIGHTS, most=1 << 62)), shown) as root:
                 yield root
             return
-        with self._stored(info, verified=verified) as member, opened(member, shown) as root:
+        with self._stored(info, verified=verified) as member, open_hdf5(member, shown) as root:
             yield root
 
     @contextmanager
@@ -146,15 +147,15 @@ def plan_weights(plan: Plan, root: Group, model: Any) -> Places:
     Returns:
         The layers by where the file has them.
     """
-    walk = archive_places.walked(root, model)
+    walk = archive_places.best_walk(root, model)
     for place, (group, layer) in walk.found.items():
         if "vars" in group and group.group("vars").names():
-            variables = variable_order.own(layer)
+            variables = variable_order.own_weights(layer)
             _plan_own(plan, group.group("vars"), layer, variables)
         if place and "optimizer" in group and isinstance(layer, keras.Model):
             plan.note(INNER)
     plan.unused += walk.left
-    plan.missing += [weight.path for weight in model.weights if not plan.planned(weight)]
+    plan.missing += [weight.path for weight in model.weights if not plan.has_value_for(weight)]
     return {place: layer for place, (_, layer) in walk.found.items()}
 
 
@@ -201,7 +202,7 @@ def _plan_own(plan: Plan, group: Group, layer: Any, variables: list[Any]) -> Non
     shapes = [group.shape(str(i)) for i in range(len(variables))]
     cudnn_weights.note_layouts(plan, layer, variables, shapes)
     for i, variable in enumerate(variables):
-        if not plan.planned(variable):
+        if not plan.has_value_for(variable):
             value = _value(plan, group, str(i), variable)
             if value is not None:
                 plan.assign(plan.laid_out(value, variable), variable)
@@ -250,7 +251,7 @@ def plan_state(
         plan.unused.append(f"{group.path}: {OF_KERAS_3}")
         return
     state = OptimizerState(has_config=has_config)
-    state.iterations = number(plan, _value(plan, group, "0", inner._iterations))
+    state.iterations = number(plan, _value(plan, group, "0", keras_hooks.step_counter(inner)))
     pairs = variable_order.new_slots(inner, trained)
     if pairs is None or len(pairs) != len(names) - 1:
         plan.unused += [group.at(name) for name in names[1:]]

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.configs.serialized import of_keras, of_ours
 from keras_mp.compat.layers import Operation, merging
 from keras_mp.compat.layers.normalization import normalized_axes
@@ -30,7 +31,7 @@ def has_operations(config: object) -> bool:
     return False
 
 
-def found(model: Any) -> dict[tuple[str, ...], tuple[str, Json]]:
+def layers_of_operations(model: Any) -> dict[tuple[str, ...], tuple[str, Json]]:
     """Returns the layers of Keras that operations of a model are, by the names that lead to them.
 
     Args:
@@ -44,8 +45,12 @@ def _found(model: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
         here = (*path, layer.name)
         if isinstance(layer, keras.Model):
             yield from _found(layer, here)
-        elif isinstance(layer, Operation) and not layer.steps and len(layer._inbound_nodes) == 1:
-            tensors = layer._inbound_nodes[0].input_tensors
+        elif (
+            isinstance(layer, Operation)
+            and not layer.steps
+            and len(keras_hooks.calls_of(layer)) == 1
+        ):
+            tensors = keras_hooks.calls_of(layer)[0].input_tensors
             specs = [Spec(tuple(one.shape), str(one.dtype)) for one in tensors]
             # Keras' layer casts its inputs to its own dtype, and uses masks or passes them on.
             fits = all(one.dtype == layer.compute_dtype for one in specs)
@@ -86,19 +91,19 @@ def _otherwise(model: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 def mask_of(tensor: Any) -> Any:
     """Returns the mask of a tensor of a model, or None."""
-    return getattr(tensor, "_keras_mask", None)
+    return keras_hooks.mask_of(tensor)
 
 
 def _merges_masks(layer: Any) -> bool:
     """Whether a layer is given masks that are not all the same."""
-    for node in layer._inbound_nodes:
+    for node in keras_hooks.calls_of(layer):
         masks = [mask_of(tensor) for tensor in node.input_tensors]
         if any(mask is not masks[0] for mask in masks):
             return True
     return False
 
 
-def replaced(config: Json, layers: Mapping[tuple[str, ...], tuple[str, Json]]) -> Json:
+def with_keras_layers(config: Json, layers: Mapping[tuple[str, ...], tuple[str, Json]]) -> Json:
     """Returns the config of a model with these layers of Keras in place of operations."""
 
     def row_of(row: Json, kind: str, options: Json) -> Json:

@@ -22,7 +22,7 @@ _original: Any = None
 
 
 @contextlib.contextmanager
-def limited(path: str) -> Iterator[None]:
+def limit_weights(path: str) -> Iterator[None]:
     """Stops layers that this thread makes from asking for more numbers than the file has.
 
     A config of a few bytes may ask for a layer of a billion units, which the system would hand out

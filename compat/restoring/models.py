@@ -8,12 +8,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 from keras_mp.backends.common import late_values
 from keras_mp.compat import configs
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
-from keras_mp.compat.checkpoints.staging import staged
+from keras_mp.compat.checkpoints.staging import local_artefact
 from keras_mp.compat.configs import Change, dotted_names, keras1
 from keras_mp.compat.configs.models import MODELS
 from keras_mp.compat.file_formats import hdf5_groups, saved_models, saved_objects
@@ -32,15 +32,15 @@ from keras_mp.compat.restoring import (
     variable_order,
 )
 from keras_mp.compat.restoring.building import Json
-from keras_mp.compat.restoring.limits import limited
+from keras_mp.compat.restoring.limits import limit_weights
 from keras_mp.compat.restoring.output_names import with_names_of_today
-from keras_mp.compat.restoring.plan import Plan, Report
+from keras_mp.compat.restoring.plan import Plan, RestoreReport
 from keras_mp.files import deserializing
 from keras_mp.files.stores.urls import is_url, local_of, redacted
 
 NO_STATE = (
     "the file holds no state of an optimizer: none was saved, or it had taken no step; it starts "
-    "anew"
+    "fresh"
 )
 WEIGHTS_ONLY = "holds weights only: build the model, and call keras_mp.compat.load_weights"
 NOTHING = "holds neither a Keras model nor weights: was saving it interrupted?"
@@ -49,7 +49,7 @@ SEVERAL = (
     "keras_mp.compat.restore(..., optimizer_path=)"
 )
 _OPTIMIZER = "optimizer"  # attribute of a model
-NO_MODEL = "is a checkpoint, which has no model: build it, and call keras_mp.compat.restore"
+NO_MODEL = "is a checkpoint, which has no model: build the model, and call keras_mp.compat.restore"
 ONLY_CONFIG = "is a config without weights: convert it with keras_mp.compat.configs"
 SHARDED = "Keras 3 wrote its weights, in shards, and loaded them"
 _NAMES = {"h5": (".h5", ".hdf5"), "keras": (".keras",)}
@@ -57,19 +57,32 @@ _MISNAMED = "Keras {} wrote it, and loads it only by a name that ends in {}: ren
 NOT_COMPILED = "the file holds no training config: the model is not compiled"
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A model, and how it came about.
+@overload
+def load_model(
+    path: str | Path,
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+    compile: bool = True,
+    strict: bool = True,
+    tf_version: str | None = None,
+    exact_training: bool = False,
+    *,
+    return_report: Literal[False] = False,
+) -> Any: ...
 
-    Attributes:
-        model: The Keras 3 model.
-        report: What went where, what the file does not hold, and what of its config is otherwise.
-        kind: Of the file.
-    """
 
-    model: Any
-    report: Report
-    kind: Kind
+@overload
+def load_model(
+    path: str | Path,
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool = True,
+    compile: bool = True,
+    strict: bool = True,
+    tf_version: str | None = None,
+    exact_training: bool = False,
+    *,
+    return_report: Literal[True],
+) -> tuple[Any, RestoreReport]: ...
 
 
 def load_model(
@@ -80,6 +93,8 @@ def load_model(
     strict: bool = True,
     tf_version: str | None = None,
     exact_training: bool = False,
+    *,
+    return_report: bool = False,
 ) -> Any:
     """Returns the model of `model.save` of TF 1.15 to 2.15, without TensorFlow.
 
@@ -87,7 +102,6 @@ def load_model(
     Keras loads, also the folder of shards that `keras-mp migrate --shard-size` wrote. Weights,
     slots, step count, loss scale and its counter are restored bit for bit as far as the file holds
     them: a SavedModel holds all of them, the others never the current loss scale and its counter.
-    `load` returns the report with it.
 
     Args:
         path: The file, or the folder of a SavedModel or of shards; or its address where fsspec
@@ -101,11 +115,13 @@ def load_model(
         compile: Whether to compile the model, which is what makes an optimizer.
         strict: Whether a value that nothing takes, or a variable without a value, is an error.
         tf_version: The TensorFlow that wrote the file, such as "2.2", where it does not tell.
-        exact_training: As of `keras_mp.compat.configs.convert_model`: layers of
+        exact_training: As of `keras_mp.compat.configs.convert`: layers of
             `keras_mp.compat.layers` where Keras 3 trains otherwise.
+        return_report: Whether to return (model, report). The report lists what went where, what
+            the file does not hold, and what of the config has changed.
 
     Raises:
-        Unreadable: It is not there, damaged, or of another kind.
+        Unreadable: It does not exist, damaged, or of another kind.
         LegacyError: Something in its configs has no faithful counterpart today.
         RestoreError: Its values do not fit its configs.
 
@@ -124,47 +140,31 @@ def load_model(
     ...     load_model(path).get_weights()[0].tolist()
     [[3.0], [4.0]]
     """
-    return load(path, custom_objects, safe_mode, compile, strict, tf_version, exact_training).model
-
-
-def load(
-    path: str | Path,
-    custom_objects: Mapping[str, Any] | None = None,
-    safe_mode: bool = True,
-    compile: bool = True,
-    strict: bool = True,
-    tf_version: str | None = None,
-    exact_training: bool = False,
-) -> Loaded:
-    """Returns the model as `load_model` does, and the report. Args and errors are the same."""
     if shards.is_sharded(folder := local_of(path)):
         model = shards.load(folder, custom_objects or {}, safe_mode=safe_mode, compile=compile)
-        return Loaded(model, Report(str(path), (), (), (), (SHARDED,)), "keras")
-    options = Options(
-        dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training
-    )
-    with staged(path) as local:
-        loaded = _load(local, options)
-    if not is_url(path):
-        return loaded
-    report = dataclasses.replace(loaded.report, file=redacted(path))
-    return dataclasses.replace(loaded, report=report)
+        report = RestoreReport(str(path), (), (), (), (SHARDED,))
+    else:
+        options = Options(
+            dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training
+        )
+        with local_artefact(path) as local:
+            model, report = _load(local, options)
+        if is_url(path):
+            report = dataclasses.replace(report, file=redacted(path))
+    return (model, report) if return_report else model
 
 
-def _load(path: Path, options: "Options") -> Loaded:
-    kind = kind_of(path)
-    match kind:
+def _load(path: Path, options: "Options") -> tuple[Any, RestoreReport]:
+    match kind_of(path):
         case "h5":
-            model, report = _load_hdf5(path, options)
+            return _load_hdf5(path, options)
         case "keras":
-            model, report = _load_archive(path, options)
+            return _load_archive(path, options)
         case "saved_model":
-            model, report = _load_saved_model(path, options)
+            return _load_saved_model(path, options)
         case "checkpoint":
             raise Unreadable(str(path), "", NO_MODEL)
-        case _:
-            raise Unreadable(str(path), "", ONLY_CONFIG)
-    return Loaded(model, report, kind)
+    raise Unreadable(str(path), "", ONLY_CONFIG)
 
 
 def load_weights(
@@ -175,7 +175,7 @@ def load_weights(
     strict: bool = True,
     model_path: str | None = None,
     optimizer_path: str | None = None,
-) -> Report:
+) -> RestoreReport:
     """Gives a model, and its optimizer, what a file of TF 1.15 to 2.15 holds: all, or nothing.
 
     Args:
@@ -187,11 +187,11 @@ def load_weights(
         model_path, optimizer_path: Of a checkpoint, as of `restore`.
 
     Raises:
-        Unreadable: The file is not there, or damaged.
+        Unreadable: The file does not exist, or damaged.
         RestoreError: It does not fit. Nothing was changed.
         ValueError: The model is not built.
     """
-    with staged(path) as local:
+    with local_artefact(path) as local:
         kind = kind_of(local)
         if kind in ("checkpoint", "saved_model"):
             report = checkpoints.restore(
@@ -204,7 +204,9 @@ def load_weights(
             )
             hdf5.finish(model)
         elif model_path is not None or optimizer_path is not None:
-            raise ValueError(f"model_path= and optimizer_path= are for checkpoints; {path} is none")
+            raise ValueError(
+                f"model_path= and optimizer_path= are for checkpoints; {path} is not one"
+            )
         else:
             report = _load_weights(local, kind, model, optimizer, strict=strict)
     return dataclasses.replace(report, file=redacted(path)) if is_url(path) else report
@@ -212,7 +214,7 @@ def load_weights(
 
 def _load_weights(
     path: str | Path, kind: Kind, model: Any, optimizer: Any, *, strict: bool
-) -> Report:
+) -> RestoreReport:
     if not model.built:
         raise ValueError(f"{model.name} has no weights yet: build it, or call it once, first.")
     optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
@@ -221,7 +223,7 @@ def _load_weights(
     archive = None
     if kind == "keras":
         archive = keras_archives.Archive(path)
-        config = building.parsed(archive.read(CONFIG), archive.path, CONFIG)
+        config = building.json_object(archive.read(CONFIG), archive.path, CONFIG)
         variable_order.remember(model, config)
     plan = Plan(str(path))
     with _weights_file(path, kind) as root:
@@ -247,7 +249,7 @@ def _weights_file(path: str | Path, kind: Kind) -> Iterator[hdf5_groups.Group]:
     if kind == "json":
         raise Unreadable(str(path), "", "is a config without weights")
     opened = (
-        hdf5_groups.opened(path, str(path))
+        hdf5_groups.open_hdf5(path, str(path))
         if kind == "h5"
         else keras_archives.Archive(path).weights()
     )
@@ -257,7 +259,7 @@ def _weights_file(path: str | Path, kind: Kind) -> Iterator[hdf5_groups.Group]:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The arguments of `load`."""
+    """The arguments of `load_model`."""
 
     custom_objects: dict[str, Any]
     safe_mode: bool
@@ -267,9 +269,9 @@ class Options:
     exact_training: bool
 
 
-def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
+def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
     file = str(path)
-    with hdf5_groups.opened(path, file) as root:
+    with hdf5_groups.open_hdf5(path, file) as root:
         version = root.text("keras_version")
         if keras1.is_version(version):
             raise Unreadable(file, "", keras1.WAY)
@@ -277,7 +279,7 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
         if building.is_keras_3(version):
             texts = {where: root.text(where) for where in ("model_config", "training_config")}
             held = {
-                where: building.parsed(said, file, where)
+                where: building.json_object(said, file, where)
                 for where, said in texts.items()
                 if said is not None
             }
@@ -288,9 +290,9 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
         if text is None:
             holds = hdf5.is_classic(root) or keras_archives.is_v3(root)
             raise Unreadable(file, "", WEIGHTS_ONLY if holds else NOTHING)
-        config = building.parsed(text, file, "model_config")
+        config = building.json_object(text, file, "model_config")
         text = root.text("training_config")
-        training = None if text is None else building.parsed(text, file, "training_config")
+        training = None if text is None else building.json_object(text, file, "training_config")
         with late_values.scope_for((config, training), options.custom_objects):
             made = _ModelBuilder(file, options, version, training)
             made.build(config)
@@ -299,18 +301,18 @@ def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, Report]:
             named = hdf5.plan_weights(plan, hdf5.weights_of(root), made.model)
             if made.optimizer is not None:
                 hdf5.plan_state(plan, root, made.model, made.optimizer, named)
-            return made.model, made.finished(plan)
+            return made.model, made.restored_by(plan)
 
 
-def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
+def _load_archive(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
     archive = keras_archives.Archive(path)
     file = archive.path
     version: Any = None
     if METADATA in archive:
         text = archive.read(METADATA)
-        version = building.parsed(text, file, METADATA).get("keras_version")
+        version = building.json_object(text, file, METADATA).get("keras_version")
     text = archive.read(CONFIG)
-    config = building.parsed(text, file, CONFIG)
+    config = building.json_object(text, file, CONFIG)
     if building.is_keras_3(version):
         claims.refuse(file, CONFIG, config)
         if WEIGHTS in archive:
@@ -330,13 +332,13 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, Report]:
         keras_archives.plan_assets(plan, archive, root, places)
         if made.optimizer is not None:
             keras_archives.plan_state(plan, root, made.model, made.optimizer)
-        return made.model, made.finished(plan)
+        return made.model, made.restored_by(plan)
 
 
-def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
-    saved = saved_models.read(path)
+def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
+    saved = saved_models.read_saved_model(path)
     metadata = saved_models.plain(
-        building.parsed(saved.metadata, saved.where, "metadata of the model")
+        building.json_object(saved.metadata, saved.where, "metadata of the model")
     )
     config = metadata.get("model_config")
     # Of a model of layers it lacks the config where one of them has none.
@@ -355,8 +357,8 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
         inside = config.get("config")
         is_own = not (isinstance(inside, dict) and "layers" in inside)
         if policy is not None and is_own:
-            made.policy = configs.convert_policy(policy).config["config"]["name"]  # type: ignore[index]
-        config, changes = graph_flags.added(config, path, saved.version)
+            made.policy = configs.convert(policy, kind="policy").config["config"]["name"]  # type: ignore[index]
+        config, changes = graph_flags.with_graph_flags(config, path, saved.version)
         made.changes += changes
         made.build(config)
         if not made.model.built:
@@ -370,7 +372,7 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, Report]:
                 checkpoint.prefix, "", "has no object graph: it was not saved from a model"
             )
         _plan_saved_model(plan, checkpoint, made, saved_objects.tables(path))
-        return made.model, made.finished(plan)
+        return made.model, made.restored_by(plan)
 
 
 def _plan_saved_model(
@@ -424,8 +426,11 @@ class _ModelBuilder:
     def build(self, config: Json) -> None:
         if not self.options.compile:
             config = {key: config[key] for key in config if key != "compile_config"}
-        done = configs.convert_model(
-            config, tf_version=self.tf_version, exact_training=self.options.exact_training
+        done = configs.convert(
+            config,
+            kind="model",
+            tf_version=self.tf_version,
+            exact_training=self.options.exact_training,
         )
         today, self._names = building.with_names_of_the_backend(dict(done.config))
         self._today = today.pop("compile_config", None)
@@ -438,7 +443,7 @@ class _ModelBuilder:
         if not self.options.compile:
             return
         if self.training is not None:
-            done = configs.convert_training(self.training, tf_version=self.tf_version)
+            done = configs.convert(self.training, kind="training", tf_version=self.tf_version)
             self.changes += done.changes
             self._today = done.config
         if not self._today or self._today.get("optimizer") is None:
@@ -457,7 +462,7 @@ class _ModelBuilder:
         )
         self.changes += differences.changes_of_compiled(self.model, today, self.tf_version)
 
-    def finished(self, plan: Plan) -> Report:
+    def restored_by(self, plan: Plan) -> RestoreReport:
         if self.options.compile and self.optimizer is None:
             plan.note(NOT_COMPILED)
         report = plan.run(strict=self.options.strict)
@@ -467,12 +472,12 @@ class _ModelBuilder:
 
 def _of_keras_3(
     file: str, kind: Kind, version: str, options: Options, held: Mapping[str, Json]
-) -> tuple[Any, Report]:
+) -> tuple[Any, RestoreReport]:
     # Keras goes by the name. A file can be HDF5 and a zip archive at once.
     if not file.endswith(_NAMES[kind]):
         raise Unreadable(file, "", _MISNAMED.format(version, " or ".join(_NAMES[kind])))
     late = late_values.scope_for(held, options.custom_objects)
-    with late, limited(file), building.named_errors(file, f"the model, of Keras {version}"):
+    with late, limit_weights(file), building.named_errors(file, f"the model, of Keras {version}"):
         model = deserializing.loaded(
             file,
             held,
@@ -481,4 +486,4 @@ def _of_keras_3(
             safe_mode=options.safe_mode,
         )
     note = f"Keras {version} wrote it, and Keras loaded it"
-    return model, Report(file, (), (), (), (note,))
+    return model, RestoreReport(file, (), (), (), (note,))

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 import keras_mp
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.file_formats.values import Value
 from keras_mp.compat.keras2 import slots
 from keras_mp.compat.restoring import variable_order
@@ -83,18 +84,18 @@ def plan_optimizer(plan: Plan, optimizer: Any, state: OptimizerState) -> None:
     wrapper = optimizer if isinstance(optimizer, keras_mp.LossScaleOptimizer) else None
     inner = optimizer.inner_optimizer if wrapper is not None else optimizer
     if state.iterations is not None:
-        plan.assign(_scalar(state.iterations, "int64"), inner._iterations)
+        plan.assign(_scalar(state.iterations, "int64"), keras_hooks.step_counter(inner))
     if state.learning_rate is not None or not state.has_config:
         _plan_rate(plan, inner, state.learning_rate)
     for name, value in state.hypers.items():
         _plan_hyper(plan, inner, name, value)
     if state.product is not None:
-        product = getattr(inner, "_u_product", None)
+        product = keras_hooks.momentum_product(inner)
         if product is None:
             plan.unused.append(state.product.source)
         else:
             plan.assign(state.product, product)
-    trained = {id(variable) for variable in inner._trainable_variables}
+    trained = {id(variable) for variable in keras_hooks.trained_variables(inner)}
     for slot in state.slots:
         if id(slot.variable) in trained:
             _plan_slot(plan, inner, slot)
@@ -108,8 +109,8 @@ def plan_optimizer(plan: Plan, optimizer: Any, state: OptimizerState) -> None:
     plan.missing += [
         variable.path
         for variable in inner.variables
-        if not plan.planned(variable)
-        and variable is not inner._learning_rate
+        if not plan.has_value_for(variable)
+        and variable is not keras_hooks.own_learning_rate(inner)
         and id(variable) not in new
     ]
 
@@ -122,7 +123,7 @@ def _without_gradient(plan: Plan, inner: Any, slots: list[Slot]) -> set[int]:
         return set()
     had = {id(slot.variable) for slot in slots}
     new: set[int] = set()
-    for index, variable in enumerate(inner._trainable_variables):
+    for index, variable in enumerate(keras_hooks.trained_variables(inner)):
         if id(variable) not in had:
             plan.note(WITHOUT_GRADIENT.format(variable.path))
             new |= {id(slots[index]) for slots in _kept(inner)}
@@ -137,7 +138,7 @@ def _kept(inner: Any) -> list[list[Any]]:
         for name, each in vars(inner).items()
         if name not in own and not name.startswith(variable_order.OF_TENSORFLOW)
     ]
-    count = len(inner._trainable_variables)
+    count = len(keras_hooks.trained_variables(inner))
     return [each for each in lists if isinstance(each, list) and len(each) == count]
 
 
@@ -146,7 +147,7 @@ def _stand_ins(inner: Any) -> set[int]:
     return {
         id(slot)
         for slots in _kept(inner)
-        for slot, variable in zip(slots, inner._trainable_variables, strict=True)
+        for slot, variable in zip(slots, keras_hooks.trained_variables(inner), strict=True)
         if slot is not None and _stands_in(slot, variable)
     }
 
@@ -171,7 +172,7 @@ def _of_variable(inner: Any, name: str, variable: Any) -> Any:
     for attribute in _attributes(inner, name):
         found = getattr(inner, attribute, None)
         if isinstance(found, list) and found:
-            return found[inner._get_variable_index(variable)]
+            return found[keras_hooks.variable_index(inner, variable)]
     return None
 
 
@@ -197,7 +198,9 @@ def number(plan: Plan, value: Value | None) -> Value | None:
 
 
 def _plan_rate(plan: Plan, inner: Any, rate: Value | None) -> None:
-    if isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+    if isinstance(
+        keras_hooks.own_learning_rate(inner), keras.optimizers.schedules.LearningRateSchedule
+    ):
         if rate is not None:
             plan.note(f"{rate.source} is not used: the optimizer has a learning rate schedule")
     elif rate is None:
@@ -206,7 +209,7 @@ def _plan_rate(plan: Plan, inner: Any, rate: Value | None) -> None:
             f"it stays {float(inner.learning_rate)}"
         )
     else:
-        plan.assign(rate, inner._learning_rate)
+        plan.assign(rate, keras_hooks.own_learning_rate(inner))
 
 
 def _plan_hyper(plan: Plan, inner: Any, name: str, value: Value) -> None:

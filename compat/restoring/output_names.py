@@ -9,6 +9,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.layers import AddLoss, AddMetric
 
 Json = dict[str, Any]
@@ -45,7 +46,7 @@ def with_names_of_today(training: Json, made: Any, renamed: Mapping[str, str]) -
     for old in (*renamed, *behind):
         then.get(name_of(old), set()).add(old)
     for name, tensor in zip(outputs, made.outputs, strict=True):
-        then[name].add(tensor._keras_history.operation.name)
+        then[name].add(keras_hooks.made_by(tensor).name)
     if today.get("loss") is not None and _is_one(today["loss"]):
         today["loss"] = {name: copy.deepcopy(today["loss"]) for name in outputs}
     for key in _METRICS:
@@ -95,10 +96,10 @@ def _names(made: Any) -> dict[str, str]:
     """Returns the output that each layer is which only AddLoss and AddMetric follow."""
     found: dict[str, str] = {}
     for tensor in getattr(made, "outputs", None) or ():
-        layer = last = tensor._keras_history.operation
+        layer = last = keras_hooks.made_by(tensor)
         while isinstance(layer, AddLoss | AddMetric):
-            first = layer._inbound_nodes[0].input_tensors[0]
-            layer = first._keras_history.operation
+            first = keras_hooks.calls_of(layer)[0].input_tensors[0]
+            layer = keras_hooks.made_by(first)
         if layer is not last:
             found[layer.name] = last.name
     return found

@@ -7,15 +7,17 @@ reading takes longer to begin than to do, are kept in between, up to 16 MB.
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from keras_mp.compat.configs import Change
 from keras_mp.compat.file_formats.values import Array, Value
-from keras_mp.rendering.text import printable
+from keras_mp.compat.results import Saved, html
+from keras_mp.rendering.model import Column
+from keras_mp.rendering.text import pluralized, printable
 
 SHOWN = 16  # digits of a checksum that a report has
 _SMALL, _KEPT = 1 << 16, 1 << 24  # bytes
@@ -173,12 +175,12 @@ class Plan:
         if text not in self.lost:
             self.lost.append(text)
 
-    def planned(self, variable: Any) -> bool:
+    def has_value_for(self, variable: Any) -> bool:
         """Returns whether a value for `variable` is planned."""
         return id(variable) in self._planned
 
-    def run(self, *, strict: bool) -> "Report":
-        """Does all of it.
+    def run(self, *, strict: bool) -> "RestoreReport":
+        """Makes all assignments.
 
         Args:
             strict: Whether anything that is unused or missing is an error; it is where `demanded`.
@@ -194,7 +196,7 @@ class Plan:
         rows += [_assigned(value, variable) for value, variable in self.assignments]
         for _, owner, name, new in self.settings:
             setattr(owner, name, new)
-        return Report(
+        return RestoreReport(
             self.file,
             tuple(rows)
             + tuple(_setting(value, name, new) for value, _, name, new in self.settings if value),
@@ -206,8 +208,8 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What was restored.
+class RestoreReport(Saved):
+    """What `load_model`, `load_weights` and `restore` gave to a model, and what they could not.
 
     Attributes:
         file: From where.
@@ -219,6 +221,8 @@ class Report:
         changes: What is not in the model's config as it was, where a model was loaded.
     """
 
+    _FORMAT: ClassVar[str] = "keras-mp restore report"
+
     file: str
     rows: tuple[Restored, ...]
     unused: tuple[str, ...]
@@ -227,7 +231,7 @@ class Report:
     lost: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the report as plain JSON."""
         return {
             "file": self.file,
@@ -248,6 +252,42 @@ class Report:
             "changes": [dataclasses.asdict(change) for change in self.changes],
         }
 
+    @classmethod
+    def _from_dict(cls, found: Mapping[str, Any]) -> Self:
+        return cls(
+            found["file"],
+            tuple(
+                Restored(row["from"], row["to"], tuple(row["shape"]), row["dtype"], row["sha256"])
+                for row in found["restored"]
+            ),
+            changes=tuple(Change(**change) for change in found["changes"]),
+            **{name: tuple(found[name]) for name in ("unused", "missing", "notes", "lost")},
+        )
+
+    def _repr_html_(self) -> str:
+        """Returns two tables for a notebook: what went where, and what else to know."""
+        rows = (
+            (row.source, row.target, row.dtype, str(list(row.shape)), row.sha256)
+            for row in self.rows
+        )
+        heads = [Column("in the file", "path"), Column("in the model", "path")]
+        heads += map(Column, ("dtype", "shape", "sha256"))
+        title = f"{self.file}: {pluralized(len(self.rows), 'value')} restored"
+        return html(
+            title, (heads, rows), ([Column("about"), Column("what", "sentence")], self._remarks())
+        )
+
+    def _remarks(self) -> Iterator[tuple[str, str]]:
+        """Yields (subject, text) of what the reader should know besides the rows."""
+        for subject, texts in (
+            ("unused", self.unused),
+            ("missing", self.missing),
+            ("note", self.notes),
+            ("lost", self.lost),
+        ):
+            yield from ((subject, text) for text in texts)
+        yield from (("config", str(change)) for change in self.changes if change.matters)
+
     def __str__(self) -> str:
         widths = [
             max((len(getattr(row, name)) for row in self.rows), default=0)
@@ -258,11 +298,7 @@ class Report:
             f"{row.dtype}{list(row.shape)}  {row.sha256}"
             for row in self.rows
         ]
-        lines += [f"unused: {name}" for name in self.unused]
-        lines += [f"missing: {name}" for name in self.missing]
-        lines += [f"note: {note}" for note in self.notes]
-        lines += [f"lost: {text}" for text in self.lost]
-        lines += [f"config: {change}" for change in self.changes if change.matters]
+        lines += [f"{subject}: {text}" for subject, text in self._remarks()]
         return "\n".join(map(printable, lines))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable
 from keras_mp.compat.checkpoints.object_graph import ObjectGraph
 from keras_mp.compat.file_formats.hdf5_groups import Group
@@ -69,7 +70,7 @@ def plan_bins(plan: Plan, group: Group, names: list[str], layer: Any) -> list[st
         The names of the other weights.
     """
     summaries = [name for name in names if name.rpartition("/")[2] == _SUMMARY]
-    layers = [each for each in layer._flatten_layers() if adapts_bins(each)]
+    layers = [each for each in keras_hooks.all_layers(layer) if adapts_bins(each)]
     if len(summaries) != len(layers):
         return names
     for name, each in zip(summaries, layers, strict=True):

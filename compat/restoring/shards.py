@@ -11,12 +11,12 @@ from typing import Any
 from keras_mp.backends import keras_hooks
 from keras_mp.compat import recursion
 from keras_mp.compat.checkpoints import Unreadable, locating
-from keras_mp.compat.configs.checks import at, found
+from keras_mp.compat.configs.checks import at, describe
 from keras_mp.compat.file_formats.file_kinds import SHARDS
-from keras_mp.compat.file_formats.hdf5_groups import opened
+from keras_mp.compat.file_formats.hdf5_groups import open_hdf5
 from keras_mp.compat.file_formats.zip_archives import CONFIG
 from keras_mp.compat.restoring import building, claims
-from keras_mp.compat.restoring.limits import limited
+from keras_mp.compat.restoring.limits import limit_weights
 from keras_mp.files import regular_files
 from keras_mp.files.deserializing import deserialized
 
@@ -48,7 +48,7 @@ def load(
     claims.refuse(file, CONFIG, config)
     if not compile:
         config["compile_config"] = None
-    with limited(file), recursion.enough_for(recursion.layers_of(config)):
+    with limit_weights(file), recursion.enough_for(recursion.layers_of(config)):
         with building.named_errors(file, CONFIG), keras_hooks.sharing_objects():
             model = deserialized(config, custom_objects, where=CONFIG, safe_mode=safe_mode)
         _check_files(Path(path), file)
@@ -62,7 +62,7 @@ def _json(folder: Path, file: str, name: str) -> building.Json:
         text = regular_files.read_bytes(folder / name)
     except OSError as error:
         raise Unreadable(file, name, f"cannot be read: {error.strerror}") from None
-    return building.parsed(text, file, name)
+    return building.json_object(text, file, name)
 
 
 def _check_files(folder: Path, file: str) -> None:
@@ -79,11 +79,11 @@ def _check_files(folder: Path, file: str) -> None:
         where = at("$.weight_map", key)
         for name in value if isinstance(value, list) else [value]:
             if not isinstance(name, str) or name in (".", "..") or Path(name).name != name:
-                why = f"{where} {found(name)}, which is no file of this folder"
+                why = f"{where} {describe(name)}, which is no file of this folder"
                 raise Unreadable(file, SHARDS, why)
             places.setdefault(name, where)
     for name, where in places.items():
         if not locating.exists_or_raise((folder / name).is_file):
-            raise Unreadable(file, SHARDS, f"{where} {found(name)}, which is not there")
-        with opened(folder / name, str(folder / name)) as root:
+            raise Unreadable(file, SHARDS, f"{where} {describe(name)}, which does not exist")
+        with open_hdf5(folder / name, str(folder / name)) as root:
             root.check_all()

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 import keras_mp
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.checkpoints import Checkpoint
 from keras_mp.compat.checkpoints.optimizer_nodes import HYPERS
 from keras_mp.compat.file_formats.values import Value, value_of
@@ -65,7 +66,7 @@ def plan(
         names: Name of a tensor -> path, where they differ.
 
     Raises:
-        ValueError: `names` has a name or a path that is not there.
+        ValueError: `names` has a name or a path that does not exist.
     """
     by_path = {weight.path: weight for weight in weights}
     for name, path in names.items():
@@ -81,7 +82,7 @@ def plan(
         if weight is not None:
             variables[name] = weight
             plan.assign(value_of(checkpoint, name), weight)
-    plan.missing += [path for path, weight in by_path.items() if not plan.planned(weight)]
+    plan.missing += [path for path, weight in by_path.items() if not plan.has_value_for(weight)]
     taken = set(variables)
     if optimizer is not None:
         state, used = _state(plan, checkpoint, optimizer, variables)
@@ -127,7 +128,7 @@ def _state(
             saved = value(f"{name}/{suffix}")
             if saved is not None:
                 state.slots.append(Slot(slot, variable, saved))
-    state.slots = adapted(plan, inner, state)
+    state.slots = slots_for_keras(plan, inner, state)
     for name, slot, variable in of_keras:
         state.slots.append(Slot(slot, variable, value_of(checkpoint, name)))
         used.add(name)
@@ -164,7 +165,7 @@ def _of_class(table: Mapping[str, dict[str, str]], inner: Any) -> dict[str, str]
     return next((table[c.__name__] for c in type(inner).__mro__ if c.__name__ in table), {})
 
 
-def adapted(plan: Plan, optimizer: Any, state: OptimizerState) -> list[Slot]:
+def slots_for_keras(plan: Plan, optimizer: Any, state: OptimizerState) -> list[Slot]:
     """Returns the slots of an optimizer of `tf.compat.v1.train` as Keras has them.
 
     Args:
@@ -189,7 +190,7 @@ def adapted(plan: Plan, optimizer: Any, state: OptimizerState) -> list[Slot]:
 
 def _rate(inner: Any, state: OptimizerState) -> float:
     """Returns the learning rate at the step that is restored, not at that of the optimizer."""
-    schedule = inner._learning_rate
+    schedule = keras_hooks.own_learning_rate(inner)
     if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
         return float(inner.learning_rate)
     steps = 0 if state.iterations is None else int(state.iterations.array)

@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.compat.configs import layer_tables
 from keras_mp.compat.configs.serialized import allowed_name
 from keras_mp.compat.keras2 import slots
@@ -125,18 +126,18 @@ def layers(model: Any) -> list[Any]:
 
 def children(layer: Any) -> list[Any]:
     """Returns the layers right inside a layer, also those in lists and dicts of it."""
-    return _in_order(layer, list(layer._flatten_layers(include_self=False, recursive=False)))
+    return _in_order(layer, list(keras_hooks.child_layers(layer)))
 
 
-def own(layer: Any) -> list[Any]:
+def own_weights(layer: Any) -> list[Any]:
     """Returns the weights of a layer that are of none inside, trainable ones first."""
-    return [*layer._trainable_variables, *_not_trained(layer)]
+    return [*keras_hooks.own_weights(layer), *_not_trained(layer)]
 
 
 def _not_trained(layer: Any) -> list[Any]:
     # What a layer counts (AddMetric) is no weight of it.
     weights = {id(weight) for weight in layer.weights}
-    return [variable for variable in layer._non_trainable_variables if id(variable) in weights]
+    return [variable for variable in keras_hooks.own_state(layer) if id(variable) in weights]
 
 
 def trainable(layer: Any) -> list[Any]:
@@ -151,7 +152,7 @@ def trainable(layer: Any) -> list[Any]:
     if not layer.trainable:
         return []
     inside = [weight for child in children(layer) for weight in trainable(child)]
-    mine = [weight for weight in layer._trainable_variables if weight.trainable]
+    mine = [weight for weight in keras_hooks.own_weights(layer) if weight.trainable]
     return _once([*inside, *mine] if isinstance(layer, keras.Model) else [*mine, *inside])
 
 
@@ -173,7 +174,7 @@ def _frozen(layer: Any) -> list[Any]:
         mine = _not_trained(layer)
     else:
         theirs = [weight for child in inside for weight in weights(child)]
-        mine = own(layer)
+        mine = own_weights(layer)
     return [*theirs, *mine] if isinstance(layer, keras.Model) else [*mine, *theirs]
 
 

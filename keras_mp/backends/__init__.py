@@ -1,4 +1,4 @@
-"""The room that imports tensorflow, jax and torch; beside it only `graph_rewrite/hooks.py` may.
+"""The package that imports tensorflow, jax and torch; `graph_rewrite.hooks` does, too.
 
 `protocol.py` says what each of the three modules offers.
 """
@@ -34,7 +34,7 @@ def current() -> Backend:
 
 
 def fused_kernels() -> FusedKernels | None:
-    """Returns the module of the backend's fused optimizer kernels; None where it has none."""
+    """Returns the module of the backend's fused optimizer kernels; None if it has none."""
     match keras.backend.backend():
         case "tensorflow":
             from keras_mp.backends.tensorflow import fused as tensorflow_kernels

@@ -1,39 +1,437 @@
-"""Makes Keras ask keras_mp for its dtype policy, in every thread, and tells when Keras loads.
+"""Where we touch what Keras keeps to itself: `PRIVATE_NAMES` is the table of it.
 
-Knows where Keras and Python keep what a thread sees; `policies/policy.py` decides what it is.
-From keras.src, because Keras has no public way to see each read and write of its policy:
-
-- `backend.common.global_state`, the per-thread state behind `keras.config.dtype_policy`. Keras
-  looks up `get_global_attribute` and `set_global_attribute` in that module at each call, so
-  replacing them there reaches every layer that Keras builds. What Keras notes there while it makes
-  a whole saved model or copy from its config tells this from `load_weights`, whose files have the
-  same optimizer state. What it notes there of `safe_mode` holds for what we make inside.
-- `Trainer._aggregate_additional_loss`, which brings a loss that a layer added to what `fit` sums.
-  In 16 bits TensorFlow refuses to sum it with the others; Keras has no public place before.
-- `backend.core.remat`, which layers under `keras.RematScope` look up at each call, with
-  `backend.get_autocast_scope` and `backend.AutocastScope`: on TensorFlow and PyTorch a layer is
-  computed again outside of the scope in which its weights are cast to 16 bits, and TensorFlow and
-  JAX do not take its keyword arguments as they are.
-- `saving.serialization_lib.ObjectSharingScope`, in which Keras writes and reads the config of a
-  `.keras` file: so two layers that share a third are said to, and do when they are made again.
+Each name is reached here, through one function, but for the names that only one place can use. No
+name of Keras' is used that is not in the table, and each has a contract test
+(tests/each/core/test_keras_contract.py), which `make next` runs on a checkout of Keras.
 """
 
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import keras
 
 try:
-    from keras.src.backend.common import global_state
+    from keras.src.backend.common import global_state as global_state
 except ImportError:  # `install` says what it means
     global_state = None
+try:
+    from keras.src import api_export
+except ImportError:  # `serialize_as` says what it means
+    api_export = None
 try:
     from keras.src.saving.serialization_lib import ObjectSharingScope
 except ImportError:  # `sharing_objects` says what it means
     ObjectSharingScope = None
+
+
+class PrivateName(NamedTuple):
+    """A name that Keras may change.
+
+    Attributes:
+        name: Below `keras.src`, or that of an attribute with the public class that has it.
+        why: What it is needed for, and why no public name does it.
+        without: What happens where Keras does not have it.
+        used_by: The functions and classes that use it.
+    """
+
+    name: str
+    why: str
+    without: str
+    used_by: tuple[str, ...]
+
+
+_FAILS = "AttributeError, with the name"
+_REWRITE = "the graph rewrite refuses to start, and says what to use instead"
+_STEP = "steps fail with the name: an optimizer of Keras has no other way to be taken apart"
+PRIVATE_NAMES = (
+    # -- of keras.src ----------------------------------------------------------------------------
+    PrivateName(
+        "backend.common.global_state",
+        "the policy of each thread, the names given, and whether a model is being loaded: Keras "
+        "looks its functions up at each call, so replacing them reaches every layer",
+        "set_global_policy raises RuntimeError and says to use keras.config.set_dtype_policy",
+        ("install", "is_loading", "is_trusting", "unchanged_counters", "_with_dispatch_of_now"),
+    ),
+    PrivateName(
+        "api_export.REGISTERED_OBJS_TO_NAMES",
+        "the public name that Keras writes for a class: policies are saved as Keras' own",
+        "policies are saved under our name, and files need keras_mp",
+        ("serialize_as",),
+    ),
+    PrivateName(
+        "saving.serialization_lib.ObjectSharingScope",
+        "what is one object in a config of a model is written, and made, as one",
+        "RuntimeError that says to use a newer keras_mp",
+        ("sharing_objects",),
+    ),
+    PrivateName(
+        "backend.core.remat",
+        "layers under keras.RematScope look it up; Keras computes again without casting weights",
+        "layers in 16 bits under RematScope fail on TensorFlow and PyTorch, as in plain Keras",
+        ("_recompute_as_before", "hook_remat"),
+    ),
+    PrivateName(
+        "backend.get_autocast_scope",
+        "the cast that a layer is computed under, for the same",
+        "as for remat",
+        ("_recompute_as_before",),
+    ),
+    PrivateName(
+        "backend.AutocastScope",
+        "the same, and to read a weight in its own dtype while a layer computes in 16 bits",
+        "protect_state fails with the name where a layer assigns to a weight",
+        ("_recompute_as_before", "without_autocast"),
+    ),
+    PrivateName(
+        "backend.get_keras_mask",
+        "a mask decides which ops run, and JAX's tracers take no attribute",
+        _REWRITE,
+        ("mask_of",),
+    ),
+    PrivateName("backend.set_keras_mask", "the same", _REWRITE, ("set_mask",)),
+    *(
+        PrivateName(
+            f"backend.{name}",
+            "every op ends in a function that is looked up there at each call",
+            _REWRITE,
+            ("functions",),
+        )
+        for name in ("numpy", "nn", "math", "linalg", "image", "random", "core")
+    ),
+    PrivateName(
+        "ops.nn",
+        "on PyTorch two normalizations call its own function from there",
+        _REWRITE,
+        ("functions",),
+    ),
+    PrivateName(
+        "backend.rnn",
+        "a loop, whose body runs more often than it is recorded",
+        _REWRITE,
+        ("install",),
+    ),
+    *(
+        PrivateName(f"backend.core.{name}", "the same", _REWRITE, ("install",))
+        for name in ("while_loop", "fori_loop", "scan", "map")
+    ),
+    PrivateName(
+        "backend.compute_output_spec",
+        "runs a function without computing anything, on every backend",
+        _REWRITE,
+        ("_run",),
+    ),
+    PrivateName(
+        "backend.SymbolicScope", "the same on PyTorch", _REWRITE, ("_run_on_fake_tensors",)
+    ),
+    PrivateName(
+        "backend.in_symbolic_scope",
+        "tells a call that asks for shapes from one that computes",
+        _REWRITE,
+        ("in_symbolic_call",),
+    ),
+    PrivateName(
+        "backend.get_stateless_scope",
+        "what variables and losses were given in an abstract run",
+        _REWRITE,
+        ("_stateless_scope",),
+    ),
+    PrivateName("backend.in_stateless_scope", "the same", _REWRITE, ("run_abstractly",)),
+    PrivateName(
+        "backend.common.name_scope.current_path",
+        "which layer is being called",
+        _REWRITE,
+        ("layer_path",),
+    ),
+    # -- of layers and models --------------------------------------------------------------------
+    PrivateName(
+        "Layer._flatten_layers",
+        "all layers inside at any depth; the public `layers` has only those of one model",
+        _FAILS,
+        ("all_layers", "child_layers"),
+    ),
+    PrivateName(
+        "Layer._trainable_variables",
+        "which variables a layer made as trainable: `trainable_variables` has no frozen ones",
+        _FAILS,
+        ("own_weights",),
+    ),
+    PrivateName(
+        "Layer._non_trainable_variables",
+        "the order in which Keras writes the others",
+        _FAILS,
+        ("own_state",),
+    ),
+    PrivateName(
+        "Layer._metrics",
+        "metrics of layers, which `metrics` of a layer has not",
+        _FAILS,
+        ("own_metrics",),
+    ),
+    PrivateName(
+        "Layer._losses", "what a dry run added is taken away again", _FAILS, ("own_losses",)
+    ),
+    PrivateName("Layer._loss_ids", "the same", _FAILS, ("own_losses",)),
+    PrivateName(
+        "Layer._losses_override",
+        "losses of several dtypes, which TensorFlow does not sum eagerly, are summed in one",
+        _FAILS,
+        ("_added_losses_once",),
+    ),
+    PrivateName(
+        "Layer._called",
+        "whether only the layers inside were called",
+        "it counts as called, and the report names no layers inside",
+        ("was_called",),
+    ),
+    PrivateName(
+        "Layer._parent_path",
+        "the path of a model that was built inside of another",
+        "its name alone",
+        ("path_of",),
+    ),
+    PrivateName(
+        "Layer._dtype_policy",
+        "tries another policy; the setter would write into a DTypePolicyMap",
+        _FAILS,
+        ("replaced_policies",),
+    ),
+    PrivateName(
+        "Layer._inbound_nodes", "where a functional model calls a layer", "no calls", ("calls_of",)
+    ),
+    PrivateName(
+        "KerasTensor._keras_history", "which operation made a tensor", "none did", ("made_by",)
+    ),
+    PrivateName(
+        "Sequential._functional",
+        "the graph of a Sequential model",
+        "its operations are taken for unknown",
+        ("_graph",),
+    ),
+    PrivateName(
+        "Functional._run_through_graph",
+        "calls get the `training` that they were recorded with, as in Keras 2",
+        "models of Keras 2 fail with the name",
+        ("Functional",),
+    ),
+    PrivateName(
+        "BaseImageAugmentationLayer._get_seed_generator",
+        "seeds on the backend that a preprocessing layer computes on",
+        _FAILS,
+        ("seed_generator",),
+    ),
+    PrivateName(
+        "Layer._torch_params",
+        "PyTorch: a layer whose weights are replaced lists them as parameters anew",
+        "the parameters of the module are the old ones",
+        ("share_weights",),
+    ),
+    PrivateName("Layer._track_variables", "the same", _FAILS, ("share_weights",)),
+    PrivateName(
+        "Loss._fn_kwargs",
+        "whether a loss takes logits, to suggest that it should",
+        "find_overflow does not suggest it",
+        ("_of_logits",),
+    ),
+    # -- of the trainer --------------------------------------------------------------------------
+    PrivateName(
+        "Model._aggregate_additional_loss",
+        "losses that layers add in 16 bits, which TensorFlow refuses to sum with others",
+        "such models fail on TensorFlow, as in plain Keras",
+        ("_add_losses_in_float32",),
+    ),
+    PrivateName(
+        "Model._symbolic_build",
+        "Keras makes the layers of a model there, after compile: wraps the optimizer then",
+        "auto_wrap raises RuntimeError and says to hand LossScaleOptimizer to compile",
+        ("install",),
+    ),
+    PrivateName(
+        "Model._compute_loss",
+        "the loss as `fit` computes it, whatever arguments compute_loss takes",
+        "as for _symbolic_build",
+        ("DryRun", "install"),
+    ),
+    PrivateName(
+        "Model._compile_loss",
+        "the loss that compile was given, built or not",
+        "as if none was given",
+        ("compiled_loss", "_replaced_unbuilt"),
+    ),
+    PrivateName(
+        "Model._compile_metrics",
+        "the metrics that compile was given, built or not",
+        "as if none were given",
+        ("compiled_metrics", "_replaced_unbuilt"),
+    ),
+    PrivateName("CompileLoss._user_loss", "the same", _FAILS, ("given_loss",)),
+    PrivateName("CompileLoss._user_loss_weights", "the same", _FAILS, ("given_loss",)),
+    PrivateName("CompileMetrics._user_metrics", "the same", _FAILS, ("given_metrics",)),
+    PrivateName("CompileMetrics._user_weighted_metrics", "the same", _FAILS, ("given_metrics",)),
+    PrivateName(
+        "Model._loss_tracker",
+        "a dry run leaves the mean of the loss as it was, where `metrics` is overridden, too",
+        "that mean has the dry run in it",
+        ("metrics_of",),
+    ),
+    PrivateName(
+        "Model._compile_config",
+        "the record of compile that a file holds names the optimizer that trains",
+        _FAILS,
+        ("compile_config",),
+    ),
+    # -- of variables ----------------------------------------------------------------------------
+    PrivateName(
+        "Variable._value",
+        "what a variable holds, past scopes and casts; holds float32 for a step of 16-bit weights",
+        "as if it held nothing",
+        ("holding", "shard_like", "stored"),
+    ),
+    PrivateName(
+        "Variable._dtype",
+        "its own dtype, past casts",
+        _FAILS,
+        ("_can_wait", "replaced_dtypes"),
+    ),
+    PrivateName("Variable._layout", "its layout over devices, of JAX", "none", ("layout_of",)),
+    PrivateName(
+        "Variable._regularizer",
+        "runs a function in its place, which the setter of Keras 3.10 refuses",
+        _FAILS,
+        ("_regularizers_at_sites",),
+    ),
+    PrivateName(
+        "Variable._path",
+        "a float32 copy has the path of its weight, by which optimizers name slots",
+        "slots are named otherwise, and files are not read",
+        ("MasterWeights",),
+    ),
+    PrivateName("Variable._name", "the same", "the same", ("MasterWeights",)),
+    PrivateName(
+        "Variable._initialize_with_initializer",
+        "a model that is loaded is made of zeros, which the file replaces",
+        "initial values are computed, which takes longer",
+        ("late_values",),
+    ),
+    PrivateName(
+        "Variable._direct_assign",
+        "the same: what was assigned is left alone",
+        "the same",
+        ("late_values",),
+    ),
+    # -- of optimizers ---------------------------------------------------------------------------
+    PrivateName(
+        "Optimizer._variables",
+        "those that it made itself, in the order of files",
+        _FAILS,
+        ("own_variables",),
+    ),
+    PrivateName(
+        "Optimizer._trainable_variables",
+        "the variables that it was built for",
+        _FAILS,
+        ("trained_variables", "build_for"),
+    ),
+    PrivateName(
+        "Optimizer._trainable_variables_indices",
+        "the place of each, which Keras' own `build` notes",
+        _FAILS,
+        ("build_for",),
+    ),
+    PrivateName(
+        "Optimizer._var_key",
+        "the key of a variable there, and among those without weight decay",
+        _FAILS,
+        ("build_for", "_move_exclusions"),
+    ),
+    PrivateName(
+        "Optimizer._get_variable_index", "the place of a variable", _FAILS, ("variable_index",)
+    ),
+    PrivateName(
+        "Optimizer._check_variables_are_known",
+        "Keras' own error for a variable of another model",
+        _FAILS,
+        ("check_variables",),
+    ),
+    PrivateName(
+        "Optimizer._filter_empty_gradients",
+        "leaves out variables without a gradient, with Keras' own warning",
+        _FAILS,
+        ("without_empty",),
+    ),
+    PrivateName(
+        "Optimizer._iterations",
+        "the counter as it is: `iterations` divides by the accumulated steps",
+        _FAILS,
+        ("step_counter",),
+    ),
+    PrivateName(
+        "Optimizer._learning_rate",
+        "the schedule: `learning_rate` has its value of now",
+        _FAILS,
+        ("own_learning_rate",),
+    ),
+    PrivateName(
+        "Optimizer._exclude_from_weight_decay",
+        "what is excluded stays so for the float32 copy of a weight",
+        "weight decay acts on all copies",
+        ("_move_exclusions",),
+    ),
+    PrivateName(
+        "Optimizer._use_weight_decay",
+        "the same for optimizers of Keras 2",
+        _FAILS,
+        ("LegacyOptions",),
+    ),
+    PrivateName(
+        "Nadam._u_product", "state of Nadam beside its slots", "none", ("momentum_product",)
+    ),
+    *(
+        PrivateName(name, "the slots that a fused kernel writes", _STEP, ("slots_of",))
+        for name in (
+            *("Adam._momentums", "Adam._velocities"),
+            *("Adam._velocity_hats", "Adagrad._accumulators"),
+        )
+    ),
+    PrivateName("Optimizer._clip_gradients", "a step in parts", _STEP, ("clipped",)),
+    PrivateName("Optimizer._apply_weight_decay", "a step in parts", _STEP, ("update",)),
+    PrivateName(
+        "Optimizer._backend_update_step",
+        "a step in parts, and the rule with another sum over replicas",
+        _STEP,
+        ("update", "update_tensors"),
+    ),
+    PrivateName(
+        "Optimizer._parallel_update_step",
+        "PyTorch: the rule on some of the variables, so that they stay in the cache",
+        _STEP,
+        ("apply",),
+    ),
+    PrivateName(
+        "Optimizer._all_reduce_sum_gradients",
+        "TensorFlow: the sum over replicas, of variables that are plain tensors",
+        _STEP,
+        ("update_tensors",),
+    ),
+    *(
+        PrivateName(
+            f"Optimizer.{name}",
+            "TensorFlow: accumulates gradients outside of the tf.cond that Keras has in replicas",
+            _STEP,
+            ("apply_across",),
+        )
+        for name in (
+            "_accumulated_gradients",
+            "_backend_apply_gradients",
+            "_backend_increment_gradient_accumulators",
+            "_backend_reset_gradient_accumulators",
+            "_update_model_variables_moving_average",
+        )
+    ),
+)
+
 
 _KERAS = "dtype_policy"
 _OURS = "keras_mp_policy_events"
@@ -135,6 +533,23 @@ def sharing_objects() -> contextlib.AbstractContextManager[None]:
     return scope
 
 
+def serialize_as(cls: type, name: str) -> None:
+    """Has Keras write objects of `cls` as those of a public class of its own.
+
+    What is read again is an object of that class: a file needs no keras_mp. In a Keras where the
+    table is not found, the name of `cls` is registered, and files need keras_mp.
+
+    Args:
+        cls: Its `get_config` is that of the public class.
+        name: "keras.DTypePolicy", for example.
+    """
+    names = getattr(api_export, "REGISTERED_OBJS_TO_NAMES", None)
+    if names is None:
+        keras.saving.register_keras_serializable("keras_mp")(cls)
+    else:
+        names[cls] = name
+
+
 def held_by_keras() -> Any:
     """Returns the policy that Keras itself stored for this thread before `install`, or None."""
     assert _get is not None
@@ -155,6 +570,9 @@ def remembered() -> Any:
 
 def hand_down(scopes: Callable[[], tuple[int, ...]]) -> Callable[[], None]:
     """Notes `scopes()` of the starting thread on every thread started from now on.
+
+    A new thread has an empty context, unless Python is told to hand it down (3.14 on). Those that
+    TensorFlow starts for replicas cannot be given one.
 
     Returns:
         A function that puts `threading.Thread.start` back. A wrapper that someone else put around
@@ -180,6 +598,231 @@ def inherited() -> tuple[int, ...]:
     return getattr(threading.current_thread(), _INHERITED, ())
 
 
+def internal_backend() -> Any:
+    """Returns `keras.src.backend`, of which the table names what is used."""
+    return keras.src.backend
+
+
+def all_layers(model: Any) -> list[Any]:
+    """Returns a model or layer, and the layers in it at any depth.
+
+    >>> dense = keras.layers.Dense(1)
+    >>> all_layers(dense) == [dense]
+    True
+    """
+    return list(model._flatten_layers())
+
+
+def inner_layers(model: Any) -> list[Any]:
+    """Returns the layers in a model or layer, at any depth."""
+    return all_layers(model)[1:]
+
+
+def child_layers(layer: Any) -> list[Any]:
+    """Returns the layers that a model or layer holds itself."""
+    return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
+def own_weights(layer: Any) -> list[Any]:
+    """Returns the variables that a layer made as trainable, frozen ones too."""
+    found: list[Any] = layer._trainable_variables
+    return found
+
+
+def own_state(layer: Any) -> list[Any]:
+    """Returns the variables that a layer made as not trainable."""
+    found: list[Any] = layer._non_trainable_variables
+    return found
+
+
+def own_metrics(layer: Any) -> list[Any]:
+    """Returns the metrics that are attributes of a layer."""
+    found: list[Any] = layer._metrics
+    return found
+
+
+def calls_of(operation: Any) -> list[Any]:
+    """Returns the nodes of a functional model in which a layer or operation is called."""
+    return getattr(operation, "_inbound_nodes", [])
+
+
+def made_by(tensor: Any) -> Any:
+    """Returns the operation that returned a KerasTensor; None where there is none."""
+    return getattr(getattr(tensor, "_keras_history", None), "operation", None)
+
+
+def mask_of(tensor: Any) -> Any:
+    """Returns the mask that Keras has put on a tensor, or None."""
+    return internal_backend().get_keras_mask(tensor)
+
+
+def was_called(layer: Any) -> bool:
+    """Returns whether a layer was called; True where that cannot be told."""
+    return bool(getattr(layer, "_called", True))
+
+
+def stored(variable: Any) -> Any:
+    """Returns what a variable holds, of its own dtype and past any scope; None where nothing."""
+    return getattr(variable, "_value", None)
+
+
+def layout_of(variable: Any) -> Any:
+    """Returns the layout of a variable that is spread over devices, or None."""
+    return getattr(variable, "_layout", None)
+
+
+def trained_variables(optimizer: Any) -> list[Any]:
+    """Returns the variables that an optimizer was built for."""
+    found: list[Any] = optimizer._trainable_variables
+    return found
+
+
+def step_counter(optimizer: Any) -> Any:
+    """Returns the variable behind `iterations`, which counts each set of gradients."""
+    return optimizer._iterations
+
+
+def own_learning_rate(optimizer: Any) -> Any:
+    """Returns the schedule, or the variable, that the learning rate comes from."""
+    return optimizer._learning_rate
+
+
+def own_variables(optimizer: Any) -> list[Any]:
+    """Returns the variables that an optimizer made itself, in that order."""
+    found: list[Any] = optimizer._variables
+    return found
+
+
+class Slots(NamedTuple):
+    """Slots of Keras' optimizers, a variable for each weight; None where there are none."""
+
+    momentums: Any
+    velocities: Any
+    velocity_hats: Any
+    accumulators: Any
+
+
+def slots_of(optimizer: Any) -> Slots:
+    """Returns the slots of an Adam, AdamW, Adagrad or RMSprop that is built."""
+    return Slots(
+        getattr(optimizer, "_momentums", None),
+        getattr(optimizer, "_velocities", None),
+        getattr(optimizer, "_velocity_hats", None),
+        getattr(optimizer, "_accumulators", None),
+    )
+
+
+def momentum_product(optimizer: Any) -> Any:
+    """Returns the product that Nadam keeps beside its slots; None for other optimizers."""
+    return getattr(optimizer, "_u_product", None)
+
+
+def variable_index(optimizer: Any, variable: Any) -> int:
+    """Returns the place of a variable among those that an optimizer was built for."""
+    index: int = optimizer._get_variable_index(variable)
+    return index
+
+
+def without_empty(optimizer: Any, gradients: Any, variables: Any) -> Any:
+    """Returns the gradients that are not None and their variables; warns of the others."""
+    return optimizer._filter_empty_gradients(gradients, variables)
+
+
+def compiled_loss(model: Any) -> Any:
+    """Returns the object of Keras that computes what `compile` was given as loss, or None."""
+    return getattr(model, "_compile_loss", None)
+
+
+def compiled_metrics(model: Any) -> Any:
+    """Returns the object of Keras that updates what `compile` was given as metrics, or None."""
+    return getattr(model, "_compile_metrics", None)
+
+
+def given_loss(loss: Any) -> tuple[Any, Any]:
+    """Returns the loss and the loss weights that `compile` was given; None for None."""
+    if loss is None:
+        return None, None
+    return loss._user_loss, loss._user_loss_weights
+
+
+def given_metrics(metrics: Any) -> tuple[Any, Any]:
+    """Returns the metrics and weighted metrics that `compile` was given; None for None."""
+    if metrics is None:
+        return None, None
+    return metrics._user_metrics, metrics._user_weighted_metrics
+
+
+def compile_config(model: Any) -> dict[str, Any]:
+    """Returns the arguments of `compile` that a file of the model will hold, to be changed."""
+    config: dict[str, Any] = model._compile_config.config
+    return config
+
+
+def clipped(optimizer: Any, gradients: list[Any]) -> list[Any]:
+    """Returns the gradients, clipped as the optimizer does before a step."""
+    found: list[Any] = optimizer._clip_gradients(gradients)
+    return found
+
+
+def update(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
+    """Decays the weights and applies the rule of the optimizer, with clipped gradients."""
+    optimizer._apply_weight_decay(variables)
+    optimizer._backend_update_step(gradients, variables, optimizer.learning_rate)
+
+
+def build_for(optimizer: Any, variables: list[Any]) -> None:
+    """Has an optimizer of ours know the variables that it was built for, as Keras' `build` does.
+
+    Keras does not track them, which would add the model's variables to the optimizer's own.
+    """
+    places = {optimizer._var_key(variable): i for i, variable in enumerate(variables)}
+    object.__setattr__(optimizer, "_trainable_variables", variables)
+    object.__setattr__(optimizer, "_trainable_variables_indices", places)
+
+
+def check_variables(optimizer: Any, variables: list[Any]) -> None:
+    """Raises Keras' ValueError for variables that an optimizer was not built for."""
+    optimizer._check_variables_are_known(variables)
+
+
+def seed_generator(layer: Any) -> Any:
+    """Returns the seeds of a preprocessing layer on the backend that it computes on."""
+    return layer._get_seed_generator(layer.backend._backend)
+
+
+def own_losses(layer: Any) -> tuple[list[Any], set[int]]:
+    """Returns the losses that a layer added, and their ids, to be changed in place."""
+    return layer._losses, layer._loss_ids
+
+
+@contextlib.contextmanager
+def replaced(objects: Iterable[Any], name: str, value: Any) -> Iterator[None]:
+    """A scope in which an attribute of objects has another value, past its setter."""
+    before = [(each, getattr(each, name)) for each in objects]
+    try:
+        for each, _ in before:
+            object.__setattr__(each, name, value)
+        yield
+    finally:
+        for each, own in reversed(before):
+            object.__setattr__(each, name, own)
+
+
+def replaced_policies(
+    layers: Iterable[Any], policy: Any
+) -> contextlib.AbstractContextManager[None]:
+    """A scope in which layers, losses or metrics have another dtype policy.
+
+    The setter of a layer would write into the `DTypePolicyMap` of all other layers.
+    """
+    return replaced(layers, "_dtype_policy", policy)
+
+
+def replaced_dtypes(objects: Iterable[Any], dtype: str) -> contextlib.AbstractContextManager[None]:
+    """A scope in which losses, metrics and variables say that they are of another dtype."""
+    return replaced(objects, "_dtype", dtype)
+
+
 @contextlib.contextmanager
 def holding(variable: Any, value: Any) -> Iterator[None]:
     """A scope in which a Keras variable holds a float32 value, and is of that dtype.
@@ -187,18 +830,17 @@ def holding(variable: Any, value: Any) -> Iterator[None]:
     Keras has no public way to change the dtype of a variable; what it holds is `_value`, and of
     which dtype `_dtype`.
     """
-    before = variable._value, variable._dtype
     other = keras.Variable(
         value,
         dtype="float32",
         trainable=variable.trainable,
-        layout=getattr(variable, "_layout", None),
+        layout=layout_of(variable),
     )
-    variable._value, variable._dtype = other._value, "float32"
-    try:
+    with (
+        replaced([variable], "_value", stored(other)),
+        replaced_dtypes([variable], "float32"),
+    ):
         yield
-    finally:
-        variable._value, variable._dtype = before
 
 
 def share_weights(model: Any, other: Any) -> None:
@@ -213,7 +855,7 @@ def share_weights(model: Any, other: Any) -> None:
         other: Built.
     """
     theirs = {id(w): other for w, other in zip(model.weights, other.weights, strict=True)}
-    for layer in model._flatten_layers():
+    for layer in all_layers(model):
         held = vars(layer)
         for name, value in held.items():
             if id(value) in theirs:
@@ -227,7 +869,7 @@ def share_weights(model: Any, other: Any) -> None:
                 for key, each in list(value.items()):
                     if id(each) in theirs:
                         dict.__setitem__(value, key, theirs[id(each)])
-    for layer in model._flatten_layers():
+    for layer in all_layers(model):
         if hasattr(layer, "_torch_params"):
             layer._track_variables()
 
@@ -261,6 +903,50 @@ def unchanged_counters() -> Iterator[None]:
             seeds.state.assign(seed)
         elif get("global_seed_generator") is not None:
             (_set or global_state.set_global_attribute)("global_seed_generator", None)
+
+
+def watch_assignments(
+    assigns: Callable[[Any], None], optimizer_steps: Callable[[int], None]
+) -> None:
+    """Tells of assignments to Keras' variables before they happen; only the first call does it.
+
+    Keras has no public way to see them. Wrapped are `keras.Variable.assign`, and
+    `keras.optimizers.Optimizer.apply` to tell an optimizer's assignments from a layer's.
+
+    Args:
+        assigns: Called with each variable that is about to be assigned to.
+        optimizer_steps: Called with 1 when an optimizer begins a step, with -1 when it ends.
+    """
+    global _watched
+    if _watched:
+        return
+    _watched = True
+    assign, apply = keras.Variable.assign, keras.optimizers.Optimizer.apply
+
+    @functools.wraps(assign)
+    def seen_assign(self: Any, value: Any) -> Any:
+        assigns(self)
+        return assign(self, value)
+
+    @functools.wraps(apply)
+    def seen_apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        optimizer_steps(1)
+        try:
+            return apply(self, *args, **kwargs)
+        finally:
+            optimizer_steps(-1)
+
+    keras.Variable.assign = seen_assign
+    keras.optimizers.Optimizer.apply = seen_apply
+
+
+_watched = False
+
+
+def without_autocast() -> contextlib.AbstractContextManager[None]:
+    """A scope in which variables have their own dtype, inside of a layer in 16 bits, too."""
+    scope: contextlib.AbstractContextManager[None] = internal_backend().AutocastScope(None)
+    return scope
 
 
 @functools.cache

@@ -1,6 +1,6 @@
-"""What a backend offers: `tensorflow.py`, `jax.py` and `torch.py` have these functions.
+"""The functions that each backend implements: `tensorflow`, `jax` and `torch` have them.
 
-mypy holds the three modules against `Backend` where `backends.current` returns them, and those of
+mypy checks the three modules against `Backend` where `backends.current` returns them, and those of
 fused kernels against `FusedKernels`.
 """
 
@@ -13,7 +13,7 @@ from keras_mp.backends.common.numerics import StepResult
 from keras_mp.settings import Settings
 
 Places = Callable[[], Tensor]
-# Takes what gives the place of each number in the whole (int32), and tensors of one shape.
+# Takes a function that returns each number's index in the whole (int32), and tensors of one shape.
 Elementwise = Callable[..., Any]
 
 
@@ -21,14 +21,21 @@ class Backend(Protocol):
     """The functions that `LossScaleOptimizer` and its parts call."""
 
     def read(self, variable: Variable) -> Tensor:
-        """Returns the value of `variable` now."""
+        """Returns the current value of `variable`."""
+
+    def copier(self) -> Callable[[Variable], Tensor]:
+        """Returns a function that copies the value of a variable.
+
+        While TensorFlow traces a branch, the body of a loop or another function that is called
+        from here, it reads the value outside of them.
+        """
 
     def unscale(
         self, gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]
     ) -> list[Gradient]:
         """Returns the gradients divided by `scale`, 16-bit ones in float32.
 
-        None stays None, sparse stays sparse; those marked `skip_unscale` stay as they are.
+        None stays None, sparse stays sparse; those marked `skip_unscale` are unchanged.
         """
 
     def all_finite(self, gradients: Gradients) -> Tensor:
@@ -45,30 +52,30 @@ class Backend(Protocol):
     ) -> StepResult:
         """Takes a step of `optimizer` with the gradients divided by `scale`, if these are finite.
 
-        A scale of None divides nothing. (Dividing keeps every inf and nan; dividing by less than 1
-        adds some.) The gradients may be changed during the step; after it they are as before.
-        `tell_each`: whether `each` of the result is looked at.
+        With a scale of None nothing is divided. (Dividing keeps every inf and nan; dividing by less
+        than 1 adds some.) The step may change the gradients, but restores them. `tell_each`:
+        whether the caller reads `each` of the result.
         """
 
     def apply(
         self, optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]
     ) -> None:
-        """Takes a step of `optimizer`, whatever is in the gradients."""
+        """Takes a step of `optimizer`, whether the gradients are finite or not."""
 
     def in_known_form(
         self, gradients: Gradients, variables: Sequence[Variable] | None = None
     ) -> list[Gradient]:
-        """Returns the gradients as the other functions take them.
+        """Returns the gradients in the form that the other functions expect.
 
-        Rows that a sparse one names twice are summed. ValueError where one has no numbers, and its
-        variable has some.
+        Duplicate rows of a sparse gradient are summed. ValueError if a gradient has no values, and
+        its variable has some.
         """
 
     def to_dense_gradient(self, gradient: Gradient, variable: Variable) -> Tensor:
-        """Returns a sparse gradient as a tensor of the variable's shape, a dense one as it is."""
+        """Returns a sparse gradient as a tensor of the variable's shape, a dense one unchanged."""
 
     def touched_rows(self, gradient: Gradient, variable: Variable) -> Tensor:
-        """Returns which rows of a dense or sparse gradient there are: bool, (rows, 1, 1, ...)."""
+        """Returns which rows a dense or sparse gradient contains: bool, (rows, 1, 1, ...)."""
 
     def values_to_change(self, values: Sequence[Tensor]) -> list[Tensor]:
         """Returns values that an optimizer may change in place."""
@@ -89,10 +96,10 @@ class Backend(Protocol):
         """
 
     def copy_shared_arrays(self, variables: Sequence[Variable]) -> None:
-        """Gives each variable an array of its own."""
+        """Gives each variable its own array."""
 
     def buffers(self, layers: Sequence[Layer]) -> list[Tensor]:
-        """Returns tensors that `layers` keep and that are no variables, to be changed in place."""
+        """Returns the tensors of `layers` that are not variables and may be changed in place."""
 
     def bitcast(self, tensor: Tensor, dtype: str) -> Tensor:
         """Returns the bits of `tensor` as numbers of another dtype with as many bits."""
@@ -101,65 +108,65 @@ class Backend(Protocol):
         """Returns int32 numbers shifted by 1 bit or more, with zeros on the left."""
 
     def upper_half(self, bits: Tensor) -> Tensor:
-        """Returns the upper 16 bits of int32 numbers, which are not used any more: int16."""
+        """Returns the upper 16 bits of int32 numbers, which may be overwritten: int16."""
 
     def keep_nan(self, numbers: Tensor, wide: Tensor) -> Tensor:
-        """Returns `numbers`, but nan where `wide`, of the same shape, is nan."""
+        """Returns `numbers`, with nan where `wide`, of the same shape, is nan."""
 
     def elementwise(
         self, function: Elementwise, *columns: Sequence[Tensor], starts: Sequence[int] = ()
     ) -> list[Any]:
         """Returns `function(places, *row)` for each row of tensors of one shape.
 
-        Each number of what it returns, a tensor or a tuple of them, is made of those at its place
-        alone: so several rows may be handed over as one, or a row in parts. `places` gives int32
-        numbers that count from `starts` on, in each row.
+        Each number of its result, a tensor or a tuple of them, depends only on the numbers at the
+        same index. So several rows may be passed as one, or a row in parts. `places` returns int32
+        indices, which start at `starts` in each row.
         """
 
     def assign_each(self, variables: Sequence[Variable], values: Sequence[Tensor]) -> None:
-        """Assigns each variable a value, in its dtype."""
+        """Assigns a value to each variable, in its dtype."""
 
     def version(self, variable: Variable) -> Any:
-        """Returns what differs once `variable` was assigned to; None where nothing tells that."""
+        """Returns a value that changes when `variable` is assigned to; None if nothing does."""
 
     def thread(self) -> int:
-        """Returns a number that differs where several threads take a step together."""
+        """Returns a number that differs between threads that take a step together."""
 
     def shard_like(self, kept: Variable, variable: Variable) -> None:
-        """Lays out a variable as another of its shape, of which each process has a part only."""
+        """Shards a variable like another of its shape."""
 
     def cut_slots(self, optimizer: Optimizer, weights: Mapping[int, Variable]) -> None:
-        """Lays out the slots as the weights; `weights`: id of what stands for one -> it."""
+        """Shards the slots like the weights; `weights`: id of a target -> its weight."""
 
     def update_tensors(self, optimizer: Optimizer) -> None:
-        """Has `optimizer` update variables that are plain tensors during a step, too."""
+        """Lets `optimizer` also update variables that are plain tensors during a step."""
 
     def is_compiling(self) -> bool:
-        """Returns whether Python code is traced that must not warn."""
+        """Returns whether Python code is being traced that must not warn."""
 
     def is_trace_constant(self, value: Tensor) -> bool:
-        """Returns whether the function that is being compiled would take `value` as a constant."""
+        """Returns whether the function being compiled would capture `value` as a constant."""
 
     def is_at_hand(self, value: Tensor) -> bool:
-        """Returns whether Python may read `value` now, and waits for nothing."""
+        """Returns whether Python may read `value` now without waiting."""
 
     def init_scope(self) -> AbstractContextManager[None]:
         """Returns a scope in which variables may be created, even while a function is traced."""
 
     def replicas(self) -> int:
-        """Returns how many replicas the current step runs on."""
+        """Returns the number of replicas of the current step."""
 
     def check_strategy(self) -> None:
-        """Raises ValueError under a strategy of devices that loss scaling does not work with."""
+        """Raises ValueError under a distribution strategy that loss scaling does not support."""
 
 
 class FusedKernels(Protocol):
-    """The functions of `fused_tensorflow.py` and `fused_torch.py`."""
+    """The functions of the modules `fused`."""
 
     def fallback(
         self, optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
     ) -> str | None:
-        """Returns why a step with these is not fused, or None."""
+        """Returns why a step with these gradients is not fused, or None."""
 
     def apply(
         self,
@@ -171,5 +178,5 @@ class FusedKernels(Protocol):
     ) -> StepResult | str:
         """Takes a step with `gradients / scale` on a built optimizer, or returns `fallback`.
 
-        `each` of the result is told with `settings.diagnose` only.
+        `each` of the result is set only with `settings.diagnose`.
         """

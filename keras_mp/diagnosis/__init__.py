@@ -1,10 +1,10 @@
-"""What goes wrong in mixed precision, where, and what helps: the tools that users call.
+"""Tools that tell what goes wrong in mixed precision, where, and what helps.
 
 | module                             | subject |
 | ---------------------------------- | ------- |
 | explaining, explanation            | `explain`: dtypes, and likely problems |
-| facts                              | what the rules ask of a model |
-| layer_findings, optimizer_findings | likely problems: one rule a function |
+| facts                              | the input of the rules |
+| layer_findings, optimizer_findings | likely problems: one rule per function |
 | layer_paths, float32_layers        | layers to compute in float32, as a `DTypePolicyMap` |
 | overflow_search                    | `find_overflow` |
 | ranges                             | `range_report` |

@@ -1,4 +1,4 @@
-"""`explain`: what computes in which dtype in a model, and what will bite.
+"""`explain`: which dtype each layer of a model computes in, and likely problems.
 
 Reads a model and its optimizer and changes nothing. The rules are in `optimizer_findings.py` and
 `layer_findings.py`.
@@ -12,6 +12,7 @@ from typing import Any
 import keras
 from keras.backend import is_float_dtype, standardize_dtype
 
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.optimizers import class_path
 from keras_mp.diagnosis import layer_findings, layer_paths, optimizer_findings
 from keras_mp.diagnosis.explanation import Explanation, Finding, Level, LossScale, Row
@@ -19,39 +20,39 @@ from keras_mp.diagnosis.facts import Facts, Placed
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.optimizer.errors import check_optimizer
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.rendering import notebooks
 
 
 def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> Explanation:
-    """Prints what will bite, whether the loss is scaled, and what computes in which dtype.
+    """Returns likely problems, whether the loss is scaled, and which layers compute in which dtype.
 
-    Where layers are to compute in float32, that is told as Python code, too: a
-    `keras.dtype_policies.DTypePolicyMap` to be pasted before the model is made. Nothing is built,
-    run or changed; it can be called at any time, before `compile` and in a callback too. What it
-    cannot know then (layers that do not exist yet, what a subclassed model returns) it calls
-    unknown. In a notebook the same is shown as tables.
+    If layers should compute in float32, it also has Python code for that: a
+    `keras.dtype_policies.DTypePolicyMap` to paste before the model is made. It builds, runs and
+    changes nothing; call it at any time, before `compile` and in a callback too. It reports as
+    unknown what it cannot know then (layers that do not exist yet, what a subclassed model
+    returns). In a script, `print` it; a Python prompt and a notebook show it.
 
     Args:
         model: A model or a layer.
-        optimizer: The optimizer that is to train it; the model's own if None.
-        all_layers: Whether to list every layer. Else those of a model of more than 20 are folded:
-            one line for all that are alike.
+        optimizer: The optimizer for training; the model's own if None.
+        all_layers: Whether its text lists every layer. Otherwise equal layers of a model with more
+            than 20 are folded into one line.
 
     Returns:
-        The same as data: `rows`, `loss_scale`, `findings`, `float32_layers`. `policy_map()` of it
-        is the map, `text(all_layers=True)` lists every layer, `as_dict()` is plain JSON.
+        An `Explanation`: `rows`, `loss_scale`, `findings`, `float32_layers`. `policy_map()` of it
+        is the map, `text(all_layers=True)` lists every layer, `to_dict()` is plain JSON.
 
     Raises:
-        TypeError: `model` is no model, or `optimizer` no Keras optimizer.
+        TypeError: `model` is not a model, or `optimizer` not a Keras optimizer.
 
     >>> from keras import layers
     >>> hidden = layers.Dense(8, dtype="mixed_float16", name="hidden")
     >>> out = layers.Dense(1, dtype="float32", name="out")
     >>> model = keras.Sequential([keras.Input((4,)), hidden, out], name="net")
     >>> found = explain(model, keras.optimizers.SGD())
+    >>> print(found)
     net: 2 layers, 1 error
     <BLANKLINE>
-    error: float16 is computed in, and nothing scales the loss [no_loss_scale]
+    error: the model computes in float16, but nothing scales the loss [no_loss_scale]
       where:  optimizer
       why:    gradients below 6e-8 are 0 in float16, and those below 6e-5 lose bits. compile() wraps
               only where the model's own policy is called mixed_float16; this one's is float32
@@ -90,41 +91,39 @@ def explain(model: Any, optimizer: Any = None, *, all_layers: bool = False) -> E
         rewritten=low,
     )
     findings = _findings(facts)
-    found = Explanation(
+    return Explanation(
         model.name,
         rows,
         facts.loss_scale,
         tuple(dict.fromkeys(replace(each, path=_written(rows, each.path)) for each in findings)),
         _float32_layers(facts, findings),
-        shown_in=notebooks.running_cell(),
+        all_layers,
     )
-    notebooks.show(found, found.text(all_layers=all_layers))
-    return found
 
 
-# What a layer has no more that computes in float32.
+# Findings that a layer no longer has once it computes in float32.
 _CURED = ("float16_softmax", "float16_sigmoid", "float16_output", "float16_sum")
 _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 
 def _findings(facts: Facts) -> tuple[Finding, ...]:
     rules = (*optimizer_findings.RULES, *layer_findings.RULES)
-    found = [finding for rule in rules for finding in rule(facts)]
-    return tuple(sorted(found, key=lambda finding: _LEVELS.index(finding.level)))
+    findings = [finding for rule in rules for finding in rule(facts)]
+    return tuple(sorted(findings, key=lambda finding: _LEVELS.index(finding.level)))
 
 
 def _written(rows: tuple[Row, ...], path: str) -> str:
-    """Returns the path of a layer that the model's author made: `path`, or what it is inside of."""
+    """Returns the path of a layer that the model's author made: `path`, or its container's."""
     return next((row.inside for row in rows if row.path == path and row.inside), path)
 
 
 def _float32_layers(facts: Facts, findings: tuple[Finding, ...]) -> Float32Layers:
-    found = {(each.path, each.code) for each in findings if each.level != "note"}
-    no_copy = any(code == "no_master_copy" for _, code in found)
+    problems = {(each.path, each.code) for each in findings if each.level != "note"}
+    no_copy = any(code == "no_master_copy" for _, code in problems)
     chosen = [
         one.layer
         for one in facts.layers
-        if one.float16 and any((one.path, code) in found for code in _cured(one.layer))
+        if one.float16 and any((one.path, code) in problems for code in _cured(one.layer))
     ]
     return layer_paths.float32_layers(
         facts.model, chosen, optimizer=facts.optimizer, master_copy=no_copy
@@ -132,7 +131,7 @@ def _float32_layers(facts: Facts, findings: tuple[Finding, ...]) -> Float32Layer
 
 
 def _cured(layer: Any) -> tuple[str, ...]:
-    # A regularizer of variables needs these to be float32, as other layers have them, too.
+    # A regularizer of variables needs these to be float32, which other layers may have, too.
     regularized = getattr(layer, "activity_regularizer", None) is not None
     return (*_CURED, "float16_regularizer") if regularized else _CURED
 
@@ -142,13 +141,13 @@ def _placed(layer: Any, path: str, output: bool | None, seen: set[int]) -> Itera
     seen.add(id(layer))
     children = [
         child
-        for child in layer._flatten_layers(include_self=False, recursive=False)
+        for child in keras_hooks.child_layers(layer)
         if not isinstance(child, keras.layers.InputLayer)
     ]
     # Not layer.variables: seeds and metrics have dtypes of their own.
     below = {id(weight) for child in children for weight in child.weights}
     own = [weight for weight in layer.weights if id(weight) not in below]
-    # Functional models do not even cast their inputs; every other layer may compute in `call`.
+    # Functional models do not even cast their inputs; any other layer may compute in `call`.
     if path or own or not children or not _is_graph(layer):
         yield Placed(path or layer.name, layer, tuple(own), _is_graph(layer), output)
     leading = _leading_to_outputs(layer)
@@ -177,7 +176,7 @@ def _is_attention(layer: Any) -> bool:
 
 
 def _outputs(model: Any) -> Iterator[tuple[str, Any, str]]:
-    """Yields (name, operation, dtype) of what the model returns, where its graph is known."""
+    """Yields (name, operation, dtype) of the model's outputs, if its graph is known."""
     if isinstance(model, keras.Sequential) and _graph(model) is model:
         last = model.layers[-1] if model.layers else None
         if last is not None and _is_graph(last):
@@ -186,12 +185,12 @@ def _outputs(model: Any) -> Iterator[tuple[str, Any, str]]:
             yield last.name, last, last.compute_dtype
         return
     for tensor in getattr(_graph(model), "outputs", None) or ():
-        operation = tensor._keras_history.operation
+        operation = keras_hooks.made_by(tensor)
         yield operation.name, operation, standardize_dtype(tensor.dtype)
 
 
 def _leading_to_outputs(model: Any) -> set[int] | None:
-    """Returns ids of the operations whose results go to an output, past nothing with weights."""
+    """Returns ids of operations whose results reach an output without passing other weights."""
     if not getattr(_graph(model), "outputs", None):
         return None
     waiting = [operation for _, operation, _ in _outputs(model)]
@@ -202,12 +201,12 @@ def _leading_to_outputs(model: Any) -> set[int] | None:
             continue
         seen.add(id(operation))
         if not getattr(operation, "weights", ()):
-            waiting += [t._keras_history.operation for t in _called_on(operation)]
+            waiting += [keras_hooks.made_by(t) for t in _called_on(operation)]
     return seen
 
 
 def _called_on(operation: Any) -> list[Any]:
-    return [tensor for node in operation._inbound_nodes for tensor in node.input_tensors]
+    return [tensor for node in keras_hooks.calls_of(operation) for tensor in node.input_tensors]
 
 
 def _row(placed: Placed, part: layer_paths.Part | None) -> Row:
@@ -235,7 +234,7 @@ def _row(placed: Placed, part: layer_paths.Part | None) -> Row:
 def _rewritten(model: Any, optimizer: Any) -> frozenset[str]:
     if "keras_mp.graph_rewrite.enabling" not in sys.modules:
         return frozenset()
-    from keras_mp.graph_rewrite import enabling  # late: most have nothing rewritten
+    from keras_mp.graph_rewrite import enabling  # late: most models are not rewritten
 
     return frozenset(enabling.low_dtypes(model, optimizer))
 
@@ -278,4 +277,4 @@ def _scale(optimizer: Any) -> float | None:
     try:
         return float(keras.ops.convert_to_numpy(scale))
     except (TypeError, ValueError, RuntimeError, AttributeError, NotImplementedError):
-        return None  # on loan to a compiled step, or a step is being traced
+        return None  # held by a compiled step, or a step is being traced

@@ -3,18 +3,16 @@
 Knows neither keras nor a model: `explaining.py` gathers and has rules judge.
 """
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from keras_mp.diagnosis.float32_layers import Float32Layers, listed
-from keras_mp.rendering import markup
-from keras_mp.rendering.markup import escaped
-from keras_mp.rendering.notebooks import running_cell
+from keras_mp.rendering import terminal
+from keras_mp.rendering.model import Cells, Column, Fold, Part, Renderable, Table, Text
+from keras_mp.rendering.text import pluralized
 
-WIDTH = 100
 _FEW = 20  # layers; more are folded
 
 Level = Literal["error", "warning", "note"]
@@ -104,9 +102,9 @@ class Finding:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What `explain` returns; `str()` of it is what it printed.
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation(Renderable):
+    """What `explain` returns: `print` it, or have a notebook show it.
 
     Attributes:
         model: Name of the model.
@@ -114,7 +112,7 @@ class Explanation:
         loss_scale: What scales the loss.
         findings: Errors first, then warnings, then notes.
         float32_layers: The layers that are to compute in float32, as code.
-        shown_in: The cell of a notebook in which `explain` has shown it.
+        all_layers: Whether its text lists every layer, or folds those of a large model.
     """
 
     model: str
@@ -122,7 +120,7 @@ class Explanation:
     loss_scale: LossScale
     findings: tuple[Finding, ...]
     float32_layers: Float32Layers
-    shown_in: object = field(default=None, repr=False, compare=False)
+    all_layers: bool = False
 
     def policy_map(self) -> Any:
         """Returns what is advised as a `keras.dtype_policies.DTypePolicyMap`.
@@ -131,7 +129,7 @@ class Explanation:
         """
         return self.float32_layers.policy_map()
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON."""
         rows = [asdict(row) for row in self.rows]
         for row in rows:
@@ -142,93 +140,49 @@ class Explanation:
             "rows": rows,
             "loss_scale": asdict(self.loss_scale),
             "findings": [asdict(finding) for finding in self.findings],
-            "float32_layers": self.float32_layers.as_dict(),
+            "float32_layers": self.float32_layers.to_dict(),
         }
 
     def text(self, all_layers: bool = False) -> str:
-        """Returns what `explain` prints.
+        """Returns it as text.
 
         Args:
             all_layers: Whether to list every layer, or to fold those of a large model.
         """
-        parts = [self._headline()]
-        for finding, paths in _grouped(self.findings):
-            parts += ["", *_wrapped(f"{finding.level}: ", f"{finding.what} [{finding.code}]")]
-            parts += _wrapped("  where:  ", listed(paths))
-            parts += _wrapped("  why:    ", finding.why)
-            parts += _wrapped("  remedy: ", finding.remedy)
-        if self.float32_layers:
-            parts += ["", *self.float32_layers.lines()]
-        parts += ["", *_wrapped("loss scale: ", _loss_scale(self.loss_scale))]
-        parts += _wrapped("casts: ", _casts(self.rows))
-        table, is_folded = self._table(all_layers)
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        parts.append("")
-        for cells in table:
-            padded = (text.ljust(width) for text, width in zip(cells, widths, strict=True))
-            parts.append("  ".join(padded).rstrip()[:WIDTH])
-        if is_folded:
-            parts += ["", f"Each of the {len(self.rows)} layers: explain(model, all_layers=True)"]
-        return "\n".join(parts)
+        return terminal.to_text(replace(self, all_layers=all_layers)._parts())
 
-    def __repr__(self) -> str:
-        return f"<Explanation of {self.model!r}: {self._counted()}>"
-
-    def __str__(self) -> str:
-        return self.text()
-
-    def _repr_html_(self) -> str | None:
-        """Returns tables for a notebook; None in the cell in which `explain` showed them."""
-        if self.shown_in is not None and self.shown_in == running_cell():
-            return None
-        return self.html()
-
-    def html(self) -> str:
-        """Returns tables, with every layer, as a piece of HTML that needs nothing else."""
-        parts = [f'<p class="head">{escaped(self._headline())}</p>']
-        findings = [
-            (one.level, f"{one.what} [{one.code}]", listed(paths), one.why, one.remedy)
-            for one, paths in _grouped(self.findings)
-        ]
+    def _parts(self) -> Iterator[Part]:
+        findings = _grouped(self.findings)
+        counts = Counter(finding.level for finding, _ in findings)
+        found = ", ".join(pluralized(n, level) for level, n in counts.items()) or "nothing found"
+        yield Text(f"{self.model}: {pluralized(len(self.rows), 'layer')}, {found}", "title")
         if findings:
-            heads = [("", ""), ("what", ""), ("where", "path"), ("why", ""), ("remedy", "")]
-            parts.append(markup.table(heads, findings, of_sentences=True))
-        parts += self.float32_layers.html()
-        parts.append(f"<p>loss scale: {escaped(_loss_scale(self.loss_scale))}</p>")
-        parts.append(f"<p>casts: {escaped(_casts(self.rows))}</p>")
-        (heads_of_layers, *rows), is_folded = self._table(False)
-        kinds = ("path", *[""] * (len(heads_of_layers) - 1))
-        heads = list(zip(heads_of_layers, kinds, strict=True))
-        parts.append(markup.table(heads, rows))
-        if is_folded:
-            (heads_of_layers, *rows), _ = self._table(True)
-            kinds = ("path", *[""] * (len(heads_of_layers) - 1))
-            heads = list(zip(heads_of_layers, kinds, strict=True))
-            parts.append(f"<details><summary>All {len(rows)} layers</summary>")
-            parts += [markup.table(heads, rows), "</details>"]
-        return markup.output(parts)
-
-    def _table(self, all_layers: bool) -> tuple[list[tuple[str, ...]], bool]:
-        """Returns the table of the layers, its head first, and whether it is folded."""
-        is_folded = not all_layers and len(self.rows) > _FEW
-        return list(_folded(self.rows) if is_folded else _each(self.rows)), is_folded
-
-    def _headline(self) -> str:
-        return f"{self.model}: {_plural(len(self.rows), 'layer')}, {self._counted()}"
-
-    def _counted(self) -> str:
-        counts = Counter(finding.level for finding, _ in _grouped(self.findings))
-        return ", ".join(_plural(n, level) for level, n in counts.items()) or "nothing found"
+            heads = ("", "what", "where", "why", "remedy")
+            rows = [
+                (one.level, f"{one.what} [{one.code}]", listed(paths), one.why, one.remedy)
+                for one, paths in findings
+            ]
+            yield Table([Column(head, "sentence") for head in heads], rows, form="records")
+        yield from self.float32_layers.parts()
+        yield Text(f"loss scale: {_loss_scale(self.loss_scale)}")
+        yield Text(f"casts: {_casts(self.rows)}")
+        every = _each(self.rows)
+        if self.all_layers or len(self.rows) <= _FEW:
+            yield every
+            return
+        yield _folded(self.rows)
+        hint = f"Each of the {len(self.rows)} layers: explain(model, all_layers=True)"
+        yield Fold(f"All {len(self.rows)} layers", [every], hint)
 
 
-def _each(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
-    yield "layer", "class", "policy", "computes in", "variables"
-    for row in rows:
-        yield _middle_cut(row.path, 34), _middle_cut(row.kind, 20), *_dtypes(row)
+def _each(rows: Iterable[Row]) -> Table:
+    heads = ("policy", "computes in", "variables")
+    columns = (Column("layer", "path"), Column("class"), *map(Column, heads))
+    return Table(columns, [(row.path, row.kind, *_dtypes(row)) for row in rows])
 
 
-def _folded(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
-    """Yields one line for all layers that are alike, in the order of the first of each.
+def _folded(rows: Iterable[Row]) -> Table:
+    """Returns a table of one line for all layers that are alike, in the order of the first of each.
 
     What a layer is made of is in its own line, but where it computes in another dtype.
     """
@@ -240,16 +194,16 @@ def _folded(rows: Iterable[Row]) -> Iterator[tuple[str, ...]]:
             of_whole.update(variables)
         else:
             shown[row.path] = row, variables
-    alike: dict[tuple[str, ...], list[Row]] = {}
+    alike: dict[Cells, list[Row]] = {}
     for row, variables in shown.values():
         whole = replace(row, variable_dtype=", ".join(sorted(variables)) or None)
         alike.setdefault((row.kind, *_dtypes(whole)), []).append(row)
-    yield "layers", "policy", "computes in", "variables"
+    lines = []
     for (kind, *dtypes), group in alike.items():
-        name = f"{len(group)} x {kind}"
-        if len(group) == 1:
-            name = f"{_middle_cut(group[0].path, 34)} ({kind})"
-        yield name, *dtypes
+        one = f"{_middle_cut(group[0].path, 34)} ({kind})"
+        lines.append((one if len(group) == 1 else f"{len(group)} x {kind}", *dtypes))
+    heads = ("policy", "computes in", "variables")
+    return Table((Column("layers", "path"), *map(Column, heads)), lines)
 
 
 def _dtypes(row: Row) -> tuple[str, str, str]:
@@ -297,17 +251,8 @@ def _grouped(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
     return list(groups.values())
 
 
-def _wrapped(head: str, text: str) -> list[str]:
-    indent = " " * (len(head) if head.startswith(" ") else 2)
-    return textwrap.wrap(head + text, WIDTH, subsequent_indent=indent)
-
-
 def _middle_cut(text: str, width: int) -> str:
     if len(text) <= width:
         return text
     tail = (width - 1) * 2 // 3
     return f"{text[: width - 1 - tail]}…{text[-tail:]}"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""What is known of a model where its dtypes are judged, and questions that several rules ask."""
+"""The input of the rules: a model's layers and dtypes, and functions that several rules share."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class Placed:
         layer: The layer.
         variables: Its own weights, without those of layers inside it.
         is_graph: Whether it is a functional or Sequential model, which computes nothing itself.
-        output: Whether its result reaches an output of the model past no other weights; None where
-            that is not known.
+        output: Whether its result reaches an output of the model without passing other weights;
+            None if unknown.
     """
 
     path: str
@@ -35,23 +35,23 @@ class Placed:
 
     @property
     def may_hide_layers(self) -> bool:
-        """Whether it may make layers of any dtype when it is built. Those of Keras do not."""
+        """Whether its `build` may create layers of any dtype. Keras' own layers do not."""
         return not self.layer.built and not type(self.layer).__module__.startswith("keras.")
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the rules read.
+    """The input of the rules.
 
     Attributes:
         model: The model.
         layers: All of its layers.
-        rows: The same, as they are shown.
-        outputs: (name, operation, dtype) of what it returns; empty where that is not known.
+        rows: The same layers, as shown.
+        outputs: (name, operation, dtype) of the model's outputs; empty if unknown.
         optimizer: The optimizer, or None.
-        is_compiled_in: Whether that is what `compile` made of it.
+        is_compiled_in: Whether `compile` set it.
         loss_scale: What scales the loss.
-        rewritten: The 16-bit dtypes in which the graph rewrite has ops compute.
+        rewritten: The 16-bit dtypes in which the graph rewrite computes ops.
     """
 
     model: Any
@@ -64,14 +64,14 @@ class Facts:
     rewritten: frozenset[str]
 
     def path_of(self, layer: Any, name: str) -> str:
-        """Returns the path of a layer, or `name` for what is none of the model's."""
+        """Returns the path of a layer, or `name` if it is not in the model."""
         return next((one.path for one in self.layers if one.layer is layer), name)
 
 
 def updated_in(facts: Facts, one: Placed, dtype: str) -> bool:
-    """Returns whether the optimizer changes variables of the layer that are of a 16-bit dtype.
+    """Returns whether the optimizer updates the layer's variables directly in a 16-bit dtype.
 
-    One that has float32 masters for them, or rounds them at random, does not.
+    An optimizer with float32 masters, or with stochastic rounding, does not.
     """
     optimizer = facts.optimizer
     while optimizer is not None:
@@ -82,10 +82,10 @@ def updated_in(facts: Facts, one: Placed, dtype: str) -> bool:
 
 
 def float16_outputs(facts: Facts) -> Iterator[tuple[str, Any, str]]:
-    """Returns those outputs of the model that are known to be float16."""
+    """Yields the model's outputs that are known to be float16."""
     return (output for output in facts.outputs if output[2] == "float16")
 
 
 def dtype_of(variable: Any) -> str:
-    """Returns the name of the dtype of a variable."""
+    """Returns the name of a variable's dtype."""
     return str(standardize_dtype(variable.dtype))

@@ -1,13 +1,10 @@
 """The layers that are to compute in float32, as Python code. Knows neither keras nor a model."""
 
-import textwrap
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from keras_mp.rendering.markup import escaped
-
-_WIDTH = 100
+from keras_mp.rendering.model import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +35,25 @@ class Float32Layers:
 
     def __bool__(self) -> bool:
         return bool(self.policies or self.by_hand)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> "Float32Layers":
+        """Returns that of which `to_dict` returned `plain`."""
+        lists = {key: tuple(plain.get(key, ())) for key in ("layers", "by_hand")}
+        policies = tuple(plain.get("policies", {}).items())
+        return cls(**{**plain, **lists, "policies": policies})
+
+    @classmethod
+    def is_plain(cls, value: Any) -> bool:
+        """Returns whether `to_dict` could have returned a value."""
+        names = {field.name for field in fields(cls)}
+        return (
+            isinstance(value, Mapping)
+            and "default" in value
+            and set(value) <= names
+            and isinstance(value.get("policies", {}), Mapping)
+            and all(isinstance(value.get(key, []), list) for key in ("layers", "by_hand"))
+        )
 
     def policy_map(self) -> Any:
         """Returns the `keras.dtype_policies.DTypePolicyMap`."""
@@ -112,24 +128,15 @@ class Float32Layers:
                 "keras_mp.LossScaleOptimizer(optimizer), or keras_mp.auto_wrap() before compile."
             )
 
-    def lines(self) -> list[str]:
-        """Returns text to be printed; the code in it is not indented, as it is to be pasted."""
-        parts = textwrap.wrap(self.head(), _WIDTH)
+    def parts(self) -> Iterator[Text]:
+        """Yields what is shown: the code, and what is to be known besides."""
         if self.policies:
-            parts += ["", *self.code().splitlines()]
-            parts += [""]
-        for note in self.notes():
-            parts += textwrap.wrap(note, _WIDTH)
-        return parts if parts[-1:] != [""] else parts[:-1]
+            # The code is not indented, as it is to be pasted.
+            yield Text(self.head())
+            yield Text(self.code(), "code")
+        yield from map(Text, self.notes())
 
-    def html(self) -> list[str]:
-        """Returns the same for a page."""
-        parts = []
-        if self.policies:
-            parts += [f"<p>{escaped(self.head())}</p>", f"<pre>{escaped(self.code())}</pre>"]
-        return [*parts, *(f"<p>{escaped(note)}</p>" for note in self.notes())]
-
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON."""
         plain = asdict(self)
         lists = {"layers": list(self.layers), "by_hand": list(self.by_hand)}

@@ -1,8 +1,8 @@
-"""What bites in the layers, losses and metrics of a model of mixed dtypes: one rule a function.
+"""Likely problems in layers, losses and metrics of a mixed-precision model: one rule per function.
 
 A rule reads `Facts` and yields findings. Numbers in the texts were measured on JAX, TensorFlow and
-PyTorch; what Keras computes in float32 by itself (losses, LayerNormalization, the batch
-statistics of BatchNormalization) is no finding.
+PyTorch. Not a problem is what Keras itself computes in float32: losses, LayerNormalization, the
+batch statistics of BatchNormalization.
 """
 
 import inspect
@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.explanation import Finding, Level
 from keras_mp.diagnosis.facts import Facts, dtype_of, float16_outputs, updated_in
 from keras_mp.float_formats import FLOAT16
@@ -32,7 +33,7 @@ def no_master_copy(facts: Facts) -> Iterator[Finding]:
                 "updates below half a unit in the last place vanish: 100 steps of 1e-4 leave a "
                 "weight at exactly 1",
                 "policy mixed_float16: variables in float32, computation in float16. A layer that "
-                "is built keeps its variables: make it anew. Or, for weights in 16 bits, "
+                "is built keeps its variables: make a new one. Or, for 16-bit weights, "
                 "keras_mp.LossScaleOptimizer(keras_mp.MasterWeights(optimizer))",
             )
 
@@ -46,7 +47,7 @@ def bfloat16_updates(facts: Facts) -> Iterator[Finding]:
                 "error",
                 one.path,
                 "trained variables in bfloat16, without a float32 copy",
-                "steps below 0.2 % of a weight vanish: 100 steps of 1e-3 leave a weight at "
+                "updates below 0.2 % of a weight vanish: 100 steps of 1e-3 leave a weight at "
                 "exactly 1",
                 "keras_mp.MasterWeights(optimizer), or keras_mp.StochasticRounding(optimizer), "
                 "which needs no copy; or policy mixed_bfloat16, with variables in float32",
@@ -65,8 +66,8 @@ def float16_statistics(facts: Facts) -> Iterator[Finding]:
                 "error",
                 one.path,
                 "moving statistics in float16",
-                "they stop short: the moving mean of data around 5 stays at 4.8125, and a variance "
-                "above 65504 is inf",
+                "they stop moving: the moving mean of data around 5 stays at 4.8125, and a "
+                "variance above 65504 is inf",
                 "policy mixed_float16, or dtype='float32' for this layer",
             )
 
@@ -75,7 +76,7 @@ def assigned_weights(facts: Facts) -> Iterator[Finding]:
     """Weights that a forward pass writes, before the optimizer can skip the step."""
     if facts.loss_scale.kind != "keras_mp.LossScaleOptimizer" or is_protected(facts.model):
         return
-    # `fit` on JAX drops what is assigned to weights, unless they are frozen.
+    # `fit` on JAX drops values assigned to weights, unless they are frozen.
     dropped = keras.backend.backend() == "jax"
     for one in facts.layers:
         weights = [v for v in self_assigned_weights(one.layer) if not (dropped and v.trainable)]
@@ -86,9 +87,10 @@ def assigned_weights(facts: Facts) -> Iterator[Finding]:
                 "note",
                 one.path,
                 f"training may assign to weights in the forward pass: {names}",
-                "a step whose gradients are not finite is skipped after that, and does change them",
-                "keras_mp.protect_state(model), or protect_state_scope in a loop of your own, puts "
-                "them back",
+                "a step whose gradients are not finite is skipped only after that, so it changes "
+                "them",
+                "keras_mp.protect_state(model), or protect_state_scope in your own loop, restores "
+                "them",
             )
 
 
@@ -109,19 +111,19 @@ def overridden_training(facts: Facts) -> Iterator[Finding]:
                     "warning",
                     facts.path_of(operation, operation.name),
                     f"is called with training={', '.join(map(str, said))}, which has no effect",
-                    "fit and predict of a functional model of Keras 3 hand their own training to "
+                    "fit and predict of a functional model of Keras 3 pass their own training to "
                     "every call: predict drops nothing, and fit updates moving statistics",
-                    "keras_mp.compat.layers.Functional(inputs, outputs) in place of keras.Model, "
-                    "with training=None in the calls that say nothing",
+                    "keras_mp.compat.layers.Functional(inputs, outputs) instead of keras.Model, "
+                    "with training=None in the calls that do not set it",
                 )
 
 
 def _training_of_calls(operation: Any) -> list[Any]:
-    """Returns what calls say, but for the default of the layer, which Keras notes by itself."""
+    """Returns the `training` of calls, without a layer's default, which Keras records by itself."""
     parameter = inspect.signature(operation.call).parameters.get("training")
     if parameter is None:
         return []
-    calls = [node.arguments.kwargs.get("training") for node in operation._inbound_nodes]
+    calls = [node.arguments.kwargs.get("training") for node in keras_hooks.calls_of(operation)]
     said = [each for each in calls if isinstance(each, bool) and each is not parameter.default]
     return list(dict.fromkeys(said))
 
@@ -142,7 +144,7 @@ def float16_softmax(facts: Facts) -> Iterator[Finding]:
             "softmax in float16" if direct else "softmax in float16, perhaps for a loss",
             "the gradient of a crossentropy is 1/p, times the loss scale, and overflows for "
             "confident mistakes: with logits 12 apart the scale falls from 32768 to 8 and nothing "
-            "is learned for 12 steps; 17 apart p is 0, and so is the gradient, for ever",
+            "is learned for 12 steps; 17 apart p is 0, and so is the gradient, forever",
             "no activation here, and keras.layers.Activation('softmax', dtype='float32') after it; "
             "or a loss with from_logits=True and an output in float32",
         )
@@ -172,8 +174,8 @@ def float16_output(facts: Facts) -> Iterator[Finding]:
             "warning",
             facts.path_of(operation, name),
             f"the model returns {dtype}",
-            "Keras computes the loss in float32, but of predictions that were rounded to 11 bits, "
-            "and are inf above 65504; predict() returns float16, too",
+            "Keras computes the loss in float32, but from predictions that were rounded to 11 bits "
+            "and are inf above 65504; predict() also returns float16",
             "dtype='float32' for the last layer"
             if isinstance(operation, keras.layers.Layer)
             else "keras.layers.Activation('linear', dtype='float32') after it",
@@ -189,13 +191,13 @@ def float16_loss(facts: Facts) -> Iterator[Finding]:
         return
     if floatx == "float16":
         what, remedy = (
-            "keras.config.floatx() is float16, and so are losses",
+            "keras.config.floatx() is float16, and therefore the losses",
             "keras.config.set_floatx('float32') and policy mixed_float16",
         )
     else:
         what, remedy = (
             f"{_name(low[0])} computes in float16",
-            "leave out dtype='float16' of the loss",
+            "remove dtype='float16' from the loss",
         )
     yield Finding(
         "float16_loss",
@@ -213,8 +215,8 @@ _METRICS = {
     "mse": "an error of 300, squared, is inf",
     "squaredhinge": "a margin of 300, squared, is inf",
     "cosinesimilarity": "it is 0 for predictions of 300, whose squares are inf",
-    "kldivergence": "it is inf for probabilities that float16 takes for 0",
-    "kld": "it is inf for probabilities that float16 takes for 0",
+    "kldivergence": "it is inf for probabilities that float16 rounds to 0",
+    "kld": "it is inf for probabilities that float16 rounds to 0",
 }
 
 
@@ -222,7 +224,7 @@ def float16_metrics(facts: Facts) -> Iterator[Finding]:
     """Metrics that overflow on float16 predictions."""
     if not any(True for _ in float16_outputs(facts)):
         return
-    compiled = getattr(facts.model, "_compile_metrics", None)
+    compiled = keras_hooks.compiled_metrics(facts.model)
     given = [getattr(compiled, f"_user_{kind}", None) for kind in ("metrics", "weighted_metrics")]
     for one in keras.tree.flatten(given):
         name = _name(one)
@@ -233,7 +235,7 @@ def float16_metrics(facts: Facts) -> Iterator[Finding]:
                 "warning",
                 "metrics",
                 f"{name} is computed in the dtype of the predictions, float16",
-                f"{why}. Losses are not: Keras casts their predictions to float32",
+                f"{why}. Losses are safe: Keras casts their predictions to float32",
                 "dtype='float32' for the last layer",
             )
 
@@ -270,7 +272,7 @@ _LARGE_WINDOW = 256
 
 
 def float16_sums(facts: Facts) -> Iterator[Finding]:
-    """Layers that sum up in float16 what they do not return."""
+    """Layers that internally sum in float16."""
     for one in facts.layers:
         if one.float16 and (found := _sum_in_float16(one.layer)) is not None:
             level, what, why = found
@@ -326,32 +328,32 @@ def _sum_in_float16(layer: Any) -> tuple[Level, str, str] | None:
 
 
 def rewritten(facts: Facts) -> Iterator[Finding]:
-    """Ops that the graph rewrite has computed in 16 bits, which no policy tells."""
+    """Ops that the graph rewrite computes in 16 bits, which no policy shows."""
     for dtype in sorted(facts.rewritten):
         yield Finding(
             "graph_rewrite",
             "note",
             facts.model.name,
             f"the graph rewrite computes in {dtype}, op by op",
-            "layers and variables are float32, and so are the numbers that layers hand on",
-            "keras_mp.graph_rewrite.report(model) says which ops; there is nothing to do",
+            "layers and variables are float32, and so are the tensors between layers",
+            "keras_mp.graph_rewrite.report(model) lists the ops; there is nothing to do",
         )
 
 
-# -- what is not known -------------------------------------------------------------------------
+# -- what is unknown ---------------------------------------------------------------------------
 
 
 def unbuilt(facts: Facts) -> Iterator[Finding]:
-    """Layers that may hold others."""
+    """Layers that may contain others."""
     for one in facts.layers:
         if one.may_hide_layers:
             yield Finding(
                 "unbuilt",
                 "note",
                 one.path,
-                "not built yet: layers that it makes when it is built are not known",
+                "not built yet: layers that its build creates are unknown",
                 "they may be of any dtype",
-                "call explain again once the model was called on data",
+                "call explain again after calling the model on data",
             )
 
 
@@ -365,7 +367,7 @@ def quantized(facts: Facts) -> Iterator[Finding]:
             "note",
             one.path,
             f"quantized to {row.quantization}",
-            "its kernel is fixed: training moves its bias only, and other layers",
+            "its kernel is fixed: training changes only its bias, and other layers",
             "train first, then quantize",
         )
 

@@ -1,7 +1,7 @@
 """Which layers of a model its author made, and how a `DTypePolicyMap` reaches them.
 
-Keras looks a policy up by `Layer.path`, which `build` gives it: names of the models and layers in
-whose `build` or `call` that was. A layer that is built as soon as it is made has none.
+Keras looks a policy up by `Layer.path`, which `build` sets: the names of the models and layers in
+whose `build` or `call` that happened. A layer that its constructor builds has none.
 """
 
 import re
@@ -12,10 +12,11 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 
-# What makes layers inside of a layer that is no model is not to be changed by its user.
+# Packages whose layers, unless they are models, contain layers that users cannot change.
 _LIBRARIES = ("keras", "keras_cv", "keras_hub", "keras_mp", "keras_nlp", "keras_rs", "tf_keras")
 
 
@@ -26,9 +27,9 @@ class Part:
     Attributes:
         path: Names from the model down.
         layer: The layer.
-        whole: What holds it and can be given a `dtype`: the layer itself, or, inside of a layer of
-            a library such as MultiHeadAttention, the outermost of these.
-        whole_path: Names from the model down to that.
+        whole: The layer that can be given a `dtype`: itself, or, inside a library's layer such as
+            MultiHeadAttention, the outermost of these.
+        whole_path: Names from the model down to that layer.
     """
 
     path: str
@@ -40,7 +41,7 @@ class Part:
 def parts(model: Any) -> Iterator[Part]:
     """Yields all layers in `model`, each once, without inputs; containers before their parts.
 
-    A layer that is no `keras.Model` is itself the first.
+    A layer that is not a `keras.Model` is itself the first.
 
     >>> attention = keras.layers.MultiHeadAttention(1, 2, name="attend")
     >>> net = keras.Sequential([keras.layers.TimeDistributed(attention, name="times")])
@@ -54,7 +55,7 @@ def parts(model: Any) -> Iterator[Part]:
 
 
 def _below(layer: Any, path: str, whole: Part | None, seen: set[int]) -> Iterator[Part]:
-    for child in layer._flatten_layers(include_self=False, recursive=False):
+    for child in keras_hooks.child_layers(layer):
         if id(child) in seen or isinstance(child, keras.layers.InputLayer):
             continue
         seen.add(id(child))
@@ -67,15 +68,15 @@ def _below(layer: Any, path: str, whole: Part | None, seen: set[int]) -> Iterato
 
 
 def _is_open(layer: Any) -> bool:
-    """Returns whether what is inside was written by the author of the model."""
+    """Returns whether the model's author wrote the contents of a layer."""
     if isinstance(layer, keras.Model):
         return True
     return type(layer).__module__.partition(".")[0] not in _LIBRARIES
 
 
 def inside(layer: Any) -> list[Any]:
-    """Returns a layer and all in it."""
-    return list(layer._flatten_layers())
+    """Returns a layer and all layers in it."""
+    return list(keras_hooks.all_layers(layer))
 
 
 def has_path(layer: Any) -> bool:
@@ -84,7 +85,7 @@ def has_path(layer: Any) -> bool:
 
 
 def policy_of(layer: Any) -> Any:
-    """Returns the policy that a layer follows, which a map of policies has one of for each."""
+    """Returns a layer's policy: if it is a map of policies, the one for this layer."""
     policy = layer.dtype_policy
     if not isinstance(policy, keras.dtype_policies.DTypePolicyMap):
         return policy
@@ -99,27 +100,27 @@ def float32_layers(
     optimizer: Any = None,
     master_copy: bool = False,
 ) -> Float32Layers:
-    """Returns how to have layers of a model compute in float32.
+    """Returns how to make layers of a model compute in float32.
 
     Args:
         model: The model.
-        chosen: Layers in it that are to. Each stands for the whole that it is in.
-        by_hand: Those of them that a key would not reach in all their parts.
-        optimizer: That trains it, or None.
-        master_copy: Whether all others are to have float32 variables.
+        chosen: Layers in it that should compute in float32. Each stands for its whole.
+        by_hand: Those of them that a key would not fully reach.
+        optimizer: The model's optimizer, or None.
+        master_copy: Whether all others should have float32 variables.
     """
-    found = list(parts(model))
-    wholes = {id(part.layer): part for part in found}
+    all_parts = list(parts(model))
+    wholes = {id(part.layer): part for part in all_parts}
     ids = {id(layer) for layer in chosen}
-    needed = {id(part.whole): part for part in found if id(part.layer) in ids}
+    needed = {id(part.whole): part for part in all_parts if id(part.layer) in ids}
     manual = {id(layer) for layer in by_hand}
-    told = [wholes[key] for key in needed]
-    reached = [part for part in told if has_path(part.layer) and id(part.layer) not in manual]
-    others = [part for part in told if part not in reached]
+    selected = [wholes[key] for key in needed]
+    reached = [part for part in selected if has_path(part.layer) and id(part.layer) not in manual]
+    others = [part for part in selected if part not in reached]
     reached = [part for part in reached if not _is_covered(part, reached)]
-    default = _default(found, master_copy)
+    default = _default(all_parts, master_copy)
     policies = dict.fromkeys(map(_key, (part.layer for part in reached)), "float32")
-    kept = {key: name for key, name in _of_maps(found, default).items() if key not in policies}
+    kept = {key: name for key, name in _of_maps(all_parts, default).items() if key not in policies}
     kept = {key: name for key, name in kept.items() if not _is_among(key, policies)}
     if not policies:
         kept = {}
@@ -131,7 +132,7 @@ def float32_layers(
         policies=tuple({**kept, **policies}.items()),
         by_hand=tuple(part.path for part in others),
         is_global=now.name in (default, default.removeprefix("mixed_")),
-        counted=_counted(model, found, (part.layer for part in reached)),
+        counted=_counted(model, all_parts, (part.layer for part in reached)),
         unscaled="float16" in default and not isinstance(optimizer, LossScaleOptimizer),
     )
 
@@ -147,21 +148,21 @@ def _default(found: list[Part], master_copy: bool) -> str:
 
 
 def _key(layer: Any) -> str:
-    # A key is a pattern to Keras, and to 3.10 one that may match within a path.
+    # Keras treats a key as a pattern; 3.10 also matches it within a path.
     if layer.path:
         return f"^{re.escape(layer.path)}(/.*)?$"
     return f"^(.*/)?{re.escape(layer.name)}(/.*)?$"
 
 
 def _is_covered(part: Part, others: Iterable[Part]) -> bool:
-    """Returns whether the key of another matches this part, too: two that match are an error."""
+    """Returns whether another key matches this part, too: two matching keys are an error."""
     own = _key(part.layer)
     path = part.layer.path or part.layer.name
     return any(_key(p.layer) != own and re.search(_key(p.layer), path) for p in others)
 
 
 def _of_maps(found: Iterable[Part], default: str) -> dict[str, str]:
-    """Returns what maps say now of layers, one by one: two keys that match are an error."""
+    """Returns the current maps' policies, layer by layer: two matching keys are an error."""
     is_map = keras.dtype_policies.DTypePolicyMap
     return {
         f"^{re.escape(part.layer.path)}$": policy_of(part.layer).name
@@ -178,14 +179,14 @@ def _is_among(exact: str, patterns: Iterable[str]) -> bool:
 
 
 def _counted(model: Any, found: Iterable[Part], layers: Iterable[Any]) -> str | None:
-    """Returns a name that Keras made of that of the class, among those in paths of `layers`."""
-    made = {
+    """Returns a name that Keras derived from the class, among those in paths of `layers`."""
+    automatic = {
         layer.name
         for layer in (model, *(part.layer for part in found))
         if re.fullmatch(rf"{type(layer).__name__.lower()}\d*", layer.name.replace("_", ""))
     }
     for layer in layers:
         for name in (layer.path or layer.name).split("/"):
-            if name in made:
+            if name in automatic:
                 return str(name)
     return None

@@ -1,4 +1,4 @@
-"""What bites in the optimizer of a model of mixed dtypes: one rule a function.
+"""Likely problems in the optimizer of a mixed-precision model: one rule per function.
 
 A rule reads `Facts` and yields findings. Numbers in the texts were measured on JAX, TensorFlow and
 PyTorch.
@@ -25,9 +25,9 @@ def no_loss_scale(facts: Facts) -> Iterator[Finding]:
             "no_optimizer",
             "note",
             "optimizer",
-            "float16 is computed in, and there is no optimizer yet",
+            "the model computes in float16, and has no optimizer yet",
             "only training needs a loss scale",
-            "give keras_mp.LossScaleOptimizer(optimizer) to compile",
+            "pass keras_mp.LossScaleOptimizer(optimizer) to compile",
         )
         return
     name = facts.model.dtype_policy.name
@@ -35,7 +35,7 @@ def no_loss_scale(facts: Facts) -> Iterator[Finding]:
     if facts.rewritten:
         remedy = "keras_mp.graph_rewrite.enable(optimizer), or keras_mp.LossScaleOptimizer"
     if auto_wrapping.is_active() and not facts.is_compiled_in:
-        compiling = "compile() would wrap it, as keras_mp.auto_wrap() is in force"
+        compiling = "compile() would wrap it, because keras_mp.auto_wrap() is active"
     elif name == "mixed_float16" and not facts.is_compiled_in:
         compiling = "compile() would wrap it with Keras' own LossScaleOptimizer, which has no floor"
     elif name == "mixed_float16":
@@ -51,7 +51,7 @@ def no_loss_scale(facts: Facts) -> Iterator[Finding]:
         "no_loss_scale",
         "error",
         "optimizer",
-        "float16 is computed in, and nothing scales the loss",
+        "the model computes in float16, but nothing scales the loss",
         f"gradients below 6e-8 are 0 in float16, and those below 6e-5 lose bits. {compiling}",
         remedy,
     )
@@ -81,10 +81,10 @@ def unneeded_loss_scale(facts: Facts) -> Iterator[Finding]:
         "unneeded_loss_scale",
         "note",
         "optimizer",
-        "the loss is scaled, and nothing computes in float16",
+        "the loss is scaled, but nothing computes in float16",
         "harmless: bfloat16 and float32 do not need it. It costs a pass over the gradients and one "
-        "branch a step; it also skips steps whose gradients are not finite",
-        "give compile the optimizer inside, unless skipping such steps is what you want",
+        "branch per step; it also skips steps whose gradients are not finite",
+        "pass the optimizer inside to compile, unless you want to skip such steps",
     )
 
 
@@ -108,7 +108,7 @@ def unguarded_fixed_scale(facts: Facts) -> Iterator[Finding]:
         "warning",
         "optimizer",
         what,
-        "gradients that overflow are applied: one inf or nan ends up in the weights for ever",
+        "gradients that overflow are applied: one inf or nan stays in the weights forever",
         remedy,
     )
 
@@ -154,7 +154,7 @@ def no_floor(facts: Facts) -> Iterator[Finding]:
     )
 
 
-# Where slots and epsilon are float16 too, Optimizer(0.01) on one weight, 10 steps of one gradient.
+# Measured with slots and epsilon in float16: Optimizer(0.01) on one weight, 10 equal gradients.
 _SLOTS = {
     "Adam": "10 steps with gradients of 1e-3 move a weight by 59 instead of 0.1",
     "Nadam": "10 steps with gradients of 1e-3 move a weight by 652 instead of 0.08",
@@ -182,8 +182,8 @@ def float16_slots(facts: Facts) -> Iterator[Finding]:
         "float16_slots",
         "error",
         "optimizer",
-        f"{type(inner).__name__} keeps its slots{with_epsilon} in float16, as its variables",
-        f"the squares of small gradients are 0 there: {measured}",
+        f"{type(inner).__name__} keeps its slots{with_epsilon} in float16, like its variables",
+        f"the squares of small gradients underflow to 0 there: {measured}",
         "policy mixed_float16, whose variables and slots are float32",
     )
 

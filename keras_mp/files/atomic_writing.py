@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: readers see the old bytes or the new, never a part."""
+"""Files replaced as a whole: readers see the old bytes or the new, never a part."""
 
 import contextlib
 import errno
@@ -9,32 +9,32 @@ from pathlib import Path
 
 from keras_mp.files.locked_folders import lock, new_name
 
-# What opening and syncing a folder fails with where it may not be read, or a file system cannot.
+# Errors of opening and syncing a folder that may not be read, or whose file system cannot do it.
 _NO_FOLDERS = (errno.EACCES, errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOTSUP)
 
 
 def write_atomically(path: str | Path, data: str | bytes) -> None:
-    """Writes bytes, or a text in UTF-8 with line ends as they are, see `replacing`."""
+    """Writes bytes, or a text as UTF-8 with unchanged line ends; see `replacing`."""
     with replacing(path) as new:
         new.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 @contextlib.contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yields a path beside `path` to write to; at the end, what is there becomes `path`.
+    """Yields a path beside `path` to write to; at the end that file replaces `path`.
 
-    It is on the disk by then. What a symbolic link points to is replaced; of a file that is there,
-    the mode is kept, and owner, group and extended attributes where that is allowed. Its other hard
-    links stay as they were.
+    It is synced to disk first. If `path` is a symbolic link, its target is replaced. The mode of an
+    existing file is kept; its owner, group and extended attributes are kept where permitted. Its
+    other hard links keep the old content.
 
     Raises:
-        OSError: Nothing was written, and `path` is as it was; or its folder alone is not synced.
+        OSError: Nothing was written and `path` is unchanged; or only its folder was not synced.
     """
     target = Path(path).resolve()
     if target.exists() and not target.is_file():
-        # A rename would replace a device or a pipe by a file.
+        # A rename would replace a device or a pipe with a file.
         raise OSError(f"{path} is not a regular file")
-    # What is private is so from the beginning.
+    # A private file is private from the beginning.
     with beside(target, 0o600 if target.exists() else 0o666) as new:
         yield new
         sync_file(new)
@@ -51,15 +51,15 @@ def _keep_rights(target: Path, new: Path) -> None:
             with contextlib.suppress(OSError):
                 os.chown(new, owner, group)
     _keep_attributes(target, new)
-    shutil.copymode(target, new)  # last, as a change of owner takes rights away
+    shutil.copymode(target, new)  # last, because a change of owner clears mode bits
 
 
 def _keep_attributes(target: Path, new: Path) -> None:
     if not hasattr(os, "listxattr"):
         return
-    with contextlib.suppress(OSError):  # a file system may have none
+    with contextlib.suppress(OSError):  # the file system may not support them
         for name in os.listxattr(target):
-            # The system takes its capabilities from a program that is written to.
+            # The system clears a program's capabilities when it is written to.
             if name != "security.capability":
                 with contextlib.suppress(OSError):
                     os.setxattr(new, name, os.getxattr(target, name))
@@ -67,12 +67,12 @@ def _keep_attributes(target: Path, new: Path) -> None:
 
 @contextlib.contextmanager
 def beside(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Yields a new file in the folder of `path`; if it still has its name at the end it is removed.
+    """Yields a new file in the folder of `path`; removes it at the end unless it was renamed.
 
-    It is in use as long as its process lives: `locked_folders.remove_stale` removes others.
+    The file is in use while its process lives: `locked_folders.remove_stale` removes others.
 
     Args:
-        path: Beside what.
+        path: The file is created in its folder.
         mode: Of the file, before the umask.
     """
     new = path.with_name(new_name())
@@ -81,18 +81,18 @@ def beside(path: Path, mode: int = 0o666) -> Iterator[Path]:
         stack.callback(new.unlink, missing_ok=True)
         stack.enter_context(file)
         if not lock(file):
-            file.close()  # Windows gives no other name to an open file
+            file.close()  # Windows cannot rename an open file
         yield new
 
 
 def sync_file(path: Path) -> None:
-    """Makes what was written to a file reach the disk."""
-    with path.open("r+b") as file:  # Windows syncs only what may be written to
+    """Syncs a file's content to disk."""
+    with path.open("r+b") as file:  # Windows syncs only files opened for writing
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder reach the disk, where folders can be synced."""
+    """Syncs renames in a folder to disk, where folders can be synced."""
     # Windows cannot open a folder, and needs no such step.
     if os.name != "posix":
         return

@@ -1,9 +1,8 @@
-"""What a serialized object would run, or would read or write, if Keras made it: place by place.
+"""What a serialized object would run, read or write if Keras deserialized it, place by place.
 
-Knows configs as JSON, in the forms of Keras 2 and 3, and nothing of Keras itself: so the answer is
-the same on every version of it, and before anything of the config was made. Of Keras, a config may
-name what models are made of. What it names of other packages Keras takes only where a program
-registered it.
+Knows configs as JSON, in the forms of Keras 2 and 3, and does not use Keras: the result is the same
+on every version, and nothing is deserialized. Of Keras' own objects, a config may name only parts
+of models. Objects of other packages must be registered by the program, or Keras rejects them.
 """
 
 import json
@@ -11,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from keras_mp.files.json_paths import at, found
+from keras_mp.files.json_paths import at, describe
 
 _RUNS = {
     "__lambda__": "a lambda",
@@ -20,14 +19,14 @@ _RUNS = {
 }
 _CODE = "{}, which runs code that is in the file"
 _TO_READ = "{}: {} reads that file"
-_NO_PART = "is {}, which is no part of a model"
+_NO_PART = "is {}, which is not part of a model"
 
-# Layers that read a vocabulary, if they are given a path in place of a list.
+# Layers that read a vocabulary from a file if given a path instead of a list.
 _LOOKUPS = ("IndexLookup", "IntegerLookup", "StringLookup", "TextVectorization")
 _PATHS = ("merges", "vocabulary")
 _MAY_BE_CODE = ("function", "output_shape", "mask")
 
-# Their modules below "keras", whose own modules ("keras.src.ops.nn") are written for functions.
+# Modules below "keras" that hold functions have prefixes ("keras.src.ops.nn").
 _AROUND = ("_tf_keras", "api", "keras", "src")
 _OF_FUNCTIONS = (
     *("activations", "constraints", "initializers", "losses", "metrics", "ops", "random"),
@@ -37,7 +36,7 @@ _OF_CLASSES = (
     *("", "_legacy", "backend", "distillation", "dtype_policies", "engine", "layers", "legacy"),
     *("mixed_precision", "models", "optimizers", "quantizers", "trainers"),
 )
-# What else is found in the files of ordinary models.
+# Other objects in files of ordinary models.
 _OTHERS = {
     "preprocess_input": ("applications",),
     "normalize": ("utils", "utils.numerical_utils"),
@@ -45,20 +44,20 @@ _OTHERS = {
     "smart_resize": ("preprocessing.image", "utils.image_utils"),
     "FeatureSpace": ("utils",),
 }
-# Functions that make what they are given the config of.
+# Functions that deserialize the config they are given.
 _MAKERS = ("deserialize", "deserialize_keras_object", "get", "serialize", "serialize_keras_object")
 _OF_PACKAGES = ("keras_cv", "keras_hub", "keras_nlp")
 
 
 @dataclass(frozen=True, slots=True)
 class Danger:
-    """A place of a config that is not safe to make.
+    """A place in a config that is unsafe to deserialize.
 
     Attributes:
         path: Where it is, as a JSON path from the root `$`.
-        what: What is there, as the rest of a sentence.
-        owner: Name of the layer, or of what else has one, that it belongs to; None without one.
-            A layer may be at another place in the file, whose config was converted.
+        what: What is wrong with it, as the rest of a sentence.
+        owner: Name of the layer, or other named object, that contains it; None without one. In a
+            converted config, the layer may be at another place than in the file.
         sort: "code" that would run, or "path" of a file that would be read.
     """
 
@@ -73,11 +72,11 @@ class Danger:
 
 
 def dangers(config: object, path: str = "$") -> Iterator[Danger]:
-    """Yields each place of a config that runs code, or names a file or what works with files.
+    """Yields each place of a config that runs code, names a file, or uses files.
 
     Args:
-        config: JSON: a serialized object, or anything that holds some.
-        path: Where that is.
+        config: JSON: a serialized object, or a value that contains some.
+        path: Its place.
 
     >>> layer = {"class_name": "StringLookup", "config": {"vocabulary": "/etc/passwd"}}
     >>> [str(each) for each in dangers({"layers": [layer]})]
@@ -124,7 +123,7 @@ def _of_object(value: Mapping[str, object], path: str) -> Iterator[Danger]:
         reader = str(kind)
     for key in _PATHS if reader is not None else ():
         if isinstance(inside.get(key), str):
-            what = _TO_READ.format(found(inside[key]), reader)
+            what = _TO_READ.format(describe(inside[key]), reader)
             yield Danger(at(f"{path}.config", key), what, sort="path")
     if any(each.startswith("TextFile") and each.endswith("Initializer") for each in names):
         yield Danger(path, f"is a {_last(name)}, which reads a file", sort="path")
@@ -137,12 +136,12 @@ def _name_in(value: Mapping[str, object]) -> str | None:
 
 
 def _last(name: object) -> str:
-    """Returns the name of a class without its package, which stands before a `.` or a `>`."""
+    """Returns a class name without its package, the part before a `.` or a `>`."""
     return str(name).rpartition(".")[2].rpartition(">")[2]
 
 
 def _is_of_models(module: str, name: str, *, is_function: bool) -> bool:
-    """Returns whether something may be in a model, if it is of Keras.
+    """Returns whether an object of Keras may be part of a model.
 
     >>> _is_of_models("keras.src.ops.nn", "relu", is_function=True)
     True
@@ -150,12 +149,12 @@ def _is_of_models(module: str, name: str, *, is_function: bool) -> bool:
     False
     """
     package, *parts = module.split(".")
-    if ">" in name:  # only what was registered has such a name
+    if ">" in name:  # only registered objects have such a name
         return True
     is_class = not is_function and name[:1].isupper()
     if package in _OF_PACKAGES:
         return is_class
-    if package == "builtins":  # how Keras calls its own rooms of functions, all at once
+    if package == "builtins":  # Keras writes this for functions of all its modules
         return name not in _MAKERS
     if package != "keras":
         return True

@@ -1,6 +1,6 @@
-"""The one way to Keras' deserialization: what a config would run, or read, is refused before.
+"""The only way to Keras' deserialization: refuses a config that would run code or read files.
 
-Keras' own `safe_mode` differs from version to version. Keras 3.10 makes any layer of an HDF5 file.
+Keras' own `safe_mode` differs between versions. Keras 3.10 deserializes any layer of an HDF5 file.
 """
 
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ TRUST = "if you trust it, load it in Python with safe_mode=False"
 
 
 class Dangerous(ValueError):
-    """A config holds what runs code, or reads a file that it names itself.
+    """A config contains code that would run, or reads a file that it names.
 
     Args:
-        where: The part of the file that the config is; may be empty.
-        danger: The place in it, and what is there.
+        where: The part of the file that holds the config; may be empty.
+        danger: The place in the config, and what it holds.
     """
 
     def __init__(self, where: str, danger: str) -> None:
@@ -36,20 +36,20 @@ class Dangerous(ValueError):
 
     @property
     def reason(self) -> str:
-        """What is there, and what to do."""
+        """The danger and the remedy."""
         return f"{self.danger}: {TRUST}"
 
 
 def refuse_dangers(config: object, where: str = "", *, safe_mode: bool | None = True) -> None:
-    """Refuses a config that is not safe to make, on every version of Keras.
+    """Refuses a config that is unsafe to deserialize, on every version of Keras.
 
     Args:
         config: JSON, of any form that Keras takes.
-        where: The part of the file that it is, for errors.
-        safe_mode: Whether to refuse; None for what Keras is told where it calls us.
+        where: The part of the file that holds the config, for errors.
+        safe_mode: Whether to refuse; None for the mode in which Keras calls us.
 
     Raises:
-        Dangerous: It names the first such place.
+        Dangerous: The config is unsafe; names the first such place.
 
     >>> refuse_dangers({"class_name": "TFSMLayer", "config": {}})
     Traceback (most recent call last):
@@ -72,13 +72,13 @@ def deserialized(
     """Returns the object of a config, as `keras.saving.deserialize_keras_object` does.
 
     Args:
-        config: Of Keras 3. Keras takes it apart.
+        config: A config of Keras 3. Keras modifies it.
         custom_objects: Name -> class or function.
-        where: As of `refuse_dangers`.
-        safe_mode: As of `refuse_dangers`.
+        where: As for `refuse_dangers`.
+        safe_mode: As for `refuse_dangers`.
 
     Raises:
-        Dangerous: It is not safe to make.
+        Dangerous: The config is unsafe.
     """
     refuse_dangers(config, where, safe_mode=safe_mode)
     return keras.saving.deserialize_keras_object(
@@ -92,7 +92,7 @@ def deserialized_optimizer(config: Mapping[str, Any]) -> Any:
     """Returns the optimizer of a config, as `keras.optimizers.deserialize` does.
 
     Raises:
-        Dangerous: It is not safe to make.
+        Dangerous: The config is unsafe.
     """
     refuse_dangers(config)
     return keras.optimizers.deserialize(config)
@@ -109,14 +109,14 @@ def loaded(
     """Returns the model of a file, as `keras.saving.load_model` does.
 
     Args:
-        path: Of the file.
-        held: Part of the file -> config that Keras will find there.
+        path: The file.
+        held: The configs that Keras will read from the file, by part of the file.
         custom_objects: Name -> class or function.
-        compile: Whether to compile it.
-        safe_mode: As of `refuse_dangers`.
+        compile: Whether to compile the model.
+        safe_mode: As for `refuse_dangers`.
 
     Raises:
-        Dangerous: One of the configs is not safe to make.
+        Dangerous: One of the configs is unsafe.
     """
     for where, config in held.items():
         refuse_dangers(config, where, safe_mode=safe_mode)
@@ -128,10 +128,10 @@ def loaded(
 def compile_by(
     model: Any, training: Mapping[str, Any], custom_objects: Custom, *, safe_mode: bool = True
 ) -> None:
-    """Compiles a model by a training config, as `model.compile_from_config` does.
+    """Compiles a model with a training config, as `model.compile_from_config` does.
 
     Raises:
-        Dangerous: It is not safe to make.
+        Dangerous: The config is unsafe.
     """
     refuse_dangers(training, safe_mode=safe_mode)
     with keras.saving.custom_object_scope(custom_objects):

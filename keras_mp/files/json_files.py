@@ -1,4 +1,4 @@
-"""JSON files of ours: each says its format and version, and is checked where it is read."""
+"""Our JSON files: each states its format and version, and is checked when read."""
 
 import json
 import math
@@ -10,16 +10,16 @@ from keras_mp.files import regular_files
 from keras_mp.files.atomic_writing import write_atomically
 
 
-def as_json(value: object) -> object:
-    """Returns a value as JSON has it: what it lacks becomes the text "inf", "-inf" or "nan".
+def json_values(value: object) -> Any:
+    """Returns a value for JSON: infinities and nan become the text "inf", "-inf" or "nan".
 
-    >>> as_json({"scale": float("inf"), "steps": (1, 2)})
+    >>> json_values({"scale": float("inf"), "steps": (1, 2)})
     {'scale': 'inf', 'steps': [1, 2]}
     """
     if isinstance(value, Mapping):
-        return {str(key): as_json(item) for key, item in value.items()}
+        return {str(key): json_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
+        return [json_values(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(float(value))
     return value
@@ -32,27 +32,27 @@ def file_in(path: str | Path, name: str) -> Path:
 
 
 def write(path: Path, form: str, version: int, value: Mapping[str, Any]) -> None:
-    """Writes a file, whole or not at all; its folder is made.
+    """Writes a file, whole or not at all; creates its folder.
 
     Args:
         path: The file.
         form: Its "format".
         version: Its "version".
-        value: What else is in it.
+        value: The other entries.
 
     Raises:
-        TypeError: There is something in `value` that JSON has no form for.
-        OSError: It cannot be written; what was there is as it was.
+        TypeError: `value` contains something that JSON cannot represent.
+        OSError: It cannot be written; an existing file is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole = as_json({"format": form, "version": version, **value})
+    whole = json_values({"format": form, "version": version, **value})
     write_atomically(path, json.dumps(whole, indent=1, allow_nan=False, default=_plain) + "\n")
 
 
 def _plain(value: Any) -> object:
     # Numbers and arrays of NumPy.
     if hasattr(value, "tolist"):
-        return as_json(value.tolist())
+        return json_values(value.tolist())
     raise TypeError(
         f"{value!r} of type {type(value).__name__} cannot be written as JSON: pass numbers, "
         "strings, lists and dicts."
@@ -60,35 +60,35 @@ def _plain(value: Any) -> object:
 
 
 def read(path: Path, form: str, version: int, writer: str) -> dict[str, Any]:
-    """Returns what a file holds.
+    """Returns the content of a file.
 
     Args:
         path: The file.
         form: The "format" that it must have.
-        version: The latest "version" that is known.
+        version: The latest supported "version".
         writer: What writes such files, for the message.
 
     Raises:
-        ValueError: It is another file, or of a later version; says what to do.
+        ValueError: The file has another format, or a later version; says what to do.
         OSError: It cannot be read.
     """
     try:
-        found = json.loads(regular_files.read_bytes(path), parse_int=_number)
+        content = json.loads(regular_files.read_bytes(path), parse_int=_number)
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} is not valid JSON ({error}): pass a file that {writer} wrote, or copy it "
             "again if it is damaged."
         ) from None
-    if not isinstance(found, dict):
-        raise bad_value(path, "the file", found, "an object")
-    if found.get("format") != form:
+    if not isinstance(content, dict):
+        raise bad_value(path, "the file", content, "an object")
+    if content.get("format") != form:
         wanted = f'"{form}", as in a file that {writer} wrote'
-        raise bad_value(path, "format", found.get("format"), wanted)
-    known = found.get("version")
+        raise bad_value(path, "format", content.get("format"), wanted)
+    known = content.get("version")
     if not isinstance(known, int) or not 1 <= known <= version:
-        wanted = f"at most {version}; a later keras_mp wrote this file: read it with that one"
+        wanted = f"at most {version}; a later keras_mp wrote this file: read it with that version"
         raise bad_value(path, "version", known, wanted)
-    return found
+    return content
 
 
 def check_rows(
@@ -97,13 +97,13 @@ def check_rows(
     """Checks the list of objects under a key.
 
     Args:
-        name: Of the file, for the message.
-        found: What it holds.
-        key: Of the list.
-        checks: What must hold of the values of each object, by their key.
+        name: Name of the file, for the message.
+        found: Content of the file.
+        key: Key of the list.
+        checks: Predicates for the values of each object, by key.
 
     Raises:
-        ValueError: It does not hold; says where, and what is there.
+        ValueError: A check fails; says where, and what was found.
     """
     rows = found.get(key, [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -137,7 +137,7 @@ _WANTED: dict[Callable[[object], bool], str] = {
 
 
 def bad_value(name: object, where: str, value: object, wanted: str) -> ValueError:
-    """Returns the error for a value that is not as expected.
+    """Returns the error for an unexpected value.
 
     >>> print(bad_value("run.json", "steps", "x", "a whole number"))
     run.json: steps is "x": expected a whole number

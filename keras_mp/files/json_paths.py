@@ -1,4 +1,4 @@
-"""How errors name a place in JSON, and what is there."""
+"""How errors name a place in JSON and the value at it."""
 
 import json
 import re
@@ -15,10 +15,10 @@ def at(path: str, key: object) -> str:
     return f"{path}.{key}" if plain else f"{path}[{_shown(key)}]"
 
 
-def found(value: object) -> str:
+def describe(value: object) -> str:
     """Returns what an error says is there, on one short line.
 
-    >>> found(None), found({"a": 1}), found("x" * 99)
+    >>> describe(None), describe({"a": 1}), describe("x" * 99)
     ('is null', 'is an object', 'is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...')
     """
     return f"is {_shown(value)}"

@@ -1,7 +1,7 @@
-"""Folders, and files, of what is not whole yet, in use as long as whoever made them lives.
+"""Temporary files and folders, each locked while its process lives.
 
-Each has a lock that ends with its process, however that ends. So the next one tells what is in use
-from what a killed process left, and removes that.
+A lock ends with its process, however that ends. So the next process can tell what is in use from
+what a killed process left, and removes the latter.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ _SECONDS = 60.0
 
 
 def new_name() -> str:
-    """Returns a name that nothing has, and by which leftovers are known."""
+    """Returns an unused name, by which leftovers are recognized."""
     return f"{START}{os.urandom(6).hex()}{END}"
 
 
 @contextlib.contextmanager
 def made(parent: Path) -> Iterator[Path]:
-    """Yields a new folder, which is removed at the end with all that is in it.
+    """Yields a new folder, which is removed at the end with its content.
 
     Raises:
-        OSError: It could not be made.
+        OSError: It could not be created.
     """
     folder = parent / new_name()
     folder.mkdir(mode=0o700)
@@ -39,21 +39,21 @@ def made(parent: Path) -> Iterator[Path]:
 
 
 def remove_stale(parent: Path) -> None:
-    """Removes what processes that were killed left in a folder: folders and files."""
-    for found in parent.glob(f"{START}*{END}"):
-        if found.is_symlink():
+    """Removes the folders and files that killed processes left in a folder."""
+    for leftover in parent.glob(f"{START}*{END}"):
+        if leftover.is_symlink():
             continue
-        if found.is_dir():
-            if _is_stale(found):
-                shutil.rmtree(found, ignore_errors=True)
-        elif _is_stale_file(found):
+        if leftover.is_dir():
+            if _is_stale(leftover):
+                shutil.rmtree(leftover, ignore_errors=True)
+        elif _is_stale_file(leftover):
             with contextlib.suppress(OSError):
-                found.unlink()
+                leftover.unlink()
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    # Locked first and named then: under its name it is never seen unlocked while we live.
+    # Locked before it is renamed: under its final name it is always locked while we live.
     unnamed = folder / "unnamed"
     with unnamed.open("x") as file:
         lock(file)
@@ -62,7 +62,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def lock(file: IO[Any]) -> bool:
-    """Returns whether the lock was to be had. Windows has no such locks: never."""
+    """Returns whether the lock was acquired. Windows has no such locks: never."""
     try:
         import fcntl
     except ModuleNotFoundError:

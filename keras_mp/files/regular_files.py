@@ -1,4 +1,4 @@
-"""Files to read: regular ones, as a pipe waits for its writer, and a device may never end."""
+"""Reads regular files only: reading a pipe waits for its writer, and a device may never end."""
 
 import errno
 import os
@@ -23,10 +23,10 @@ def opened(path: str | Path) -> BinaryIO:
 
 
 def opener(path: str, flags: int) -> int:
-    """Returns the descriptor of a regular file, or of a folder, as `open` asks its `opener` for it.
+    """Returns the descriptor of a regular file or a folder, for `open(..., opener=opener)`.
 
     Raises:
-        OSError: As `opened`.
+        OSError: As for `opened`.
     """
     # Without the flag, opening a pipe waits for its writer.
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
@@ -38,14 +38,14 @@ def opener(path: str, flags: int) -> int:
 
 
 def read_bytes(path: str | Path, most: int | None = None) -> bytes:
-    """Returns what is in a regular file.
+    """Returns the content of a regular file.
 
     Args:
-        path: Of the file.
-        most: The most bytes that it may have.
+        path: The file.
+        most: Maximum number of bytes.
 
     Raises:
-        OSError: As `opened`; or it has more bytes.
+        OSError: As for `opened`; or the file is larger.
     """
     with opened(path) as file:
         data = file.read() if most is None else file.read(most + 1)

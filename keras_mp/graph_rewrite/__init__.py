@@ -1,4 +1,4 @@
-"""Automatic mixed precision for unmodified float32 models, as TensorFlow's graph rewrite decided.
+"""Automatic mixed precision for unmodified float32 models, by TensorFlow's graph-rewrite rules.
 
 Public names load on first use: importing this imports no keras.
 
@@ -15,10 +15,10 @@ Public names load on first use: importing this imports no keras.
 | replaying, half_precision_cache | runs the ops as decided |
 | traced_steps                    | loop steps, traced once |
 | tensors                         | the tensors among the arguments of an op |
-| hooks                           | enters Keras and the frameworks |
+| hooks                           | hooks into Keras and the frameworks |
 | reporting, op_report            | `report`: the decisions, by layer and by op |
 | painted_graph, folding          | the data of a report |
-| report_text, report_html        | a report as text and HTML |
+| report_text                     | the tables of a report |
 | drawing, plotting               | a report as a picture |
 """
 
@@ -26,12 +26,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from keras_mp.graph_rewrite.enabling import adopt, apply, disable, enable, is_enabled
+    from keras_mp.graph_rewrite.enabling import apply, disable, enable, is_enabled
     from keras_mp.graph_rewrite.reporting import Report, report
 
-__all__ = ["Report", "adopt", "apply", "disable", "enable", "is_enabled", "report"]
+__all__ = ["Report", "apply", "disable", "enable", "is_enabled", "report"]
 
-_HOME = dict.fromkeys(("adopt", "apply", "disable", "enable", "is_enabled"), "enabling")
+_HOME = dict.fromkeys(("apply", "disable", "enable", "is_enabled"), "enabling")
 
 
 def __getattr__(name: str) -> object:

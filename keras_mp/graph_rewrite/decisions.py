@@ -10,7 +10,7 @@ from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Op, Origin
 from keras_mp.graph_rewrite.lists import OpLists
 from keras_mp.graph_rewrite.loops import LoopVertices
 
-# Beside those of the painter.
+# Besides those of the painter.
 SENTENCES = {
     "weights_only": "it computes with weights only, which stay float32",
     "constant": "LOW cannot hold its constant, or that of an op before it",
@@ -18,23 +18,23 @@ SENTENCES = {
 }
 _SUMS = frozenset({"add", "subtract"})
 _ADDING = _SUMS | {"reshape", "transpose", "expand_dims", "squeeze", "copy"}
-# What TensorFlow computes with two or four dimensions, and reshapes afterwards if there are others.
+# TensorFlow computes these in two or four dimensions, and reshapes afterwards for other ranks.
 _ON_MATRICES = frozenset({"dot", "inner", "tensordot"})
 _ON_IMAGES = frozenset({"conv", "conv_transpose", "depthwise_conv", "separable_conv"})
-# The largest finite number and the smallest that is not subnormal.
+# The largest finite number and the smallest normal one.
 _RANGE = {"float16": (FLOAT16.largest, FLOAT16.smallest_normal)}
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about one op.
+    """The decision about one op.
 
     Attributes:
         low: Whether it computes in the 16-bit dtype.
         list: "allow", "infer", "deny", "clear", or None for an op in no list.
         colour: "allow", "deny" or "unpainted".
         reason: Code of the reason: of `painter.SENTENCES`, or of `SENTENCES` here.
-        because_of: Index of the op that the reason speaks of; None if there is none.
+        because_of: Index of the op that the reason names; None if there is none.
     """
 
     low: bool
@@ -46,12 +46,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class LoopDecision:
-    """What was decided about a loop: which of its tensors are in the 16-bit dtype.
+    """The decision about a loop: which of its tensors are in the 16-bit dtype.
 
     Attributes:
         carried: For each state.
-        read: For each sequence that the body takes elements of.
-        written: For each sequence of what the body makes.
+        read: For each sequence whose elements the body reads.
+        written: For each sequence whose elements the body computes.
     """
 
     carried: tuple[bool, ...]
@@ -61,12 +61,12 @@ class LoopDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What was decided about a graph.
+    """The decisions about a graph.
 
     Attributes:
         ops: One for each op.
         loops: One for each loop.
-        backward_from: The first vertex of a gradient; those between it and the ops are of loops.
+        backward_from: The first vertex of a gradient; vertices between it and the ops are of loops.
     """
 
     ops: list[Decision]
@@ -77,16 +77,16 @@ class Decisions:
 def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16") -> Decisions:
     """Returns a decision for each op and each loop of `graph`.
 
-    Three rules are not TensorFlow's: an infer or clear op that computes with weights only is in no
-    list; an op with a constant that `dtype` cannot hold, 1e-7 or -1e9 in float16, is denied, and so
-    is what follows it through ops in no list; and an op that adds to the state of a loop, which
-    nothing else changes, is denied.
+    Three rules differ from TensorFlow's. An infer or clear op that computes with weights only is in
+    no list. An op with a constant that `dtype` cannot hold, 1e-7 or -1e9 in float16, is denied, and
+    so are ops that follow it through ops in no list. An op that adds to the state of a loop, if
+    nothing else changes the state, is denied.
 
     Args:
         graph: The ops of one call of a model.
         lists: The op lists; their `variant` chooses the passes.
-        training: Whether the gradient is taken: then ops between an allow op and its gradient are
-            painted, too.
+        training: Whether a gradient is taken: then ops between an allow op and its gradient are
+            also painted.
         dtype: "float16" or "bfloat16".
     """
     kinds = [keras_ops.list_of(op.name, op.stands_for, lists) for op in graph.ops]
@@ -118,7 +118,7 @@ def decide(graph: Graph, lists: OpLists, training: bool, dtype: str = "float16")
     }
     loops = LoopVertices(graph, add, connect, lists.variant, shaped)
     for index, op in enumerate(graph.ops):
-        # Statistics, scale and offset of a batch normalization are float32 in any colour.
+        # Statistics, scale and offset of a batch normalization are float32, whatever the colour.
         inputs = op.inputs[:1] if op.name == "batch_normalization" else op.inputs
         for i in inputs:
             vertex = loops.vertex(i)
@@ -151,16 +151,16 @@ def _loop_decision(loop: Loop, low: frozenset[int]) -> LoopDecision:
 
 
 def _sums(graph: Graph) -> set[int]:
-    """Returns the ops that add to a state of a loop in which no op makes it smaller again.
+    """Returns the ops that add to a loop state that no op reduces.
 
     A state s of s = f s + x with a gate f below 1 stays near x; one of s = s + x grows with the
-    steps: in float16 a sum of ones stops at 2048, in bfloat16 at 256.
+    steps: in float16 a sum of ones stops growing at 2048, in bfloat16 at 256.
     """
-    found: set[int] = set()
+    sums: set[int] = set()
     for loop in graph.loops:
         for state in loop.carried:
-            found.update(_path_of_sums(graph, loop, state))
-    return found
+            sums.update(_path_of_sums(graph, loop, state))
+    return sums
 
 
 def _path_of_sums(graph: Graph, loop: Loop, state: Carried) -> set[int]:
@@ -170,7 +170,7 @@ def _path_of_sums(graph: Graph, loop: Loop, state: Carried) -> set[int]:
         if op.name in _ADDING and any(i in reached for i in op.inputs):
             reached.update(op.outputs)
             path.add(index)
-    # From its end the state must come back to its start by these alone.
+    # The state must come back from its end to its start through these ops alone.
     behind, back = {state.end}, set()
     for index in sorted(path, reverse=True):
         if any(i in behind for i in graph.ops[index].outputs):
@@ -186,9 +186,9 @@ def _computes_float32(graph: Graph, index: int) -> bool:
 
 
 def _shape_op_after(graph: Graph, op: Op) -> str | None:
-    """Returns the clear op that TensorFlow has after the one that computes, or None.
+    """Returns the clear op that TensorFlow adds after the computing op, or None.
 
-    With the lists of TF 2.21 it matters: an infer op that takes what an allow op makes is painted,
+    It matters with the lists of TF 2.21: an infer op that follows an allow op directly is painted,
     but not with a Reshape between them. Source: TF 2.21, python/ops/math_ops.py, tensordot, and
     nn_ops.py, conv1d.
     """
@@ -198,18 +198,18 @@ def _shape_op_after(graph: Graph, op: Op) -> str | None:
     rank = len(graph.values[op.outputs[0]].shape)
     of_matrices = op.name in _ON_MATRICES
     if op.name == "matmul":
-        of_matrices = any(len(shape) < 3 for shape in shapes)  # else it is BatchMatMul
+        of_matrices = any(len(shape) < 3 for shape in shapes)  # otherwise BatchMatMul
     if of_matrices and rank != 2:
         return "Reshape"
     return "Squeeze" if op.name in _ON_IMAGES and rank == 3 else None
 
 
 def _constants(graph: Graph, kinds: Sequence[str | None], dtype: str) -> list[int]:
-    """Returns ops with a constant out of range, and the walls to which it comes.
+    """Returns ops with a constant out of range, and the walls that it reaches.
 
-    The reciprocal root of x + 1e-12 may be 1e6: no more for float16 than the constant.
+    The reciprocal root of x + 1e-12 may be 1e6, which float16 cannot hold either.
     """
-    found: list[int] = []
+    constants: list[int] = []
     reached: set[int] = set()
     for index, op in enumerate(graph.ops):
         own = kinds[index] is not None and _out_of_range(op.constants, dtype)
@@ -217,8 +217,8 @@ def _constants(graph: Graph, kinds: Sequence[str | None], dtype: str) -> list[in
         if own or (before and kinds[index] != "allow"):
             reached.add(index)
             if own or kinds[index] is None:
-                found.append(index)
-    return found
+                constants.append(index)
+    return constants
 
 
 def _out_of_range(constants: Sequence[float], dtype: str) -> bool:

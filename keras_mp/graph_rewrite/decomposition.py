@@ -1,6 +1,6 @@
-"""Keras ops that are several ops to the lists: a fused one would be painted in one colour.
+"""Splits fused Keras ops into parts, which the lists treat separately.
 
-The parts are called as keras ops, so that each is recorded and painted on its own.
+The parts are called as keras ops, so each is recorded and painted by itself.
 """
 
 import math
@@ -30,7 +30,7 @@ def dot_product_attention(
 ) -> Any:
     """Two matrix products with a softmax between them.
 
-    A fused kernel that was asked for stays fused: it sums in float32 inside.
+    A requested fused kernel stays fused: it sums in float32 inside.
 
     Args:
         query: Shape (batch, time, heads, depth); see `keras.ops.dot_product_attention`.

@@ -1,7 +1,7 @@
-"""`enable`, `apply`, `disable`: which models are rewritten, and from when to when.
+"""`enable`, `apply`, `disable`: which models are rewritten, and when.
 
-What a rewritten model does is in `rewritten.py`; the hook into `compile` in
-`backends/trainer_hook.py`.
+`rewritten.py` holds what a rewritten model does; `backends/common/trainer_hook.py` the hook into
+`compile`.
 """
 
 import math
@@ -26,11 +26,11 @@ _DTYPES = ("float16", "bfloat16")
 
 _lock = threading.RLock()
 _marked: weakref.WeakKeyDictionary[Any, rewritten.Options] = weakref.WeakKeyDictionary()
-# By the model whose `train_step` calls them, the models that were rewritten for it.
+# Models that were rewritten for another model, by that model: its `train_step` calls them.
 _inside: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Any, rewritten.Rewritten]] = (
     weakref.WeakKeyDictionary()
 )
-_unlike: weakref.WeakSet[Any] = weakref.WeakSet()  # models told that not all optimizers are enabled
+_unlike: weakref.WeakSet[Any] = weakref.WeakSet()  # models warned that an optimizer is not enabled
 _unhook_compile: Callable[[], None] | None = None
 
 
@@ -41,43 +41,43 @@ def enable(
     lists: str = "tf1.15",
     **changes: Any,
 ) -> Any:
-    """Returns `opt` wrapped; a float32 model that is compiled with it trains in mixed precision.
+    """Returns `opt` wrapped; float32 models compiled with it train in mixed precision.
 
     Each op of the model is painted as TensorFlow's graph rewrite painted it: matrix products and
-    convolutions compute in `dtype`, ops that are not safe there in float32, the others as their
-    neighbours do. Variables, slots, what layers see of each other, losses and metrics stay
-    float32. `report(model)` says what was decided about each op.
+    convolutions compute in `dtype`, ops that are unsafe there in float32, and the others like their
+    neighbours. Variables, slots, tensors between layers, losses and metrics stay float32.
+    `report(model)` lists the decision for each op.
 
-    Only models that are compiled with the returned optimizer are rewritten, not the process as in
-    TensorFlow; a model that is loaded from a file needs `apply`. Compiling with another optimizer
-    ends it for that model, `disable()` for all.
+    Only models compiled with the returned optimizer are rewritten, not the whole process as in
+    TensorFlow. A model loaded from a file needs `apply`. Compiling with another optimizer ends the
+    rewrite for that model, `disable()` for all.
 
-    A model with a `train_step` of its own, such as a GAN, is rewritten with the models in it, which
-    that step may call. Before it takes gradients, the step scales the loss: by
+    A model with its own `train_step`, such as a GAN, is rewritten with the models in it, which
+    that step may call. The step must scale the loss before it takes gradients: by
     `optimizer.scale_loss(loss)`, on JAX by
-    `optimizer.stateless_scale_loss(optimizer_variables, loss)`. Of several optimizers enable each;
-    they are looked for in the attributes of the model when it first runs.
+    `optimizer.stateless_scale_loss(optimizer_variables, loss)`. Enable each of several optimizers;
+    they are found in the attributes of the model when it first runs.
 
     Args:
         opt: A Keras optimizer.
         loss_scale: "dynamic", or a number of at least 1 for a fixed scale. A skipped step does not
             advance `iterations`.
         dtype: "float16" or "bfloat16".
-        lists: Whose op lists and passes: "tf1.15", which is what TensorFlow documents, "tf2.3",
+        lists: Op lists and passes of a TensorFlow: "tf1.15", which TensorFlow documents, "tf2.3",
             "tf2" (2.4) or "tf2.21".
         **changes: `allow_add`, `allow_remove`, and so on for `infer`, `deny` and `clear`: sequences
             of names, of TensorFlow or Keras ops. The environment variables
-            `TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_...` are applied before.
+            `TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_...` are applied first.
 
     Returns:
         A `keras_mp.LossScaleOptimizer`.
 
     Raises:
-        TypeError: `opt` is no Keras optimizer, or another argument is of another kind.
+        TypeError: `opt` is not a Keras optimizer, or another argument has the wrong type.
         ValueError: The global policy is mixed; `opt` scales the loss already; an op would be in two
-            lists, or is to be taken out of one that it is not in; a name or number is not among
+            lists, or is removed from a list that does not contain it; a name or number is not among
             those above.
-        RuntimeError: This Keras cannot be hooked.
+        RuntimeError: This version of Keras cannot be hooked.
 
     Source: TF 1.15, `tf.train.experimental.enable_mixed_precision_graph_rewrite`.
 
@@ -103,11 +103,11 @@ def enable(
     return wrapped
 
 
-def adopt(optimizer: Any) -> None:
-    """Enables the rewrite, with the defaults, for an optimizer that is wrapped in another way.
+def enable_with_defaults(optimizer: Any) -> None:
+    """Enables the rewrite, with the defaults, for an optimizer that was wrapped elsewhere.
 
     Args:
-        optimizer: What models are compiled with.
+        optimizer: The optimizer that models are compiled with.
 
     Raises:
         ValueError: The global policy is mixed, or the environment puts an op into two lists.
@@ -118,17 +118,17 @@ def adopt(optimizer: Any) -> None:
 
 
 def apply(model: Any, dtype: str = "float16", lists: str = "tf1.15", **changes: Any) -> None:
-    """Rewrites `model` from its next call on: for inference, and for training loops of one's own.
+    """Rewrites `model` from its next call on: for inference, and for custom training loops.
 
-    A function that `jax.jit`, `tf.function` or `torch.compile` traced before keeps what it traced.
+    Functions that `jax.jit`, `tf.function` or `torch.compile` traced before stay as traced.
 
     Args:
         model: A Keras model or layer.
-        dtype: As of `enable`, and so are `lists` and `changes`.
+        dtype: As for `enable`, like `lists` and `changes`.
 
     Raises:
-        TypeError: `model` is no Keras layer.
-        ValueError: A layer of it has a mixed policy; or as of `enable`.
+        TypeError: `model` is not a Keras layer.
+        ValueError: One of its layers has a mixed policy; or as for `enable`.
 
     >>> import numpy as np
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
@@ -144,9 +144,9 @@ def apply(model: Any, dtype: str = "float16", lists: str = "tf1.15", **changes: 
 
 
 def disable() -> None:
-    """Ends it: every rewritten model computes in float32 again, to the bit.
+    """Ends the rewrite: every rewritten model computes in float32 again, bit for bit.
 
-    Optimizers stay wrapped. Functions of one's own that were traced keep what they traced.
+    Optimizers stay wrapped. Your own traced functions stay as traced.
 
     >>> disable()
     >>> is_enabled()
@@ -167,7 +167,7 @@ def disable() -> None:
 
 
 def is_enabled() -> bool:
-    """Returns whether `enable` was called, and not `disable` since.
+    """Returns whether the graph rewrite is enabled.
 
     >>> is_enabled()
     False
@@ -176,8 +176,8 @@ def is_enabled() -> bool:
 
 
 def low_dtypes(model: Any, optimizer: Any) -> set[str]:
-    """Returns the 16-bit dtypes of what is rewritten in `model`, or will be for `optimizer`."""
-    states = [rewritten.state_of(layer) for layer in model._flatten_layers()]
+    """Returns the 16-bit dtypes of the rewritten layers of `model`, and those for `optimizer`."""
+    states = [rewritten.state_of(layer) for layer in keras_hooks.all_layers(model)]
     found = [_options_of(optimizer), *(state.options for state in states if state is not None)]
     return {options.dtype for options in found if options is not None}
 
@@ -185,13 +185,13 @@ def low_dtypes(model: Any, optimizer: Any) -> set[str]:
 def _options(dtype: Any, lists: Any, changes: dict[str, Any]) -> rewritten.Options:
     if dtype not in _DTYPES:
         raise ValueError(f"dtype must be 'float16' or 'bfloat16', but got {dtype!r}.")
-    known = [f"{key}_{what}" for key in LISTS for what in ("add", "remove")]
+    allowed = [f"{key}_{what}" for key in LISTS for what in ("add", "remove")]
     for name in changes:
-        if name not in known:
-            raise TypeError(f"There is no argument {name!r}; lists are changed by {known}.")
-    found = op_lists(lists, **changes)
-    keras_ops.check_removed(found)
-    return rewritten.Options(found, dtype)
+        if name not in allowed:
+            raise TypeError(f"Unknown argument {name!r}; use one of {', '.join(allowed)}.")
+    changed_lists = op_lists(lists, **changes)
+    keras_ops.check_removed(changed_lists)
+    return rewritten.Options(changed_lists, dtype)
 
 
 def _scale(loss_scale: Any) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _check_global_policy() -> None:
     if switch.is_mixed(policy):
         raise ValueError(
             f"The graph rewrite is for float32 models, but the global policy is {policy.name!r}: "
-            "one of the two decides what computes in 16 bits. Call "
+            "only one of them can decide what computes in 16 bits. Call "
             "keras_mp.set_global_policy('float32') first, or drop this call and pass "
             "keras_mp.LossScaleOptimizer(optimizer) to compile."
         )
@@ -221,7 +221,7 @@ def _check_global_policy() -> None:
 def _enable_for(optimizer: Any, options: rewritten.Options) -> None:
     global _unhook_compile
     with _lock:
-        keras_hooks.mend_layers_in_16_bits()  # before the hooks, which go around it
+        keras_hooks.mend_layers_in_16_bits()  # before our hooks, which wrap it
         hooks.install()
         if _unhook_compile is None:
             _unhook_compile = trainer_hook.install(
@@ -235,10 +235,10 @@ def _enable_for(optimizer: Any, options: rewritten.Options) -> None:
 
 
 def _watch(optimizer: LossScaleOptimizer) -> None:
-    """Warns, once, if `optimizer` takes a step for layers that compute in float32 still.
+    """Warns once if `optimizer` takes a step for layers that still compute in float32.
 
-    Such are those of a model of a loop of one's own, and layers that are called by a `train_step`
-    and are no models.
+    Such are layers of a model in a custom loop, and layers that a `train_step` calls outside of any
+    model.
     """
     held = weakref.ref(optimizer)
 
@@ -262,9 +262,9 @@ def _watch(optimizer: LossScaleOptimizer) -> None:
             )
         elif len(left) == len(variables):
             warnings.warn(
-                f"{what}{variables[0].path!r}, but no rewritten model has been called that holds "
-                "it: it trains in float32. Compile that model with the optimizer, or, where a "
-                "loop of your own calls it, call keras_mp.graph_rewrite.apply(model).",
+                f"{what}{variables[0].path!r}, but no rewritten model that holds it has been "
+                "called: it trains in float32. Compile that model with the optimizer, or, if your "
+                "own loop calls it, call keras_mp.graph_rewrite.apply(model).",
                 stacklevel=2,
             )
 
@@ -272,19 +272,19 @@ def _watch(optimizer: LossScaleOptimizer) -> None:
 
 
 def _lines(variables: Sequence[Any], inner: bool) -> tuple[str, str]:
-    """Returns whose `train_step` trains some of `variables` in float32, and what to write there.
+    """Returns whose `train_step` trains some of `variables` in float32, and the code to add there.
 
     Args:
         variables: Of no rewritten model that was called.
-        inner: Whether to name what is in rewritten models that were not called. A step may have no
-            use for such a model: on JAX it hands over all variables.
+        inner: Whether to name layers in rewritten models that were not called. A step may not use
+            such a model: on JAX it passes all variables.
     """
     models = rewritten.all_models()
     for model in models:
         if submodels.has_own_step(model):
-            found = submodels.names(model, variables, models, inner)
-            if found:
-                lines = [f"    keras_mp.graph_rewrite.apply({name})" for name in found]
+            layers = submodels.names(model, variables, models, inner)
+            if layers:
+                lines = [f"    keras_mp.graph_rewrite.apply({name})" for name in layers]
                 return model.name, "\n".join(lines)
     return "", ""
 
@@ -304,40 +304,40 @@ def _options_of(optimizer: Any) -> rewritten.Options | None:
 
 
 def _before_run(model: Any) -> None:
-    # model.compile(enable(optimizer)): Python had looked compile up before it was hooked. And a
-    # compile of the model's own may have handed Keras none of its optimizers.
+    # In model.compile(enable(optimizer)) Python looked compile up before it was hooked. And a
+    # custom compile may pass none of its optimizers to Keras.
     options = _options_for(model)
     if options is None:
         return
     if rewritten.state_of(model) is None:
         rewritten.rewrite(model, options, by_compile=True)
-    # What was traced already may be running: `fit` evaluates after an epoch.
+    # A traced function may be running already: `fit` evaluates after an epoch.
     if getattr(model, "train_function", None) is None:
         _rewrite_inside(model, options)
 
 
 def _options_for(model: Any) -> rewritten.Options | None:
-    """Returns the options of the optimizers of `model`; warns of those that have none."""
+    """Returns the options of the optimizers of `model`; warns about optimizers without any."""
     options = _options_of(getattr(model, "optimizer", None))
     if not submodels.has_own_step(model):
         return options
     held = submodels.optimizers(model)
-    found = [each for each in (options, *map(_options_of, held.values())) if each is not None]
-    if any(each != found[0] for each in found):
+    all_options = [each for each in (options, *map(_options_of, held.values())) if each is not None]
+    if any(each != all_options[0] for each in all_options):
         raise ValueError(
             f"The optimizers of {model.name!r} are enabled for the graph rewrite with different "
-            "options, and its models are rewritten alike. Give enable the same dtype, lists and "
-            "changes for each."
+            "options, but all its models are rewritten alike. Give enable the same dtype, lists "
+            "and changes for each."
         )
-    if found and found[0].dtype == "float16":
+    if all_options and all_options[0].dtype == "float16":
         _warn_of_unscaled(model, held)
-    return found[0] if found else None
+    return all_options[0] if all_options else None
 
 
 def _warn_of_unscaled(model: Any, optimizers: dict[str, Any]) -> None:
-    """Warns, once after each `compile`, of optimizers in `model` that do not scale their loss.
+    """Warns, once after each `compile`, about optimizers in `model` that do not scale their loss.
 
-    Not of Keras' own attribute: a `compile` of the model's own leaves a default there.
+    Ignores Keras' own attribute: a custom `compile` leaves a default there.
     """
     names = [
         name
@@ -350,8 +350,8 @@ def _warn_of_unscaled(model: Any, optimizers: dict[str, Any]) -> None:
     _unlike.add(model)
     warnings.warn(
         f"Of the optimizers of {model.name!r}, {', '.join(names)} is not enabled for the graph "
-        "rewrite, but the models are rewritten: where they compute in float16, small gradients "
-        "of a loss that is not scaled become 0. Wrap each optimizer before compile: "
+        "rewrite, but the models are rewritten: in float16, small gradients of an unscaled loss "
+        "underflow to 0. Wrap each optimizer before compile: "
         "optimizer = keras_mp.graph_rewrite.enable(optimizer).",
         stacklevel=2,
     )
@@ -368,7 +368,7 @@ def _after_compile(model: Any, options: rewritten.Options | None, auto_scale_los
 
 
 def _rewrite_inside(model: Any, options: rewritten.Options) -> None:
-    """Rewrites the models that the own `train_step` of `model` may call, and that are not yet."""
+    """Rewrites the models that the custom `train_step` of `model` may call, unless done already."""
     for each in submodels.inside(model):
         if rewritten.state_of(each) is None:
             state = rewritten.rewrite(each, options, by_compile=True, in_step=True)
@@ -377,5 +377,5 @@ def _rewrite_inside(model: Any, options: rewritten.Options) -> None:
 
 def _restore_inside(model: Any) -> None:
     for each, state in list(_inside.pop(model, {}).items()):
-        if rewritten.state_of(each) is state:  # not what was asked for it since
+        if rewritten.state_of(each) is state:  # not rewritten otherwise since
             rewritten.restore(each)

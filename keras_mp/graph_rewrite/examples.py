@@ -1,7 +1,7 @@
-"""What a report records a model with, where nobody gave an example: sizes that it does not declare.
+"""Chooses input sizes for a report without an example, if the model does not declare all.
 
-An axis that a model leaves open says nothing of what the model allows: a table of positions may
-end at 12. So sizes are tried, in an abstract run each, those of its weights among them.
+An open axis says nothing about the sizes that the model supports: a table of positions may end at
+12. So sizes are tried, those of its weights among them, each in an abstract run.
 """
 
 import re
@@ -10,20 +10,21 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite.graph import Graph, Origin
 
 BATCH = 4
 STEPS = 16
 PIXELS = 64
-_LARGEST = 4096  # of the sides of weights that are tried
-_MOST = 24  # sizes that are tried
+_LARGEST = 4096  # side of weights that is tried
+_MOST = 24  # number of sizes that are tried
 
 
 def declared(model: Any) -> Any:
-    """Returns the `keras.KerasTensor`s that a model was made of, nested; None where it has none."""
+    """Returns the `keras.KerasTensor`s of a model's inputs, nested; None if it declares none."""
     try:
         inputs = model.inputs
-    except AttributeError:  # no Model, or a Sequential that has not been called
+    except AttributeError:  # not a Model, or a Sequential that has not been called
         return None
     if not inputs:
         return None
@@ -31,7 +32,7 @@ def declared(model: Any) -> Any:
 
 
 def filled(inputs: Any, steps: int = STEPS, pixels: int = PIXELS) -> Any:
-    """Returns nested `inputs`, `keras.KerasTensor`s among them with every side known.
+    """Returns nested `inputs` with every side of their `keras.KerasTensor`s known.
 
     >>> filled(keras.KerasTensor((None, None, 8))).shape
     (4, 16, 8)
@@ -50,16 +51,16 @@ def filled(inputs: Any, steps: int = STEPS, pixels: int = PIXELS) -> Any:
 def recorded(
     model: Any, inputs: Any, record: Callable[[Any], Graph], calls: Sequence[Graph] = ()
 ) -> Graph:
-    """Returns what `record(inputs)` does, with sizes for open axes at which the model can be run.
+    """Returns `record(inputs)`, with sizes for open axes at which the model can be run.
 
     Args:
-        model: Whose weights tell what may be tried.
-        inputs: What the model declares.
-        record: Records the model; raises where it does not take a size.
-        calls: What was recorded of calls of the model: their sizes come first.
+        model: Its weights suggest sizes.
+        inputs: The model's declared inputs.
+        record: Records the model; raises if it does not accept a size.
+        calls: Recorded calls of the model: their sizes are tried first.
 
     Raises:
-        ValueError: It can be run at none of the sizes.
+        ValueError: The model runs at none of the sizes.
     """
     open_ranks = {len(x.shape) for x in keras.tree.flatten(inputs) if None in x.shape[1:]}
     if not open_ranks:
@@ -72,27 +73,27 @@ def recorded(
             refused = refused or f"{type(error).__name__}: {_first_line(error)}"
             tried.append(sizes)
     names = list(dict.fromkeys(name for sizes in tried for name in sizes))
-    told = " and ".join(
+    tried_sizes = " and ".join(
         f"{', '.join(str(sizes[name]) for sizes in tried if name in sizes)} {name}"
         for name in names
     )
     shapes = ", ".join(str(tuple(x.shape)) for x in keras.tree.flatten(inputs))
-    # Not from that error: it is of a run that nobody asked for, and comes with that run's frames.
+    # Not from that error: its frames are of a trial run that the user did not request.
     raise ValueError(
         f"Model {model.name!r} declares inputs of shape {shapes}, but could not be run with "
-        f"{told}: pass inputs=, an example of what it is called with. At first it said: {refused}"
+        f"{tried_sizes}: pass inputs=, an example of its inputs. The first error was: {refused}"
     ) from None
 
 
 def _first_line(error: Exception) -> str:
-    """Returns the first line that says what is wrong: Keras puts one of its own before it."""
+    """Returns the first line with the cause of an error: Keras puts its own line before it."""
     lines = re.sub("\x1b\\[[0-9;]*m", "", str(error)).splitlines()
-    said = [line.strip() for line in lines if line.strip()]
-    return next((line for line in said if not line.startswith("Exception encountered")), "")
+    texts = [line.strip() for line in lines if line.strip()]
+    return next((line for line in texts if not line.startswith("Exception encountered")), "")
 
 
 def _sizes(model: Any, ranks: set[int], calls: Sequence[Graph]) -> Iterator[dict[str, int]]:
-    """Yields what to try: an example of `filled`'s arguments each."""
+    """Yields sizes to try, as arguments of `filled`."""
     seen = [
         v.shape for graph in calls for v in graph.values if v.origin is Origin.INPUT and v.shape
     ]
@@ -112,19 +113,19 @@ def _sizes(model: Any, ranks: set[int], calls: Sequence[Graph]) -> Iterator[dict
 
 
 def only_called_inside(model: Any, has_inputs: bool) -> list[str]:
-    """Returns the names of the models in `model`, where these are called and itself is not.
+    """Returns the names of the models in `model`, if only they are called, and `model` is not.
 
     Args:
-        model: One with a `train_step` of its own, and no `call`; or one that declares no inputs,
-            and whose `call` was not reached, but that of models in it.
-        has_inputs: Whether there are inputs to call it with, if it has a `call`.
+        model: One with its own `train_step` and no `call`; or one that declares no inputs, whose
+            `call` was not reached, but that of models in it was.
+        has_inputs: Whether inputs exist to call it with, if it has a `call`.
     """
     if not isinstance(model, keras.Model):
         return []
-    below = model._flatten_layers(include_self=False, recursive=False)
+    below = keras_hooks.child_layers(model)
     inner = [layer for layer in below if isinstance(layer, keras.Model)]
     if type(model).call in (keras.Model.call, keras.layers.Layer.call):
         return [layer.name for layer in inner]
-    if has_inputs or declared(model) is not None or getattr(model, "_called", True):
+    if has_inputs or declared(model) is not None or keras_hooks.was_called(model):
         return []
-    return [layer.name for layer in inner if getattr(layer, "_called", False)]
+    return [layer.name for layer in inner if keras_hooks.was_called(layer)]

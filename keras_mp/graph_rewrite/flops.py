@@ -1,11 +1,11 @@
-"""How many floating point operations a keras op takes: from the shapes, a multiply-add is 2."""
+"""Floating point operations of a keras op, from its shapes; a multiply-add counts 2."""
 
 import math
 from collections.abc import Sequence
 
 from keras_mp.graph_rewrite.graph import Shape
 
-# They move numbers, and compute none.
+# Ops that move numbers and compute nothing.
 _MOVES = frozenset(
     {
         "append", "broadcast_to", "concatenate", "copy", "depth_to_space", "diagonal", "dstack",
@@ -18,15 +18,15 @@ _MOVES = frozenset(
 
 
 def flops(name: str, inputs: Sequence[Shape], output: Shape, equation: str | None = None) -> int:
-    """Returns the operations of the keras op `name`; a dimension that is not known counts 1.
+    """Returns the operations of the keras op `name`; an unknown dimension counts 1.
 
-    What only moves numbers, as a reshape, counts 0.
+    Ops that only move numbers, such as reshape, count 0.
 
     Args:
         name: Name of the op.
         inputs: Shapes of its tensors, in the order of its arguments.
         output: Shape of its first result.
-        equation: That of an einsum.
+        equation: The equation of an einsum.
 
     >>> flops("matmul", [(8, 16), (16, 32)], (8, 32)), flops("relu", [(8, 32)], (8, 32))
     (8192, 256)

@@ -1,9 +1,9 @@
-"""The training graph: what differentiation adds to the ops of a model.
+"""The training graph: the ops that differentiation adds to those of a model.
 
-TensorFlow's pass saw forward and backward in one graph, and so painted forward ops that lie between
-an allow op and its gradient. These are the ops that TF 1.15's gradient functions make (python/ops/
-math_grad.py, nn_grad.py, array_grad.py). They are painted only; what runs backward is the
-backend's own differentiation.
+TensorFlow's pass saw forward and backward ops in one graph, and so painted forward ops between an
+allow op and its gradient. The gradient ops here are those of TF 1.15's gradient functions (python/
+ops/math_grad.py, nn_grad.py, array_grad.py). They are only painted; the backward pass itself is
+the backend's own differentiation.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from keras_mp.graph_rewrite.loops import Add, LoopVertices
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """An op to be differentiated: vertices of its inputs (None: no op made it) and its output."""
+    """An op to differentiate: vertices of its inputs (None: no op made it) and its output."""
 
     add: Add
     x: Sequence[int | None]
@@ -37,13 +37,13 @@ _Rule = Callable[[_Call], "list[int | None]"]
 def add_gradients(graph: Graph, loops: LoopVertices) -> None:
     """Adds the vertices of the loss and of every gradient of `graph`.
 
-    The loss is one denied op: that is what every Keras loss ends in (Mean, Sum), and its gradient
-    comes back through denied ops. A loop runs backward as a loop of its own; what it needs of each
-    forward step comes from a stack.
+    The loss is one denied op: every Keras loss ends in one (Mean, Sum), and its gradient returns
+    through denied ops. A loop runs backward as another loop; what it needs of each forward step
+    comes from a stack.
 
     Args:
         graph: The forward ops.
-        loops: Its loops; it also says which vertex stands for which value, and adds vertices.
+        loops: Its loops; it also maps values to vertices, and adds vertices.
     """
     _Backward(graph, loops).run()
 
@@ -82,18 +82,18 @@ class _Backward:
             vertex = self.loops.vertex(i)
             if vertex is None or not value.is_float32 or i not in self.needed:
                 continue
-            # What no op takes goes into one that was not recorded, and that may be anything.
+            # A value that no op takes goes into an unrecorded op, which may be anything.
             unseen = i not in taken and i not in self.graph.assigned and not self._for_shapes(value)
             if i in self.graph.losses:
-                self._arrive(i, self.loops.add("Fill"))  # a sum of losses hands back ones
+                self._arrive(i, self.loops.add("Fill"))  # a sum of losses returns ones
             elif i in self.graph.outputs or unseen:
                 self._arrive(i, self.loops.add("Sum", vertex))
 
     def _for_shapes(self, value: Value) -> bool:
-        """Returns whether a value that no op takes is known to go nowhere.
+        """Returns whether a value that no op takes is known to be unused.
 
-        Nobody takes what a loop hands on and its layer lets lie. Before its loop a recurrent layer
-        makes the first step of its sequence, and calls stacked cells, for shapes only.
+        The layer may ignore a loop's result. Before its loop a recurrent layer computes the first
+        step of its sequence, and calls stacked cells, only for their shapes.
         """
         if value.op is None:
             return True
@@ -108,7 +108,7 @@ class _Backward:
             self.arriving.setdefault(value, []).append(vertex)
 
     def _gradient(self, *values: int | None) -> int | None:
-        """Returns the sum of what has arrived at some values."""
+        """Returns the sum of the gradients that arrived at some values."""
         incoming = [each for i in values if i is not None for each in self.arriving.get(i, ())]
         return (
             self.loops.add("AddN", *incoming) if len(incoming) > 1 else next(iter(incoming), None)
@@ -134,7 +134,7 @@ class _Backward:
             self._arrive(i, vertex)
 
     def _seen(self, vertex: int | None, index: int) -> int | None:
-        """Returns what the gradient of an op takes for a vertex: from a stack, in a loop."""
+        """Returns the vertex that an op's gradient reads for a vertex: in a loop, a stack's."""
         loop = self._inside.get(index)
         if vertex is None or loop is None or vertex not in self._made_in(loop):
             return vertex
@@ -196,7 +196,7 @@ class _Backward:
 
 
 def _innermost(graph: Graph) -> dict[int, Loop]:
-    # An inner loop stands after the one around it.
+    # An inner loop follows the loop around it.
     return {index: loop for loop in graph.loops for index in range(loop.first, loop.last)}
 
 
@@ -216,7 +216,7 @@ def _needed(graph: Graph) -> frozenset[int]:
             needed.add(i)
     flows = [*_flows(graph)]
     count = -1
-    while count != len(needed):  # a loop feeds what it makes to the ops before
+    while count != len(needed):  # a loop's results feed earlier ops
         count = len(needed)
         for sources, targets in flows:
             if any(i in needed for i in sources):
@@ -225,7 +225,7 @@ def _needed(graph: Graph) -> frozenset[int]:
 
 
 def _flows(graph: Graph) -> Iterable[tuple[Sequence[int | None], Sequence[int | None]]]:
-    """Yields (values, values that have a gradient where one of those has)."""
+    """Yields (values, values that have a gradient if one of the former has)."""
     for op in graph.ops:
         if op.name not in _CUT:
             yield op.inputs, op.outputs
@@ -245,7 +245,7 @@ def _rule(op: Op, floats: int) -> _Rule:
 
 
 def _unknown(call: _Call, floats: int) -> list[int | None]:
-    # It may be anything: denied, as that of every normalization and loss is.
+    # It may be anything: denied, like the gradients of normalizations and losses.
     return [_of(call, "Sum", call.dy, *call.x) for _ in range(floats)]
 
 
@@ -254,7 +254,7 @@ def _of(call: _Call, name: str, *vertices: int | None) -> int:
 
 
 def _unary(name: str, *takes: str) -> _Rule:
-    """The gradient is one op; `takes` says what it sees beside the incoming one."""
+    """The gradient is one op; `takes` lists its inputs besides the incoming gradient."""
 
     def rule(call: _Call) -> list[int | None]:
         seen = {"x": call.x[0], "y": call.y}
@@ -264,7 +264,7 @@ def _unary(name: str, *takes: str) -> _Rule:
 
 
 def _chain(*names: str) -> _Rule:
-    """The incoming gradient goes through these ops."""
+    """The incoming gradient passes through these ops."""
 
     def rule(call: _Call) -> list[int | None]:
         vertex = call.dy
@@ -362,7 +362,7 @@ def _depthwise(call: _Call) -> list[int | None]:
 
 
 def _batch_norm(call: _Call) -> list[int | None]:
-    # Scale, offset and statistics are of another type; their gradients are summed in float32.
+    # Scale, offset and statistics have another dtype; their gradients are summed in float32.
     return [_of(call, "FusedBatchNormGradV3", call.dy, call.x[0])]
 
 

@@ -1,4 +1,4 @@
-"""What a model computes, op by op: the graph that recording makes and painting reads.
+"""The ops of a model as a graph: recording creates it, painting reads it.
 
 Plain data. Knows neither Keras nor a framework.
 """
@@ -12,17 +12,17 @@ Shape = tuple[int | None, ...]
 
 
 class Origin(Enum):
-    """Where a value comes from, if no recorded op made it."""
+    """The origin of a value that no recorded op made."""
 
     INPUT = "input"
     VARIABLE = "variable"
-    LOOP = "loop"  # handed on by a loop: to its body, from step to step, or out of it
-    UNKNOWN = "unknown"  # made by something that is not recorded: a wall
+    LOOP = "loop"  # passed on by a loop: to its body, from step to step, or out of it
+    UNKNOWN = "unknown"  # made by an unrecorded op: a wall
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor: what made it, its shape and dtype."""
+    """A tensor: its origin, shape and dtype."""
 
     origin: Origin | None  # None: `op` made it
     op: int | None
@@ -44,7 +44,7 @@ class Op:
         layer: Path of the layer that called it, "" for the model itself.
         name: Name of the keras op: "matmul".
         occurrence: How many ops of this name the layer has called before.
-        stands_for: The TensorFlow ops that do the same, the main one first.
+        stands_for: The equivalent TensorFlow ops, the main one first.
         inputs: Indices of the tensors among `Graph.values`, in the order of the arguments.
         outputs: Likewise.
         flops: Floating point operations; a multiply-add counts 2.
@@ -62,7 +62,7 @@ class Op:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Returns what a decision is filed under, together with the occurrence."""
+        """Returns the key of its decision, together with the occurrence."""
         return self.layer, self.name
 
 
@@ -71,10 +71,10 @@ class Carried:
     """A state that a loop carries from step to step: four values of one shape and dtype.
 
     Attributes:
-        before: What it is before the loop; None for what is no tensor, such as a number.
-        start: What it is when a step begins.
-        end: What it is when a step ends.
-        after: What it is after the loop; None for what nobody gets.
+        before: Before the loop; None if it is not a tensor, such as a number.
+        start: At the start of a step.
+        end: At the end of a step.
+        after: After the loop; None if nothing reads it.
     """
 
     before: int | None
@@ -85,12 +85,12 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """A tensor of which each step of a loop takes, or makes, one element.
+    """A tensor of which each step of a loop reads, or computes, one element.
 
     Attributes:
         whole: The tensor.
-        element: That of one step.
-        last: That of the last step where the loop returns it, too.
+        element: The element of one step.
+        last: The element of the last step, if the loop returns it, too.
     """
 
     whole: int
@@ -100,7 +100,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop, of which one step was recorded.
+    """A loop, with one recorded step.
 
     Attributes:
         layer: Path of the layer that runs it, "" for the model itself.
@@ -108,10 +108,10 @@ class Loop:
         occurrence: How many of this name the layer has run before.
         first: Index of the first op of its body.
         last: Index after the last op of its body.
-        steps: How often it runs the body; None where nobody can tell beforehand.
+        steps: How often it runs the body; None if unknown beforehand.
         carried: The states, in the order of the flat structure.
-        read: What the body takes elements of, likewise; None for what is no tensor.
-        written: What the elements that the body makes become, likewise.
+        read: The sequences whose elements the body reads, likewise; None for other objects.
+        written: The sequences whose elements the body computes, likewise.
         masked: Whether a mask decides which of its examples take a step.
         calls: How often each (layer, op) was called when the body ended.
     """
@@ -130,7 +130,7 @@ class Loop:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Returns what a decision is filed under, together with the occurrence."""
+        """Returns the key of its decision, together with the occurrence."""
         return self.layer, self.name
 
 
@@ -141,12 +141,12 @@ class Graph:
     Attributes:
         values: Every tensor.
         ops: Every op.
-        loops: Every loop; an inner one stands after the one around it.
+        loops: Every loop; an inner one follows the loop around it.
         outputs: Indices of the values that the model returned.
-        assigned: Indices of those that became values of variables, such as moving averages.
-        losses: Indices of those that layers added to the loss.
-        calls: How often each (layer, op) was called; more often than there are ops where it handed
-            back what it was given.
+        assigned: Indices of values that were assigned to variables, such as moving averages.
+        losses: Indices of values that layers added to the loss.
+        calls: How often each (layer, op) was called; more often than it has ops if a call returned
+            its argument.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -158,7 +158,7 @@ class Graph:
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def makers(self) -> dict[int, int]:
-        """Returns the op that made each value; for what a loop hands on, that of what it was."""
+        """Returns the op that made each value; for a value that a loop passes on, its source's."""
         came_from: dict[int, int | None] = {}
         for loop in self.loops:
             for state in loop.carried:
@@ -171,26 +171,26 @@ class Graph:
                 came_from[each.whole] = each.element
                 if each.last is not None:
                     came_from[each.last] = each.element
-        found: dict[int, int] = {}
+        made_by: dict[int, int] = {}
         for index in range(len(self.values)):
             i: int | None = index
             while i is not None and i in came_from:
                 i = came_from[i]
             op = None if i is None else self.values[i].op
             if op is not None:
-                found[index] = op
-        return found
+                made_by[index] = op
+        return made_by
 
     def weights_only(self) -> frozenset[int]:
-        """Returns the ops all of whose tensors come from weights: a reshaped bias, a scaled kernel.
+        """Returns the ops that depend on weights only: a reshaped bias, a scaled kernel.
 
-        Painted, they would sum the gradient of a weight over the batch in float16.
+        If painted, they would sum a weight's gradient over the batch in float16.
         """
-        found: set[int] = set()
+        of_weights: set[int] = set()
         for index, op in enumerate(self.ops):
             values = [self.values[i] for i in op.inputs]
             if values and all(
-                value.origin is Origin.VARIABLE or value.op in found for value in values
+                value.origin is Origin.VARIABLE or value.op in of_weights for value in values
             ):
-                found.add(index)
-        return frozenset(found)
+                of_weights.add(index)
+        return frozenset(of_weights)

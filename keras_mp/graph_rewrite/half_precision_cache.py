@@ -1,4 +1,4 @@
-"""The 16-bit value beside a float32 one, for as long as that lives."""
+"""A 16-bit copy of each float32 value, for as long as that lives."""
 
 import weakref
 from typing import Any
@@ -9,11 +9,11 @@ _ATTRIBUTE = "_keras_mp_low"
 
 
 class HalfPrecisionCache:
-    """What painted ops of one call have made in 16 bits, by the float32 tensor that they returned.
+    """16-bit results of one call's painted ops, by the float32 tensor that the op returned.
 
-    torch changes tensors in place: what was cached before a change is not handed out. Under
-    torch.compile, which cannot tell, nothing is cached: a float32 tensor that was cast up is cast
-    down to the very same bits, and the compiler fuses both casts away.
+    torch changes tensors in place: a value cached before a change is not returned. Under
+    torch.compile, where changes are invisible, nothing is cached: casting up and down again gives
+    the same bits, and the compiler fuses both casts away.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class HalfPrecisionCache:
         self._by_id: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
     def set(self, wide: Any, low: Any) -> None:
-        """Remembers `low` for `wide`."""
+        """Caches `low` for `wide`."""
         if self._off or hooks.is_inference_tensor(wide):
             return
         try:
@@ -32,7 +32,7 @@ class HalfPrecisionCache:
             self._by_id[key] = (weakref.ref(wide, lambda _: forget.pop(key, None)), low)
 
     def get(self, wide: Any) -> Any:
-        """Returns what was remembered for `wide`, or None."""
+        """Returns the cached value for `wide`, or None."""
         if self._off:
             return None
         held = getattr(wide, _ATTRIBUTE, None)

@@ -1,6 +1,6 @@
-"""Which TensorFlow ops a keras op stands for: the lists are written in TensorFlow's names.
+"""The TensorFlow ops that a keras op stands for: the lists use TensorFlow's names.
 
-Only names that differ, or that depend on the arguments, are here. From the implementations of TF
+Contains only names that differ, or that depend on the arguments. From the implementations of TF
 1.15: `tf.clip_by_value` is Minimum and Maximum, `tf.nn.moments` is Mean and SquaredDifference.
 """
 
@@ -11,7 +11,7 @@ from keras_mp.graph_rewrite.graph import Shape
 from keras_mp.graph_rewrite.lists import OpLists, op_lists
 from keras_mp.graph_rewrite.painter import ListName
 
-# Ops that combine their tensors with numbers, element by element.
+# Ops that combine their tensors with numbers, elementwise.
 WITH_NUMBERS = frozenset(
     {
         "add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "power", "maximum",
@@ -23,7 +23,7 @@ _SAME: Mapping[str, str | tuple[str, ...]] = {
     # multiply and accumulate
     "matmul": "MatMul",
     "dot": "MatMul",
-    "einsum": "MatMul",  # in TF 1.15 no op of its own
+    "einsum": "MatMul",  # TF 1.15 has no op for it
     "inner": "MatMul",
     "tensordot": "MatMul",
     "vdot": "MatMul",
@@ -165,12 +165,12 @@ def stands_for(
 
     Args:
         name: Name of a keras op.
-        shapes: Shapes of its tensors, where the rank decides.
+        shapes: Shapes of its tensors, if the rank decides.
         arguments: Its other arguments, by name.
         of_variable: Whether the first tensor is a variable.
 
     Returns:
-        The main op first; () for an op of which TensorFlow's lists know nothing.
+        The main op first; () for an op that TensorFlow's lists do not cover.
 
     >>> stands_for("matmul"), stands_for("conv", [(8, 4, 4, 4, 3)]), stands_for("sin")
     (('MatMul',), ('Conv3D',), ())
@@ -202,17 +202,17 @@ def stands_for(
 def list_of(name: str, names: Sequence[str], lists: OpLists) -> ListName | None:
     """Returns the list of a keras op: "allow", "infer", "deny", "clear", or None for a wall.
 
-    The op's own name counts before what it stands for. One that stands for several ops is denied
-    if one of them is, a wall if one is in no list, and never more than the least safe of them.
+    The op's own name counts before the names that it stands for. An op that stands for several ops
+    gets the least safe list of them: denied if one is, a wall if one is in no list.
 
     Args:
         name: Name of the keras op.
-        names: What it stands for.
+        names: The TensorFlow ops that it stands for.
         lists: An `OpLists`.
     """
     own = lists.list_of(name)
     if lists.force_all and name not in lists.allow and None in map(lists.list_of, names):
-        return None  # what is never forced is not by another name either
+        return None  # never forced, nor by another name
     if own is None:
         own = _least_safe([lists.list_of(each) for each in names])
         if (own, name) in lists.removed:
@@ -220,7 +220,7 @@ def list_of(name: str, names: Sequence[str], lists: OpLists) -> ListName | None:
     return own
 
 
-# What decides beside the name, with each of its outcomes.
+# Arguments that decide besides the name, one entry per outcome.
 _FORMS: Sequence[Mapping[str, Any]] = (
     {},
     {"shapes": [(1,) * 5, (1,) * 5]},
@@ -230,18 +230,18 @@ _FORMS: Sequence[Mapping[str, Any]] = (
 
 
 def check_removed(lists: OpLists) -> None:
-    """Raises ValueError where a Keras op was to be taken out of a list in which it never is."""
+    """Raises ValueError if a Keras op was removed from a list that never contains it."""
     as_shipped = op_lists(lists.name, environ={})
     for key, name in sorted(lists.removed):
         forms = [stands_for(name, **form) for form in _FORMS]
-        found = {list_of(name, names, as_shipped) for names in forms}
-        # The environment may have put there what it stands for.
-        if key in found | {_least_safe([lists.list_of(op) for op in names]) for names in forms}:
+        kinds = {list_of(name, names, as_shipped) for names in forms}
+        # The environment may have added its TensorFlow ops there.
+        if key in kinds | {_least_safe([lists.list_of(op) for op in names]) for names in forms}:
             continue
-        others = " or ".join(sorted(filter(None, found)))
+        others = " or ".join(sorted(filter(None, kinds)))
         why = f"not in the {key} list but in {others}" if others else f"in no list of {lists.name}"
         raise ValueError(
-            f"{key}_remove names the Keras op {name}, which is {why}: check how it is spelled."
+            f"{key}_remove names the Keras op {name}, which is {why}: check the spelling."
         )
 
 

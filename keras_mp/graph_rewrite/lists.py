@@ -33,19 +33,19 @@ NEVER_FORCED = frozenset({"Const", "SoftmaxCrossEntropyWithLogits"})
 
 @dataclass(frozen=True)
 class OpLists:
-    """Four disjoint lists of op names, and whose painter goes with them.
+    """Four disjoint lists of op names, and the painter's variant for them.
 
     Attributes:
-        name: What `op_lists` was asked for: "tf1.15".
+        name: The argument of `op_lists`: "tf1.15".
         variant: The variant of `painter.paint`: "tf1.15", "tf2" or "tf2.21".
         allow: Ops that gain from float16; always painted.
-        infer: Ops that are safe in float16 unless a deny op comes before them.
-        deny: Ops that are not safe in float16, nor is what follows them.
-        clear: Ops that do not compute: they take the colour of what is around them.
-        removed: (list, name) of removals that named no op of that list: names of Keras ops,
-            for whoever knows what they stand for.
-        force_all: Whether the level is UNSAFE_FORCE_ALL: every op is an allow op. TensorFlow
-            spares stateful ops too, which a name does not tell: mark them unprocessable.
+        infer: Ops that are safe in float16 unless they follow a deny op.
+        deny: Ops that are unsafe in float16, as are ops that follow them.
+        clear: Ops that do not compute: they take the colour of their neighbours.
+        removed: (list, name) of removals that matched no op of that list: names of Keras ops,
+            which `keras_ops` resolves.
+        force_all: Whether the level is UNSAFE_FORCE_ALL: every op is an allow op. TensorFlow also
+            spares stateful ops, which a name does not tell: mark them unprocessable.
     """
 
     name: str
@@ -58,7 +58,7 @@ class OpLists:
     force_all: bool = False
 
     def list_of(self, op: str) -> ListName | None:
-        """Returns the list that an op is in, or None.
+        """Returns the list that contains an op, or None.
 
         >>> op_lists("tf1.15", environ={}).list_of("Softmax")
         'deny'
@@ -88,9 +88,9 @@ def op_lists(
     clear_remove: Iterable[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> OpLists:
-    """Returns the lists of a TensorFlow, changed by the environment and then by the arguments.
+    """Returns the lists of a TensorFlow version, changed by the environment, then the arguments.
 
-    The environment is that of Grappler, under its names of then and now, whatever `name` is.
+    The environment variables are Grappler's, under their old and new names, whatever `name` is.
     Each begins with TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_:
 
     | variable                                    | what it does                           |
@@ -106,14 +106,14 @@ def op_lists(
     | IGNORE_PERFORMANCE, LOG_PATH,               | nothing: they are about devices and    |
     | SIMULATE_GPU, EMULATE_FP16                  | files of TensorFlow                    |
 
-    The level comes last, so that it holds for what the arguments add, too.
+    The level is applied last, so it also covers what the arguments add.
 
     Args:
         name: "tf1.15", "tf2.3", "tf2" (2.4) or "tf2.21", for float16; "tf2.4-bfloat16" or
             "tf2.21-bfloat16", which TensorFlow has for bfloat16 on CPUs. Ops that TensorFlow
-            takes from some CUDA or cuDNN on are in.
+            includes only from some CUDA or cuDNN version on are included.
         allow_add: Op names to add to the allow list, of TensorFlow or Keras.
-        allow_remove: Op names to take out of the allow list.
+        allow_remove: Op names to remove from the allow list.
         infer_add: As above, for the infer list.
         infer_remove: As above.
         deny_add: As above, for the deny list.
@@ -123,11 +123,11 @@ def op_lists(
         environ: The environment; None is os.environ.
 
     Raises:
-        TypeError: If `name` is no string, or an argument is one string or holds something that is
-            none.
-        ValueError: If `name`, the level or an op name is not known as one, if an op to remove
-            is not in that list, or if an op ends up in two lists. Names in lower case may be of
-            Keras ops: `keras_ops.check_removed` looks at those that are to be removed.
+        TypeError: If `name` is not a string, or an argument is one string or contains other
+            objects.
+        ValueError: If `name`, the level or an op name is unknown, if an op to remove is not in that
+            list, or if an op ends up in two lists. Names in lower case may be of Keras ops:
+            `keras_ops.check_removed` checks their removals.
 
     >>> lists = op_lists(infer_add=["Softmax"], deny_remove=["Softmax"], environ={})
     >>> lists.list_of("Softmax"), lists.list_of("MatMul"), lists.list_of("Cast")
@@ -237,8 +237,8 @@ def _listed(value: str) -> Iterator[str]:
 
 
 def _removable(op: str, key: ListName, lists: Mapping[ListName, set[str]], base: OpLists) -> bool:
-    """Returns whether `op` is in the list; raises if it is a TensorFlow op that is not."""
-    # What the environment took out already may be taken out again.
+    """Returns whether `op` is in the list; raises for a TensorFlow op that is not."""
+    # An op that the environment removed may be removed again.
     if op in lists[key] or op in base.members(key):
         return True
     where = next((other for other in LISTS if op in lists[other]), None)
@@ -250,7 +250,7 @@ def _removable(op: str, key: ListName, lists: Mapping[ListName, set[str]], base:
     if op[0].islower():
         return False
     raise ValueError(
-        f"{key}_remove names {op}, which is in no list of {base.name}: check how it is spelled."
+        f"{key}_remove names {op}, which is in no list of {base.name}: check the spelling."
     )
 
 
@@ -264,7 +264,7 @@ def _level(environ: Mapping[str, str], base: OpLists) -> str:
         )
     if level == "UNSAFE_FORCE_ALL" and base.name.endswith("bfloat16"):
         raise ValueError(
-            f"{variable} is {value!r}, which TensorFlow does not take with the lists "
+            f"{variable} is {value!r}, which TensorFlow does not support with the lists "
             f"{base.name!r}: unset it."
         )
     return level

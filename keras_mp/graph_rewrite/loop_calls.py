@@ -1,7 +1,7 @@
-"""The loops of Keras by one form: a body that takes a state and elements, and returns both.
+"""Keras' loops in one form: a body that takes a state and elements, and returns both.
 
-`keras.ops.while_loop`, `fori_loop`, `scan` and `map`, and the loop of recurrent layers, are told
-apart here and nowhere else.
+Only this module distinguishes `keras.ops.while_loop`, `fori_loop`, `scan` and `map`, and the loop
+of recurrent layers.
 """
 
 import inspect
@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 Body = Callable[[Any, Any], tuple[Any, Any]]
-"""body(state, elements) -> (state, elements that it makes), each of any structure."""
+"""body(state, elements) -> (new state, new elements), each of any structure."""
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,15 @@ class LoopCall:
     Attributes:
         body: One step.
         condition: Called with the state before each step, or None.
-        state: What is carried, before the first step.
-        sequences: What the body takes elements of.
+        state: The carried values, before the first step.
+        sequences: The tensors whose elements the body reads.
         axis: The axis of `sequences` along which the elements lie.
-        steps: How often the body runs; None where nobody can tell beforehand.
+        steps: How often the body runs; None if unknown beforehand.
         length: The same, also as a tensor; None without sequences.
         masked: Whether a mask decides which examples take a step.
-        is_uniform: Whether the body must make what has the dtypes of the state.
-        has_number: Whether the body sees the number of the step in another way.
-        run: run(condition, body, state, sequences) runs the loop so, and returns its result.
+        is_uniform: Whether the body must return the dtypes of the state.
+        has_number: Whether the body gets the number of the step in another way.
+        run: run(condition, body, state, sequences) runs the loop and returns its result.
         unpack: Returns (state, [whole, ...], [last, ...]) of a result; `last` is the last step's.
         pack: pack(state, whole, last) returns a result.
     """
@@ -54,7 +54,7 @@ class LoopCall:
 def loop_call(
     name: str, original: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> LoopCall | None:
-    """Returns a call of a loop in the common form, or None for one that has none.
+    """Returns a loop's call in the common form, or None if it has none.
 
     Args:
         name: "rnn", "while_loop", "fori_loop", "scan" or "map".
@@ -70,7 +70,7 @@ def loop_call(
 def _rnn(original: Callable[..., Any], given: dict[str, Any]) -> LoopCall | None:
     step, inputs = given.pop("step_function"), given.pop("inputs")
     state, mask = given.pop("initial_states"), given.pop("mask")
-    if given["constants"] or given["time_major"]:  # no layer of Keras does
+    if given["constants"] or given["time_major"]:  # Keras' layers never set them
         return None
 
     def body(state: Any, elements: Any) -> tuple[Any, Any]:
@@ -115,10 +115,10 @@ def _while_loop(original: Callable[..., Any], given: dict[str, Any]) -> LoopCall
         def gathered(*state: Any) -> Any:
             return body(state if is_tuple else state[0], ())[0]
 
-        def asked(*state: Any) -> Any:
+        def goes_on(*state: Any) -> Any:
             return condition(state if is_tuple else state[0])
 
-        return original(asked, gathered, state, most)
+        return original(goes_on, gathered, state, most)
 
     return LoopCall(
         body,
@@ -144,8 +144,8 @@ def _fori_loop(original: Callable[..., Any], given: dict[str, Any]) -> LoopCall:
 
         return original(lower, upper, counted, state)
 
-    known = isinstance(lower, int) and isinstance(upper, int)
-    steps = max(0, upper - lower) if known else None
+    is_fixed = isinstance(lower, int) and isinstance(upper, int)
+    steps = max(0, upper - lower) if is_fixed else None
     return LoopCall(body, given["init_val"], run, *_STATE_ONLY, steps=steps, has_number=True)
 
 

@@ -1,9 +1,9 @@
-"""The ops around the body of a loop, as TensorFlow has them, for the painter.
+"""The ops that TensorFlow has around the body of a loop, for the painter.
 
-A state goes through Enter, Merge, Switch and Identity into the body, and through NextIteration back
-to Merge; Exit hands it on. A sequence lies in a container, whose writers and readers share a dtype.
-Source: TF 1.15, python/ops/control_flow_ops.py and tensor_array_ops.py; for the lists of TF 2 the
-containers are those of python/ops/list_ops.py, as its loops have.
+A state enters the body through Enter, Merge, Switch and Identity, and returns through NextIteration
+to Merge; Exit passes it on. A sequence lies in a container, whose writers and readers share a
+dtype. Source: TF 1.15, python/ops/control_flow_ops.py and tensor_array_ops.py; for the lists of
+TF 2 the containers are those of python/ops/list_ops.py, which its loops use.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,9 +13,9 @@ from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Sequence
 from keras_mp.graph_rewrite.painter import Variant
 
 Add = Callable[..., int]
-"""add(name of a TensorFlow op, *vertices that it takes) -> its vertex."""
+"""add(name of a TensorFlow op, *vertices of its inputs) -> its vertex."""
 Connect = Callable[[int, int], None]
-"""connect(vertex, vertex that takes what it makes)."""
+"""connect(vertex, vertex that takes its output)."""
 
 _OF_TF2 = {
     "TensorArrayV3": "TensorListReserve",
@@ -31,7 +31,7 @@ _OF_TF2 = {
 
 @dataclass(slots=True)
 class _Container:
-    """The vertices of a container: what is written may come out of any reader."""
+    """The vertices of a container: any reader may return what was written."""
 
     itself: int
     writers: list[int]
@@ -43,13 +43,13 @@ class _State:
     """The vertices of a carried state."""
 
     identity: int
-    end: int  # takes the state when a step ends
+    end: int  # takes the state at the end of a step
     next: int
     exit: int
 
 
 class LoopVertices:
-    """Adds the vertices of the loops of a graph, and says which stands for which value.
+    """Adds the vertices of a graph's loops, and maps values to vertices.
 
     `shaped` are the values that their op does not make itself, with the vertices that do.
 
@@ -116,7 +116,7 @@ class LoopVertices:
     def pass_back(self, value: int, writer: int, reader: int) -> None:
         """Adds the container of the gradient of the sequence `value`.
 
-        In TF 1.15 it is a part of that of the sequence itself.
+        In TF 1.15 it is part of the sequence's own container.
         """
         if self._variant != "tf1.15":
             self.pass_through("TensorArrayV3", writer, reader)

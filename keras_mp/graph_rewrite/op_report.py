@@ -1,19 +1,22 @@
 """What a report of the graph rewrite says: folded by layer, op by op, as JSON, and drawn."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from keras_mp.graph_rewrite import drawing, folding, plotting, report_html, report_text
+from keras_mp.graph_rewrite import drawing, folding, plotting, report_text
 from keras_mp.graph_rewrite.painted_graph import Edge, PaintedGraph
+from keras_mp.rendering import terminal
+from keras_mp.rendering.model import Fold, Part, Renderable, Text
 
 _ROWS = 50
 _NODES = 40
 
 
-class Report(PaintedGraph):
+class Report(PaintedGraph, Renderable):
     """Which ops of a model compute in the 16-bit dtype, and why.
 
     Attributes:
@@ -50,35 +53,25 @@ class Report(PaintedGraph):
             ValueError: `rows` is below 1 or `width` below 100.
 
         >>> import keras
-        >>> model = keras.Sequential([
+        >>> model = keras.Sequential(name="net", layers=[
         ...     keras.layers.Input((8,)),
         ...     keras.layers.Dense(16, name="hidden"),
         ...     keras.layers.Dense(4, activation="softmax", name="probs"),
         ... ])
         >>> from keras_mp.graph_rewrite import report
         >>> print(report(model).text())
+        net: training, tf1.15 lists
+        5 ops: 3 float16, 2 float32; 98.0 % of the floating point operations in float16
+        <BLANKLINE>
         layer   ops  dtype     flops  in float16  casts in   casts out
         hidden    2  float16  66.7 %       100 %  1 float16
         probs     3  mixed    33.3 %      94.1 %
-        5 ops: 3 float16, 2 float32; 98.0 % of the floating point operations in float16
         """
         if rows is not None and rows < 1:
             raise ValueError(f"rows must be at least 1, or None, but got {rows!r}.")
         if width < report_text.NARROWEST:
             raise ValueError(f"width must be at least {report_text.NARROWEST}, but got {width!r}.")
-        more = []
-        if self.part is None:
-            folds = folding.unfolded(folding.folded(self.rows), rows)
-            lines = report_text.layer_table(self, folds, width)
-            if any(fold.parts for fold in folds):
-                layers = len({row.layer for row in self.rows})
-                more = [f"All {layers:,} layers: text(rows=None). Ops of some: layer(name)."]
-        else:
-            lines = report_text.op_table(self.rows, width)
-            if rows is not None and len(lines) > rows + 1:
-                left = len(lines) - rows - 1
-                lines = [*lines[: rows + 1], f"and {left:,} more lines: text(rows=None)"]
-        return "\n".join([*lines, self.summary, *report_text.missed(self, width), *more])
+        return terminal.to_text(self._parts(rows), width)
 
     def layer(self, name: str) -> "Report":
         """Returns the report of a layer: its ops, those of the layers in it, and their tensors.
@@ -184,16 +177,22 @@ class Report(PaintedGraph):
         """Returns the table, the summary, and what missed the plan."""
         return self.text()
 
-    def __repr__(self) -> str:
-        """Returns one line."""
-        of = self.model if self.part is None else f"{self.part} of {self.model}"
-        return f"<Report of {of!r}: {self.summary}>"
-
-    def _repr_html_(self) -> str:
-        """Returns the layers for a notebook; each opens to show what is in it."""
-        folds = folding.unfolded(folding.folded(self.rows), _ROWS)
-        notes = [self.summary, *report_text.missed(self, width=10**6)]
-        return report_html.notebook_output(self, folds, notes)
+    def _parts(self, rows: int | None = _ROWS) -> Iterator[Part]:
+        yield Text(self.title, "title")
+        yield Text(self.summary)
+        yield from map(Text, report_text.missed(self))
+        if not self.rows:
+            return
+        if self.part is not None:
+            yield report_text.ops(self.rows, rows)
+            return
+        folds = folding.unfolded(folding.folded(self.rows), rows)
+        yield report_text.layers(self, folds)
+        layers = len({row.layer for row in self.rows})
+        hint = f"All {layers:,} layers: text(rows=None). Ops of some: layer(name)."
+        inner = list(report_text.open_layers(folds, sum(row.flops for row in self.rows)))
+        is_folded = any(fold.parts for fold in folds)
+        yield Fold("The ops, layer by layer", inner, hint if is_folded else "")
 
 
 def _is_below(layer: str, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""The ops of a model as they were painted, and the tensors between them: plain data.
+"""The painted ops of a model, and the tensors between them: plain data.
 
 Knows neither Keras nor a framework. `reporting.py` fills it, `op_report.py` adds text and pictures.
 """
@@ -13,18 +13,18 @@ class Row:
     """One op of a model.
 
     Attributes:
-        index: Its place in the order of the call, from 0.
+        index: Its position in the order of the call, from 0.
         layer: Path of the layer that calls it: "d1", "block/dense"; "" for the model itself.
         op: Name of the keras op: "matmul".
         occurrence: How many ops of this name the layer has called before.
-        tf_op: The TensorFlow op that it stands for, the main one of several; None for none.
+        tf_op: The TensorFlow op that it stands for, the main one of several; or None.
         list: "allow", "infer", "deny", "clear", or None for an op in no list.
         colour: "allow", "deny" or "unpainted".
-        dtype: What it computes in; for an op without float32 tensors, their dtype.
+        dtype: The dtype that it computes in; for an op without float32 tensors, theirs.
         why: The reason, as a sentence without its full stop.
         flops: Floating point operations of the forward pass; a multiply-add counts 2.
-        because_of: Index of the op that `why` speaks of; None if there is none.
-        updates: Whether only variables take what it makes, such as moving statistics.
+        because_of: Index of the op that `why` names; None if there is none.
+        updates: Whether only variables take its result, such as moving statistics.
     """
 
     index: int
@@ -43,16 +43,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A tensor on its way to an op. Weights have none: an op takes them in its own dtype.
+    """A tensor that an op takes. Weights have none: an op takes them in its own dtype.
 
     Attributes:
         tensor: Number of the tensor; edges of one tensor share it.
         source: Index of the row that made it; None for an input of the model and where `unseen`.
         target: Index of the row that takes it; None for an output of the model.
-        dtype: Its dtype for whoever calls the op.
-        shape: Its shape; None for a side that is not known.
-        cast: Dtype to which it is cast on the way; None if it is not.
-        unseen: Whether something else than a keras op made it, as a loop.
+        dtype: Its dtype for the caller of the op.
+        shape: Its shape; None for an unknown side.
+        cast: The dtype that it is cast to; None for no cast.
+        unseen: Whether something else than a keras op made it, such as a loop.
     """
 
     tensor: int
@@ -66,7 +66,7 @@ class Edge:
 
 @dataclass(frozen=True, repr=False)
 class PaintedGraph:
-    """What a `Report` holds, which says what the attributes are."""
+    """The data of a `Report`, which documents the attributes."""
 
     model: str
     dtype: str
@@ -76,6 +76,12 @@ class PaintedGraph:
     edges: tuple[Edge, ...]
     missed: Mapping[tuple[str, str], int] = field(default_factory=dict)
     part: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Returns what it is of: "d1 of model: training, tf1.15 lists"."""
+        of = self.model if self.part is None else f"{self.part} of {self.model}"
+        return f"{of}: {'training' if self.training else 'inference'}, {self.lists} lists"
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -88,9 +94,9 @@ class PaintedGraph:
 
     @property
     def low_flops_share(self) -> float:
-        """Returns the share of the floating point operations in the 16-bit dtype, 0.0 to 1.0.
+        """Returns the share of floating point operations in the 16-bit dtype, 0.0 to 1.0.
 
-        Those of the forward pass; 0.0 for a model without any.
+        Of the forward pass; 0.0 for a model without any.
         """
         total = sum(row.flops for row in self.rows if "float" in row.dtype)
         low = sum(row.flops for row in self.rows if row.dtype == self.dtype)
@@ -107,9 +113,9 @@ class PaintedGraph:
         """
         dtypes = Counter(row.dtype for row in self.rows)
         ordered = sorted(dtypes, key=lambda name: (name != self.dtype, name != "float32", name))
-        found = ", ".join(f"{dtypes[name]} {name}" for name in ordered)
+        counts = ", ".join(f"{dtypes[name]} {name}" for name in ordered)
         return (
             f"{len(self.rows)} op{'' if len(self.rows) == 1 else 's'}"
-            f"{': ' if found else ''}{found}; {100 * self.low_flops_share:.1f} % of the floating "
+            f"{': ' if counts else ''}{counts}; {100 * self.low_flops_share:.1f} % of the floating "
             f"point operations in {self.dtype}"
         )

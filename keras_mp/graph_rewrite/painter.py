@@ -1,13 +1,13 @@
 """Which vertices of a graph may compute in float16: the passes of Grappler, as one pure function.
 
-Knows lists and edges, not ops: `lists.py` says which list an op is in, and the caller which
-tensors flow where. A vertex is one dtype slot of an op, so batch normalization is two: its
-input may become float16, its statistics stay float32. An op in no list is a wall: no colour
-passes through it.
+Knows lists and edges, not ops: `lists.py` says which list contains an op, and the caller which
+tensors flow where. A vertex is one dtype slot of an op, so batch normalization has two: its input
+may become float16, its statistics stay float32. An op in no list is a wall: no colour passes
+through it.
 
 Source: TensorFlow 1.15.0, 2.4.4 and 2.21, core/grappler/optimizers/auto_mixed_precision.cc,
-AutoMixedPrecisionImpl::Optimize. One step of it has no part here: a cast to float32 whose
-consumers all compute in float16 is made a cast to float16, which is for the rewriter to do.
+AutoMixedPrecisionImpl::Optimize. One of its steps is missing: it turns a cast to float32 whose
+consumers all compute in float16 into a cast to float16. The rewriter does that.
 """
 
 from collections import deque
@@ -56,11 +56,11 @@ class Vertex:
 
     Attributes:
         list: The op list that the op is in; None for none.
-        is_float32: Whether the slot holds float32. Nothing else is ever rewritten.
-        low_kernel: Whether the op can be run with the 16-bit dtype here.
-        low_dtype_legal: Whether the op takes the 16-bit dtype here at all.
+        is_float32: Whether the slot holds float32. Other slots are never rewritten.
+        low_kernel: Whether the op has a kernel for the 16-bit dtype here.
+        low_dtype_legal: Whether the op accepts the 16-bit dtype here at all.
         processable: Whether the op may be changed: it is neither fed nor fetched.
-        reads_ref_variable: Whether it reads a variable in place, as those of TF 1 that are no
+        reads_ref_variable: Whether it reads a variable in place, as those of TF 1 that are not
             resources; such a read stays float32 unless it is between two allow ops.
     """
 
@@ -74,15 +74,15 @@ class Vertex:
 
 @dataclass(frozen=True)
 class PaintGraph:
-    """What `paint` looks at. A vertex is its index in `vertices`.
+    """The input of `paint`. A vertex is its index in `vertices`.
 
     Attributes:
         vertices: The slots, in execution order. Only variant "tf2.21" reads the order.
-        edges: (producer, consumer) of each tensor; twice is once.
-        groups: Vertices that must share a dtype, as all reads and writes of one container.
+        edges: (producer, consumer) of each tensor; duplicates have no effect.
+        groups: Vertices that must share a dtype, such as all reads and writes of one container.
         loop_edges: (vertex that ends an iteration, vertices that merge it into the next).
-        predenied: Vertices that must stay float32; those before painting starts.
-        variant: Whose passes: "tf1.15", "tf2" (2.4) or "tf2.21".
+        predenied: Vertices denied before painting starts, which must stay float32.
+        variant: The passes of "tf1.15", "tf2" (2.4) or "tf2.21".
 
     Raises:
         ValueError: If the variant, a list or the index of a vertex does not exist.
@@ -100,9 +100,9 @@ class PaintGraph:
             raise ValueError(
                 f"variant must be one of {', '.join(get_args(Variant))}, but got {self.variant!r}."
             )
-        known = {None, *get_args(ListName)}
+        allowed = {None, *get_args(ListName)}
         for index, vertex in enumerate(self.vertices):
-            if vertex.list not in known:
+            if vertex.list not in allowed:
                 raise ValueError(
                     f"vertices[{index}].list must be allow, infer, deny, clear or None, but got "
                     f"{vertex.list!r}."
@@ -132,7 +132,7 @@ class Reason:
 
     Attributes:
         code: A key of SENTENCES.
-        vertex: The other vertex that the sentence speaks of; None if there is none.
+        vertex: The other vertex that the sentence names; None if there is none.
     """
 
     code: Code
@@ -154,12 +154,12 @@ class Reason:
 
 @dataclass(frozen=True)
 class Painting:
-    """The colours of a graph: of its float32 slots, as no other changes its dtype.
+    """The colours of a graph's float32 slots; other slots keep their dtype.
 
     Attributes:
         low: Vertices that compute in the 16-bit dtype; never one of `deny`.
-        deny: Vertices that must stay float32: those of the deny list, and what follows them.
-        reasons: Why, for every vertex of the graph.
+        deny: Vertices that must stay float32: those of the deny list, and those that follow them.
+        reasons: The reason for every vertex of the graph.
     """
 
     low: frozenset[int]
@@ -168,7 +168,7 @@ class Painting:
 
 
 def paint(graph: PaintGraph) -> Painting:
-    """Returns what Grappler's auto_mixed_precision would paint.
+    """Returns what Grappler's auto_mixed_precision paints.
 
     | pass | what is painted                                               | variant  |
     | ---- | ------------------------------------------------------------- | -------- |
@@ -212,7 +212,7 @@ def paint(graph: PaintGraph) -> Painting:
 
 
 class _Canvas:
-    """A graph under the brush: `low` and `deny` hold the colours, each with its reason."""
+    """The graph while it is painted: `low` and `deny` hold the colours, each with its reason."""
 
     def __init__(self, graph: PaintGraph) -> None:
         self.graph = graph
@@ -290,7 +290,7 @@ def _deny_forward(canvas: _Canvas) -> None:
             if index not in leads_on and canvas.vertices[index].list == "clear":
                 leads_on.add(index)
                 waiting.append(index)
-    # What was denied beforehand passes nothing on: the search neither begins nor goes on there.
+    # Predenied vertices pass nothing on: the search neither starts nor continues there.
     root = {index: index for index in deny_ops if index not in canvas.deny}
     canvas.deny |= dict.fromkeys(root, Reason("deny_list"))
     queue = deque(root)
@@ -318,7 +318,7 @@ def _match_groups(canvas: _Canvas) -> None:
 
 
 def _paint_between_allow_ops(canvas: _Canvas) -> None:
-    # By list, not by colour: an allow op that its group denied is still an end here.
+    # By list, not by colour: an allow op that its group denied still ends a path here.
     allow_ops = canvas.allow_ops()
     downstream = {index: index for index in allow_ops}
     queue = deque(allow_ops)
@@ -345,8 +345,8 @@ def _paint_between_allow_ops(canvas: _Canvas) -> None:
 
 
 def _paint_infer_ops_after_low(canvas: _Canvas) -> None:
-    # One sweep in order, each op seeing those painted before it. TensorFlow asks for no kernel
-    # here; none of its infer ops lacks one, so the safe rule agrees with it.
+    # One sweep in order; each op sees those painted before it. TensorFlow checks for no kernel
+    # here; none of its infer ops lacks one, so the safe rule gives the same result.
     for index in canvas.indices("infer"):
         if index in canvas.low or not canvas.paintable(index):
             continue

@@ -13,19 +13,17 @@ from typing import Any
 
 from keras_mp.graph_rewrite import drawing, folding, report_text
 from keras_mp.graph_rewrite.painted_graph import Edge, PaintedGraph
-from keras_mp.rendering import figures
+from keras_mp.rendering import pictures
 from keras_mp.rendering.text import percent, shortened
 
 # Inches.
 _WIDTH, _HEIGHT, _PITCH, _COLUMN = 2.3, 0.44, 0.74, 3.1
 _WORDS = 1.5  # the width of an input or an output
-_MARGIN, _HEAD, _KEY = 0.3, 0.7, 0.25
+_MARGIN, _HEAD, _KEY = 0.3, 0.7, 0.2
 _NARROWEST = 5.0
-_APART = 0.2  # two signs of the key
 _ASPECT = 1.5
 DPI = 110
 _LETTERS = 32  # of a name in a box
-_NEEDS = ("A picture of the graph", "Report.to_dot() needs nothing.")
 Point = tuple[float, float]
 
 
@@ -44,7 +42,6 @@ class _Arrow:
 
 def plot(graph: PaintedGraph, folds: Sequence[folding.Fold], path: str | Path | None = None) -> Any:
     """Returns a `matplotlib.figure.Figure` of folds; see `Report.plot`."""
-    mpl, figure_class = figures.load_matplotlib(*_NEEDS)
     nodes, arrows, unseen = _graph(graph, folds)
     tall = max(1, math.ceil(math.sqrt(len(nodes) * _COLUMN / _PITCH / _ASPECT)))
     tall = min(len(nodes), max(tall, 8)) or 1
@@ -52,8 +49,8 @@ def plot(graph: PaintedGraph, folds: Sequence[folding.Fold], path: str | Path | 
     tall = math.ceil(len(nodes) / columns) or 1
     needed = columns * _COLUMN + 2 * _MARGIN
     width = max(needed, _NARROWEST)
-    keys = _keys(graph.dtype, width - 2 * _MARGIN)
-    head = _HEAD + _KEY * len(keys)
+    keys = 2 if width < 8 else 3 if width < 10 else 6  # side by side
+    head = _HEAD + _KEY * 6 / keys
     height = tall * _PITCH + head + 2 * _MARGIN
     places = {
         node: (
@@ -62,10 +59,9 @@ def plot(graph: PaintedGraph, folds: Sequence[folding.Fold], path: str | Path | 
         )
         for at, node in enumerate(nodes)
     }
-    with mpl.rc_context({"svg.hashsalt": "keras-mp"}):
-        figure = figure_class(
-            (width, height), dpi=min(DPI, figures.LARGEST / max(width, height)), facecolor="white"
-        )
+    with pictures.figures(path) as (figure_class, saved):
+        dpi = min(DPI, pictures.LARGEST / max(width, height))
+        figure = figure_class((width, height), dpi=dpi, facecolor="white")
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, width), ylim=(0, height))
         axes.axis("off")
@@ -85,7 +81,7 @@ def plot(graph: PaintedGraph, folds: Sequence[folding.Fold], path: str | Path | 
                 _text(axes, x, y + 0.08, node[0], 8, style="italic")
                 _text(axes, x, y - 0.09, f"{edge.dtype} {drawing.shape_text(edge.shape)}", 7)
         _draw_head(axes, graph, keys, width, height)
-        figures.save(figure, path)
+        saved(figure)
     return figure
 
 
@@ -134,7 +130,7 @@ def _draw_fold(axes: Any, x: float, y: float, fold: folding.Fold, low: str, tota
     else:
         fill, border = drawing.OTHER
     _box(axes, x, y, _WIDTH, _HEIGHT, fill, border, share, 0.9 if dtype == low else 1.8)
-    _text(axes, x, y + 0.09, report_text.named(fold, _LETTERS), 8, weight="bold")
+    _text(axes, x, y + 0.09, shortened(report_text.counted(fold), _LETTERS), 8, weight="bold")
     words = f"{dtype}: {percent(share)} {low}" if dtype == folding.MIXED else dtype
     of_all = f" · {percent(flops / total if total else 0.0)} of flops"
     _text(axes, x, y - 0.1, words + of_all, 7)
@@ -232,60 +228,40 @@ def _text(axes: Any, x: float, y: float, text: str, size: float, **how: Any) -> 
     axes.text(x, y, text, fontsize=size, parse_math=False, **how)
 
 
-@dataclass(frozen=True)
-class _Key:
-    """What a sign means: a box of these colours, a dashed line, or a dot."""
+def _draw_head(axes: Any, graph: PaintedGraph, columns: int, width: float, height: float) -> None:
+    """Writes the title, the summary, and what the signs mean."""
+    from matplotlib.legend_handler import HandlerTuple
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-    words: str
-    box: tuple[str, str, float] | None = None
-    is_dot: bool = False
-
-    @property
-    def sign(self) -> float:
-        """The width of the sign."""
-        return 0.36 if self.box else 0.1 if self.is_dot else 0.43
-
-    @property
-    def width(self) -> float:
-        """Returns how much room it takes."""
-        return self.sign + 0.066 * len(self.words)
-
-
-def _keys(low: str, room: float) -> list[list[_Key]]:
-    """Returns what the signs mean, in lines of at most `room`."""
-    lines: list[list[_Key]] = [[]]
-    for key in (
-        _Key(low, (*drawing.LOW, 0.0)),
-        _Key("float32", (*drawing.DENY, 0.0)),
-        _Key(f"mixed: share in {low}", (*drawing.DENY, 0.5)),
-        _Key("other dtype", (*drawing.OTHER, 0.0)),
-        _Key("cast to"),
-        _Key("takes what no keras op made", is_dot=True),
-    ):
-        if sum(each.width + _APART for each in lines[-1]) + key.width > room:
-            lines.append([])
-        lines[-1].append(key)
-    return lines
-
-
-def _draw_head(
-    axes: Any, graph: PaintedGraph, keys: Sequence[Sequence[_Key]], width: float, height: float
-) -> None:
     top = height - _MARGIN
-    phase = "training" if graph.training else "inference"
-    of = graph.model if graph.part is None else f"{graph.part} of {graph.model}"
-    room = int((width - 2 * _MARGIN) * 11)
-    title = f"{shortened(of, max(8, room - 30))}: {phase}, {graph.lists} lists"
+    title = shortened(graph.title, int((width - 2 * _MARGIN) * 11))
     _text(axes, _MARGIN, top, title, 10, weight="bold", ha="left", va="top")
     _text(axes, _MARGIN, top - 0.25, graph.summary, 8, ha="left", va="top")
-    for line, each in enumerate(keys):
-        at, y = _MARGIN, top - 0.68 - _KEY * line
-        for key in each:
-            if key.box is not None:
-                _box(axes, at + 0.14, y, 0.28, 0.17, *key.box, 1.0)
-            elif key.is_dot:
-                axes.plot([at], [y], "o", markersize=4, color=drawing.LINE)
-            else:
-                axes.plot([at, at + 0.35], [y, y], "--", color=drawing.CAST, linewidth=1.1)
-            _text(axes, at + key.sign, y, key.words, 7.5, ha="left")
-            at += key.width + _APART
+    low, deny, other = (
+        Patch(facecolor=fill, edgecolor=border)
+        for fill, border in (drawing.LOW, drawing.DENY, drawing.OTHER)
+    )
+    cast = Line2D([], [], linestyle="--", color=drawing.CAST, linewidth=1.1)
+    unseen = Line2D([], [], linestyle="none", marker="o", markersize=4, color=drawing.LINE)
+    signs = {
+        graph.dtype: low,
+        "float32": deny,
+        f"mixed: share in {graph.dtype}": (low, deny),
+        "other dtype": other,
+        "cast to": cast,
+        "takes what no keras op made": unseen,
+    }
+    axes.legend(
+        list(signs.values()),
+        list(signs),
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.0)},
+        loc="upper left",
+        bbox_to_anchor=(_MARGIN / width, (top - 0.5) / height),
+        borderaxespad=0,
+        borderpad=0,
+        ncols=columns,
+        fontsize=7.5,
+        labelcolor=drawing.TEXT,
+        frameon=False,
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite import hooks, keras_ops
 from keras_mp.graph_rewrite.flops import flops
 from keras_mp.graph_rewrite.graph import Carried, Graph, Loop, Op, Origin, Sequence, Value
@@ -19,9 +20,9 @@ from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of, tensor
 def record(
     call: Callable[..., Any], args: abc.Sequence[Any], kwargs: Mapping[str, Any], model: Any
 ) -> Graph:
-    """Runs `call(*args, **kwargs)` without computing anything, and returns its ops.
+    """Runs `call(*args, **kwargs)` abstractly, and returns its ops.
 
-    Nothing that happens inside remains: variables, seeds and losses are as before.
+    Leaves no traces: variables, seeds and losses are as before.
 
     Args:
         call: The unchanged `call` of the model.
@@ -37,7 +38,7 @@ def record(
             if mask is not None:
                 hooks.set_mask(x, mask)
         recorder.restart([*inputs, *masks])
-        # Not the recorder: JAX keeps what it files traces under, and with it all variables.
+        # Not the recorder: JAX keeps the keys of its trace cache alive, and so all variables.
         with hooks.dispatching(recorder, traced_as=object()):
             outputs = call(*args, **kwargs)
         recorder.finish(outputs, hooks.assigned_values(), hooks.added_losses())
@@ -67,15 +68,15 @@ class _Recorder:
         self._by_value = {
             id(value): variable
             for variable in model.variables
-            if (value := getattr(variable, "_value", None)) is not None
+            if (value := keras_hooks.stored(variable)) is not None
         }
         self.restart(())
 
     def restart(self, inputs: Iterable[Any]) -> None:
-        """Forgets everything: an abstract run may fail and be tried again."""
+        """Discards the recording: an abstract run may fail and be retried."""
         self.graph = Graph()
         self._known: dict[int, int] = {}
-        self._alive: list[Any] = []  # so that no id is given twice
+        self._alive: list[Any] = []  # so that no id is reused
         self._times = 1  # how often the body of a loop runs
         for x in inputs:
             if keras.ops.is_tensor(x):
@@ -89,13 +90,13 @@ class _Recorder:
         kwargs: dict[str, Any],
     ) -> Any:
         with hooks.dispatching(None):
-            if name == "dropout":  # draws no number that anybody would miss
+            if name == "dropout":  # draws no numbers that anything else needs
                 result = keras.ops.multiply(args[0] if args else kwargs["inputs"], 1.0)
             else:
                 result = original(*args, **kwargs)
         taken = tuple(self._index(x) for x in tensors(args, kwargs))
         index = len(self.graph.ops)
-        # An op that hands back what it was given makes nothing.
+        # An op that returns its argument makes nothing.
         made = [x for x in tensors((result,), {}) if id(x) not in self._known]
         layer = layer_of(self._path)
         occurrence = self.graph.calls[layer, name]
@@ -135,7 +136,7 @@ class _Recorder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Records one step of a loop, however often it would run; returns what it would."""
+        """Records one step of a loop, however many it has; returns the loop's result."""
         call = loop_call(name, original, args, kwargs)
         if call is None:
             return original(*args, **kwargs)
@@ -185,12 +186,12 @@ class _Recorder:
         return call.pack(state, whole, final)
 
     def _leaves(self, structure: Any) -> list[int | None]:
-        """Returns the index of each tensor of a structure; None for what is none."""
+        """Returns the index of each tensor of a structure; None for other objects."""
         leaves = keras.tree.flatten(structure)
         return [self._index(x) if keras.ops.is_tensor(x) else None for x in leaves]
 
     def _handed_on(self, structure: Any) -> list[int | None]:
-        """Adds the tensors of a structure as values that a loop hands on."""
+        """Adds the tensors of a structure as values that a loop passes on."""
         return [
             self._add(x, Value(Origin.LOOP, None, shape_of(x), dtype_of(x)))
             if keras.ops.is_tensor(x)
@@ -203,13 +204,13 @@ class _Recorder:
         return tuple(None if x is None or y is None else Sequence(x, y) for x, y in pairs)
 
     def moved(self, made: Any, x: Any) -> None:
-        """Notes that `x` was given the value of `made` in place."""
+        """Records that `x` was set to the value of `made` in place."""
         if id(made) in self._known:
             self._known[id(x)] = self._known[id(made)]
             self._alive.append(x)
 
     def finish(self, outputs: Any, assigned: abc.Sequence[Any], losses: abc.Sequence[Any]) -> None:
-        """Notes what the model returned, what its variables were given, and added losses."""
+        """Records the model's results, the values assigned to variables, and added losses."""
         self.graph.outputs = self._indices(keras.tree.flatten(outputs))
         self.graph.assigned = self._indices(assigned)
         self.graph.losses = self._indices(losses)
@@ -237,13 +238,13 @@ class _Recorder:
 
 
 def _as_tensor(x: Any) -> Any:
-    """Returns what the body sees of a state: of a number, a tensor."""
+    """Returns the value that the body gets for a state: a number as a tensor."""
     is_number = isinstance(x, (int, float)) and not isinstance(x, bool)
     return keras.ops.convert_to_tensor(x) if is_number else _another(x)
 
 
 def _another(x: Any) -> Any:
-    """Returns a tensor like `x` that is another object: values are told apart by these."""
+    """Returns another object with the value of `x`: values are identified by their objects."""
     return keras.ops.copy(x) if keras.ops.is_tensor(x) else x
 
 
@@ -260,7 +261,7 @@ def _stacked(x: Any, call: LoopCall) -> Any:
 
 
 def layer_of(model_path: str) -> str:
-    """Returns the path of the layer that is being called, below the model."""
+    """Returns the path of the layer being called, relative to the model."""
     path = hooks.layer_path()
     return "" if path == model_path else path.removeprefix(f"{model_path}/")
 
@@ -277,11 +278,11 @@ def _arguments(
 
 
 def _numbers(args: abc.Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[float, ...]:
-    found: list[float] = []
+    constants: list[float] = []
     for x in (*args, *kwargs.values()):
         if isinstance(x, np.ndarray) and x.size and x.dtype.kind in "fiu":
             sizes = np.abs(x[x != 0])
-            found += [float(sizes.min()), float(sizes.max())] if sizes.size else []
+            constants += [float(sizes.min()), float(sizes.max())] if sizes.size else []
         elif isinstance(x, numbers.Real) and not isinstance(x, bool):
-            found.append(float(x))
-    return tuple(found)
+            constants.append(float(x))
+    return tuple(constants)

@@ -1,7 +1,7 @@
 """Runs the ops of a model as decided: a painted op computes in the 16-bit dtype.
 
-Every op hands float32 to whoever called it, so no layer, loss or loop meets another dtype. The
-16-bit result of a painted op is remembered beside it, for the next painted op to take.
+Every op returns float32 to its caller, so no layer, loss or loop meets another dtype. The 16-bit
+result of a painted op is cached beside it, for the next painted op.
 """
 
 import warnings
@@ -30,7 +30,7 @@ from keras_mp.graph_rewrite.tensors import (
 )
 from keras_mp.graph_rewrite.traced_steps import TracedSteps
 
-# Their tensors are made to have one shape.
+# Ops whose tensors are broadcast to one shape.
 _BROADCASTING = frozenset(
     {
         "add", "subtract", "multiply", "divide", "true_divide", "floor_divide", "maximum",
@@ -44,15 +44,15 @@ class Plan:
     """The decisions for calls of one signature.
 
     Attributes:
-        graph: What was recorded.
-        decisions: One for each op of it.
-        path: Of the model, while it is called.
+        graph: The recorded graph.
+        decisions: One for each of its ops.
+        path: Path of the model while it is called.
         low: For each (layer, op), whether each occurrence computes in the 16-bit dtype.
         loops: For each (layer, loop), each occurrence, and which of its tensors are in that dtype.
-        allow: Names of keras ops of the allow list: low also where the plan has no such op.
-        missed: Ops that ran and were not in the plan. What goes on as a loop is in it.
-        token: Stands for this plan where JAX caches traces.
-        steps: The steps of loops that were traced.
+        allow: Names of keras ops of the allow list: low even if the plan has no such op.
+        missed: Ops that ran and are not in the plan. Later steps of a loop are in it.
+        token: Identifies this plan in JAX's trace cache.
+        steps: The traced steps of loops.
     """
 
     graph: Graph
@@ -67,13 +67,13 @@ class Plan:
 
 
 def plan(graph: Graph, decisions: Decisions, path: str, layers: Sequence[Any] = ()) -> Plan:
-    """Files decisions under what replaying sees of an op or a loop.
+    """Stores decisions under the keys with which replaying looks up an op or a loop.
 
     Args:
-        graph: What was recorded.
-        decisions: Those about it.
-        path: Of the model, while it is called.
-        layers: All layers of the model, itself among them.
+        graph: The recorded graph.
+        decisions: Its decisions.
+        path: Path of the model while it is called.
+        layers: All layers of the model, including itself.
     """
     low = {key: [False] * count for key, count in graph.calls.items()}
     for op, decision in zip(graph.ops, decisions.ops, strict=True):
@@ -87,7 +87,7 @@ def plan(graph: Graph, decisions: Decisions, path: str, layers: Sequence[Any] = 
 
 
 class Replay:
-    """One call of a model; what `hooks.dispatching` sends ops to."""
+    """One call of a model; `hooks.dispatching` sends ops to it."""
 
     def __init__(self, plan: Plan, dtype: str) -> None:
         self._plan = plan
@@ -119,7 +119,7 @@ class Replay:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Runs a loop; its body is decided as it was recorded, however often it runs."""
+        """Runs a loop; the recorded decisions hold for each run of its body."""
         call = loop_call(name, original, args, kwargs)
         if call is None:
             return original(*args, **kwargs)
@@ -130,35 +130,35 @@ class Replay:
         recorded, decided = planned[occurrence] if occurrence < len(planned) else (None, None)
         condition, body = self._repeated(call.condition, call.body)
         result = _run(self, call, condition, body, decided, (key, occurrence))
-        if recorded is not None:  # the body may not have run, or as a trace
+        if recorded is not None:  # the body may not have run, or only in a trace
             self._seen |= recorded.calls
         return result
 
     def _repeated(self, condition: Any, body: Body) -> tuple[Any, Body]:
-        """Returns both so that each step takes the decisions that the first one takes."""
+        """Returns both, such that each step uses the decisions of the first one."""
         before = dict(self._seen)
-        asked = dict(self._seen)
+        after_condition = dict(self._seen)
 
         def again(state: Any) -> Any:
             self._seen = dict(before)
             answer = condition(state)
-            asked.update(self._seen)
+            after_condition.update(self._seen)
             return answer
 
         def step(state: Any, elements: Any) -> tuple[Any, Any]:
-            self._seen = dict(asked)
+            self._seen = dict(after_condition)
             return body(state, elements)
 
         return (None if condition is None else again), step
 
     def moved(self, made: Any, x: Any) -> None:
-        """Notes that `x` was given the value of `made` in place."""
+        """Records that `x` was set to the value of `made` in place."""
         low = self._cache.get(made)
         if low is not None:
             self.remember(x, low)
 
     def resumed(self) -> Callable[[], "Replay"]:
-        """Returns a function that makes replays which go on from here."""
+        """Returns a function that creates replays continuing from here."""
         seen = dict(self._seen)
 
         def make() -> Replay:
@@ -178,8 +178,8 @@ class Replay:
         if not self._plan.missed:
             warnings.warn(
                 f"The graph rewrite has not recorded the op {key[1]!r} of layer {key[0]!r}, which "
-                "runs now: the layer computes in another way than when it was first called so. Ops "
-                "of the allow list compute in 16 bits all the same, others in float32; "
+                "runs now: the layer computes differently from its first such call. Ops of the "
+                "allow list still compute in 16 bits, others in float32; "
                 "keras_mp.graph_rewrite.report(model).missed counts them.",
                 stacklevel=2,
             )
@@ -187,7 +187,7 @@ class Replay:
         return key[1] in self._plan.allow
 
     def low(self, x: Any) -> Any:
-        """Returns `x` in the 16-bit dtype if it is float32."""
+        """Returns `x`, cast to the 16-bit dtype if it is float32."""
         if is_constant(x):
             return ops.cast(x, self._dtype) if "float" in dtype_of(x) else x
         if dtype_of(x) != "float32":
@@ -198,7 +198,7 @@ class Replay:
         return cached
 
     def high(self, result: Any) -> Any:
-        """Returns the result of a painted op in float32; as it was made, it is cached."""
+        """Returns the result of a painted op in float32, and caches the 16-bit one."""
         return replaced(result, self._high)
 
     def _high(self, x: Any) -> Any:
@@ -209,7 +209,7 @@ class Replay:
         return wide
 
     def remember(self, wide: Any, low: Any) -> None:
-        """Notes that `low` is `wide` in the 16-bit dtype."""
+        """Caches `low` as `wide` in the 16-bit dtype."""
         if dtype_of(low) == self._dtype and dtype_of(wide) == "float32":
             self._cache.set(wide, low)
 
@@ -222,7 +222,7 @@ def _run(
     decided: LoopDecision | None,
     key: tuple[Any, ...],
 ) -> Any:
-    """Runs a loop with its states and sequences in the dtypes that were decided."""
+    """Runs a loop with its states and sequences in the decided dtypes."""
 
     def traced(body: Body) -> Body:
         is_traced = hooks.runs_eagerly() and not call.has_number
@@ -241,11 +241,11 @@ def _run(
         state, made = body(widened(state, decided.carried), widened(elements, decided.read))
         return narrowed(state, decided.carried), narrowed(made, decided.written)
 
-    def asked(state: Any) -> Any:
+    def goes_on(state: Any) -> Any:
         return condition(widened(state, decided.carried))
 
     result = call.run(
-        None if condition is None else asked,
+        None if condition is None else goes_on,
         traced(step),
         narrowed(call.state, decided.carried),
         narrowed(call.sequences, decided.read),
@@ -267,9 +267,9 @@ def _changed(structure: Any, low: Sequence[bool], change: Callable[[Any], Any]) 
 
 
 def _can_be_low(call: LoopCall, decided: LoopDecision) -> bool:
-    """Returns whether the loop takes 16-bit states and sequences.
+    """Returns whether the loop accepts 16-bit states and sequences.
 
-    A state in the 16-bit dtype before the rewrite would come back in float32.
+    A state that is in the 16-bit dtype without the rewrite would come back in float32.
     """
     given = keras.tree.flatten((call.state, call.sequences))
     if any(_is_tensor(x) and dtype_of(x) in ("float16", "bfloat16") for x in given):
@@ -283,7 +283,7 @@ def _is_tensor(x: Any) -> bool:
 
 
 def _period(planned: Sequence[bool]) -> int:
-    """Returns after how many ops decisions repeat: a loop runs its body more often than recorded.
+    """Returns the period of decisions: a loop runs its body more often than it was recorded.
 
     >>> _period([True, False, True, False]), _period([False]), _period([True, False])
     (2, 1, 0)
@@ -304,10 +304,10 @@ def _plain(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any
 def _broadcasting(
     run: Replay, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Callable[[Any], Any]:
-    # Broadcast before the cast: the other way round the gradient of a bias would be summed over
-    # the batch in 16 bits, where 4096 times 16 is inf.
-    found = [x for x in (*args, *kwargs.values()) if is_tensor(x)]
-    shapes = [shape_of(x) for x in found]
+    # Broadcast before the cast: in the other order a bias' gradient would be summed over the batch
+    # in 16 bits, where 4096 times 16 is inf.
+    operands = [x for x in (*args, *kwargs.values()) if is_tensor(x)]
+    shapes = [shape_of(x) for x in operands]
     if all(shape == shapes[0] for shape in shapes):
         return run.low
     largest = _broadcast(shapes)
@@ -315,12 +315,14 @@ def _broadcasting(
     def change(x: Any) -> Any:
         if is_constant(x) or dtype_of(x) != "float32" or shape_of(x) == largest:
             return run.low(x)
-        target = next((y for y, shape in zip(found, shapes, strict=True) if shape == largest), None)
+        target = next(
+            (y for y, shape in zip(operands, shapes, strict=True) if shape == largest), None
+        )
         shape = ops.shape(target) if target is not None else largest
         if any(side is None for side in shape):
             return run.low(x)
         if target is not None and not all(isinstance(side, int) for side in shape):
-            # A gradient in a loop keeps a shape that is a tensor, and XLA wants to know it.
+            # In a loop a gradient's shape is a tensor, and XLA needs a static one.
             wide = ops.zeros_like(target, dtype=dtype_of(x))
             return ops.cast(ops.add(x, wide), run._dtype)
         return ops.cast(ops.broadcast_to(x, shape), run._dtype)
@@ -337,13 +339,13 @@ def _broadcast(shapes: Sequence[tuple[int | None, ...]]) -> tuple[int | None, ..
 
 
 def _batch_normalization(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
-    # As cuDNN does: in and out in 16 bits, everything between in float32.
+    # As in cuDNN: input and output in 16 bits, everything between in float32.
     result = original(*args, **kwargs)
     return run.high(ops.cast(result, run._dtype))
 
 
 def _view(run: Replay, name: str, original: Any, args: Any, kwargs: Any) -> Any:
-    # torch's result shares memory with its input: what is written there shows in both.
+    # torch's result shares memory with its input: a write to one shows in the other.
     result = original(*args, **kwargs)
     low = original(
         *replaced(tuple(args), run.low),

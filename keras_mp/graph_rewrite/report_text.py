@@ -1,47 +1,82 @@
-"""A report as text of a given width: a table of layers, and a table of ops."""
+"""What a report shows: a table of layers, tables of ops, and folds down to these."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 
 from keras_mp.graph_rewrite import folding
 from keras_mp.graph_rewrite.painted_graph import PaintedGraph, Row
-from keras_mp.rendering.text import percent, pluralized, shortened
+from keras_mp.rendering.model import Column, Fold, Part, Table
+from keras_mp.rendering.text import percent, pluralized
 
-OP_HEADER = ("op", "TF op", "list", "colour", "dtype", "flops", "why")
 NARROWEST = 100
 _UPDATES = "it only updates variables, such as moving statistics"
-LAYER_NUMBERS = (False, True, False, True, True, False, False)
-_NAMES = 44
-_OP = 22
+_OPS = (
+    Column("op", "path"),
+    Column("TF op", "path"),
+    Column("list"),
+    Column("colour"),
+    Column("dtype"),
+    Column("flops", "number"),
+    Column("why", "sentence"),
+)
 
 
-def layer_header(graph: PaintedGraph) -> tuple[str, ...]:
-    """Returns what the columns of `layer_cells` hold; `LAYER_NUMBERS` says which are numbers."""
-    return ("layer", "ops", "dtype", "flops", f"in {graph.dtype}", "casts in", "casts out")
-
-
-def layer_cells(graph: PaintedGraph, folds: Sequence[folding.Fold]) -> list[tuple[str, ...]]:
-    """Returns the cells of folds, below `layer_header`; the name is not shortened."""
-    found = []
+def layers(graph: PaintedGraph, folds: Sequence[folding.Fold]) -> Table:
+    """Returns a table with a line for each fold."""
+    rows = []
     total = _flops(graph.rows)
     for fold, casts in zip(folds, folding.casts(graph, folds), strict=True):
         flops = _flops(fold.rows)
         floats = _flops([row for row in fold.rows if "float" in row.dtype])
         low = _flops([row for row in fold.rows if row.dtype == graph.dtype])
         cells = (
-            fold.name,
+            counted(fold),
             f"{len(fold.rows):,}",
             fold.dtype(),
             percent(flops / total if total else 0.0),
             percent(low / floats) if floats else "",
         )
-        found.append((*cells, *(_counts(each) for each in casts)))
-    return found
+        rows.append((*cells, *(_counts(each) for each in casts)))
+    columns = (
+        Column("layer", "path"),
+        Column("ops", "number"),
+        Column("dtype"),
+        Column("flops", "number"),
+        Column(f"in {graph.dtype}", "number"),
+        Column("casts in"),
+        Column("casts out"),
+    )
+    return Table(columns, rows)
+
+
+def ops(rows: Sequence[Row], most: int | None) -> Table:
+    """Returns a table of ops, below the names of their layers.
+
+    Args:
+        rows: The ops.
+        most: Lines that are shown; None for all.
+    """
+    by_layer: dict[str, list[Row]] = {}
+    for row in rows:
+        by_layer.setdefault(row.layer, []).append(row)
+    total = _flops(rows)
+    cells: list[tuple[str, ...]] = []
+    sections = {}
+    for name, inner in by_layer.items():
+        sections[len(cells)] = name or folding.MODEL
+        cells += op_cells(inner, total)
+    return Table(_OPS, cells, most=most, rest="text(rows=None)", sections=sections)
+
+
+def open_layers(folds: Sequence[folding.Fold], total: int) -> Iterator[Part]:
+    """Yields folds that open to the ops of their layers."""
+    for fold in folds:
+        inner: list[Part] = list(open_layers(fold.parts, total))
+        yield Fold(counted(fold), inner or [Table(_OPS, op_cells(fold.rows, total))])
 
 
 def op_cells(rows: Sequence[Row], total: int) -> list[tuple[str, ...]]:
-    """Returns the cells of ops, below `OP_HEADER`: one line for ops that are alike.
+    """Returns the cells of ops: one line for ops that are alike.
 
     What only updates variables is one line, too.
 
@@ -83,64 +118,16 @@ def op_cells(rows: Sequence[Row], total: int) -> list[tuple[str, ...]]:
     return found
 
 
-def layer_table(graph: PaintedGraph, folds: Sequence[folding.Fold], width: int) -> list[str]:
-    """Returns a line a fold below a header, at most `width` wide."""
-    if not folds:
-        return []
-    cells = layer_cells(graph, folds)
-    header = layer_header(graph)
-    room = width - sum(2 + size for size in _widths([header, *cells])[1:])
-    names = [named(fold, min(room, _NAMES)) for fold in folds]
-    lines = [(name, *others) for name, (_, *others) in zip(names, cells, strict=True)]
-    return _aligned([header, *lines], LAYER_NUMBERS)
-
-
-def op_table(rows: Sequence[Row], width: int) -> list[str]:
-    """Returns the ops below the names of their layers, at most `width` wide."""
-    layers: dict[str, list[Row]] = {}
-    for row in rows:
-        layers.setdefault(row.layer, []).append(row)
-    total = _flops(rows)
-    found = [(name, op_cells(inner, total)) for name, inner in layers.items()]
-    every = [OP_HEADER, *(line for _, lines in found for line in lines)]
-    widths = [min(size, _OP) for size in _widths(every)][:-1]
-    indent = 2
-    room = max(20, width - indent - sum(size + 2 for size in widths))
-    right = [name == "flops" for name in OP_HEADER]
-
-    def lines_of(cells: Sequence[str]) -> Iterator[str]:
-        *short, why = cells
-        shown = [shortened(text, size) for text, size in zip(short, widths, strict=True)]
-        for i, part in enumerate(wrap(why, room) or [""]):
-            texts = shown if i == 0 else [""] * len(shown)
-            yield " " * indent + _line([*texts, part], [*widths, 0], right)
-
-    lines = list(lines_of(OP_HEADER)) if found else []
-    for name, ops in found:
-        lines.append(shortened(name or folding.MODEL, width))
-        for cells in ops:
-            lines += lines_of(cells)
-    return lines
-
-
-def missed(graph: PaintedGraph, width: int) -> Iterator[str]:
+def missed(graph: PaintedGraph) -> Iterator[str]:
     """Yields what ran past the plan."""
     for (layer, op), calls in sorted(graph.missed.items()):
-        text = f"{pluralized(calls, 'call')} of {op} in "
         rest = f" {'was' if calls == 1 else 'were'} not in the plan"
-        room = max(20, width - len(text) - len(rest))
-        yield f"{text}{shortened(layer or folding.MODEL, room)}{rest}"
+        yield f"{pluralized(calls, 'call')} of {op} in {layer or folding.MODEL}{rest}"
 
 
-def named(fold: folding.Fold, room: int) -> str:
-    """Returns the name of a fold, and how many layers it has, in `room` characters."""
-    count = f" ({fold.layers:,} layers)" if fold.layers > 1 else ""
-    left = max(8, room - len(count))
-    if len(fold.name) > left and " … " in fold.name:
-        first, last = fold.name.split(" … ")
-        half = max(4, (left - 3) // 2)
-        return f"{shortened(first, half)} … {shortened(last, half)}{count}"
-    return shortened(fold.name, left) + count
+def counted(fold: folding.Fold) -> str:
+    """Returns the name of a fold, and how many layers it has."""
+    return fold.name + (f" ({fold.layers:,} layers)" if fold.layers > 1 else "")
 
 
 def _counts(casts: Counter[str]) -> str:
@@ -149,19 +136,3 @@ def _counts(casts: Counter[str]) -> str:
 
 def _flops(rows: Sequence[Row]) -> int:
     return sum(row.flops for row in rows)
-
-
-def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*lines, strict=True)]
-
-
-def _aligned(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    widths = _widths(lines)
-    return [_line(line, widths, right) for line in lines]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    return "  ".join(
-        text.rjust(width) if is_right else text.ljust(width)
-        for text, width, is_right in zip(cells, widths, right, strict=True)
-    ).rstrip()

@@ -1,9 +1,10 @@
-"""What the graph rewrite does to a model, or would do: its ops recorded, painted and explained."""
+"""Reports what the graph rewrite does, or would do: records, paints and explains ops."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from keras_mp.backends import keras_hooks
 from keras_mp.batches import are_numbers, one_batch
 from keras_mp.graph_rewrite import examples, hooks, painter, rewritten
 from keras_mp.graph_rewrite.decisions import SENTENCES, Decision, Decisions, decide
@@ -24,30 +25,30 @@ def report(
     dtype: str | None = None,
     lists: str | OpLists | None = None,
 ) -> Report:
-    """Returns which ops of a model compute in 16 bits, and why. Nothing is computed or changed.
+    """Returns which ops of a model compute in 16 bits, and why. Computes and changes nothing.
 
-    Of a model that is rewritten it says what runs; of any other float32 model, what would run. A
-    model that is not built yet is built, as a call would.
+    For a rewritten model it reports what runs; for any other float32 model, what would run. A model
+    that is not built yet is built, as by a call.
 
     Args:
         model: A Keras model or layer whose layers have no mixed policy.
-        inputs: An example of what `model(inputs)` takes: arrays, tensors or `keras.KerasTensor`s;
-            or what only `fit` takes, such as the strings of a model with a preprocessor, or a
-            dataset, of which the first batch is taken.
-            None: what the model was called with last since it was rewritten, else what it was
-            declared with. A side that is not known counts as a batch of 4, as 64 pixels for inputs
-            of rank 4 and above, and as 16 steps for others: shares of operations depend on it. A
-            model that does not take so many is tried with other sizes.
-        training: Whether to look at a training step or at inference. A model whose `call` takes no
+        inputs: An example of the argument of `model(inputs)`: arrays, tensors or
+            `keras.KerasTensor`s; or data that only `fit` accepts, such as the strings of a model
+            with a preprocessor, or a dataset, whose first batch is used.
+            None: the inputs of the last call since the model was rewritten, else its declared
+            inputs. An unknown side counts as a batch of 4, as 64 pixels for inputs of rank 4 and
+            above, and as 16 steps for others: shares of operations depend on it. If the model does
+            not support these, other sizes are tried.
+        training: Whether to report a training step or inference. A model whose `call` has no
             `training` is always painted as for training.
         dtype: "float16" or "bfloat16"; None: that of the rewritten model, else "float16".
         lists: Name of the op lists or an `OpLists`; None: those of the rewritten model, else
             "tf1.15".
 
     Raises:
-        TypeError: `model` is no Keras layer, or `lists` no name.
-        ValueError: A layer has a mixed policy, there is nothing that tells the inputs, the model
-            is called only through models in it, or an argument has a value that is not known.
+        TypeError: `model` is not a Keras layer, or `lists` is not a name.
+        ValueError: A layer has a mixed policy, the inputs are unknown, the model is called only
+            through models in it, or an argument has an unknown value.
 
     >>> import keras
     >>> model = keras.Sequential([
@@ -108,7 +109,7 @@ def _check_called(model: Any, inputs: Any) -> None:
     if inner:
         raise ValueError(
             f"Model {model.name!r} is not called itself, only through the models in it: "
-            f"{', '.join(map(repr, inner))}. Ask for a report of one of these."
+            f"{', '.join(map(repr, inner))}. Report one of these."
         )
 
 
@@ -116,7 +117,7 @@ def _record(model: Any, inputs: Any, training: bool) -> Graph:
     was_installed = hooks.is_installed()
     hooks.install()
     try:
-        if not all(layer.built for layer in model._flatten_layers()):
+        if not all(layer.built for layer in keras_hooks.all_layers(model)):
             # Building calls the ops, too.
             hooks.run_abstractly(model, inputs, training=training)
         return record(model, (inputs,), {"training": training}, model)
@@ -126,7 +127,7 @@ def _record(model: Any, inputs: Any, training: bool) -> Graph:
 
 
 def _of_what_is_known(model: Any, latest: Mapping[bool, Plan], training: bool) -> Graph:
-    """Returns the graph of the last call, or of one with what the model was declared with."""
+    """Returns the graph of the last call, or of one with the model's declared inputs."""
     if training in latest:
         return latest[training].graph
     inputs = examples.declared(model)
@@ -135,12 +136,12 @@ def _of_what_is_known(model: Any, latest: Mapping[bool, Plan], training: bool) -
         return examples.recorded(model, inputs, lambda x: _record(model, x, training), calls)
     if latest:
         raise ValueError(
-            f"Model {model.name!r} was called for {'inference' if training else 'training'} only "
+            f"Model {model.name!r} was called only for {'inference' if training else 'training'} "
             f"since it was rewritten: pass inputs=, or training={not training}."
         )
     raise ValueError(
-        f"Model {model.name!r} does not say what it takes: pass inputs=, an example of what it is "
-        "called with, or call it once after it was rewritten."
+        f"Model {model.name!r} does not declare its inputs: pass inputs=, an example of them, or "
+        "call it once after it was rewritten."
     )
 
 
@@ -149,7 +150,7 @@ def _rows(graph: Graph, decisions: Decisions, low: str) -> Iterator[Row]:
         if vertex >= decisions.backward_from:
             return "an op of the gradient"
         if vertex >= len(graph.ops):
-            return "what a loop hands on"
+            return "the result of a loop"
         op = graph.ops[vertex]
         return f"{op.name} of {repr(op.layer) if op.layer else 'the model'}"
 
@@ -182,13 +183,13 @@ def _updates(graph: Graph) -> set[int]:
         for i in op.inputs:
             takers.setdefault(i, set()).add(index)
     reached = {*kept, *graph.assigned, *takers}
-    found: set[int] = set()
+    updates: set[int] = set()
     for index in reversed(range(len(graph.ops))):
-        # What nobody takes, as a mask, is no update.
+        # An unused result, such as a mask, is no update.
         used = [i for i in graph.ops[index].outputs if i in reached]
-        if used and not kept & set(used) and all(takers.get(i, set()) <= found for i in used):
-            found.add(index)
-    return found
+        if used and not kept & set(used) and all(takers.get(i, set()) <= updates for i in used):
+            updates.add(index)
+    return updates
 
 
 def _why(op: Op, decision: Decision, name: Any, low: str) -> str:
@@ -213,7 +214,7 @@ def _edges(graph: Graph, decisions: list[Decision], low: str) -> Iterator[Edge]:
 
     def edge(i: int, target: int | None, wants_low: bool) -> Edge:
         value = graph.values[i]
-        source = makers.get(i)  # through loops: what a loop hands on, it has cast
+        source = makers.get(i)  # through loops: a loop passes on what it has cast
         is_low = source is not None and decisions[source].low
         cast = None
         if value.is_float32 and is_low != wants_low:

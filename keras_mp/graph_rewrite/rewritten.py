@@ -1,4 +1,4 @@
-"""A model whose `call` computes as painted: its plans, and how it is made and unmade."""
+"""A model whose `call` computes as painted: its plans, and how it is rewritten and restored."""
 
 import functools
 import inspect
@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite import hooks, replaying
 from keras_mp.graph_rewrite.decisions import decide
 from keras_mp.graph_rewrite.lists import OpLists
@@ -17,12 +18,12 @@ from keras_mp.graph_rewrite.recording import record
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 from keras_mp.policies import graph_rewrite_switch as switch
 
-_PLANS = 64  # kept for one model; eager loops over sequences of any length would collect them
+_PLANS = 64  # kept per model; eager loops over sequences of any length would collect them
 
 
 @dataclass(frozen=True)
 class Options:
-    """What painting needs to know.
+    """The options of painting.
 
     Attributes:
         lists: The op lists.
@@ -35,18 +36,18 @@ class Options:
 
 @dataclass
 class Rewritten:
-    """What is kept of a rewritten model.
+    """The state of a rewritten model.
 
     Attributes:
         options: How it is painted.
         by_compile: Whether `compile` rewrote it, so that another `compile` may undo that.
         in_step: Whether it is rewritten because the `train_step` of another model may call it. Such
-            a call seldom says whether it is for training, and then counts as one that is.
-        active: Whether it holds still: somebody may have kept the `call` of before.
-        hook: The `call` that the model was given.
+            a call seldom passes `training`, and then counts as training.
+        active: Whether the rewrite still holds: someone may have kept the old `call`.
+        hook: The model's new `call`.
         plans: By the signature of a call.
         latest: The plan of the last call for training (True) and for inference (False).
-        warned: Whether it was said that there is no allow op.
+        warned: Whether the warning about a missing allow op was given.
     """
 
     options: Options
@@ -63,7 +64,7 @@ _models: weakref.WeakKeyDictionary[Any, Rewritten] = weakref.WeakKeyDictionary()
 
 
 def state_of(model: Any) -> Rewritten | None:
-    """Returns what is kept of `model`, or None if it is not rewritten."""
+    """Returns the state of `model`, or None if it is not rewritten."""
     return _models.get(model)
 
 
@@ -73,7 +74,7 @@ def all_models() -> list[Any]:
 
 
 def painted() -> list[Any]:
-    """Returns the rewritten models that have been called since."""
+    """Returns the rewritten models that have been called since they were rewritten."""
     return [model for model, state in _models.items() if state.plans]
 
 
@@ -89,7 +90,7 @@ def rewrite(
         in_step: See `Rewritten`.
 
     Returns:
-        What is kept of it.
+        Its state.
 
     Raises:
         ValueError: A layer of it has a mixed policy already.
@@ -119,7 +120,7 @@ def rewrite(
         with hooks.dispatching(replaying.Replay(plan, options.dtype), traced_as=plan.token):
             return original(*args, **kwargs)
 
-    # On what the model itself holds: in the state it would keep the model alive.
+    # Stored on the model itself: stored in the state, it would keep the model alive.
     vars(call)["before"] = before
     state.hook = weakref.ref(call)
     _models[model] = state
@@ -129,7 +130,7 @@ def rewrite(
 
 
 def restore(model: Any) -> None:
-    """Makes `model` compute in float32 again, to the bit; does nothing if it does already."""
+    """Restores `model` to float32, bit for bit; does nothing if it is not rewritten."""
     state = _models.pop(model, None)
     if state is None:
         return
@@ -152,11 +153,11 @@ def _forget_compiled(model: Any) -> None:
 
 
 def _holds(model: Any, layer: Any) -> bool:
-    return any(each is layer for each in model._flatten_layers(include_self=False))
+    return any(each is layer for each in keras_hooks.inner_layers(model))
 
 
 def check_model(model: Any) -> None:
-    """Raises TypeError for what is no model or layer."""
+    """Raises TypeError unless `model` is a model or layer."""
     if not isinstance(model, keras.layers.Layer):
         raise TypeError(
             f"model must be a Keras model or layer, but got {model!r} of type "
@@ -165,27 +166,27 @@ def check_model(model: Any) -> None:
 
 
 def check_not_rewritten(model: Any) -> None:
-    """Raises ValueError if `model` or a layer of it is rewritten: who watches ops ends that."""
-    for layer in model._flatten_layers():
+    """Raises ValueError if `model` or one of its layers is rewritten, for tools that watch ops."""
+    for layer in keras_hooks.all_layers(model):
         if layer in _models:
             raise ValueError(
                 f"{layer.name!r} is rewritten by keras_mp.graph_rewrite, and its ops can be "
-                "watched in float32 only, where they do not overflow. "
+                "watched only in float32, where they do not overflow. "
                 "keras_mp.range_report(model, data) measures what its layers return as it is; to "
-                "look at the float32 ops, call keras_mp.graph_rewrite.disable() first."
+                "examine the float32 ops, call keras_mp.graph_rewrite.disable() first."
             )
 
 
 def check_policies(model: Any) -> None:
-    """Raises ValueError if a layer computes in another dtype than that of its variables."""
-    for layer in model._flatten_layers():
+    """Raises ValueError if a layer's compute dtype differs from its variable dtype."""
+    for layer in keras_hooks.all_layers(model):
         policy = layer.dtype_policy
         if switch.is_mixed(policy):
             raise ValueError(
-                f"The layer {layer.path or layer.name!r} has the mixed policy {policy.name!r}, and "
-                "the graph rewrite is for float32 models: one of the two decides what computes in "
-                "16 bits. Make the layer without dtype=, or leave the graph rewrite out and pass "
-                "keras_mp.LossScaleOptimizer(optimizer) to compile."
+                f"The layer {layer.path or layer.name!r} has the mixed policy {policy.name!r}, but "
+                "the graph rewrite is for float32 models: only one of them can decide what "
+                "computes in 16 bits. Make the layer without dtype=, or leave the graph rewrite "
+                "out and pass keras_mp.LossScaleOptimizer(optimizer) to compile."
             )
 
 
@@ -199,7 +200,7 @@ def _plan_for(
         check_policies(model)
         graph = record(original, args, kwargs, model)
         decisions = decide(graph, state.options.lists, training, state.options.dtype)
-        plan = replaying.plan(graph, decisions, hooks.path_of(model), model._flatten_layers())
+        plan = replaying.plan(graph, decisions, hooks.path_of(model), keras_hooks.all_layers(model))
         while len(state.plans) >= _PLANS:
             state.plans.pop(next(iter(state.plans)))
         state.plans[signature] = plan
@@ -218,36 +219,36 @@ def _plan_for(
 def is_training(
     original: Any, args: Sequence[Any], kwargs: Mapping[str, Any], unsaid: bool = False
 ) -> bool:
-    """Returns whether a call is to be painted with its gradient; `unsaid` where it does not tell.
+    """Returns whether to paint a call with its gradient; `unsaid` if the call does not tell.
 
-    A model that takes no `training` may be training.
+    A model without a `training` argument may be training.
     """
     signature = inspect.signature(original)
     if "training" not in signature.parameters:
         return True
     try:
-        said = signature.bind_partial(*args, **kwargs).arguments.get("training")
+        training = signature.bind_partial(*args, **kwargs).arguments.get("training")
     except TypeError:
-        said = kwargs.get("training")
-    return unsaid if said is None else bool(said)
+        training = kwargs.get("training")
+    return unsaid if training is None else bool(training)
 
 
 def _signature(x: Any) -> Any:
-    """Returns what a plan of a call is filed under: `x`, its tensors by their shape and dtype."""
+    """Returns the key of a plan for a call: `x`, with tensors as shape and dtype."""
     if isinstance(x, dict):
         return ("dict", *[(key, _signature(value)) for key, value in x.items()])
     if isinstance(x, (list, tuple)):
         return (type(x).__name__, *map(_signature, x))
     if keras.ops.is_tensor(x) or hasattr(x, "__array_interface__"):
         shape = shape_of(x)
-        # The batch decides nothing, and the last one of an epoch is smaller.
+        # The batch size decides nothing, and the last batch of an epoch is smaller.
         known = shape[1:] if len(shape) > 1 else shape
         return known, len(shape), dtype_of(x), hooks.mask_of(x) is not None
     return x if isinstance(x, (bool, int, float, str, type(None))) else type(x)
 
 
 def _flattened(x: Any, leaves: list[Any]) -> Any:
-    """Returns the structure of nested `x`; its tensors join `leaves`. torch.compile traces it."""
+    """Returns the structure of nested `x`; its tensors join `leaves`. Runs under torch.compile."""
     if isinstance(x, (list, tuple)):
         return (type(x).__name__, *[_flattened(item, leaves) for item in x])
     if isinstance(x, dict):

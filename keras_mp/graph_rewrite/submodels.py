@@ -1,7 +1,7 @@
-"""The models in another one whose `train_step` is its own, and how a program names them.
+"""The models inside a model with its own `train_step`, and their names in code.
 
-Such a model, as a GAN or a VAE, may never be called itself: its `train_step` calls those in it.
-Reads what models hold, and changes nothing.
+Such a model, a GAN or a VAE, may never be called itself: its `train_step` calls those inside it.
+Only reads what models hold.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -9,9 +9,11 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
+
 
 def has_own_step(model: Any) -> bool:
-    """Returns whether `model` trains by another `train_step` than Keras' own.
+    """Returns whether `model` has another `train_step` than Keras' own.
 
     >>> has_own_step(keras.Sequential())
     False
@@ -23,7 +25,7 @@ def has_own_step(model: Any) -> bool:
 def inside(model: Any) -> list[Any]:
     """Returns the models in `model` that its own `train_step` may call.
 
-    Only the outermost: the others run in these. None where `train_step` is that of Keras.
+    Only the outermost: the others run in these. Empty if `train_step` is Keras' own.
     """
     return list(_outermost(model, set())) if has_own_step(model) else []
 
@@ -40,7 +42,7 @@ def _outermost(layer: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def optimizers(model: Any) -> dict[str, Any]:
-    """Returns the optimizers that `model` holds in attributes of its own, by their code.
+    """Returns the optimizers in the attributes of `model`, by their code.
 
     >>> model = keras.Sequential()
     >>> model.several = [keras.optimizers.SGD()]
@@ -58,10 +60,10 @@ def names(model: Any, variables: Collection[Any], known: Collection[Any], inner:
     """Returns the layers in `model` that multiply by some of `variables`, as code: `model.encoder`.
 
     Args:
-        model: Called `model` there.
+        model: Called `model` in the code.
         variables: Of layers in it.
         known: Layers that are not named.
-        inner: Whether layers in these are.
+        inner: Whether to name layers inside `known` ones.
     """
     known = {id(each) for each in known}
     return list(_names(model, "model", {id(each) for each in variables}, known, inner))
@@ -84,8 +86,10 @@ def _names(
 
 
 def _multiplies(layer: Any, variables: set[int]) -> bool:
-    """Returns whether `layer` has kernels among `variables`: matrices, and none to look up in."""
-    tables = [each for each in layer._flatten_layers() if isinstance(each, keras.layers.Embedding)]
+    """Returns whether `layer` has kernels among `variables`: matrices, but not lookup tables."""
+    tables = [
+        each for each in keras_hooks.all_layers(layer) if isinstance(each, keras.layers.Embedding)
+    ]
     looked_up = {id(variable) for table in tables for variable in table.variables}
     return any(
         id(variable) in variables - looked_up and len(variable.shape) > 1
@@ -94,12 +98,12 @@ def _multiplies(layer: Any, variables: set[int]) -> bool:
 
 
 def _children(layer: Any) -> list[Any]:
-    return list(layer._flatten_layers(include_self=False, recursive=False))
+    return list(keras_hooks.child_layers(layer))
 
 
 def _attributes(layer: Any) -> Iterator[tuple[str, Any]]:
-    """Yields what `layer` has as (code behind the dot, value), also in its lists and dicts."""
-    # torch keeps the layers of a layer apart.
+    """Yields the contents of `layer` as (code after the dot, value), also in lists and dicts."""
+    # torch stores sublayers separately.
     for name, value in {**vars(layer), **vars(layer).get("_modules", {})}.items():
         if name.startswith("_"):
             continue

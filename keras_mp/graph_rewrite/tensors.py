@@ -1,4 +1,4 @@
-"""The tensors among the arguments of an op: found, replaced, described."""
+"""Finds, replaces and describes the tensors among the arguments of an op."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,12 +18,12 @@ def is_tensor(x: Any) -> bool:
 
 
 def is_constant(x: Any) -> bool:
-    """Returns whether `x` is an array or number of NumPy, which no gradient flows to."""
+    """Returns whether `x` is an array or number of NumPy, which gets no gradient."""
     return isinstance(x, _ARRAYS)
 
 
 def is_sparse(x: Any) -> bool:
-    """Returns whether `x` is a sparse or ragged tensor: few of their ops know float16."""
+    """Returns whether `x` is sparse or ragged: few such ops support float16."""
     return type(x).__name__ in _SPARSE
 
 
@@ -47,13 +47,13 @@ def replaced(argument: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def shape_of(x: Any) -> Shape:
-    """Returns the shape of a tensor; None for a dimension that is not known."""
+    """Returns the shape of a tensor; None for an unknown dimension."""
     try:
         return tuple(side if isinstance(side, int) else None for side in x.shape)
-    except ValueError:  # TensorFlow: not even the rank is known
+    except ValueError:  # TensorFlow: even the rank is unknown
         return ()
 
 
 def dtype_of(x: Any) -> str:
-    """Returns the dtype of a tensor by its Keras name."""
+    """Returns Keras' name of a tensor's dtype."""
     return str(keras.backend.standardize_dtype(x.dtype))

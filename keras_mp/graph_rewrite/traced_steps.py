@@ -1,7 +1,7 @@
-"""The step of a loop, traced once and run from then on without Python between its ops.
+"""The step of a loop, traced once and then run without Python between its ops.
 
-For torch that is not compiled, where a step of small ops would take as long as Python takes to
-decide each of them. JAX, TensorFlow and torch.compile trace a step by themselves.
+For eager torch, where deciding each of a step's small ops in Python would dominate its time. JAX,
+TensorFlow and torch.compile trace a step by themselves.
 """
 
 import weakref
@@ -19,7 +19,7 @@ _SIMPLE = (bool, int, float, str, type(None))
 
 
 class TracedSteps:
-    """The steps of a model that were traced, by what they were traced for."""
+    """The traced steps of a model, by key."""
 
     def __init__(self, layers: Iterable[Any] = ()) -> None:
         self._layers = [weakref.ref(layer) for layer in layers]
@@ -29,7 +29,7 @@ class TracedSteps:
         return [layer for held in self._layers if (layer := held()) is not None]
 
     def step(self, key: Any, body: Body) -> Body:
-        """Returns `body` for one run of a loop: its first step is traced, the others run that."""
+        """Returns `body` for one run of a loop: traces its first step, and runs the trace later."""
         held: list[Body] = []
 
         def step(state: Any, elements: Any) -> tuple[Any, Any]:
@@ -48,9 +48,9 @@ class TracedSteps:
         key = (key, *((shape_of(x), dtype_of(x)) for x in leaves))
         layers = self._alive()
         settings = [*_settings(layers)]
-        known = self._known.get(key)
-        if known is not None and known[0] == settings and known[1].run.is_valid():
-            return known[1]
+        traced = self._known.get(key)
+        if traced is not None and traced[0] == settings and traced[1].run.is_valid():
+            return traced[1]
         made: list[Any] = []
 
         def flat(*tensors: Any) -> list[Any]:
@@ -72,7 +72,7 @@ class _Step:
 
     Attributes:
         run: A `Traced`, from flat tensors to flat tensors.
-        structure: Of what the body returns.
+        structure: The structure of the body's result.
     """
 
     run: Any
@@ -92,7 +92,7 @@ class _Step:
 
 
 def _flatten(structure: Any, leaves: list[Any]) -> None:
-    # That of Keras takes longer than the ops of a small step.
+    # Keras' own flatten takes longer than the ops of a small step.
     if type(structure) in (list, tuple):
         for each in structure:
             _flatten(each, leaves)
@@ -111,6 +111,6 @@ def _packed(structure: Any, leaves: Iterator[Any]) -> Any:
 
 
 def _settings(layers: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yields the numbers and names that layers hold, which a step may have been traced with."""
+    """Yields the numbers and names in layers' attributes, on which a trace may depend."""
     for layer in layers:
         yield {key: value for key, value in vars(layer).items() if isinstance(value, _SIMPLE)}

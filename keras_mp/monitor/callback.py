@@ -11,8 +11,9 @@ from typing import Any
 import keras
 
 import keras_mp
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.batches import LastBatch
-from keras_mp.monitor import plotting, run_folder
+from keras_mp.monitor import run_folder
 from keras_mp.monitor.callback_order import called_before, writes_logs
 from keras_mp.monitor.trace import FILE, Row, Trace, append_jsonl, open_jsonl
 from keras_mp.optimizer.errors import unwrapped
@@ -239,7 +240,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
         Raises:
             ImportError: matplotlib is not there: pip install 'keras-mp[plot]'.
         """
-        return plotting.plot_trace(self.trace, path, dark=dark)
+        return self.trace.plot(path, dark=dark)
 
     # -- logs ------------------------------------------------------------------------------------
 
@@ -324,7 +325,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
         overflows = optimizer.nonfinite_variables() if optimizer.diagnose else []
         config = optimizer.get_config()
         inner = config.pop("inner_optimizer")
-        layers = [layer for layer in self.model._flatten_layers() if layer is not self.model]
+        layers = [layer for layer in keras_hooks.all_layers(self.model) if layer is not self.model]
         run = {
             "keras": keras.__version__,
             "keras_mp": keras_mp.__version__,

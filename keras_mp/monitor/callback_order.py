@@ -1,6 +1,7 @@
 """Which callbacks come before the one that puts the loss scale into the logs, and miss it there."""
 
-import sys
+import inspect
+import traceback
 from typing import Any
 
 import keras
@@ -13,19 +14,17 @@ _PACKAGES = ("mlflow", "wandb")  # whose callbacks write them, too
 def called_before(callback: Any) -> list[Any]:
     """Returns the callbacks that come before `callback` in the list that calls it now.
 
-    Keras tells no callback of the others: the list is looked for where the call comes from. Empty
-    where there is none.
+    Keras tells no callback of the others: the list is looked for on the stack, where the call comes
+    from. It is for a warning only, and empty where there is none.
 
     >>> called_before(keras.callbacks.Callback())
     []
     """
-    frame = sys._getframe()
-    while frame is not None:
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
         caller = frame.f_locals.get("self")
         if isinstance(caller, keras.callbacks.CallbackList):
             places = [i for i, each in enumerate(caller.callbacks) if each is callback]
             return list(caller.callbacks[: places[0]]) if places else []
-        frame = frame.f_back  # type: ignore[assignment]
     return []
 
 

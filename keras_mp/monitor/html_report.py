@@ -1,4 +1,4 @@
-"""A run as one HTML page that needs nothing else: no script, no request, no library."""
+"""A run as one HTML page that needs nothing else: no script, no request."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.diagnosis.ranges import html
+from keras_mp.diagnosis.ranges import drawing as drawing_of_ranges
 from keras_mp.files.atomic_writing import write_atomically
-from keras_mp.files.json_files import as_json
-from keras_mp.monitor import drawing, svg
+from keras_mp.files.json_files import json_values
+from keras_mp.monitor import drawing
+from keras_mp.monitor.drawing import KINDS
 from keras_mp.monitor.run_folder import RunFolder
-from keras_mp.monitor.trace import KINDS, Trace
-from keras_mp.rendering.html import data_attributes, facts, head, table
-from keras_mp.rendering.markup import escaped
-from keras_mp.rendering.page_style import CSS
+from keras_mp.monitor.trace import Trace
+from keras_mp.rendering import html
+from keras_mp.rendering.model import Column, Fold, Part, Table, Text
 from keras_mp.rendering.text import number
 
 _MOST = 500  # skipped steps in the table; the trace has all
@@ -25,41 +25,9 @@ def html_report(run: RunFolder) -> str:
     """Returns the page.
 
     Numbers can be read from it: `data-` attributes hold them unrounded, in the elements with the
-    ids `facts`, `overflows`, `skipped-steps`, `layers`, `settings` and `versions`, and in the rows
-    of the tables of the class `ranges`.
+    ids `facts`, `overflows`, `skipped-steps`, `ranges`, `layers`, `settings` and `versions`.
     """
-    name = run.run.get("model") or run.path.name
-    parts = [
-        head(f"Mixed precision of {name}", CSS),
-        f"<p>{escaped(_when(run.run))}</p>",
-        *_facts(run),
-        "</header>",
-        "<main>",
-        "<section>",
-        "<h2>Loss scale</h2>",
-        f"<p>{escaped(drawing.headline(run.trace))}.</p>",
-        svg.scale_curve(run.trace),
-        *_repaired(run.run),
-        *_skipped(run.trace),
-        "</section>",
-        "<section>",
-        "<h2>What was not finite</h2>",
-        *_overflows(run),
-        "</section>",
-        *(() if run.ranges is None else _ranges(run.ranges)),
-        "<section>",
-        "<h2>Layers</h2>",
-        *_layers(run.run.get("layers", [])),
-        "</section>",
-        "<section>",
-        "<h2>Settings and versions</h2>",
-        *_settings(run.run),
-        "</section>",
-        "</main>",
-        "</body>",
-        "</html>",
-    ]
-    return "\n".join([*parts, ""])
+    return html.page(f"Mixed precision of {run.run.get('model') or run.path.name}", _parts(run))
 
 
 def write_html_report(run: RunFolder, path: str | Path) -> None:
@@ -67,186 +35,109 @@ def write_html_report(run: RunFolder, path: str | Path) -> None:
     write_atomically(path, html_report(run))
 
 
-def _when(run: Mapping[str, Any]) -> str:
-    backend, started = run.get("backend"), run.get("started")
-    parts = [f"on {backend}" if backend else "", f"started {started}" if started else ""]
-    return ", ".join(part for part in parts if part)
+def _parts(run: RunFolder) -> Iterator[Part]:
+    backend, started = run.run.get("backend"), run.run.get("started")
+    when = f"on {backend}" if backend else "", f"started {started}" if started else ""
+    yield Text(", ".join(filter(None, when)))
+    yield drawing.facts(run.trace, run.run)
+    yield Text("Loss scale", "heading")
+    yield drawing.chart(run.trace)
+    yield from _repaired(run.run)
+    yield _skipped(run.trace)
+    yield Text("What was not finite", "heading")
+    yield from _overflows(run)
+    if run.ranges is not None:
+        yield Text("Ranges", "heading")
+        advice = (run.ranges.get("advice") or {}).get("text")
+        yield from (Text(each, "item") for each in (advice if isinstance(advice, list) else ()))
+        yield from drawing_of_ranges.parts(run.ranges)
+    yield Text("Layers", "heading")
+    yield _layers(run.run.get("layers", []))
+    yield Text("Settings and versions", "heading")
+    yield from _settings(run.run)
 
 
-def _facts(run: RunFolder) -> Iterator[str]:
-    found = run.trace.summary()
-    # A run that was told by its end only, without a trace, is told by that.
-    known = (
-        found
-        if len(run.trace)
-        else {**found, "steps": run.run.get("steps"), "skipped": run.run.get("skipped")}
-    )
-    rows = [
-        ("steps", "steps", known["steps"]),
-        ("skipped", "skipped steps", known["skipped"]),
-        (
-            "longest-skips",
-            "skipped in a row, at most",
-            found["longest_skips"] if len(run.trace) else None,
-        ),
-        ("lowest-scale", "lowest loss scale", found["lowest_scale"]),
-        ("highest-scale", "highest loss scale", found["highest_scale"]),
-        ("loss-scale", *_last_scale(run)),
-    ]
-    yield from facts((key, label, value, _fact(value)) for key, label, value in rows)
-
-
-def _fact(value: object) -> str:
-    if value is None:
-        return "unknown"
-    return number(value) if isinstance(value, int | float) else str(value)
-
-
-def _last_scale(run: RunFolder) -> tuple[str, Any]:
-    scale, is_end = drawing.last_scale(run.trace)
-    if not len(run.trace):
-        scale, is_end = run.run.get("loss_scale"), True
-    return f"loss scale {'at the end' if is_end else 'before the last step'}", scale
-
-
-def _repaired(run: Mapping[str, Any]) -> Iterator[str]:
+def _repaired(run: Mapping[str, Any]) -> Iterator[Part]:
     paths = run.get("repaired")
     if isinstance(paths, list) and paths:
-        names = ", ".join(map(str, paths))
-        yield f'<p id="repaired">In float32 since a repair: {escaped(names)}.</p>'
+        yield Text(f"In float32 since a repair: {', '.join(map(str, paths))}.")
 
 
-def _skipped(trace: Trace) -> Iterator[str]:
-    if not trace.has_kinds:
-        yield "<p>Which steps were skipped was not recorded.</p>"
-        return
+def _skipped(trace: Trace) -> Part:
     at = np.flatnonzero(trace.is_skipped)
+    if not trace.has_kinds:
+        return Text("Which steps were skipped was not recorded.")
     if not len(at):
-        yield "<p>No step was skipped.</p>" if len(trace) else "<p>No step was recorded.</p>"
-        return
-    is_open = " open" if len(at) <= _SEEN else ""
-    yield f"<details{is_open}><summary>Skipped steps ({len(at):,})</summary>"
-    rows = [
+        return Text("No step was skipped." if len(trace) else "No step was recorded.")
+    table = Table(
         (
-            data_attributes(step=int(trace.steps[i]), kind=KINDS[trace.kinds[i]]),
-            [
+            Column("step", "number"),
+            Column("epoch", "number"),
+            Column("loss scale", "number"),
+            Column("kind"),
+            Column("first variable", "path"),
+        ),
+        [
+            (
                 f"{trace.steps[i]:,}",
                 str(trace.epochs[i]),
                 number(float(trace.scales[i])),
                 KINDS[trace.kinds[i]],
                 trace.variables[i] or "",
-            ],
-        )
-        for i in at[:_MOST].tolist()
-    ]
-    yield from table(
-        "skipped-steps",
-        [
-            ("step", "number"),
-            ("epoch", "number"),
-            ("loss scale", "number"),
-            ("kind", ""),
-            ("first variable", "path"),
+            )
+            for i in at.tolist()
         ],
-        rows,
+        most=_MOST,
+        rest="in the trace",
+        name="skipped-steps",
+        values=[{"step": int(trace.steps[i]), "kind": KINDS[trace.kinds[i]]} for i in at.tolist()],
     )
-    if len(at) > _MOST:
-        yield f"<p>... and {len(at) - _MOST:,} more, in the trace.</p>"
-    yield "</details>"
+    return Fold(f"Skipped steps ({len(at):,})", [table], is_open=len(at) <= _SEEN)
 
 
-def _overflows(run: RunFolder) -> Iterator[str]:
+def _overflows(run: RunFolder) -> Iterator[Part]:
     found = run.run.get("overflows") or run.trace.overflows()
     if not found:
         is_known = len(run.trace) and run.trace.has_kinds
-        text = "Nothing: every gradient was finite." if is_known else "Not recorded."
-        yield f"<p>{text}</p>"
+        yield Text("Nothing: every gradient was finite." if is_known else "Not recorded.")
         return
-    yield "<p>The variables whose gradients were not finite, and in how many steps.</p>"
-    kinds = dict(zip(run.trace.steps.tolist(), run.trace.kinds.tolist(), strict=True))
-    rows = []
-    for each in found:
-        variable, first = each.get("variable"), each.get("first_step")
-        kind = _kind(each.get("kind") or kinds.get(first))
-        layer = each.get("layer") or (str(variable).rpartition("/")[0] if variable else "")
-        data = data_attributes(variable=variable, count=each["count"], first_step=first)
-        cells = [
-            variable or "not recorded: LossScaleOptimizer(..., diagnose=True) names it",
-            layer,
-            f"{each['count']:,}",
-            number(first),
-            kind,
-        ]
-        rows.append((data, cells))
-    yield from table(
-        "overflows",
-        [
-            ("variable", "path"),
-            ("layer", "path"),
-            ("steps", "number"),
-            ("first step", "number"),
-            ("kind", ""),
-        ],
-        rows,
-    )
+    yield Text("The variables whose gradients were not finite, and in how many steps.")
+    yield drawing.overflows(found, run.trace)
 
 
-def _kind(value: object) -> str:
-    if isinstance(value, int) and 0 <= value < len(KINDS):
-        return KINDS[value]
-    return "" if value is None else str(value)
-
-
-def _ranges(ranges: Mapping[str, Any]) -> Iterator[str]:
-    yield '<section id="ranges">'
-    yield "<h2>Ranges</h2>"
-    advice = ranges.get("advice") or {}
-    sentences = advice.get("text") or []
-    if isinstance(sentences, list) and sentences:
-        yield '<ul id="advice">'
-        yield from (f"<li>{escaped(sentence)}</li>" for sentence in sentences)
-        yield "</ul>"
-    yield from html.tables(ranges)
-    yield "</section>"
-
-
-def _layers(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _layers(layers: Sequence[Mapping[str, Any]]) -> Part:
     if not layers:
-        yield "<p>Not recorded.</p>"
-        return
-    keys = ("path", "class", "policy", "compute_dtype", "variable_dtype")
-    rows = [
-        (
-            data_attributes(path=each["path"], policy=each.get("policy")),
-            ["" if each.get(key) is None else str(each[key]) for key in keys],
-        )
-        for each in layers
-    ]
-    heads = [("layer", "path"), *((name, "") for name in ("class", "policy"))]
-    yield from table("layers", [*heads, ("computes in", ""), ("variables", "")], rows)
+        return Text("Not recorded.")
+    columns = {
+        "path": Column("layer", "path"),
+        "class": Column("class"),
+        "policy": Column("policy"),
+        "compute_dtype": Column("computes in"),
+        "variable_dtype": Column("variables"),
+    }
+    return Table(
+        tuple(columns.values()),
+        [tuple("" if each.get(key) is None else str(each[key]) for key in columns)
+         for each in layers],
+        name="layers",
+        values=[{"path": each["path"], "policy": each.get("policy")} for each in layers],
+    )  # fmt: skip
 
 
-def _settings(run: Mapping[str, Any]) -> Iterator[str]:
-    settings = [(str(key), _setting(value)) for key, value in run.get("optimizer", {}).items()]
-    for identity, caption, pairs in (
-        ("settings", "Optimizer", settings),
-        (
-            "versions",
-            "Versions",
-            [
-                (key, _setting(run[key]))
-                for key in ("keras", "keras_mp", "backend", "started")
-                if key in run
-            ],
-        ),
-    ):
-        if pairs:
-            rows = [
-                (data_attributes(name=name, value=value), [name, value]) for name, value in pairs
-            ]
-            yield from table(identity, [(caption, "path"), ("", "path")], rows)
+def _settings(run: Mapping[str, Any]) -> Iterator[Table]:
+    versions = {key: run[key] for key in ("keras", "keras_mp", "backend", "started") if key in run}
+    for title, found in (("Settings", run.get("optimizer", {})), ("Versions", versions)):
+        rows = [(str(key), _setting(value)) for key, value in found.items()]
+        if rows:
+            yield Table(
+                (Column("name", "path"), Column("value", "path")),
+                rows,
+                title=title,
+                name=title.lower(),
+                values=[{"name": name, "value": value} for name, value in rows],
+            )
 
 
 def _setting(value: object) -> str:
-    plain = as_json(value)
+    plain = json_values(value)
     return number(plain) if isinstance(plain, float) else str(plain)

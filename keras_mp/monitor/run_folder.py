@@ -51,20 +51,20 @@ class RunFolder:
         """
         path = Path(folder)
         run = read_run(path)
-        trace = Trace.read(path) if (path / TRACE).exists() else Trace.from_rows(())
+        trace = Trace.load(path) if (path / TRACE).exists() else Trace.from_rows(())
         trace = _with_end(trace, run)
         ranges = read_ranges(path) if (path / RANGES).exists() else None
         return cls(path, run, trace, ranges)
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Returns `Trace.read(path)`; of a folder with its `end`, where `run.json` tells it.
+    """Returns `Trace.load(path)`; of a folder with its `end`, where `run.json` tells it.
 
     Raises:
         ValueError: It is no trace.
         OSError: It cannot be read.
     """
-    trace = Trace.read(path)
+    trace = Trace.load(path)
     if Path(path).is_dir():
         with contextlib.suppress(OSError, ValueError):  # the trace is whole without
             trace = _with_end(trace, read_run(path))

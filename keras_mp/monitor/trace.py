@@ -27,10 +27,13 @@ import numpy as np
 
 from keras_mp.files import regular_files
 from keras_mp.files.atomic_writing import replacing
+from keras_mp.files.json_files import json_values
+from keras_mp.monitor import drawing
+from keras_mp.monitor.drawing import FINITE, INF, KINDS, NAN
+from keras_mp.rendering import pictures
+from keras_mp.rendering.model import Part, Renderable
 
 COLUMNS = ("step", "epoch", "loss_scale", "kind", "variable")
-KINDS = ("finite", "inf", "nan")
-FINITE, INF, NAN = range(3)
 FILE = "trace.jsonl"
 
 Array = np.ndarray[Any, Any]
@@ -41,8 +44,8 @@ _ABSENT = ("", "NA")  # what CSVLogger writes of an epoch that was stopped
 _SIGNS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-@dataclass(frozen=True, eq=False)
-class Trace:
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace(Renderable):
     """The loss scale of a run, step by step.
 
     Where steps were taken back, because a run was killed and resumed from a backup, only what
@@ -103,7 +106,7 @@ class Trace:
         return len(self.steps)
 
     @classmethod
-    def read(cls, path: str | Path) -> "Trace":
+    def load(cls, path: str | Path) -> "Trace":
         """Returns the trace in a file, JSON lines or CSV by its content, or in a run's folder.
 
         Half a last line, as a killed run may leave, is dropped; in CSV, a last number that lacks
@@ -133,11 +136,31 @@ class Trace:
         columns = (self.steps, self.epochs, self.scales, self.kinds, self.variables)
         return zip(*(column.tolist() for column in columns), strict=True)
 
-    def write_csv(self, path: str | Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Writes all of it, or, on an OSError, nothing.
 
-        What was not recorded has no column: of a trace by epoch, "step" and "kind".
+        Args:
+            path: A file whose name ends in .csv, for CSV; of any other name, for JSON lines.
+
+        Raises:
+            ValueError: It is a trace by epoch, or without kinds, which JSON lines have no form for.
+            OSError: It cannot be written; what was there is as it was.
         """
+        if Path(path).suffix.lower() == ".csv":
+            self._save_csv(path)
+            return
+        if self.unit != "step" or not self.has_kinds:
+            raise ValueError(
+                "JSON lines hold steps and their kinds, which were not recorded: save it as .csv"
+            )
+        with (
+            replacing(path) as beside,
+            beside.open("w", encoding="utf-8", newline="") as file,
+        ):
+            append_jsonl(file, self.rows())
+
+    def _columns(self) -> dict[str, list[Any]]:
+        """Returns the columns by name; what was not recorded has none."""
         by_step = self.unit == "step"
         columns = {
             "step": self.steps if by_step else None,
@@ -147,7 +170,14 @@ class Trace:
             "variable": self.variables if by_step or self.has_kinds else None,
             "skipped_steps": self.skips,
         }
-        recorded = {name: each.tolist() for name, each in columns.items() if each is not None}
+        return {name: each.tolist() for name, each in columns.items() if each is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns all of it as plain JSON: its columns, "unit" and "end"; inf and nan as text."""
+        return dict(json_values({"unit": self.unit, **self._columns(), "end": self.end}))
+
+    def _save_csv(self, path: str | Path) -> None:
+        recorded = self._columns()
         with (
             replacing(path) as beside,
             beside.open("w", encoding="utf-8", newline="") as file,
@@ -159,27 +189,22 @@ class Trace:
             table.writerow(recorded)
             table.writerows(zip(*recorded.values(), strict=True))
 
-    def write_jsonl(self, path: str | Path) -> None:
-        """Writes all of it, or, on an OSError, nothing.
+    def plot(self, path: str | Path | None = None, *, dark: bool = False) -> Any:
+        """Returns the loss scale by step as a `matplotlib.figure.Figure`.
+
+        Args:
+            path: Where to write it as well: PNG, SVG or PDF by its suffix.
+            dark: Whether for a dark ground.
 
         Raises:
-            ValueError: It is a trace by epoch, or without kinds, which JSON lines have no form for.
+            ImportError: matplotlib is not installed.
+            ValueError: matplotlib writes no format of this suffix.
+            OSError: It could not be written; what was there is as it was.
         """
-        if self.unit != "step" or not self.has_kinds:
-            raise ValueError(
-                "JSON lines hold steps and their kinds, which were not recorded: use write_csv"
-            )
-        with (
-            replacing(path) as beside,
-            beside.open("w", encoding="utf-8", newline="") as file,
-        ):
-            append_jsonl(file, self.rows())
+        return pictures.draw(drawing.chart(self), path, dark=dark)
 
-    def _repr_html_(self) -> str:
-        """Returns a picture for a notebook, as SVG, and a table."""
-        from keras_mp.monitor import notebook  # late: it knows more than a trace
-
-        return notebook.show_trace(self)
+    def _parts(self) -> Iterable[Part]:
+        return drawing.parts(self)
 
     @property
     def is_skipped(self) -> Array:

@@ -11,9 +11,9 @@
 | inner_hyperparameters | reads and sets them |
 | keras_2_methods       | `get_scaled_loss`, `minimize` and the other methods of tf.keras |
 | saved_state           | saves and loads the variables, also those of other optimizers' files |
-| configs               | what `get_config` writes, and all that `from_config` takes |
+| configs               | configs written by `get_config` and accepted by `from_config` |
 | shared_loss_scale     | `SharedLossScale`: one loss scale for several optimizers |
-| wrapping              | which `LossScaleOptimizer` is around an optimizer: at most one |
-| widened               | which layers were given float32 while they trained, kept in files |
-| errors                | what is refused, with the remedy |
+| wrapping              | which `LossScaleOptimizer` wraps an optimizer: at most one |
+| widened               | layers that were given float32 in training, kept in files |
+| errors                | what cannot be wrapped, and the remedy |
 """

@@ -1,4 +1,4 @@
-"""Configs of a LossScaleOptimizer: what `get_config` writes, and all that `from_config` takes."""
+"""Configs of a LossScaleOptimizer: those that `get_config` writes and `from_config` accepts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,30 +17,30 @@ def constructor_arguments(
 
     Args:
         config: Of this class, of Keras 3's LossScaleOptimizer, or of those of TensorFlow 2.1 to
-            2.15. It is left as it was.
+            2.15. It is not changed.
         custom_objects: Classes by name, for the inner optimizer.
 
     Raises:
-        ValueError: There is no inner optimizer in it.
+        ValueError: It contains no inner optimizer.
     """
     arguments = dict(config)
     inner = arguments.get("inner_optimizer")
     if not isinstance(inner, keras.optimizers.Optimizer):
         from keras_mp.compat import configs  # late: the one arrow from the core to the past
 
-        if configs.is_legacy(arguments):
-            arguments = dict(configs.convert_loss_scale_config(arguments).config)
+        if configs.optimizers.is_legacy(arguments):
+            arguments = dict(configs.optimizers.convert_loss_scale_config(arguments).config)
         if "inner_optimizer" not in arguments:
             raise ValueError(
                 f"A config of a LossScaleOptimizer has an inner_optimizer, but the keys are "
-                f"{', '.join(arguments)}. Of a serialized optimizer hand over its 'config'."
+                f"{', '.join(arguments)}. For a serialized optimizer pass its 'config'."
             )
         inner = deserializing.deserialized(arguments["inner_optimizer"], custom_objects)
     del arguments["inner_optimizer"]
-    # Keras' own class, which has no floor, takes a scale below ours.
+    # Keras' own class has no floor, and accepts a scale below ours.
     if "dynamic" not in arguments and "min_scale" not in arguments:
         arguments["min_scale"] = min(1.0, arguments.get("initial_scale") or 1.0)
-    # Keras 3 wrote the options of its base class too, at their defaults: they mean nothing.
+    # Keras 3 also wrote the options of its base class: at their defaults they have no effect.
     for option, default in BASE_OPTIONS.items():
         if option in arguments and arguments[option] == default:
             del arguments[option]
@@ -60,7 +60,7 @@ def serialized(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def _by_public_names(config: Any) -> Any:
-    """Returns `config` with the public names of the optimizers of Keras in it, as deep as any is.
+    """Returns `config` with the public names of Keras' optimizers in it, at any depth.
 
     Those of a MultiOptimizer are three levels down.
     """
@@ -76,5 +76,5 @@ def _by_public_names(config: Any) -> Any:
 
 
 def _is_of_keras(config: Mapping[str, Any]) -> bool:
-    found = getattr(keras.optimizers, str(config.get("class_name")), None)
-    return isinstance(found, type) and issubclass(found, keras.optimizers.Optimizer)
+    public = getattr(keras.optimizers, str(config.get("class_name")), None)
+    return isinstance(public, type) and issubclass(public, keras.optimizers.Optimizer)

@@ -1,4 +1,4 @@
-"""Whether an object can be wrapped, and if not, what to write instead."""
+"""Checks whether an object can be wrapped; the error says what to write instead."""
 
 import numbers
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from keras_mp.backends.common.optimizers import class_path
 
 _AN_OPTIMIZER = "an optimizer, such as keras.optimizers.Adam(1e-3)"
 
-# Optimizers of others -> the class of keras.optimizers with the same rule, where the name differs.
+# Optimizers of other libraries -> the class of keras.optimizers with the same rule, if renamed.
 _TODAY = {
     "ASGD": None,
     "AdadeltaOptimizer": "Adadelta",
@@ -46,12 +46,11 @@ write keras.optimizers.get('adam').
 def check_optimizer(name: str, optimizer: Optimizer) -> None:
     """Raises TypeError unless `optimizer` is a Keras 3 optimizer; the text says what to write.
 
-    No framework is imported for it: what is no object of Keras is judged by its class' name and
-    module.
+    Imports no framework: objects of other libraries are recognized by class name and module.
 
     Args:
         name: The parameter, for the message.
-        optimizer: What was given for it.
+        optimizer: Its argument.
     """
     if isinstance(optimizer, keras.optimizers.Optimizer):
         return
@@ -61,7 +60,7 @@ def check_optimizer(name: str, optimizer: Optimizer) -> None:
 
 
 def unwrapped(optimizer: Optimizer) -> str:
-    """Returns what is where a keras_mp.LossScaleOptimizer should be, and what to write instead.
+    """Returns what a caller passed in place of a keras_mp.LossScaleOptimizer, and the remedy.
 
     >>> unwrapped(keras.optimizers.SGD())
     'keras.optimizers.SGD: wrap it, keras_mp.LossScaleOptimizer(optimizer)'
@@ -80,7 +79,7 @@ def unwrapped(optimizer: Optimizer) -> str:
 def _described(given: Any) -> str:
     match given:
         case None:
-            return "None, of type NoneType; a model has an optimizer after compile only"
+            return "None, of type NoneType; a model has an optimizer only after compile"
         case str():
             if _keras_class(given) is None:
                 return f"the string {given!r}, which names no optimizer; write {_AN_OPTIMIZER}"
@@ -202,7 +201,7 @@ def _same_in_keras(cls: type) -> str:
     known = [_TODAY.get(base.__name__, base.__name__) for base in cls.__mro__]
     today = next((found for name in known if name and (found := _keras_class(name))), None)
     if today is None:
-        return "keras.optimizers has no class of this name; use another of it"
+        return "keras.optimizers has no class of this name; use another of its classes"
     return f"use keras.optimizers.{today}, whose defaults may differ"
 
 

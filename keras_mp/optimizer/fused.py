@@ -1,4 +1,4 @@
-"""`FusedStep`: takes steps with a fused kernel of the framework, where there is one."""
+"""`FusedStep`: takes steps with a fused kernel of the framework, if there is one."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ class FusedStep:
         optimizer: The inner optimizer.
 
     Raises:
-        ValueError: There are no fused kernels for the rule of this optimizer.
+        ValueError: No fused kernel has the rule of this optimizer.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -30,7 +30,7 @@ class FusedStep:
     def fallback(self, variables: Sequence[Variable]) -> str | None:
         """Returns why the last step was not fused, or None if it was.
 
-        Before the first step: why one with dense float32 gradients of `variables` would not be.
+        Before the first step: why a step with dense float32 gradients would not be fused.
         """
         if self._last_fallback:
             return self._last_fallback["reason"]
@@ -49,20 +49,20 @@ class FusedStep:
         scale: Tensor | None,
         settings: Settings,
     ) -> StepResult | None:
-        """Takes a step with a fused kernel, if there is one for it.
+        """Takes a step with a fused kernel, if one supports it.
 
         Args:
-            gradients: One a variable, or None; no NumPy arrays.
+            gradients: One per variable, or None; no NumPy arrays.
             variables: Of the model.
-            scale: What to divide the gradients by, float32, shape (); None for nothing.
-            settings: Those of the wrapper.
+            scale: Divides the gradients: float32, shape (); None for no division.
+            settings: The wrapper's settings.
 
         Returns:
-            What the gradients were (with `skip_nonfinite=False`: nothing was looked at, and
-            `finite` is True); None if no step was taken, and the default path is to be.
+            Whether the gradients were finite (with `skip_nonfinite=False` nothing is checked, and
+            `finite` is True); None if the caller must take the default path.
 
         Raises:
-            ValueError: The optimizer was given an option meanwhile that kernels do not have.
+            ValueError: An option that kernels lack was set on the optimizer after construction.
         """
         if self._narrow is not None and self._narrow.rounds:
             self._last_fallback["reason"] = fused_rules.ROUNDED

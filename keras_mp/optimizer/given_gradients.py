@@ -1,4 +1,4 @@
-"""Gradients as callers hand them over: what plain Keras takes is taken, as tensors of floats."""
+"""Converts the gradients of callers to tensors of floats; accepts what plain Keras accepts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,41 +15,41 @@ _WIDER = ("float64", "complex64", "complex128")  # than float32
 
 
 def as_tensors(gradients: Gradients, variables: Sequence[Variable] | None = None) -> list[Any]:
-    """Returns `gradients` as tensors of floats; None, sparse ones and floats stay as they are.
+    """Returns `gradients` as tensors of floats; None, sparse ones and floats are unchanged.
 
-    Numbers, lists, and integers become what the optimizer would cast them to, of a variable of 16
-    bits float32: they are still to be divided by the loss scale.
+    Numbers, lists, and integers are cast as the optimizer would cast them, but to float32 for a
+    16-bit variable: they are not yet divided by the loss scale.
 
     Args:
         gradients: Tensors, sparse ones, arrays, numbers, (nested) lists of numbers, None.
-        variables: Of the gradients; None for float32.
+        variables: Their variables; None for float32.
 
     Raises:
-        TypeError: One is none of these.
+        TypeError: A gradient is none of these.
 
     >>> [standardize_dtype(each.dtype) for each in as_tensors([[1.0, 2.0], 3, ops.array([True])])]
     ['float32', 'float32', 'float32']
     """
-    found = [
+    converted = [
         _as_tensor(gradient, i, variables) if _is_foreign(gradient) else gradient
         for i, gradient in enumerate(gradients)
     ]
-    # Asked once a dtype: of most steps all gradients have the same.
-    dtypes = {gradient.dtype for gradient in found if gradient is not None}
+    # Computed once per dtype: in most steps all gradients have the same.
+    dtypes = {gradient.dtype for gradient in converted if gradient is not None}
     if not any(map(_is_exact, dtypes)):
-        return found
+        return converted
     return [
         ops.cast(gradient, _wide(variables, i))
         if gradient is not None and _is_exact(gradient.dtype)
         else gradient
-        for i, gradient in enumerate(found)
+        for i, gradient in enumerate(converted)
     ]
 
 
 def check_shapes(gradients: Gradients, variables: Sequence[Variable]) -> None:
-    """Raises ValueError where a gradient can not be broadcast to its variable.
+    """Raises ValueError if a gradient cannot be broadcast to its variable.
 
-    What is not known while a step is traced passes.
+    Shapes that are unknown while a step is traced pass.
 
     Args:
         gradients: Tensors, sparse ones, None.
@@ -60,7 +60,7 @@ def check_shapes(gradients: Gradients, variables: Sequence[Variable]) -> None:
     >>> check_shapes([ops.ones((2, 1))], [weight])
     Traceback (most recent call last):
     ValueError: The gradient of weight has the shape (2, 1), which cannot be broadcast to that of \
-the variable, (1, 2). Hand over one gradient for each variable, in the same order.
+the variable, (1, 2). Pass one gradient for each variable, in the same order.
     """
     for gradient, variable in zip(gradients, variables, strict=True):
         if gradient is None or (shape := _shape(gradient)) == variable.shape:
@@ -68,7 +68,7 @@ the variable, (1, 2). Hand over one gradient for each variable, in the same orde
         if not _fits(shape, variable.shape):
             raise ValueError(
                 f"The gradient of {path(variable)} has the shape {_text(shape)}, which "
-                f"cannot be broadcast to that of the variable, {_text(variable.shape)}. Hand over "
+                f"cannot be broadcast to that of the variable, {_text(variable.shape)}. Pass "
                 "one gradient for each variable, in the same order."
             )
 
@@ -76,7 +76,7 @@ the variable, (1, 2). Hand over one gradient for each variable, in the same orde
 def _is_foreign(gradient: Gradient) -> bool:
     if isinstance(gradient, (np.ndarray, np.generic, keras.Variable)):
         return True
-    # The torch.compile of PyTorch 2.4 cannot ask a tensor for an attribute.
+    # torch.compile of PyTorch 2.4 cannot trace hasattr on a tensor.
     known = gradient is None or ops.is_tensor(gradient)
     return not known and not hasattr(gradient, "dtype")
 
@@ -107,9 +107,9 @@ def _wide(variables: Sequence[Variable] | None, i: int) -> str:
 
 
 def _shape(gradient: Gradient) -> Any:
-    # IndexedSlices that are told it as a tuple cannot say it themselves.
-    told = getattr(gradient, "dense_shape", None)
-    return told if isinstance(told, tuple | list) else gradient.shape
+    # IndexedSlices whose shape was given as a tuple cannot return it themselves.
+    dense_shape = getattr(gradient, "dense_shape", None)
+    return dense_shape if isinstance(dense_shape, tuple | list) else gradient.shape
 
 
 def _fits(shape: Any, target: Any) -> bool:

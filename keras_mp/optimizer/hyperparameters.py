@@ -1,4 +1,4 @@
-"""Which hyperparameters of the inner optimizer are read and set through the wrapper.
+"""Which hyperparameters of the inner optimizer the wrapper delegates.
 
 Knowledge of Keras 2 as a table; no framework, no keras.
 """
@@ -8,13 +8,13 @@ import numbers
 from keras_mp.array_types import Optimizer
 from keras_mp.settings import BASE_OPTIONS
 
-# The wrapper scales the loss, so Keras' own factor is not among them.
+# Keras' own loss_scale_factor is missing: the wrapper scales the loss.
 _ALWAYS = ("learning_rate", *(name for name in BASE_OPTIONS if name != "loss_scale_factor"))
 
-# What each optimizer of TensorFlow 2.4 (python/keras/optimizer_v2) made a hyperparameter with
-# `_set_hyper`. learning_rate is in every one; `decay` ended with Keras 3. AdamW, of TensorFlow
-# 2.11, has those of Adam. MultiOptimizer is of Keras 3; it is here because its get_config()
-# serializes what it holds, and it has none.
+# The hyperparameters that each optimizer of TensorFlow 2.4 (python/keras/optimizer_v2) created with
+# `_set_hyper`. All have learning_rate; Keras 3 dropped `decay`. AdamW, of TensorFlow 2.11, has
+# those of Adam. MultiOptimizer, of Keras 3, has none; it is listed because its get_config()
+# contains its optimizers.
 KERAS_2: dict[str, tuple[str, ...]] = {
     "SGD": ("momentum",),
     "Adam": ("beta_1", "beta_2"),
@@ -38,16 +38,16 @@ def names(optimizer: Optimizer) -> frozenset[str]:
     """Returns the attributes of `optimizer` that its wrapper delegates.
 
     For an optimizer of Keras 2 these are its hyperparameters of then; for any other, every number
-    (no bool) in `get_config()` except epsilon. The options of the base class are always among them.
-    Of one that wraps another, those of that other.
+    (no bool) in `get_config()` except epsilon. The options of the base class are always included.
+    An optimizer that wraps another has those of the other.
     """
     if (inner := getattr(optimizer, "inner_optimizer", None)) is not None:
         return names(inner)
     known = KERAS_2.get(type(optimizer).__name__)
     if known is None or not type(optimizer).__module__.startswith("keras."):
         known = tuple(_numeric_keys(optimizer))
-    # Not asked of learning_rate: keras.optimizers.MultiOptimizer raises AttributeError for it, and
-    # its own message is the one to show.
+    # Without reading learning_rate: keras.optimizers.MultiOptimizer raises AttributeError for it,
+    # with a message of its own that users should see.
     return frozenset((*_ALWAYS, *(name for name in known if hasattr(optimizer, name))))
 
 

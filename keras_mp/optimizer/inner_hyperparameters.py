@@ -1,17 +1,18 @@
-"""The part of the wrapper that reads and sets what belongs to the inner optimizer."""
+"""The part of the wrapper that reads and sets hyperparameters of the inner optimizer."""
 
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_mp.array_types import Optimizer, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.optimizers import averages, flatten_optimizers
 from keras_mp.backends.protocol import Backend
 from keras_mp.settings import IMMUTABLE
 
 
 class _Delegated:
-    """An option of the Keras base class, which the base sets on the wrapper while it is made."""
+    """An option of the Keras base class, which the base sets on the wrapper in its constructor."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -30,7 +31,7 @@ class _Delegated:
         if before_build and inner.built and value and value != getattr(inner, self._name):
             raise ValueError(
                 f"{self._name} must be set before the optimizer is built (it decides which "
-                f"variables there are, and what they count), but got {value!r} on a built "
+                f"variables exist, and what they count), but got {value!r} on a built "
                 f"{type(inner).__name__}."
             )
         setattr(inner, self._name, value)
@@ -40,12 +41,12 @@ class InnerHyperparameters:
     """Reads and sets hyperparameters of `inner_optimizer`, as tf.keras' wrapper did.
 
     Expects `inner_optimizer` and `_names` (see `hyperparameters.names`) in the instance's
-    dictionary; before they are there, attributes are the wrapper's own.
+    dictionary; until then attributes are the wrapper's own.
     """
 
     inner_optimizer: Optimizer
     _backend: Backend
-    _immutable: frozenset[str] = IMMUTABLE  # what is decided when it is made
+    _immutable: frozenset[str] = IMMUTABLE  # settings fixed at construction
 
     weight_decay = _Delegated()
     clipnorm = _Delegated()
@@ -66,9 +67,9 @@ class InnerHyperparameters:
 
     @iterations.setter
     def iterations(self, value: int) -> None:
-        # What is counted there are gradients, `gradient_accumulation_steps` for an iteration.
+        # The variable counts gradients: `gradient_accumulation_steps` of them an iteration.
         for part in flatten_optimizers(self.inner_optimizer):
-            part._iterations.assign(value * (part.gradient_accumulation_steps or 1))
+            keras_hooks.step_counter(part).assign(value * (part.gradient_accumulation_steps or 1))
 
     @property
     def learning_rate(self) -> Any:
@@ -90,7 +91,7 @@ class InnerHyperparameters:
 
     @property
     def loss_scale_factor(self) -> None:
-        """None: Keras' fixed factor has no place beside the loss scale."""
+        """None: the loss scale replaces Keras' fixed factor."""
         return
 
     @loss_scale_factor.setter
@@ -116,14 +117,14 @@ class InnerHyperparameters:
         self.inner_optimizer.exclude_from_weight_decay(var_list=var_list, var_names=var_names)
 
     def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
-        """Lets the inner optimizer put final values (its moving averages) into the variables."""
+        """Lets the inner optimizer write final values (its moving averages) to the variables."""
         inner = self.inner_optimizer
         inner.finalize_variable_values(var_list)
         if averages(inner):
             self._backend.copy_shared_arrays(var_list)
 
     def __getattr__(self, name: str) -> Any:
-        # Only reached when ordinary lookup fails, and never before construction has ended.
+        # Only reached when ordinary lookup fails, and never during construction.
         inner = self.__dict__.get("inner_optimizer")
         if inner is not None and name in self.__dict__["_names"]:
             return getattr(inner, name)
@@ -138,13 +139,13 @@ class InnerHyperparameters:
         inner = self.__dict__.get("inner_optimizer")
         if name in self._immutable:
             raise AttributeError(
-                f"{name} of a {type(self).__name__} is decided when it is made, and cannot be set: "
+                f"{name} of a {type(self).__name__} is fixed at construction: "
                 f"{type(self).__name__}(inner, {name}={value!r})."
             )
         if inner is None or (name not in self.__dict__["_names"] and name != "inner_optimizer"):
             if inner is not None and self._is_only_the_inners(name):
                 warnings.warn(
-                    f"{name} is set on the {type(self).__name__} and does not reach the inner "
+                    f"{name} is set on the {type(self).__name__} and is not forwarded to the inner "
                     f"optimizer. Set `optimizer.inner_optimizer.{name}`.",
                     stacklevel=2,
                 )
@@ -161,7 +162,7 @@ class InnerHyperparameters:
         return not own and hasattr(self.__dict__["inner_optimizer"], name)
 
     def __dir__(self) -> list[str]:
-        # Keras' saving walks dir() and would write the inner optimizer's state a second time
-        # under `inner_optimizer`; `save_own_variables` has it already.
+        # Keras' saving walks dir() and would write the inner optimizer's state again under
+        # `inner_optimizer`; `save_own_variables` includes it.
         names = self.__dict__.get("_names", ())
         return sorted({*super().__dir__(), *names} - {"inner_optimizer"})

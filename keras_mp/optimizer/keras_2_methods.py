@@ -13,7 +13,7 @@ from keras_mp.backends.protocol import Backend
 from keras_mp.optimizer.given_gradients import as_tensors
 from keras_mp.scaling.scaler import LossScaler, as_tensor
 
-# A callable that returns it, or on TensorFlow the tensor itself.
+# A callable that returns the loss, or on TensorFlow its tensor.
 Loss: TypeAlias = Callable[[], Tensor] | Tensor
 VarList: TypeAlias = Variable | Iterable[Variable] | Callable[[], Iterable[Variable]]
 
@@ -29,8 +29,8 @@ class Keras2Methods:
     def get_scaled_loss(self, loss: Loss) -> Any:
         """Returns `loss` times the loss scale, for `get_unscaled_gradients`, as in tf.keras.
 
-        The product is computed in float32 and cast back to the dtype of the loss, where a float16
-        one overflows easily: prefer `scale_loss` then.
+        The product is computed in float32 and cast back to the dtype of the loss. In float16 it
+        easily overflows: prefer `scale_loss` then.
 
         Args:
             loss: Number, tensor, or a callable that takes nothing and returns one.
@@ -61,8 +61,8 @@ class Keras2Methods:
 
         Args:
             gradients: List of tensors; None stays None, sparse gradients stay sparse. 16-bit
-                gradients come back in float32. Not those of float8 variables, whose "gradients"
-                are no slopes: use `scale_loss` and `apply` with these.
+                gradients are returned in float32. Not for float8 variables, whose "gradients" are
+                not slopes: use `scale_loss` and `apply` there.
 
         >>> from keras_mp import LossScaleOptimizer
         >>> opt = LossScaleOptimizer(keras.optimizers.SGD(), initial_scale=8)
@@ -90,7 +90,7 @@ class Keras2Methods:
                 recorded it.
             var_list: A variable, an iterable of them, or a callable that returns one.
             grad_loss: Optional tensor of the shape of the loss that weights its elements.
-            name: Not used; accepted as in tf.keras.
+            name: Ignored; accepted as in tf.keras.
             tape: TensorFlow only: the `tf.GradientTape` that recorded `loss`.
 
         Returns:
@@ -108,7 +108,7 @@ class Keras2Methods:
     ) -> list[tuple[Gradient, Variable]]:
         """Returns (unscaled gradient, variable) pairs of the loss, computed with loss scaling.
 
-        Arguments as for `minimize`. A variable that the loss does not depend on has the gradient
+        Arguments as for `minimize`. A variable that does not affect the loss has the gradient
         None, on JAX zeros.
 
         Raises:
@@ -137,7 +137,7 @@ class Keras2Methods:
         by_callable = callable(loss)
         variables = _listed(var_list)
         if not variables and by_callable and callable(var_list):
-            loss()  # builds the model, whose variables are asked for again
+            loss()  # builds the model, whose variables are then read again
             variables = _listed(var_list)
         if not variables:
             raise ValueError("var_list is empty: there is no variable to differentiate by.")
@@ -154,7 +154,7 @@ class Keras2Methods:
         if gradients is None:
             raise TypeError(
                 "loss must be a callable that takes nothing and returns the loss, but got "
-                f"{type(loss).__name__}. On TensorFlow a tensor is possible together with the "
+                f"{type(loss).__name__}. On TensorFlow pass a tensor together with the "
                 "tape=tf.GradientTape() that recorded it."
             )
         skip_unscale = list(map(overwrites_with_gradient, variables))

@@ -6,6 +6,7 @@ scale, `step_statistics.py` what came of the steps, `saved_state.py` what files 
 """
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -153,6 +154,7 @@ class LossScaleOptimizer(
     extra_state: ExtraState
     _saved_state: SavedState
     _step: Stepper
+    _before_step: Callable[[Sequence[Variable]], None] | None
 
     def __init__(
         self,
@@ -198,20 +200,20 @@ class LossScaleOptimizer(
             self, learning_rate=0.0, name="loss_scale_optimizer" if name is None else name
         )
         # The module is looked up once: torch.compile cannot trace an import.
-        _set(self, "_backend", backends.current())
-        _set(self, "_step", Stepper(inner_optimizer, settings, self._backend))
-        _set(self, "_warn_once", WarnOnce(self._backend))
-        _set(self, "_before_step", None)
+        self._backend = backends.current()
+        self._step = Stepper(inner_optimizer, settings, self._backend)
+        self._warn_once = WarnOnce(self._backend)
+        self._before_step = None
         self._backend.check_strategy()
         keras_hooks.mend_layers_in_16_bits()
         # Before build, so that a function traced early reads variables and not a constant.
         with self._backend.init_scope():
-            _set(self, "extra_state", ExtraState())
+            self.extra_state = ExtraState()
             variables, backend = self._own_variables(), self._backend
             scaler = DynamicLossScaler if settings.dynamic else LossScaler
-            _set(self, "_scaler", scaler(settings, variables, backend, self._warn_once))
+            self._scaler = scaler(settings, variables, backend, self._warn_once)
             self.extra_state.call_when_restored(self._scaler.restored)
-            _set(self, "_statistics", StepStatistics(self._scaler, variables, backend))
+            self._statistics = StepStatistics(self._scaler, variables, backend)
         if inner_optimizer.loss_scale_factor is not None:
             warnings.warn(
                 f"loss_scale_factor={inner_optimizer.loss_scale_factor} of the inner optimizer is "
@@ -221,8 +223,14 @@ class LossScaleOptimizer(
                 stacklevel=2,
             )
             inner_optimizer.loss_scale_factor = None
-        saved = (self, self._variables[:_OWN], inner_optimizer, self._scaler, self.extra_state)
-        _set(self, "_saved_state", SavedState(*saved))
+        saved = (
+            self,
+            keras_hooks.own_variables(self)[:_OWN],
+            inner_optimizer,
+            self._scaler,
+            self.extra_state,
+        )
+        self._saved_state = SavedState(*saved)
         self._names = hyperparameters.names(inner_optimizer)
         self.inner_optimizer = inner_optimizer
         note_wrapper(inner_optimizer, self)
@@ -282,7 +290,7 @@ class LossScaleOptimizer(
         >>> LossScaleOptimizer(keras.optimizers.RMSprop()).fused_fallback is None
         True
         """
-        return self._step.fused_fallback(self._trainable_variables if self.built else [])
+        return self._step.fused_fallback(keras_hooks.trained_variables(self) if self.built else [])
 
     def scale_loss(self, loss: Tensor | float) -> Tensor:
         """Returns `loss` times the loss scale, for `apply`; Keras 3's trainers call it.
@@ -357,10 +365,7 @@ class LossScaleOptimizer(
                 inner.built = True  # as Keras does, for those that do not call super().build
         note_those_inside(inner)
         self._check_built_for(variables)
-        # Not tracked by Keras, which would add the model's variables to the optimizer's own.
-        _set(self, "_trainable_variables", variables)
-        places = {self._var_key(variable): i for i, variable in enumerate(variables)}
-        _set(self, "_trainable_variables_indices", places)
+        keras_hooks.build_for(self, variables)
         with self._backend.init_scope():
             self._statistics.build(variables, self._own_variables())
         self.built = True
@@ -372,7 +377,9 @@ class LossScaleOptimizer(
         inner = self.inner_optimizer
         known, given = ([id(v) for v in each] for each in (built_for(inner), variables))
         # What hands `build` on may give each optimizer inside of it some of the variables.
-        is_other = known != given if inner._trainable_variables else not set(known) <= set(given)
+        is_other = (
+            known != given if keras_hooks.trained_variables(inner) else not set(known) <= set(given)
+        )
         if is_other:
             raise ValueError(
                 f"The inner optimizer was built for {len(known)} other variables than these "
@@ -386,7 +393,7 @@ class LossScaleOptimizer(
         The first two are unused; they keep the order of Keras' own class. Last come those that it
         does not have (`skipped_steps`, `hysteresis_left`, ...).
         """
-        return [*self._saved_state.variables, *self._variables[_OWN:]]
+        return [*self._saved_state.variables, *keras_hooks.own_variables(self)[_OWN:]]
 
     def get_weights(self) -> list[np.ndarray[Any, Any]]:
         """Returns the values of `variables` as NumPy arrays, of those that Keras' own class has."""
@@ -557,7 +564,9 @@ class LossScaleOptimizer(
         before = self._statistics.scale_before()
         self._scaler.update(result.finite)
         self.extra_state.forget_waiting()
-        self._statistics.note(result, variables, self._get_variable_index, before)
+        self._statistics.note(
+            result, variables, functools.partial(keras_hooks.variable_index, self), before
+        )
 
     def _resolve(
         self, gradients: list[Gradient], given: Iterable[Variable] | None
@@ -568,7 +577,7 @@ class LossScaleOptimizer(
                     "apply(grads) without variables needs a built optimizer: call "
                     "`optimizer.build(model.trainable_variables)`, or hand over the variables."
                 )
-            given = self._trainable_variables
+            given = keras_hooks.trained_variables(self)
         variables = list(given)
         if len(gradients) != len(variables):
             raise ValueError(
@@ -578,7 +587,7 @@ class LossScaleOptimizer(
         if not self.built:
             inner = self.inner_optimizer
             self.build((built_for(inner) if inner.built else []) or variables)
-        self._check_variables_are_known(variables)
+        keras_hooks.check_variables(self, variables)
         if all(gradient is None for gradient in gradients):
             paths = ", ".join(map(path, variables))
             raise ValueError(f"No gradients provided for any variable: {paths}.")
@@ -600,7 +609,7 @@ class LossScaleOptimizer(
 
         Where steps are traced, it is called once a trace.
         """
-        _set(self, "_before_step", function)
+        self._before_step = function
 
     # -- serialization ---------------------------------------------------------------------------
 
@@ -631,11 +640,6 @@ class LossScaleOptimizer(
         """
         inner, arguments = constructor_arguments(config, custom_objects)
         return cls(inner, **arguments)
-
-
-def _set(optimizer: Optimizer, name: str, value: Any) -> None:
-    """Sets an attribute that Keras does not track, nor count among the state."""
-    object.__setattr__(optimizer, name, value)
 
 
 # The public home: what a config, a pickle and the documentation name. Doctest looks only for what

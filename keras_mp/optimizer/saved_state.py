@@ -1,6 +1,6 @@
-"""`SavedState`: the wrapper's state on its way in and out of files, and what waits in between.
+"""`SavedState`: writes and restores the wrapper's state; keeps loaded state until `build`.
 
-One array after another: a copy of all of them may not fit into memory beside the model.
+Arrays are read one after another: a copy of all may not fit into memory beside the model.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from keras_mp.variables.extra_state import ExtraState
 from keras_mp.variables.state_layout import check, layouts, match
 
 NO_STATE = "the file holds none"
-NO_SCALE = "the file holds no loss scale: the optimizer that wrote it scaled no loss"
+NO_SCALE = "the file holds no loss scale: the optimizer that wrote it did not scale the loss"
 NOT_BUILT = "the optimizer is not built yet, as before its first step"
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """An array of a file: what it is, and how to read it again."""
+    """An array of a file: its form, and how to read it again."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -38,14 +38,14 @@ class _Stored:
 
 
 class SavedState:
-    """Saves and restores an optimizer's variables: in files, those that Keras' own class has.
+    """Saves and restores an optimizer's variables; files hold those that Keras' own class has.
 
     Args:
-        optimizer: It is not kept, but asked for its name in messages.
+        optimizer: Not kept; only its name is used, in messages.
         own: Its first four variables: iteration, learning_rate, step_counter, dynamic_scale.
         inner: The inner optimizer.
         scaler: The owner of the loss scale.
-        extra: The state that Keras' own class does not have.
+        extra: State that Keras' own class does not have.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SavedState:
 
     @property
     def variables(self) -> list[Variable]:
-        """Those that are saved, in their order."""
+        """The saved variables, in their order."""
         return [*self._own, *state_of(self._inner)]
 
     def arrays(self) -> list[np.ndarray[Any, Any]]:
@@ -81,10 +81,10 @@ class SavedState:
         return [ops.convert_to_numpy(variable) for variable in self.variables]
 
     def set(self, weights: Sequence[Any], everything: list[Variable]) -> None:
-        """Sets `variables`, or `everything` where there are as many arrays.
+        """Sets `variables`, or `everything` if it has as many variables as there are arrays.
 
         Raises:
-            ValueError: The number of arrays or a shape differs; nothing is set then.
+            ValueError: The number of arrays or a shape differs; then nothing is set.
         """
         values = [ops.convert_to_numpy(weight) for weight in weights]
         variables = everything if len(values) == len(everything) else self.variables
@@ -107,9 +107,9 @@ class SavedState:
             store[str(i)] = ops.convert_to_numpy(variable)
 
     def load(self, store: Store) -> None:
-        """Restores what `store` holds, lets it wait for `build`, or warns and changes nothing.
+        """Restores what `store` holds, keeps it until `build`, or warns and changes nothing.
 
-        Each array is read twice for that, to see what it is and to assign it, and none is kept.
+        Each array is read twice, to check it and to assign it, and none is kept.
         """
         saved = {str(key): _stored(store, key) for key in store.keys()}  # noqa: SIM118 - h5 entries
         whole, self._is_being_loaded = self._is_being_loaded, False
@@ -119,7 +119,7 @@ class SavedState:
         inner, built = state_of(self._inner), self._inner.built
         orders = layouts(self._own, inner) if built else []
         narrow = getattr(self._inner, "_narrow_weights", None)
-        if built and narrow is not None:  # of an optimizer for the same weights in float32
+        if built and narrow is not None:  # state of an optimizer for the same weights in float32
             orders += layouts(self._own, narrow.of_the_rule)
         if whole or not built:
             orders += layouts(self._own, inner[: self._unbuilt_inner])
@@ -138,7 +138,7 @@ class SavedState:
             self._refuse(NOT_BUILT)
 
     def take_waiting(self) -> None:
-        """Restores, at the end of `build`, what a load left waiting for it."""
+        """Restores, at the end of `build`, the state that a load kept for it."""
         saved, self._waiting = self._waiting, None
         if saved is None:
             return
@@ -153,11 +153,11 @@ class SavedState:
 
     @contextlib.contextmanager
     def noting_misfits(self) -> Iterator[list[str]]:
-        """A scope in which what of a state is not taken is noted in a list, not warned of."""
-        found: list[str] = []
-        self._misfits = found
+        """A scope that lists rejected parts of a state, instead of warnings."""
+        misfits: list[str] = []
+        self._misfits = misfits
         try:
-            yield found
+            yield misfits
         finally:
             self._misfits = None
 
@@ -169,7 +169,7 @@ class SavedState:
                 self._restore(match([self._own], first))
 
     def _refuse(self, why: str) -> None:
-        """Takes nothing of a state, whose other parts follow, and says so once."""
+        """Rejects a state, whose other parts follow, and warns once."""
         self._extra.ignore_next()
         if self._misfits is not None:
             self._misfits.append(f"the state of optimizer '{self._name}': {why}")
@@ -178,9 +178,9 @@ class SavedState:
 
     def _warn_not_loaded(self, why: str, stacklevel: int = 5) -> None:
         warnings.warn(
-            f"The saved state of optimizer '{self._name}' was not loaded: {why}. The optimizer "
-            "stays as it is. To continue the training that wrote a weights file, call "
-            "keras_mp.resume(model, path) in place of load_weights.",
+            f"The saved state of optimizer '{self._name}' was not loaded: {why}. The optimizer is "
+            "unchanged. To resume the training that wrote a weights file, call "
+            "keras_mp.resume(model, path) instead of load_weights.",
             stacklevel=stacklevel,
         )
 
@@ -197,21 +197,21 @@ class SavedState:
         self._scaler.restored()
 
     def _is_usable(self, saved: float) -> bool:
-        """Returns whether the loss scale of a file can be taken; says so where it is another."""
+        """Returns whether the loss scale of a file is usable; warns if another one stays."""
         settings = self._scaler.settings
         message = None
         if not settings.dynamic:
             if saved != float32(settings.initial_scale):
                 message = (
                     f"The loss scale is fixed at {settings.initial_scale}; the saved one, {saved}, "
-                    "is not taken."
+                    "is ignored."
                 )
         elif FLOAT32.smallest_normal <= saved < math.inf:
             return True
         else:
             message = (
                 f"The saved loss scale is {saved}, from which no step recovers (Keras' own class "
-                f"gets there); training goes on with the initial one, {settings.initial_scale}."
+                f"can reach it); training continues with the initial one, {settings.initial_scale}."
             )
         if message and self._misfits is not None:
             self._misfits.append(message)

@@ -1,4 +1,4 @@
-"""`SharedLossScale`: one loss scale for several optimizers, decided once a round."""
+"""`SharedLossScale`: one loss scale for several optimizers, updated once a round."""
 
 from collections.abc import Sequence
 
@@ -14,15 +14,14 @@ from keras_mp.settings import WATCHING
 class SharedLossScale:
     """One loss scale for several optimizers: those of a GAN, or of parts of one model.
 
-    By default each LossScaleOptimizer has a scale of its own, which is right for losses that have
-    nothing to do with each other: every one finds its own range. Share one where a single backward
-    pass feeds several optimizers, as each of them divides by its scale, or where losses are of one
-    size and the rarer one should not have to search for itself.
+    By default each LossScaleOptimizer has its own scale. This suits losses that are unrelated: each
+    finds its own range. Share a scale if a single backward pass feeds several optimizers, because
+    each of them divides by its scale, or if losses have a similar size and the rarer one should not
+    search for itself.
 
-    Each optimizer still skips by its own gradients. What it saw is kept until `update`, which is
-    called once a round, after all have stepped: the scale shrinks if any of them skipped a step,
-    and counts towards growth if none did. Until then no scale changes, so that losses may be scaled
-    in any order.
+    Each optimizer still skips by its own gradients. Call `update` once a round, after all have
+    stepped: the scale shrinks if any of them skipped a step, and counts towards growth if none did.
+    Until then no scale changes, so losses may be scaled in any order.
 
     ```python
     shared = keras_mp.SharedLossScale(encoder_optimizer, decoder_optimizer)
@@ -33,21 +32,21 @@ class SharedLossScale:
     shared.update()
     ```
 
-    Every optimizer keeps the scale among its own variables, in step with the others', so that each
-    is saved and restored by itself; state that is restored into one of them goes to all, and
-    `dynamic_growth_steps` that is set on one of them is set on all. Make it before the first step:
-    on TensorFlow, functions that are traced already go on as before.
+    Every optimizer holds a copy of the scale among its own variables, so each is saved and
+    restored by itself. State restored into one of them goes to all, and `dynamic_growth_steps` set
+    on one of them is set on all. Create the object before the first step: on TensorFlow, functions
+    traced earlier do not share the scale.
 
     Args:
         *optimizers: At least two LossScaleOptimizers with the same settings and a dynamic scale.
             They start with the scale of the first.
 
     Raises:
-        TypeError: One is no LossScaleOptimizer.
+        TypeError: One is not a LossScaleOptimizer.
         ValueError: Fewer than two, one of them twice or in another group, fixed scales, or
             settings that differ.
 
-    Source: torch.amp.GradScaler, one scaler for several optimizers, whose `update` is this.
+    Source: torch.amp.GradScaler, one scaler for several optimizers, with the same `update`.
 
     >>> from keras import ops
     >>> first, second = (
@@ -73,7 +72,7 @@ class SharedLossScale:
 
     @property
     def optimizers(self) -> tuple[LossScaleOptimizer, ...]:
-        """Those that share the scale."""
+        """The optimizers that share the scale."""
         return self._optimizers
 
     @property
@@ -84,7 +83,7 @@ class SharedLossScale:
     def scale_loss(self, loss: Tensor | float) -> Tensor:
         """Returns `loss` times the loss scale, for `apply` of any of the optimizers.
 
-        As `LossScaleOptimizer.scale_loss`, for a loss whose gradients several of them take.
+        As `LossScaleOptimizer.scale_loss`, for a loss whose gradients go to several of them.
         """
         self._expect_scaled_gradients()
         return self._optimizers[0].scale_loss(loss)
@@ -101,10 +100,10 @@ class SharedLossScale:
             scaler.protocol.call("scale_loss")
 
     def update(self) -> None:
-        """Ends a round: the scale shrinks if a step was skipped since the last call, or counts.
+        """Ends a round: shrinks the scale if a step was skipped since the last call, or counts.
 
-        In a replica context where a `tf.distribute` strategy trains, and inside a traced step
-        where there is one.
+        Call it in a replica context if a `tf.distribute` strategy trains, and inside the traced
+        step if there is one.
         """
         self._group.end_round()
 
@@ -135,7 +134,7 @@ class SharedLossScale:
         return [[scope.get_current_value(v) for v in o.variables] for o in self._optimizers]
 
     def follow(self, leader: LossScaleOptimizer) -> None:
-        """Gives all of them the scale, and what belongs to it, of one of them."""
+        """Copies the scale and counters of `leader` to all optimizers."""
         self._group.follow(_scaler_of(leader))
 
 
@@ -166,7 +165,5 @@ def _check(optimizers: Sequence[Optimizer]) -> None:
 
 def _scaler_of(optimizer: LossScaleOptimizer) -> DynamicLossScaler:
     if not isinstance(optimizer._scaler, DynamicLossScaler):
-        raise ValueError(
-            f"{optimizer.name} has a fixed loss scale: there is nothing to decide together."
-        )
+        raise ValueError(f"{optimizer.name} has a fixed loss scale, which cannot be shared.")
     return optimizer._scaler

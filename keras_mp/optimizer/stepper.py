@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from keras import ops
 
 from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.numerics import StepResult, skip_count
 from keras_mp.backends.common.optimizers import flatten_optimizers, overwrites_with_gradient
 from keras_mp.backends.protocol import Backend
@@ -13,15 +14,15 @@ from keras_mp.settings import Settings
 
 
 class Stepper:
-    """Takes a step of `optimizer` with gradients that are finite, and none with others.
+    """Takes a step of `optimizer` if the gradients are finite, and skips it otherwise.
 
     Args:
         optimizer: The inner optimizer.
-        settings: Those of the wrapper.
-        backend: Of Keras.
+        settings: The wrapper's settings.
+        backend: Keras' backend.
 
     Raises:
-        ValueError: With `fused=True`: there are no fused kernels for the rule of this optimizer.
+        ValueError: With `fused=True`: no fused kernel has the rule of this optimizer.
     """
 
     def __init__(self, optimizer: Optimizer, settings: Settings, backend: Backend) -> None:
@@ -33,15 +34,15 @@ class Stepper:
     def __call__(
         self, gradients: list[Gradient], variables: list[Variable], scale: Tensor | None
     ) -> StepResult:
-        """Takes a step with `gradients / scale`, unless one is not finite.
+        """Takes a step with `gradients / scale`, or skips it if one is not finite.
 
         Args:
-            gradients: One a variable, or None; no NumPy arrays.
+            gradients: One per variable, or None; no NumPy arrays.
             variables: Of the model.
             scale: float32, shape (); None if the gradients are not scaled.
 
         Returns:
-            What the gradients were; with `skip_nonfinite=False` nothing is looked at.
+            Whether the gradients were finite; with `skip_nonfinite=False` nothing is checked.
         """
         if self._fused is not None:
             result = self._fused(gradients, variables, scale, self.settings)
@@ -61,18 +62,18 @@ class Stepper:
         return result
 
     def fused_fallback(self, variables: Sequence[Variable]) -> str | None:
-        """Returns why steps are not fused; None if they are, or need not be."""
+        """Returns why steps are not fused; None if they are, or if `fused` is off."""
         return None if self._fused is None else self._fused.fallback(variables)
 
     def _count_skip(self, finite: Tensor) -> None:
         if finite is True:
             return
         for optimizer in flatten_optimizers(self._optimizer):
-            # One that is built for nothing hands its steps on, and counts none of them.
-            counts = optimizer.built and len(optimizer._trainable_variables) > 0
+            # An optimizer built without variables forwards its steps, and counts none of them.
+            counts = optimizer.built and len(keras_hooks.trained_variables(optimizer)) > 0
             if counts and not optimizer.gradient_accumulation_steps:
-                counter = optimizer._iterations
+                counter = keras_hooks.step_counter(optimizer)
                 skipped = skip_count(finite, counter)
-                if optimizer.use_ema:  # Keras begins averages at iteration 0, and else at zeros
+                if optimizer.use_ema:  # Keras begins averages at iteration 0, else from zeros
                     skipped = skipped * ops.cast(counter.value > 0, counter.dtype)
                 counter.assign_add(skipped)

@@ -1,4 +1,4 @@
-"""Which LossScaleOptimizer is around an optimizer: there is one at most."""
+"""Which LossScaleOptimizer wraps an optimizer: at most one."""
 
 import gc
 import weakref
@@ -8,20 +8,20 @@ from keras_mp.array_types import Optimizer
 
 
 def wrapper_of(optimizer: Optimizer) -> Any:
-    """Returns the LossScaleOptimizer around `optimizer`, if one is alive; else None."""
+    """Returns the LossScaleOptimizer that wraps `optimizer`, if one is alive; else None."""
     wrapper = optimizer.__dict__.get("_keras_mp_wrapper")
     return wrapper() if wrapper else None
 
 
 def note_wrapper(optimizer: Optimizer, wrapper: Optimizer) -> None:
-    """Takes note that `wrapper` is around `optimizer`."""
+    """Records that `wrapper` wraps `optimizer`."""
     object.__setattr__(optimizer, "_keras_mp_wrapper", weakref.ref(wrapper))
 
 
 def check_unwrapped(optimizer: Optimizer) -> None:
-    """Raises ValueError if there is a LossScaleOptimizer around `optimizer`."""
+    """Raises ValueError if a LossScaleOptimizer wraps `optimizer`."""
     if wrapper_of(optimizer) is not None:
-        gc.collect()  # a wrapper that nobody uses any more may still be there
+        gc.collect()  # a wrapper that nothing uses may still be alive
     if wrapper_of(optimizer) is not None:
         raise ValueError(
             f"inner_optimizer is already wrapped by a LossScaleOptimizer: {optimizer}. "

@@ -14,6 +14,7 @@ import keras
 
 from keras_mp import backends
 from keras_mp.array_types import Model, Optimizer
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import trainer_hook
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.optimizer.wrapping import wrapper_of
@@ -21,22 +22,21 @@ from keras_mp.optimizer.wrapping import wrapper_of
 _lock = threading.Lock()
 _open = 0
 _uninstall: Callable[[], None] | None = None
-# Models with layers that were not built at compile: decided when they are.
+# Models with layers that were not built at compile: decided at build.
 _undecided: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def auto_wrap() -> "AutoWrap":
     """Makes `compile` wrap optimizers with `keras_mp.LossScaleOptimizer`.
 
-    From now on, for every model in which some layer computes in float16, `compile(optimizer)`
-    wraps with our class instead of Keras' own: also where Keras would not wrap at all, because the
-    policy is on the layers only, is plain float16, a `DTypePolicyMap` or a float8 one. Layers that
-    do not exist yet at `compile` are decided when the model is built. A
-    `keras.optimizers.LossScaleOptimizer`, explicit or in a loaded file, is replaced, its state
-    included. A `keras_mp.LossScaleOptimizer` is never touched, and `auto_scale_loss=False` is
-    respected, also after saving and loading. A dtype policy may have its own way: where that of the
-    model has a callable `wrap_optimizer`, its result for the optimizer is what trains, and what
-    files name.
+    Applies to every model compiled from now on in which some layer computes in float16. They are
+    wrapped with our class instead of Keras' own. This includes models that Keras would not wrap:
+    those whose policy is set on layers only, is plain float16, a `DTypePolicyMap` or a float8
+    policy. If layers are not built at `compile`, the model is wrapped when they are. A
+    `keras.optimizers.LossScaleOptimizer`, explicit or in a loaded file, is replaced and its state
+    kept. A `keras_mp.LossScaleOptimizer` is never touched, and `auto_scale_loss=False` is
+    respected, also after saving and loading. If the model's dtype policy has a callable
+    `wrap_optimizer`, the model trains with the optimizer that it returns, and files name that one.
 
     Saved files name the optimizer that was given to `compile`, so they open in plain Keras.
 
@@ -60,12 +60,12 @@ def auto_wrap() -> "AutoWrap":
 
 
 def is_active() -> bool:
-    """Returns whether `auto_wrap` is in force."""
+    """Returns whether `auto_wrap` is active."""
     return _open > 0
 
 
 class AutoWrap:
-    """What `auto_wrap` returns. Calling it twice undoes once."""
+    """The result of `auto_wrap`. Calling it twice undoes once."""
 
     def __init__(self) -> None:
         self._done = False
@@ -95,7 +95,7 @@ class AutoWrap:
 
 
 def computes_in_float16(model: Model) -> bool:
-    """Returns whether some layer of `model`, the model included, computes in float16.
+    """Returns whether the model or one of its layers computes in float16.
 
     >>> computes_in_float16(keras.Sequential([keras.layers.Dense(1, dtype="mixed_float16")]))
     True
@@ -104,7 +104,7 @@ def computes_in_float16(model: Model) -> bool:
     """
     return any(
         layer.compute_dtype == "float16"
-        for layer in model._flatten_layers()
+        for layer in keras_hooks.all_layers(model)
         if not isinstance(layer, keras.layers.InputLayer)
     )
 
@@ -112,8 +112,8 @@ def computes_in_float16(model: Model) -> bool:
 def _before_compile(model: Model, optimizer: Optimizer) -> Any:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         return None, None, False
-    # Keras' own wrapper clears the factor without a word; and of ours, which compile may let go
-    # of, the scale is to be kept.
+    # Keras' own wrapper clears the factor silently. Our wrapper's scale must be kept, though
+    # compile may drop the wrapper.
     explicit = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     return optimizer.loss_scale_factor, wrapper_of(optimizer), explicit
 
@@ -127,14 +127,14 @@ def _after_compile(model: Model, before: tuple[Any, Any, bool], auto_scale_loss:
     by_policy = getattr(model.dtype_policy, "wrap_optimizer", None)
     if by_policy is not None and auto_scale_loss and not explicit:
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            optimizer = optimizer.inner_optimizer  # Keras' compile has wrapped it
+            optimizer = optimizer.inner_optimizer  # Keras' compile wrapped it
         with backends.current().init_scope():
             wrapped = wrapper_of(optimizer) or by_policy(optimizer)
         _set_optimizer(model, wrapped)
         if wrapped is optimizer:
             _stay_unscaled(model)
         else:  # a file could not tell the loss scale from the policy, which it names only
-            model._compile_config.config["optimizer"] = wrapped
+            keras_hooks.compile_config(model)["optimizer"] = wrapped
         return
     if type(optimizer) is keras.optimizers.LossScaleOptimizer:
         if factor is not None:
@@ -146,12 +146,12 @@ def _after_compile(model: Model, before: tuple[Any, Any, bool], auto_scale_loss:
             )
         _set_optimizer(model, _from_keras(optimizer))
     elif isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        return  # somebody's own; it scales the loss already
+        return  # a user's subclass; it scales the loss already
     elif not auto_scale_loss:
         _stay_unscaled(model)
     elif computes_in_float16(model):
         _set_optimizer(model, _wrapped(optimizer))
-    elif not all(layer.built for layer in model._flatten_layers()):
+    elif not all(layer.built for layer in keras_hooks.all_layers(model)):
         _undecided.add(model)
 
 
@@ -177,7 +177,7 @@ def _from_keras(theirs: Any) -> LossScaleOptimizer:
             {**theirs.get_config(), "inner_optimizer": inner}
         )
     if theirs.built and not ours.built:
-        ours.build(theirs.inner_optimizer._trainable_variables)
+        ours.build(keras_hooks.trained_variables(theirs.inner_optimizer))
         ours.step_counter.assign(theirs.step_counter)
         ours.dynamic_scale.assign(theirs.dynamic_scale)
     return ours
@@ -185,7 +185,7 @@ def _from_keras(theirs: Any) -> LossScaleOptimizer:
 
 def _stay_unscaled(model: Model) -> None:
     # Keras does not write this argument of compile, and would scale after a reload.
-    model._compile_config.config["auto_scale_loss"] = False
+    keras_hooks.compile_config(model)["auto_scale_loss"] = False
 
 
 def _set_optimizer(model: Model, optimizer: Optimizer) -> None:

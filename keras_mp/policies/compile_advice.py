@@ -1,4 +1,4 @@
-"""Says once, when it happens, that `compile` of a float16 model did without our loss scaler."""
+"""Warns once when `compile` of a float16 model does not use our loss scaler."""
 
 import importlib
 import logging
@@ -16,7 +16,7 @@ _advised = False
 
 
 def watch() -> None:
-    """Looks at each `compile` from now on."""
+    """Checks each `compile` from now on."""
     global _watching
     if not _watching:
         _watching = True
@@ -31,20 +31,20 @@ def _after_compile(model: Model, chosen: bool, auto_scale_loss: bool) -> None:
     global _advised
     if chosen or not auto_scale_loss or _advised or not _logger.isEnabledFor(logging.WARNING):
         return
-    # Late: wrapping needs the optimizer, which policies do without.
+    # Late: wrapping imports the optimizer, which policies do not need.
     if importlib.import_module("keras_mp.policies.auto_wrapping").is_active():
         return
-    if what := _what_happened(model):
+    if what := _problem(model):
         _advised = True
         _logger.warning("keras_mp: compile of the model %r %s. %s", model.name, what, _REMEDY)
 
 
-def _what_happened(model: Any) -> str | None:
+def _problem(model: Any) -> str | None:
     optimizer = model.optimizer
     if type(optimizer) is keras.optimizers.LossScaleOptimizer:
-        return "put Keras' own LossScaleOptimizer around the optimizer, not ours"
+        return "wrapped the optimizer in Keras' own LossScaleOptimizer, not in ours"
     policy = model.dtype_policy
     is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
     if optimizer is not None and is_map and policy.compute_dtype == "float16":
-        return "wraps no optimizer where the policy is a map: nothing scales the float16 loss"
+        return "wraps no optimizer if the policy is a map: nothing scales the float16 loss"
     return None

@@ -1,4 +1,4 @@
-"""Whether the graph rewrite is enabled, for those that must not be mixed with it."""
+"""Whether the graph rewrite is enabled, for policies, which must not be combined with it."""
 
 from typing import Any
 
@@ -12,24 +12,24 @@ def set_enabled(value: bool) -> None:
 
 
 def is_enabled() -> bool:
-    """Returns whether `enable` was called, and not `disable` since."""
+    """Returns whether the graph rewrite is enabled."""
     return _enabled
 
 
 def check_policy(policy: Any) -> None:
-    """Raises ValueError for a mixed policy that is to hold globally while the rewrite is enabled.
+    """Raises ValueError if a mixed policy would become global while the rewrite is enabled.
 
     Args:
         policy: A `keras.DTypePolicy`, or None.
     """
     if _enabled and policy is not None and is_mixed(policy):
         raise ValueError(
-            f"The policy {policy.name!r} cannot be set while the graph rewrite is enabled: one of "
-            "the two decides what computes in 16 bits. Call keras_mp.graph_rewrite.disable() "
-            "first, or leave the policy out."
+            f"The policy {policy.name!r} cannot be set while the graph rewrite is enabled: only "
+            "one of them can decide what computes in 16 bits. Call "
+            "keras_mp.graph_rewrite.disable() first, or leave the policy out."
         )
 
 
 def is_mixed(policy: Any) -> bool:
-    """Returns whether a policy computes in another dtype than that of its variables."""
+    """Returns whether a policy's compute dtype differs from its variable dtype."""
     return bool(policy.compute_dtype != policy.variable_dtype)

@@ -59,15 +59,13 @@ class Policy(keras.FloatDTypePolicy):
     'float16'
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        keras_hooks.serialize_as(cls, "keras.DTypePolicy")
+
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
         _check_float(self)
-
-    # Keras writes `obj.__class__` into its files, and offers no other way to be saved under the
-    # name of a base class. `type(policy)` and `isinstance` still see Policy.
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        return keras.DTypePolicy
 
     def __reduce__(self) -> tuple[type["Policy"], tuple[str]]:
         return type(self), (self.name,)
@@ -82,6 +80,9 @@ class Policy(keras.FloatDTypePolicy):
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+
+keras_hooks.serialize_as(Policy, "keras.DTypePolicy")
 
 
 def set_global_policy(policy: str | keras.DTypePolicy | None) -> None:
@@ -133,7 +134,7 @@ def global_policy() -> keras.DTypePolicy:
     return policy
 
 
-class PolicyScope:
+class policy_scope:
     """Sets the policy for a `with` block, or for a decorated function.
 
     It holds for the thread, or the asyncio task, that enters it, and for threads that start
@@ -194,9 +195,6 @@ class PolicyScope:
                 return function(*args, **kwargs)
 
         return inside
-
-
-policy_scope = PolicyScope
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,6 @@
 | module           | subject |
 | ---------------- | ------- |
 | loss_scale       | the rule, as pure functions |
-| scaler           | the loss scale and its counters as variables, and what is done with them |
+| scaler           | the loss scale and its counters as variables; scales and unscales |
 | scaling_protocol | whether `apply_gradients` was given scaled gradients |
 """

@@ -35,23 +35,23 @@ def next_scale(
     | an inf or a nan among them             | max(scale * backoff_factor, min_scale) | 0       |
 
     With a `hysteresis_left` above 1 the scale stays on an overflow, and only the counter restarts.
-    A product that is not finite in float32, or above `max_scale`, is not taken: the scale stays.
-    A scale that is already below `min_scale` stays where it is on an overflow. Values are never
-    read in Python, so the function traces under jit.
+    The scale also stays if the product is not finite in float32, or above `max_scale`. An overflow
+    does not change a scale that is already below `min_scale`. Values are never read in Python, so
+    the function traces under jit.
 
     Args:
         scale: float32, shape (). What the loss is multiplied by; no unit.
         counter: int32 or int64, shape (). Finite steps in a row: since the last overflow, or since
             growth was last due.
-        finite: bool, shape (). Whether every gradient of the step is finite. A Python bool where
-            that is known, which leaves the other rows out.
+        finite: bool, shape (). Whether every gradient of the step is finite. For a Python bool
+            only the rows that apply are computed.
         growth_steps: Optimizer steps between two growths, at least 1.
         growth_factor: Multiplier of a growth, greater than 1.
         backoff_factor: Multiplier after an overflow, between 0 and 1.
         min_scale: Smallest scale; keras.optimizers.LossScaleOptimizer has none.
         max_scale: Largest scale; None for the largest float32.
-        hysteresis_left: Integer, shape (). The overflow that shrinks the scale, counted from this
-            step on: 1 for this one. See `next_hysteresis_left`.
+        hysteresis_left: Integer, shape (). How many overflows, this step's included, shrink the
+            scale: with 1 an overflow now shrinks it. See `next_hysteresis_left`.
 
     Returns:
         (scale, counter), of the same shapes and dtypes as given.
@@ -100,8 +100,8 @@ def next_hysteresis_left(
     | finite, growth is not due  | unchanged               |
     | an inf or a nan among them | - 1, but no less than 1 |
 
-    So the scale shrinks at the `hysteresis`-th overflow since growth was last due, and at each one
-    after it. Growth that is due counts, whether the cap allows it or not.
+    So the scale shrinks at the `hysteresis`-th overflow since growth was last due, and at each
+    later one. Growth counts as due even if `max_scale` prevents it.
 
     Args:
         left: Integer, shape (), as this function returned it; `hysteresis` at the start.

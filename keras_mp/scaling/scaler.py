@@ -1,4 +1,4 @@
-"""The loss scale and its state: what scales a loss, unscales gradients, and moves with each step.
+"""The loss scale and its state: scales a loss, unscales gradients, follows the rule at each step.
 
 The numbers of the rule are in `loss_scale.py`.
 """
@@ -19,20 +19,20 @@ from keras_mp.settings import Settings
 from keras_mp.variables.variable_factory import VariableFactory
 
 TRACE_CONSTANT = (
-    "The loss scale is a constant of the function that is being compiled here: it will not follow "
-    "the optimizer. Hand the optimizer's variables to the function and use "
+    "The function being compiled here captures the loss scale as a constant: it will not follow "
+    "the optimizer. Pass the optimizer's variables to the function and use "
     "stateless_scale_loss(optimizer_variables, loss)."
 )
 
 
 class LossScaler:
-    """A loss scale that stays as it is; `DynamicLossScaler` has one that moves.
+    """A fixed loss scale; that of `DynamicLossScaler` changes.
 
     Args:
-        settings: Those of the optimizer.
-        variables: Where its variables are made.
-        backend: Of Keras.
-        warn: Warns of a scale that a compiled function would take as a constant.
+        settings: The optimizer's settings.
+        variables: Creates its variables.
+        backend: Keras' backend.
+        warn: Warns if a compiled function would capture the scale as a constant.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class LossScaler:
         return self._backend.read(self.scale)
 
     def read_or_warn(self, stacklevel: int) -> Tensor:
-        """Returns the loss scale; warns where it would not follow the optimizer."""
+        """Returns the loss scale; warns if a compiled function would capture it as a constant."""
         scale = self.read()
         if self._backend.is_trace_constant(scale):
             self._warn(TRACE_CONSTANT, stacklevel)
@@ -61,7 +61,7 @@ class LossScaler:
         return self._backend.read(self.counter)
 
     def scale_loss(self, loss: Tensor | float) -> Tensor:
-        """Returns `loss` times the scale: float32, or float64 for a loss of that."""
+        """Returns `loss` times the scale: float32, or float64 for a float64 loss."""
         loss, scale = as_tensor(loss), self.read_or_warn(5)
         dtype = keras.backend.standardize_dtype(loss.dtype)
         if dtype == "float64":
@@ -71,15 +71,15 @@ class LossScaler:
         return ops.multiply(loss, scale)
 
     def unscale(self, gradients: Gradients, skip_unscale: Sequence[bool]) -> list[Gradient]:
-        """Returns `gradients` divided by the scale, but for those marked `skip_unscale`."""
+        """Returns `gradients` divided by the scale, except those marked `skip_unscale`."""
         return self._backend.unscale(gradients, self.read_or_warn(5), skip_unscale)
 
     def update(self, finite: Tensor) -> None:
-        """Takes note of a step whose gradients were `finite`, or not: bool, shape ()."""
+        """Records whether a step's gradients were `finite`: bool, shape ()."""
         return  # a body, without which AutoGraph warns
 
     def restored(self) -> None:
-        """Takes note that values were restored into the variables."""
+        """Called after values were restored into the variables."""
         return
 
 
@@ -97,7 +97,7 @@ class DynamicLossScaler(LossScaler):
             self._state.append(self.hysteresis_left)
 
     def update(self, finite: Tensor) -> None:
-        """Moves the scale by the rule; one that is shared moves at the end of its round."""
+        """Moves the scale by the rule; a shared scale moves at the end of its round."""
         if self._round is None:
             self.move(finite)
         else:
@@ -111,7 +111,7 @@ class DynamicLossScaler(LossScaler):
         if finite is True and self._backend.is_at_hand(counter):
             count = int(counter)
             if not is_due(count, settings.dynamic_growth_steps):
-                # Most steps only count: the rule in tensors takes longer than a small update.
+                # Most steps only count, for which the rule in tensors is too slow.
                 self.counter.assign(count + 1)
                 return
         has_hysteresis = settings.hysteresis > 1
@@ -140,7 +140,7 @@ class DynamicLossScaler(LossScaler):
         self.counter.assign(new_counter)
 
     def copy_from(self, other: "DynamicLossScaler") -> None:
-        """Takes the loss scale of another scaler with the same settings, and its counters."""
+        """Copies the loss scale and counters of another scaler with the same settings."""
         for mine, theirs in zip(self._state, other._state, strict=True):
             mine.assign(other._backend.read(theirs))
 
@@ -154,50 +154,50 @@ class DynamicLossScaler(LossScaler):
                 scaler.hysteresis_left.assign(scaler.settings.hysteresis)
 
     def set_growth_steps(self, value: int) -> None:
-        """Sets the finite steps between two growths, for all that share the scale."""
+        """Sets the finite steps between two growths, for all scalers that share the scale."""
         scalers = [self] if self._round is None else self._round.group.scalers
         for scaler in scalers:
             scaler.settings = scaler.settings.with_growth_steps(value)
 
-    # -- of a scale that several optimizers share ------------------------------------------------
+    # -- a scale that several optimizers share ---------------------------------------------------
 
     @property
     def is_shared(self) -> bool:
-        """Whether the scale is decided together with others."""
+        """Whether several scalers share the scale."""
         return self._round is not None
 
     @property
     def round(self) -> "Round":
-        """What this scaler saw since the last decision."""
+        """The steps of this scaler since the last decision."""
         assert self._round is not None
         return self._round
 
     def share(self, group: "ScaleGroup", variables: VariableFactory) -> None:
-        """Leaves the scale to `group`, which decides once a round."""
+        """Leaves the scale to `group`, which updates it once a round."""
         with self._backend.init_scope():
             skipped = variables.add_extra("skipped_in_round")
         self._round = Round(group, skipped, self._backend)
 
     def restored(self) -> None:
-        """Gives what was restored to all that share the scale."""
+        """Copies the restored values to all scalers that share the scale."""
         if self._round is not None:
             self._round.group.follow(self)
 
 
 class ScaleGroup:
-    """Scalers that share one scale, on which they decide once a round."""
+    """Scalers that share one scale and update it once a round."""
 
     def __init__(self, scalers: Sequence[DynamicLossScaler]) -> None:
         self.scalers = scalers
 
     def follow(self, leader: DynamicLossScaler) -> None:
-        """Gives all the scale of one of them, and what belongs to it."""
+        """Copies the scale and counters of `leader` to all scalers."""
         for scaler in self.scalers:
             if scaler is not leader:
                 scaler.copy_from(leader)
 
     def end_round(self) -> None:
-        """Moves the scale, for all, and begins a new round."""
+        """Updates the scale of all scalers and begins a new round."""
         leader = self.scalers[0]
         leader.move(ops.all(ops.stack([scaler.round.was_finite() for scaler in self.scalers])))
         self.follow(leader)
@@ -206,7 +206,7 @@ class ScaleGroup:
 
 
 class Round:
-    """Whether a step was skipped since all that share a scale last decided on it."""
+    """Whether a step was skipped since the shared scale was last updated."""
 
     def __init__(self, group: ScaleGroup, skipped: Variable, backend: Backend) -> None:
         self.group = group
@@ -214,7 +214,7 @@ class Round:
         self._backend = backend
 
     def note(self, finite: Tensor) -> None:
-        """Takes note of a step."""
+        """Records a step."""
         now = skip_count(finite, self._skipped)
         self._skipped.assign(ops.maximum(self._backend.read(self._skipped), now))
 
@@ -228,8 +228,8 @@ class Round:
 
 
 def as_tensor(loss: Tensor | float) -> Tensor:
-    """Returns a number, also one of NumPy, as a tensor; a tensor as it is."""
+    """Returns a number, or NumPy scalar, as a tensor; a tensor unchanged."""
     if not hasattr(loss, "dtype"):
         return ops.convert_to_tensor(loss, "float32")
-    # Not a union of types, which torch.compile cannot follow.
+    # Not a union type: torch.compile cannot trace it.
     return ops.convert_to_tensor(loss) if isinstance(loss, (np.ndarray, np.generic)) else loss

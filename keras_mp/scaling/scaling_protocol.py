@@ -1,8 +1,8 @@
-"""Whether `apply_gradients` was handed scaled gradients: bookkeeping of calls, no framework.
+"""Whether `apply_gradients` receives scaled gradients: bookkeeping of calls, no framework.
 
-Keras 3's trainers call `scale_loss` and hand over scaled gradients; loops written for tf.keras
-call `get_scaled_loss` and `get_unscaled_gradients` and hand over unscaled ones. The last call
-decides, and the decision sticks, because a traced function makes its calls only once.
+Keras 3's trainers call `scale_loss` and pass scaled gradients; loops written for tf.keras call
+`get_scaled_loss` and `get_unscaled_gradients` and pass unscaled ones. The last call decides. Its
+decision holds for later steps, because a traced function makes its calls only once.
 """
 
 import dataclasses
@@ -10,29 +10,29 @@ import dataclasses
 NEITHER = (
     "LossScaleOptimizer.apply_gradients was called, but neither scale_loss nor get_scaled_loss "
     "was: the loss is not scaled, and the gradients are applied as they are. Add "
-    "`loss = optimizer.scale_loss(loss)` before computing the gradients, or say "
-    "`apply_gradients(..., gradients_scaled=False)` if this is meant."
+    "`loss = optimizer.scale_loss(loss)` before computing the gradients, or call "
+    "`apply_gradients(..., gradients_scaled=False)` if this is intended."
 )
 NOT_UNSCALED = (
     "LossScaleOptimizer.get_scaled_loss was called, but get_unscaled_gradients was not: the "
-    "gradients are applied as they are, too large by the loss scale. Add "
+    "gradients are applied still multiplied by the loss scale. Add "
     "`gradients = optimizer.get_unscaled_gradients(gradients)` before apply_gradients."
 )
 MIXED = (
     "LossScaleOptimizer: scale_loss (Keras 3) and get_scaled_loss (Keras 2) were both called "
-    "before one step; the last call decides whether the gradients are taken as scaled. Use one "
-    "of them, or say `apply_gradients(..., gradients_scaled=True)` or False."
+    "before one step; the last call decides whether the gradients count as scaled. Use one "
+    "of them, or call `apply_gradients(..., gradients_scaled=True)` or False."
 )
 AMBIGUOUS = (
     "LossScaleOptimizer.apply_gradients cannot tell whether these gradients are scaled: earlier "
-    "steps of this optimizer were taken with scaled and with unscaled gradients, and no call was "
-    "seen since the last step (the functions that call them are traced already). Say "
+    "steps of this optimizer used scaled as well as unscaled gradients, and no call was seen since "
+    "the last step (the functions that make the calls are traced already). Call "
     "`apply_gradients(..., gradients_scaled=True)` or False."
 )
 NEVER_SCALED = (
-    "LossScaleOptimizer was handed gradients to divide by the loss scale, but scale_loss was never "
-    "called: the steps are too small by the loss scale. Add `loss = optimizer.scale_loss(loss)` "
-    "before computing the gradients; in a train_step on JAX, which is handed optimizer_variables, "
+    "LossScaleOptimizer divides these gradients by the loss scale, but scale_loss was never "
+    "called: the updates are too small by that factor. Add `loss = optimizer.scale_loss(loss)` "
+    "before computing the gradients; in a train_step on JAX, which gets optimizer_variables, "
     "`loss = optimizer.stateless_scale_loss(optimizer_variables, loss)`."
 )
 TWICE_UNSCALED = (
@@ -46,8 +46,9 @@ TWICE_UNSCALED = (
 class Calls:
     """Which of the methods were called.
 
-    torch.compile guards on the elements of a set that a step adds to, and not on an attribute that
-    it only sets: with a set it would compile `scale_loss` again for each new optimizer.
+    Not a set: torch.compile guards on the elements of a set that a step adds to, and would
+    recompile `scale_loss` for each new optimizer. It does not guard on an attribute that is only
+    set.
     """
 
     scale_loss: bool = False
@@ -63,7 +64,7 @@ class ScalingProtocol:
     """Remembers the protocol calls of one optimizer.
 
     A step may have several passes, as SAM's has two: each scales a loss, and may unscale its
-    gradients. The step is taken with the gradients of the last pass.
+    gradients. The step uses the gradients of the last pass.
 
     >>> protocol = ScalingProtocol()
     >>> protocol.call("scale_loss")
@@ -74,11 +75,11 @@ class ScalingProtocol:
     def __init__(self) -> None:
         self._scaled: bool | None = None
         self._ever, self._pass = Calls(), Calls()
-        # Whether steps were taken with gradients that were known as scaled, or as unscaled.
+        # Whether earlier steps used gradients known to be scaled, or unscaled.
         self._took_scaled = self._took_unscaled = False
 
     def call(self, name: str) -> None:
-        """Notes a call of one of the three methods."""
+        """Records a call of one of the three methods."""
         self._scaled = name == "scale_loss"
         if self._pass.get_unscaled_gradients and name != "get_unscaled_gradients":
             self._pass = Calls()
@@ -86,7 +87,7 @@ class ScalingProtocol:
             setattr(calls, name, True)
 
     def gradients_scaled(self, explicit: bool | None) -> tuple[bool, str | None]:
-        """Returns, for `apply_gradients`, whether they are scaled, and a warning or None."""
+        """Returns, for `apply_gradients`, whether gradients are scaled, and a warning or None."""
         calls, self._pass = self._pass, Calls()
         if explicit is not None:
             return explicit, None
@@ -106,7 +107,7 @@ class ScalingProtocol:
         return self._scaled, message
 
     def taken_as_scaled(self) -> str | None:
-        """Returns, for `apply`, which always takes scaled gradients, a warning or None."""
+        """Returns a warning or None for `apply`, which always takes scaled gradients."""
         calls, self._pass = self._pass, Calls()
         self._note(scaled=True)
         if calls.get_unscaled_gradients:

@@ -1,4 +1,4 @@
-"""`float32_weights_scope`: a scope in which the weights of a model are their masters, for files."""
+"""`float32_weights_scope`: a scope in which a model's weights are its masters, for files."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
 
 @contextlib.contextmanager
 def float32_weights_scope(model: Model) -> Iterator[None]:
-    """A scope in which 16-bit weights of a model are in float32, with the values of their masters.
+    """A scope in which a model's 16-bit weights are in float32, with the values of their masters.
 
-    For files that others read, and for files of others. In it a `save_weights` writes what the same
-    model under a mixed policy, or in float32, has; a `load_weights` of such a file gives the
-    masters their exact values. So a training can change over in the middle, both ways:
+    For files that other programs read or wrote. In the scope `save_weights` writes what the same
+    model has under a mixed policy, or in float32; `load_weights` of such a file gives the masters
+    their exact values. So training can switch in the middle, both ways:
 
     ```python
     with keras_mp.float32_weights_scope(model):      # compiled with MasterWeights, and built
@@ -25,13 +25,13 @@ def float32_weights_scope(model: Model) -> Iterator[None]:
         model.save_weights("for_inference.weights.h5")
     ```
 
-    The state of the optimizer goes along as that of its inner optimizer alone. With a whole
-    `model.save` the config still says 16 bits.
+    The optimizer's state is then that of its inner optimizer alone. After `model.save` the config
+    still says 16 bits.
 
     Args:
         model: Compiled with `MasterWeights` or `StochasticRounding`, or with a
             `LossScaleOptimizer` around one; built, as after the first step of `fit`. Without
-            masters its weights are what they are, in float32.
+            masters its weights are cast to float32.
 
     Raises:
         TypeError: The optimizer of the model has no 16-bit weights.
@@ -70,7 +70,7 @@ def _wrapper_of(optimizer: Optimizer) -> SixteenBitOptimizer:
     if optimizer is None:
         raise TypeError(
             "The model is not compiled with keras_mp.MasterWeights or "
-            "keras_mp.StochasticRounding: its files have what its weights are."
+            "keras_mp.StochasticRounding: its files hold its weights as they are."
         )
     if not optimizer.built:
         raise ValueError(

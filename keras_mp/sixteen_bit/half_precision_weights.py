@@ -1,4 +1,4 @@
-"""`HalfPrecisionWeights`: stands for the 16-bit weights of an optimizer; a step with it."""
+"""`HalfPrecisionWeights`: float32 targets for an optimizer's 16-bit weights; a step with them."""
 
 import contextlib
 import math
@@ -9,31 +9,32 @@ import keras
 from keras import ops
 
 from keras_mp.array_types import Gradient, Optimizer, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.numerics import HALVES, upcast
 from keras_mp.backends.protocol import Backend
 from keras_mp.sixteen_bit.rounding import Draw
 from keras_mp.sixteen_bit.slots import sixteen_bit_slots
 from keras_mp.sixteen_bit.storages import Rounded, Storage, Transient
 
-_AT_A_TIME = 2**22  # elements that are in float32 at once
+_AT_A_TIME = 2**22  # elements in float32 at once
 
 
 class _Part(NamedTuple):
-    """What stands for a weight, or for a slot of one. `place`: of the weight."""
+    """The storage of a weight, or of one of its slots. `place`: the weight's index."""
 
     place: int
     storage: Storage
 
 
 class HalfPrecisionWeights:
-    """Has an optimizer for float32 update weights in 16 bits; other weights are as ever.
+    """Lets a float32 optimizer update 16-bit weights; it updates other weights as usual.
 
     Args:
-        inner: The optimizer; it is not built yet.
-        make: Returns what stands for a 16-bit weight.
+        inner: The optimizer; not built yet.
+        make: Returns the storage of a 16-bit weight.
         slots: dtype of the slots of such weights.
-        seed: Of the random numbers.
-        backend: Of Keras.
+        seed: Seed of the random numbers.
+        backend: Keras' backend.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class HalfPrecisionWeights:
         self._is_as_inner = False
 
     def build(self, variables: list[Variable]) -> None:
-        """Builds the inner optimizer for what stands for the weights."""
+        """Builds the inner optimizer for the targets."""
         inner = self._inner
         storages = [self._make(v) if is_narrow(v) else None for v in variables]
         targets = [
@@ -87,19 +88,19 @@ class HalfPrecisionWeights:
 
     @property
     def variables(self) -> list[Variable]:
-        """Those of the inner optimizer, then what is kept of each 16-bit weight."""
+        """The variables of the inner optimizer, then those kept for each 16-bit weight."""
         if self._is_as_inner:
             return self.of_the_rule
         return [*self.of_the_rule, *(v for each in self._storages for v in each.own)]
 
     @property
     def of_the_rule(self) -> list[Variable]:
-        """Those that the inner optimizer would have by itself, for weights in float32."""
+        """The variables that the inner optimizer would have for float32 weights."""
         return [v for v in self._inner.variables if not isinstance(v, Transient)]
 
     @property
     def storages(self) -> list[Storage]:
-        """What stands for each 16-bit weight."""
+        """The storage of each 16-bit weight."""
         return list(self._storages)
 
     @contextlib.contextmanager
@@ -112,14 +113,14 @@ class HalfPrecisionWeights:
             self._is_as_inner = False
 
     def targets(self, variables: Sequence[Variable]) -> list[Variable]:
-        """Returns what the inner optimizer updates in place of each; before `build`, these."""
+        """Returns the target of each variable; before `build`, the variables themselves."""
         if not self._targets:
             return list(variables)
         return [self._targets[self._places[id(variable)]] for variable in variables]
 
     @property
     def rounds(self) -> bool:
-        """Whether there is something that is in float32 during a step only."""
+        """Whether some target has its float32 value only during a step."""
         return any(isinstance(part.storage.target, Transient) for part in self._parts)
 
     # -- the step --------------------------------------------------------------------------------
@@ -136,41 +137,40 @@ class HalfPrecisionWeights:
     def in_float32(
         self, gradients: list[Gradient], variables: list[Variable]
     ) -> Iterator[tuple[list[Gradient], list[Variable]]]:
-        """A scope in which the inner optimizer can take its step, whose results are kept after it.
+        """A scope in which the inner optimizer can take its step; stores the results at its end.
 
         Returns:
-            What to hand over: (gradients, variables), those of 16-bit weights in float32.
+            (gradients, variables) for the step, in float32 instead of 16 bits.
         """
         wide, targets = self._wide(gradients, variables), self.targets(variables)
-        # Averages and sums are of all weights, whichever had a gradient.
+        # Averages and accumulators cover all weights, with or without a gradient.
         places = [self._places[id(variable)] for variable in variables]
         with self._loaded(places if _is_plain(self._inner) else range(len(self._targets))):
             yield wide, targets
 
     def finalize(self, variables: Sequence[Variable]) -> None:
-        """Lets the inner optimizer put final values (its moving averages) into the weights."""
+        """Lets the inner optimizer write final values (its moving averages) to the weights."""
         with self._loaded(range(len(self._targets))):
             self._inner.finalize_variable_values(self.targets(variables))
 
     def _apply_by_parts(self, gradients: list[Gradient], variables: list[Variable]) -> None:
-        """`apply` of the inner optimizer, with only so many weights in float32 at once."""
+        """`apply` of the inner optimizer, with a limited number of weights in float32 at once."""
         inner = self._inner
         places = [self._places[id(variable)] for variable in variables]
-        gradients = inner._clip_gradients(self._wide(gradients, variables))
+        gradients = keras_hooks.clipped(inner, self._wide(gradients, variables))
         for start, end in _runs([math.prod(variable.shape) for variable in variables]):
             targets = [self._targets[place] for place in places[start:end]]
             with self._loaded(places[start:end]):
-                inner._apply_weight_decay(targets)
-                inner._backend_update_step(gradients[start:end], targets, inner.learning_rate)
+                keras_hooks.update(inner, gradients[start:end], targets)
                 for target in targets:
                     if target.constraint is not None:
                         target.assign(target.constraint(target))
-        inner._iterations.assign_add(1)
+        keras_hooks.step_counter(inner).assign_add(1)
 
     @contextlib.contextmanager
     def _loaded(self, places: Iterable[int]) -> Iterator[None]:
-        """A scope in which targets, and their slots, have float32 values, which are kept."""
-        draw = Draw(self._seed, ops.cast(self._inner._iterations.value, "int32"))
+        """A scope in which targets and their slots have float32 values; stores them at its end."""
+        draw = Draw(self._seed, ops.cast(keras_hooks.step_counter(self._inner).value, "int32"))
         wanted = set(places)
         kinds: dict[type[Storage], list[Storage]] = {}
         for part in self._parts:
@@ -196,7 +196,7 @@ class HalfPrecisionWeights:
             gradient = self._backend.to_dense_gradient(gradient, variable)
         if ops.is_tensor(gradient):
             return upcast(gradient)
-        # Of a sparse one only the values are numbers.
+        # Of a sparse gradient only the values are floats.
         return self._backend.unscale([gradient], ops.ones((), "float32"), [False])[0]
 
 
@@ -210,17 +210,17 @@ def is_narrow(variable: Variable) -> bool:
 
 
 def _move_exclusions(inner: Optimizer, variables: list[Variable], targets: list[Variable]) -> None:
-    """Has what is excluded from weight decay by the variable be so by what stands for it."""
+    """Moves the exclusion from weight decay from each variable to its target."""
     excluded = getattr(inner, "_exclude_from_weight_decay", None)
     if excluded:
-        key = type(inner)._var_key  # of Keras' class: the instance's own may be another by now
-        known = {key(inner, v): target for v, target in zip(variables, targets, strict=True)}
-        moved = {inner._var_key(known[each]) for each in excluded if each in known}
+        key = type(inner)._var_key  # of Keras' class: the instance may override it by now
+        by_key = {key(inner, v): target for v, target in zip(variables, targets, strict=True)}
+        moved = {inner._var_key(by_key[each]) for each in excluded if each in by_key}
         object.__setattr__(inner, "_exclude_from_weight_decay", moved)
 
 
 def _is_plain(inner: Optimizer) -> bool:
-    """Returns whether a step is clipping, weight decay and the rule, and nothing besides."""
+    """Returns whether a step is clipping, weight decay and the rule, and nothing else."""
     of_keras = all(_is_of_keras(inner, name) for name in ("apply", "_backend_apply_gradients"))
     return of_keras and not (inner.gradient_accumulation_steps or inner.use_ema)
 
@@ -231,7 +231,7 @@ def _is_of_keras(inner: Optimizer, name: str) -> bool:
 
 
 def _runs(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yields (start, end) of runs of about `_AT_A_TIME` in all, of one at least.
+    """Yields (start, end) of runs of about `_AT_A_TIME` elements; each has at least one variable.
 
     >>> list(_runs([2**22, 1, 1]))
     [(0, 1), (1, 3)]

@@ -1,4 +1,4 @@
-"""`MasterWeights`: weights in 16 bits, whose exact values the optimizer keeps in float32."""
+"""`MasterWeights`: 16-bit weights whose exact values the optimizer keeps in float32."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_mp.array_types import Optimizer, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.sixteen_bit.storages import Master, Split, Storage
 from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
 
@@ -13,12 +14,12 @@ MASTERS = ("float32", "split")
 
 
 class MasterWeights(SixteenBitOptimizer):
-    """An optimizer that updates weights in float16 or bfloat16 by float32 master weights.
+    """An optimizer that updates float16 or bfloat16 weights through float32 master weights.
 
-    A model with the policy "bfloat16", or with layers of `dtype="float16"`, has its weights in 16
-    bits. Keras updates them there: a step smaller than 2**-9 of a weight changes nothing, and
-    training stalls. Here the inner optimizer updates a float32 copy of each, with float32 slots,
-    and the weight is that copy, rounded.
+    A model with the policy "bfloat16", or with layers of `dtype="float16"`, has 16-bit weights.
+    Keras updates them in 16 bits: an update smaller than 2**-9 of a weight changes nothing, and
+    training stalls. Here the inner optimizer updates a float32 copy of each weight, with float32
+    slots, and the weight is that copy, rounded.
 
     >>> weight = keras.Variable([1.0], dtype="bfloat16")
     >>> optimizer = MasterWeights(keras.optimizers.SGD(1.0))
@@ -27,23 +28,23 @@ class MasterWeights(SixteenBitOptimizer):
     >>> float(weight.numpy()[0])  # a step of 0.001 alone would leave it at 1
     1.0078125
 
-    Variables in float32 are the inner optimizer's as ever. Around float16 put a loss scale, too:
+    The inner optimizer updates float32 variables as usual. For float16 add loss scaling:
     `LossScaleOptimizer(MasterWeights(optimizer))`.
 
-    What is assigned to a weight between steps (`load_weights`, `set_weights`) is its new master,
-    unless the old one is the same number in 16 bits. On PyTorch an assignment through `.data` is
-    not seen.
+    A value assigned to a weight between steps (`load_weights`, `set_weights`) becomes its new
+    master, unless the old one rounds to the same number. On PyTorch an assignment through `.data`
+    is not seen.
 
     Args:
         inner_optimizer: The `keras.optimizers.Optimizer` to wrap. It keeps its own variables and
             must not be used by itself any more.
         master: "float32": a copy of each 16-bit weight. "split": for bfloat16 only, the lower 16
-            bits of each master, whose upper half is the weight itself: 2 bytes a weight in place
-            of 4, and the same steps. The weight is rounded to nearest; where the master lies
-            halfway, away from zero and not to even.
+            bits of each master, whose upper half is the weight itself: 2 bytes per weight instead
+            of 4, and the same steps. The weight is rounded to nearest, with ties away from zero
+            instead of to even.
         slots: "float32"; or "bfloat16", for moments of half the size, rounded at random. For Adam,
             AdamW, Lion, SGD, RMSprop and Adafactor.
-        seed: What the random numbers for `slots` are made of, together with the step.
+        seed: Seed of the random numbers for `slots`, combined with the step.
         name: Name of the optimizer; defaults to "master_weights".
 
     Raises:
@@ -78,12 +79,12 @@ class MasterWeights(SixteenBitOptimizer):
         if self.master == "split":
             if keras.backend.standardize_dtype(variable.dtype) != "bfloat16":
                 raise ValueError(
-                    f"master='split' is for weights in bfloat16, and {variable.path} is in "
-                    f"{variable.dtype}: its values are no halves of float32. Use master='float32'."
+                    f"master='split' needs bfloat16 weights, but {variable.path} is in "
+                    f"{variable.dtype}, which is not half of a float32. Use master='float32'."
                 )
             return Split(variable, self._beside(variable, "int16", "rest"))
         target = self._beside(variable, "float32", "master")
-        target._path = variable.path  # by which optimizers name their slots, and choose weights
+        target._path = variable.path  # by which optimizers name slots and choose weights
         target._name = variable.name
         target.constraint = getattr(variable, "constraint", None)
         target.assign(ops.cast(variable.value, "float32"))
@@ -93,7 +94,7 @@ class MasterWeights(SixteenBitOptimizer):
         kept = self.add_variable(
             shape=variable.shape,
             dtype=dtype,
-            layout=getattr(variable, "_layout", None),
+            layout=keras_hooks.layout_of(variable),
             name=f"{variable.path.replace('/', '_')}_{name}",
         )
         self._backend.shard_like(kept, variable)
@@ -108,8 +109,8 @@ class MasterWeights(SixteenBitOptimizer):
         return {**super().get_config(), "master": self.master}
 
 
-# The public home: what a config, a pickle and the documentation name. Doctest looks only for what
-# is at home in a module, unless it is told.
+# The public module, which configs, pickles and the documentation name. Doctest skips objects of
+# other modules unless `__test__` lists them.
 MasterWeights.__module__ = "keras_mp"
 __test__ = {"MasterWeights": MasterWeights}
 keras.saving.register_keras_serializable(package="keras_mp")(MasterWeights)

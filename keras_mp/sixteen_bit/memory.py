@@ -1,5 +1,6 @@
-"""`memory_report`: the bytes of a parameter, of weights, gradients, slots and masters."""
+"""`memory_report`: bytes per parameter, of weights, gradients, slots and masters."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -7,6 +8,9 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model, Optimizer, Variable
+from keras_mp.backends import keras_hooks
+from keras_mp.files.json_files import json_values
+from keras_mp.rendering.model import Column, Renderable, Table
 from keras_mp.sixteen_bit.half_precision_weights import is_narrow
 from keras_mp.sixteen_bit.slots import KNOWN
 from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
@@ -16,15 +20,15 @@ _KINDS = ("weights", "gradients", "slots", "masters")
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes that a training keeps, besides activations.
+    """Bytes that training keeps, besides activations.
 
     Attributes:
-        name: What is measured, or would be.
-        parameters: Numbers that are trained.
-        weights: Bytes of what is trained.
-        gradients: Of its gradients, in the dtypes of the weights.
-        slots: Of what the optimizer keeps, but for masters.
-        masters: Of float32 copies, or lower halves.
+        name: The setup, as measured or as an alternative.
+        parameters: Trained numbers.
+        weights: Bytes of the trained weights.
+        gradients: Bytes of their gradients, in the dtypes of the weights.
+        slots: Bytes of the optimizer's variables, without masters.
+        masters: Bytes of float32 copies, or lower halves.
     """
 
     name: str
@@ -36,22 +40,22 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """All bytes."""
         return self.weights + self.gradients + self.slots + self.masters
 
     def a_parameter(self) -> float:
-        """Bytes a parameter."""
+        """Bytes per parameter."""
         return self.total / max(1, self.parameters)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryReport:
-    """What a training keeps now, and what it would with other choices.
+@dataclass(frozen=True, slots=True, repr=False)
+class MemoryReport(Renderable):
+    """What training keeps now, and what it would keep with other choices.
 
     Attributes:
         now: Measured from the arrays.
-        layers: The same for each layer with trainable weights, without what the optimizer keeps for
-            all of them.
+        layers: The same for each layer with trainable weights, without optimizer state that all
+            layers share.
         others: The alternatives, computed from the shapes.
     """
 
@@ -59,37 +63,30 @@ class MemoryReport:
     layers: tuple[Memory, ...]
     others: tuple[Memory, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON."""
-        return asdict(self)
+        return dict(json_values(asdict(self)))
 
-    def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("", *_KINDS, "MB", "a parameter")]
+    def _parts(self) -> Iterator[Table]:
+        heads = (*_KINDS, "MB", "a parameter")
+        rows = []
         for memory in (self.now, *self.others):
             each = [f"{getattr(memory, k) / max(1, memory.parameters):.2f}" for k in _KINDS]
             megabytes = f"{memory.total / 1e6:.1f}"
             rows.append((memory.name, *each, megabytes, f"{memory.a_parameter():.2f}"))
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        lines = [
-            "  ".join(
-                text.ljust(width) if i == 0 else text.rjust(width)
-                for i, (text, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        ]
-        return "\n".join(line.rstrip() for line in lines)
+        yield Table((Column(""), *(Column(head, "number") for head in heads)), rows)
 
 
 def memory_report(model: Model, optimizer: Optimizer | None = None) -> MemoryReport:
-    """Returns the bytes a parameter that a training keeps, besides activations.
+    """Returns the bytes per parameter that training keeps, besides activations.
 
     Args:
         model: Built.
         optimizer: Built, as after the first step; that of `model.compile` if None.
 
     Returns:
-        What there is, measured from the arrays; the same layer by layer; and what other choices
-        would take. Gradients are counted in the dtypes of the weights.
+        The current setup, measured from the arrays; the same by layer; and the alternatives.
+        Gradients are counted in the dtypes of the weights.
 
     Raises:
         ValueError: Model or optimizer is not built, or there is no optimizer.
@@ -104,8 +101,8 @@ def memory_report(model: Model, optimizer: Optimizer | None = None) -> MemoryRep
     optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
     if optimizer is None or not model.built:
         raise ValueError(
-            "memory_report needs a model that is built, and an optimizer: compile it first, or "
-            "hand one over."
+            "memory_report needs a built model and an optimizer: compile the model first, or "
+            "pass an optimizer."
         )
     if not optimizer.built:
         raise ValueError(
@@ -114,8 +111,8 @@ def memory_report(model: Model, optimizer: Optimizer | None = None) -> MemoryRep
     now = _measured("now", model.trainable_variables, optimizer)
     layers = [
         _measured(layer.path or layer.name, layer.trainable_variables, optimizer, by_variable=True)
-        for layer in model._flatten_layers(include_self=False)
-        if layer.trainable_variables and not list(layer._flatten_layers(include_self=False))
+        for layer in keras_hooks.inner_layers(model)
+        if layer.trainable_variables and not keras_hooks.inner_layers(layer)
     ]
     return MemoryReport(now, tuple(layers), tuple(_alternatives(model, optimizer)))
 
@@ -132,41 +129,41 @@ def _measured(
     if by_variable:
         ids = {id(variable) for variable in variables}
         masters = sum(_bytes(v) for each in own if id(each.variable) in ids for v in each.own)
-        whole = sum(_size(variable) for variable in optimizer._trainable_variables)
+        whole = sum(_size(variable) for variable in keras_hooks.trained_variables(optimizer))
         slots = round(slots * parameters / max(1, whole))
     return Memory(name, parameters, weights, weights, slots, masters)
 
 
 def _alternatives(model: Model, optimizer: Optimizer) -> list[Memory]:
-    """Returns the choices that there are for the same rule, by the shapes."""
+    """Returns the alternatives for the same rule, computed from shapes."""
     variables = model.trainable_variables
     parameters = sum(map(_size, variables))
     narrow = _narrow_weights(optimizer)
     inner = optimizer
     while hasattr(inner, "inner_optimizer"):
         inner = inner.inner_optimizer
-    known = sum(map(_size, optimizer.variables)) - (
+    in_slots = sum(map(_size, optimizer.variables)) - (
         0 if narrow is None else sum(_size(v) for each in narrow.storages for v in each.own)
     )
-    slots = known / max(1, parameters)  # numbers a parameter
+    slots = in_slots / max(1, parameters)  # numbers per parameter
 
     def row(name: str, weight: int, slot: int, master: int) -> Memory:
-        kept = round(slots * parameters)
-        each = (weight * parameters, weight * parameters, slot * kept, master * parameters)
+        in_slots_now = round(slots * parameters)
+        each = (weight * parameters, weight * parameters, slot * in_slots_now, master * parameters)
         return Memory(name, parameters, *each)
 
-    found = [
+    alternatives = [
         row("mixed policy", 4, 4, 0),
         row("MasterWeights", 2, 4, 4),
         row("MasterWeights, split", 2, 4, 2),
         row("StochasticRounding", 2, 4, 0),
     ]
     if type(inner).__name__ in KNOWN:
-        found += [
+        alternatives += [
             row("MasterWeights, split, slots in bfloat16", 2, 2, 2),
             row("StochasticRounding, slots in bfloat16", 2, 2, 0),
         ]
-    return found
+    return alternatives
 
 
 def _narrow_weights(optimizer: Optimizer) -> Any:

@@ -1,4 +1,4 @@
-"""`sixteen_bit_policy`: weights in 16 bits, but for the layers that must stay in float32."""
+"""`sixteen_bit_policy`: 16-bit weights, except in layers that must stay in float32."""
 
 import re
 from typing import Any
@@ -6,11 +6,12 @@ from typing import Any
 import keras
 
 from keras_mp.array_types import Layer, Model
+from keras_mp.backends import keras_hooks
 
 DTYPES = ("bfloat16", "float16")
 # Their scales are near 1, where 16 bits are coarse, and their statistics are sums.
 _NORMALIZATION = re.compile(r"(.*Normalization|BatchNorm.*)")
-# The same by the names that Keras gives: "layer_normalization_3", "block/batch_normalization".
+# The same layers by Keras' automatic names: "layer_normalization_3", "block/batch_normalization".
 _NAMES = {
     "normalization": r"(.*/)?([a-z]+_)*normalization(_[0-9]+)?(/.*)?",
     "softmax": r"(.*/)?softmax(_[0-9]+)?",
@@ -18,10 +19,10 @@ _NAMES = {
 
 
 def sixteen_bit_policy(dtype: str = "bfloat16", model: Model | None = None) -> Any:
-    """Returns a policy with weights in 16 bits, but for normalization and softmax.
+    """Returns a policy with 16-bit weights, except for normalization and softmax.
 
     Normalization layers keep their variables, and BatchNormalization its statistics, in float32;
-    they return 16 bits. What ends in a softmax computes in float32. For training, put
+    they return 16 bits. Layers that end in a softmax compute in float32. For training, put
     `keras_mp.MasterWeights` or `keras_mp.StochasticRounding` around the optimizer.
 
     ```python
@@ -31,16 +32,16 @@ def sixteen_bit_policy(dtype: str = "bfloat16", model: Model | None = None) -> A
 
     Args:
         dtype: "bfloat16" or "float16".
-        model: The same model, made before in float32, whose layers are known by their classes and
-            activations. Without it they are known by the names that Keras gives: a normalization
-            that you call "ln" is not, nor is a softmax that is the activation of a Dense.
+        model: The same model, built before in float32. Its layers are recognized by their classes
+            and activations. Without it they are recognized by Keras' automatic names, which misses
+            a normalization that you call "ln", and a softmax that is the activation of a Dense.
 
     Returns:
         A `keras.dtype_policies.DTypePolicyMap`.
 
     Raises:
         ValueError: Another dtype.
-        TypeError: `model` is no Keras model.
+        TypeError: `model` is not a Keras model.
 
     >>> policy = sixteen_bit_policy("bfloat16")
     >>> policy["encoder/layer_normalization_2"].name, policy["encoder/dense"].name
@@ -51,14 +52,14 @@ def sixteen_bit_policy(dtype: str = "bfloat16", model: Model | None = None) -> A
     mixed = keras.DTypePolicy(f"mixed_{dtype}")
     full = keras.DTypePolicy("float32")
     if model is None:
-        found = {_NAMES["normalization"]: mixed, _NAMES["softmax"]: full}
+        policies = {_NAMES["normalization"]: mixed, _NAMES["softmax"]: full}
     elif isinstance(model, keras.Model):
-        layers = {layer.path: layer for layer in model._flatten_layers(include_self=False)}
-        found = {path: mixed for path, layer in layers.items() if _is_normalization(layer)}
-        found |= {path: full for path, layer in layers.items() if path and _is_softmax(layer)}
+        layers = {layer.path: layer for layer in keras_hooks.inner_layers(model)}
+        policies = {path: mixed for path, layer in layers.items() if _is_normalization(layer)}
+        policies |= {path: full for path, layer in layers.items() if path and _is_softmax(layer)}
     else:
         raise TypeError(f"model must be a keras.Model or None, but got {type(model).__name__}.")
-    return keras.dtype_policies.DTypePolicyMap(keras.DTypePolicy(dtype), found)
+    return keras.dtype_policies.DTypePolicyMap(keras.DTypePolicy(dtype), policies)
 
 
 def _is_normalization(layer: Layer) -> bool:

@@ -1,7 +1,7 @@
-"""Numbers of float32 in 16 bits: two halves that lose nothing, and rounding at random.
+"""Rounds float32 to 16 bits: a lossless split into two halves, and stochastic rounding.
 
-Pure functions of tensors. What is random is a function of a seed, a step and a place, the same on
-every backend and every device.
+Pure functions of tensors. The random numbers are a function of a seed, a step and an index, the
+same on every backend and device.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from keras_mp.backends.common.elements import signed
 from keras_mp.backends.protocol import Places
 
 # A permutation of 32-bit numbers that leaves no visible pattern ("lowbias32" of Chris Wellons'
-# "Prospecting for Hash Functions", 2018), with a key added in between. Its last step, which mends
-# the lower bits, is left out where only the upper ones are used.
+# "Prospecting for Hash Functions", 2018), with a key added in between. Its last step improves the
+# lower bits, and is left out if only the upper ones are used.
 _FIRST, _SECOND = 0x7FEB352D, 0x846CA68B
 _GOLDEN = 0x9E3779B9
 
 
 class Draw(NamedTuple):
-    """Says which random numbers: those of a step of an optimizer.
+    """Identifies the random numbers of one step of an optimizer.
 
     `seed`: of the optimizer. `step`: integer tensor of shape ().
     """
@@ -32,17 +32,17 @@ class Draw(NamedTuple):
 
 
 def split(masters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Returns float32 numbers as bfloat16, rounded to nearest, and what is left, as int16.
+    """Returns float32 numbers as bfloat16, rounded to nearest, and the remainders as int16.
 
-    Of two that are as near it is the one away from zero: to even there would be 2**16 + 1 different
-    rests of the even ones, which 16 bits cannot tell apart.
+    Ties round away from zero: with ties to even, even numbers would have 2**16 + 1 different
+    remainders, which 16 bits cannot distinguish.
 
     Args:
         masters: float32, of any shapes.
 
     Returns:
-        (bfloat16, int16) for each, of its shape. `join` gives it back, bit for bit; any nan as the
-        usual one.
+        (bfloat16, int16) for each, of its shape. `join` restores it, bit for bit; any nan becomes
+        the usual one.
 
     >>> [(upper, rest)] = split([ops.array([1.00390625, -3.0])])
     >>> [float(each) for each in upper], [int(each) for each in rest]
@@ -52,7 +52,7 @@ def split(masters: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
 
 
 def join(uppers: Sequence[Tensor], rests: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the float32 numbers that `split` made `uppers` and `rests` of.
+    """Returns the float32 numbers that `split` divided into `uppers` and `rests`.
 
     >>> numbers = ops.array([0.1, -1e-30])
     >>> upper, rest = split([numbers])[0]
@@ -63,9 +63,9 @@ def join(uppers: Sequence[Tensor], rests: Sequence[Tensor]) -> list[Tensor]:
 
 
 def newest(narrow: Sequence[Tensor], masters: Sequence[Tensor]) -> list[Tensor]:
-    """Returns each master, float32, with the weight where the weight is not it, rounded.
+    """Returns each float32 master, or its weight if the master does not round to the weight.
 
-    Compared as bits: XLA takes a cast to 16 bits and back for nothing.
+    Compared as bits: XLA removes a cast to 16 bits and back.
 
     >>> weight, master = ops.cast([0.1, 2.0], "bfloat16"), ops.array([0.1, 1.0])
     >>> found = newest([weight], [master])[0]
@@ -80,13 +80,13 @@ def stochastic(
 ) -> list[Tensor]:
     """Returns float32 numbers rounded up or down at random, so that the mean is the number.
 
-    What float16 cannot hold becomes inf, and nan stays nan.
+    Numbers too large for float16 become inf, and nan stays nan.
 
     Args:
         wide: float32, of any shapes.
         dtype: "bfloat16" or "float16".
-        draw: Which random numbers.
-        starts: Place of the first number of each, of all that are rounded in the step.
+        draw: Identifies the random numbers.
+        starts: Index of the first number of each, among all that the step rounds.
 
     Returns:
         `dtype`, same shapes.
@@ -106,7 +106,7 @@ def stochastic(
 
 
 def keys(draw: Draw) -> tuple[Tensor, Tensor]:
-    """Returns what `random_bits` makes of a draw, two int32 numbers of shape ()."""
+    """Returns the keys of `random_bits` for a draw, two int32 numbers of shape ()."""
     step = ops.cast(draw.step, "int32")
     bits = step * signed(_GOLDEN) + signed(_mixed_number(draw.seed))
     key = _finished(_mixed(bits, 0))
@@ -114,7 +114,7 @@ def keys(draw: Draw) -> tuple[Tensor, Tensor]:
 
 
 def random_bits(places: Tensor, keys: tuple[Tensor, Tensor]) -> Tensor:
-    """Returns a number for each place, whose upper 24 bits are random: int32, of their shape.
+    """Returns an int32 for each index, whose upper 24 bits are random; of their shape.
 
     >>> bits = random_bits(ops.arange(3, dtype="int32"), keys(Draw(0, ops.array(7))))
     >>> len({int(each) for each in bits})
@@ -129,7 +129,7 @@ def _split(_: Places, master: Tensor) -> tuple[Tensor, Tensor]:
     bitcast = backends.current().bitcast
     bits = bitcast(backends.current().keep_nan(master, master), "int32")
     upper = backends.current().upper_half(bits + 0x8000)
-    # The cast keeps the lower 16 bits, whose sign makes up for what was rounded.
+    # The cast keeps the lower 16 bits; their sign compensates for the rounding.
     return bitcast(upper, "bfloat16"), ops.cast(bits, "int16")
 
 
@@ -149,7 +149,7 @@ def _newest(_: Places, narrow: Tensor, master: Tensor) -> Tensor:
 
 
 def _mixed(bits: Tensor, key: Tensor | int) -> Tensor:
-    # Changed in place where tensors can be: fresh memory takes longer than the sum.
+    # In place where the backend can: allocating memory takes longer than the sum.
     shifted = backends.current().shifted_right
     first = shifted(bits, 16)
     first ^= bits
@@ -173,7 +173,7 @@ def _mixed_number(number: int) -> int:
 
 
 def _bfloat16(wide: Tensor, bits: Tensor) -> Tensor:
-    """Cuts the lower half off, after a random number was added to it."""
+    """Adds random bits, then drops the lower half."""
     backend = backends.current()
     added = backend.shifted_right(bits, 16)
     added += backend.bitcast(wide, "int32")
@@ -181,7 +181,7 @@ def _bfloat16(wide: Tensor, bits: Tensor) -> Tensor:
 
 
 def _float16(wide: Tensor, bits: Tensor) -> Tensor:
-    """The same with 13 bits; below 2**-14, where numbers are 2**-24 apart, by the distance."""
+    """The same with 13 bits; below 2**-14, where numbers are 2**-24 apart, by that distance."""
     backend = backends.current()
     added = backend.bitcast(wide, "int32") + backend.shifted_right(bits, 19)
     normal = backend.bitcast(added & signed(0xFFFFE000), "float32")

@@ -1,17 +1,18 @@
-"""Slots in bfloat16: moments that are rounded at random, of rules that are known to stand it."""
+"""Slots in bfloat16: moments that are rounded at random, for rules known to tolerate it."""
 
 import contextlib
 from collections.abc import Iterator, Set
 from typing import Any
 
 from keras_mp.array_types import Optimizer, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.optimizers import class_path
 from keras_mp.sixteen_bit.storages import Rounded, Transient
 
-# Rules whose slots are means of what is seen, so that what rounding adds averages out.
+# Rules whose slots are means, in which rounding errors average out.
 KNOWN = ("Adam", "AdamW", "Lion", "SGD", "RMSprop", "Adafactor")
 DTYPES = ("float32", "bfloat16")
-# What Keras keeps beside the rule's own slots: sums, which are exact, and what users take home.
+# Keras' variables besides the rule's own slots: sums, which are exact, and final weights.
 _WIDE = ("gradient_accumulator", "average")
 
 
@@ -22,7 +23,7 @@ def check_slots(dtype: str, optimizer: Optimizer) -> None:
     >>> check_slots("bfloat16", keras.optimizers.Adam())
     >>> check_slots("bfloat16", keras.optimizers.Ftrl())
     Traceback (most recent call last):
-    ValueError: slots='bfloat16' is for Adam, AdamW, Lion, SGD, RMSprop, Adafactor, and this is \
+    ValueError: slots='bfloat16' supports Adam, AdamW, Lion, SGD, RMSprop, Adafactor, but this is \
 keras.optimizers.Ftrl: leave slots out.
     """
     if dtype not in DTYPES:
@@ -34,7 +35,7 @@ keras.optimizers.Ftrl: leave slots out.
         cls = type(part)
         if cls.__name__ not in KNOWN or not cls.__module__.startswith("keras.src."):
             raise ValueError(
-                f"slots={dtype!r} is for {', '.join(KNOWN)}, and this is {class_path(part)}: "
+                f"slots={dtype!r} supports {', '.join(KNOWN)}, but this is {class_path(part)}: "
                 "leave slots out."
             )
 
@@ -43,19 +44,19 @@ keras.optimizers.Ftrl: leave slots out.
 def sixteen_bit_slots(
     optimizer: Optimizer, targets: Set[int], dtype: str
 ) -> Iterator[list[tuple[Variable, Rounded]]]:
-    """A scope in which `optimizer` makes its slots of some weights in `dtype`.
+    """A scope in which `optimizer` creates its slots of some weights in `dtype`.
 
     Args:
-        optimizer: Is built in the scope.
+        optimizer: Built in the scope.
         targets: Ids of the weights.
-        dtype: "bfloat16"; with "float32" nothing is done.
+        dtype: "bfloat16"; "float32" changes nothing.
 
     Returns:
-        A list that has (weight, slot) after the scope.
+        A list that holds (weight, slot) pairs after the scope.
     """
-    found: list[tuple[Variable, Rounded]] = []
+    pairs: list[tuple[Variable, Rounded]] = []
     if dtype == "float32":
-        yield found
+        yield pairs
         return
     make = optimizer.add_variable_from_reference
 
@@ -69,15 +70,15 @@ def sixteen_bit_slots(
             initializer=initializer,
             dtype=dtype,
             name=f"{reference_variable.path.replace('/', '_')}_{name or 'var'}",
-            layout=getattr(reference_variable, "_layout", None),
+            layout=keras_hooks.layout_of(reference_variable),
         )
         target = Transient(reference_variable, stored.name, stored.path)
         target.constraint = None
-        found.append((reference_variable, Rounded(stored, target)))
+        pairs.append((reference_variable, Rounded(stored, target)))
         return target
 
     object.__setattr__(optimizer, "add_variable_from_reference", add)
     try:
-        yield found
+        yield pairs
     finally:
         object.__setattr__(optimizer, "add_variable_from_reference", make)

@@ -1,4 +1,4 @@
-"""`StochasticRounding`: weights in 16 bits, rounded up or down at random after each step."""
+"""`StochasticRounding`: 16-bit weights, rounded up or down at random after each step."""
 
 import keras
 
@@ -8,12 +8,12 @@ from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
 
 
 class StochasticRounding(SixteenBitOptimizer):
-    """An optimizer that rounds weights in float16 or bfloat16 up or down at random.
+    """An optimizer that rounds float16 or bfloat16 weights up or down at random.
 
-    The inner optimizer computes each step in float32, and the new weight is rounded up with a
-    chance that is the larger, the nearer it is: the mean is the exact value, so small steps count,
-    some time. There is no copy of the weights. `MasterWeights` follows float32 exactly, for two
-    bytes a weight more.
+    The inner optimizer computes each step in float32. The new weight is rounded up or down, with a
+    higher probability for the nearer number: the mean is the exact value, so small updates
+    eventually take effect. There is no copy of the weights. `MasterWeights` follows float32
+    exactly, for two more bytes per weight.
 
     >>> weight = keras.Variable([1.0] * 4096, dtype="bfloat16")
     >>> optimizer = StochasticRounding(keras.optimizers.SGD(1.0))
@@ -21,15 +21,15 @@ class StochasticRounding(SixteenBitOptimizer):
     >>> abs(float(weight.numpy().astype("float32").mean()) - 1.001) < 3e-4
     True
 
-    The random numbers are a function of the seed and of `iterations`: a training that was saved
-    goes on as it would have, and every replica draws the same.
+    The random numbers depend on the seed and on `iterations`: a resumed training continues as if
+    it had never stopped, and every replica draws the same numbers.
 
     Args:
         inner_optimizer: The `keras.optimizers.Optimizer` to wrap. It keeps its own variables and
             must not be used by itself any more.
         slots: "float32"; or "bfloat16", for moments of half the size, rounded at random. For Adam,
             AdamW, Lion, SGD, RMSprop and Adafactor.
-        seed: What the random numbers are made of, together with the step.
+        seed: Seed of the random numbers, combined with the step.
         name: Name of the optimizer; defaults to "stochastic_rounding".
 
     Raises:

@@ -1,4 +1,4 @@
-"""What stands for a 16-bit weight, or a slot of it, while the inner optimizer takes its step."""
+"""The storage of a 16-bit weight or slot, with its float32 target for the inner optimizer."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -8,13 +8,14 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.array_types import Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.sixteen_bit.rounding import Draw, join, newest, split, stochastic
 
 
 class Transient(keras.Variable):
-    """A float32 variable with a value during a step only, and no memory besides.
+    """A float32 variable that has a value, and takes memory, only during a step.
 
-    Each replica of `tf.distribute` is a thread, with a value of its own.
+    Each replica of `tf.distribute` is a thread, with its own value.
     """
 
     def __init__(self, like: Variable, name: str, path: str) -> None:
@@ -24,7 +25,7 @@ class Transient(keras.Variable):
             "zeros", shape=like.shape, dtype="float32", trainable=like.trainable, name=name
         )
         self._path = path
-        self._layout = getattr(like, "_layout", None)  # which slots take from it, on JAX
+        self._layout = keras_hooks.layout_of(like)  # which slots take from it, on JAX
         self.constraint = getattr(like, "constraint", None)
 
     def _initialize_with_initializer(self, initializer: Any) -> None:
@@ -38,11 +39,11 @@ class Transient(keras.Variable):
         return tensor
 
     def bind(self, tensor: Tensor) -> None:
-        """Gives it a value, which PyTorch's optimizers change in place."""
+        """Sets its value, which PyTorch's optimizers change in place."""
         self._tensors[self._backend.thread()] = tensor
 
     def release(self) -> Any:
-        """Returns its value, and forgets it."""
+        """Returns its value and drops it."""
         tensor = self.value
         del self._tensors[self._backend.thread()]
         return tensor
@@ -54,10 +55,10 @@ class Transient(keras.Variable):
 
 
 class Storage(Protocol):
-    """What stands for a 16-bit variable.
+    """The storage of a 16-bit variable.
 
-    `variable`: it. `target`: float32, what the inner optimizer updates. `start`: place of its first
-    number, of all that are rounded at random.
+    `variable`: the 16-bit one. `target`: float32, updated by the inner optimizer. `start`: index of
+    its first number, among all that are rounded at random.
     """
 
     variable: Variable
@@ -66,27 +67,27 @@ class Storage(Protocol):
 
     @property
     def own(self) -> list[Variable]:
-        """Variables that are kept between steps besides the variable itself."""
+        """Variables that are kept between steps, besides the variable itself."""
 
     @staticmethod
     def load(storages: Sequence[Any]) -> None:
-        """Gives the targets of some of this class their values, before a step."""
+        """Sets the targets of several storages of this class, before a step."""
 
     @staticmethod
     def store(storages: Sequence[Any], draw: Draw) -> None:
-        """Gives the variables their values, after a step."""
+        """Sets the variables, after a step."""
 
     def wide(self) -> Tensor:
         """Returns the exact value: float32."""
 
     def set(self, wide: Tensor) -> None:
-        """Sets the exact value, float32, as far as it can be kept; rounded to nearest."""
+        """Sets the exact value, float32, as far as it can be stored; rounded to nearest."""
 
 
 class Master:
     """A float32 copy of a weight; the weight is the copy, rounded to nearest.
 
-    A weight that was assigned to since the last step (`load_weights`, say) is the new master.
+    A value assigned to the weight since the last step (`load_weights`, say) is the new master.
 
     Args:
         variable: The weight.
@@ -113,8 +114,8 @@ class Master:
     def load(storages: Sequence["Master"]) -> None:
         others = [each for each in storages if not each._is_known]
         masters = [each.target for each in others]
-        found = newest([each.variable.value for each in others], [m.value for m in masters])
-        backends.current().assign_each(masters, found)
+        values = newest([each.variable.value for each in others], [m.value for m in masters])
+        backends.current().assign_each(masters, values)
 
     @staticmethod
     def store(storages: Sequence["Master"], draw: Draw) -> None:
@@ -172,11 +173,11 @@ class Split:
 
 
 class Rounded:
-    """A weight or a slot that is all there is: rounded at random after each step.
+    """A weight or slot without a copy: rounded at random after each step.
 
     Args:
-        variable: It, in 16 bits.
-        target: Stands for it.
+        variable: The weight or slot, in 16 bits.
+        target: Its float32 target.
     """
 
     start = 0

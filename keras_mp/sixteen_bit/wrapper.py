@@ -1,4 +1,4 @@
-"""`SixteenBitOptimizer`: a step of any Keras optimizer in float32, for weights in 16 bits."""
+"""`SixteenBitOptimizer`: takes the steps of any Keras optimizer in float32, for 16-bit weights."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,11 +23,9 @@ from keras_mp.sixteen_bit.slots import check_slots
 from keras_mp.sixteen_bit.storages import Storage
 from keras_mp.variables.state_layout import match
 
-_AT_A_TIME = 2**22  # elements that are in float32 at once
-
 
 class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
-    """The part that `MasterWeights` and `StochasticRounding` share; see there."""
+    """The shared base of `MasterWeights` and `StochasticRounding`; see there."""
 
     built: bool
     inner_optimizer: Optimizer
@@ -48,8 +46,8 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
             )
         if isinstance(inner_optimizer, SixteenBitOptimizer):
             raise TypeError(
-                f"inner_optimizer must not be a {type(inner_optimizer).__name__} itself; hand over "
-                "its inner_optimizer."
+                f"inner_optimizer must not be a {type(inner_optimizer).__name__} itself; pass its "
+                "inner_optimizer."
             )
         check_slots(slots, inner_optimizer)
         keras_hooks.mend_layers_in_16_bits()
@@ -69,11 +67,11 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
 
     @property
     def seed(self) -> int:
-        """What the random numbers are made of, together with the step."""
+        """Seed of the random numbers, combined with the step."""
         return self._seed
 
     def _storage(self, variable: Variable) -> Storage:
-        """Returns what stands for a 16-bit weight; each subclass has its own."""
+        """Returns the storage of a 16-bit weight; each subclass has its own."""
         raise NotImplementedError
 
     # -- state -----------------------------------------------------------------------------------
@@ -82,8 +80,8 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         """Creates the state for `variables`. A second call changes nothing.
 
         Args:
-            variables: The trainable `keras.Variable`s of the model; those that are in float32 are
-                the inner optimizer's as ever.
+            variables: The trainable `keras.Variable`s of the model. The inner optimizer updates
+                float32 ones as usual.
         """
         if self.built:
             return
@@ -91,19 +89,17 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         inner = self.inner_optimizer
         if inner.built:
             raise ValueError(
-                f"The inner optimizer of {type(self).__name__} is built already, for weights "
-                "themselves: make a new one."
+                f"The inner optimizer of {type(self).__name__} is built already, for the 16-bit "
+                "weights: create a new one."
             )
         with self._backend.init_scope():
             self._narrow_weights.build(variables)
-        _set(self, "_trainable_variables", variables)
-        indices = {self._var_key(variable): i for i, variable in enumerate(variables)}
-        _set(self, "_trainable_variables_indices", indices)
+        keras_hooks.build_for(self, variables)
         self.built = True
 
     @property
     def variables(self) -> list[Variable]:
-        """Those of the inner optimizer, then what is kept of each 16-bit weight."""
+        """The variables of the inner optimizer, then those kept for each 16-bit weight."""
         return self._narrow_weights.variables
 
     # -- the step --------------------------------------------------------------------------------
@@ -114,10 +110,10 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         """Takes a step.
 
         Args:
-            grads: One a variable, of any float dtype; None for a variable that the loss does not
-                depend on.
-            trainable_variables: The variables, in the same order; all that the optimizer was built
-                for if None.
+            grads: One per variable, of any float dtype; None for a variable that does not affect
+                the loss.
+            trainable_variables: The variables, in the same order; None for all that the optimizer
+                was built for.
         """
         gradients = list(grads)
         if not gradients:
@@ -126,14 +122,14 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
             if not self.built:
                 raise ValueError(
                     "apply(grads) without variables needs a built optimizer: call "
-                    "`optimizer.build(model.trainable_variables)`, or hand over the variables."
+                    "`optimizer.build(model.trainable_variables)`, or pass the variables."
                 )
-            trainable_variables = self._trainable_variables
+            trainable_variables = keras_hooks.trained_variables(self)
         variables = list(trainable_variables)
         if not self.built:
             self.build(variables)
-        self._check_variables_are_known(variables)
-        taken, known = self._filter_empty_gradients(gradients, variables)
+        keras_hooks.check_variables(self, variables)
+        taken, known = keras_hooks.without_empty(self, gradients, variables)
         self._narrow_weights.apply(as_tensors(taken, known), known)
 
     def stateless_apply(
@@ -152,7 +148,7 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         return values
 
     def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
-        """Lets the inner optimizer put final values (its moving averages) into the variables."""
+        """Lets the inner optimizer write final values (its moving averages) to the variables."""
         if not self.inner_optimizer.use_ema:
             return
         self._narrow_weights.finalize(var_list)
@@ -160,16 +156,16 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
     # -- files -----------------------------------------------------------------------------------
 
     def save_own_variables(self, store: Store) -> None:
-        """Writes the state: that of the inner optimizer as it would by itself, then the rest."""
+        """Writes the inner optimizer's state as that optimizer itself would, then the rest."""
         for i, variable in enumerate(self.variables):
             store[str(i)] = ops.convert_to_numpy(variable)
 
     def load_own_variables(self, store: Store) -> None:
         """Restores what `store` holds, or warns and changes nothing.
 
-        Takes what this class wrote, and what the inner optimizer wrote by itself, for float32
-        weights: then each master is what is assigned to its weight. `float32_weights_scope` has it
-        exact.
+        Accepts state of this class, and state that the inner optimizer wrote by itself for float32
+        weights: then the value assigned to each weight becomes its master.
+        `float32_weights_scope` restores masters exactly.
         """
         saved = {str(key): np.asarray(store[key]) for key in store.keys()}  # noqa: SIM118 - h5 entries
         try:
@@ -177,7 +173,7 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         except ValueError as error:
             warnings.warn(
                 f"The saved state of optimizer '{self.name}' was not loaded: {error}. The "
-                "optimizer stays as it is.",
+                "optimizer is unchanged.",
                 stacklevel=2,
             )
             return
@@ -206,7 +202,7 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
 
 
 def _set(optimizer: Optimizer, name: str, value: Any) -> None:
-    """Sets an attribute that Keras does not track, nor count among the state."""
+    """Sets an attribute that Keras neither tracks nor counts as state."""
     object.__setattr__(optimizer, name, value)
 
 

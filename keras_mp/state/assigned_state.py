@@ -1,132 +1,133 @@
 """Which variables a training step writes beside the optimizer: what layers keep, and assign to.
 
-A layer of Keras is known. What another one assigns to is read off the byte code of its `call` (of a
-model also its `train_step`) and the functions of its package that these name; nothing is run.
+What layers keep is known by how it was made. Weights, trained or frozen, that they assign to are
+seen when it happens: `Assignments` keeps the value that a weight has before.
 """
 
-import dis
-import inspect
-import re
-import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
 
+from keras_mp import backends
 from keras_mp.array_types import Layer, Model
+from keras_mp.backends import keras_hooks
 
 SEED = "seed_generator_state"  # what Keras calls every variable of a SeedGenerator
-OF_KERAS = "keras."
-ALL = None  # for a target that the code does not show
-_ASSIGN = re.compile(r"assign(_add|_sub)?|[a-z]\w*[a-z0-9]_")  # the latter are torch's, in place
-_targets: dict[type, frozenset[str | None]] = {}
+_SEEN = "_keras_mp_assigned"  # marks a weight that was assigned to in a forward pass
 
 
 def assigned_variables(model: Model) -> list[Any]:
     """Returns the variables that a step of `model` may write although it is skipped; no seeds.
 
     Those are the variables that layers made as not trainable, the states of stateful recurrent
-    layers, and weights, trained or frozen, that layers assign to (`self_assigned_weights`).
+    layers, the kernels of SpectralNormalization, and weights that `Assignments` saw before.
 
     >>> norm = keras.layers.BatchNormalization()
     >>> norm.build((None, 4))
     >>> [variable.name for variable in assigned_variables(norm)]
     ['moving_mean', 'moving_variance']
     """
-    layers = model._flatten_layers()
-    weights = {id(v) for layer in layers for v in layer._trainable_variables}
+    weights = {id(v): v for v in weights_of(model)}
     found = {id(v): v for v in model.variables if id(v) not in weights and v.name != SEED}
-    for layer in layers:
+    for layer in keras_hooks.all_layers(model):
         if getattr(layer, "stateful", False) and getattr(layer, "states", None) is not None:
             found.update((id(v), v) for v in keras.tree.flatten(layer.states))
         found.update((id(v), v) for v in self_assigned_weights(layer))
+    found.update((key, v) for key, v in weights.items() if hasattr(v, _SEEN))
     return list(found.values())
 
 
-def self_assigned_weights(layer: Layer) -> list[Any]:
-    """Returns the weights of `layer` that it may assign to while it is trained.
+def weights_of(model: Model) -> Iterator[Any]:
+    """Yields the weights of the layers: what an optimizer trains, or would if it was not frozen."""
+    for layer in keras_hooks.all_layers(model):
+        yield from keras_hooks.own_weights(layer)
 
-    They are weights that an optimizer changes too, or would if they were not frozen.
+
+def self_assigned_weights(layer: Layer) -> list[Any]:
+    """Returns the weights that a layer of Keras is known to assign to while it is trained.
 
     >>> layer = keras.layers.SpectralNormalization(keras.layers.Dense(2))
     >>> layer.build((None, 4))
     >>> [variable.name for variable in self_assigned_weights(layer)]
     ['kernel']
     """
-    targets = assigned_attributes(type(layer))
-    if not targets:
-        return []
-    inner = {id(v): v for one in layer._flatten_layers() for v in one._trainable_variables}
-    found: dict[int, Any] = {}
-    for target in targets:
-        held = ALL if target is ALL else keras.tree.flatten(getattr(layer, target, ALL))
-        if held is ALL or not all(isinstance(v, keras.Variable) for v in held):
-            return list(inner.values())
-        found.update((id(v), v) for v in held if id(v) in inner)
-    return list(found.values())
+    return [layer.kernel] if isinstance(layer, keras.layers.SpectralNormalization) else []
 
 
-def assigned_attributes(cls: type) -> frozenset[str | None]:
-    """Returns the attributes that layers of `cls` assign to; `ALL` for what cannot be told.
+class Assignments:
+    """Keeps the values that weights had before a step first assigned to them.
 
-    >>> assigned_attributes(keras.layers.Dense)
-    frozenset()
+    Seen is each `variable.assign`, `assign_add` and `assign_sub` of the same thread between `start`
+    and `stop`, but for those of an optimizer's step. Not seen are changes of the tensor that a
+    variable holds, and functions that TensorFlow traced earlier.
+
+    Attributes:
+        before: (variable, value) for each weight that was assigned to, in that order.
+
+    >>> weight = keras.Variable([2.0])
+    >>> assignments = Assignments([weight])
+    >>> assignments.start()
+    >>> weight.assign([3.0]), weight.assign([4.0])  # doctest: +ELLIPSIS
+    (...)
+    >>> assignments.stop()
+    >>> [float(value[0]) for _, value in assignments.before]
+    [2.0]
     """
-    # Not functools.cache, which torch.compile does not look into.
-    if cls not in _targets:
-        if issubclass(cls, keras.layers.SpectralNormalization):
-            _targets[cls] = frozenset({"kernel"})
-        else:
-            _targets[cls] = frozenset(_read(cls))
-    return _targets[cls]
+
+    def __init__(self, weights: Iterable[Any]) -> None:
+        self.before: list[tuple[Any, Any]] = []
+        self._waiting = {id(weight) for weight in weights}
+        self._optimizers = 0  # that step now
+
+    def start(self) -> None:
+        """Sees assignments from now on."""
+        watch()
+        self._thread = backends.current().thread()
+        self._copy = backends.current().copier()
+        _active.append(self)
+
+    def stop(self) -> None:
+        """Sees no more of them."""
+        _active.remove(self)
+
+    def note(self, variable: Any) -> None:
+        """Keeps the value of `variable`, if this is the first assignment to one of the weights."""
+        if self._optimizers or id(variable) not in self._waiting:
+            return
+        self._waiting.remove(id(variable))
+        with keras_hooks.without_autocast():
+            self.before.append((variable, self._copy(variable)))
+        if not backends.current().is_compiling():  # torch.compile would compile the step again
+            setattr(variable, _SEEN, True)
+
+    def optimizer_steps(self, change: int) -> None:
+        """Counts the optimizers that step: 1 when one begins, -1 when it ends."""
+        self._optimizers += change
+
+    def is_of_this_thread(self) -> bool:
+        """Returns whether the calling thread is the one that called `start`."""
+        return self._thread == backends.current().thread()
 
 
-def _read(cls: type) -> Iterator[str | None]:
-    package = cls.__module__.partition(".")[0]
-    waiting = [(inspect.getattr_static(cls, name, None), True) for name in ("call", "train_step")]
-    seen: set[types.CodeType] = set()
-    while waiting:
-        found, is_method = waiting.pop()
-        function = _plain(found)
-        if function is None or function.__module__.partition(".")[0] != package:
-            continue
-        if function.__module__.startswith(OF_KERAS) or function.__code__ in seen:
-            continue
-        codes = [function.__code__]
-        is_method = is_method and not isinstance(found, staticmethod)
-        itself = codes[0].co_varnames[0] if is_method and codes[0].co_argcount else None
-        for code in codes:
-            seen.add(code)
-            codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
-            yield from _assigned(code, itself)
-            for name in code.co_names:
-                waiting.append((inspect.getattr_static(cls, name, None), True))
-                waiting.append((function.__globals__.get(name), False))
+_active: list[Assignments] = []
 
 
-def _plain(found: Any) -> types.FunctionType | None:
-    """Returns the function behind a property, a method, a decorator or a `tf.function`."""
-    if isinstance(found, property):
-        found = found.fget
-    found = getattr(found, "__func__", found)
-    found = getattr(found, "python_function", found)
-    while hasattr(found, "__wrapped__"):
-        found = found.__wrapped__
-    return found if isinstance(found, types.FunctionType) else None
+def watch() -> None:
+    """Has Keras tell `Assignments` of what is assigned; only the first call does anything.
 
-
-def _assigned(code: types.CodeType, itself: str | None) -> Iterator[str | None]:
-    """Yields the X of `self.X.assign(...)`, and `ALL` for other things that are assigned to.
-
-    `itself` is the name that `self` has in the code; None where it has none.
+    It cannot be done while torch.compile traces the step.
     """
-    last: list[Any] = [None, None]
-    for step in dis.get_instructions(code):
-        if step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")) and _ASSIGN.fullmatch(step.argval):
-            owner, target = last
-            # From Python 3.13 on one instruction may load two local variables.
-            owner = owner[-1] if isinstance(owner, tuple) else owner
-            is_own = itself is not None and owner == itself and isinstance(target, str)
-            yield target if is_own else ALL
-        if step.opname not in ("CACHE", "EXTENDED_ARG", "NOP", "PUSH_NULL"):
-            last = [last[1], step.argval]
+    keras_hooks.watch_assignments(_before_assignment, _optimizer_steps)
+
+
+def _before_assignment(variable: Any) -> None:
+    for assignments in _active:
+        if assignments.is_of_this_thread():
+            assignments.note(variable)
+
+
+def _optimizer_steps(change: int) -> None:
+    for assignments in _active:
+        if assignments.is_of_this_thread():
+            assignments.optimizer_steps(change)

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_mp.array_types import Model
+from keras_mp.backends import keras_hooks
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.optimizer.widened import compile_anew, widen_as_noted
@@ -88,7 +89,7 @@ def resume(model: Model, path: str | os.PathLike[str]) -> int:
 def _put_back(model: Model, values: list[tuple[Any, Any]]) -> None:
     for variable, value in values:
         variable.assign(value)
-    for layer in model._flatten_layers():
+    for layer in keras_hooks.all_layers(model):
         if isinstance(layer, keras.layers.Normalization):
             layer.finalize_state()  # its constants are made from its variables
 

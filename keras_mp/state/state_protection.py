@@ -14,12 +14,16 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.array_types import Model, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.state.assigned_state import SEED, assigned_variables
+from keras_mp.state import assigned_state
+from keras_mp.state.assigned_state import SEED, Assignments, assigned_variables
 
 
-def protect_state(model: Model, *optimizers: Any, metrics: bool = False) -> Any:
+def protect_state(
+    model: Model, *optimizers: Any, metrics: bool = False, variables: Iterable[Variable] = ()
+) -> Any:
     """Makes the train step of `model` put the state of its layers back where a step is skipped.
 
     Without it, one batch whose activations overflow leaves inf or nan in the moving mean and
@@ -31,9 +35,10 @@ def protect_state(model: Model, *optimizers: Any, metrics: bool = False) -> Any:
     - weights that a layer assigns to in its forward pass, frozen ones too. Of the layers of Keras
       SpectralNormalization does: it divides its kernel by the spectral norm, before there is a
       gradient, so without `protect_state` even a skipped step changes that weight on TensorFlow and
-      PyTorch (`fit` on JAX drops what is assigned to a weight, unless it is frozen). Of layers and
-      train steps of your own, what their code shows: `self.kernel.assign(...)` is that weight, any
-      other `assign` all weights inside. Not seen are helpers of another package;
+      PyTorch (`fit` on JAX drops what is assigned to a weight, unless it is frozen). Layers and
+      train steps of your own are watched for `variable.assign`. Name in `variables` what cannot be
+      seen: weights whose tensor is changed itself (`self.kernel.value.mul_(2)` on PyTorch), or
+      that a `tf.function` inside the model assigns to which was called before;
     - with `metrics=True` the metrics.
 
     Left alone are seeds (the next dropout mask is a new one, as after any step), other weights, and
@@ -53,13 +58,13 @@ def protect_state(model: Model, *optimizers: Any, metrics: bool = False) -> Any:
     Args:
         model: A `keras.Model`, compiled with a `keras_mp.LossScaleOptimizer` by the time it is
             trained. A `train_step` of its own is fine. Call this again after loading a model: it
-            is not saved. For torch.compile call it on a model that is built: what its layers
-            assign to cannot be found out while it is compiled.
+            is not saved.
         *optimizers: The LossScaleOptimizers that its `train_step` steps with, where these are
             others than the one that it is compiled with. A step that one of them skips counts. Not
             on JAX, where a train step has the state of the compiled one only.
         metrics: Whether skipped steps are left out of the metrics: the mean of the loss, compiled
             metrics and those that models and layers hold.
+        variables: More variables to put back, of any kind.
 
     Returns:
         The model.
@@ -75,16 +80,17 @@ def protect_state(model: Model, *optimizers: Any, metrics: bool = False) -> Any:
     """
     for optimizer in optimizers:
         _check(optimizer)
-    known = assigned_variables(model)  # now: torch.compile cannot read byte code
+    assigned_state.watch()
+    variables = tuple(variables)
     if keras.backend.backend() != "jax":
-        step = functools.partial(_step, model, optimizers, metrics, known, model.train_step)
+        step = functools.partial(_step, model, optimizers, metrics, variables, model.train_step)
     elif optimizers:
         raise ValueError(
             "On JAX a train step has the state of the optimizer that the model is compiled with, "
             "and of no other: leave the optimizers out."
         )
     else:
-        step = functools.partial(_stateless_step, model, metrics, model.train_step)
+        step = functools.partial(_stateless_step, model, metrics, variables, model.train_step)
     model.train_step = step
     model.make_train_function = functools.partial(_make_train_function, model)
     model.train_function = None
@@ -111,7 +117,10 @@ def _make_train_function(model: Model, force: bool = False) -> None:
 
 @contextlib.contextmanager
 def protect_state_scope(
-    model: Model, *optimizers: Any, metrics: bool | Iterable[Any] = False
+    model: Model,
+    *optimizers: Any,
+    metrics: bool | Iterable[Any] = False,
+    variables: Iterable[Variable] = (),
 ) -> Iterator[None]:
     """A scope around one step of a loop of your own, after which the state is put back if skipped.
 
@@ -124,6 +133,7 @@ def protect_state_scope(
         *optimizers: The LossScaleOptimizers that step in the scope; the model's if none is given.
         metrics: True for the metrics of the model, or the `keras.metrics.Metric`s that are updated
             in the scope.
+        variables: More variables to put back, as for `protect_state`.
 
     Raises:
         TypeError: An optimizer is no LossScaleOptimizer.
@@ -141,7 +151,7 @@ def protect_state_scope(
     >>> float(norm.moving_mean.numpy()[0])
     0.0
     """
-    with _scope(model, optimizers, metrics, ()):
+    with _scope(model, optimizers, metrics, tuple(variables)):
         yield
 
 
@@ -150,19 +160,21 @@ def _scope(
     model: Model,
     optimizers: Sequence[Optimizer],
     metrics: bool | Iterable[Any],
-    known: Sequence[Any],
+    named: Sequence[Variable],
 ) -> Iterator[list[Any]]:
     """Yields a list that holds, once the scope is left, whether all steps in it were taken."""
     for optimizer in optimizers:  # the model's own may be wrapped in here
         _check(optimizer)
     backend = backends.current()
     given = None if metrics is True else list(metrics or ())
-    variables = [*known, *assigned_variables(model)]
+    variables = [*named, *assigned_variables(model)]
     for metric in _metrics(model) if given is None else given:
         variables += metric.variables
     variables = list({id(v): v for v in variables}.values())
     before = {id(v): (v, ops.copy(backend.read(v))) for v in variables}
-    buffers = [(buffer, ops.copy(buffer)) for buffer in backend.buffers(model._flatten_layers())]
+    buffers = [
+        (buffer, ops.copy(buffer)) for buffer in backend.buffers(keras_hooks.all_layers(model))
+    ]
     # Counted, not observed: the step may be in a function that was traced long ago. A model that
     # is built in here may get its optimizer wrapped meanwhile; a new one has skipped nothing.
     skipped = {
@@ -171,7 +183,14 @@ def _scope(
         if isinstance(o, LossScaleOptimizer)
     }
     finite_step: list[Any] = []
-    yield finite_step
+    weights = assigned_state.weights_of(model)
+    assignments = Assignments(v for v in weights if id(v) not in before)
+    assignments.start()
+    try:
+        yield finite_step
+    finally:
+        assignments.stop()
+    before.update((id(variable), (variable, old)) for variable, old in assignments.before)
     for stepped in optimizers or (getattr(model, "optimizer", None),):
         optimizer = _check(stepped)
         finite = ops.equal(optimizer.skipped_steps, skipped.get(id(optimizer), 0))
@@ -190,37 +209,45 @@ def _step(
     model: Model,
     optimizers: Sequence[Optimizer],
     metrics: bool,
-    known: Sequence[Any],
+    named: Sequence[Variable],
     train_step: Any,
     data: Any,
 ) -> Any:
     """A train step that assigns to variables (TensorFlow, PyTorch)."""
-    with _scope(model, optimizers, metrics, known) as finite_step:
+    with _scope(model, optimizers, metrics, named) as finite_step:
         logs = train_step(data)
     return _logs(finite_step[0], logs, model.get_metrics_result()) if metrics else logs
 
 
-def _stateless_step(model: Model, metrics: bool, train_step: Any, state: Any, data: Any) -> Any:
+def _stateless_step(
+    model: Model,
+    metrics: bool,
+    named: Sequence[Variable],
+    train_step: Any,
+    state: Any,
+    data: Any,
+) -> Any:
     """A train step that takes and returns the state (JAX)."""
     optimizer = _check(model.optimizer)
     logs, new_state = train_step(state, data)
     skipped_in = optimizer._statistics.skipped_in
     before, after = (skipped_in(optimizer.variables, each[2]) for each in (state, new_state))
     finite = ops.equal(after, before)
-    written = {id(v) for v in assigned_variables(model)}
 
     def put_back(
-        part: int, variables: Sequence[Variable], *, all_of_them: bool = True
+        part: int, variables: Sequence[Variable], only: Sequence[Variable] | None = None
     ) -> list[Any]:
+        ids = None if only is None else {id(v) for v in only}
         return [
             # Nothing was written where the new value is the old one.
             ops.where(finite, new, old)
-            if new is not old and v.name != SEED and (all_of_them or id(v) in written)
+            if new is not old and v.name != SEED and (ids is None or id(v) in ids)
             else new
             for v, new, old in zip(variables, new_state[part], state[part], strict=True)
         ]
 
-    trained = put_back(0, model.trainable_variables, all_of_them=False)
+    # Keras drops what a forward pass assigns to trained weights: only the optimizer changed them.
+    trained = put_back(0, model.trainable_variables, named)
     others = put_back(1, model.non_trainable_variables)
     variables = model.metrics_variables
     measured = put_back(3, variables) if metrics else new_state[3]
@@ -250,8 +277,8 @@ def _logs(finite: Tensor, logs: Any, results: Mapping[str, Any]) -> Any:
 def _metrics(model: Model) -> list[Any]:
     """Returns the metrics that a step may update, those of models inside included."""
     found = list(model.metrics)
-    for layer in model._flatten_layers():
-        found += layer.metrics if isinstance(layer, keras.Model) else layer._metrics
+    for layer in keras_hooks.all_layers(model):
+        found += layer.metrics if isinstance(layer, keras.Model) else keras_hooks.own_metrics(layer)
     return list({id(metric): metric for metric in found}.values())
 
 

@@ -1,8 +1,8 @@
-"""What the steps came to, counted on the device.
+"""Results of the steps, counted on the device.
 
 | module          | subject |
 | --------------- | ------- |
-| step            | what the counters are told of a step; steps numbered, and skips in a row |
+| step            | the record of a step; the numbers of steps and of skips in a row |
 | step_statistics | the counters of a training |
 | overflow_counts | non-finite gradients by variable |
 | step_log        | the last steps in a ring buffer, for the monitor |

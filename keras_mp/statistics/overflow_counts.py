@@ -1,4 +1,4 @@
-"""`OverflowCounts`: which variables have gradients that are not finite, with `diagnose=True`."""
+"""`OverflowCounts`: counts nonfinite gradients by variable, with `diagnose=True`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,9 +28,9 @@ class FirstOverflow:
     """The first step that was skipped; see `diagnose`.
 
     `variable` is the last of the model's variables, in their order, whose gradient was not finite.
-    Where layers are listed in the order in which they run, that is the first in the order of
-    backpropagation: what is nearer to the loss was still finite. After an overflow in the forward
-    pass every gradient is bad, and it is the last layer, whatever layer overflowed.
+    If layers are listed in execution order, backpropagation reached it first: gradients nearer to
+    the loss were still finite. After an overflow in the forward pass every gradient is nonfinite,
+    and `variable` belongs to the last layer, whichever layer overflowed.
     """
 
     step: int
@@ -47,13 +47,13 @@ class FirstOverflow:
 
 
 class OverflowCounts:
-    """How often the gradient of each variable was not finite, and where it began.
+    """How often each variable's gradient was nonfinite, and where that began.
 
     Args:
-        steps: Counts the steps, before this part is told of one.
+        steps: The step counter, which counts a step before this object does.
         scaler: The loss scale, after the step.
-        variables: Where its variables are made.
-        backend: Of Keras.
+        variables: Creates its variables.
+        backend: Keras' backend.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class OverflowCounts:
         self._trained: Sequence[Variable] = ()
 
     def build(self, trained: Sequence[Variable], variables: VariableFactory) -> None:
-        """Adds what is counted for each of the variables that the optimizer trains."""
+        """Adds a counter for each variable that the optimizer trains."""
         self._trained = trained
         self._counts = variables.add("nonfinite_counts", shape=(len(trained),))
         self._first_steps = variables.add("nonfinite_first_steps", shape=(len(trained),))
-        # Places among the variables of another model mean nothing in this one.
+        # Indices into another model's variables mean nothing here.
         variables.save_extra(
             last_nonfinite=self._last,
             first_overflow=self._first,
@@ -110,7 +110,7 @@ class OverflowCounts:
         self._first.assign(ops.where(is_first, stacked, first))
 
     def read_last(self) -> Tensor:
-        """Returns the place of the variable that overflowed last, or -1: integer, shape ()."""
+        """Returns the index of the variable that overflowed last, or -1: integer, shape ()."""
         return self._read(self._last)
 
     # -- what users read -------------------------------------------------------------------------
@@ -121,14 +121,14 @@ class OverflowCounts:
             return []
         counts = ops.convert_to_numpy(self._counts)
         firsts = ops.convert_to_numpy(self._first_steps)
-        found = [
+        variables = [
             NonfiniteVariable(path(self._trained[i]), int(counts[i]), int(firsts[i]))
             for i in map(int, np.flatnonzero(counts))
         ]
-        return sorted(found, key=lambda each: (-each.steps, each.first_step))
+        return sorted(variables, key=lambda each: (-each.steps, each.first_step))
 
     def first(self) -> FirstOverflow | None:
-        """Returns the first step that was skipped; None if there was none."""
+        """Returns the first skipped step; None if there was none."""
         index, kind, before, after = ops.convert_to_numpy(self._first).tolist()
         if index < 0 or not self._trained:
             return None
@@ -137,9 +137,9 @@ class OverflowCounts:
         return FirstOverflow(step, variable, KINDS[int(kind)], before, after)
 
     def last(self) -> str | None:
-        """Returns the path of the variable that overflowed in the last step that was skipped."""
+        """Returns the path of the variable that overflowed in the last skipped step."""
         return self.path_of(int(ops.convert_to_numpy(self._last)))
 
     def path_of(self, index: int) -> str | None:
-        """Returns the path of the variable at a place; None for -1."""
+        """Returns the path of the variable with an index; None for -1."""
         return path(self._trained[index]) if 0 <= index < len(self._trained) else None

@@ -1,4 +1,4 @@
-"""`Step`: what the counters are told of a step; how many steps there were, and skips in a row."""
+"""`Step`: the record of a step, for counters; the numbers of steps and of skips in a row."""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ KINDS = {0: "finite", 1: "inf", 2: "nan"}
 
 
 class Step(NamedTuple):
-    """A step, as the parts that count are told of it.
+    """The record of a step, for counters.
 
-    `index_of`: returns the place of a variable among all that the optimizer trains. `kind`:
+    `index_of`: returns the index of a variable among all that the optimizer trains. `kind`:
     integer, shape (), of `KINDS`. `skipped`: integer, shape (), 1 for a skipped step.
-    `scale_before`: float32, shape (); None where no part looks at it.
+    `scale_before`: float32, shape (); None if no counter reads it.
     """
 
     result: StepResult
@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 
 class StepCount:
-    """How many steps there were."""
+    """The number of steps."""
 
     def __init__(self, variables: VariableFactory, backend: Backend) -> None:
         self._backend = backend
@@ -39,8 +39,8 @@ class StepCount:
 
     def note(self, step: Step) -> None:
         """Counts a step."""
-        # Always 1, but known by the gradients: a function of TensorFlow whose data have come to
-        # their end still does what does not depend on them.
+        # Always 1, but computed from the gradients: when its data are exhausted, a function of
+        # TensorFlow still runs the ops that do not depend on the data.
         one = 1 if isinstance(step.result.finite, bool) else step.skipped | 1
         self._steps.assign(self.read() + one)
 
@@ -49,12 +49,12 @@ class StepCount:
         return self._backend.read(self._steps)
 
     def wait(self) -> int:
-        """Returns the number of steps; reads from the device."""
+        """Returns the number of steps; waits for the device."""
         return int(ops.convert_to_numpy(self._steps))
 
 
 class SkipStreak:
-    """How many steps were skipped in a row, with `max_consecutive_skips`: now, and at most."""
+    """The steps skipped in a row, now and at most, for `max_consecutive_skips`."""
 
     def __init__(self, variables: VariableFactory, backend: Backend) -> None:
         self._backend = backend
@@ -63,20 +63,20 @@ class SkipStreak:
         self._unseen: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def note(self, step: Step) -> None:
-        """Takes note of a step."""
+        """Counts a step."""
         run = (self.read() + 1) * step.skipped
         self._now.assign(run)
         self._most.assign(ops.maximum(self._backend.read(self._most), run))
 
     def read(self) -> Tensor:
-        """Returns the steps skipped in a row until now: integer, shape ()."""
+        """Returns the current number of steps skipped in a row: integer, shape ()."""
         return self._backend.read(self._now)
 
     def take_most(self, asker: Any = None) -> int:
         """Returns the longest run of skipped steps since the last call with the same `asker`.
 
-        Several may ask, and each gets every run; a new one gets every run since the last read.
-        Reads from the device.
+        Each `asker` gets every run; a new one gets every run since the last read. Reads from the
+        device.
         """
         most = int(ops.convert_to_numpy(self._most))
         if most:

@@ -1,4 +1,4 @@
-"""`StepLog`: a ring buffer on the device, of what the monitor tells of each step."""
+"""`StepLog`: a ring buffer of the last steps on the device, for the monitor."""
 
 from keras import ops
 
@@ -7,20 +7,20 @@ from keras_mp.statistics.overflow_counts import OverflowCounts
 from keras_mp.statistics.step import Step, StepCount
 from keras_mp.variables.variable_factory import VariableFactory
 
-ROW = ("loss_scale", "kind", "variable")  # what is recorded of a step
+ROW = ("loss_scale", "kind", "variable")  # the record of a step
 
 
 class StepLog:
-    """The last steps, a row each: the loss scale before it, its kind, the place of the variable.
+    """The last steps, a row each: the loss scale before the step, its kind, the variable.
 
-    The place is that of the variable that overflowed; -1 for none, or where that is not counted.
+    The variable is the index of the one that overflowed; -1 for none, or if that is not counted.
 
     Args:
         rows: How many steps it holds.
-        steps: Counts the steps, before this part is told of one.
-        counts: Tells the variable; None where nobody counts.
-        variables: Where its variable is made.
-        backend: Of Keras.
+        steps: The step counter, which counts a step before this object does.
+        counts: Knows the variable; None if nothing counts it.
+        variables: Creates its variable.
+        backend: Keras' backend.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class StepLog:
         self._steps = steps
         self._counts = counts
         self._read = backend.read
-        # Not among the extra state: no file needs it.
+        # Not part of the extra state: files do not need it.
         self._table = variables.add("recorded", -1, "float32", (rows, len(ROW)))
 
     def note(self, step: Step) -> None:
@@ -43,16 +43,16 @@ class StepLog:
         last = -1 if self._counts is None else self._counts.read_last()
         row = (step.scale_before, step.kind, (last + 1) * step.skipped - 1)
         stacked = ops.stack([ops.cast(each, "float32") for each in row])
-        # Not slice_update: on torch older Keras reads its place from the device.
+        # Not slice_update: on torch, older Keras reads the index from the device.
         place = ops.reshape((self._steps.read() - 1) % self.rows, (1, 1))
         table = ops.scatter_update(self._read(self._table), place, ops.expand_dims(stacked, 0))
         self._table.assign(table)
 
     def since(self, step: int) -> tuple[int, list[tuple[int, float, int, int]]]:
-        """Returns the number of steps so far, and (step, *row) of those after `step`.
+        """Returns the number of steps so far, and (step, *row) of the steps after `step`.
 
-        Rows that later ones took the place of are left out, the oldest, and steps that were taken
-        elsewhere, of which only the number was restored. Reads from the device.
+        Overwritten rows are missing, and so are steps before a restore, of which only the number
+        is known. Reads from the device.
         """
         steps = self._steps.wait()
         table = ops.convert_to_numpy(self._table).tolist()

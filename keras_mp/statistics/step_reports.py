@@ -1,4 +1,4 @@
-"""The part of the wrapper that tells users what came of its steps: it reads `StepStatistics`."""
+"""The part of the wrapper that reports the results of its steps: it reads `StepStatistics`."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from keras_mp.statistics.step_statistics import StepStatistics
 
 
 class OptimizerState(NamedTuple):
-    """What `read_state` returns: scalars by name, which a function that JAX compiles may return.
+    """The result of `read_state`: scalars by name, which a JAX-compiled function may return.
 
     Attributes:
         loss_scale: float32.
@@ -43,9 +43,9 @@ class StepReports:
     def last_step_applied(self) -> Tensor:
         """Whether the last step was taken, not skipped: a bool tensor of shape ().
 
-        Like the two below it is a value on the device, for schedules, averages and loops that
-        depend on it without waiting for it. True before the first step, and where nothing is
-        checked (`skip_nonfinite=False`).
+        Like `skipped_steps` and `nonfinite_kind` it is a value on the device: schedules, averages
+        and loops use it without waiting. True before the first step, and without checks
+        (`skip_nonfinite=False`).
 
         >>> import keras
         >>> from keras_mp import LossScaleOptimizer
@@ -65,27 +65,27 @@ class StepReports:
 
     @property
     def nonfinite_kind(self) -> Tensor:
-        """What the gradients of the last step held, an integer tensor of shape ().
+        """Whether the last gradients were finite, inf or nan: an integer tensor of shape ().
 
-        0: finite. 1: an inf and no nan, an overflow, which a smaller scale may cure. 2: a nan; it
-        may follow from an inf (inf - inf, 0 * inf), or from no scale at all.
+        0: finite. 1: an inf and no nan, an overflow, which a smaller scale may fix. 2: a nan; it
+        may follow from an inf (inf - inf, 0 * inf), or have nothing to do with the scale.
         """
         return ops.copy(self._statistics.read_kind())
 
     @property
     def consecutive_skips(self) -> Tensor | None:
-        """Steps skipped in a row, an integer tensor of shape (); with `max_consecutive_skips`.
+        """Steps skipped in a row, an integer tensor of shape ().
 
-        None without.
+        None without `max_consecutive_skips`.
         """
         runs = self._statistics.runs
         return None if runs is None else ops.copy(runs.read())
 
     def read_state(self: Any, optimizer_variables: Sequence[Tensor]) -> OptimizerState:
-        """Returns the loss scale, counters and skips among the values of `variables`, by name.
+        """Returns the loss scale, counters and skips by name, from the values of `variables`.
 
-        For a loop that hands the optimizer's state from step to step, as on JAX, inside the
-        compiled step or outside. The variables themselves stay as they are.
+        For a loop that passes the optimizer's state from step to step, as on JAX, inside the
+        compiled step or outside. Does not change the variables.
 
         Args:
             optimizer_variables: Values of `variables`, in their order.
@@ -95,7 +95,7 @@ class StepReports:
             `last_step_applied`, `skipped_steps`, `nonfinite_kind`, `consecutive_skips`.
 
         Raises:
-            ValueError: There are more values than variables, or fewer.
+            ValueError: The number of values differs from that of the variables.
 
         >>> import keras
         >>> from keras_mp import LossScaleOptimizer
@@ -109,7 +109,7 @@ class StepReports:
         if len(values) != len(known):
             raise ValueError(
                 f"optimizer_variables has {len(values)} values, but the optimizer has "
-                f"{len(known)} variables: hand over one for each of `optimizer.variables`, in "
+                f"{len(known)} variables: pass one for each of `optimizer.variables`, in "
                 "their order."
             )
         with keras.StatelessScope(list(zip(known, values, strict=True))):
@@ -124,7 +124,7 @@ class StepReports:
             )
 
     def nonfinite_variables(self) -> list[NonfiniteVariable]:
-        """Returns the variables whose gradients were not finite, the most frequent first.
+        """Returns the variables with nonfinite gradients, the most frequent first.
 
         Needs `diagnose=True`. Reads from the device.
 
@@ -134,7 +134,7 @@ class StepReports:
         return self._diagnosed().all()
 
     def first_overflow(self) -> FirstOverflow | None:
-        """Returns the first step that was skipped, and the variable; None if there was none.
+        """Returns the first skipped step and its variable; None if there was none.
 
         Needs `diagnose=True`. Reads from the device.
 
@@ -144,7 +144,7 @@ class StepReports:
         return self._diagnosed().first()
 
     def last_nonfinite_variable(self) -> str | None:
-        """Returns the variable that overflowed in the last step that was skipped.
+        """Returns the variable that overflowed in the last skipped step.
 
         Chosen as in `FirstOverflow`. Needs `diagnose=True`, reads from the device.
         """
@@ -154,7 +154,7 @@ class StepReports:
         overflows = self._statistics.overflows
         if overflows is None:
             raise ValueError(
-                "Which variables overflow is counted with diagnose=True only: "
+                "Overflows are counted by variable only with "
                 "LossScaleOptimizer(..., diagnose=True)."
             )
         return overflows

@@ -1,4 +1,4 @@
-"""`StepStatistics`: what came of each step, as values on the device that nobody waits for."""
+"""`StepStatistics`: the results of the steps, as values on the device that nothing waits for."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -16,22 +16,22 @@ from keras_mp.variables.variable_factory import VariableFactory
 
 
 class Part(Protocol):
-    """What is told of each step."""
+    """A counter that records each step."""
 
     def note(self, step: Step) -> None:
-        """Takes note of a step."""
+        """Records a step."""
 
 
 P = TypeVar("P", bound=Part)
 
 
 class StepStatistics:
-    """The kind of the last step, how many were skipped, and parts that count what is asked for.
+    """The kind of the last step, the number of skipped steps, and optional counters.
 
     Args:
         scaler: The owner of the loss scale; its settings say what is counted.
-        variables: Where the variables are made.
-        backend: Of Keras.
+        variables: Creates the variables.
+        backend: Keras' backend.
     """
 
     def __init__(self, scaler: LossScaler, variables: VariableFactory, backend: Backend) -> None:
@@ -56,15 +56,15 @@ class StepStatistics:
         return part
 
     def build(self, trained: Sequence[Variable], variables: VariableFactory) -> None:
-        """Adds what is counted for each of the variables that the optimizer trains."""
+        """Adds a counter for each variable that the optimizer trains, if asked for."""
         if self.overflows is not None:
             self.overflows.build(trained, variables)
 
     def keep_log(self, rows: int, variables: VariableFactory) -> bool:
-        """Has every step written to a `StepLog` of `rows` rows; the first call decides.
+        """Logs every step in a `StepLog` of `rows` rows; the first call decides their number.
 
         Returns:
-            Whether this is new: functions that were traced before then go on without.
+            Whether the log is new: functions traced before do not write to it.
         """
         if self.log is not None:
             return False
@@ -76,7 +76,7 @@ class StepStatistics:
         return True
 
     def scale_before(self) -> Tensor:
-        """Returns a copy of the loss scale for a `Step`; None where no part looks at it."""
+        """Returns a copy of the loss scale for a `Step`; None if no counter reads it."""
         if self.overflows is None and self.log is None:
             return None
         return ops.copy(self._scaler.read())
@@ -88,9 +88,9 @@ class StepStatistics:
         index_of: Callable[[Variable], int],
         scale_before: Tensor,
     ) -> None:
-        """Takes note of a step with gradients of `variables`; see `Step`."""
-        # Operators and not keras.ops, which would copy their numbers to the device, and wait.
-        if result.finite is True:  # known from a branch: then little changes
+        """Records a step with gradients of `variables`; see `Step`."""
+        # Operators, not keras.ops, which would copy Python numbers to the device, and wait.
+        if result.finite is True:  # in a branch: then little changes
             kind = skipped = self._no_kind()
         else:
             kind = result.kind
@@ -102,7 +102,7 @@ class StepStatistics:
             part.note(step)
 
     def _no_kind(self) -> Tensor:
-        """Writes down that the gradients were finite, and returns the kind of that."""
+        """Sets the last kind to that of finite gradients, and returns it."""
         before = self._backend.read(self._kind)
         if self._backend.is_at_hand(before) and not before:
             return before
@@ -111,7 +111,7 @@ class StepStatistics:
         return kind
 
     def path_of(self, index: int) -> str | None:
-        """Returns the path of the variable at a place of the log; None for -1."""
+        """Returns the path of the variable with an index of the log; None for -1."""
         return None if self.overflows is None else self.overflows.path_of(index)
 
     def read_kind(self) -> Tensor:
@@ -119,9 +119,9 @@ class StepStatistics:
         return self._backend.read(self._kind)
 
     def read_skipped(self) -> Tensor:
-        """Returns how many steps were skipped: integer, shape ()."""
+        """Returns the number of skipped steps: integer, shape ()."""
         return self._backend.read(self._skipped)
 
     def skipped_in(self, variables: Sequence[Variable], values: Sequence[Tensor]) -> Tensor:
-        """Returns how many steps were skipped by the `values` of an optimizer's `variables`."""
+        """Returns the number of skipped steps, from the `values` of an optimizer's `variables`."""
         return values[next(i for i, v in enumerate(variables) if v is self._skipped)]

@@ -1,7 +1,7 @@
-"""State of the wrapper that Keras' own class does not have, in a place of its own in files.
+"""State that only our wrapper has, stored separately in files.
 
-`save_own_variables` keeps to the arrays that Keras' LossScaleOptimizer knows, as that one drops all
-state when their number differs. What is more lies beside them, where it looks at nothing.
+`save_own_variables` writes only the arrays of Keras' LossScaleOptimizer, because Keras drops all
+state when their number differs. Further state is stored beside them, where Keras does not look.
 """
 
 import warnings
@@ -17,9 +17,9 @@ _NOTE = "note_"
 
 
 class ExtraState(keras.losses.Loss):
-    """Variables by name, as a child of the optimizer that Keras' saving finds.
+    """Variables by name, in a child of the optimizer that Keras' saving visits.
 
-    A loss, because that is the public class with the least to it that saving looks into.
+    A loss, because that is the smallest public class that saving visits.
 
     Attributes:
         notes: Arrays by name that files keep, too, and that no step looks at.
@@ -35,29 +35,29 @@ class ExtraState(keras.losses.Loss):
         self._restored: Callable[[], None] | None = None
 
     def add(self, **variables: Variable) -> None:
-        """Adds variables by name, which are restored together or, where one does not fit, not.
+        """Adds variables by name. They are restored together, or not at all if one does not fit.
 
-        They take the values that were restored before there was a place for them.
+        Values that were restored before their variables existed are assigned now.
         """
         self._variables |= variables
         self._groups.append(frozenset(variables))
         self._restore({k: self._pending.pop(k) for k in variables if k in self._pending})
 
     def call_when_restored(self, function: Callable[[], None]) -> None:
-        """Has `function` called whenever values were restored."""
+        """Calls `function` whenever values were restored."""
         self._restored = function
 
     def ignore_next(self) -> None:
-        """Has the next load take nothing: it is of a state whose other parts were not taken."""
+        """Ignores the next load: the rest of that state was rejected."""
         self._ignores_next = True
 
     def forget_waiting(self) -> None:
-        """Drops what still waits for a variable: after a step it is of the past."""
+        """Drops values that wait for a variable: after a step they are out of date."""
         if self._pending:
             self._pending.clear()
 
     def save_own_variables(self, store: Store) -> None:
-        """Writes each variable under its name, and what still waits for its variable."""
+        """Writes each variable under its name, and values that still wait for one."""
         for name, value in self._pending.items():
             store[name] = value
         for name, value in self.notes.items():
@@ -66,12 +66,12 @@ class ExtraState(keras.losses.Loss):
             store[name] = keras.ops.convert_to_numpy(variable)
 
     def load_own_variables(self, store: Store) -> None:
-        """Restores what `store` holds; a variable that it lacks stays.
+        """Restores what `store` holds; a variable that it lacks is unchanged.
 
-        What has no variable yet waits for it: some come with `build`.
+        Values wait for variables that do not exist yet: some are created by `build`.
 
-        What does not fit its variable (another number of trainable variables) is not taken, with a
-        warning: it only tells of the past.
+        Values that do not fit their variable (another number of trainable variables) are dropped
+        with a warning: they are only statistics.
         """
         ignored, self._ignores_next = self._ignores_next, False
         if ignored:
@@ -92,7 +92,7 @@ class ExtraState(keras.losses.Loss):
                 self._variables[name].assign(saved[name])
         if others:
             warnings.warn(
-                "Extra state of the optimizer does not fit, and stays as it is: "
+                "Extra state of the optimizer does not fit, and is unchanged: "
                 f"{', '.join(others.values())}.",
                 stacklevel=3,
             )
@@ -100,7 +100,7 @@ class ExtraState(keras.losses.Loss):
             self._restored()
 
     def _misfit(self, name: str, value: Any) -> str | None:
-        """Returns in what `value` differs from the variable that it is for; None if it fits."""
+        """Returns how `value` differs from its variable; None if it fits."""
         variable = self._variables[name]
         wanted = np.dtype(keras.backend.standardize_dtype(variable.dtype))
         if value.shape == tuple(variable.shape) and value.dtype.kind == wanted.kind:

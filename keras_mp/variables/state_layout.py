@@ -10,7 +10,7 @@ from keras_mp.array_types import Variable
 
 
 def layouts(own: Sequence[Variable], inner: Sequence[Variable]) -> list[list[Any]]:
-    """Returns the orders in which state of these variables is found in files.
+    """Returns the orders in which files store these variables.
 
     Args:
         own: iteration, learning_rate, step_counter, dynamic_scale.
@@ -27,15 +27,16 @@ def match(orders: Sequence[Sequence[Variable]], saved: Mapping[str, Any]) -> lis
     """Returns (variable, array) pairs for the first of `orders` that `saved` has.
 
     Args:
-        orders: Of the variables, as `layouts` gives them.
+        orders: Orders of the variables, from `layouts`.
         saved: Arrays by position, "0", "1", ...
 
     Raises:
-        ValueError: The arrays fit none. The message compares them with the first.
+        ValueError: The arrays fit no order. The message compares them with the first.
     """
     for variables in orders:
         if set(saved) == {str(i) for i in range(len(variables))} and all(
-            _shape(saved[str(i)]) == _shape(variable) and _kind(saved[str(i)]) == _kind(variable)
+            _shape(saved[str(i)]) == _shape(variable)
+            and _is_integer(saved[str(i)]) == _is_integer(variable)
             for i, variable in enumerate(variables)
         ):
             return [(variable, saved[str(i)]) for i, variable in enumerate(variables)]
@@ -73,8 +74,8 @@ def _shape(value: Any) -> tuple[int, ...]:
     return tuple(value.shape)
 
 
-def _kind(value: Any) -> bool:
-    """Whether `value` counts something: the kind tells a step counter from a slot."""
+def _is_integer(value: Any) -> bool:
+    """Returns whether `value` is an integer, which tells a step counter from a slot."""
     return "int" in str(value.dtype)
 
 

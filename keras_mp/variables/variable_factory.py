@@ -1,4 +1,4 @@
-"""`VariableFactory`: how the parts of a LossScaleOptimizer get their variables."""
+"""`VariableFactory`: creates the variables for the parts of a LossScaleOptimizer."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ import keras
 from keras_mp.array_types import Optimizer, Variable
 from keras_mp.variables.extra_state import ExtraState
 
-# Attributes without an underscore before their name: two are those of tf.keras' optimizer.
+# Attributes without a leading underscore: two are those of tf.keras' optimizer.
 _PUBLIC = ("step_counter", "dynamic_scale", "hysteresis_left", "skipped_in_round")
 
 
 class VariableFactory:
     """Adds variables to an optimizer: to its list, its attributes and its extra state.
 
-    Handed to the parts while they make their variables. They do not keep it, as it holds the
+    Parts get it while they create their variables. They do not keep it, because it holds the
     optimizer.
     """
 
@@ -25,9 +25,9 @@ class VariableFactory:
     def add(
         self, name: str, initial: float = 0, dtype: str = "int", shape: tuple[int, ...] = ()
     ) -> Variable:
-        """Returns a new variable that starts with `initial`."""
+        """Returns a new variable with the value `initial`."""
 
-        # keras.initializers.Constant multiplies, which JAX would compile before anything trains.
+        # keras.initializers.Constant multiplies, which JAX would compile before training starts.
         def values(shape: tuple[int, ...], dtype: str) -> Any:
             return keras.ops.full(shape, initial, dtype)
 
@@ -45,11 +45,11 @@ class VariableFactory:
     def add_extra(
         self, name: str, initial: float = 0, dtype: str = "int", shape: tuple[int, ...] = ()
     ) -> Variable:
-        """Returns a new variable that files have, and Keras' own class does not."""
+        """Returns a new variable of the extra state, which Keras' own class does not have."""
         variable = self.add(name, initial, dtype, shape)
         self.save_extra(**{name: variable})
         return variable
 
     def save_extra(self, **variables: Variable) -> None:
-        """Has files keep these variables; they are restored together or not at all."""
+        """Saves these variables in files; they are restored together or not at all."""
         self._extra_state.add(**variables)

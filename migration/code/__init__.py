@@ -1,1 +1,1 @@
-"""The migration of source code: one pure function, and what reads, writes and tells of it."""
+"""The migration of source code: one pure function, and what reads, writes and reports around it."""

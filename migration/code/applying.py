@@ -48,7 +48,7 @@ def copy(plans: Sequence[Plan], source: Path, out: Path, links: Iterable[Path] =
         if not os.path.lexists(target):
             todo.append((plan, target))
         elif not target.is_file() or target.read_bytes() != _bytes(plan):
-            why = "is there already, and not what would be written: name another place"
+            why = "exists already with other content: name another place"
             raise Refused(f"{target} {why}, or remove it")
     tidied: set[Path] = set()
     for plan, target in todo:
@@ -59,7 +59,9 @@ def copy(plans: Sequence[Plan], source: Path, out: Path, links: Iterable[Path] =
         try:
             write_new(target, _bytes(plan), like=plan.path, sync=plan.changes)
         except FileExistsError:
-            raise Refused(f"{target} is there already: it came while this was at work") from None
+            raise Refused(
+                f"{target} exists already: another program made it during this run"
+            ) from None
         except OSError as error:  # it names a file that nobody knows of
             raise OSError(error.errno, error.strerror, os.fspath(target)) from error
     return [link for link in links if not _linked(link, source, out)]

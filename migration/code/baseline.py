@@ -16,11 +16,11 @@ from keras_mp.files import regular_files
 from keras_mp.files.atomic_writing import write_atomically
 from keras_mp.migration.code.findings import BASELINE, KEPT, Plan
 from keras_mp.migration.code.planning import Options
-from keras_mp.migration.console import dumped
+from keras_mp.migration.console import json_text
 from keras_mp.migration.publishing import Refused
 
 SCHEMA = 1
-_ANEW = "remove it, and write it anew with --write-baseline"
+_ANEW = "remove it, and write it again with --write-baseline"
 _STRINGS = ("path", "rule", "source")
 
 
@@ -90,7 +90,7 @@ class Baseline:
         return {"path": str(self.file), "gone": rows}
 
 
-def read(file: Path) -> Baseline:
+def read_baseline(file: Path) -> Baseline:
     """Returns what is in the file of a baseline.
 
     Raises:
@@ -128,7 +128,7 @@ def write(file: Path, plans: Iterable[Plan]) -> int:
     )
     rows = [{**entry._asdict(), "count": count} for entry, count in sorted(entries.items())]
     try:
-        write_atomically(file, dumped({"schema": SCHEMA, "findings": rows}))
+        write_atomically(file, json_text({"schema": SCHEMA, "findings": rows}))
     except OSError as error:
         raise Refused(f"{file} cannot be written: {error.strerror or error}") from None
     return entries.total()
@@ -136,7 +136,7 @@ def write(file: Path, plans: Iterable[Plan]) -> int:
 
 def _refuse_others(file: Path) -> None:
     try:
-        read(file)
+        read_baseline(file)
     except Refused as error:
         raise Refused(f"{error}, or name another file") from None
 

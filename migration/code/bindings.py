@@ -6,7 +6,7 @@ libcst pairs each binding of a name with each use of it, so that a short program
 import ast
 from collections import Counter, defaultdict
 
-from keras_mp.migration.code.syntax import parsed
+from keras_mp.migration.code.syntax import parse
 
 # Pairs of one name; so many take some seconds. Programs of people have some thousand.
 _MOST = 200_000
@@ -22,7 +22,7 @@ def are_too_many(text: str) -> bool:
     >>> are_too_many("import a\\na.b\\n"), are_too_many("import a\\na.b\\n" * 1000)
     (False, True)
     """
-    tree = parsed(text)
+    tree = parse(text)
     return tree is not None and _pairs(tree) > _MOST  # of none libcst says why
 
 

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keras_mp.compat.results import columns
 from keras_mp.files.locked_folders import remove_stale
 from keras_mp.migration import progress
 from keras_mp.migration.code.findings import BASELINE, Failure, Plan
 from keras_mp.migration.code.tree import find
 from keras_mp.migration.console import (
     SCHEMA,
-    dumped,
+    json_text,
     put_bytes,
     put_exact,
     say,
     say_trace,
     show,
-    table,
 )
 from keras_mp.migration.folders import CLOSED
 from keras_mp.migration.kinds import is_folder, is_source
@@ -92,10 +92,10 @@ def run(arguments: argparse.Namespace) -> Done:
     projects = Projects()
     for one in inputs:
         _exclude(one, projects, force=arguments.force_exclude)
-    known = None if arguments.baseline is None else baseline.read(Path(arguments.baseline))
+    known = None if arguments.baseline is None else baseline.read_baseline(Path(arguments.baseline))
     files = _distinct(inputs)
     options = _options(files, projects, known, arguments)
-    with progress.shown(len(files), worth=len(files) > 1) as step:
+    with progress.show_progress(len(files), worth=len(files) > 1) as step:
         planned = plans(files, options, arguments.jobs, step)
     gone = {} if known is None else known.gone(planned, options)
     planned += [Plan(path, failure=Failure(CLOSED)) for one in inputs for path in one.closed]
@@ -122,7 +122,7 @@ def run(arguments: argparse.Namespace) -> Done:
 
 
 def failed(paths: Iterable[str], why: str) -> Done:
-    """Returns what is told where nothing was done at all."""
+    """Returns the report for the case that nothing was done."""
     from keras_mp.migration.code import output
 
     planned = [Plan(Path(path), failure=Failure(why)) for path in paths]
@@ -203,7 +203,7 @@ def _check(source: Path, out: Path) -> None:
     if is_folder(source):
         check_folder(source, out)
     elif os.path.lexists(out) and not out.is_file():
-        raise Refused(f"{out} is there already, and no file: name another")
+        raise Refused(f"{out} exists already and is not a file: name another")
     elif not can_be_folder(out.parent):
         raise Refused(f"{out}: {NO_FOLDER.format(out.parent)}")
 
@@ -251,7 +251,7 @@ def _tell(
     if arguments.sarif:
         from keras_mp.migration.code import sarif
 
-        put_exact(dumped(sarif.log(planned, Path.cwd())))
+        put_exact(json_text(sarif.log(planned, Path.cwd())))
         return
     if arguments.diff:
         patch = b"".join(map(output.patch, planned))
@@ -261,7 +261,7 @@ def _tell(
             put_bytes(patch)
     lines = [*output.changed_lines(planned, written=written), *output.manual_lines(planned)]
     for rows in output.tables(planned, written=written):
-        lines += [*([""] if lines else []), *table(rows)]
+        lines += [*([""] if lines else []), *columns(rows)]
     # Of --diff, stdout is the patch, and nothing else.
     show(lines, sys.stderr if arguments.diff else sys.stdout)
     for one in inputs:
@@ -291,4 +291,4 @@ def _tell_known(planned: Iterable[Plan], known: "Baseline", gone: "Mapping[Entry
         lines = [f"{entry.path}: {entry.rule} {entry.source}" for entry in [*gone][:_FEW]]
         more = [f"and {len(gone) - _FEW} more"] if len(gone) > _FEW else []
         why = f"no longer there: {pluralized(sum(gone.values()), 'finding')} of it"
-        say(f"{known.file}: {why}: --write-baseline writes it anew", [*lines, *more])
+        say(f"{known.file}: {why}: --write-baseline writes it again", [*lines, *more])

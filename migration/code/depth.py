@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-from keras_mp.migration.code.syntax import parsed
+from keras_mp.migration.code.syntax import parse
 
 _SAFE = 500
 _SECONDS = 10
@@ -46,7 +46,7 @@ def is_too_deep(text: str) -> bool:
     """
     if len(text) < _SAFE or len(_NESTS.findall(text)) < _SAFE:
         return False
-    tree = parsed(text)
+    tree = parse(text)
     if tree is not None and _depth(tree) < _SAFE:
         return False
     try:

@@ -1,4 +1,4 @@
-"""What is known of a whole program: which names hold wrapped optimizers, what is read of them."""
+"""Facts about a whole program: which names hold wrapped optimizers, what is read from them."""
 
 import re
 from collections import defaultdict

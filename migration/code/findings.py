@@ -45,7 +45,7 @@ class Found:
     message: str
     suppressed: str = ""
 
-    def row(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """Returns its part of the --json report."""
         return {
             "cell": self.place.cell,

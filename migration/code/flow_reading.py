@@ -1,4 +1,4 @@
-"""Says of a parsed file what flows where, for `flow`.
+"""Reads a parsed file for `flow`: which value flows where.
 
 Not followed: values in strings, what is called by a name that a string holds, what other packages
 do with what they are given.

@@ -69,7 +69,7 @@ class Ignore:
         return None
 
 
-def read(folder: Path) -> list[Ignore]:
+def read_gitignore(folder: Path) -> list[Ignore]:
     """Returns the `.gitignore` of a folder, if it has one that may be read.
 
     Raises:
@@ -121,7 +121,7 @@ def above(folder: Path) -> list[Ignore]:
         return []
     found: list[Ignore] = []
     for parent in folder.parents:
-        found = [*read(parent), *found]
+        found = [*read_gitignore(parent), *found]
         if (parent / ".git").exists():
             within = [*list(folder.parents)[::-1], folder]
             named = any(is_ignored(found, str(path), is_folder=True) for path in within)

@@ -23,7 +23,7 @@ class _Found(Protocol):
 F = TypeVar("F", bound=_Found)
 
 
-def taken(findings: Iterable[F], known: Counter[tuple[str, str]]) -> list[F]:
+def take_known(findings: Iterable[F], known: Counter[tuple[str, str]]) -> list[F]:
     """Returns the findings that are known, and takes them out of `known`.
 
     Args:
@@ -46,11 +46,11 @@ def rewrite_others(
 
     Args:
         text: The program.
-        known: As `taken`.
+        known: As `take_known`.
         rewrite: Rewrites the program, but for the places that it is given.
     """
     result = rewrite(frozenset())
-    found = taken(result.findings, known)
+    found = take_known(result.findings, known)
     others = set(result.findings).difference(found)
     new = [one for one in result.findings if one in others]
     if not any(map(_stands, new)):

@@ -1,4 +1,4 @@
-"""What a cell of a notebook has besides Python: magics, commands of a shell, questions for help.
+"""Parts of notebook cells that are not Python: magics, shell commands, help queries.
 
 As IPython does, they are looked for where a statement may begin only: a line within brackets or a
 string of several lines is Python, whatever it begins with. Imports nothing of ours but `files` and

@@ -102,15 +102,16 @@ class Old:
 
 
 @functools.lru_cache(maxsize=4096)  # a program has few names, each at many places
-def old(full: str) -> Old | None:
+def legacy_name(full: str) -> Old | None:
     """Returns what a name of a program, resolved through its imports, is of mixed precision.
 
-    >>> str(old("tensorflow.compat.v2.keras.mixed_precision.experimental.Policy"))
+    >>> str(legacy_name("tensorflow.compat.v2.keras.mixed_precision.experimental.Policy"))
     'tf.keras.mixed_precision.experimental.Policy'
-    >>> found = old("tensorflow.python.keras.mixed_precision.experimental.policy.Policy.name")
+    >>> private = "tensorflow.python.keras.mixed_precision.experimental.policy"
+    >>> found = legacy_name(f"{private}.Policy.name")
     >>> str(found), found.length
     ('tf.keras.mixed_precision.experimental.Policy', 7)
-    >>> old("tensorflow.keras.layers.Dense") is None
+    >>> legacy_name("tensorflow.keras.layers.Dense") is None
     True
     """
     parts = full.split(".")

@@ -22,7 +22,7 @@ from keras_mp.migration.code.suppressing import is_suppressed
 from keras_mp.migration.code.syntax import syntax_error
 
 NOT_READ = "KMP016"
-_SHELL = "not read, as this line is not Python: write it anew by hand"
+_SHELL = "not read, because this line is not Python: rewrite it by hand"
 _COMMAND = "a command, with options of its own"
 _HELP = "a question for help: optimizers of keras_mp have it, too"
 _QUESTION = re.compile(r"\?{0,2}[\w.]+\.(loss_scale|get_(scaled_loss|unscaled_gradients))\?{0,2}$")
@@ -182,7 +182,7 @@ class _Joined:
             else:
                 lines.append(line)
         if lines or len(bodies) != len(self._cells):
-            raise AssertionError("the cells of the notebook cannot be told apart any more")
+            raise AssertionError("the cells of the notebook can no longer be told apart")
         return [
             header + unmask(body, self._token)
             for header, body in zip(self._headers, bodies, strict=True)
@@ -219,7 +219,7 @@ def code_cells(file: str) -> list[Cell]:
             else:
                 values[name] = _DECODER.raw_decode(file, start)[0]
     except (ValueError, IndexError, RecursionError) as error:
-        raise Failed(f"not a notebook: {_said(error)}") from None
+        raise Failed(f"not a notebook: {_explain_error(error)}") from None
     if values.get("nbformat") != 4:
         found = values.get("nbformat", "missing")
         raise Failed(f"not a notebook of nbformat 4: $.nbformat is {found}")
@@ -262,7 +262,7 @@ _DECODER = JSONDecoder()
 _WHITE = frozenset(" \t\r\n")
 
 
-def _said(error: Exception) -> str:
+def _explain_error(error: Exception) -> str:
     if isinstance(error, JSONDecodeError):
         return f"line {error.lineno}, column {error.colno}: {error.msg}"
     return "it ends too early" if isinstance(error, IndexError) else str(error)

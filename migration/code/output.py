@@ -1,4 +1,4 @@
-"""What is told of plans: patches, lines, tables, and rows for programs. Prints nothing itself."""
+"""Plans as output: patches, lines, tables, and rows of JSON. Prints nothing itself."""
 
 import difflib
 import os
@@ -116,8 +116,8 @@ def row(plan: Plan, out: Path | None, *, written: bool, with_diff: bool) -> dict
         "status": status(plan, written=written),
         "out": None if out is None or plan.failure is not None else str(out),
         "needs_review": plan.needs_review,
-        "findings": [found.row() for found in plan.findings],
-        "suppressed": [found.row() for found in plan.suppressed],
+        "findings": [found.to_dict() for found in plan.findings],
+        "suppressed": [found.to_dict() for found in plan.suppressed],
         "diff": patch(plan).decode("utf-8", "backslashreplace") if with_diff else None,
         "error": error,
     }

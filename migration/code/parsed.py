@@ -19,7 +19,7 @@ from libcst.metadata import (
 from keras_mp.migration.code.bindings import are_too_many
 from keras_mp.migration.code.depth import is_too_deep
 from keras_mp.migration.code.edits import Lines
-from keras_mp.migration.code.names import Old, old
+from keras_mp.migration.code.names import Old, legacy_name
 from keras_mp.migration.code.syntax import syntax_error
 from keras_mp.migration.code.versions import Answer, answer
 
@@ -320,7 +320,7 @@ class Program:
         found = self.meaning(node)
         if found is None:
             return None
-        name = old(found.full)
+        name = legacy_name(found.full)
         return name if name is not None and name.length == found.full.count(".") + 1 else None
 
     def is_bound(self, node: cst.CSTNode) -> bool:
@@ -375,7 +375,7 @@ class Program:
         spelled = {_canonical(one.full + rest) for one in meanings}
         guarded = any(one.guarded for one in meanings)
         several = others or len(spelled) > 1 or any(one.several for one in meanings)
-        known = next((one for one in meanings if old(one.full + rest)), meanings[0])
+        known = next((one for one in meanings if legacy_name(one.full + rest)), meanings[0])
         return Meaning(known.full + rest, guarded, several)
 
     def _in_full(self, name: str) -> str:
@@ -453,7 +453,7 @@ class Program:
 
 
 def _canonical(full: str) -> str:
-    found = old(full)
+    found = legacy_name(full)
     if found is None:
         return full
     return f"{found} {'.'.join(full.split('.')[found.length :])}"

@@ -1,4 +1,4 @@
-"""What is to be done with source files: each is read and planned for, in one process or several."""
+"""Plans the changes of source files, in one process or several."""
 
 import contextlib
 import multiprocessing
@@ -107,7 +107,7 @@ def plans(
             result.append(Plan(path, failure=Failure(why or str(error))))
         else:
             result.append(Plan(path))
-    told = _told(files, there)
+    told = _facts_of_modules(files, there)
     elsewhere = {i: told.get(str(files[i]), NOTHING) for i in there}
     work = {i: data for i, data in there.items() if of[i].concerns(data, elsewhere[i])}
     for i, path in enumerate(files):
@@ -122,7 +122,7 @@ def plans(
     return result
 
 
-def _told(files: Sequence[Path], there: Mapping[int, bytes]) -> dict[str, Elsewhere]:
+def _facts_of_modules(files: Sequence[Path], there: Mapping[int, bytes]) -> dict[str, Elsewhere]:
     """Returns what the modules of a program tell of each other; nothing where none is concerned."""
     if not any(map(may_concern, there.values())):
         return {}
@@ -131,7 +131,7 @@ def _told(files: Sequence[Path], there: Mapping[int, bytes]) -> dict[str, Elsewh
         if files[i].suffix == ".py":
             with contextlib.suppress(Undecodable):
                 sources[str(files[i])] = decode(data).text
-    return project.analysed(sources)
+    return project.analyse(sources)
 
 
 def _in_processes(
@@ -220,7 +220,7 @@ def _marked(
     """Returns the findings of a notebook, those marked, too, that are not of its program."""
     left = Counter(counts)
     left.subtract((found.rule, found.source) for found in findings if found.suppressed == BASELINE)
-    others = set(known.taken(findings, left))
+    others = set(known.take_known(findings, left))
     return tuple(
         replace(found, suppressed=BASELINE) if found in others else found for found in findings
     )

@@ -1,4 +1,4 @@
-"""What the files of a program tell of each other: where optimizers and policies of one are used.
+"""Facts across the files of a program: where one uses optimizers and policies of another.
 
 Files are one program where they import each other. A notebook is a program of its own.
 """
@@ -22,8 +22,8 @@ from keras_mp.migration.code.flow import (
     Value,
 )
 from keras_mp.migration.code.flow_reading import Read, Reader
-from keras_mp.migration.code.names import STABLE, Old, old
-from keras_mp.migration.code.syntax import parsed
+from keras_mp.migration.code.names import STABLE, Old, legacy_name
+from keras_mp.migration.code.syntax import parse
 
 WRAPPERS = (
     "LossScaleOptimizer",
@@ -85,7 +85,7 @@ class Elsewhere:
 NOTHING = Elsewhere()
 
 
-def analysed(sources: Mapping[str, str]) -> dict[str, Elsewhere]:
+def analyse(sources: Mapping[str, str]) -> dict[str, Elsewhere]:
     """Returns what the files of a program tell of each other.
 
     Args:
@@ -97,7 +97,7 @@ def analysed(sources: Mapping[str, str]) -> dict[str, Elsewhere]:
     >>> run = "from tensorflow.keras.mixed_precision import LossScaleOptimizer\\n"
     >>> run += "from trainer import train\\ntrain(LossScaleOptimizer(x))\\n"
     >>> trainer = "def train(opt):\\n    return opt.variables()\\n"
-    >>> analysed({"run.py": run, "trainer.py": trainer})["run.py"].keras_2
+    >>> analyse({"run.py": run, "trainer.py": trainer})["run.py"].keras_2
     {(3, 7): 'trainer.py:2 calls its variables()'}
     """
     finder = _Finder(sources)
@@ -111,7 +111,7 @@ def analysed(sources: Mapping[str, str]) -> dict[str, Elsewhere]:
 def _of_group(sources: Mapping[str, str], finder: "_Finder") -> dict[str, Elsewhere]:
     flow = Flow()
     reader = Reader(flow, finder)
-    trees = {file: tree for file, text in sources.items() if (tree := parsed(text)) is not None}
+    trees = {file: tree for file, text in sources.items() if (tree := parse(text)) is not None}
     try:
         reader.read(trees)
         flow.solve()
@@ -137,7 +137,7 @@ class _Told:
                 (keras_2, WRAPPERS, LIKE_AN_OPTIMIZER),
                 (scales, _POLICIES, LIKE_A_POLICY),
             ):
-                said = _said(read, is_policy=names is _POLICIES)
+                said = _explain_reading(read, is_policy=names is _POLICIES)
                 if said is None:
                     continue
                 mine = [one for one in values if _old_name(one) in names]
@@ -241,7 +241,7 @@ class _Told:
 
     def _is_plain(self, made: Made) -> bool:
         """Returns whether a call becomes one whose loss scale is a number, whatever it is in."""
-        call, name = self._call(made), old(made.of)
+        call, name = self._call(made), legacy_name(made.of)
         if call is None or name is None:
             return False
         if name.space == STABLE:
@@ -250,14 +250,14 @@ class _Told:
 
     def _is_of_compat(self, made: Made) -> bool:
         """Returns whether a call becomes one whose loss scale stays an object: not literal."""
-        call, name = self._call(made), old(made.of)
+        call, name = self._call(made), legacy_name(made.of)
         if call is None or name is None or name.space == STABLE:
             return False
         return isinstance(_scale(call), ast.Name | ast.Attribute | ast.Subscript)
 
     def _call(self, made: Made) -> ast.Call | None:
         """Returns the call that made a LossScaleOptimizer, if its arguments are written out."""
-        call, name = self._calls.get((made.file, made.line, made.column)), old(made.of)
+        call, name = self._calls.get((made.file, made.line, made.column)), legacy_name(made.of)
         if call is None or name is None or name.name != "LossScaleOptimizer":
             return None
         return None if any(isinstance(one, ast.Starred) for one in call.args) else call
@@ -315,15 +315,17 @@ def _leads_to_old(name: str) -> bool:
     if name.partition(".")[0] not in _OTHERS:
         return False
     inside = ("Policy", "mixed_precision", "keras.mixed_precision", "experimental.LossScale")
-    return old(name) is not None or any(old(f"{name}.{one}") is not None for one in inside)
+    return legacy_name(name) is not None or any(
+        legacy_name(f"{name}.{one}") is not None for one in inside
+    )
 
 
 def _old_name(value: Value) -> str | None:
-    name = old(value.of) if isinstance(value, Made) else None
+    name = legacy_name(value.of) if isinstance(value, Made) else None
     return name.name if isinstance(name, Old) else None
 
 
-def _said(read: Read, *, is_policy: bool) -> str | None:
+def _explain_reading(read: Read, *, is_policy: bool) -> str | None:
     """Returns what is said of an attribute that only objects of Keras 2 have."""
     where = f"{_short(read.file)}:{read.line}"
     if is_policy:

@@ -14,7 +14,7 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.facts import Facts
 from keras_mp.migration.code.findings import BASELINE, NOQA
 from keras_mp.migration.code.importing import import_of_ours
-from keras_mp.migration.code.names import old
+from keras_mp.migration.code.names import legacy_name
 from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
 from keras_mp.migration.code.project import NOTHING, Elsewhere
 from keras_mp.migration.code.sites import Decision, Site, Verdict
@@ -166,7 +166,7 @@ def may_concern(
     if (
         _CONCERNS_BYTES.search(data) is not None
         or elsewhere.modules
-        or any(map(old, elsewhere.names.values()))
+        or any(map(legacy_name, elsewhere.names.values()))
     ):
         return True
     if target is not None and searching.may_concern(data):
@@ -325,7 +325,7 @@ class _Run:
             self._note(version_checks.ID, node, decision)
             return
         if program.is_bound(node):
-            self._note(unknown_names.ID, node, unknown_names.bound(name))
+            self._note(unknown_names.ID, node, unknown_names.binding_message(name))
             return
         parent = program.parent(node)
         call = parent if isinstance(parent, cst.Call) and parent.func is node else None
@@ -370,7 +370,7 @@ class _Run:
             verdict = "rewritten"
         if edits and not self._program.has_positions:
             verdict, edits = "manual", ()
-            message = f"left alone, as libcst does not tell where it is: {message}"
+            message = f"left alone, because libcst gives no position for it: {message}"
         line, column = self._program.where(node)
         suppressed = self._suppressed_by(rule, node, verdict, edits)
         is_left = bool(suppressed and edits)

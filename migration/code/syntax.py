@@ -4,10 +4,10 @@ import ast
 import warnings
 
 
-def parsed(text: str) -> ast.Module | None:
+def parse(text: str) -> ast.Module | None:
     """Returns the tree of a program; None where it is no Python, or nested too deeply.
 
-    >>> parsed("x = 1") is None, parsed("x =") is None
+    >>> parse("x = 1") is None, parse("x =") is None
     (False, True)
     """
     with warnings.catch_warnings():

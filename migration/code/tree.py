@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keras_mp.migration.code.ignoring import Ignore, above, is_ignored, read
+from keras_mp.migration.code.ignoring import Ignore, above, is_ignored, read_gitignore
 from keras_mp.migration.kinds import SOURCES
 
 _NEVER = {"__pycache__", "node_modules", "site-packages"}
@@ -96,5 +96,5 @@ def _listed(folder: Path, absolute: Path, outer: list[Ignore]) -> list[_Waiting]
     names = {entry.name for entry in listed}
     # What a repository says ends where another begins.
     ignores = outer if ".git" not in names else []
-    ignores = [*ignores, *(read(absolute) if ".gitignore" in names else [])]
+    ignores = [*ignores, *(read_gitignore(absolute) if ".gitignore" in names else [])]
     return [(entry, folder / entry.name, absolute / entry.name, ignores) for entry in listed]

@@ -1,4 +1,4 @@
-"""Which way a test of versions goes on every TensorFlow that Keras 3 runs on.
+"""Evaluates tests of versions for every TensorFlow that Keras 3 runs on.
 
 Knows expressions of Python, as `ast` has them, and no program: who asks says which names are the
 versions of what.

@@ -72,7 +72,7 @@ _WORKERS = Asked(
 _INPUT = "put keras.Input(batch_shape=...) before the first layer of the Sequential model"
 _BN = "drop it; keras_mp.compat.layers.BatchNormalization trains images as TensorFlow did"
 _SUMMED = "Keras 3 always sums gradients over the replicas: do not sum them before"
-_EVERY_STEP = "call reset_metrics() before, where the metrics are to begin anew"
+_EVERY_STEP = "call reset_metrics() before, where the metrics should start again"
 
 # Scope (a public name, a kind of object, or a kind and a method) -> argument -> what becomes of it.
 # The first scope of a call that has the argument counts.

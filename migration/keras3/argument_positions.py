@@ -23,7 +23,7 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.parsed import string
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.argument_advice import TAKEN, Renamed
-from keras_mp.migration.keras3.calls import Called, called
+from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.gone_arguments import action_of
 
@@ -31,8 +31,8 @@ ID = "KMP106"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
-    for one in called(code):
+    """Yields the places, and the decision about each."""
+    for one in calls_of_keras(code):
         at = _first(one)
         if at is None or (_is_add_weight(one) and not _begins_with_name(one.call)):
             continue
@@ -82,14 +82,14 @@ def _decided(code: Code, one: Called, at: int) -> Decision:
             break
         name = _name(one, one.were[i]) if i < len(one.were) and not argument.star else None
         if name is None:
-            return Decision("manual", _said(one, at))
+            return Decision("manual", _message(one, at))
         start = code.program.span(argument)[0]
         edits.append(Edit(start, start, f"{name}="))
         names.append(name)
     given = {argument.keyword.value for argument in one.call.args if argument.keyword}
     if given & {*names}:
-        return Decision("manual", _said(one, at))
-    return Decision("rewritten", f"{_said(one, at)}: write {', '.join(names)}=", tuple(edits))
+        return Decision("manual", _message(one, at))
+    return Decision("rewritten", f"{_message(one, at)}: write {', '.join(names)}=", tuple(edits))
 
 
 def _name(one: Called, were: str) -> str | None:
@@ -104,7 +104,7 @@ def _name(one: Called, were: str) -> str | None:
     return None
 
 
-def _said(one: Called, at: int) -> str:
+def _message(one: Called, at: int) -> str:
     now = f"is {one.are[at]} in Keras 3" if at < len(one.are) else "is a keyword, or gone"
     was = one.were[at].replace("|", " or ")
     return f"position {at + 1} of {one.title} was {was}, and {now}"

@@ -21,7 +21,7 @@ _SAID = "self is given twice, which Keras 3 refuses"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for call in code.calls:
         if not call.args or not isinstance(call.func, cst.Attribute):
             continue

@@ -52,7 +52,7 @@ class Called:
     receiver: Object | None = None
 
 
-def called(code: Code) -> Iterator[Called]:
+def calls_of_keras(code: Code) -> Iterator[Called]:
     """Yields every call of a public class, function or method of Keras that is known to be one."""
     for call in code.calls:
         found = of(code, call)

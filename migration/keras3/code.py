@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
-from keras_mp.migration.code.names import old
+from keras_mp.migration.code.names import legacy_name
 from keras_mp.migration.code.parsed import Program, chain, string
 from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.names import Known
@@ -79,9 +79,9 @@ class Code:
         Names of mixed precision are left to the rules of these.
         """
         meaning = self.program.meaning(node)
-        if meaning is None or meaning.several or old(meaning.full) is not None:
+        if meaning is None or meaning.several or legacy_name(meaning.full) is not None:
             return None
-        return names.known(meaning.full)
+        return names.keras_name(meaning.full)
 
     def part(self, node: cst.CSTNode, length: int) -> cst.CSTNode:
         """Returns the part of a chain that spells the first components of what it means."""
@@ -104,7 +104,9 @@ class Code:
                 return []
             module = f"{dotted(statement.module)}."
         found = [(alias, f"{module}{dotted(alias.name)}") for alias in statement.names]
-        return [(a, full) for a, full in found if names.known(full) and old(full) is None]
+        return [
+            (a, full) for a, full in found if names.keras_name(full) and legacy_name(full) is None
+        ]
 
     def is_guarded(self, node: cst.CSTNode, *words: str) -> bool:
         """Returns whether a node is where the program asks what there is.

@@ -24,7 +24,7 @@ from keras_mp.migration.keras3.argument_advice import (
     Taken,
     Valued,
 )
-from keras_mp.migration.keras3.calls import Called, called
+from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
 
 ID = "KMP104"
@@ -37,15 +37,15 @@ _RATE = (
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
-    for one in called(code):
+    """Yields the places, and the decision about each."""
+    for one in calls_of_keras(code):
         for argument in one.call.args:
             if argument.keyword is None:
                 continue
             action = action_of(one, argument.keyword.value)
             what = _asked(code, action, argument)
             if what is not None:
-                yield argument, Decision("manual", f"{said(one, argument)}{what}")
+                yield argument, Decision("manual", f"{subject_of(one, argument)}{what}")
         rate = _rate(one)
         if rate is not None and _is_tensor(code, rate.value):
             yield rate, Decision("manual", _RATE)
@@ -81,7 +81,7 @@ def fits(code: Code, action: Action, argument: cst.Arg) -> str | None:
     return None
 
 
-def said(one: Called, argument: cst.Arg) -> str:
+def subject_of(one: Called, argument: cst.Arg) -> str:
     """Returns the beginning of what is said of an argument."""
     assert argument.keyword is not None
     return f"{one.title} of Keras 3 has no {argument.keyword.value}: "

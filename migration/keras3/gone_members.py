@@ -115,7 +115,7 @@ _ANYWHERE = {
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     told = set()
     for node in code.attributes:
         if code.program.is_bound(node):

@@ -25,8 +25,8 @@ _NO_ESTIMATORS = "tf.estimator is gone since TF 2.16: train a Keras model with f
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
-    for place, decision in replaced_names.decided(code, "gone", _said):
+    """Yields the places, and the decision about each."""
+    for place, decision in replaced_names.decisions_by_status(code, "gone", _message):
         if not _is_rewritten(code, place):
             yield place, decision
     for node in code.chains:
@@ -45,6 +45,6 @@ def _is_rewritten(code: Code, node: cst.CSTNode) -> bool:
     return found is not None and found.verdict == "rewritten"
 
 
-def _said(known: Known) -> str:
+def _message(known: Known) -> str:
     advice = known.advice
     return f"{known} is gone in Keras 3{f': {advice}' if advice else ''}"

@@ -19,7 +19,7 @@ import libcst as cst
 from keras_mp.migration.code.parsed import string
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import names
-from keras_mp.migration.keras3.calls import Called, called
+from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
 
 ID = "KMP117"
@@ -41,8 +41,8 @@ _POSITIONS = {1: "loss", 2: "metrics"}  # of compile, then
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
-    for one in called(code):
+    """Yields the places, and the decision about each."""
+    for one in calls_of_keras(code):
         for space, node in _given(one):
             for text in _strings(node):
                 value = string(text)

@@ -28,7 +28,7 @@ _SAID = "Keras 3 takes only tensors by position in a call of a layer"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for call in code.calls:
         receiver = code.objects.of(call.func)
         if receiver is None or not receiver.is_a("layers.Layer"):

@@ -26,7 +26,7 @@ _SAID = (
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for one in code.classes:
         meanings = [code.program.meaning(base.value) for base in one.bases]
         if not any(m is not None and m.full in _MODULES for m in meanings):

@@ -19,13 +19,11 @@ from keras_mp.migration.keras3.code import Code, dotted
 ID = "KMP118"
 VARIABLE = "TF_USE_LEGACY_KERAS"
 _OFF = ("0", "false", "False", "")
-_SAID = (
-    "the program asks for Keras 2: what stops it under Keras 3 is not told; keras_mp needs Keras 3"
-)
+_SAID = "the program asks for Keras 2, so the rules of Keras 3 skip it; keras_mp needs Keras 3"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the place, and what is said of it."""
+    """Yields the place, and the decision about it."""
     node = asks(code)
     if node is not None:
         yield node, Decision("manual", _SAID)

@@ -30,10 +30,10 @@ ID = "KMP102"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
-    yield from replaced_names.decided(code, "moved", _said)
+    """Yields the places, and the decision about each."""
+    yield from replaced_names.decisions_by_status(code, "moved", _message)
 
 
-def _said(known: Known) -> str:
+def _message(known: Known) -> str:
     where = "cannot be imported" if known.name == known.new else "is elsewhere"
     return f"{known} {where} in Keras 3: {known.advice}"

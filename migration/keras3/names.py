@@ -122,25 +122,25 @@ def is_module(name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def known(full: str) -> Known | None:
+def keras_name(full: str) -> Known | None:
     """Returns what a name, resolved through its imports, is of Keras; None for what is not Keras'.
 
-    >>> known("tensorflow.keras.layers.Dense.build").status
+    >>> keras_name("tensorflow.keras.layers.Dense.build").status
     'there'
-    >>> found = known("tensorflow.keras.layers.experimental.preprocessing.Rescaling")
+    >>> found = keras_name("tensorflow.keras.layers.experimental.preprocessing.Rescaling")
     >>> found.status, found.new
     ('moved', 'layers.Rescaling')
-    >>> found = known("tensorflow.python.keras.engine.training.Model")
+    >>> found = keras_name("tensorflow.python.keras.engine.training.Model")
     >>> found.status, found.new
     ('private', 'Model')
-    >>> found = known("keras.utils.multi_gpu_model")
+    >>> found = keras_name("keras.utils.multi_gpu_model")
     >>> found.status, found.new
     ('gone', None)
-    >>> known("tf_keras.layers.experimental") is None
+    >>> keras_name("tf_keras.layers.experimental") is None
     True
-    >>> known("tensorflow.losses.mean_squared_error").advice
+    >>> keras_name("tensorflow.losses.mean_squared_error").advice
     'write tf.keras.losses.mse'
-    >>> known("tensorflow.losses.sigmoid_cross_entropy") is None  # of TF 1
+    >>> keras_name("tensorflow.losses.sigmoid_cross_entropy") is None  # of TF 1
     True
     """
     for prefix, root, private in _PREFIXES:
@@ -175,7 +175,7 @@ def _below(parts: list[str], start: int, root: Root, private: bool) -> Known:
             if size < len(rest) and is_module(name) and rest[size] not in _OWN:
                 break  # none of its names: something private
             return Known(root, name, length, "private" if private else "there", name)
-        new = moved(root, name)
+        new = place_today(root, name)
         if new is not None:
             return Known(root, name, length, "private" if private else "moved", new)
         if name in table()["gone"] or name in table()["today"] or _raises(name):
@@ -196,10 +196,10 @@ def _is_there(name: str, root: Root) -> bool:
     return name in today(root)
 
 
-def moved(root: Root, name: str) -> str | None:
+def place_today(root: Root, name: str) -> str | None:
     """Returns where a name is today that is no longer where it was; None where it is not.
 
-    >>> moved("tf.keras", "losses.mean_squared_error"), moved("keras", "losses.MSE")
+    >>> place_today("tf.keras", "losses.mean_squared_error"), place_today("keras", "losses.MSE")
     ('losses.mse', 'losses.mean_squared_error')
     """
     if name in today(root):
@@ -245,7 +245,7 @@ def advice(root: Root, name: str) -> str:
     >>> advice("tf.keras", "backend.placeholder")
     'write keras.Input'
     """
-    if (to := moved(root, name)) is not None:
+    if (to := place_today(root, name)) is not None:
         return f"write {root}.{to}"
     parts = name.split(".")
     for size in range(len(parts), 0, -1):

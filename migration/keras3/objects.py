@@ -123,7 +123,7 @@ class Objects:
         meaning = self._program.meaning(node)
         if meaning is None or meaning.several:
             return None
-        found = names.known(meaning.full)
+        found = names.keras_name(meaning.full)
         return found if found and found.length == meaning.full.count(".") + 1 else None
 
     def public(self, node: cst.CSTNode) -> str:

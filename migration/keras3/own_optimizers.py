@@ -43,7 +43,7 @@ _INIT = (
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for one in code.classes:
         found = code.objects.class_of(one)
         if found is None or not found.is_a("optimizers.Optimizer"):

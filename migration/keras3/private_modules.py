@@ -31,11 +31,11 @@ ID = "KMP103"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
-    yield from replaced_names.decided(code, "private", _said)
+    """Yields the places, and the decision about each."""
+    yield from replaced_names.decisions_by_status(code, "private", _message)
 
 
-def _said(known: Known) -> str:
+def _message(known: Known) -> str:
     if known.new is None:
         return f"{known} is no public name of Keras, and nothing says what it is in Keras 3"
     return f"{known} is private: {known.advice}"

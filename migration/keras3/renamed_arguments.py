@@ -23,16 +23,16 @@ import libcst as cst
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.argument_advice import Action, Renamed, Valued
-from keras_mp.migration.keras3.calls import Called, called
+from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
-from keras_mp.migration.keras3.gone_arguments import action_of, fits, said
+from keras_mp.migration.keras3.gone_arguments import action_of, fits, subject_of
 
 ID = "KMP105"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
-    for one in called(code):
+    """Yields the places, and the decision about each."""
+    for one in calls_of_keras(code):
         given = {argument.keyword.value for argument in one.call.args if argument.keyword}
         found = []
         for argument in one.call.args:
@@ -44,7 +44,10 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
         for argument, action, value in found:
             if not value:
                 edit = code.without(one.call, argument, gone)
-                yield argument, Decision("rewritten", f"{said(one, argument)}it goes", (edit,))
+                yield (
+                    argument,
+                    Decision("rewritten", f"{subject_of(one, argument)}it goes", (edit,)),
+                )
             else:
                 yield argument, _decided(code, one, argument, action, value, given)
 
@@ -57,7 +60,9 @@ def _decided(
     edits: list[Edit] = []
     if new:
         if new in given:
-            return Decision("manual", f"{said(one, argument)}write {new}, which is given, too")
+            return Decision(
+                "manual", f"{subject_of(one, argument)}write {new}, which is given, too"
+            )
         edits.append(code.replaced(argument.keyword, new))
     if value != code.program.value(argument):
         edits.append(code.replaced(argument.value, value))

@@ -67,7 +67,7 @@ _CALLED_METRIC = re.compile(r"metric|loss|acc|auc|precision|recall|iou|mean", re
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for node in code.attributes:
         found = _of_attribute(code, node)
         if found is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
-from keras_mp.migration.code.names import old
+from keras_mp.migration.code.names import legacy_name
 from keras_mp.migration.code.parsed import chain
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import names
@@ -72,7 +72,7 @@ def uses(code: Code) -> Iterator[Use]:
         yield Use(part, found, edits)
 
 
-def decided(
+def decisions_by_status(
     code: Code, status: Status, said: Callable[[Known], str]
 ) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places of all names of one status, and what becomes of each.
@@ -82,7 +82,7 @@ def decided(
         status: Which names.
         said: Returns the message about one.
     """
-    found: list[Use | Imported] = [*uses(code), *imported(code)]
+    found: list[Use | Imported] = [*uses(code), *imported_and_gone(code)]
     for one in found:
         if one.known.status == status:
             message = said(one.known)
@@ -102,7 +102,7 @@ def _is_good(code: Code, node: cst.CSTNode) -> bool:
         return False
     if meaning.full in ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2"):
         return True
-    found = names.known(meaning.full)
+    found = names.keras_name(meaning.full)
     return found is not None and found.status == "there"
 
 
@@ -126,7 +126,7 @@ def _renamed(code: Code, part: cst.CSTNode, found: Known) -> tuple[Edit, ...] | 
         start = code.program.span(outer)[1]
         if meaning.full.startswith("tensorflow") and ".keras" not in f".{meaning.full}":
             return (Edit(start, end, f".keras.{found.new}"),)
-        module = names.known(meaning.full)
+        module = names.keras_name(meaning.full)
         if module is None or not names.is_module(module.name):
             continue
         if not module.name:
@@ -136,7 +136,7 @@ def _renamed(code: Code, part: cst.CSTNode, found: Known) -> tuple[Edit, ...] | 
     return None
 
 
-def imported(code: Code) -> Iterator[Imported]:
+def imported_and_gone(code: Code) -> Iterator[Imported]:
     """Yields what is imported of Keras and not there today, or not by an import."""
     for statement in code.imports:
         found = {
@@ -154,7 +154,7 @@ def _target(
     code: Code, statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias, full: str
 ) -> Known:
     """Returns what is imported, `new` being where it is: of modules, where all that is used is."""
-    found = names.known(full)
+    found = names.keras_name(full)
     assert found is not None
     if found.status == "there":
         spelled = full if isinstance(statement, cst.Import) else full.rpartition(".")[0]
@@ -183,7 +183,7 @@ def _module_of_uses(
             continue
         if meaning.full != full and not meaning.full.startswith(f"{full}."):
             continue
-        found = names.known(meaning.full)
+        found = names.keras_name(meaning.full)
         if found is None or found.new is None or len(parts) < 2:
             return None
         if found.new.rpartition(".")[2] != parts[1].value:
@@ -291,6 +291,6 @@ def stars(code: Code) -> Iterator[tuple[cst.ImportFrom, Known]]:
             continue
         if isinstance(statement.names, cst.ImportStar) and statement.module is not None:
             full = dotted(statement.module)
-            found = names.known(full)
-            if found is not None and found.status != "there" and old(full) is None:
+            found = names.keras_name(full)
+            if found is not None and found.status != "there" and legacy_name(full) is None:
                 yield statement, found

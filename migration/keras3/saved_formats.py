@@ -42,7 +42,7 @@ _BY_NAME = "Keras 3 takes by_name for .h5 files only"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for call in code.calls:
         name = code.objects.public(call.func)
         if name in ("models.save_model", "models.load_model", "callbacks.ModelCheckpoint"):

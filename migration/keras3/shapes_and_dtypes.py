@@ -37,7 +37,7 @@ _HAVING_DTYPES = ("Variable", "KerasTensor", "layers.Layer")
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for node in code.attributes:
         found = _of_dtype(code, node) or _of_shape(code, node) or _of_dimension(code, node)
         if found is None:

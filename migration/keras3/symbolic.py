@@ -120,7 +120,7 @@ class Symbolic:
         meaning = self._program.meaning(function)
         if meaning is None or meaning.several:
             return False
-        found = names.known(meaning.full)
+        found = names.keras_name(meaning.full)
         if found is not None:
             return found.name.startswith(_KEEPING)
         return computes(meaning.full)

@@ -51,7 +51,7 @@ _OPS = {
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for call in code.calls:
         meaning = code.program.meaning(call.func)
         if meaning is None or meaning.several or not _computes(meaning.full):
@@ -73,7 +73,7 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
 
 def _computes(full: str) -> bool:
     """Returns whether a function computes something of a tensor that is TensorFlow's."""
-    found = names.known(full)
+    found = names.keras_name(full)
     if found is not None:
         if found.status == "gone" or found.root == "keras":
             return False

@@ -23,13 +23,13 @@ _VARIABLES = (
     "tensorflow.compat.v2.Variable",
 )
 _SAID = (
-    "a tf.Variable is none of the weights of a layer or model of Keras 3, not trained by fit and "
+    "a tf.Variable is not a weight of a layer or model of Keras 3, is not trained by fit and is "
     "not saved: write self.add_weight(...)"
 )
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
-    """Yields the places, and what is said of each."""
+    """Yields the places, and the decision about each."""
     for one in code.classes:
         found = code.objects.class_of(one)
         if found is None or not found.is_a("layers.Layer"):

@@ -53,7 +53,7 @@ RULES: Mapping[str, Rule] = {
     "KMP019": Rule("modules_of_layers", "variables of a tf.Module that holds Keras layers"),
     "KMP020": Rule("other_packages", "Horovod and TensorFlow Addons"),
     # With --keras3: what else Keras 3 changed.
-    "KMP101": Rule("gone_names", "names that Keras 3 has not", "keras3"),
+    "KMP101": Rule("gone_names", "names that Keras 3 does not have", "keras3"),
     "KMP102": Rule("moved_names", "names that Keras 3 has elsewhere", "keras3"),
     "KMP103": Rule("private_modules", "private modules of Keras", "keras3"),
     "KMP104": Rule("gone_arguments", "arguments that Keras 3 refuses or ignores", "keras3"),

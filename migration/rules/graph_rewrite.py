@@ -48,7 +48,7 @@ def decide(site: Site) -> Decision | None:
     if name == "MixedPrecisionLossScaleOptimizer" and site.call is not None:
         return Decision(
             "manual",
-            "it wrapped optimizers of tf.compat.v1.train, which Keras 3 has none of: take an "
+            "it wrapped optimizers of tf.compat.v1.train, which Keras 3 does not have: use an "
             "optimizer of Keras and keras_mp.LossScaleOptimizer",
             (site.renamed(f"{_COMPAT}.{name}"),),
         )
@@ -82,9 +82,9 @@ def _to_do(site: Site) -> str:
         return "the result is not used: only models compiled with it are rewritten"
     if not site.facts.compiles:
         return (
-            "models compiled with the result are rewritten, and none is here: a model that is "
-            "trained or run otherwise needs keras_mp.graph_rewrite.apply(model), and the optimizer "
-            "must be one of Keras"
+            "models compiled with the result are rewritten, but none is compiled here: a model "
+            "that is trained or run in another way needs keras_mp.graph_rewrite.apply(model), and "
+            "the optimizer must be one of Keras"
         )
     return ""
 

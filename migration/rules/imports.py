@@ -18,7 +18,7 @@ import libcst as cst
 from libcst.metadata import ClassScope
 
 from keras_mp.migration.code.edits import Edit
-from keras_mp.migration.code.names import Old, old
+from keras_mp.migration.code.names import Old, legacy_name
 from keras_mp.migration.code.parsed import Comments, Program, root_of
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import version_checks
@@ -33,7 +33,7 @@ def decide(site: Site) -> Decision | None:
         return None
     # The import of a mere name becomes that of keras_mp.compat.
     if isinstance(site.node, cst.Name) or isinstance(site.program.parent(site.node), cst.Arg):
-        return Decision("manual", "the module is handed on: see what is read of it there")
+        return Decision("manual", "the module is passed on: see what is read from it there")
     return Decision("rewritten", "the module of old names", (site.renamed(site.old.compat),))
 
 
@@ -52,7 +52,7 @@ def of_import(
         left_alone: Chains that would have been, and stay with what they mean.
     """
     if isinstance(statement.names, cst.ImportStar):
-        if old(_module(statement) or "") is not None:
+        if legacy_name(_module(statement) or "") is not None:
             yield ID, Decision("manual", "name what is imported: * cannot be followed")
         return
     aliases, found = list(statement.names), _old_aliases(statement)
@@ -130,7 +130,7 @@ def _dotted(node: cst.CSTNode) -> str:
 
 
 def _whole(full: str) -> Old | None:
-    found = old(full)
+    found = legacy_name(full)
     return found if found is not None and found.length == full.count(".") + 1 else None
 
 
@@ -174,7 +174,7 @@ def _is_unknown(program: Program, node: cst.CSTNode) -> bool:
 def _spells_unknown(text: str, module: str) -> bool:
     """Returns whether something of a module, by its whole path, is not known."""
     spelled = re.findall(rf"\b{re.escape(module)}(?:\.\w+)+", text)
-    return any(found is not None and not found.known for found in map(old, spelled))
+    return any(found is not None and not found.known for found in map(legacy_name, spelled))
 
 
 def _is_exported(program: Program, name: str) -> bool:

@@ -8,7 +8,7 @@ the environment variable and the option of the graph rewrite are KMP011's.
 import re
 
 from keras_mp.compat.names import NAMES
-from keras_mp.migration.code.names import old
+from keras_mp.migration.code.names import legacy_name
 from keras_mp.migration.code.sites import Decision
 
 ID = "KMP016"
@@ -26,7 +26,7 @@ def of_string(value: str) -> Decision | None:
     if not _PATH.fullmatch(value) or "." not in value:
         return None
     full = "tensorflow" + value[2:] if value.startswith("tf.") else value
-    found = old(full)
+    found = legacy_name(full)
     if found is None:
         return None
     return Decision("manual", f"a path of an old name: {found.now}")
@@ -39,7 +39,7 @@ def of_name(text: str) -> Decision | None:
         return Decision("manual", f"see what {root} is, and what keras_mp.compat has for it")
     looks = text in _NAMES if not rest else root in ("tf", "keras", "tensorflow", "tf_keras")
     full = f"tensorflow.{rest}" if root == "tf" else text
-    if not looks or (rest and old(full) is None):
+    if not looks or (rest and legacy_name(full) is None):
         return None
     return Decision("manual", f"{root} is not imported here: see what it is")
 

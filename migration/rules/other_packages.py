@@ -18,7 +18,7 @@ _REDUCED = (
     "and FSDP of PyTorch reduce the gradients of all devices"
 )
 _HOROVOD = {
-    "DistributedOptimizer": f"{_REDUCED}: hand the optimizer over as it is, {_PAGE}",
+    "DistributedOptimizer": f"{_REDUCED}: pass the optimizer unchanged, {_PAGE}",
     "DistributedGradientTape": f"{_REDUCED}: take a plain tf.GradientTape, {_PAGE}",
     "broadcast_variables": (
         "Horovod cannot broadcast an optimizer of Keras 3, and need not: all devices start from "

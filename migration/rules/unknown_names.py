@@ -21,7 +21,7 @@ _OF_CONTRIB = {
 }
 
 
-def bound(old: Old) -> Decision:
+def binding_message(old: Old) -> Decision:
     """Returns what is said where a program assigns or deletes an old name."""
     return Decision("manual", f"{old} is assigned or deleted here: see what {old.compat} needs")
 

@@ -8,7 +8,7 @@ What Keras 3 has of it, such as `K.epsilon()` and `K.clear_session()`, is left a
 
 from keras_mp.migration.to_backend.backend_operations import BACKEND_OPERATIONS, HINTS
 from keras_mp.migration.to_backend.tensorflow_ops import differences_of, written
-from keras_mp.migration.to_backend.uses import Use, said
+from keras_mp.migration.to_backend.uses import Use, message
 
 ID = "KMP214"
 ANCHOR = "backend-functions"
@@ -25,7 +25,7 @@ def decide(use: Use) -> str | None:
     module, _, name = use.keras.partition(".")
     if module != "backend" or not name or "." in name or name in OF_KERAS_3:
         return None
-    return said(f"keras.backend.{name}", _advice(use, name), ANCHOR, use.target)
+    return message(f"keras.backend.{name}", _advice(use, name), ANCHOR, use.target)
 
 
 def _advice(use: Use, name: str) -> str:

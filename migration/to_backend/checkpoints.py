@@ -7,7 +7,7 @@ Weights files hold the optimizer of a compiled model, and `keras_mp.resume` cont
 What is in old checkpoints: `keras-mp migrate`, or `keras_mp.compat.restore` in a program.
 """
 
-from keras_mp.migration.to_backend.uses import Use, said
+from keras_mp.migration.to_backend.uses import Use, message
 
 ID = "KMP208"
 ANCHOR = "checkpoints"
@@ -29,4 +29,4 @@ def decide(use: Use) -> str | None:
         do += "files"
     else:
         return None
-    return said(f"tf.{use.tensorflow}", do, ANCHOR, use.target)
+    return message(f"tf.{use.tensorflow}", do, ANCHOR, use.target)

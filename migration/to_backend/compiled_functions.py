@@ -8,7 +8,7 @@ state as arguments and returns it; on PyTorch it runs as it is. Left alone: func
 call a model nor train one, such as those of a pipeline of tf.data.
 """
 
-from keras_mp.migration.to_backend.uses import Target, Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, message
 
 ID = "KMP205"
 ANCHOR = "compiled-functions"
@@ -22,4 +22,4 @@ _DO: dict[Target, str] = {
 def decide(use: Use) -> str | None:
     if use.tensorflow != "function" or not use.is_call or not use.compiles_model:
         return None
-    return said("tf.function", _DO, ANCHOR, use.target)
+    return message("tf.function", _DO, ANCHOR, use.target)

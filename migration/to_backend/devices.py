@@ -9,7 +9,7 @@ taking the memory of the GPU; and tf.device around what is no model.
 
 import libcst as cst
 
-from keras_mp.migration.to_backend.uses import Target, Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, message
 
 ID = "KMP212"
 ANCHOR = "devices"
@@ -54,7 +54,7 @@ def decide(use: Use) -> str | None:
     if name.endswith("set_visible_devices") and _hides_all(use.call):
         return None
     do = _DO.get(name.rpartition(".")[2], _LEAVE_OUT)
-    return said(f"tf.{name}", do, ANCHOR, use.target)
+    return message(f"tf.{name}", do, ANCHOR, use.target)
 
 
 def _places_model(block: cst.CSTNode | None) -> bool:

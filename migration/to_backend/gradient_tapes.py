@@ -10,7 +10,7 @@ it is `loss.backward()`. Where the loop scales its loss, so does the new one: by
 `stateless_scale_loss` and `stateless_apply` on JAX, by `scale_loss` and `apply` on PyTorch.
 """
 
-from keras_mp.migration.to_backend.uses import Target, Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, message
 
 ID = "KMP202"
 ANCHOR = "gradient-tapes"
@@ -32,5 +32,5 @@ def decide(use: Use) -> str | None:
     if use.tensorflow != "GradientTape" or not use.is_call:
         return None
     if use.scales:
-        return said("tf.GradientTape with a scaled loss", _SCALED, ANCHOR, use.target)
-    return said("tf.GradientTape", _LOOPS, ANCHOR, use.target)
+        return message("tf.GradientTape with a scaled loss", _SCALED, ANCHOR, use.target)
+    return message("tf.GradientTape", _LOOPS, ANCHOR, use.target)

@@ -7,7 +7,7 @@ That is JAX, before the model is made. On PyTorch it is DistributedDataParallel.
 left alone.
 """
 
-from keras_mp.migration.to_backend.uses import Target, Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, message
 
 ID = "KMP215"
 ANCHOR = "horovod"
@@ -91,4 +91,4 @@ def decide(use: Use) -> str | None:
         return None
     starts = [start for start in _DO if name == start or name.startswith(start)]
     do = _DO[max(starts, key=len)] if starts else _ON
-    return said(f"hvd.{name}", do, ANCHOR, use.target)
+    return message(f"hvd.{name}", do, ANCHOR, use.target)

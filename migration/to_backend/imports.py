@@ -7,7 +7,7 @@ after:   import keras
 every backend. `tf_keras` is Keras 2, and runs on TensorFlow alone.
 """
 
-from keras_mp.migration.to_backend.uses import Target, said
+from keras_mp.migration.to_backend.uses import Target, message
 
 ID = "KMP201"
 ANCHOR = "imports"
@@ -17,6 +17,6 @@ def decide(name: str, target: Target) -> str:
     """Returns what is said of the import of a name, such as "tensorflow.keras.layers"."""
     root = name.partition(".")[0]
     if root == "tf_keras":
-        return said("tf_keras is Keras 2, on TensorFlow alone", "import keras", ANCHOR, target)
+        return message("tf_keras is Keras 2, on TensorFlow alone", "import keras", ANCHOR, target)
     do = "import keras, and write keras.layers for tf.keras.layers"
-    return said("Keras by way of TensorFlow", do, ANCHOR, target)
+    return message("Keras by way of TensorFlow", do, ANCHOR, target)

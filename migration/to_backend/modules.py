@@ -6,7 +6,7 @@ after:   class Encoder(keras.layers.Layer):
 Its weights are made by `add_weight` in `build` then, and `__call__` becomes `call`.
 """
 
-from keras_mp.migration.to_backend.uses import Use, said
+from keras_mp.migration.to_backend.uses import Use, message
 
 ID = "KMP207"
 ANCHOR = "modules"
@@ -16,4 +16,4 @@ _DO = "derive from keras.layers.Layer, with the weights in build and the rest in
 def decide(use: Use) -> str | None:
     if use.tensorflow != "Module" or not (use.is_base or use.is_call):
         return None
-    return said("tf.Module", _DO, ANCHOR, use.target)
+    return message("tf.Module", _DO, ANCHOR, use.target)

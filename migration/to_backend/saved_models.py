@@ -9,7 +9,7 @@ serving, `model.export(path)` writes a SavedModel on JAX, too, and `format="onnx
 
 import libcst as cst
 
-from keras_mp.migration.to_backend.uses import Target, Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, message
 
 ID = "KMP211"
 ANCHOR = "savedmodels"
@@ -28,11 +28,11 @@ def decide(use: Use) -> str | None:
         return None
     name = use.tensorflow
     if name.startswith("saved_model.load") or name == "saved_model.loader.load":
-        return said(f"tf.{name}", _LOAD, ANCHOR, use.target)
+        return message(f"tf.{name}", _LOAD, ANCHOR, use.target)
     if name.startswith("saved_model."):
-        return said(f"tf.{name}", _SAVE, ANCHOR, use.target)
+        return message(f"tf.{name}", _SAVE, ANCHOR, use.target)
     if name.startswith("lite.TFLiteConverter"):
-        return said(f"tf.{name}", _LITE, ANCHOR, use.target)
+        return message(f"tf.{name}", _LITE, ANCHOR, use.target)
     return None
 
 
@@ -42,4 +42,4 @@ def with_signatures(call: cst.Call, target: Target) -> str | None:
         return None
     if not any(one.keyword is not None and one.keyword.value == "signatures" for one in call.args):
         return None
-    return said(f"{call.func.attr.value} with signatures", _SAVE, ANCHOR, target)
+    return message(f"{call.func.attr.value} with signatures", _SAVE, ANCHOR, target)

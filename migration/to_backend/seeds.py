@@ -4,7 +4,7 @@ before:  tf.random.set_seed(1)
 after:   keras.utils.set_random_seed(1)
 """
 
-from keras_mp.migration.to_backend.uses import Use, said
+from keras_mp.migration.to_backend.uses import Use, message
 
 ID = "KMP213"
 ANCHOR = "seeds"
@@ -15,4 +15,4 @@ def decide(use: Use) -> str | None:
     if use.call is None or use.tensorflow not in _SEEDS:
         return None
     do = "write keras.utils.set_random_seed, which seeds Python, NumPy and the backend"
-    return said(f"tf.{use.tensorflow}", do, ANCHOR, use.target)
+    return message(f"tf.{use.tensorflow}", do, ANCHOR, use.target)

@@ -6,7 +6,7 @@ after:   keras.distribution.set_distribution(keras.distribution.DataParallel())
 That is JAX, before the model is made. On PyTorch it is DistributedDataParallel.
 """
 
-from keras_mp.migration.to_backend.uses import Target, Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, message
 
 ID = "KMP209"
 ANCHOR = "strategies"
@@ -20,4 +20,4 @@ _DO: dict[Target, str] = {
 def decide(use: Use) -> str | None:
     if use.call is None or not use.tensorflow.startswith(("distribute.", "tpu.")):
         return None
-    return said(f"tf.{use.tensorflow}", _DO, ANCHOR, use.target)
+    return message(f"tf.{use.tensorflow}", _DO, ANCHOR, use.target)

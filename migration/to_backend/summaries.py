@@ -7,7 +7,7 @@ With `fit`, keras.callbacks.TensorBoard or keras_mp.monitor do it. In a loop of 
 SummaryWriter does, of torch.utils.tensorboard or of tensorboardX.
 """
 
-from keras_mp.migration.to_backend.uses import Target, Use, said
+from keras_mp.migration.to_backend.uses import Target, Use, message
 
 ID = "KMP210"
 ANCHOR = "summaries"
@@ -20,4 +20,4 @@ _DO: dict[Target, str] = {
 def decide(use: Use) -> str | None:
     if use.call is None or not use.tensorflow.startswith("summary."):
         return None
-    return said(f"tf.{use.tensorflow}", _DO, ANCHOR, use.target)
+    return message(f"tf.{use.tensorflow}", _DO, ANCHOR, use.target)

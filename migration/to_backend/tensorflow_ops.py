@@ -12,7 +12,7 @@ the function of Keras where exactly one computes the same, and what its argument
 import libcst as cst
 
 from keras_mp.migration.to_backend.operations import EXPRESSIONS, HINTS, OPERATIONS, Operation
-from keras_mp.migration.to_backend.uses import Use, said
+from keras_mp.migration.to_backend.uses import Use, message
 
 ID = "KMP204"
 ANCHOR = "operations"
@@ -46,7 +46,9 @@ def decide(use: Use) -> str | None:
         return None
     if use.call is None:
         return _of_function(use)
-    return said(f"tf.{name}", _advice(name, use.call), ANCHOR, use.target) if use.in_model else None
+    return (
+        message(f"tf.{name}", _advice(name, use.call), ANCHOR, use.target) if use.in_model else None
+    )
 
 
 def _of_function(use: Use) -> str | None:
@@ -54,7 +56,7 @@ def _of_function(use: Use) -> str | None:
     name, row = use.tensorflow, _TABLE.get(use.tensorflow)
     if row is None or not isinstance(use.parent, cst.Arg) or not use.in_model:
         return None
-    return said(f"tf.{name}", f"give {row.counterpart}", ANCHOR, use.target)
+    return message(f"tf.{name}", f"give {row.counterpart}", ANCHOR, use.target)
 
 
 def _advice(name: str, call: cst.Call) -> str:

@@ -12,7 +12,7 @@ import libcst as cst
 
 from keras_mp.migration.code.parsed import Program
 from keras_mp.migration.to_backend.tensors import is_gradient_tape
-from keras_mp.migration.to_backend.uses import Target, said
+from keras_mp.migration.to_backend.uses import Target, message
 
 ID = "KMP203"
 ANCHOR = "train-steps"
@@ -55,7 +55,7 @@ def decide(program: Program, method: cst.FunctionDef, target: Target) -> str | N
     if "state" in names[1:2]:
         return None
     what = f"{name} of a model" + (" with tf.GradientTape" if found.any else "")
-    return said(what, _DO[name], ANCHOR, target)
+    return message(what, _DO[name], ANCHOR, target)
 
 
 class _Tapes(cst.CSTVisitor):

@@ -51,10 +51,10 @@ class Use:
         return isinstance(self.parent, cst.Arg) and isinstance(self.outer, cst.ClassDef)
 
 
-def said(what: str, do: str | Mapping[Target, str], anchor: str, target: Target) -> str:
+def message(what: str, do: str | Mapping[Target, str], anchor: str, target: Target) -> str:
     """Returns a message: what it is, what to write instead, and the recipe.
 
-    >>> said("tf.Module", "derive from keras.layers.Layer", "modules", "jax")
+    >>> message("tf.Module", "derive from keras.layers.Layer", "modules", "jax")
     'tf.Module: derive from keras.layers.Layer; docs/how-to/leave-tensorflow.md#modules'
     """
     advice = do if isinstance(do, str) else do[target]

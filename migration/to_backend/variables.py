@@ -6,7 +6,7 @@ after:   self.count = self.add_weight(initializer="zeros", trainable=False)
 
 import libcst as cst
 
-from keras_mp.migration.to_backend.uses import Use, said
+from keras_mp.migration.to_backend.uses import Use, message
 
 ID = "KMP206"
 ANCHOR = "variables"
@@ -18,7 +18,7 @@ def decide(use: Use) -> str | None:
         return None
     if use.call is not None:
         do = _IN_MODEL if use.in_model else "write keras.Variable, or a number of Python"
-        return said("tf.Variable", do, ANCHOR, use.target)
+        return message("tf.Variable", do, ANCHOR, use.target)
     if isinstance(use.parent, cst.Arg) and isinstance(use.outer, cst.Call):
-        return said("tf.Variable", "weights are keras.Variable", ANCHOR, use.target)
+        return message("tf.Variable", "weights are keras.Variable", ANCHOR, use.target)
     return None

@@ -31,7 +31,7 @@ def cannot_run_eagerly(name, backend):
         pytest.skip("JAX on CPU has no float16 attention: test_attention_that_jax_cannot_compile")
 
 
-def test_explain(name, capsys):
+def test_explain(name):
     example = compiled(name)
     found = keras_mp.explain(example.task)
     assert "loss scale: needed; keras_mp.LossScaleOptimizer around Adam" in str(found)

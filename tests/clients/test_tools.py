@@ -238,5 +238,5 @@ def test_keras_rs(make_optimizer, tmp_path):
     assert state(loaded.optimizer.variables) == state(model.optimizer.variables)
     if make_optimizer is ours:
         assert keras_mp.find_overflow(model, x, y, loss_scale=1.0).first is None
-        report = json.loads(json.dumps(keras_mp.find_overflow(model, x, y).as_json()))
+        report = json.loads(json.dumps(keras_mp.find_overflow(model, x, y).to_dict()))
         assert report["loss_scale"] == 64.0

@@ -7,7 +7,7 @@ from keras import ops
 from keras_mp.compat.operations.computing.values import (
     Tensor,
     Value,
-    converted,
+    as_tensor,
     dtype_of,
     ints,
     tensor,
@@ -16,7 +16,7 @@ from keras_mp.compat.operations.computing.values import (
 
 def _hits(x: Tensor, size: int, dtype: str) -> Tensor:
     """Returns a further axis, with a one where a number is; none for those beyond the end."""
-    return converted(ops.equal(ops.expand_dims(x, -1), ops.arange(size, dtype=dtype_of(x))), dtype)
+    return as_tensor(ops.equal(ops.expand_dims(x, -1), ops.arange(size, dtype=dtype_of(x))), dtype)
 
 
 def bincount(
@@ -46,7 +46,7 @@ def confusion_matrix(
     if len(rows.shape) != len(columns.shape):
         rows, columns = ops.reshape(rows, (-1,)), ops.reshape(columns, (-1,))
     weights = ops.ones_like(rows) if weights is None else tensor(weights)
-    counts = bincount(rows * size + columns, converted(weights, dtype), size * size)
+    counts = bincount(rows * size + columns, as_tensor(weights, dtype), size * size)
     return ops.reshape(counts, (size, size))
 
 

@@ -1,4 +1,4 @@
-"""Matrices taken apart, and what is solved by that.
+"""Matrix decompositions, and the solvers that use them.
 
 Signs of vectors are free: those of eigenvectors and singular vectors differ between backends.
 """

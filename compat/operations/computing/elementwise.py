@@ -1,4 +1,4 @@
-"""Number by number."""
+"""Elementwise operations."""
 
 import math
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from keras import ops
 from keras_mp.compat.operations.computing.values import (
     Tensor,
     Value,
+    as_tensor,
     axes,
     checked_size,
-    converted,
     dtype_of,
     has_tensor,
     is_floating,
@@ -55,7 +55,7 @@ def _as_given(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def kept(x: Tensor, *others: Tensor) -> Tensor:
         dtype = dtype_of(x)
         y = function(x, *others)
-        return y if dtype_of(y) == dtype else converted(y, dtype)
+        return y if dtype_of(y) == dtype else as_tensor(y, dtype)
 
     return kept
 
@@ -233,7 +233,7 @@ def cast(x: Value, dtype: str) -> Value:
             return x
         if is_floating(given) and not is_floating(dtype) and dtype != "bool":
             x = ops.trunc(x)
-        return converted(x, dtype)
+        return as_tensor(x, dtype)
     if isinstance(x, list):
         return [cast(item, dtype) for item in x]
     return np.asarray(x).astype("float32" if dtype == "bfloat16" else dtype)[()]

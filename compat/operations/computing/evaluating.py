@@ -74,7 +74,7 @@ def _is_home(room: ModuleType, name: str) -> bool:
 FUNCTIONS = {name: function(name) for name in signatures() if name not in _LAZY}
 
 
-def computed(
+def evaluate(
     expression: Expression,
     inputs: Sequence[Value],
     *,
@@ -91,7 +91,7 @@ def computed(
         training: Whether this is a training step.
         seed: A `keras.random.SeedGenerator`, where there are random numbers.
 
-    >>> computed({"operation": "add", "arguments": {"x1": {"tensor": 0}, "x2": 2}}, [1])
+    >>> evaluate({"operation": "add", "arguments": {"x1": {"tensor": 0}, "x2": 2}}, [1])
     3
     """
 

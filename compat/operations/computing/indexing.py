@@ -8,7 +8,7 @@ from keras import ops
 from keras_mp.compat.operations.computing.values import (
     Tensor,
     Value,
-    converted,
+    as_tensor,
     dims,
     dtype_of,
     has_tensor,
@@ -208,9 +208,9 @@ def one_hot(
     choices = ops.reshape(ops.arange(ints(depth), dtype="int32"), (-1, *[1] * after))
     hot = ops.equal(ops.expand_dims(places, along), choices)
     if on_value is None and off_value is None:
-        return converted(hot, dtype)
+        return as_tensor(hot, dtype)
     on, off = (1 if on_value is None else on_value), (0 if off_value is None else off_value)
-    return ops.where(hot, converted(tensor(on), dtype), converted(tensor(off), dtype))
+    return ops.where(hot, as_tensor(tensor(on), dtype), as_tensor(tensor(off), dtype))
 
 
 def sequence_mask(lengths: Value, maxlen: Value, dtype: str = "bool") -> Tensor:
@@ -218,7 +218,7 @@ def sequence_mask(lengths: Value, maxlen: Value, dtype: str = "bool") -> Tensor:
         raise ValueError("sequence_mask without maxlen has a size that is not known before it runs")
     lengths = ops.expand_dims(tensor(lengths), -1)
     places = ops.cast(ops.arange(ints(maxlen)), dtype_of(lengths))
-    return converted(ops.less(places, lengths), dtype)
+    return as_tensor(ops.less(places, lengths), dtype)
 
 
 def reverse_sequence(

@@ -11,8 +11,8 @@ from keras_mp.compat.operations.computing.shapes import flip, squeeze
 from keras_mp.compat.operations.computing.values import (
     Tensor,
     Value,
+    as_tensor,
     axes,
-    converted,
     dtype_of,
     has_tensor,
     ints,
@@ -38,7 +38,7 @@ def _reduction(
         if over is None and keepdims:  # which keras.ops.sum of torch forgets
             over = tuple(range(len(x.shape)))
         y = of_tensors(x, axis=over, keepdims=bool(keepdims))
-        return y if dtype_of(y) == kept else converted(y, kept)
+        return y if dtype_of(y) == kept else as_tensor(y, kept)
 
     return function
 
@@ -72,7 +72,7 @@ def count_nonzero(
     x: Value, axis: Value = None, keepdims: bool = False, dtype: str = "int64"
 ) -> Tensor:
     x = ops.cast(ops.not_equal(tensor(x), 0), "int32")
-    return converted(sum(x, axis, keepdims), dtype)
+    return as_tensor(sum(x, axis, keepdims), dtype)
 
 
 def norm(
@@ -96,11 +96,11 @@ def norm(
 
 
 def argmax(x: Value, axis: Value = 0, dtype: str = "int64") -> Tensor:
-    return converted(ops.argmax(tensor(x), axes(axis)), dtype)
+    return as_tensor(ops.argmax(tensor(x), axes(axis)), dtype)
 
 
 def argmin(x: Value, axis: Value = 0, dtype: str = "int64") -> Tensor:
-    return converted(ops.argmin(tensor(x), axes(axis)), dtype)
+    return as_tensor(ops.argmin(tensor(x), axes(axis)), dtype)
 
 
 def _cumulative(

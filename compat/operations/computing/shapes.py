@@ -11,9 +11,9 @@ from keras_mp.compat.operations.computing.symbolic import is_trying
 from keras_mp.compat.operations.computing.values import (
     Tensor,
     Value,
+    as_tensor,
     axes,
     checked_size,
-    converted,
     dims,
     dtype_of,
     has_tensor,
@@ -238,7 +238,7 @@ def ones(shape: Value, dtype: str = "float32") -> Tensor:
 
 def full(shape: Value, fill_value: Value, dtype: str | None = None) -> Tensor:
     dtype = dtype or dtype_of(fill_value)
-    value = converted(tensor(fill_value), dtype)
+    value = as_tensor(tensor(fill_value), dtype)
     return ops.broadcast_to(value, dims(shape))
 
 
@@ -246,14 +246,14 @@ def zeros_like(x: Value, dtype: str | None = None) -> Value:
     if not has_tensor(x):
         return _plain(np.zeros_like(np.asarray(x), dtype), x)
     x = tensor(x)
-    return converted(ops.zeros_like(x), dtype or dtype_of(x))
+    return as_tensor(ops.zeros_like(x), dtype or dtype_of(x))
 
 
 def ones_like(x: Value, dtype: str | None = None) -> Value:
     if not has_tensor(x):
         return _plain(np.ones_like(np.asarray(x), dtype), x)
     x = tensor(x)
-    return converted(ops.ones_like(x), dtype or dtype_of(x))
+    return as_tensor(ops.ones_like(x), dtype or dtype_of(x))
 
 
 def arange(start: Value, stop: Value, step: Value = 1, dtype: str | None = None) -> Value:

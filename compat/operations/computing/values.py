@@ -73,10 +73,10 @@ def tensor(value: Value, dtype: str | None = None) -> Tensor:
         return ops.cast(ops.convert_to_tensor(value), dtype)
     if dtype == "bfloat16":
         return ops.cast(ops.convert_to_tensor(np.asarray(value, "float32")), dtype)
-    return converted(np.asarray(value), dtype)
+    return as_tensor(np.asarray(value), dtype)
 
 
-def converted(value: Value, dtype: str) -> Tensor:
+def as_tensor(value: Value, dtype: str) -> Tensor:
     """Returns a tensor of a dtype; of 32 bits where a backend has no more."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*requested.*dtype.*")

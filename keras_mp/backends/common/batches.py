@@ -1,7 +1,7 @@
-"""Keeps the batch that a model trained on last, so that it can be run again.
+"""Keeps the batch that a model trained on last, for running it again.
 
-Keras' callbacks are not shown the data. On JAX and PyTorch a batch passes through Python, and is
-kept by reference. On TensorFlow it never leaves the compiled function, so there it is not known.
+Keras' callbacks do not get the data. On JAX and PyTorch a batch passes through Python, and is kept
+by reference. On TensorFlow it never leaves the compiled function, so it is unknown there.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ class LastBatch:
         self._end: Callable[[], None] = lambda: None
 
     def follow(self, model: Model) -> None:
-        """Begins; once the train function of `model` is made, before it is called.
+        """Starts; call it after the train function of `model` is made, before its first call.
 
-        Several may follow one model: they share what is kept, until one of them ends.
+        Several objects may follow one model: they share the batch, until one of them ends.
         """
         self.end()
         other = getattr(model.train_function, "last_batch", None)
@@ -35,7 +35,7 @@ class LastBatch:
             self._kept, self._end = other._kept, other._end
             return
         if other is not None:
-            other.end()  # an interrupted fit has left it, which would hold its batch for ever
+            other.end()  # an interrupted fit left it, which would keep its batch forever
         self._wrap(model, [])
 
     def follow_again(self, model: Model) -> None:
@@ -74,7 +74,7 @@ class LastBatch:
         self._end = end
 
     def get(self) -> Any:
-        """Returns what `train_step` was given last, or None if that is not known."""
+        """Returns the last argument of `train_step`, or None if it is unknown."""
         return self._kept[0] if self._kept else None
 
     def show(self, model: Model, look: Callable[[Any], None]) -> bool:
@@ -93,7 +93,7 @@ class LastBatch:
         return False
 
     def end(self) -> None:
-        """Leaves the model as it was found, and forgets the batch."""
+        """Restores the model and drops the batch."""
         self._end()
         self._kept.clear()
 

@@ -1,7 +1,7 @@
-"""Keeps our optimizers in what a model says of `compile`, where Keras loses them.
+"""Keeps our optimizers in a model's config of `compile`, where Keras drops them.
 
-`model.save("m.h5")` of Keras 3.15 takes the optimizer out of the model's record of `compile`. What
-is saved or cloned afterwards then has the default optimizer, RMSprop, at step 0.
+`model.save("m.h5")` of Keras 3.15 removes the optimizer from the model's config of `compile`. A
+model that is saved or cloned later then has the default optimizer, RMSprop, at step 0.
 """
 
 import functools
@@ -12,7 +12,7 @@ from keras_mp.backends.common.trainer_hook import trainer_class
 
 
 def keep(cls: type, serialized: Callable[[Any], Any]) -> None:
-    """Has `get_compile_config` of models name their optimizer, if it is of `cls`, always.
+    """Makes `get_compile_config` of models always name their optimizer, if it is of `cls`.
 
     Args:
         cls: A class of optimizers.

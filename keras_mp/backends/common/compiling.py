@@ -1,6 +1,6 @@
-"""Compiling in haste what runs once: on JAX each eager operation is a program of its own.
+"""Compiles code that runs once without optimization: JAX compiles each eager operation.
 
-Or all of it as one program, where nothing in between has to be looked at.
+Or compiles all of it as one program, if no intermediate value is needed.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ _context: Any = None
 
 @contextlib.contextmanager
 def without_optimization() -> Iterator[None]:
-    """A scope in which JAX, on a CPU, hardly optimizes what it compiles; elsewhere nothing.
+    """A scope in which JAX, on a CPU, compiles with little optimization; elsewhere nothing.
 
-    What is compiled in it is not used outside. The option holds for the process, so that another
-    thread that compiles meanwhile does so in haste, too.
+    Programs compiled in it are not used outside. The option holds for the process, so it also
+    affects another thread that compiles meanwhile.
     """
-    scope = _entered()
+    scope = _separate_programs()
     if scope is None:
         yield
         return
@@ -39,10 +39,10 @@ def without_optimization() -> Iterator[None]:
         _switch(-1)
 
 
-def _entered() -> Any:
-    """Returns a scope of JAX with programs of its own, the same for all; None where there is none.
+def _separate_programs() -> Any:
+    """Returns a JAX scope with separate programs, the same for all; None where there is none.
 
-    A GPU chooses by measuring how it convolves, which is optimizing too.
+    None on a GPU, which chooses its convolutions by measuring: that is optimization, too.
     """
     global _context
     if keras.backend.backend() != "jax":
@@ -69,22 +69,22 @@ def _switch(step: int) -> None:
 
 
 def makes_programs() -> bool:
-    """Returns whether `one_program` is to be had: on JAX, on a CPU.
+    """Returns whether `one_program` is available: on JAX, on a CPU.
 
-    Another device compiles at length what a CPU compiles in haste.
+    Other devices compile slowly even without optimization.
     """
-    return _entered() is not None
+    return _separate_programs() is not None
 
 
 def trace() -> Any:
-    """Returns what equals another one of the same function that JAX traces."""
+    """Returns a value that equals another one while JAX traces the same function."""
     from jax.extend.core import get_opaque_trace_state
 
     return get_opaque_trace_state()
 
 
 def traced(function: Callable[..., Any], *arguments: Any) -> None:
-    """Calls a function with abstract arrays in place of `arguments`, which nest arrays."""
+    """Traces a function with abstract arrays in place of `arguments`, which are nested arrays."""
     import jax
 
     jax.eval_shape(function, *arguments)
@@ -95,13 +95,13 @@ def one_program(
     weights: Sequence[Any],
     others: Sequence[Any],
 ) -> Callable[[Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Any]]:
-    """Returns a function like these arguments to gradients by `weights`, and what else it returned.
+    """Returns the gradients of a function by `weights`, and its other results, as a function.
 
-    Every value is rounded to its dtype, as it is where each operation is a program of its own.
+    Every value is rounded to its dtype, as if each operation were a separate program.
 
     Args:
-        function: Takes `weights` and `others`; returns a number, which is only needed where there
-            are weights, and nested arrays.
+        function: Takes `weights` and `others`; returns a number, needed only if there are weights,
+            and nested arrays.
         weights: Arrays of floats.
         others: Arrays and numbers.
     """
@@ -114,7 +114,7 @@ def one_program(
     lowered = jax.jit(gradients).lower(weights, others)
     try:
         program: Any = lowered.compile({**_ROUNDED, **_EARLIER_EMITTERS})
-    except jax.errors.JaxRuntimeError:  # an XLA that has them no more
+    except jax.errors.JaxRuntimeError:  # an XLA that no longer has these options
         program = lowered.compile(_ROUNDED)
     compiled: Callable[[Sequence[Any], Sequence[Any]], tuple[Sequence[Any], Any]] = program
     return compiled

@@ -1,11 +1,11 @@
-"""Whether a function runs whose gradient somebody wrote: `keras.ops.custom_gradient` and its like.
+"""Whether a function with a custom gradient runs: `keras.ops.custom_gradient` and similar.
 
 The frameworks differentiate nothing inside, and let nothing in that is no argument. None says
-publicly that it is in one, so that the stack is asked.
+publicly that it is in one, and a user may call each framework's own, so the stack is asked.
 """
 
-import sys
-from types import FrameType
+import inspect
+import traceback
 
 _CALLERS = frozenset(
     {
@@ -29,9 +29,5 @@ def is_inside() -> bool:
     >>> is_inside()
     False
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_globals.get("__name__") in _CALLERS:
-            return True
-        frame = frame.f_back
-    return False
+    frames = traceback.walk_stack(inspect.currentframe())
+    return any(frame.f_globals.get("__name__") in _CALLERS for frame, _ in frames)

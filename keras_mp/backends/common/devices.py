@@ -1,7 +1,7 @@
-"""Says whether this machine computes float16 slowly, and warns about it once.
+"""Tells whether this machine computes float16 slowly, and warns once.
 
-Asks the framework of the running backend, and leaves its devices uninitialised unless told
-otherwise: on JAX, `jax.distributed.initialize` must still be possible afterwards.
+Asks the running backend's framework, and by default does not initialise its devices: on JAX,
+`jax.distributed.initialize` must still be possible afterwards.
 """
 
 import importlib.metadata
@@ -21,11 +21,11 @@ def slow_float16(initialize: bool) -> str | None:
     """Returns why float16 is slow here, or None.
 
     Args:
-        initialize: Whether the framework's devices may be initialised to find out.
+        initialize: Whether the framework's devices may be initialised for the answer.
 
     Returns:
-        The reason in words; None where float16 is fast, or where it cannot be known without
-        initialising devices and `initialize` is False.
+        The reason; None if float16 is fast, or if the answer needs devices to be initialised and
+        `initialize` is False.
     """
     match keras.backend.backend():
         case "jax":
@@ -51,14 +51,14 @@ def warn_if_slow(initialize: bool = False) -> None:
         return
     _warned = True
     _logger.warning(
-        "keras_mp: computing in float16 may be slow here, as %s. "
+        "keras_mp: computing in float16 may be slow here: %s. "
         'logging.getLogger("keras_mp").setLevel(logging.ERROR) silences this',
         reason,
     )
 
 
 def warn_if_still_undecided() -> None:
-    """Asks again where the answer had to wait for the devices; called once variables exist."""
+    """Checks again if the answer had to wait for the devices; called once variables exist."""
     if _undecided:
         warn_if_slow(initialize=True)
 
@@ -70,8 +70,8 @@ def _no_gpu(framework: str) -> str:
 def _below_fast(name: str, capability: tuple[int, int]) -> str | None:
     if capability >= _FAST:
         return None
-    found, needed = (".".join(map(str, version)) for version in (capability, _FAST))
-    return f"{name} has compute capability {found}, float16 needs {needed}"
+    present, needed = (".".join(map(str, version)) for version in (capability, _FAST))
+    return f"{name} has compute capability {present}, float16 needs {needed}"
 
 
 def _slow_on_jax(initialize: bool) -> str | None:
@@ -119,7 +119,7 @@ def _slow_on_torch(initialize: bool) -> str | None:
 
     if torch.backends.mps.is_available() or torch.xpu.is_available():
         return None
-    # Also what an AMD GPU is called; it has no compute capability.
+    # AMD GPUs have this name, too, and no compute capability.
     if torch.cuda.device_count() == 0:
         return _no_gpu("torch")
     if not initialize or torch.version.cuda is None:

@@ -1,4 +1,4 @@
-"""Functions that make each number of those at its place: on whole tensors."""
+"""Elementwise functions that need the index of each number, on whole tensors."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ def each_whole(
 ) -> list[Any]:
     """Returns `function(places, *row)` for each row of tensors of one shape.
 
-    `places()` are int32 numbers of that shape, which count from the row's number in `starts` on.
+    `places()` returns int32 indices of that shape, which start at the row's number in `starts`.
 
     >>> zeros = ops.zeros((2,), "int32")
     >>> [[int(n) for n in row] for row in each_whole(lambda places, x: x + places(), [zeros] * 2)]
@@ -33,7 +33,7 @@ def _places_of(shape: tuple[int, ...], start: int) -> Callable[[], Tensor]:
 
 
 def signed(number: int) -> int:
-    """Returns the number that int32 has for the lower 32 bits of `number`.
+    """Returns the lower 32 bits of `number` as an int32.
 
     >>> signed(0xFFFFFFFF), signed(2**32 + 7)
     (-1, 7)

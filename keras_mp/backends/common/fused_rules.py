@@ -1,13 +1,13 @@
-"""`LossScaleOptimizer(optimizer, fused=True)`: which optimizers and options fused kernels take.
+"""Which optimizers and options `LossScaleOptimizer(optimizer, fused=True)` supports.
 
-One kernel of the framework updates, in one pass over the state, where Keras makes a dozen of
-passes. The state stays in the variables of the optimizer, so files, checkpoints and `fused=False`
-read it as ever.
+One kernel of the framework updates in one pass over the state; Keras makes a dozen passes. The
+state stays in the optimizer's variables, so files, checkpoints and `fused=False` read it as before.
 
-Kernels round elsewhere than Keras, so this is a choice. After 200 steps a weight is apart from that
-of the default path by less than 2**-20 of |weight| + the length of its way (measured: half of it).
-TensorFlow's Adam computes 1 - beta_2 in float32, and thereby another beta_2: add 2**-26 /
-(1 - beta_2), which is 1.5e-5 for 0.999 (measured: 0.7e-5).
+Kernels round differently from Keras, so this is a choice. After 200 steps a weight differs from the
+default path by less than 2**-20 of |weight| + the length of its path (measured: half of it).
+TensorFlow's Adam computes 1 - beta_2 in float32, which changes beta_2: add 2**-26 / (1 - beta_2),
+which is 1.5e-5 for 0.999 (measured: 0.7e-5).
+
 
 | optimizer                        | TensorFlow | PyTorch  | JAX     |
 | -------------------------------- | ---------- | -------- | ------- |
@@ -18,22 +18,22 @@ TensorFlow's Adam computes 1 - beta_2 in float32, and thereby another beta_2: ad
 | RMSprop with momentum            | fused      | default  | default |
 | RMSprop otherwise                | default    | default  | default |
 
-TensorFlow's are taken in graphs and eagerly; under XLA, which `fit` chooses by itself unless told
-`jit_compile=False`, it is the default path that is fused.
+TensorFlow's kernels run in graphs and eagerly. Under XLA, which `fit` chooses unless called with
+`jit_compile=False`, XLA fuses the default path.
 
-"default" is the path without `fused`, with the same results as ever; so are steps whose gradients a
-kernel does not take (sparse ones, say). `LossScaleOptimizer.fused_fallback` says when and why. All
-other optimizers and options are errors, the same on every backend.
+"default" is the path without `fused`, with the same results as before. Steps whose gradients a
+kernel does not support (sparse ones, say) take it, too. `LossScaleOptimizer.fused_fallback` says
+when and why. All other optimizers and options are errors, the same on every backend.
 
-The kernels are in `backends/fused_tensorflow.py` and `backends/fused_torch.py`; `fused.py` calls
-them.
+The kernels are in `backends/tensorflow/fused.py` and `backends/torch/fused.py`;
+`optimizer/fused.py` calls them.
 """
 
 from keras_mp.array_types import Optimizer
 
 CLASSES = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")
-# Options of keras.optimizers.Optimizer that change the rule. weight_decay is none of them: it is
-# a factor before the step, for each class.
+# Options of keras.optimizers.Optimizer that change the rule. weight_decay does not: it is a factor
+# before the step, for each class.
 OPTIONS = (
     "clipnorm",
     "clipvalue",
@@ -42,7 +42,7 @@ OPTIONS = (
     "gradient_accumulation_steps",
     "loss_scale_factor",
 )
-# What makes a step in Keras, and so says another rule where an instance has its own.
+# Keras' methods that make up a step: an instance that overrides one has another rule.
 METHODS = (
     "apply",
     "apply_gradients",
@@ -58,7 +58,7 @@ METHODS = (
     "_parallel_update_step",
     "_use_weight_decay",
 )
-ROUNDED = "weights or slots in 16 bits alone are rounded after each step, which kernels do not"
+ROUNDED = "weights or slots kept only in 16 bits are rounded after each step, not by kernels"
 XLA = "XLA fuses the default path by itself"
 _REMEDY = "use fused=False"
 # Kernels divide by sqrt(accumulator) + epsilon, Keras by sqrt(accumulator + epsilon).
@@ -66,16 +66,16 @@ ADAGRAD_EPSILON = 2e-6
 
 
 def check(optimizer: Optimizer) -> None:
-    """Raises ValueError unless there are fused kernels for the rule of `optimizer`.
+    """Raises ValueError unless fused kernels exist for the rule of `optimizer`.
 
-    The same on every backend, also on one that has no such kernel, so that a script behaves alike.
+    The same on every backend, even one without such kernels, so that a script behaves alike.
 
     >>> import keras
     >>> check(keras.optimizers.Adam())
     >>> check(keras.optimizers.Adam(clipnorm=1.0))
     Traceback (most recent call last):
-    ValueError: fused=True is not possible with clipnorm=1.0 of Adam: fused kernels have no such \
-rule. Leave clipnorm out, or use fused=False.
+    ValueError: fused=True does not support clipnorm=1.0 of Adam: fused kernels have no such rule. \
+Leave clipnorm out, or use fused=False.
     """
     name = rule_of(optimizer)
     if name is None:
@@ -94,10 +94,10 @@ rule. Leave clipnorm out, or use fused=False.
 
 
 def rule_of(optimizer: Optimizer) -> str | None:
-    """Returns the name in keras.optimizers of the very class of `optimizer`; None for others.
+    """Returns the name of the exact class of `optimizer` in keras.optimizers; None for others.
 
-    A subclass may have another rule, so it has none of these. On PyTorch, Keras itself makes
-    objects of a subclass of its own.
+    A subclass may have another rule. On PyTorch, Keras itself creates objects of a subclass of its
+    own.
 
     >>> import keras
     >>> rule_of(keras.optimizers.SGD()), rule_of(keras.optimizers.Lion())
@@ -116,7 +116,7 @@ def _has_exclusions(optimizer: Optimizer) -> bool:
 
 def _not_possible(found: str, what: str) -> str:
     return (
-        f"fused=True is not possible with {found}: fused kernels have no such rule. "
+        f"fused=True does not support {found}: fused kernels have no such rule. "
         f"Leave {what} out, or {_REMEDY}."
     )
 
@@ -126,37 +126,37 @@ def _unknown(optimizer: Optimizer) -> str:
     bases = [base.__name__ for base in cls.__mro__ if base.__name__ in CLASSES]
     kind = f", a subclass of {bases[0]} that may have another rule" if bases else ""
     return (
-        f"fused=True is possible with {', '.join(CLASSES)} of keras.optimizers, but "
+        f"fused=True supports {', '.join(CLASSES)} of keras.optimizers, but "
         f"inner_optimizer is of the class {cls.__name__}{kind}. Use one of them, or {_REMEDY}."
     )
 
 
 def option_fallback(optimizer: Optimizer) -> str | None:
-    """Returns why no kernel of any framework keeps the rule of `optimizer`, or None.
+    """Returns why no kernel of any framework has the rule of `optimizer`, or None.
 
     >>> import keras
     >>> option_fallback(keras.optimizers.RMSprop())
-    'RMSprop without momentum keeps no slot that the kernels need'
+    'RMSprop without momentum lacks a slot that the kernels need'
     """
     match rule_of(optimizer):
         case "Adagrad":
             if not 0 < optimizer.epsilon <= ADAGRAD_EPSILON * optimizer.initial_accumulator_value:
                 return (
                     f"Adagrad with epsilon above {ADAGRAD_EPSILON} * initial_accumulator_value: "
-                    "kernels add it elsewhere"
+                    "kernels add it at another place"
                 )
         case "RMSprop" if optimizer.centered:
-            return "centered RMSprop takes differences in which rounding has no bound"
+            return "centered RMSprop subtracts numbers whose rounding errors have no bound"
         case "RMSprop" if not optimizer.momentum:
-            return "RMSprop without momentum keeps no slot that the kernels need"
+            return "RMSprop without momentum lacks a slot that the kernels need"
     return None
 
 
 def adagrad_epsilon(optimizer: Optimizer) -> float:
-    """Returns the epsilon with which a kernel comes next to the rule of Keras' Adagrad.
+    """Returns the epsilon with which a kernel best matches the rule of Keras' Adagrad.
 
-    sqrt(a + e) = sqrt(a) + e / (2 sqrt(a)) - ...: exact to the first order at the initial value,
-    from which accumulators only grow; nowhere else off by more than e / (8 a) relatively.
+    sqrt(a + e) = sqrt(a) + e / (2 sqrt(a)) - ...: exact to first order at the initial value, from
+    which accumulators only grow; elsewhere the relative error is at most e / (8 a).
 
     >>> import keras
     >>> f"{adagrad_epsilon(keras.optimizers.Adagrad()):.2g}"

@@ -1,4 +1,4 @@
-"""Random numbers that no variable of Keras counts: those of Python, of NumPy, and of torch.
+"""Random states that are not variables of Keras: those of Python, NumPy and torch.
 
 Keras' own seeds are variables. On torch, though, `dropout` draws from torch's generator.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 @contextlib.contextmanager
 def unchanged_generators() -> Iterator[None]:
-    """A scope after which the next random numbers are those that came next before it.
+    """A scope that restores the random states at its end.
 
     >>> before = random.getstate()
     >>> with unchanged_generators():
@@ -32,7 +32,7 @@ def unchanged_generators() -> Iterator[None]:
 
 @contextlib.contextmanager
 def seeded_generators(seed: int) -> Iterator[None]:
-    """A scope in which random numbers are those of `seed`, and after which they are as before.
+    """A scope with random states of `seed`, which restores the previous states at its end.
 
     >>> def draw():
     ...     with seeded_generators(1):
@@ -55,6 +55,6 @@ def _unchanged_in_torch() -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
     import torch
 
-    # Not all devices, as by default: a process that has one of them would begin on the others.
+    # Not all devices, the default: a process that uses one of them would initialise the others.
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
     return torch.random.fork_rng(devices)  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
-"""Models to be loaded are made of zeros: the file holds nearly all of their values.
+"""Builds models that a file will fill of zeros.
 
-Computing initial values takes longer than all the rest where a program is compiled for each shape,
-as on JAX.
+Computing initial values takes longer than the rest of a load if a program is compiled for each
+shape, as on JAX.
 """
 
 import contextlib
@@ -13,9 +13,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends import keras_hooks
+
 _INITIALIZE, _ASSIGN = "_initialize_with_initializer", "_direct_assign"
 _OF_KERAS = "keras."
-# Keras imports these where a config names them.
+# Keras imports these if a config names them.
 _PACKAGES = ("keras_cv.", "keras_hub.", "keras_nlp.")
 _DTYPES = ("bfloat16", "float16", "float32")
 
@@ -26,14 +28,14 @@ _before: dict[str, Any] = {}
 
 
 def scope_for(config: object, custom_objects: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """Returns `late_values()` for a config that names nothing of the program's own.
+    """Returns `late_values()` for a config that names no classes of the program.
 
-    A layer of the program may read a weight while it is built, and would read zeros: with one,
-    returns a scope that does nothing.
+    A layer of the program may read a weight while it is built, and would read zeros. If the config
+    names one, the scope does nothing.
 
     Args:
         config: JSON.
-        custom_objects: What the program gives for loading. What it has registered counts, too.
+        custom_objects: The program's objects for loading. Its registered ones are included.
     """
     own = {*custom_objects, *keras.saving.get_custom_objects()}
     own = {name for name in own if not name.startswith("keras_mp>")}
@@ -45,12 +47,12 @@ def scope_for(config: object, custom_objects: Mapping[str, Any]) -> AbstractCont
 
 @contextlib.contextmanager
 def late_values() -> Iterator[None]:
-    """A scope in which this thread makes variables of zeros.
+    """A scope in which this thread creates variables of zeros.
 
-    At its end, those that nothing was assigned to get the value that Keras would have given them;
-    after an error they do not. It holds for initializers of Keras with a seed that is a number or
-    None; others may count their calls, and compute at once. So do variables in a layout of
-    `keras.distribution`. See `scope_for`.
+    At its end, variables that nothing was assigned to get their usual initial value, unless there
+    was an error. This applies to initializers of Keras whose seed is a number or None; others may
+    count their calls, and compute at once, as do variables in a layout of `keras.distribution`. See
+    `scope_for`.
 
     >>> with late_values():
     ...     layer = keras.layers.Dense(2, kernel_initializer="ones")
@@ -75,7 +77,7 @@ def late_values() -> Iterator[None]:
 
 
 def _is_possible() -> bool:
-    is_nnx = getattr(keras.config, "is_nnx_enabled", bool)()  # where values are kept elsewhere
+    is_nnx = getattr(keras.config, "is_nnx_enabled", bool)()  # which stores values elsewhere
     return all(hasattr(keras.Variable, name) for name in (_INITIALIZE, _ASSIGN)) and not is_nnx
 
 
@@ -91,7 +93,7 @@ def _patch(more: int) -> None:
         if _scopes == 0:
             for name, function in _before.items():
                 if function is None:
-                    delattr(keras.Variable, name)  # and so back to that of the base class
+                    delattr(keras.Variable, name)  # which uncovers the base class' method
                 else:
                     setattr(keras.Variable, name, function)
 
@@ -120,21 +122,21 @@ def _noticed(assign: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 
 
 def _can_wait(variable: Any, initializer: Any) -> bool:
-    # A function is what a layer of Keras makes itself, such as the bias of an LSTM's gates.
+    # A function comes from a layer of Keras itself, such as the bias of an LSTM's gates.
     kind = initializer if hasattr(initializer, "__qualname__") else type(initializer)
     return (
         type(variable) is keras.Variable
         and str(kind.__module__).startswith(_OF_KERAS)
         and isinstance(getattr(initializer, "seed", 0), int)
         and variable._dtype in _DTYPES
-        and getattr(variable, "_layout", None) is None
+        and keras_hooks.layout_of(variable) is None
         and keras.distribution.distribution() is None
     )
 
 
 def _zeros(shape: tuple[int, ...], dtype: str) -> Any:
-    if keras.backend.backend() == "torch":  # which would keep the memory of NumPy's array
+    if keras.backend.backend() == "torch":  # NumPy's array would stay in memory
         return keras.ops.zeros(shape, dtype)
-    # JAX would compile a program for each shape; so it would for an array whose dtype is not named.
+    # JAX would compile a program for each shape, also for an array without a given dtype.
     array = np.zeros(shape, "float32" if dtype == "bfloat16" else dtype)
     return keras.ops.convert_to_tensor(array, dtype)

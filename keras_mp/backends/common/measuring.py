@@ -1,4 +1,4 @@
-"""What a benchmark asks of the device: its name, that it is through, the memory it took."""
+"""What a benchmark reads from the device: its name, whether it is done, its memory."""
 
 import gc
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ import keras
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Of a device's memory, at some time.
+    """A device's memory at some time.
 
     Attributes:
         used: Bytes in use then.
-        peak: The most since the process began, or since the device was told to begin anew.
+        peak: Maximum since the process began, or since the peak was reset.
     """
 
     used: int
@@ -20,7 +20,7 @@ class Mark:
 
 
 def device() -> str:
-    """Returns the name of the device that Keras computes on: "cpu", or that of an accelerator."""
+    """Returns the name of Keras' device: "cpu", or that of an accelerator."""
     match keras.backend.backend():
         case "jax":
             import jax
@@ -30,10 +30,10 @@ def device() -> str:
         case "tensorflow":
             import tensorflow as tf
 
-            found = tf.config.list_physical_devices("GPU")
-            if not found:
+            gpus = tf.config.list_physical_devices("GPU")
+            if not gpus:
                 return "cpu"
-            details = tf.config.experimental.get_device_details(found[0])
+            details = tf.config.experimental.get_device_details(gpus[0])
             return str(details.get("device_name", "GPU"))
         case _:
             import torch
@@ -44,9 +44,9 @@ def device() -> str:
 
 
 def wait() -> None:
-    """Returns when the device has done what it was given. On JAX, whoever read a result has waited.
+    """Waits until the device is done. On JAX, reading a result waits already.
 
-    A compiled step of JAX is one program: its loss is there when all of it is done.
+    A compiled step of JAX is one program: its loss is available when all of it is done.
     """
     match keras.backend.backend():
         case "tensorflow":
@@ -64,9 +64,9 @@ def wait() -> None:
 
 
 def mark() -> Mark | None:
-    """Returns what the device's memory holds now, and begins a new peak where that is possible.
+    """Returns the device's current memory, and resets the peak where that is possible.
 
-    None on a CPU, of which nothing is known.
+    None on a CPU, whose memory is not measured.
     """
     gc.collect()
     if keras.backend.backend() == "torch":
@@ -84,9 +84,9 @@ def mark() -> Mark | None:
 
 
 def peak_since(before: Mark) -> int | None:
-    """Returns the bytes that came on top of `before` at the worst moment since.
+    """Returns the peak since `before`, in bytes above it.
 
-    None where that is not known: JAX keeps one peak for the whole process, which was higher before.
+    None if unknown: JAX keeps one peak for the whole process, which was higher before.
     """
     now = _now()
     if now is None or (keras.backend.backend() == "jax" and now.peak <= before.peak):
@@ -99,17 +99,17 @@ def _now() -> Mark | None:
         case "jax":
             import jax
 
-            told = jax.local_devices()[0].memory_stats() or {}
-            if "peak_bytes_in_use" not in told:
+            statistics = jax.local_devices()[0].memory_stats() or {}
+            if "peak_bytes_in_use" not in statistics:
                 return None
-            return Mark(int(told["bytes_in_use"]), int(told["peak_bytes_in_use"]))
+            return Mark(int(statistics["bytes_in_use"]), int(statistics["peak_bytes_in_use"]))
         case "tensorflow":
             import tensorflow as tf
 
             if not tf.config.list_physical_devices("GPU"):
                 return None
-            told = tf.config.experimental.get_memory_info("GPU:0")
-            return Mark(int(told["current"]), int(told["peak"]))
+            statistics = tf.config.experimental.get_memory_info("GPU:0")
+            return Mark(int(statistics["current"]), int(statistics["peak"]))
         case _:
             import torch
 

@@ -1,4 +1,4 @@
-"""What the backends share: the finite check as stacked sums, and float32 for 16-bit gradients."""
+"""Arithmetic for all backends: the finite check as stacked sums, float32 for 16-bit gradients."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,17 +13,17 @@ HALVES = ("float16", "bfloat16")
 _LARGE = 2.0**64
 _LARGEST = 2.0**127
 _SMALL = 2.0**-32
-_REAL = {"complex64": "float32", "complex128": "float64"}  # the dtypes of their parts
-_ABOVE_BFLOAT16 = 1 + 2.0**-8  # float32 ends that much above bfloat16
+_REAL = {"complex64": "float32", "complex128": "float64"}  # dtypes of their parts
+_ABOVE_BFLOAT16 = 1 + 2.0**-8  # float32's largest number is that much above bfloat16's
 
 
 class StepResult(NamedTuple):
-    """What the gradients of a step were.
+    """Whether the gradients of a step were finite.
 
-    `finite`: bool, shape (): no inf and no nan; a Python bool where Python branched on it, or where
-    nothing was checked. `each`: bool, shape (number of gradients,), of each one; True for None.
-    `kind`: integer, shape (): 0 finite, 1 an inf and no nan, 2 a nan. These two are None where
-    `finite` is the Python True, and `each` where nobody asked fused kernels for it.
+    `finite`: bool, shape (): no inf and no nan; a Python bool if Python branched on it, or if
+    nothing was checked. `each`: bool, shape (number of gradients,); True for None. `kind`: integer,
+    shape (): 0 finite, 1 an inf and no nan, 2 a nan. The last two are None if `finite` is the
+    Python True; `each` is also None if the caller of a fused kernel does not need it.
     """
 
     finite: Tensor
@@ -32,9 +32,9 @@ class StepResult(NamedTuple):
 
 
 def skip_count(finite: Tensor, counter: Tensor) -> Any:
-    """Returns 0 for a step that is `finite`, 1 for one that is not, in the dtype of `counter`.
+    """Returns 0 for a `finite` step, else 1, in the dtype of `counter`.
 
-    Made from the counter, so that no number is sent to the device.
+    Computed from the counter, so that no number is sent to the device.
 
     >>> import keras
     >>> counter = keras.Variable(7, dtype="int32", trainable=False)
@@ -47,7 +47,7 @@ def skip_count(finite: Tensor, counter: Tensor) -> Any:
 
 
 def upcast(tensor: Tensor) -> Any:
-    """Returns `tensor`, in float32 if its dtype has 16 bits.
+    """Returns `tensor`, cast to float32 if its dtype has 16 bits.
 
     >>> standardize_dtype(upcast(ops.ones((2,), "float16")).dtype)
     'float32'
@@ -56,9 +56,9 @@ def upcast(tensor: Tensor) -> Any:
 
 
 def real_parts(tensor: Tensor) -> Any:
-    """Returns `tensor`, or of complex numbers both parts, shape (2, ...).
+    """Returns `tensor`, or both parts of complex numbers, shape (2, ...).
 
-    Magnitudes of finite ones may overflow, and those of nans may be finite under XLA.
+    Magnitudes of finite complex numbers may overflow, and under XLA those of nan may be finite.
 
     >>> [float(part[0]) for part in real_parts(ops.array([3 + 4j]))]
     [3.0, 4.0]
@@ -71,7 +71,7 @@ def real_parts(tensor: Tensor) -> Any:
 def map_unscaled(
     gradients: Gradients, skip_unscale: Sequence[bool], divided: Callable[[Any], Any]
 ) -> list[Any]:
-    """Returns `divided(gradient)` of each; None, and those marked `skip_unscale`, as they are.
+    """Returns `divided(gradient)` of each; None, and those marked `skip_unscale`, unchanged.
 
     >>> map_unscaled([4.0, None, 4.0], [False, False, True], lambda gradient: gradient / 2)
     [2.0, None, 4.0]
@@ -85,8 +85,8 @@ def map_unscaled(
 def reciprocal_factors(scale: Tensor, dtype: Any) -> tuple[Any, Any]:
     """Returns two factors whose product is 1 / `scale`, of `dtype` and shape ().
 
-    XLA keeps the result of a division, but repeats a product where it is needed; and it takes the
-    reciprocal of a scale above 2**126 for zero, which two factors stay clear of.
+    XLA stores the result of a division, but repeats a product at each use; and it computes the
+    reciprocal of a scale above 2**126 as zero, which two factors avoid.
 
     >>> first, second = reciprocal_factors(ops.array(2.0**127), "float32")
     >>> float(first) * float(second) * 2.0**127
@@ -103,9 +103,9 @@ def loses_range(gradient: Gradient, variable: Variable, divided: bool = False) -
 
     Args:
         gradient: A tensor, a sparse one, or None.
-        variable: Of the gradient.
-        divided: Whether the one that is divided is meant, which is in float32 where this one is in
-            float16. (One in bfloat16 has the range of float32 already.)
+        variable: Its variable.
+        divided: Whether to consider the divided gradient, which is in float32 if this one is in
+            float16. (A bfloat16 gradient has the range of float32 already.)
 
     >>> import keras
     >>> weight = keras.Variable(0.0, dtype="float16")
@@ -130,8 +130,8 @@ def loses_range(gradient: Gradient, variable: Variable, divided: bool = False) -
 def cast_to_variable_dtype(gradient: Gradient, variable: Variable) -> Any:
     """Returns a dense or sparse `gradient` in its variable's dtype if that has a smaller range.
 
-    The optimizer casts it so, after the finite check: 1e5 becomes inf in float16 then, and 3.4e38
-    in bfloat16.
+    The optimizer casts it after the finite check: 1e5 becomes inf in float16 then, and 3.4e38 in
+    bfloat16.
 
     >>> import keras
     >>> weight = keras.Variable(0.0, dtype="float16")
@@ -148,10 +148,10 @@ def cast_for_optimizer(
 ) -> Sequence[Any]:
     """Returns `gradients` in dtypes with which Keras accumulates and clips them.
 
-    Keras adds gradients to their accumulators without a cast, so they get the dtype of these, which
-    is that of the variable: what was divided is in float32, and may have had 16 bits. And
-    TensorFlow multiplies gradients by the norm of all only if they have one dtype: they get those
-    of their variables, or float32. Else Keras casts by itself.
+    Keras adds gradients to their accumulators without a cast, so they need the accumulators' dtype,
+    which is that of the variable; divided gradients are in float32. And TensorFlow multiplies
+    gradients by the global norm only if they have one dtype: that of their variables, or float32.
+    Otherwise Keras casts by itself.
 
     >>> import keras
     >>> weight = keras.Variable([0.0], dtype="float16")
@@ -186,20 +186,21 @@ def tensors_to_check(
     unscaled: Callable[[Any], Any] | None,
     at_first: bool = False,
 ) -> list[Any]:
-    """Returns tensors that are finite where what is applied is.
+    """Returns tensors that are finite if and only if the applied gradients are.
 
-    These are the gradients as they came: a check of the divided ones would have them written out.
-    Dividing by 1 or more changes nothing of what is finite; `overflow_weight` is for smaller ones.
-    Those that are cast to a smaller dtype are divided and cast (those of bfloat16 come from
-    float32, where they were only divided, back to where they were).
+    These are the original gradients: checking the divided ones would write them to memory.
+    Dividing by 1 or more keeps finite numbers finite; for smaller scales see `overflow_weight`.
+    Gradients that are cast to a smaller dtype are divided and cast first. (Not bfloat16 ones: the
+    cast only undoes that to float32.)
 
     Args:
-        gradients: Of the variables; tensors, sparse ones, None.
+        gradients: Tensors, sparse ones, None.
         variables: In the same order.
         skip_unscale: Which ones are not divided.
         unscaled: Returns a gradient divided by the loss scale; None if none is divided.
-        at_first: Whether it is enough that the others are finite where these are, at a loss scale
-            of 1 or more. Gradients that have the dtype of their variables are not divided then.
+        at_first: Whether a sufficient condition is enough: the applied gradients are finite if
+            these are, at a loss scale of 1 or more. Gradients with the dtype of their variables
+            are not divided then.
     """
     seen = []
     for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True):
@@ -213,7 +214,7 @@ def tensors_to_check(
 def still_scaled(
     gradients: Gradients, variables: Sequence[Variable], skip_unscale: Sequence[bool]
 ) -> list[bool]:
-    """Returns which of `tensors_to_check` are not divided yet, and would be."""
+    """Returns which of `tensors_to_check` are gradients that are yet to be divided."""
     return [
         not keep and not loses_range(gradient, variable, divided=True)
         for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True)
@@ -221,11 +222,11 @@ def still_scaled(
 
 
 def overflow_weight(scale: Tensor) -> Any:
-    """Returns what `sum_magnitudes` multiplies the gradients by that are divided by `scale`.
+    """Returns the weight with which `sum_magnitudes` multiplies gradients divided by `scale`.
 
-    Dividing by a scale below 1 may overflow. The weight then is 1 / `scale`, so the sum overflows
-    where a quotient does, or sooner. It is 0.4 % more than that, since quotients may be rounded to
-    bfloat16, whose largest number is that much below the one of float32.
+    Dividing by a scale below 1 may overflow. The weight then is 1 / `scale`, so that the sum
+    overflows if a quotient does, or sooner. It is 0.4 % larger, because quotients may be rounded to
+    bfloat16, whose largest number is that much below float32's.
 
     Args:
         scale: float32, shape (); None for 1.
@@ -238,12 +239,12 @@ def overflow_weight(scale: Tensor) -> Any:
     """
     if scale is None:
         return None
-    largest = ops.minimum(_ABOVE_BFLOAT16 / scale, _LARGEST)  # of which the product with 0 is 0
+    largest = ops.minimum(_ABOVE_BFLOAT16 / scale, _LARGEST)  # finite: times 0 it must be 0
     return ops.where(scale < 1, largest, _SMALL * ops.ones_like(scale))
 
 
 def nonzero_rows(gradient: Gradient) -> Any:
-    """Returns which rows of a dense `gradient` have an element that is not zero.
+    """Returns which rows of a dense `gradient` have a nonzero element.
 
     Returns:
         bool, shape (rows, 1, 1, ...), of the rank of `gradient`.
@@ -259,14 +260,14 @@ def sum_magnitudes(
 ) -> Any:
     """Returns the sum of magnitudes times 2**-32 of each tensor; 0 for None.
 
-    Finite where all elements are: up to 2**32 of them add up to no more than the largest number. It
-    is inf where one is an inf and none a nan; nan where one is a nan. Each tensor is read once,
-    where `all(isfinite(x))` writes a mask and a maximum loses nans on some devices. The sums are
-    stacked: a predicate chained through the tensors is inlined again into every update by XLA.
+    Finite if all elements are: up to 2**32 of them sum to at most the largest number. inf if one is
+    an inf and none a nan; nan if one is a nan. Each tensor is read once, whereas `all(isfinite(x))`
+    writes a mask, and a maximum loses nans on some devices. The sums are stacked: XLA inlines a
+    predicate that is chained through the tensors into every update.
 
     Args:
-        tensors: Of any shapes and float dtypes; those of 16 bits are summed in float32.
-        divided: Which ones are multiplied by `weight` in place of 2**-32; none if this is empty.
+        tensors: Of any shapes and float dtypes; 16-bit ones are summed in float32.
+        divided: Which ones are multiplied by `weight` instead of 2**-32; empty for none.
         weight: `overflow_weight`; None for 2**-32.
 
     Returns:
@@ -288,9 +289,9 @@ def sum_magnitudes(
 
 
 def small_magnitudes(tensor: Tensor, weight: Tensor = None) -> Any:
-    """Returns magnitudes multiplied by `weight`, those of 16 bits in float32.
+    """Returns magnitudes multiplied by `weight`, 16-bit ones in float32.
 
-    Of complex numbers both parts.
+    For complex numbers those of both parts.
 
     Args:
         tensor: Of any float or complex dtype.
@@ -299,8 +300,8 @@ def small_magnitudes(tensor: Tensor, weight: Tensor = None) -> Any:
     >>> [float(each) for each in small_magnitudes(ops.array([-1.0, 2.0]), ops.array(0.5))]
     [0.5, 1.0]
     """
-    found = ops.abs(upcast(real_parts(tensor)))
-    return found * (_SMALL if weight is None else ops.cast(weight, found.dtype))
+    magnitudes = ops.abs(upcast(real_parts(tensor)))
+    return magnitudes * (_SMALL if weight is None else ops.cast(weight, magnitudes.dtype))
 
 
 def dtype_of_sums(tensors: Sequence[Tensor]) -> str:
@@ -309,12 +310,12 @@ def dtype_of_sums(tensors: Sequence[Tensor]) -> str:
     >>> dtype_of_sums([ops.ones((2,), "float16"), None])
     'float32'
     """
-    given = {standardize_dtype(tensor.dtype) for tensor in tensors if tensor is not None}
-    return "float32" if given.isdisjoint({"float64", "complex128"}) else "float64"
+    dtypes = {standardize_dtype(tensor.dtype) for tensor in tensors if tensor is not None}
+    return "float32" if dtypes.isdisjoint({"float64", "complex128"}) else "float64"
 
 
 def finite_each(tensors: Sequence[Tensor]) -> Any:
-    """Returns of each tensor whether no element is inf or nan; True for None.
+    """Returns for each tensor whether no element is inf or nan; True for None.
 
     Returns:
         bool, shape (number of tensors,).
@@ -327,9 +328,9 @@ def finite_each(tensors: Sequence[Tensor]) -> Any:
 
 
 def nonfinite_kind(magnitudes: Tensor) -> Any:
-    """Returns 2 if there is a nan behind these `sum_magnitudes`, else 1: int32, shape ().
+    """Returns 2 if these `sum_magnitudes` come from a nan, else 1: int32, shape ().
 
-    For what is not finite.
+    For sums that are not finite.
 
     >>> import numpy as np
     >>> bad = ([np.inf, -np.inf], [np.inf, np.nan])

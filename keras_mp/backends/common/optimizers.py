@@ -1,4 +1,4 @@
-"""What is asked of Keras' optimizers and variables, beyond their public API, on every backend."""
+"""Reads Keras' optimizers and variables beyond their public API, on every backend."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -7,17 +7,18 @@ from typing import Any
 import keras
 
 from keras_mp.array_types import Optimizer, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import fused_rules
 
-# What needs divided gradients before they come to the rule. An average comes after it.
+# Options that need divided gradients before the rule. Averages come after it.
 _BEFORE_THE_RULE = [option for option in fused_rules.OPTIONS if option != "use_ema"]
 _NOTED = "_keras_mp_those_inside"
 
 
 def flatten_optimizers(optimizer: Optimizer) -> list[Any]:
-    """Returns `optimizer`, and the ones that it steps with: a MultiOptimizer's, or those it wraps.
+    """Returns `optimizer` and the optimizers inside: a MultiOptimizer's, or the one that it wraps.
 
-    Of one that has masters around another, that other.
+    An optimizer that keeps masters around another is replaced by the other.
 
     >>> import keras
     >>> len(flatten_optimizers(keras.optimizers.SGD()))
@@ -26,29 +27,29 @@ def flatten_optimizers(optimizer: Optimizer) -> list[Any]:
     if hasattr(optimizer, "_narrow_weights"):
         return flatten_optimizers(optimizer.inner_optimizer)
     noted = optimizer.__dict__.get(_NOTED)
-    return list(noted) if noted is not None else _with_those_inside(optimizer)
+    return list(noted) if noted is not None else _with_inner_optimizers(optimizer)
 
 
 def note_those_inside(optimizer: Optimizer) -> None:
-    """Has `flatten_optimizers` search a built optimizer once, and not in each step."""
-    object.__setattr__(optimizer, _NOTED, tuple(_with_those_inside(optimizer)))
+    """Makes `flatten_optimizers` search a built optimizer once instead of at each step."""
+    object.__setattr__(optimizer, _NOTED, tuple(_with_inner_optimizers(optimizer)))
 
 
-def _with_those_inside(optimizer: Optimizer) -> list[Any]:
-    found = [optimizer]
-    for outer in found:  # which grows
+def _with_inner_optimizers(optimizer: Optimizer) -> list[Any]:
+    all_optimizers = [optimizer]
+    for outer in all_optimizers:  # which grows meanwhile
         for held in (getattr(outer, "optimizers", ()), *vars(outer).values()):
             for each in held if isinstance(held, (list, tuple)) else (held,):
                 is_one = isinstance(each, keras.optimizers.Optimizer)
-                if is_one and not any(each is known for known in found):
-                    found.append(each)
-    return found
+                if is_one and not any(each is known for known in all_optimizers):
+                    all_optimizers.append(each)
+    return all_optimizers
 
 
 def state_of(optimizer: Optimizer) -> list[Any]:
-    """Returns the variables of `optimizer`, then those that only optimizers inside of it have.
+    """Returns the variables of `optimizer`, then those that only optimizers inside it have.
 
-    An optimizer that wraps another need not count the other's variables among its own.
+    A wrapper need not list the variables of the optimizer that it wraps.
 
     >>> import keras
     >>> len(state_of(keras.optimizers.SGD()))
@@ -56,43 +57,45 @@ def state_of(optimizer: Optimizer) -> list[Any]:
     """
     if hasattr(optimizer, "_narrow_weights"):
         return list(optimizer.variables)
-    found = {id(variable): variable for variable in optimizer.variables}
+    by_id = {id(variable): variable for variable in optimizer.variables}
     for part in flatten_optimizers(optimizer):
         for variable in part.variables:
-            found.setdefault(id(variable), variable)
-    return list(found.values())
+            by_id.setdefault(id(variable), variable)
+    return list(by_id.values())
 
 
 def built_for(optimizer: Optimizer) -> list[Any]:
-    """Returns the variables that a built optimizer is for.
+    """Returns the variables that an optimizer was built for.
 
-    One that only hands `build` on to another says none itself: then those of the other.
+    An optimizer that only forwards `build` lists none itself: then those of the other.
 
     >>> import keras
     >>> built_for(keras.optimizers.SGD())
     []
     """
-    own = list(optimizer._trainable_variables)
+    own = list(keras_hooks.trained_variables(optimizer))
     if own or hasattr(optimizer, "_narrow_weights"):
         return own
-    inside = [v for part in flatten_optimizers(optimizer) for v in part._trainable_variables]
+    inside = [
+        v for part in flatten_optimizers(optimizer) for v in keras_hooks.trained_variables(part)
+    ]
     return list({id(variable): variable for variable in inside}.values())
 
 
 def updated(optimizer: Optimizer, variables: Sequence[Variable]) -> list[Any]:
-    """Returns what a step of `optimizer` updates in place of each variable: its master, or it.
+    """Returns what a step of `optimizer` updates for each variable: its master, or itself.
 
     >>> import keras
     >>> weight = keras.Variable(1.0)
     >>> updated(keras.optimizers.SGD(), [weight])[0] is weight
     True
     """
-    found: dict[int, Any] = {}
+    masters: dict[int, Any] = {}
     for part in (optimizer, *getattr(optimizer, "optimizers", ())):
         if hasattr(part, "_narrow_weights"):
-            known = part._trainable_variables
-            found.update(zip(map(id, known), part._narrow_weights.targets(known), strict=True))
-    return [found.get(id(variable), variable) for variable in variables]
+            known = keras_hooks.trained_variables(part)
+            masters.update(zip(map(id, known), part._narrow_weights.targets(known), strict=True))
+    return [masters.get(id(variable), variable) for variable in variables]
 
 
 def averages(optimizer: Optimizer) -> bool:
@@ -106,7 +109,7 @@ def averages(optimizer: Optimizer) -> bool:
 
 
 def accumulates(optimizer: Optimizer) -> bool:
-    """Returns whether `optimizer` sums gradients up over several steps.
+    """Returns whether `optimizer` accumulates gradients over several steps.
 
     >>> import keras
     >>> accumulates(keras.optimizers.SGD(gradient_accumulation_steps=2))
@@ -115,14 +118,14 @@ def accumulates(optimizer: Optimizer) -> bool:
     return any(part.gradient_accumulation_steps for part in flatten_optimizers(optimizer))
 
 
-def hands_gradients_on(optimizer: Optimizer) -> bool:
-    """Returns whether a step is Keras' own, and hands gradients to the rule as it was given them.
+def forwards_gradients(optimizer: Optimizer) -> bool:
+    """Returns whether a step is Keras' own, and forwards gradients unchanged to the rule.
 
     Then they can be divided by the loss scale there, a few at a time.
 
     >>> import keras
     >>> adam = keras.optimizers.Adam
-    >>> [hands_gradients_on(each) for each in (adam(), adam(clipnorm=1.0))]
+    >>> [forwards_gradients(each) for each in (adam(), adam(clipnorm=1.0))]
     [True, False]
     """
     cls, own = type(optimizer), vars(optimizer)
@@ -136,7 +139,7 @@ def hands_gradients_on(optimizer: Optimizer) -> bool:
 
 @contextlib.contextmanager
 def with_method(optimizer: Optimizer, name: str, method: Callable[..., None]) -> Iterator[None]:
-    """Has `optimizer` call `method` in place of its own of that name, meanwhile.
+    """A scope in which `optimizer` calls `method` instead of its own method of that name.
 
     >>> import keras
     >>> sgd = keras.optimizers.SGD()
@@ -158,7 +161,7 @@ def updated_variables(optimizer: Optimizer, variables: Sequence[Variable]) -> li
 
 
 def overwrites_with_gradient(variable: Variable) -> bool:
-    """Returns whether `variable` takes its gradient as new value, never scaled (float8's scales).
+    """Returns whether `variable` takes its gradient as its new value, unscaled (float8's scales).
 
     >>> import keras
     >>> overwrites_with_gradient(keras.Variable(1.0))
@@ -168,14 +171,14 @@ def overwrites_with_gradient(variable: Variable) -> bool:
 
 
 def class_path(given: Any) -> str:
-    """Returns the public name of the class of an optimizer, or of anything, with its module.
+    """Returns the public name of an object's class, with its module.
 
     >>> import keras
     >>> class_path(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())), class_path(None)
     ('keras.optimizers.LossScaleOptimizer', 'NoneType')
     """
     cls = type(given)
-    # On PyTorch the class of an optimizer is one below the public one.
+    # On PyTorch an optimizer's class is a subclass of the public one.
     public = getattr(keras.optimizers, cls.__name__, None)
     if cls.__module__.startswith("keras.src.") and isinstance(given, public or ()):
         return f"keras.optimizers.{cls.__name__}"
@@ -183,7 +186,7 @@ def class_path(given: Any) -> str:
 
 
 def path(variable: Variable) -> str:
-    """Returns the path of a Keras variable, the name of any other.
+    """Returns the path of a Keras variable, or the name of another one.
 
     >>> import keras
     >>> path(keras.Variable(1.0, name="weight"))

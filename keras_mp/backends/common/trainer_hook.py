@@ -1,8 +1,8 @@
-"""Hooks into `compile`, the build and the runs of every Keras model, installed and removed as one.
+"""Hooks into `compile`, the build and the runs of every Keras model; installs and removes them.
 
-Reaches Keras' trainer class through `keras.Model`, so no private module is imported. Of its methods
-`_symbolic_build` and `_compute_loss` are private: Keras decides there, after `compile`, that layers
-and optimizer are built, and offers no public place for it.
+Reaches Keras' trainer class through `keras.Model`, so it imports no private module. Its methods
+`_symbolic_build` and `_compute_loss` are private: after `compile`, Keras decides there that layers
+and optimizer are built, and has no public place for it.
 """
 
 import functools
@@ -16,7 +16,7 @@ from keras_mp.array_types import Model
 
 
 def trainer_class() -> Any:
-    """Returns the class that defines `compile`, of which every Keras model is one."""
+    """Returns the class that defines `compile`, a base of every Keras model."""
     return next(cls for cls in keras.Model.__mro__ if "compile" in vars(cls))
 
 
@@ -26,16 +26,16 @@ def install(
     after_build: Callable[[Any], None] | None = None,
     before_run: Callable[[Any], None] | None = None,
 ) -> Callable[[], None]:
-    """Wraps the methods; returns a function that puts the originals back.
+    """Wraps the methods; returns a function that restores the originals.
 
     Args:
-        before_compile: Called with the model and the optimizer argument; what it returns is handed
-            on.
+        before_compile: Called with the model and the optimizer argument; its result is passed to
+            `after_compile`.
         after_compile: Called with the model, that value, and `auto_scale_loss`.
         after_build: Called with the model once its layers exist, before a step is taken; None
-            leaves the build alone.
-        before_run: Called with the model before it trains, evaluates or predicts, and looks for the
-            function that does; None if nobody needs it.
+            does not hook the build.
+        before_run: Called with the model before it trains, evaluates or predicts, and makes the
+            function for it; None does not hook the runs.
 
     Raises:
         RuntimeError: This Keras lacks a private method that `after_build` needs.
@@ -69,7 +69,7 @@ def install(
 
     def hooked_loss(original: Any, model: Model, *args: Any, **kwargs: Any) -> Any:
         # TensorFlow builds layers while it traces the step: this is the first call after that.
-        # A symbolic build calls it too, where no variable can be made.
+        # A symbolic build calls it too, during which variables cannot be created.
         if model not in building:
             built(model)
         return original(model, *args, **kwargs)
@@ -109,7 +109,7 @@ def _wrap(cls: type, name: str, hook: Callable[..., Any]) -> Callable[[], None]:
     def restore() -> None:
         nonlocal active
         active = False
-        # If somebody wrapped our wrapper meanwhile, it stays there and does nothing.
+        # If another wrapper was put around ours meanwhile, ours stays and does nothing.
         if vars(cls)[name] is wrapper:
             setattr(cls, name, original)
 

@@ -1,4 +1,4 @@
-"""`WarnOnce`: a warning that is said once an optimizer."""
+"""`WarnOnce`: gives each warning once per optimizer."""
 
 import warnings
 
@@ -6,9 +6,9 @@ from keras_mp.backends.protocol import Backend
 
 
 class WarnOnce:
-    """Warns of each message once.
+    """Gives each warning once.
 
-    Silent while torch.compile traces, which would break its graph at a warning.
+    Silent while torch.compile traces: a warning would break its graph.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -16,7 +16,7 @@ class WarnOnce:
         self._said: set[str] = set()
 
     def __call__(self, message: str | None, stacklevel: int = 3) -> None:
-        """Warns, unless the message is None or was said before; the level is that of `warn`."""
+        """Warns, unless the message is None or was given before; `stacklevel` as for `warn`."""
         if message is None or message in self._said or self._backend.is_compiling():
             return
         self._said.add(message)

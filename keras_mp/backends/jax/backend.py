@@ -1,4 +1,4 @@
-"""JAX: assignments that keep the old value when traced, an `if` when values are at hand."""
+"""JAX: traced, assignments keep the old value on a skip; with concrete values an `if` decides."""
 
 import contextlib
 import functools
@@ -28,14 +28,14 @@ from keras_mp.backends.jax.checking import check, leaves
 from keras_mp.backends.protocol import Elementwise
 
 _INSIDE_THE_STEP = (
-    "The optimizer's state is not in its variables inside the compiled step of fit(), which is "
-    "handed their values: use `optimizer.stateless_scale_loss(optimizer_variables, loss)`, and "
+    "The optimizer's state is not in its variables inside the compiled step of fit(), which "
+    "receives their values: use `optimizer.stateless_scale_loss(optimizer_variables, loss)`, and "
     "`optimizer.stateless_apply(optimizer_variables, gradients, trainable_variables)`. To divide "
     "gradients in between: `optimizer.stateless_unscale_gradients(optimizer_variables, gradients)`."
     " The loss scale, counters and skips by name: `optimizer.read_state(optimizer_variables)`."
 )
 _ON_LOAN = (
-    "The optimizer's state is on loan to the compiled step of fit(): call "
+    "The compiled step of fit() holds the optimizer's state: call "
     "`model.jax_state_sync()` before reading it in a callback. In a train_step of your own use "
     "`optimizer.stateless_scale_loss(optimizer_variables, loss)`."
 )
@@ -45,18 +45,23 @@ def read(variable: Variable) -> Any:
     """Returns the value of `variable`, its array.
 
     Raises:
-        RuntimeError: The step of `fit` has it on loan.
+        RuntimeError: The compiled step of `fit` holds it.
     """
     try:
         return variable.value
     except TypeError as error:
-        # Keras empties the variables meanwhile, and then misses an initializer.
+        # Keras empties the variables meanwhile, and would complain about a missing initializer.
         inside = is_trace_constant(np.zeros(()))
         raise RuntimeError(_INSIDE_THE_STEP if inside else _ON_LOAN) from error
 
 
+def copier() -> Callable[[Variable], Any]:
+    """Returns a function that copies the value of a variable, whose array may be donated."""
+    return lambda variable: jnp.copy(read(variable))
+
+
 def buffers(layers: Sequence[Layer]) -> list[Any]:
-    """Returns nothing: buffers are PyTorch's."""
+    """Returns nothing: only PyTorch has buffers."""
     return []
 
 
@@ -76,7 +81,7 @@ def upper_half(bits: Tensor) -> Any:
 
 
 def keep_nan(numbers: Tensor, wide: Tensor) -> Any:
-    """Returns `numbers`, but nan where `wide` is nan."""
+    """Returns `numbers`, with nan where `wide` is nan."""
     return keras.ops.where(keras.ops.isnan(wide), float("nan"), numbers)
 
 
@@ -88,30 +93,30 @@ def elementwise(
 
 
 def assign_each(variables: Sequence[Variable], values: Sequence[Tensor]) -> None:
-    """Assigns each variable a value, in its dtype."""
+    """Assigns a value to each variable, in its dtype."""
     for variable, value in zip(variables, values, strict=True):
         variable.assign(keras.ops.cast(value, variable.dtype))
 
 
 def version(variable: Variable) -> None:
-    """Returns None: the arrays of a compiled step are others at each."""
+    """Returns None: a compiled step has new arrays at each call."""
 
 
 def thread() -> int:
-    """Returns 0: a step is of one thread."""
+    """Returns 0: a step runs in one thread."""
     return 0
 
 
 def shard_like(kept: Variable, variable: Variable) -> None:
-    """Does nothing: layouts are given when variables are made."""
+    """Does nothing: variables get their layout when they are created."""
 
 
 def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable]) -> None:
-    """Does nothing: layouts are given when variables are made."""
+    """Does nothing: variables get their layout when they are created."""
 
 
 def update_tensors(optimizer: Optimizer) -> None:
-    """Does nothing: the variables that it updates hold arrays anyway."""
+    """Does nothing: variables hold plain arrays here."""
 
 
 def is_compiling() -> bool:
@@ -120,14 +125,14 @@ def is_compiling() -> bool:
 
 
 def is_trace_constant(value: Tensor) -> bool:
-    """Returns whether `value` would become a constant of the function that is being compiled."""
+    """Returns whether `value` would become a constant of the function being compiled."""
     if isinstance(value, jax.core.Tracer):
         return False
     return isinstance(jnp.add(value, 0), jax.core.Tracer)
 
 
 class _Scope(keras.StatelessScope):
-    """A stateless scope that leaves variables of the scope around it as they are there."""
+    """A stateless scope that reads the values of variables in the enclosing scope."""
 
     def get_current_value(self, variable: Variable) -> Any:
         value = super().get_current_value(variable)
@@ -137,7 +142,7 @@ class _Scope(keras.StatelessScope):
 
 
 class _Recording(_Scope):
-    """A stateless scope that remembers which variables were assigned in it."""
+    """A stateless scope that records which variables were assigned in it."""
 
     def __init__(self, state_mapping: Any = (), collect_losses: bool = False) -> None:
         super().__init__(state_mapping, collect_losses)
@@ -149,7 +154,7 @@ class _Recording(_Scope):
 
 
 class _Gate(_Recording):
-    """A stateless scope in which an assignment takes place only where `chosen` says so."""
+    """A stateless scope in which `chosen` decides between the assigned and the old value."""
 
     def __init__(self, chosen: Callable[[Tensor, Tensor], Any]) -> None:
         super().__init__()
@@ -161,17 +166,17 @@ class _Gate(_Recording):
 
 
 def _choice(finite: Tensor) -> Callable[[Tensor, Tensor], Any]:
-    """Returns a function that takes a new and an old value, and returns the new one if `finite`.
+    """Returns a function of a new and an old value, which returns the new one if `finite`.
 
-    It adds one operation to the program for each value. jnp.where would add a call of a function,
-    and a scalar that is broadcast for each.
+    It adds one operation per value to the program. jnp.where would add a function call, and a
+    broadcast scalar.
     """
     whole = functools.cache(functools.partial(jnp.broadcast_to, finite))
     return lambda new, old: jax.lax.select(whole(new.shape), new, old)
 
 
 def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
-    """Returns `gradients` divided by `scale`, but for None and those marked `skip_unscale`."""
+    """Returns `gradients` divided by `scale`, except None and those marked `skip_unscale`."""
     factors = functools.cache(lambda dtype: reciprocal_factors(scale, dtype))
 
     @functools.cache
@@ -183,12 +188,12 @@ def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -
             return sparse.BCOO(
                 (divided(gradient.data), gradient.indices),
                 shape=gradient.shape,
-                # Under jit Keras cannot find out by itself whether any is named twice.
+                # Under jit Keras cannot check by itself for duplicate rows.
                 indices_sorted=gradient.indices_sorted,
                 unique_indices=gradient.unique_indices,
             )
         gradient = upcast(gradient)
-        # A program would broadcast the scalars anew for each gradient; arrays at hand need not be.
+        # A program would broadcast the scalars again for each gradient; concrete arrays need not.
         is_traced = isinstance(gradient, jax.core.Tracer)
         dtype = gradient.dtype
         first, second = whole(gradient.shape, dtype) if is_traced else factors(dtype)
@@ -203,7 +208,7 @@ def all_finite(gradients: Gradients) -> Any:
 
 
 def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = None) -> list[Any]:
-    """Returns `gradients` with what BCOO arrays name twice summed, which may overflow."""
+    """Returns `gradients` with duplicate rows of BCOO arrays summed, which may overflow."""
     return [
         g.sum_duplicates(nse=g.nse) if isinstance(g, sparse.BCOO) and not g.unique_indices else g
         for g in gradients
@@ -211,12 +216,12 @@ def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = N
 
 
 def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
-    """Returns a BCOO gradient as an array, rows named twice summed; others as they are."""
+    """Returns a BCOO gradient as an array, duplicate rows summed; others unchanged."""
     return gradient.todense() if isinstance(gradient, sparse.BCOO) else gradient
 
 
 def touched_rows(gradient: Gradient, variable: Variable) -> Any:
-    """Returns a bool of shape (rows, 1, 1, ...): the rows with an element that is not zero."""
+    """Returns a bool of shape (rows, 1, 1, ...): the rows with a nonzero element."""
     return nonzero_rows(to_dense_gradient(gradient, variable))
 
 
@@ -230,10 +235,10 @@ def apply_if_finite(
 ) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
-    Traced, a step runs whether its gradients are finite or not, and each assignment of it keeps the
-    old value where they are not. XLA fuses that into the update, as it does the division: a step
-    reads every gradient once more than the plain optimizer does, and moves nothing else. (A
-    `lax.cond` copies the state, and a choice at the end computes the update anew for each result.)
+    When traced, a step always runs, and each of its assignments keeps the old value if the
+    gradients are not finite. XLA fuses that and the division into the update: a step reads every
+    gradient once more than the plain optimizer, and moves nothing else. (A `lax.cond` copies the
+    state, and a choice at the end repeats the update for each result.)
     """
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     targets = updated(optimizer, variables)
@@ -248,8 +253,8 @@ def apply_if_finite(
             return StepResult(False, seen.each, nonfinite_kind(seen.sums))
         apply(optimizer, ready, variables)
         return StepResult(True, None, None)
-    # An average of weights is computed in one with the weights, but not across a choice: there
-    # the choice comes last, so that the same is rounded as without us.
+    # XLA computes averages of weights together with the weights, but not across a choice. So the
+    # choice comes last, and rounding is the same as without us.
     last = averages(optimizer)
     chosen = _choice(finite)
     scope = _Recording() if last else _Gate(chosen)
@@ -268,14 +273,14 @@ def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Varia
 
 
 def values_to_change(values: Sequence[Tensor]) -> list[Any]:
-    """Returns `values`: arrays are immutable here."""
+    """Returns `values`: arrays are immutable."""
     return list(values)
 
 
 def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
     """Returns the gradients of `loss()` with respect to `variables`.
 
-    What `loss` assigns to other variables (seeds, moving statistics) is kept.
+    Values that `loss` assigns to other variables (seeds, moving statistics) are kept.
     """
     assigned: list[Any] = []
 
@@ -295,17 +300,17 @@ def gradients(loss: Callable[[], Any], variables: list[Variable]) -> list[Any]:
 def tape_gradients(
     tape: Any, loss: Tensor | float, scale: Callable[[Any], Any], variables: list[Variable]
 ) -> None:
-    """Returns None: tapes are TensorFlow's."""
+    """Returns None: only TensorFlow has tapes."""
 
 
 def copy_shared_arrays(variables: Sequence[Variable]) -> None:
-    """Gives each of `variables` an array of its own; Keras' EMA leaves two with the same one."""
+    """Gives each of `variables` its own array; Keras' EMA leaves two with the same one."""
     for variable in variables:
         variable.assign(jnp.copy(variable.value))
 
 
 def is_at_hand(value: Tensor) -> bool:
-    """Returns False: a step is one program, which nobody reads from midway."""
+    """Returns False: a step is one program, which Python cannot read midway."""
     return False
 
 
@@ -320,4 +325,4 @@ def replicas() -> int:
 
 
 def check_strategy() -> None:
-    """Does nothing: `tf.distribute` is TensorFlow's."""
+    """Does nothing: only TensorFlow has `tf.distribute`."""

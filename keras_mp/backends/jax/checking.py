@@ -1,8 +1,8 @@
-"""JAX: the finite check of a step, in few kernels: compiling them is what a first step waits for.
+"""JAX: the finite check of a step in few kernels, because compiling them delays the first step.
 
-Small gradients are looked at together, those of one shape by one sum of their magnitudes. Large
-ones, and those of 16 bits, have a sum each. On CPUs that is a plain one, which takes three quarters
-of the time, and a branch has the sums of magnitudes for where it is not finite.
+Small gradients of one shape are checked together, by one sum of their magnitudes. Large ones, and
+16-bit ones, have a sum each. On CPUs that is a plain sum, which takes three quarters of the time; a
+branch computes the sums of magnitudes if it is not finite.
 """
 
 import functools
@@ -26,15 +26,15 @@ from keras_mp.backends.common.numerics import (
     tensors_to_check,
 )
 
-_SMALL = 2**14  # elements: what is written of a group of them stays in the cache
+_SMALL = 2**14  # elements: so that what is written for a group stays in the cache
 _TOGETHER = 16
 
 
 class Check(NamedTuple):
-    """What gradients are, divided by the loss scale.
+    """Whether gradients divided by the loss scale are finite.
 
-    `finite`: bool, shape (); `each`: bool, shape (number of gradients,), None where it was not
-    asked for; `sums`: of magnitudes, inf or nan where a gradient has an inf or a nan.
+    `finite`: bool, shape (); `each`: bool, shape (number of gradients,), None unless requested;
+    `sums`: of magnitudes, inf or nan if a gradient has an inf or a nan.
     """
 
     finite: Tensor
@@ -50,22 +50,22 @@ def check(
     unscaled: Callable[[Any], Any],
     tell_each: bool,
 ) -> Check:
-    """Returns what `gradients / scale` are.
+    """Checks `gradients / scale`.
 
     Args:
-        gradients: Of the variables; arrays, BCOO ones, None.
+        gradients: Arrays, BCOO ones, None.
         variables: In the same order.
         scale: float32, shape (); None if nothing is divided.
         skip_unscale: Which ones are not divided.
         unscaled: Returns a gradient divided by the loss scale.
-        tell_each: Whether `each` is wanted. Nothing is looked at together then.
+        tell_each: Whether `each` is needed. Then no gradients are checked together.
     """
     to_check = functools.partial(
         tensors_to_check, gradients, variables, skip_unscale, None if scale is None else unscaled
     )
     scaled = still_scaled(gradients, variables, skip_unscale)
     tensors = leaves(to_check())
-    # Several devices lay gradients out differently, and would agree on both sums.
+    # Several devices lay gradients out differently, and would have to agree on both sums.
     if _is_traced(gradients) and jax.device_count() == 1:
         at_first = functools.partial(to_check, at_first=True)
         small, large = _groups(tensors, scaled, 1 if tell_each else _TOGETHER)
@@ -85,7 +85,7 @@ def check(
 
 
 def leaves(gradients: Gradients) -> list[Any]:
-    """Returns the arrays of gradients, of BCOO ones those of their elements."""
+    """Returns the arrays of gradients; for BCOO ones those of their elements."""
     return [g.data if isinstance(g, sparse.BCOO) else g for g in gradients]
 
 
@@ -96,12 +96,12 @@ def _is_traced(gradients: Gradients) -> bool:
 def _groups(
     tensors: list[Any], scaled: Sequence[bool], together: int
 ) -> tuple[list[list[int]], list[int]]:
-    """Returns the places of small tensors that are looked at together, and those of large ones.
+    """Returns the indices of small tensors that are checked together, and of large ones.
 
     Args:
-        tensors: What is to be finite; None and empty ones are, and left out.
-        scaled: Which ones are still to be divided; only equals are looked at together.
-        together: How many of one shape, at most.
+        tensors: The tensors to check; None and empty ones are finite, and left out.
+        scaled: Which ones are yet to be divided; only equals are checked together.
+        together: Maximum number of one shape.
     """
     alike: dict[Any, list[int]] = {}
     large: list[int] = []
@@ -121,7 +121,7 @@ def _groups(
 
 
 def _is_large(tensor: Any) -> bool:
-    # Of 16 bits XLA for CPUs would write the magnitudes, in float32.
+    # For 16 bits XLA for CPUs would write the magnitudes in float32.
     halves = keras.backend.standardize_dtype(tensor.dtype) in HALVES
     return halves or tensor.size > _SMALL
 
@@ -138,18 +138,18 @@ def _sums(
     """Returns a sum of small multiples of magnitudes for each group, and each large tensor.
 
     Args:
-        tensors: What is to be finite.
-        scaled: Which ones are still to be divided.
-        small, large: Of `_groups`.
-        exact: Returns `tensors` anew. What a branch is handed XLA writes, and not what is made in
-            it.
-        at_first: Returns tensors that are finite only where those are, if the scale is 1 or more.
+        tensors: The tensors to check.
+        scaled: Which ones are yet to be divided.
+        small, large: From `_groups`.
+        exact: Computes `tensors` again. XLA writes a branch's arguments to memory, but not what is
+            computed in the branch.
+        at_first: Returns tensors that are finite only if those are, at a scale of 1 or more.
         scale: float32, shape (); None for 1.
     """
     wide, weight = dtype_of_sums(tensors), overflow_weight(scale)
 
     def sum_of(group: list[int]) -> Any:
-        # Broadcast once a group, and not anew for each gradient.
+        # Broadcast once per group, not for each gradient.
         whole = None
         if weight is not None and scaled[group[0]]:
             whole = jnp.broadcast_to(weight, real_parts(tensors[group[0]]).shape)
@@ -171,8 +171,8 @@ def _sums(
 def _added(tensors: list[Any]) -> Any:
     """Returns the elementwise sum of tensors of one shape, added in pairs.
 
-    XLA moves a transposition past one operation at each pass of its simplification. Gradients of
-    kernels are transposed, so a chain of 15 additions would make 15 passes over the whole program.
+    XLA moves a transposition past one operation in each pass of its simplification. Kernels'
+    gradients are transposed, so 15 chained additions would need 15 passes over the whole program.
     """
     while len(tensors) > 1:
         pairs = [jnp.add(a, b) for a, b in zip(tensors[::2], tensors[1::2], strict=False)]
@@ -181,20 +181,20 @@ def _added(tensors: list[Any]) -> Any:
 
 
 def _where_needed(sums: Callable[[], Any], at_first: list[Any], scale: Tensor, dtype: str) -> Any:
-    """Returns `sums()`, of `dtype`; on CPUs zeros where `_look_fine` is true.
+    """Returns `sums()`, of `dtype`; on CPUs zeros if `_plain_sums_are_finite` is true.
 
-    A CPU adds numbers up in three quarters of the time that their magnitudes take. Elsewhere a
-    branch waits for the device, and reading them is all that takes time.
+    A CPU sums numbers in three quarters of the time that their magnitudes take. On other devices a
+    branch waits for the device, and only reading the numbers takes time.
     """
 
     def on_a_cpu() -> Any:
         zeros = jnp.zeros(len(at_first), dtype)
-        return jax.lax.cond(_look_fine(at_first, scale), lambda: zeros, sums)
+        return jax.lax.cond(_plain_sums_are_finite(at_first, scale), lambda: zeros, sums)
 
     return jax.lax.platform_dependent(cpu=on_a_cpu, default=sums)
 
 
-def _look_fine(tensors: list[Any], scale: Tensor) -> Any:
+def _plain_sums_are_finite(tensors: list[Any], scale: Tensor) -> Any:
     numbers: dict[Any, list[Any]] = {}
     for tensor in tensors:
         for number in _reduced(tensor):
@@ -206,10 +206,10 @@ def _look_fine(tensors: list[Any], scale: Tensor) -> Any:
 
 
 def _reduced(tensor: Any) -> tuple[Any, ...]:
-    """Returns the sum, or of 16 bits the greatest and the least, which are read as they lie.
+    """Returns the sum, or for 16 bits the maximum and minimum, which are read in place.
 
-    XLA for CPUs writes what is to be reduced where that is not so: as in float32, or a mask. On
-    JAX, and not on TensorFlow, its maxima keep nans.
+    XLA for CPUs writes converted values to memory before a reduction: float32, or a mask. Its
+    maxima keep nans on JAX, but not on TensorFlow.
     """
     if keras.backend.standardize_dtype(tensor.dtype) in HALVES:
         return jnp.max(tensor), jnp.min(tensor)

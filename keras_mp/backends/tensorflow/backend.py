@@ -1,4 +1,4 @@
-"""TensorFlow: a `tf.cond` around the step, outside of replicas; choices at assignments for XLA."""
+"""TensorFlow: a `tf.cond` around the step, outside of replicas; under XLA gated assignments."""
 
 import contextlib
 import functools
@@ -31,14 +31,14 @@ from keras_mp.backends.common.numerics import (
     upcast,
 )
 from keras_mp.backends.common.optimizers import (
-    hands_gradients_on,
+    forwards_gradients,
     overwrites_with_gradient,
     updated,
 )
 from keras_mp.backends.protocol import Elementwise
 from keras_mp.backends.tensorflow import gating, strategies, windows as windows_tensorflow
 
-# What Keras' optimizers for TensorFlow do with `tf.Variable`s, and others with Keras' own.
+# Keras' optimizers for TensorFlow update `tf.Variable`s with these, others Keras' variables.
 _BY_VARIABLE = (
     "add_variable_from_reference",
     "assign",
@@ -56,8 +56,21 @@ def read(variable: Variable) -> Any:
     return tf.identity(variable.value)
 
 
+def copier() -> Callable[[Variable], Any]:
+    """Returns `read` for the graph that is being built, called in functions inside of it, too."""
+    here = tf.init_scope
+    if not tf.executing_eagerly():
+        here = tf.compat.v1.get_default_graph().as_default
+
+    def read_here(variable: Variable) -> Any:
+        with here():
+            return read(variable)
+
+    return read_here
+
+
 def unscale(gradients: Gradients, scale: Tensor, skip_unscale: Sequence[bool]) -> list[Any]:
-    """Returns `gradients` divided by `scale`, but for None and those marked `skip_unscale`."""
+    """Returns `gradients` divided by `scale`, except None and those marked `skip_unscale`."""
     under_xla = gating.under_xla()
     scales = functools.cache(lambda dtype: tf.cast(scale, dtype))
     factors = functools.cache(lambda dtype: reciprocal_factors(scale, dtype))
@@ -89,10 +102,10 @@ def _leaves(gradients: Gradients) -> list[Any]:
 
 
 def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = None) -> list[Any]:
-    """Returns `gradients` with every row that IndexedSlices name twice summed into one.
+    """Returns `gradients` with duplicate rows of IndexedSlices summed.
 
-    Keras 3.15 squares such rows one by one, and adds the squares. Variables are read: what reduces
-    over replicas does not take them inside of a `tf.cond`.
+    Keras 3.15 squares each duplicate row's gradient separately, and adds the squares. Variables are
+    read, because the reduction over replicas does not accept them inside a `tf.cond`.
     """
     read = [tf.convert_to_tensor(g) if isinstance(g, tf.Variable) else g for g in gradients]
     return [_merged(g) if isinstance(g, tf.IndexedSlices) else g for g in read]
@@ -105,17 +118,17 @@ def _merged(gradient: Gradient) -> Any:
 
 
 def to_dense_gradient(gradient: Gradient, variable: Variable) -> Any:
-    """Returns IndexedSlices as a tensor, rows named twice summed; a tensor as it is."""
+    """Returns IndexedSlices as a tensor, duplicate rows summed; a tensor unchanged."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
-    # Not tf.convert_to_tensor, which needs dense_shape and warns of its own cost.
+    # Not tf.convert_to_tensor, which needs dense_shape and warns about its own cost.
     return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
 
 
 def touched_rows(gradient: Gradient, variable: Variable) -> Any:
-    """Returns a bool of shape (rows, 1, 1, ...): the rows that IndexedSlices name, zero or not.
+    """Returns a bool of shape (rows, 1, 1, ...): the rows of IndexedSlices, zero or not.
 
-    Of a tensor: the rows with an element that is not zero.
+    For a tensor: the rows with a nonzero element.
     """
     if not isinstance(gradient, tf.IndexedSlices):
         return nonzero_rows(gradient)
@@ -134,7 +147,7 @@ def apply_if_finite(
 ) -> StepResult:
     """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
 
-    Of several replicas it is their sum, which is what a step takes.
+    With several replicas, their summed gradients are checked: a step applies the sum.
     """
     check_strategy()
     if replicas() == 1:
@@ -169,7 +182,7 @@ def _apply_if_finite_here(
         return gradients if scale is None else unscale(gradients, scale, skip_unscale)
 
     def step() -> None:
-        if scale is None or any(skip_unscale) or not hands_gradients_on(optimizer):
+        if scale is None or any(skip_unscale) or not forwards_gradients(optimizer):
             strategies.apply(optimizer, ready(), variables, False)
             return
         windows_tensorflow.apply(
@@ -195,7 +208,7 @@ def check_gradients(
     scale: Tensor,
     skip_unscale: Sequence[bool],
 ) -> StepResult:
-    """Returns what `gradients` divided by `scale` are, of the only replica."""
+    """Checks `gradients` divided by `scale`, on the only replica."""
     one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
     to_check = functools.partial(tensors_to_check, gradients, variables, skip_unscale, one)
     scaled = still_scaled(gradients, variables, skip_unscale)
@@ -210,15 +223,15 @@ def check_gradients(
 def _magnitudes(
     exact: Callable[[], list[Any]], at_first: list[Any], scaled: Sequence[bool], scale: Tensor
 ) -> Any:
-    """Returns `sum_magnitudes`; zeros where plain sums, which are cheaper, are finite.
+    """Returns `sum_magnitudes`; zeros if plain sums, which are cheaper, are finite.
 
     Args:
-        exact: Returns the tensors, which are made where they are looked at.
-        at_first: Tensors that are finite only where those are, if the scale is 1 or more.
-        scaled: Which ones are still to be divided.
+        exact: Returns the tensors, which are computed where they are checked.
+        at_first: Tensors that are finite only if those are, at a scale of 1 or more.
+        scaled: Which ones are yet to be divided.
         scale: float32, shape (); None for 1.
     """
-    axes = functools.cache(tf.range)  # one constant, not one a tensor
+    axes = functools.cache(tf.range)  # one constant, not one per tensor
     sums = [
         tf.constant(0.0) if tensor is None else _reduced_to_one(tensor, axes) for tensor in at_first
     ]
@@ -235,9 +248,9 @@ def _magnitudes(
 
 
 def _reduced_to_one(tensor: Tensor, axes: Callable[[int], Tensor]) -> Any:
-    """Returns the sum, or of 16 bits 0 or inf: to add those up they would be written in float32.
+    """Returns the sum, or 0 or inf for 16 bits, whose sum would write them in float32 first.
 
-    No maximum: XLA for CPUs, as TensorFlow has it, loses nans (tensorflow/tensorflow#116992).
+    No maximum: TensorFlow's XLA for CPUs loses nans there (tensorflow/tensorflow#116992).
     """
     if tensor.dtype.name in HALVES:
         return tf.where(tf.reduce_all(tf.math.is_finite(tensor)), 0.0, float("inf"))
@@ -275,7 +288,7 @@ def _on_all_replicas(magnitudes: Tensor) -> Any:
 
 
 def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable]) -> None:
-    """Applies `gradients`, finite or not; those of several replicas are summed first."""
+    """Applies `gradients`, finite or not; with several replicas sums them first."""
     check_strategy()
     is_summed = replicas() > 1 and strategies.takes_summed_gradients(optimizer)
     if is_summed:
@@ -285,10 +298,10 @@ def apply(optimizer: Optimizer, gradients: list[Gradient], variables: list[Varia
 
 
 def after(tensors: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
-    """Returns a scope in which nothing of a graph runs before these tensors are there.
+    """Returns a scope in which no op of a graph runs before these tensors are computed.
 
-    `fit` finds the end of data of unknown length by running a step without a batch: what does not
-    need the gradients runs there, too, and counts a step, or decays weights, that nobody took.
+    `fit` detects the end of data of unknown length by running a step without a batch: ops that do
+    not depend on the gradients run there, too, and would count a step, or decay weights.
     """
     if tf.distribute.has_strategy():
         return contextlib.nullcontext()
@@ -299,10 +312,10 @@ def after(tensors: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
 
 
 def _reduced(gradients: list[Gradient], variables: list[Variable]) -> tuple[list[Any], Any]:
-    """Returns the sums over the replicas, and `sum_magnitudes` of them, the same everywhere.
+    """Returns the sums over the replicas, and their `sum_magnitudes`, the same on each replica.
 
-    Gradients that are values (float8) stay those of the replica, where they are assigned; the
-    `sum_magnitudes` of these are summed in the same batch.
+    Gradients that become values (float8) stay those of the replica, where they are assigned; their
+    `sum_magnitudes` are summed in the same batch.
     """
     values = {i for i, variable in enumerate(variables) if overwrites_with_gradient(variable)}
     places = [i for i, gradient in enumerate(gradients) if gradient is not None and i not in values]
@@ -334,8 +347,8 @@ def _apply(
         else:
             tf.cond(finite, step, lambda: None)
 
-    # A strategy that reduces in a merge call cannot do so from inside a tf.cond of one replica:
-    # there the cond goes around all replicas, or around the only one. Keras asks the same question.
+    # A strategy that reduces in a merge call cannot do so inside a tf.cond of one replica: there
+    # the cond goes around all replicas, or around the only one. Keras makes the same distinction.
     if tf.__internal__.distribute.strategy_supports_no_merge_call():
         if_finite(lambda: strategies.apply(optimizer, gradients, variables, is_summed), finite)
         return
@@ -380,7 +393,7 @@ def copy_shared_arrays(variables: Sequence[Variable]) -> None:
 
 
 def buffers(layers: Sequence[Layer]) -> list[Any]:
-    """Returns nothing: buffers are PyTorch's."""
+    """Returns nothing: only PyTorch has buffers."""
     return []
 
 
@@ -400,7 +413,7 @@ def upper_half(bits: Tensor) -> Any:
 
 
 def keep_nan(numbers: Tensor, wide: Tensor) -> Any:
-    """Returns `numbers`, but nan where `wide` is nan."""
+    """Returns `numbers`, with nan where `wide` is nan."""
     return keras.ops.where(keras.ops.isnan(wide), float("nan"), numbers)
 
 
@@ -412,32 +425,32 @@ def elementwise(
 
 
 def assign_each(variables: Sequence[Variable], values: Sequence[Tensor]) -> None:
-    """Assigns each variable a value, in its dtype."""
+    """Assigns a value to each variable, in its dtype."""
     for variable, value in zip(variables, values, strict=True):
         variable.assign(keras.ops.cast(value, variable.dtype))
 
 
 def version(variable: Variable) -> None:
-    """Returns None: nothing tells a graph that a variable was assigned to."""
+    """Returns None: a graph cannot tell that a variable was assigned to."""
 
 
 def thread() -> int:
-    """Returns a number of the calling thread: each replica is one."""
+    """Returns the calling thread's number: each replica is one thread."""
     return threading.get_ident()
 
 
 def shard_like(kept: Variable, variable: Variable) -> None:
-    """Does nothing: layouts are given when variables are made."""
+    """Does nothing: variables get their layout when they are created."""
 
 
 def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable]) -> None:
-    """Does nothing: layouts are given when variables are made."""
+    """Does nothing: variables get their layout when they are created."""
 
 
 def update_tensors(optimizer: Optimizer) -> None:
-    """Has `optimizer` update variables that are plain tensors during a step, too.
+    """Lets `optimizer` also update variables that are plain tensors during a step.
 
-    Keras' class for TensorFlow goes by `tf.Variable`s, for replicas; the one below it does not.
+    Keras' class for TensorFlow expects `tf.Variable`s, for replicas; its base class does not.
     """
     base = next(cls for cls in type(optimizer).__mro__ if cls.__name__ == "BaseOptimizer")
     for name in _BY_VARIABLE:
@@ -462,7 +475,7 @@ def is_trace_constant(value: Tensor) -> bool:
 
 
 def is_at_hand(value: Tensor) -> bool:
-    """Returns False: a step is one program, which nobody reads from midway."""
+    """Returns False: a step is one program, which Python cannot read midway."""
     return False
 
 
@@ -473,10 +486,10 @@ def init_scope() -> contextlib.AbstractContextManager[None]:
 
 
 def replicas() -> int:
-    """Returns how many replicas the current step runs on; ValueError in cross-replica context."""
+    """Returns the number of replicas of the current step; ValueError in cross-replica context."""
     return strategies.replicas()
 
 
 def check_strategy() -> None:
-    """Raises ValueError under a `tf.distribute` strategy that loss scaling does not work with."""
+    """Raises ValueError under a `tf.distribute` strategy that loss scaling does not support."""
     strategies.check()

@@ -1,4 +1,4 @@
-"""TensorFlow's fused kernels, whose rules are those of Keras, in one `tf.cond` a step."""
+"""TensorFlow's fused kernels, whose rules are those of Keras, in one `tf.cond` per step."""
 
 import functools
 import os
@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import fused_rules
 from keras_mp.backends.common.numerics import StepResult
 from keras_mp.backends.common.optimizers import overwrites_with_gradient, path
@@ -15,11 +16,11 @@ from keras_mp.backends.tensorflow import gating, windows as windows_tensorflow
 from keras_mp.backends.tensorflow.backend import after, check_gradients, unscale
 from keras_mp.settings import Settings
 
-# For tensors of so many elements a kernel is slower than Keras' rule where there are several cores:
-# it cuts each into pieces for its threads, whatever its size. benchmarks/step.py has some.
+# For tensors with that many elements a kernel is slower than Keras' rule on several cores: it
+# splits each tensor between its threads, whatever its size. benchmarks/step.py has some.
 _SLOWER = range(2**13, 3 * 2**14)
 _CORES = os.cpu_count() or 1
-_RULES = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")  # that have a kernel
+_RULES = ("Adam", "AdamW", "SGD", "Adagrad", "RMSprop")  # those with a kernel
 
 
 @tf.autograph.experimental.do_not_convert
@@ -38,27 +39,27 @@ def fallback(
     if tf.distribute.has_strategy():
         return f"under {type(tf.distribute.get_strategy()).__name__} Keras updates the replicas"
     for gradient, variable in zip(gradients, variables, strict=True):
-        if (reason := _of_variable(variable)) is not None:
+        if (reason := _variable_problem(variable)) is not None:
             return f"{path(variable)} {reason}"
         if isinstance(gradient, tf.IndexedSlices):
             return f"the gradient of {path(variable)} is sparse"
         if gradient is not None and not gradient.dtype.is_floating:
             return f"the gradient of {path(variable)} is of {gradient.dtype.name}"
-        # Kernels refuse what the default path broadcasts, and what is not known here may be such.
+        # Kernels refuse shapes that the default path broadcasts; an unknown shape may be one.
         if gradient is not None and gradient.shape != (shape := _value(variable).shape):
             return f"the gradient of {path(variable)} has the shape {gradient.shape}, not {shape}"
     return None
 
 
-def _of_variable(variable: Variable) -> str | None:
+def _variable_problem(variable: Variable) -> str | None:
     value = _value(variable)
-    # Its subclasses, and what has other variables in it, are told apart by name.
+    # Subclasses, and objects that contain other variables, are recognized by name.
     if type(value).__name__ != "ResourceVariable":
-        return f"is a {type(value).__name__}, which kernels do not take"
+        return f"is a {type(value).__name__}, which kernels do not support"
     if value.dtype != tf.float32:
         return f"is of {value.dtype.name}, not float32"
     if overwrites_with_gradient(variable):
-        return "takes its gradient as new value (float8)"
+        return "takes its gradient as its new value (float8)"
     return None
 
 
@@ -74,7 +75,7 @@ def apply(
     scale: Tensor,
     settings: Settings,
 ) -> StepResult | str:
-    """Takes a step with `gradients / scale`, or returns why there is none that is fused."""
+    """Takes a step with `gradients / scale`, or returns why it cannot be fused."""
     reason: str | None = fallback(optimizer, gradients, variables)
     if reason is not None:
         return reason
@@ -86,10 +87,10 @@ def apply(
         return tf.cast(ready, tf.float32)
 
     def step() -> None:
-        dense, taken = optimizer._filter_empty_gradients(gradients, variables)
+        dense, taken = keras_hooks.without_empty(optimizer, gradients, variables)
         _step(optimizer, dense, taken, divided)
         if not always:
-            optimizer._iterations.assign_add(1)
+            keras_hooks.step_counter(optimizer).assign_add(1)
 
     if not settings.skip_nonfinite:
         with after(gradients):
@@ -99,7 +100,7 @@ def apply(
     tf.cond(result.finite, step, lambda: None)
     if always:
         with after([result.finite]):
-            optimizer._iterations.assign_add(1)
+            keras_hooks.step_counter(optimizer).assign_add(1)
     return result
 
 
@@ -109,7 +110,7 @@ def _step(
     variables: list[Variable],
     divided: Callable[[Gradient], Any],
 ) -> None:
-    rate = tf.cast(tf.convert_to_tensor(optimizer._get_current_learning_rate()), tf.float32)
+    rate = tf.cast(tf.convert_to_tensor(optimizer.learning_rate), tf.float32)
     if optimizer.weight_decay is not None:
         decay = rate * optimizer.weight_decay
         for variable in variables:
@@ -118,7 +119,7 @@ def _step(
     kernel, slots = _kernel(optimizer, rate)
     window = windows_tensorflow.Window()
     for gradient, variable in zip(gradients, variables, strict=True):
-        i = optimizer._get_variable_index(variable)
+        i = keras_hooks.variable_index(optimizer, variable)
         handles = {name: of_all[i].value.handle for name, of_all in slots.items()}
         with window.opened():
             gradient = divided(gradient)
@@ -134,23 +135,24 @@ def _step(
 
 
 def _takes_longer(value: Any) -> bool:
-    """Returns whether the kernel takes longer for a `tf.Variable` than the rule of Keras."""
+    """Returns whether the kernel is slower for a `tf.Variable` than Keras' rule."""
     return _CORES > 1 and "GPU" not in value.device and value.shape.num_elements() in _SLOWER
 
 
 def _kernel(optimizer: Optimizer, rate: Any) -> tuple[Callable[..., Any], dict[str, list[Any]]]:
     """Returns the kernel, and the slots of all variables by the names of its arguments."""
     ops, partial = tf.raw_ops, functools.partial
-    # An integer (the beta_1=0 of GANs) or a NumPy number would be a tensor of its own dtype.
+    # An integer (the beta_1=0 of GANs) or a NumPy number would become a tensor of its own dtype.
     constant = partial(tf.constant, dtype=tf.float32)
+    slots = keras_hooks.slots_of(optimizer)
     match fused_rules.rule_of(optimizer):
         case "Adam" | "AdamW":
             betas = {"beta1": constant(optimizer.beta_1), "beta2": constant(optimizer.beta_2)}
-            number = tf.cast(optimizer._iterations.value + 1, tf.float32)
+            number = tf.cast(keras_hooks.step_counter(optimizer).value + 1, tf.float32)
             powers = {f"{name}_power": beta**number for name, beta in betas.items()}
             epsilon = constant(optimizer.epsilon)
             kernel = partial(ops.ResourceApplyAdam, lr=rate, epsilon=epsilon, **betas, **powers)
-            return kernel, {"m": optimizer._momentums, "v": optimizer._velocities}
+            return kernel, {"m": slots.momentums, "v": slots.velocities}
         case "SGD" if optimizer.momentum:
             kernel = partial(
                 ops.ResourceApplyKerasMomentum,
@@ -166,7 +168,7 @@ def _kernel(optimizer: Optimizer, rate: Any) -> tuple[Callable[..., Any], dict[s
         case "Adagrad":
             epsilon = constant(fused_rules.adagrad_epsilon(optimizer))
             kernel = partial(ops.ResourceApplyAdagradV2, lr=rate, epsilon=epsilon)
-            return kernel, {"accum": optimizer._accumulators}
+            return kernel, {"accum": slots.accumulators}
     kernel = partial(
         ops.ResourceApplyRMSProp,
         lr=rate,
@@ -174,4 +176,4 @@ def _kernel(optimizer: Optimizer, rate: Any) -> tuple[Callable[..., Any], dict[s
         momentum=constant(optimizer.momentum),
         epsilon=constant(optimizer.epsilon),
     )
-    return kernel, {"ms": optimizer._velocities, "mom": optimizer._momentums}
+    return kernel, {"ms": slots.velocities, "mom": slots.momentums}

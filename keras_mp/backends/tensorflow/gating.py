@@ -1,8 +1,8 @@
-"""TensorFlow under XLA: variables that keep their values through a step that is not to be taken.
+"""TensorFlow under XLA: variables that keep their values on a skipped step.
 
-XLA makes copies of the state for a `tf.cond` around a step, but fuses a choice into the assignment
-that it guards; executors of graphs do the opposite. So which is taken depends on who compiles the
-function. Both give the same bits.
+XLA copies the state for a `tf.cond` around a step, but fuses a choice into the assignment that it
+guards; graph executors do the opposite. So the way depends on who compiles the function. Both give
+the same bits.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ from keras_mp.backends.common.optimizers import averages, updated_variables
 def under_xla() -> bool:
     """Returns whether a `tf.function(jit_compile=True)` is being traced.
 
-    A function that was traced before for itself, and is called from such a one, does not know: it
-    runs as well, only slower.
+    A function that was traced by itself before, and is called from such a one, cannot know: it
+    works, only slower.
     """
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:
@@ -38,8 +38,8 @@ def variables_to_gate(
 ) -> list[Any]:
     """Returns the `tf.Variable`s that a step writes, if it can be gated and XLA compiles it.
 
-    Empty otherwise: where `tf.distribute` wraps the variables, where rows are written, and where
-    averages of weights are kept, which XLA rounds otherwise across a choice.
+    Empty otherwise: if `tf.distribute` wraps the variables, if rows are written, and if averages of
+    weights are kept, which XLA rounds differently across a choice.
     """
     if not under_xla() or tf.distribute.has_strategy() or averages(optimizer):
         return []
@@ -55,7 +55,7 @@ def _tf_variable(variable: Variable) -> Any:
 
 @contextlib.contextmanager
 def gated(variables: Sequence[Variable], finite: Tensor) -> Iterator[None]:
-    """Has every assignment to `variables` keep the old value unless `finite` is true."""
+    """A scope in which assignments to `variables` keep the old value unless `finite` is true."""
     for variable in variables:
         for name, method in _methods(variable, finite).items():
             object.__setattr__(variable, name, method)

@@ -1,11 +1,11 @@
-"""`tf.distribute`: gradients summed over the replicas once, before anything is decided or clipped.
+"""`tf.distribute`: sums gradients over the replicas once, before any decision or clipping.
 
-From Keras, beyond its public API, at the first step of several replicas:
+Uses private methods of Keras, at the first step of several replicas:
 
 - `_all_reduce_sum_gradients`, in which a Keras optimizer sums over the replicas, after clipping:
-  it is told to leave gradients alone that are summed already;
+  replaced, so that it does not sum gradients again;
 - `_backend_apply_gradients`, in which it decides whether a window of accumulated gradients ends:
-  replaced while it applies, by its two branches, of which one is taken for all replicas.
+  replaced while it applies by its two branches, of which one is taken for all replicas.
 """
 
 import functools
@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.numerics import cast_for_optimizer
 from keras_mp.backends.common.optimizers import flatten_optimizers, updated
 
@@ -55,10 +56,10 @@ _summed = _Summed()
 
 
 def check() -> None:
-    """Raises ValueError under a `tf.distribute` strategy that loss scaling does not work with.
+    """Raises ValueError under a `tf.distribute` strategy that loss scaling does not support.
 
-    Supported is what one process or several step through together, CentralStorageStrategy too,
-    which `tf.keras` refuses.
+    Supported are strategies in which one process or several step together, including
+    CentralStorageStrategy, which `tf.keras` refuses.
 
     Source: TensorFlow 2.4, keras/mixed_precision/loss_scale_optimizer.py,
     `_raise_if_strategy_unsupported`.
@@ -72,38 +73,38 @@ def check() -> None:
     )
     if isinstance(strategy, _TPU):
         raise ValueError(
-            f"LossScaleOptimizer is not possible under {name}: TPUs compute in bfloat16, which has "
-            "the range of float32, and so needs no loss scaling. Use the inner optimizer by "
+            f"LossScaleOptimizer does not support {name}: TPUs compute in bfloat16, which has "
+            "the range of float32 and needs no loss scaling. Use the inner optimizer by "
             "itself, with the policy mixed_bfloat16."
         )
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         raise ValueError(
-            f"LossScaleOptimizer is not possible under {name}: its workers take steps without "
+            f"LossScaleOptimizer does not support {name}: its workers take steps without "
             "waiting for each other, so one may change the loss scale between another's scaling "
             f"and unscaling. Use one of {supported}."
         )
     if not isinstance(strategy, _SUPPORTED) and strategy.num_replicas_in_sync > 1:
         raise ValueError(
-            f"LossScaleOptimizer does not know the strategy {name}, nor whether its replicas would "
-            f"agree on which steps to skip. Use one of {supported}."
+            f"LossScaleOptimizer does not know the strategy {name}, whose replicas might "
+            f"disagree on which steps to skip. Use one of {supported}."
         )
 
 
 def replicas() -> int:
-    """Returns how many replicas the current step runs on; ValueError in cross-replica context."""
+    """Returns the number of replicas of the current step; ValueError in cross-replica context."""
     context = tf.distribute.get_replica_context()
     if context is None:
         raise ValueError(
-            "LossScaleOptimizer takes steps and checks gradients in a replica context only: call "
-            "it inside the function that is handed to strategy.run()."
+            "LossScaleOptimizer takes steps and checks gradients only in a replica context: call "
+            "it inside the function that is passed to strategy.run()."
         )
     return int(context.num_replicas_in_sync)
 
 
 def takes_summed_gradients(optimizer: Optimizer) -> bool:
-    """Returns whether `optimizer` can be told that gradients are summed over the replicas already.
+    """Returns whether `optimizer` can skip its own summing over the replicas.
 
-    It cannot if it sums in a way of its own; then it sums after clipping, as it does without us.
+    It cannot if it sums in its own way; then it sums after clipping, as without us.
     """
     for part in flatten_optimizers(optimizer):
         home = next((each for each in type(part).__mro__ if _SUMS in vars(each)), None)
@@ -135,7 +136,7 @@ def summed(tensors: list[Tensor]) -> list[Any]:
 def apply(
     optimizer: Optimizer, gradients: Gradients, variables: list[Variable], is_summed: bool
 ) -> None:
-    """One step of `optimizer` in a replica; of gradients that are summed, or not."""
+    """Takes a step of `optimizer` in a replica; with gradients that are summed, or not."""
     before, _summed.is_summed = _summed.is_summed, is_summed
     try:
         targets = updated(optimizer, variables)
@@ -151,13 +152,13 @@ def apply_across(
     variables: list[Variable],
     is_summed: bool,
 ) -> None:
-    """One step of `optimizer` on every replica, from cross-replica context.
+    """Takes a step of `optimizer` on every replica, from cross-replica context.
 
-    An accumulating optimizer asks in each replica whether its window ends, in a `cond` whose
-    branches call `merge_call`, which TensorFlow refuses: here it is asked once, outside of them.
+    An accumulating optimizer checks in each replica whether its window ends, in a `cond` whose
+    branches call `merge_call`, which TensorFlow refuses: here it is checked once, outside of them.
 
     Raises:
-        ValueError: It accumulates in a way that cannot be had here.
+        ValueError: It accumulates in a way that is not supported here.
     """
 
     def on_each(step: Callable[[list[Any]], None]) -> None:
@@ -171,18 +172,18 @@ def apply_across(
     def as_decided(last: bool) -> None:
         def accumulate(gradients: list[Gradient], variables: list[Variable]) -> None:
             sums = optimizer._accumulated_gradients
-            held = [sums[optimizer._get_variable_index(variable)] for variable in variables]
+            held = [sums[keras_hooks.variable_index(optimizer, variable)] for variable in variables]
             if last:
                 pairs = zip(gradients, held, strict=True)
                 means = [(gradient + total) / steps for gradient, total in pairs]
-                clipped = optimizer._clip_gradients(means)
-                optimizer._apply_weight_decay(variables)
-                optimizer._backend_update_step(clipped, variables, optimizer.learning_rate)
+                keras_hooks.update(optimizer, keras_hooks.clipped(optimizer, means), variables)
                 optimizer._backend_reset_gradient_accumulators()
             else:
                 optimizer._backend_increment_gradient_accumulators(gradients, held)
             if optimizer.use_ema:
-                optimizer._update_model_variables_moving_average(optimizer._trainable_variables)
+                optimizer._update_model_variables_moving_average(
+                    keras_hooks.trained_variables(optimizer)
+                )
 
         object.__setattr__(optimizer, "_backend_apply_gradients", accumulate)
         try:
@@ -190,7 +191,7 @@ def apply_across(
         finally:
             del optimizer.__dict__["_backend_apply_gradients"]
 
-    last = tf.equal((optimizer._iterations.value + 1) % steps, 0)
+    last = tf.equal((keras_hooks.step_counter(optimizer).value + 1) % steps, 0)
     tf.cond(last, lambda: as_decided(True), lambda: as_decided(False))
 
 
@@ -215,8 +216,8 @@ def _window(optimizer: Optimizer, is_summed: bool) -> int:
     for reason, found in reasons.items():
         if found:
             raise ValueError(
-                f"gradient_accumulation_steps is not possible {reason} under "
-                f"{type(strategy).__name__}: Keras then does in each replica what only all can do "
+                f"gradient_accumulation_steps is not supported {reason} under "
+                f"{type(strategy).__name__}: Keras would do in each replica what all must do "
                 "together. Leave it out, and use larger batches."
             )
     return int(steps)

@@ -1,9 +1,9 @@
-"""TensorFlow's graphs: gradients divided a few at a time, right before they are used.
+"""TensorFlow's graphs: divides gradients a few at a time, right before they are used.
 
-A graph runs whatever is ready. All gradients are, once it is known that they are finite, so all of
-them would be divided before the first is used: fresh memory as large as the model, read again when
-it has long left the processor's cache. Here a gradient waits until the updates of all but the last
-few variables are done.
+A graph runs every op that is ready. Once all gradients are known to be finite, it would divide all
+of them before the first is used: newly allocated memory as large as the model, read again when it
+has left the processor's cache. Here a gradient waits until the updates of all but the last few
+variables are done.
 """
 
 import collections
@@ -17,22 +17,22 @@ import tensorflow as tf
 from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
 from keras_mp.backends.common.optimizers import with_method
 
-# So many updates may be under way, so that no core waits for the last one.
+# So many updates may run at once, so that no core waits for the last one.
 _OPEN = max(4, 2 * (os.cpu_count() or 1))
 
 
 class Window:
-    """The last few updates, of which the first is to be done before another begins.
+    """The last few updates; the first of them must be done before another begins.
 
     Attributes:
-        updates: Of each of the last few variables the operations that write to it.
+        updates: The operations that write to each of the last few variables.
     """
 
     def __init__(self) -> None:
         self.updates: collections.deque[list[Any]] = collections.deque(maxlen=_OPEN)
 
     def opened(self) -> contextlib.AbstractContextManager[Any]:
-        """Returns a scope whose operations wait. Eagerly nothing is there to wait for."""
+        """Returns a scope whose operations wait. Eagerly there is nothing to wait for."""
         is_full = len(self.updates) == _OPEN
         scope: contextlib.AbstractContextManager[Any] = tf.control_dependencies(
             self.updates[0] if is_full else []
@@ -46,11 +46,11 @@ def apply(
     variables: list[Variable],
     divided: Callable[[Gradient], Any],
 ) -> None:
-    """Applies gradients that are divided on the way.
+    """Applies gradients, and divides them right before.
 
     Args:
-        optimizer: For which `hands_gradients_on` is true.
-        gradients: Of the variables.
+        optimizer: One that forwards gradients unchanged to the rule.
+        gradients: In the order of `variables`.
         variables: Known to `optimizer`.
         divided: Returns a gradient divided by the loss scale.
     """

@@ -2,11 +2,13 @@
 
 | module      | subject |
 | ----------- | ------- |
-| backend     | a step is applied or skipped: eager, compiled, on one device or several |
-| distributed | DTensors: what a process has, and what all agree on |
+| backend     | the functions of `protocol.Backend` |
+| steps       | a step is applied or skipped, in one of four ways |
+| gradients   | gradients unscaled and checked |
+| distributed | DTensors: the shard of a process, and agreement of all |
 | batched     | gradients divided a few at a time, so that they stay in the cache |
 | fused       | fused kernels |
 | bits        | floats as bits, in blocks on a CPU, and in DTensors |
 | memory      | whether tensors share memory |
-| traced      | the ops of a loop's step, recorded |
+| traced      | records the ops of a loop's step |
 """

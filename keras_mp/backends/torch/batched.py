@@ -1,8 +1,8 @@
 """PyTorch: Keras' own rules, batch by batch, so that copies stay in the processor's cache.
 
-Keras hands all variables to each kernel at once. Whatever lies between two kernels is then as large
-as the model: fresh memory, which takes longer than to compute what is in it. In batches the same
-kernels write the same bits, and gradients are divided on the way, batch by batch.
+Keras passes all variables to each kernel at once. Intermediate results are then as large as the
+model: allocating that memory takes longer than computing. In batches the same kernels write the
+same bits, and gradients are divided on the way, batch by batch.
 """
 
 import functools
@@ -14,7 +14,7 @@ import torch
 
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
 from keras_mp.backends.common.optimizers import (
-    hands_gradients_on,
+    forwards_gradients,
     overwrites_with_gradient,
     updated_variables,
     with_method,
@@ -25,12 +25,12 @@ _BATCH = 2**19  # elements: with slots and copies a dozen MB
 HALVES = (torch.float16, torch.bfloat16)
 _KINDS = {torch.Tensor, torch.nn.Parameter}
 _DTYPES = {torch.float32, *HALVES}
-# Of `keras.optimizers`, those that treat each variable for itself (Nadam changes a number of all).
+# Classes of `keras.optimizers` that treat each variable separately (Nadam updates a shared number).
 _RULES = ("Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "Lion", "RMSprop", "SGD")
 
 
 def cut(tensors: Sequence[Tensor], elements: int) -> Iterator[list[int]]:
-    """Yields the places of `tensors` in batches of so many elements, or of one tensor.
+    """Yields indices of `tensors` in batches of that many elements, or of one tensor.
 
     >>> list(cut([torch.ones(4), torch.ones(5), torch.ones(2), torch.ones(20)], 9))
     [[0, 1], [2], [3]]
@@ -59,8 +59,8 @@ def is_host(device: Any) -> bool:
 def takes(
     optimizer: Optimizer, gradients: Sequence[Gradient], variables: Sequence[Variable]
 ) -> bool:
-    """Returns whether `apply` takes a step as `optimizer.apply` would, given divided gradients."""
-    if type(optimizer).__name__ not in _RULES or not hands_gradients_on(optimizer):
+    """Returns whether `apply` takes the same step as `optimizer.apply` with divided gradients."""
+    if type(optimizer).__name__ not in _RULES or not forwards_gradients(optimizer):
         return False
     values = [variable.value for variable in variables]
     tensors = [*values, *(gradient for gradient in gradients if gradient is not None)]
@@ -71,23 +71,23 @@ def takes(
     updated = {value.dtype for value in values}
     return (
         len({*map(id, values)}) == len(values)
-        # The rule computes in the dtype of the first variable of those that it is given.
+        # The rule computes in the dtype of the first variable that it gets.
         and len(updated) == 1
-        # Cast to the dtype of its variable, a gradient overflows nowhere.
+        # Casting a gradient to the dtype of its variable does not overflow.
         and dtypes <= _DTYPES
         and (updated == {torch.float32} or dtypes <= updated)
         and all(gradient.layout == torch.strided for gradient in given)
         and not any(map(overwrites_with_gradient, variables))
-        # A gradient that is divided late is read when others have been written.
+        # A gradient that is divided late is read after others have been written.
         and are_apart(tensors_of(updated_variables(optimizer, variables)), given)
     )
 
 
 def are_finite(gradients: Gradients, scale: Tensor) -> bool:
-    """Returns True only if all of `gradients / scale` are finite; False for very large ones, too.
+    """Returns True only if all of `gradients / scale` are finite; may miss very large ones.
 
     Args:
-        gradients: Some of which may be None.
+        gradients: Tensors or None.
         scale: float32, shape (); None for 1.
     """
     if scale is not None and not scale >= 1:
@@ -100,7 +100,7 @@ def are_finite(gradients: Gradients, scale: Tensor) -> bool:
 
 
 def _norms(gradients: list[Any]) -> list[Any]:
-    """Returns float32 norms; no copies of what has 16 bits are made."""
+    """Returns float32 norms, without copies of 16-bit tensors."""
     if any(gradient.dtype in HALVES for gradient in gradients):
         norm = functools.partial(torch.linalg.vector_norm, dtype=torch.float32)
         return [norm(gradient) for gradient in gradients]
@@ -110,11 +110,11 @@ def _norms(gradients: list[Any]) -> list[Any]:
 def apply(
     optimizer: Optimizer, gradients: list[Gradient], variables: list[Variable], scale: Tensor
 ) -> None:
-    """Applies `gradients / scale`, finite or not, for which `takes` is true.
+    """Applies `gradients / scale`, finite or not, if `takes` is true for them.
 
     Args:
         optimizer: Keras' own.
-        gradients: Of the variables; they are left alone.
+        gradients: In the order of `variables`; not changed.
         variables: Known to `optimizer`.
         scale: float32, shape (); None for 1.
     """

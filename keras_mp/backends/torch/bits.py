@@ -11,7 +11,7 @@ from keras_mp.backends.common.elements import each_whole, signed
 from keras_mp.backends.protocol import Elementwise
 from keras_mp.backends.torch.distributed import is_distributed, local_part, places, rebuilt
 
-# On a CPU fresh memory costs more than what is done with it; blocks of this size are reused.
+# On a CPU allocating memory costs more than the arithmetic; blocks of this size are reused.
 _BLOCK = 2**17
 
 
@@ -26,13 +26,13 @@ def shifted_right(bits: Tensor, count: int) -> Any:
 
 
 def upper_half(bits: Tensor) -> Any:
-    """Returns the upper 16 bits of int32 numbers, which it changes: int16."""
+    """Returns the upper 16 bits of int32 numbers, which it overwrites: int16."""
     return bits.bitwise_right_shift_(16).to(torch.int16)
 
 
 def keep_nan(numbers: Tensor, wide: Tensor) -> Any:
-    """Returns `numbers`, but nan where `wide` is nan."""
-    if _is_eager(wide) and torch.isfinite(wide.sum()):  # there is none
+    """Returns `numbers`, with nan where `wide` is nan."""
+    if _is_eager(wide) and torch.isfinite(wide.sum()):  # no nan
         return numbers
     return torch.where(torch.isnan(wide), float("nan"), numbers)
 
@@ -42,8 +42,8 @@ def elementwise(
 ) -> list[Any]:
     """Returns `function(places, *row)` for each row of tensors.
 
-    Large ones in parts on a CPU, small ones as one tensor, to call it less often; of DTensors the
-    parts in this process.
+    On a CPU large ones in parts, and small ones as one tensor, for fewer calls; of DTensors the
+    shard of this process.
     """
     if torch.compiler.is_compiling():
         return each_whole(function, *columns, starts=starts)
@@ -74,7 +74,7 @@ def _join(
     chosen: list[int],
     found: list[Any],
 ) -> None:
-    """Puts what becomes of the chosen rows, handed over as one, into `found`."""
+    """Puts the result for the chosen rows, passed as one, into `found`."""
     if not chosen:
         return
     tensors = [rows[i][0] for i in chosen]
@@ -138,16 +138,16 @@ def _of_one(function: Elementwise, row: tuple[Any, ...], start: int) -> Any:
 
 
 def assign_each(variables: Sequence[Variable], values: Sequence[Tensor]) -> None:
-    """Assigns each variable a value, in its dtype."""
-    kept = [variable.value for variable in variables]
+    """Assigns a value to each variable, in its dtype."""
+    targets = [variable.value for variable in variables]
     with torch.no_grad():
-        if kept and not any(map(is_distributed, kept)):
-            torch._foreach_copy_(kept, list(values))
+        if targets and not any(map(is_distributed, targets)):
+            torch._foreach_copy_(targets, list(values))
             return
-        for tensor, value in zip(kept, values, strict=True):
+        for tensor, value in zip(targets, values, strict=True):
             tensor.copy_(value)
 
 
 def _is_eager(tensor: Tensor) -> bool:
-    """Returns whether `tensor` has its numbers on a CPU now."""
+    """Returns whether the values of `tensor` are on a CPU now."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

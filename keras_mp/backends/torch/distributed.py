@@ -1,4 +1,4 @@
-"""PyTorch's DTensors: what a process has of a tensor that is cut, and what all agree on."""
+"""PyTorch's DTensors: the shard of a process, and agreement of all processes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,21 +7,22 @@ import keras
 import torch
 
 from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.optimizers import flatten_optimizers
 
 
 def is_distributed(tensor: Tensor) -> bool:
-    """Returns whether `tensor` is a DTensor, without an import that most do not need."""
+    """Returns whether `tensor` is a DTensor; does not import DTensor if it is not."""
     return hasattr(tensor, "device_mesh")
 
 
 def local_part(tensor: Tensor) -> Any:
-    """Returns what this process has of `tensor`."""
+    """Returns the shard of `tensor` in this process."""
     return tensor.to_local() if is_distributed(tensor) else tensor
 
 
 def rebuilt(tensor: Tensor, local: Any) -> Any:
-    """Returns what has `local` as its part in this process, and else is as `tensor`."""
+    """Returns a tensor like `tensor` whose shard in this process is `local`."""
     if not is_distributed(tensor):
         return local
     mesh, placements = tensor.device_mesh, tensor.placements
@@ -31,9 +32,9 @@ def rebuilt(tensor: Tensor, local: Any) -> Any:
 
 
 def reduced(gradient: Gradient, variable: Variable = None) -> Any:
-    """Returns a gradient whose terms are still in different processes as their sum.
+    """Returns a gradient with its terms in different processes summed.
 
-    Finite terms may have a sum that is not. It is laid out as the variable, whole if that is None.
+    Finite terms may have a sum that is not. It is sharded like the variable; replicated if None.
     """
     if not is_distributed(gradient) or not any(p.is_partial() for p in gradient.placements):
         return gradient
@@ -46,9 +47,9 @@ def reduced(gradient: Gradient, variable: Variable = None) -> Any:
 
 
 def agreed(values: Tensor, how: str, tensors: Sequence[Tensor]) -> Any:
-    """Returns the least ("min") or greatest ("max") of `values` where parts of `tensors` are.
+    """Returns the minimum ("min") or maximum ("max") of `values` over the shards of `tensors`.
 
-    One all-reduce for each dimension of a mesh along which something is cut.
+    One all-reduce per mesh dimension along which a tensor is sharded.
     """
     cut: dict[Any, set[int]] = {}
     for tensor in filter(is_distributed, tensors):
@@ -65,14 +66,14 @@ def agreed(values: Tensor, how: str, tensors: Sequence[Tensor]) -> Any:
 
 
 def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable] | None = None) -> None:
-    """Lays out what `optimizer` keeps for a variable as the variable is: Keras makes it whole.
+    """Shards the slots of `optimizer` like their variables: Keras replicates them.
 
     Args:
         optimizer: Built.
-        weights: Id of a variable -> the weight that it stands for, whose layout it is to have.
+        weights: Id of a target -> its weight, whose layout the slots get.
     """
     for each in flatten_optimizers(optimizer):
-        variables = each._trainable_variables
+        variables = keras_hooks.trained_variables(each)
         for name, kept in vars(each).items():
             if name in ("_variables", "_trainable_variables") or not isinstance(kept, list):
                 continue
@@ -82,8 +83,12 @@ def cut_slots(optimizer: Optimizer, weights: Mapping[int, Variable] | None = Non
 
 
 def shard_like(kept: Any, variable: Variable) -> None:
-    """Lays out the variable `kept` as `variable`; what has no value now stays as it is."""
-    if not isinstance(kept, keras.Variable) or kept._value is None or variable._value is None:
+    """Shards the variable `kept` like `variable`; without a value it is unchanged."""
+    if (
+        not isinstance(kept, keras.Variable)
+        or keras_hooks.stored(kept) is None
+        or keras_hooks.stored(variable) is None
+    ):
         return
     if not is_distributed(variable.value) or is_distributed(kept.value):
         return
@@ -97,18 +102,18 @@ def shard_like(kept: Any, variable: Variable) -> None:
 
 
 def places(tensor: Tensor) -> Any:
-    """Returns the place of each number of the part in this process, in the whole: int32."""
+    """Returns the index, in the whole, of each number of the shard in this process: int32."""
     sizes, starts = list(tensor.shape), [0] * tensor.ndim
     if is_distributed(tensor):
         mesh = tensor.device_mesh
         for i, placement in enumerate(tensor.placements):
             if placement.is_shard():
                 along = placement.dim % tensor.ndim
-                part = -(-sizes[along] // mesh.size(i))  # as torch.chunk cuts
+                part = -(-sizes[along] // mesh.size(i))  # as torch.chunk divides
                 start = min(part * mesh.get_local_rank(i), sizes[along])
                 starts[along] += start
                 sizes[along] = min(part, sizes[along] - start)
-    found = torch.zeros((), dtype=torch.int32)
+    index = torch.zeros((), dtype=torch.int32)
     for whole, start, size in zip(tensor.shape, starts, sizes, strict=True):
-        found = found[..., None] * whole + torch.arange(start, start + size, dtype=torch.int32)
-    return found.to(local_part(tensor).device)
+        index = index[..., None] * whole + torch.arange(start, start + size, dtype=torch.int32)
+    return index.to(local_part(tensor).device)

@@ -1,15 +1,15 @@
-"""PyTorch's fused kernels, given numbers with which their rules are those of Keras.
+"""PyTorch's fused kernels, with arguments for which their rules are those of Keras.
 
 - Adam: the kernel corrects the bias of each moment, and adds epsilon after that; Keras corrects the
-  learning rate. At an infinite step there is nothing left to correct, and the learning rate is
-  Keras' own, a tensor.
-- SGD with momentum: Keras keeps the sum of past updates, `m = momentum * m - lr * g`, the kernel
-  that of past gradients, and multiplies it by the learning rate. It is given `-lr * g`, and -1 (as
-  `g` and a `grad_scale` of `-1 / lr`).
+  learning rate. At an infinite step no correction remains, and the learning rate is Keras' own, a
+  tensor.
+- SGD with momentum: Keras keeps the sum of past updates, `m = momentum * m - lr * g`; the kernel
+  keeps that of past gradients, and multiplies it by the learning rate. So it gets `-lr * g`, and -1
+  (as `g` and a `grad_scale` of `-1 / lr`).
 - Adagrad: see `keras_mp.backends.common.fused_rules.adagrad_epsilon`.
 
 Whether the gradients are finite stays on a device (`found_inf`), in eager and compiled steps:
-Python waits for nothing, and no graph breaks. In the memory of the host it is read, without a wait.
+Python never waits, and no graph breaks. In host memory Python reads it, without a wait.
 """
 
 import functools
@@ -22,18 +22,19 @@ import keras
 import torch
 
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Tensor, Variable
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import fused_rules
 from keras_mp.backends.common.numerics import StepResult, cast_to_variable_dtype, upcast
 from keras_mp.backends.common.optimizers import overwrites_with_gradient
-from keras_mp.backends.torch import batched as batched_torch
-from keras_mp.backends.torch.backend import is_compiling
+from keras_mp.backends.torch import batched
 from keras_mp.backends.torch.memory import are_apart
+from keras_mp.backends.torch.steps import is_compiling
 from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import Settings
 
 _KINDS = {torch.Tensor, torch.nn.Parameter}
 _BATCH = 2**20  # elements
-_SMALL = 2.0**-80  # squares of float32 times this, 2**30 of them, have a sum
+_SMALL = 2.0**-80  # 2**30 squares of float32 times this have a finite sum
 _LARGEST = FLOAT32.largest * _SMALL
 _ENDLESS = 2.0**100  # above any norm of finite numbers
 
@@ -43,13 +44,13 @@ _KERNELS = {
     "SGD": "_fused_sgd_",
     "Adagrad": "_fused_adagrad_",
 }
-# Those with a tensor as learning rate; others would read it from the device.
+# Kernels that take a tensor as learning rate; others would read it from the device.
 _OVERLOADS = {
     name: kernel.tensor_lr
     for name in set(_KERNELS.values())
     if "tensor_lr" in (kernel := getattr(torch.ops.aten, name)).overloads()
 }
-# Asked here, as torch.compile cannot trace the question.
+# Computed here, because torch.compile cannot trace it.
 _DEVICES = {
     name: [
         device
@@ -60,36 +61,36 @@ _DEVICES = {
 }
 
 
-def _made_traceable() -> dict[str, Any]:
-    """Returns operators that call the kernels: torch.compile cannot trace these by themselves.
+def _traceable_kernels() -> dict[str, Any]:
+    """Returns operators that call the kernels: torch.compile cannot trace the kernels themselves.
 
-    They are told what PyTorch is told of its own: which arguments are written to.
+    They declare which arguments are written to, as PyTorch's own do.
     """
-    found = {}
+    kernels = {}
     for name, overload in _OVERLOADS.items():
         schema = str(overload._schema).removeprefix("aten::").replace(".tensor_lr", "")
         _LIBRARY.define(schema)
         _LIBRARY.impl(name, overload, "CompositeExplicitAutograd")
         torch.library.register_fake(f"keras_mp::{name}", lambda *_, **__: None, lib=_LIBRARY)
-        found[name] = getattr(torch.ops.keras_mp, name).default
-    return found
+        kernels[name] = getattr(torch.ops.keras_mp, name).default
+    return kernels
 
 
 _LIBRARY = torch.library.Library("keras_mp", "FRAGMENT")
-_TRACEABLE = _made_traceable()
+_TRACEABLE = _traceable_kernels()
 
 
 class _Arguments(NamedTuple):
-    """What a kernel is given to change, in the order of the variables.
+    """The tensors that a kernel changes, in the order of the variables.
 
-    `slots`: of each argument of the kernel for such; an empty list where it needs none.
+    `slots`: for each slot argument of the kernel; an empty list if it needs none.
     """
 
     values: list[Any]
     slots: list[list[Any]]
 
     def of(self, places: Sequence[int]) -> "_Arguments":
-        """Returns what is given of the variables at these places."""
+        """Returns the tensors of the variables with these indices."""
         slots = [[row[i] for i in places] if row else [] for row in self.slots]
         return _Arguments([self.values[i] for i in places], slots)
 
@@ -105,9 +106,9 @@ def fallback(
 def _arguments(
     optimizer: Optimizer, gradients: Gradients, variables: Sequence[Variable]
 ) -> _Arguments | str:
-    """Returns what a kernel is given, or why it is given nothing.
+    """Returns a kernel's tensors, or why it cannot run.
 
-    Kernels look at no shape and no memory: they would write past the end of what is shorter.
+    Kernels check no shapes: they would write past the end of a shorter tensor.
     """
     rule = fused_rules.rule_of(optimizer)
     if rule not in _KERNELS:
@@ -121,25 +122,25 @@ def _arguments(
     if device.type not in _DEVICES.get(_KERNELS[rule], []):
         return f"this PyTorch has no fused kernel for {rule} on {device.type}"
     shapes = [value.shape for value in values]
-    are_fine = _are_fine(values, shapes, device)
+    are_fine = _are_supported(values, shapes, device)
     for gradient, variable, value in zip(gradients, variables, values, strict=True):
         if overwrites_with_gradient(variable):
-            return f"{variable.path} takes its gradient as new value (float8)"
-        if not are_fine and (reason := _of_state(value, value.shape, device)) is not None:
+            return f"{variable.path} takes its gradient as its new value (float8)"
+        if not are_fine and (reason := _tensor_problem(value, value.shape, device)) is not None:
             return f"{variable.path} {reason}"
         if gradient is None:
             continue
-        if (reason := _of_gradient(gradient, value.shape, device)) is not None:
+        if (reason := _gradient_problem(gradient, value.shape, device)) is not None:
             return f"the gradient of {variable.path} {reason}"
-    places = [optimizer._get_variable_index(variable) for variable in variables]
+    places = [keras_hooks.variable_index(optimizer, variable) for variable in variables]
     slots = [[kept[i].value for i in places] if kept else [] for kept in _slots(optimizer)]
     for row in slots:
-        if not row or _are_fine(row, shapes, device):
+        if not row or _are_supported(row, shapes, device):
             continue
         for slot, variable, value in zip(row, variables, values, strict=True):
-            if (reason := _of_state(slot, value.shape, device)) is not None:
+            if (reason := _tensor_problem(slot, value.shape, device)) is not None:
                 return f"a slot of {variable.path} {reason}"
-    # A compiler finds out by itself what overlaps, and has no addresses.
+    # A compiler finds overlaps by itself, and has no addresses.
     if not is_compiling():
         written = [*values, *itertools.chain.from_iterable(slots)]
         if not are_apart(written, [gradient for gradient in gradients if gradient is not None]):
@@ -148,19 +149,20 @@ def _arguments(
 
 
 def _slots(optimizer: Optimizer) -> list[Any]:
-    """Returns the slots of all variables, a list for each argument of the kernel."""
+    """Returns the slots of all variables, a list per slot argument of the kernel."""
+    slots = keras_hooks.slots_of(optimizer)
     match fused_rules.rule_of(optimizer):
         case "Adam" | "AdamW":
-            hats = optimizer._velocity_hats if optimizer.amsgrad else []
-            return [optimizer._momentums, optimizer._velocities, hats]
+            hats = slots.velocity_hats if optimizer.amsgrad else []
+            return [slots.momentums, slots.velocities, hats]
         case "SGD":
             return [optimizer.momentums if optimizer.momentum else []]
-    return [optimizer._accumulators]
+    return [slots.accumulators]
 
 
-def _are_fine(tensors: Sequence[Tensor], shapes: list[Any], device: Any) -> bool:
-    """Returns whether `_of_state` finds nothing, of many small tensors with less of Python."""
-    if is_compiling():  # there each question is asked once
+def _are_supported(tensors: Sequence[Tensor], shapes: list[Any], device: Any) -> bool:
+    """Returns whether `_tensor_problem` finds no problem: quick for many small tensors."""
+    if is_compiling():  # there each check runs once
         return False
     return (
         {type(tensor) for tensor in tensors} <= _KINDS
@@ -171,31 +173,31 @@ def _are_fine(tensors: Sequence[Tensor], shapes: list[Any], device: Any) -> bool
     )
 
 
-def _of_state(value: Tensor, shape: Any, device: Any) -> str | None:
+def _tensor_problem(value: Tensor, shape: Any, device: Any) -> str | None:
     if type(value) not in _KINDS:
-        return f"is a {type(value).__name__}, which kernels do not take"
+        return f"is a {type(value).__name__}, which kernels do not support"
     if value.dtype != torch.float32:
         return f"is of {_name(value.dtype)}, not float32"
     if value.device != device:
-        return f"is on {value.device}, and another variable on {device}"
+        return f"is on {value.device}, but another variable on {device}"
     if value.shape != shape:
-        return f"has the shape {tuple(value.shape)}, and not {tuple(shape)}"
+        return f"has the shape {tuple(value.shape)} instead of {tuple(shape)}"
     if not value.is_contiguous() or not value.numel():
-        return "has no elements, or not in the order of its shape"
+        return "has no elements, or is not contiguous"
     return None
 
 
-def _of_gradient(gradient: Gradient, shape: Any, device: Any) -> str | None:
+def _gradient_problem(gradient: Gradient, shape: Any, device: Any) -> str | None:
     if gradient.layout != torch.strided:
         return "is sparse"
     if type(gradient) not in _KINDS:
-        return f"is a {type(gradient).__name__}, which kernels do not take"
+        return f"is a {type(gradient).__name__}, which kernels do not support"
     if not gradient.is_floating_point():
         return f"is of {_name(gradient.dtype)}"
     if gradient.device != device:
-        return f"is on {gradient.device}, and not on {device}"
+        return f"is on {gradient.device} instead of {device}"
     if gradient.shape != shape:
-        return f"has the shape {tuple(gradient.shape)}, and not {tuple(shape)}"
+        return f"has the shape {tuple(gradient.shape)} instead of {tuple(shape)}"
     return None
 
 
@@ -210,12 +212,12 @@ def apply(
     scale: Tensor,
     settings: Settings,
 ) -> StepResult | str:
-    """Takes a step with `gradients / scale`, or returns why there is none that is fused."""
+    """Takes a step with `gradients / scale`, or returns why it cannot be fused."""
     arguments = _arguments(optimizer, gradients, variables)
     if isinstance(arguments, str):
         return arguments
     with torch.no_grad():
-        dense, taken = optimizer._filter_empty_gradients(gradients, variables)
+        dense, taken = keras_hooks.without_empty(optimizer, gradients, variables)
         present = [gradient is not None for gradient in gradients]
         if len(taken) < len(variables):
             arguments = arguments.of([i for i, there in enumerate(present) if there])
@@ -228,12 +230,12 @@ def apply(
         _update(optimizer, arguments, dense, scale, bad)
         _constrain(taken, result.finite)
         always = not settings.skip_nonfinite or settings.count_skipped_steps
-        optimizer._iterations.value.add_(1 if always else result.finite)
+        keras_hooks.step_counter(optimizer).value.add_(1 if always else result.finite)
         return result
 
 
 def _divided(gradients: Gradients, variables: Sequence[Variable], scale: Tensor) -> list[Any]:
-    """Returns `gradients / scale` in float32, to which they are cast after the division."""
+    """Returns `gradients / scale`, cast to float32 after the division."""
     wide = list(map(upcast, gradients))
     new = wide if scale is None else torch._foreach_div(wide, scale)
     return list(map(cast_to_variable_dtype, new, variables))
@@ -242,26 +244,26 @@ def _divided(gradients: Gradients, variables: Sequence[Variable], scale: Tensor)
 def _check(
     gradients: Gradients, scale: Tensor, present: Sequence[bool] | None
 ) -> tuple[StepResult, Any]:
-    """Returns what `gradients / scale` are, and the same for kernels: 1 if one is not finite.
+    """Checks `gradients / scale`; returns the same for kernels: 1 if one is not finite.
 
     Args:
         gradients: float32.
         scale: float32, shape (); None for 1.
-        present: Of which of all gradients to tell whether they are finite: `gradients` are those.
+        present: Which of all gradients are in `gradients`, for `each` of the result.
     """
-    if batched_torch.is_host(gradients[0].device) and not is_compiling():
-        # Reading a number waits for nothing there; squares that overflow are looked at below.
+    if batched.is_host(gradients[0].device) and not is_compiling():
+        # Reading a number does not wait here; squares that overflow are handled below.
         worst = torch.amax(torch.stack(torch._foreach_norm(gradients, 2)))
         if math.isfinite(worst) and (scale is None or scale >= 1):
             return StepResult(True, None, None), None
     small: list[Any] = []
-    for places in batched_torch.cut(gradients, _BATCH):
+    for places in batched.cut(gradients, _BATCH):
         small += torch._foreach_norm(torch._foreach_mul([gradients[i] for i in places], _SMALL), 2)
-    whole = torch.stack(small)  # inf where an element is, nan where one is, else finite
+    whole = torch.stack(small)  # inf if an element is, nan if one is, else finite
     worst = torch.amax(whole)
     limit = _constant(_ENDLESS, worst.device)
     if scale is not None:
-        # Dividing by less than 1 may overflow: no element is larger than a norm.
+        # Dividing by less than 1 may overflow: no element is larger than the norm.
         limit = torch.where(scale < 1, scale * _LARGEST, limit)
     finite = worst <= limit
     bad = torch.where(finite, *(_constant(x, worst.device) for x in (0.0, 1.0)))
@@ -282,15 +284,15 @@ def _decay(optimizer: Optimizer, values: list[Tensor], finite: Tensor) -> None:
 def _kernel(
     optimizer: Optimizer, scale: Tensor, like: Any
 ) -> tuple[Callable[..., Any], Any, Any, dict[str, Any]]:
-    """Returns a kernel and what it is given beside what it changes.
+    """Returns a kernel and its arguments besides the tensors that it changes.
 
-    That is a step count, if it takes one, a divisor of the gradients, and numbers.
+    These are a step count, if it takes one, a divisor of the gradients, and numbers.
     """
     rate = _learning_rate(optimizer, like)
     numbers: dict[str, Any] = {"lr": rate, "weight_decay": 0.0, "maximize": False}
     match fused_rules.rule_of(optimizer):
         case "Adam" | "AdamW":
-            step = optimizer._iterations.value + 1
+            step = keras_hooks.step_counter(optimizer).value + 1
             # Of a whole number PyTorch makes a power in its default dtype.
             one, two = (
                 (1 - torch.pow(float(beta), step)).to(torch.float32)
@@ -307,8 +309,8 @@ def _kernel(
         case "SGD":
             momentum = float(optimizer.momentum)
             if momentum:
-                # The kernel divides by the one, as the quotient of both may be above all floats.
-                # It writes what it divides back, which must be a copy.
+                # The kernel divides by one of them, because their quotient may overflow. It writes
+                # the quotients back, so the gradients must be copies.
                 factor = -1.0 / rate
                 if scale is None:
                     scale = factor
@@ -335,14 +337,14 @@ def _update(
 ) -> None:
     kernel, count, divisor, numbers = _kernel(optimizer, scale, gradients[0])
     counts = [] if count is None else [_constant(count, gradients[0].device)]
-    for places in batched_torch.cut(gradients, _BATCH):
+    for places in batched.cut(gradients, _BATCH):
         given = [gradients[i] for i in places]
         if divisor is not None:
             given = torch._foreach_div(given, divisor)
         values, rows = arguments.of(places)
         kernel(
             values,
-            [gradient.contiguous() for gradient in given],  # kernels walk through all side by side
+            [gradient.contiguous() for gradient in given],  # kernels walk all tensors in parallel
             *rows,
             *([each] * len(places) for each in counts),
             found_inf=bad,
@@ -356,7 +358,7 @@ def _overload(name: str) -> Any:
 
 def _learning_rate(optimizer: Optimizer, like: Any) -> Any:
     """Returns the learning rate of this step: float32, shape (), on the device of `like`."""
-    rate = optimizer._get_current_learning_rate()
+    rate = optimizer.learning_rate
     if isinstance(rate, keras.Variable):
         rate = rate.value
     if not isinstance(rate, torch.Tensor):
@@ -365,7 +367,7 @@ def _learning_rate(optimizer: Optimizer, like: Any) -> Any:
 
 
 def _constant(value: float, device: Any) -> Any:
-    """Returns a number on the device, never to be written to."""
+    """Returns a number on the device, which must never be written to."""
     return _new(value, device) if is_compiling() else _kept(value, device)
 
 

@@ -1,4 +1,4 @@
-"""PyTorch: where tensors lie. Kernels that write several at once do not look what overlaps."""
+"""PyTorch: memory of tensors. Kernels that write several at once do not check for overlaps."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,19 +6,20 @@ from typing import Any
 import numpy as np
 
 from keras_mp.array_types import Tensor, Variable
+from keras_mp.backends import keras_hooks
 
 
 def tensors_of(variables: Sequence[Variable]) -> list[Any]:
-    """Returns the tensors of Keras variables, of those that have one now."""
-    return [variable._value for variable in variables if variable._value is not None]
+    """Returns the tensors of Keras variables that have one now."""
+    return [value for value in map(keras_hooks.stored, variables) if value is not None]
 
 
 def are_apart(written: Sequence[Tensor], read: Sequence[Tensor] = ()) -> bool:
-    """Returns whether no tensor of `written` shares memory with another one, of either list.
+    """Returns whether no tensor of `written` shares memory with another tensor of either list.
 
     Args:
-        written: Strided tensors, with memory (of which those on the meta device have none).
-        read: More of them; these may share memory with each other.
+        written: Strided tensors with memory (those on the meta device have none).
+        read: More tensors, which may share memory with each other.
 
     >>> import torch
     >>> row = torch.arange(4.0)
@@ -43,7 +44,7 @@ def are_apart(written: Sequence[Tensor], read: Sequence[Tensor] = ()) -> bool:
 
 
 def _extent(tensor: Any) -> int:
-    """Returns the bytes from the first of a tensor, whose elements may lie apart, to its last."""
+    """Returns the bytes from a tensor's first element to its last, gaps included."""
     if not tensor.numel():
         return 0
     steps = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))

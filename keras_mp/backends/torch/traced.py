@@ -1,8 +1,8 @@
-"""torch: the step of a loop as the ops that it runs, without the Python between them.
+"""torch: the step of a loop as its recorded ops, without the Python between them.
 
-The ops of a loop's body are many and small, so that most of its time goes to Python. Traced once,
-with tensors instead of layers, it runs them one after another, and gradients flow as before. What
-is the same in each step is computed before the loop.
+The ops of a loop's body are many and small, so Python takes most of the time. Traced once, with
+tensors instead of layers, the ops run one after another, and gradients flow as before. Values that
+are the same in each step are computed before the loop.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +13,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph_module import GraphModule
 
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.generators import unchanged_generators
 
 Tensors = Sequence[torch.Tensor]
@@ -21,23 +22,23 @@ _cast = torch.ops.aten._to_copy.default
 
 
 class Traced:
-    """The ops of a function from tensors to tensors. `traced` makes it.
+    """The ops of a function from tensors to tensors; created by `traced`.
 
     Attributes:
-        is_lasting: Whether it holds no tensors but those of variables: others, such as a mask that
-            was drawn for one call, are those of the call that was traced.
+        is_lasting: Whether it holds only tensors of variables. Others, such as a mask drawn for one
+            call, belong to the call that was traced.
     """
 
     def __init__(self, module: GraphModule, variables: Sequence[Any]) -> None:
-        by_value = {id(variable._value): variable for variable in variables}
+        by_value = {id(keras_hooks.stored(variable)): variable for variable in variables}
         held = [getattr(module, str(n.target)) for n in module.graph.nodes if n.op == "get_attr"]
         self._held = [(by_value[id(x)], x) for x in held if id(x) in by_value]
         self.is_lasting = len(self._held) == len(held)
         self._before, self._step = _split(module)
 
     def is_valid(self) -> bool:
-        """Returns whether the variables still hold the tensors that they held."""
-        return all(variable._value is x for variable, x in self._held)
+        """Returns whether the variables still hold the same tensors."""
+        return all(keras_hooks.stored(variable) is x for variable, x in self._held)
 
     def begin(self) -> Callable[..., list[torch.Tensor]]:
         """Computes what is the same in each step; returns the step, from tensors to tensors."""
@@ -50,14 +51,14 @@ def traced(
     examples: Tensors,
     variables: Sequence[Any],
 ) -> Traced | None:
-    """Returns the ops that `function(*examples)` runs, or None where that is not all it does.
+    """Returns the ops of `function(*examples)`, or None if they do not replace the call.
 
-    It is not where Python looks into a tensor, a variable gets another value, a random number is
-    drawn or a loss is added.
+    They do not if Python reads a tensor's values, a variable is assigned, a random number is drawn
+    or a loss is added.
 
     Args:
         function: Takes and returns tensors.
-        examples: What to call it with.
+        examples: Its arguments.
         variables: The Keras variables that it may read.
     """
     scope = keras.StatelessScope(collect_losses=True)
@@ -67,7 +68,7 @@ def traced(
                 module = make_fx(function, tracing_mode="real")(*examples)
             if scope.state_mapping or scope.losses or any(map(_changes_held, module.graph.nodes)):
                 return None
-            # Apart: whoever asks a tensor whether it was changed in place asks one that tells.
+            # Separate, because a tensor's version counter tells whether it was changed in place.
             changing = module
             pure = torch.func.functionalize(lambda *tensors: changing(*tensors))
             module = make_fx(pure, tracing_mode="real")(*examples)
@@ -76,7 +77,7 @@ def traced(
     if not all(map(_is_pure, module.graph.nodes)):
         return None
     for node in module.graph.nodes:
-        source = _there_and_back(node, _LOW) or _copied(node)
+        source = _round_trip_source(node, _LOW) or _copied(node)
         if source is not None:
             node.replace_all_uses_with(source)
     module.graph.eliminate_dead_code()
@@ -84,7 +85,7 @@ def traced(
 
 
 def _changes_held(node: torch.fx.Node) -> bool:
-    """Returns whether `node` changes a tensor in place that was there before the step."""
+    """Returns whether `node` changes a tensor in place that existed before the step."""
     if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
         return False
     source: Any = node
@@ -101,8 +102,8 @@ def _is_pure(node: torch.fx.Node) -> bool:
     return not is_random and not copies and not node.target._schema.is_mutable
 
 
-def _there_and_back(node: torch.fx.Node, dtypes: Sequence[torch.dtype]) -> torch.fx.Node | None:
-    """Returns what `node` casts back to its dtype, one of `dtypes`; None if it does not."""
+def _round_trip_source(node: torch.fx.Node, dtypes: Sequence[torch.dtype]) -> torch.fx.Node | None:
+    """Returns the input that `node` casts back to its dtype, one of `dtypes`; else None."""
     between = node.args[0] if _is_cast(node) else None
     source = between.args[0] if isinstance(between, torch.fx.Node) and _is_cast(between) else None
     if not isinstance(source, torch.fx.Node):
@@ -112,7 +113,7 @@ def _there_and_back(node: torch.fx.Node, dtypes: Sequence[torch.dtype]) -> torch
 
 
 def _copied(node: torch.fx.Node) -> torch.fx.Node | None:
-    """Returns what `node` copies over a tensor: it has no gradient, as what it copies has."""
+    """Returns the source that `node` copies over a tensor: unlike the copy, it has a gradient."""
     if node.target is not torch.ops.aten.copy.default:
         return None
     source, kept = node.args[1], node.meta["val"]
@@ -137,10 +138,10 @@ def _dtype(node: torch.fx.Node) -> torch.dtype | None:
 
 
 class _Rounded(torch.autograd.Function):
-    """Rounds to a 16-bit dtype, in float32; the gradient stays as it is.
+    """Rounds to a 16-bit dtype, in float32; the gradient is unchanged.
 
-    The gradients of a weight in all steps are summed before they come here, so that a cast back
-    might overflow.
+    A weight's gradients of all steps are summed before they get here, so that a cast might
+    overflow.
     """
 
     @staticmethod
@@ -153,18 +154,18 @@ class _Rounded(torch.autograd.Function):
 
 
 def rounded(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Returns `x` rounded to a 16-bit dtype; its gradient is not."""
+    """Returns `x` rounded to a 16-bit dtype; its gradient is not rounded."""
     return _Rounded.apply(x, dtype)
 
 
 def _split(module: GraphModule) -> tuple[Callable[[], Tensors], GraphModule]:
     """Returns (what is the same in each step, the step, which takes that as its last tensors).
 
-    Only float32 is computed before: autograd sums the gradients of each step in its dtype.
+    Only float32 values are computed before: autograd sums the gradients of all steps in its dtype.
     """
     same: dict[torch.fx.Node, None] = {}
     for node in module.graph.nodes:
-        source = _there_and_back(node, (torch.float32,))
+        source = _round_trip_source(node, (torch.float32,))
         inputs = [source] if source is not None else node.all_input_nodes
         is_low = source is None and _dtype(node) in _LOW
         if node.op == "get_attr" or (
@@ -183,7 +184,7 @@ def _split(module: GraphModule) -> tuple[Callable[[], Tensors], GraphModule]:
     before = torch.fx.Graph()
     made: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in (node for node in same if node in wanted):
-        source = _there_and_back(node, (torch.float32,))
+        source = _round_trip_source(node, (torch.float32,))
         if source in made:
             low = node.args[0].kwargs["dtype"]
             made[node] = before.call_function(rounded, (made[source], low))
@@ -208,6 +209,6 @@ def _with_inputs(
 ) -> Iterator[torch.fx.Node]:
     for node in nodes:
         yield node
-        source = _there_and_back(node, (torch.float32,))
+        source = _round_trip_source(node, (torch.float32,))
         inputs = [source] if source is not None else node.all_input_nodes
         yield from _with_inputs([x for x in inputs if x in same], same)

@@ -4,7 +4,7 @@
 | -------------------- | ------- |
 | comparing, turns     | `benchmark`: the variants, timed in turn |
 | variants, rebuilding | the policies and optimizers, and the model with each |
-| made_up              | batches made up from the model's inputs |
+| made_up              | random batches for the model's inputs |
 | trial                | one variant, trained and timed |
 | recommending         | which one is recommended: a pure function |
 | report               | the result |

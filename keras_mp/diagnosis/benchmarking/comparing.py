@@ -1,4 +1,4 @@
-"""`benchmark`: the variants of a model, each begun, and then timed in turn."""
+"""`benchmark`: starts each variant of a model, then times them in turn."""
 
 import contextlib
 import dataclasses
@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import measuring
 from keras_mp.backends.common.generators import unchanged_generators
 from keras_mp.backends.keras_hooks import unchanged_counters
@@ -26,9 +27,9 @@ from keras_mp.diagnosis.dry_run.checks import check_model
 from keras_mp.graph_rewrite import hooks, rewritten
 from keras_mp.graph_rewrite.enabling import apply
 
-_BATCHES = 16  # kept, and given again and again
+_BATCHES = 16  # kept, and used again and again
 _MADE_UP = 4
-_MOST_STEPS = 200  # of a round
+_MOST_STEPS = 200  # per round
 _TOLD = 300  # characters of an error
 
 
@@ -37,9 +38,9 @@ class Effort:
     """How long to measure.
 
     Attributes:
-        steps: Of a round; None: as many as fit.
+        steps: Per round; None: as many as fit.
         seconds: For all rounds of all variants, about.
-        rounds: Turns that are timed.
+        rounds: Timed turns of each variant.
     """
 
     steps: int | None
@@ -59,47 +60,47 @@ def benchmark(
     jit_compile: bool | None = None,
     custom_objects: Mapping[str, Any] | None = None,
 ) -> BenchmarkReport:
-    """Trains copies of a model in float32 and in mixed precision, and says which way is best.
+    """Trains copies of a model in float32 and in mixed precision, and recommends one.
 
-    Each copy is made anew from the model's config, with its weights, loss and metrics, and its
-    optimizer as new. All train on the same batches, in turn, so that what disturbs the machine
-    disturbs all alike. The model, its optimizer, the global policy and random seeds are as before.
+    Each copy is rebuilt from the model's config, with its weights, loss and metrics, and a fresh
+    copy of its optimizer. All train on the same batches, in turn, so that disturbances affect all
+    alike. The model, its optimizer, the global policy and random seeds do not change.
 
     | name | what it is |
     | --- | --- |
-    | float32 | all others are compared with it |
+    | float32 | the baseline |
     | mixed_bfloat16 | the policy |
     | mixed_float16 | the policy, with `LossScaleOptimizer` |
     | mixed_float16, fused | the same with `fused=True` |
     | graph rewrite | `graph_rewrite.enable`, op by op in float16 |
     | 16-bit weights | `sixteen_bit_policy("bfloat16")`, with `MasterWeights(..., "split")` |
 
-    A float32 model has its output layers in float32 in mixed precision, too. Of one that is mixed
-    already, the layers that somebody chose for float32 stay.
+    Copies of a float32 model keep its output layers in float32. If the model is mixed already,
+    layers with an explicit float32 policy keep it.
 
     Args:
-        model: A built `keras.Model`, whose config makes it again. If it is not compiled, Adam and
-            a loss by the shapes of the data are taken, and the report says so.
+        model: A built `keras.Model` that can be rebuilt from its config. If it is not compiled,
+            Adam and a loss by the shapes of the data are used, and the report says so.
         data: (x, y) or (x, y, sample_weight) of arrays; a `tf.data.Dataset`, a torch `DataLoader`,
-            a `keras.utils.PyDataset`, a generator of batches: what `fit` takes. Of many batches
-            the first 16 are used. None: numbers are made up from the inputs and outputs.
-        variants: Names from the table, None for all; float32 is always there.
-        batch_size: Of arrays and of made-up data; 32 if None.
-        steps: Of a round; None: as many as fit into `seconds`, at most 200.
-        seconds: For all rounds together, about; making and compiling come on top.
-        rounds: How often each variant has its turn.
-        jit_compile: As of `compile`; None: as the model is compiled.
-        custom_objects: Name -> class or function, of what the model's config names and is not
+            a `keras.utils.PyDataset`, a generator of batches: any data for `fit`. At most the first
+            16 batches are used. None: random numbers for the inputs and outputs.
+        variants: Names from the table, None for all; float32 is always included.
+        batch_size: For arrays and random data; 32 if None.
+        steps: Per round; None: as many as fit into `seconds`, at most 200.
+        seconds: For all rounds together, about, without the time to make and compile models.
+        rounds: Timed turns of each variant.
+        jit_compile: As for `compile`; None: as the model is compiled.
+        custom_objects: Name -> class or function, if the model's config names it and it is not
             registered. The classes of its layers are known.
 
     Returns:
         A report: `results`, `failed`, `recommended`, `recommendation`; `str()` of it is a table.
-        Variants that this model, or this device, cannot have are in `failed`, with the reason.
+        Variants that this model or device does not support are in `failed`, with the reason.
 
     Raises:
-        TypeError: `model` is no `keras.Model`.
-        ValueError: The model is not built, its config does not make it again, or it does not train
-            in float32 on this data; no data can be made up for it; an argument is out of range.
+        TypeError: `model` is not a `keras.Model`.
+        ValueError: The model is not built, cannot be rebuilt from its config, or does not train in
+            float32 on this data; no data can be made up for it; an argument is out of range.
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)], name="net")
     >>> model.compile("sgd", "mse")
@@ -124,12 +125,12 @@ def _prepared(
     custom_objects: Mapping[str, Any] | None,
     jit_compile: bool | None,
 ) -> tuple[Blueprint, list[Batch], tuple[str, ...]]:
-    """Returns what makes the model again, what it is trained on, and what was chosen for it."""
+    """Returns the model's blueprint, its batches, and notes about defaults that were used."""
     random = np.random.default_rng(0)
     batches = _given(model, data, batch_size) if data is not None else []
     if data is None:
-        made = [made_up.inputs(model, batch_size or 32, random) for _ in range(_MADE_UP)]
-        batches = [(x, None, None) for x in made]
+        inputs = [made_up.inputs(model, batch_size or 32, random) for _ in range(_MADE_UP)]
+        batches = [(x, None, None) for x in inputs]
     optimizer, loss = _compiled(model)
     blueprint = Blueprint.of(model, custom_objects, jit_compile, optimizer, loss)
     notes: tuple[str, ...] = ()
@@ -139,7 +140,7 @@ def _prepared(
         if not model.compiled:
             loss = made_up.default_loss(y, outputs)
             blueprint = dataclasses.replace(blueprint, loss=loss)
-            notes = (f"The model is not compiled: Adam() and the loss {loss!r} were taken.",)
+            notes = (f"The model is not compiled: Adam() and the loss {loss!r} were used.",)
         if data is None:
             batches = [(x, made_up.targets(outputs, loss, random), None) for x, _, _ in batches]
     return blueprint, batches, notes
@@ -163,7 +164,7 @@ def _effort(steps: int | None, seconds: float, rounds: int) -> Effort:
 
 
 def _compiled(model: Model) -> tuple[Any, Any]:
-    """Returns the optimizer and the loss of a model; those that are taken where there are none."""
+    """Returns the optimizer and the loss of a model, or the defaults."""
     if not model.compiled:
         return keras.optimizers.Adam(), None
     if model.optimizer is None:
@@ -171,8 +172,8 @@ def _compiled(model: Model) -> tuple[Any, Any]:
             f"Model {model.name!r} is compiled without an optimizer, so it has no training step to "
             "time: model.compile(optimizer, loss)."
         )
-    loss = getattr(model, "_compile_loss", None)
-    return model.optimizer, None if loss is None else loss._user_loss
+    loss = keras_hooks.compiled_loss(model)
+    return model.optimizer, None if loss is None else keras_hooks.given_loss(loss)[0]
 
 
 def _given(model: Model, data: Any, batch_size: int | None) -> list[Batch]:
@@ -182,7 +183,7 @@ def _given(model: Model, data: Any, batch_size: int | None) -> list[Batch]:
         batches.append((_kept(x), _kept(y), _kept(sample_weight)))
 
     for_each(model, data, take, _BATCHES, batch_size)
-    # One of another size would be compiled anew, in the middle of what is timed.
+    # A batch of another size would be compiled while steps are timed.
     return [batch for batch in batches if _samples(batch) == _samples(batches[0])]
 
 
@@ -201,14 +202,14 @@ def _samples(batch: Batch) -> int:
 
 
 def _outputs(blueprint: Blueprint, x: Any) -> Any:
-    """Returns what the model makes of a batch."""
+    """Returns the model's outputs for a batch."""
     try:
         return blueprint.made(VARIANTS[FLOAT32])(x, training=False)
     except Exception as error:
         raise ValueError(
-            f"Model {blueprint.model.name!r} could not be made again and run on a batch "
+            f"Model {blueprint.model.name!r} could not be rebuilt and run on a batch "
             f"({made_up.described(x, None)}): {_told(error)}. Pass data=(x, y), and "
-            "custom_objects= for what its config names."
+            "custom_objects= for objects that its config names."
         ) from error
 
 
@@ -255,7 +256,7 @@ def _measured(
 def _begun(
     blueprint: Blueprint, names: Sequence[str], batches: Sequence[Batch], effort: Effort
 ) -> tuple[dict[str, Trial], dict[str, str], bool]:
-    """Returns the variants that took their first steps, and why the others did not."""
+    """Returns the variants that took their first steps, and why the others failed."""
     trials: dict[str, Trial] = {}
     failed: dict[str, str] = {}
     on_device = False
@@ -265,7 +266,7 @@ def _begun(
         except Exception as error:
             if name == FLOAT32:
                 raise ValueError(
-                    f"Model {blueprint.model.name!r} could not be made again from its config and "
+                    f"Model {blueprint.model.name!r} could not be rebuilt from its config and "
                     f"trained in float32: {_told(error)}"
                 ) from error
             failed[name] = _told(error)
@@ -291,7 +292,7 @@ def _maker(blueprint: Blueprint, name: str, trials: Mapping[str, Trial]) -> Call
 
 
 def _too_slow(trial: Trial, trials: Mapping[str, Trial], effort: Effort, count: int) -> str | None:
-    """Returns why a variant is left out that would take the time of all others, or None."""
+    """Returns why a variant is left out that would use up the time of the others, or None."""
     if not trials:
         return None
     taken, base = trial.seconds[-1], trials[FLOAT32].seconds[-1]
@@ -326,7 +327,7 @@ def _result(name: str, trial: Trial, seconds: Sequence[float], base: Sequence[fl
 
 
 def _told(error: Exception) -> str:
-    """Returns an error on a line."""
+    """Returns an error in one line."""
     text = " ".join(str(error).split())
     text = text if len(text) <= _TOLD else f"{text[:_TOLD]}..."
     return text if isinstance(error, ValueError) else f"{type(error).__name__}: {text}"
@@ -334,7 +335,7 @@ def _told(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """A scope without keras_mp's warnings, which come once: they are for the user's own model."""
+    """A scope without keras_mp's one-time warnings, which are for the user's own model."""
     logger = logging.getLogger("keras_mp")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -346,7 +347,7 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _rewrites_undone() -> Iterator[None]:
-    """A scope after which the graph rewrite is in place for those models only that it was for."""
+    """A scope at whose end the graph rewrite is undone for models rewritten inside."""
     before = {id(model) for model in rewritten.all_models()}
     installed = hooks.is_installed()
     try:

@@ -1,4 +1,4 @@
-"""Batches that are made up from what a model declares, where nobody gave data."""
+"""Random batches for a model's declared inputs, used without data."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model
+from keras_mp.backends import keras_hooks
 from keras_mp.graph_rewrite.examples import declared, filled
 from keras_mp.graph_rewrite.tensors import dtype_of
 
@@ -15,15 +16,15 @@ _BINARY = ("binary", "hinge")
 
 
 def inputs(model: Model, batch: int, random: np.random.Generator) -> Any:
-    """Returns a batch for the inputs that a model declares.
+    """Returns a batch for the declared inputs of a model.
 
-    Floats are normal; whole numbers are within the range of each Embedding of the model, so of
-    the smallest, and 0 or 1 where there is none.
+    Floats are normal; whole numbers are in the range of every Embedding of the model, or 0 and 1 if
+    there is none.
 
     Args:
         model: Functional or Sequential, or with `inputs`.
-        batch: The number of samples. Other sides that the model leaves open are 16, of images 64.
-        random: Where the numbers are from.
+        batch: The number of samples. Other open sides are 16, of images 64.
+        random: Generates the numbers.
 
     Raises:
         ValueError: The model declares no inputs.
@@ -41,7 +42,7 @@ def inputs(model: Model, batch: int, random: np.random.Generator) -> Any:
         )
     tables = [
         int(layer.input_dim)
-        for layer in model._flatten_layers()
+        for layer in keras_hooks.all_layers(model)
         if "Embedding" in type(layer).__name__
         and isinstance(getattr(layer, "input_dim", None), int)
     ]
@@ -52,7 +53,8 @@ def inputs(model: Model, batch: int, random: np.random.Generator) -> Any:
         dtype = keras.backend.standardize_dtype(x.dtype)
         if dtype == "string":
             raise ValueError(
-                f"Model {model.name!r} takes strings, which are not made up: pass data=(x, y)."
+                f"Model {model.name!r} takes strings, which benchmark cannot make up: pass "
+                "data=(x, y)."
             )
         if dtype == "bool":
             return random.integers(2, size=shape).astype("bool")
@@ -64,7 +66,7 @@ def inputs(model: Model, batch: int, random: np.random.Generator) -> Any:
 
 
 def without_lists(part: Any) -> Any:
-    """Returns nested arrays with tuples for lists, as TensorFlow's data sets have it.
+    """Returns nested arrays with tuples instead of lists, as in TensorFlow's data sets.
 
     >>> without_lists([1, {"a": [2]}])
     (1, {'a': (2,)})
@@ -77,12 +79,12 @@ def without_lists(part: Any) -> Any:
 
 
 def targets(outputs: Any, loss: Any, random: np.random.Generator) -> Any:
-    """Returns targets for a batch of outputs, of the kind that a loss takes.
+    """Returns targets for a batch of outputs, as a loss expects them.
 
     Args:
         outputs: Nested tensors.
-        loss: One for all, or nested as they are, or None where the model has none.
-        random: Where the numbers are from.
+        loss: One for all, or nested like the outputs, or None.
+        random: Generates the numbers.
 
     >>> ones, random = np.ones((5, 3)), np.random.default_rng(0)
     >>> targets(ones, "sparse_categorical_crossentropy", random).shape
@@ -94,7 +96,7 @@ def targets(outputs: Any, loss: Any, random: np.random.Generator) -> Any:
 
 
 def _for(outputs: Any, loss: Any, random: np.random.Generator) -> Any:
-    # An output of several that has no loss gets numbers all the same: data sets hold no None.
+    # An output without a loss still gets numbers: data sets cannot hold None.
     if isinstance(outputs, dict):
         return {
             name: _for(each, loss.get(name) if isinstance(loss, dict) else loss, random)
@@ -105,8 +107,8 @@ def _for(outputs: Any, loss: Any, random: np.random.Generator) -> Any:
         several = several if isinstance(several, list | tuple) else [loss] * len(outputs)
         return tuple(_for(each, one, random) for each, one in zip(outputs, several, strict=True))
     if isinstance(loss, dict | list | tuple):  # of a model with one output
-        found = list(loss.values()) if isinstance(loss, dict) else list(loss)
-        loss = found[0]
+        losses = list(loss.values()) if isinstance(loss, dict) else list(loss)
+        loss = losses[0]
     return _of_one(tuple(outputs.shape), name_of(loss), random)
 
 
@@ -121,7 +123,7 @@ def _of_one(shape: tuple[int, ...], loss: str, random: np.random.Generator) -> A
 
 
 def name_of(loss: Any) -> str:
-    """Returns what a loss is called, in small letters.
+    """Returns the name of a loss, in lower case.
 
     >>> name_of(keras.losses.MeanSquaredError()), name_of("mse")
     ('mean_squared_error', 'mse')
@@ -133,21 +135,21 @@ def name_of(loss: Any) -> str:
 
 
 def default_loss(y: Any, outputs: Any) -> str:
-    """Returns the loss that is taken for a model that is not compiled.
+    """Returns the default loss for a model that is not compiled.
 
     >>> default_loss(np.zeros(4, "int64"), np.zeros((4, 3))), default_loss(None, np.zeros((4, 3)))
     ('sparse_categorical_crossentropy', 'mse')
     """
     whole = hasattr(y, "shape") and "int" in str(dtype_of(y))
     if whole and hasattr(outputs, "shape") and int(outputs.shape[-1]) > 1:
-        given, made = tuple(y.shape), tuple(outputs.shape)
-        if given in (made[:-1], (*made[:-1], 1)):
+        y_shape, output_shape = tuple(y.shape), tuple(outputs.shape)
+        if y_shape in (output_shape[:-1], (*output_shape[:-1], 1)):
             return "sparse_categorical_crossentropy"
     return "mse"
 
 
 def described(x: Any, y: Any) -> str:
-    """Returns the shapes and dtypes of a batch, in words.
+    """Describes the shapes and dtypes of a batch.
 
     >>> described(np.zeros((2, 3), "float32"), None)
     'x (2, 3) float32'
@@ -155,7 +157,7 @@ def described(x: Any, y: Any) -> str:
     words = []
     for name, part in (("x", x), ("y", y)):
         leaves = [leaf for leaf in keras.tree.flatten(part) if hasattr(leaf, "shape")]
-        found = [f"{tuple(map(int, leaf.shape))} {dtype_of(leaf)}" for leaf in leaves]
-        if found:
-            words.append(f"{name} {', '.join(found)}")
+        leaves_in_words = [f"{tuple(map(int, leaf.shape))} {dtype_of(leaf)}" for leaf in leaves]
+        if leaves_in_words:
+            words.append(f"{name} {', '.join(leaves_in_words)}")
     return "; ".join(words)

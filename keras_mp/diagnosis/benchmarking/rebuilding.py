@@ -1,7 +1,7 @@
-"""A model again, from its config, with other policies: layers, weights, loss, metrics, optimizer.
+"""Rebuilds a model from its config with other policies: layers, weights, loss, metrics, optimizer.
 
-Only reads the model that is given. Its functions and classes are in this process already, so they
-need no registration, and what the config holds of a lambda is that of the model at hand.
+Only reads the given model. Its functions and classes exist in this process, so they need no
+registration, and a lambda's code comes from the model itself.
 """
 
 import copy
@@ -14,10 +14,12 @@ import keras
 from keras import ops
 
 from keras_mp.array_types import Model
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.benchmarking.variants import Variant, innermost, scaling_settings
 from keras_mp.diagnosis.dry_run.isolation import copied_metrics
 from keras_mp.files.deserializing import deserialized
 from keras_mp.policies.policy import policy_scope
+from keras_mp.state.assigned_state import SEED
 
 _MAP = "DTypePolicyMap"
 _FUNCTION = "function of the layer "
@@ -26,18 +28,18 @@ _POLICIES = ("DTypePolicy", "Policy", "FloatDTypePolicy")
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What is needed of a model to make it again.
+    """The data for rebuilding a model.
 
     Attributes:
         model: The model, which is only read.
-        config: Of its layers, without what `compile` was told.
+        config: Of its layers, without the config of `compile`.
         weights: Their values, on the host.
         seeds: Those of its layers' random numbers.
-        narrow: The policies that another one takes the place of.
-        outputs: Names of the layers that stay in float32, as what the loss is computed from should.
+        narrow: The policies to replace.
+        outputs: Names of layers that stay in float32, so that the loss is computed from float32.
         custom_objects: Classes and functions by name.
-        jit_compile: Whether the framework compiles the step; None: as it does by itself.
-        optimizer: What the model is compiled with.
+        jit_compile: Whether the framework compiles the step; None: the default.
+        optimizer: The model's optimizer.
         loss: Its loss, with weights; the metrics are those of the model.
     """
 
@@ -61,19 +63,19 @@ class Blueprint:
         optimizer: Any,
         loss: Any,
     ) -> "Blueprint":
-        """Returns what is needed to make `model` again, compiled with `optimizer` and `loss`."""
+        """Returns the blueprint of `model`, for compiling with `optimizer` and `loss`."""
         config = dict(keras.saving.serialize_keras_object(model))
         config.pop("compile_config", None)
         lambdas = {
             layer.name: layer.function
-            for layer in model._flatten_layers()
+            for layer in keras_hooks.all_layers(model)
             if isinstance(layer, keras.layers.Lambda)
         }
         config = _with_functions(config, lambdas)
-        names = {layer.dtype_policy.name for layer in model._flatten_layers()}
+        names = {layer.dtype_policy.name for layer in keras_hooks.all_layers(model)}
         narrow = frozenset(name for name in names.union(_policies(config)) if _is_narrow(name))
         objects: dict[str, Any] = {_FUNCTION + name: each for name, each in lambdas.items()}
-        for layer in model._flatten_layers():
+        for layer in keras_hooks.all_layers(model):
             objects[type(layer).__name__] = type(layer)
             held = [each for each in vars(layer).values() if isinstance(each, FunctionType)]
             objects.update({each.__name__: each for each in held if not _is_of_keras(each)})
@@ -94,15 +96,15 @@ class Blueprint:
         """Returns the model with a variant's policy, same values, compiled with its optimizer.
 
         Args:
-            variant: Which.
-            float32: The model as made for float32, where the policy is a map for it.
+            variant: The variant.
+            float32: The rebuilt float32 model, if the policy is a map for it.
 
         Raises:
-            ValueError: What comes of the config has other weights. And whatever the model's own
-                code, or Keras, raises.
+            ValueError: The rebuilt model has other weights. Errors of the model's own code, or of
+                Keras, pass through.
         """
         policy = variant.policy if isinstance(variant.policy, str) else variant.policy(float32)
-        # A map says itself what stays in float32.
+        # A map decides by itself what stays in float32.
         kept = self.outputs if isinstance(policy, str) else frozenset()
         model = self.with_policy(policy, kept)
         self._compile(model, variant)
@@ -113,15 +115,15 @@ class Blueprint:
 
         Args:
             policy: Its name, or a map.
-            kept: Names of layers that keep theirs.
+            kept: Names of layers that keep their policy.
 
         Raises:
-            ValueError: What comes of the config has other weights. And whatever the model's own
-                code, or Keras, raises.
+            ValueError: The rebuilt model has other weights. Errors of the model's own code, or of
+                Keras, pass through.
         """
         config = retyped(self.config, self.narrow, policy_config(policy), kept)
         with policy_scope("float32"), keras.saving.custom_object_scope(self.custom_objects):
-            # What layers make in their constructors has no config of its own.
+            # Layers made in a constructor have no config of their own.
             keras.config.set_dtype_policy(policy)
             model = deserialized(config, safe_mode=False)
         self._fill(model)
@@ -132,8 +134,8 @@ class Blueprint:
         expected = [tuple(value.shape) for value in self.weights]
         if found != expected or len(_seeds(model)) != len(self.seeds):
             raise ValueError(
-                f"the model that its config makes has {len(found)} weights of other shapes than "
-                f"the {len(expected)} of {self.model.name!r}: its get_config does not say all"
+                f"its config makes a model with {len(found)} weights of other shapes than "
+                f"the {len(expected)} of {self.model.name!r}: its get_config is incomplete"
             )
         for variable, value in zip(model.weights, self.weights, strict=True):
             variable.assign(value)
@@ -144,22 +146,22 @@ class Blueprint:
         inner = innermost(self.optimizer)
         with keras.saving.custom_object_scope(self.custom_objects):
             again = type(inner).from_config(inner.get_config())
-        metrics = getattr(self.model, "_compile_metrics", None)
-        loss = getattr(self.model, "_compile_loss", None)
+        metrics, weighted_metrics = keras_hooks.given_metrics(
+            keras_hooks.compiled_metrics(self.model)
+        )
+        _, loss_weights = keras_hooks.given_loss(keras_hooks.compiled_loss(self.model))
         jit: Any = self.jit_compile
         if jit is None:
             jit = self.model.jit_compile if self.model.compiled else "auto"
         model.compile(
             optimizer=variant.wrap(again, scaling_settings(self.optimizer)),
             loss=self.loss,
-            loss_weights=None if loss is None else loss._user_loss_weights,
-            metrics=None if metrics is None else copied_metrics(metrics._user_metrics),
-            weighted_metrics=(
-                None if metrics is None else copied_metrics(metrics._user_weighted_metrics)
-            ),
+            loss_weights=loss_weights,
+            metrics=copied_metrics(metrics),
+            weighted_metrics=copied_metrics(weighted_metrics),
             run_eagerly=bool(self.model.compiled and self.model.run_eagerly),
             jit_compile=jit,
-            auto_scale_loss=False,  # what scales a loss is the variant's affair
+            auto_scale_loss=False,  # the variant scales the loss itself
         )
 
 
@@ -168,25 +170,25 @@ def _is_of_keras(function: FunctionType) -> bool:
 
 
 def _with_functions(config: Any, lambdas: Mapping[str, Any]) -> Any:
-    """Returns a config whose Lambda layers name their functions: byte code forgets its globals."""
+    """Returns a config whose Lambda layers name their functions: byte code loses its globals."""
     if isinstance(config, list | tuple):
         return [_with_functions(item, lambdas) for item in config]
     if not isinstance(config, Mapping):
         return config
-    found = {key: _with_functions(value, lambdas) for key, value in config.items()}
-    if config.get("class_name") == "Lambda" and found["config"].get("name") in lambdas:
-        key = _FUNCTION + found["config"]["name"]
-        found["config"]["function"] = {
+    new_config = {key: _with_functions(value, lambdas) for key, value in config.items()}
+    if config.get("class_name") == "Lambda" and new_config["config"].get("name") in lambdas:
+        key = _FUNCTION + new_config["config"]["name"]
+        new_config["config"]["function"] = {
             "module": "builtins",
             "class_name": "function",
             "config": key,
             "registered_name": key,
         }
-    return found
+    return new_config
 
 
 def policy_config(policy: Any) -> dict[str, Any]:
-    """Returns the config of a policy, or of a map, or of the policy of a name."""
+    """Returns the config of a policy, of a map, or of a policy given by name."""
     found: dict[str, Any] = keras.saving.serialize_keras_object(
         keras.DTypePolicy(policy) if isinstance(policy, str) else policy
     )
@@ -196,13 +198,13 @@ def policy_config(policy: Any) -> dict[str, Any]:
 def retyped(
     config: Any, replaced: frozenset[str], by: Mapping[str, Any], kept: frozenset[str]
 ) -> Any:
-    """Returns a model's config in which layers have another policy.
+    """Returns a model's config with another policy for its layers.
 
     Args:
-        config: Of a model, or what is in one.
-        replaced: Names of the policies that are replaced. Others stay, as somebody chose them.
-        by: The config of the other policy.
-        kept: Names of layers of the outermost model that keep theirs.
+        config: The model's config, or a part of it.
+        replaced: Names of the policies that are replaced. Others were chosen explicitly, and stay.
+        by: The config of the new policy.
+        kept: Names of layers of the outermost model that keep their policy.
 
     >>> layer = keras.saving.serialize_keras_object(keras.layers.Dense(1))
     >>> found = retyped(layer, frozenset(["float32"]), policy_config("float16"), frozenset())
@@ -232,8 +234,8 @@ def retyped(
 def _retyped_map(
     config: Mapping[str, Any], replaced: frozenset[str], by: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns a map whose narrow policies are replaced; its default is a name."""
-    if by["class_name"] == _MAP:  # which says itself what stays
+    """Returns a map with its narrow policies replaced; its default is a name."""
+    if by["class_name"] == _MAP:  # which decides by itself what stays
         return dict(by)
     inside = config["config"]
     default = inside["default_policy"]
@@ -270,7 +272,7 @@ def _name_of_policy(config: Mapping[str, Any]) -> str | None:
 
 def _output_layers(model: Model) -> frozenset[str]:
     outputs = keras.tree.flatten(getattr(model, "outputs", None) or [])
-    operations = [x._keras_history.operation for x in outputs if hasattr(x, "_keras_history")]
+    operations = [keras_hooks.made_by(x) for x in outputs]
     return frozenset(
         each.name
         for each in operations
@@ -279,7 +281,7 @@ def _output_layers(model: Model) -> frozenset[str]:
 
 
 def _seeds(model: Model) -> list[Any]:
-    return [seed.state for layer in model._flatten_layers() for seed in layer._seed_generators]
+    return [variable for variable in model.variables if variable.name == SEED]
 
 
 def _on_host(variable: Any) -> Any:

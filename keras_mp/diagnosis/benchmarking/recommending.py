@@ -1,33 +1,33 @@
-"""Which way to train is recommended: a rule on what was measured. Imports no Keras."""
+"""Which way to train is recommended: a rule on the measurements. Imports no Keras."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-TOLERANCE = 0.05  # of the loss, or of how far it fell
-FASTER = 0.97  # of the time of float32; what is nearer is as fast
+TOLERANCE = 0.05  # of the loss, or of its decrease
+FASTER = 0.97  # of the time of float32; anything closer counts as equally fast
 LEANER = 0.95  # of its memory
 _SKIPS = 0.05  # of the steps, once the loss scale had time to fall
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What was measured of a variant.
+    """The measurements of a variant.
 
     Attributes:
         name: Of the variant.
-        milliseconds: That a step took: lower quartile, median, upper quartile of the rounds.
-        ratio: The same to float32, round by round.
+        milliseconds: Per step: lower quartile, median, upper quartile of the rounds.
+        ratio: The same relative to float32, round by round.
         first_seconds: Until the first steps were taken: making, building, compiling.
-        memory: Bytes; None where that is not known.
-        steps: Taken in all.
-        skipped: Steps that were skipped; None where none can be.
-        late_skips: Of them, those after the first steps.
-        loss_scale: At the end; None where there is none.
+        memory: Bytes; None if unknown.
+        steps: Steps taken in total.
+        skipped: Skipped steps; None without loss scaling.
+        late_skips: Those of them after the first steps.
+        loss_scale: At the end; None without one.
         first_loss: Of the first steps.
-        mean_loss: Of all rounds: what chance does to one of them says little.
+        mean_loss: Of all rounds, because a single round is too noisy.
         loss: Of the last round.
-        notes: What Keras, or keras_mp, warned of.
+        notes: Warnings of Keras or keras_mp.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Result:
 
 
 def fault(result: Result, base: Result) -> str | None:
-    """Returns why a variant does not train as float32 does, or None.
+    """Returns why a variant does not train as well as float32, or None.
 
     Args:
         result: Of the variant.
@@ -58,22 +58,23 @@ def fault(result: Result, base: Result) -> str | None:
         return f"it skipped {result.late_skips} of {result.steps} steps"
     room = TOLERANCE * max(abs(base.mean_loss), abs(base.first_loss - base.mean_loss))
     if result.mean_loss > base.mean_loss + room:
-        return f"its loss is {result.mean_loss:.4g}, and that of float32 {base.mean_loss:.4g}"
+        return f"its loss is {result.mean_loss:.4g}, that of float32 {base.mean_loss:.4g}"
     return None
 
 
 def recommend(results: Sequence[Result], device: str, how: Mapping[str, str]) -> tuple[str, str]:
-    """Returns the name of what is recommended, and a sentence that says why.
+    """Returns the name of the recommended variant, and a sentence that says why.
 
-    Sound is what skips hardly a step and whose mean loss is not above that of float32 by more than
-    `TOLERANCE` of it, or of the way that it fell. Of what is sound and takes at most `FASTER` of
-    float32's time, upper quartile included below 1, it is the fastest; or the first in order whose
-    time is within its noise. Where nothing is, it is float32, and the leanest is named.
+    A variant is sound if it skips hardly a step and its mean loss exceeds that of float32 by at
+    most `TOLERANCE` of that loss, or of its decrease. Candidates are sound variants that take at
+    most `FASTER` of float32's time, with an upper quartile below 1. The fastest candidate is
+    recommended, or the first in order whose time is within its noise. Without candidates float32
+    is, and the text names the variant with the least memory.
 
     Args:
-        results: Of float32, and of other variants, the simpler before.
-        device: On which it was.
-        how: By name, what to write.
+        results: Of float32, and of other variants, simpler ones first.
+        device: The device.
+        how: By name, the code to write.
 
     >>> def result(name, ratio, loss=1.0, memory=100):
     ...     three = (ratio, ratio, ratio)
@@ -85,13 +86,13 @@ def recommend(results: Sequence[Result], device: str, how: Mapping[str, str]) ->
     base = next(each for each in results if each.name == "float32")
     if not math.isfinite(base.mean_loss):
         return base.name, (
-            f"The loss of float32 is {base.mean_loss} after {base.steps} steps: mend that first "
-            "(keras_mp.find_overflow(model, x, y) says where it begins); nothing can be compared."
+            f"The loss of float32 is {base.mean_loss} after {base.steps} steps: fix that first "
+            "(keras_mp.find_overflow(model, x, y) finds the cause); nothing can be compared."
         )
     others = [each for each in results if each is not base]
     faults = {each.name: fault(each, base) for each in others}
     sound = [each for each in others if faults[each.name] is None]
-    told = _of_broken(others, faults)
+    broken = _of_broken(others, faults)
     faster = [each for each in sound if each.ratio[1] <= FASTER and each.ratio[2] < 1]
     if faster:
         fastest = min(faster, key=lambda each: each.ratio[1])
@@ -99,8 +100,8 @@ def recommend(results: Sequence[Result], device: str, how: Mapping[str, str]) ->
         memory = _memory(best, base)
         return best.name, (
             f"{best.name}: a step takes {best.ratio[1]:.2f} of the time of float32 "
-            f"({best.milliseconds[1]:.3g} ms, not {base.milliseconds[1]:.3g}){memory}, and the "
-            f"loss is as good. Write: {how.get(best.name, best.name)}.{told}"
+            f"({best.milliseconds[1]:.3g} ms instead of {base.milliseconds[1]:.3g}){memory}, and "
+            f"the loss is as good. Write: {how.get(best.name, best.name)}.{broken}"
         )
     text = f"float32: on this device ({device}) nothing that trains as well is faster."
     lean = [
@@ -111,11 +112,11 @@ def recommend(results: Sequence[Result], device: str, how: Mapping[str, str]) ->
     if lean:
         best = min(lean, key=lambda each: (each.memory or 0, each.ratio[1]))
         text += (
-            f" Where memory is short: {best.name}, {(best.memory or 0) / (base.memory or 1):.2f} "
+            f" If memory is short: {best.name}, {(best.memory or 0) / (base.memory or 1):.2f} "
             f"of the bytes at {best.ratio[1]:.2f} times the time. "
             f"Write: {how.get(best.name, best.name)}."
         )
-    return base.name, text + told
+    return base.name, text + broken
 
 
 def _memory(result: Result, base: Result) -> str:
@@ -126,6 +127,6 @@ def _memory(result: Result, base: Result) -> str:
 
 
 def _of_broken(results: Sequence[Result], faults: Mapping[str, str | None]) -> str:
-    found = [each for each in results if faults[each.name] and each.ratio[1] <= FASTER]
-    words = [f"{each.name} is faster, but {faults[each.name]}" for each in found]
+    fast_and_broken = [each for each in results if faults[each.name] and each.ratio[1] <= FASTER]
+    words = [f"{each.name} is faster, but {faults[each.name]}" for each in fast_and_broken]
     return f" Not recommended: {'; '.join(words)}." if words else ""

@@ -1,31 +1,19 @@
 """What `benchmark` found, as text, HTML and JSON."""
 
-import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from keras_mp.diagnosis.benchmarking.recommending import Result
-from keras_mp.files.json_files import as_json
-from keras_mp.rendering import markup
-from keras_mp.rendering.markup import escaped
+from keras_mp.files.json_files import json_values
+from keras_mp.rendering.model import Column, Part, Renderable, Table, Text
 from keras_mp.rendering.text import pluralized
 
-WIDTH = 100
-_HEADS = (
-    "",
-    "ms a step",
-    "ratio",
-    "first, s",
-    "MB",
-    "skipped",
-    "scale",
-    "loss",
-)
+_HEADS = ("ms a step", "ratio", "first, s", "MB", "skipped", "scale", "loss")
 
 
-@dataclass(frozen=True, slots=True)
-class BenchmarkReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class BenchmarkReport(Renderable):
     """What each way to train the model costs, and which one is recommended.
 
     Attributes:
@@ -60,34 +48,17 @@ class BenchmarkReport:
     recommendation: str
     how: Mapping[str, str]
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON; what JSON lacks is "inf" or "nan"."""
-        return as_json(asdict(self))  # type: ignore[return-value]
+        return dict(json_values(asdict(self)))
 
-    def __str__(self) -> str:
-        rows = [_HEADS, *map(self._cells, self.results)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = [
-            "  ".join(
-                cell.rjust(width) if i else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
-        paragraphs = [*self._below(), f"Recommended: {self.recommendation}"]
-        return "\n".join([*_wrapped(self._headline()), "", *table, "", *_each(paragraphs)])
-
-    def _repr_html_(self) -> str:
-        """Returns the table for a notebook."""
-        heads = [(head, "number" if i else "") for i, head in enumerate(_HEADS)]
-        parts = [f'<p class="head">{escaped(self._headline())}</p>']
-        parts.append(markup.table(heads, map(self._cells, self.results)))
-        parts += [f"<p>{escaped(line)}</p>" for line in self._below()]
-        parts.append(f"<p><b>Recommended:</b> {escaped(self.recommendation)}</p>")
-        return markup.output(parts)
-
-    def _cells(self, result: Result) -> tuple[str, ...]:
-        return _cells(result, "> " if result.name == self.recommended else "  ")
+    def _parts(self) -> Iterator[Part]:
+        yield Text(self._headline(), "title")
+        marks = {True: "> ", False: "  "}
+        rows = [_cells(each, marks[each.name == self.recommended]) for each in self.results]
+        yield Table((Column(""), *(Column(head, "number") for head in _HEADS)), rows)
+        yield from map(Text, self._below())
+        yield Text(f"Recommended: {self.recommendation}", "title")
 
     def _headline(self) -> str:
         data = "made up" if self.made_up else "given"
@@ -136,11 +107,3 @@ def _number(milliseconds: float) -> str:
 
 def _scale(scale: float) -> str:
     return f"{scale:.0f}" if scale == int(scale) and scale < 1e6 else f"{scale:.2g}"
-
-
-def _each(paragraphs: list[str]) -> list[str]:
-    return [line for paragraph in paragraphs for line in _wrapped(paragraph)]
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)

@@ -1,4 +1,4 @@
-"""One variant: the model as it has it, trained for some steps at a time, and timed."""
+"""One variant: builds its model, trains it for some steps at a time, and times them."""
 
 import contextlib
 import time
@@ -19,11 +19,11 @@ from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.sixteen_bit.memory import memory_report
 
 Batch = tuple[Any, Any, Any]
-FIRST = 2  # steps that compile, and then again that are known to be compiled
+FIRST = 2  # steps that compile, then the same number known to be compiled
 
 
 class _Feed(keras.utils.PyDataset):
-    """The same batches again and again, in their order, for a number of steps."""
+    """The same batches, repeated in order for a number of steps."""
 
     def __init__(self, batches: Sequence[Batch], steps: int, begin: int) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class _Feed(keras.utils.PyDataset):
 
 
 class _Clock(keras.callbacks.Callback):
-    """Times an epoch, without what `fit` does before and after it. No step waits for it."""
+    """Times an epoch, without the work of `fit` before and after. No step waits for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,15 +58,15 @@ class _Clock(keras.callbacks.Callback):
 
 @dataclass
 class Trial:
-    """A variant of the model, and what came of its steps so far.
+    """A variant of the model, and the results of its steps so far.
 
     Attributes:
         model: Compiled.
-        steps: Taken.
+        steps: Steps taken.
         losses: The mean loss of each part of the training.
-        seconds: That a step took, in each part.
-        memory: Bytes: the device's peak while the variant was alone at work, or counted.
-        warm_skips: Steps that were skipped while it was warmed up.
+        seconds: Per step, in each part.
+        memory: Bytes: the device's peak while only this variant ran, or counted.
+        warm_skips: Skipped steps of the warm-up.
         notes: Warnings.
     """
 
@@ -80,12 +80,12 @@ class Trial:
     notes: list[str] = field(default_factory=list)
 
     def train(self, batches: Sequence[Batch], steps: int) -> float:
-        """Trains for some steps, from where it is, and returns the seconds that a step took."""
+        """Continues training for some steps, and returns the seconds per step."""
         clock = _Clock()
         feed = _Feed(batches, steps, self.steps)
-        # Each variant drops out the same, also where no variable of Keras says what.
+        # Dropout is the same for each variant, also if no variable of Keras seeds it.
         with seeded_generators(self.steps), self._noting():
-            # Not a `fit` of the model's class: it would prepare batches that are prepared.
+            # Not `fit` of the model's class: it would preprocess the batches again.
             history = keras.Model.fit(
                 self.model, feed, verbose=0, shuffle=False, callbacks=[clock]
             ).history
@@ -96,15 +96,15 @@ class Trial:
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
-        found = (str(each.message) for each in told if each.category is UserWarning)
-        self.notes = list(dict.fromkeys([*self.notes, *found]))
+        messages = (str(each.message) for each in caught if each.category is UserWarning)
+        self.notes = list(dict.fromkeys([*self.notes, *messages]))
 
     @property
     def skipped(self) -> int | None:
-        """How many steps were skipped; None where none can be."""
+        """The number of skipped steps; None without loss scaling."""
         optimizer = self.model.optimizer
         if not isinstance(optimizer, LossScaleOptimizer):
             return None
@@ -112,7 +112,7 @@ class Trial:
 
     @property
     def loss_scale(self) -> float | None:
-        """The loss scale now; None where there is none."""
+        """The current loss scale; None without one."""
         optimizer = self.model.optimizer
         return (
             current_scale(optimizer)
@@ -121,13 +121,13 @@ class Trial:
         )
 
     def counted_bytes(self) -> int:
-        """Returns the bytes of all weights, of gradients, and of what the optimizer keeps."""
-        found = memory_report(self.model).now.total
+        """Returns the bytes of all weights, gradients, and optimizer variables."""
+        total = memory_report(self.model).now.total
         for variable in self.model.non_trainable_weights:
             dtype = keras.backend.standardize_dtype(variable.dtype)
             each = 2 if "16" in dtype else int(np.dtype(dtype).itemsize)
-            found += each * int(np.prod(variable.shape, dtype=np.int64))
-        return found
+            total += each * int(np.prod(variable.shape, dtype=np.int64))
+        return total
 
 
 def begun(make: Callable[[], Model], batches: Sequence[Batch]) -> tuple[Trial, bool]:
@@ -138,11 +138,12 @@ def begun(make: Callable[[], Model], batches: Sequence[Batch]) -> tuple[Trial, b
         batches: To train on.
 
     Returns:
-        The trial, whose last `seconds` are of steps that were compiled; and whether its memory is
-        the device's, not counted.
+        The trial, whose last `seconds` are of compiled steps; and whether its memory is the
+        device's, not counted.
 
     Raises:
-        ValueError: It does not do what it is for. And whatever the model's code, or Keras, raises.
+        ValueError: The variant is not what its name says. Errors of the model's code, or of Keras,
+            pass through.
     """
     before = measuring.mark()
     began = time.perf_counter()

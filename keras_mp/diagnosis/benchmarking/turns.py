@@ -1,11 +1,11 @@
-"""Measuring in turn: what disturbs the machine disturbs all alike. Imports no Keras."""
+"""Measures in turn, so that disturbances affect all alike. Imports no Keras."""
 
 import statistics
 from collections.abc import Iterator, Sequence
 
 
 def in_turn(names: Sequence[str], repeat: int) -> Iterator[str]:
-    """Yields each name `repeat` times, all of them in turn, in another order each time.
+    """Yields each name `repeat` times: all names in turn, in another order each time.
 
     >>> " ".join(in_turn("abc", 2))
     'a b c a c b'
@@ -27,7 +27,7 @@ def quartiles(numbers: Sequence[float]) -> list[float]:
 
 
 def ratios(numbers: Sequence[float], base: Sequence[float]) -> list[float]:
-    """Returns quartiles of the ratio of `numbers` to `base`, which were measured in turn.
+    """Returns quartiles of the ratio of `numbers` to `base`, both measured in turn.
 
     >>> ratios([2.0, 3.0], [1.0, 1.0])
     [2.25, 2.5, 2.75]

@@ -1,4 +1,4 @@
-"""What is compared: policies and optimizers, around the optimizer that the model has."""
+"""The policies and optimizers that `benchmark` compares."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ class Variant:
     """A way to train the model.
 
     Attributes:
-        policy: Of its layers: a name, or what returns a map for the model in float32.
-        wrap: Makes the optimizer to compile with of the model's own, without what scaled its loss.
+        policy: The layers' policy: a name, or a function that returns a map for the float32 model.
+        wrap: Wraps the model's own optimizer, from which loss scaling was removed.
         how: The same as code, for the report.
         rewritten: Whether the graph rewrite decides op by op what computes in float16.
     """
@@ -47,7 +47,7 @@ def _with_masters(optimizer: Optimizer, _: dict[str, Any]) -> Optimizer:
 
 
 FLOAT32 = "float32"
-# In the order in which the simpler one comes first: it is taken where two are as fast.
+# Simpler variants first: of two equally fast ones the first is recommended.
 VARIANTS: dict[str, Variant] = {
     FLOAT32: Variant("float32", _plain, 'policy "float32", the optimizer as it is'),
     "mixed_bfloat16": Variant(
@@ -77,7 +77,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 def innermost(optimizer: Optimizer) -> Optimizer:
-    """Returns an optimizer without what scales its loss, or keeps its masters.
+    """Returns an optimizer without wrappers that scale the loss or keep masters.
 
     >>> innermost(LossScaleOptimizer(keras.optimizers.SGD())).__class__.__name__
     'SGD'
@@ -88,7 +88,7 @@ def innermost(optimizer: Optimizer) -> Optimizer:
 
 
 def scaling_settings(optimizer: Optimizer) -> dict[str, Any]:
-    """Returns how an optimizer scales its loss, as arguments of ours; none where it does not.
+    """Returns the loss-scale settings of an optimizer, as our arguments; empty without any.
 
     >>> scaling_settings(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(), 128.0))
     {'initial_scale': 128.0, 'dynamic_growth_steps': 2000}

@@ -1,10 +1,10 @@
-"""One training step that changes nothing; observers see what happens in it.
+"""One training step that changes nothing; observers see its calls.
 
 | module                       | subject |
 | ---------------------------- | ------- |
 | step                         | forward pass, loss, metrics and gradients of one batch |
 | program                      | the same as one compiled program |
-| isolation, layers, metrics   | what is put back afterwards |
+| isolation, layers, metrics   | what is restored afterwards |
 | checks                       | whether a model can run on a batch |
 | observers, calls, time_steps | each call of a layer and op, shown to an observer |
 | source_lines                 | the user's line that makes a call |

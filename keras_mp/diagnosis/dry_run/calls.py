@@ -1,4 +1,4 @@
-"""What an observer is shown: calls of ops and layers, each with its site in the step."""
+"""What an observer receives: calls of ops and layers, each with its site in the step."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -13,15 +13,15 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """Whose code is running: a layer, or a loss, metric or regularizer.
+    """The code that is running: a layer, or a loss, metric or regularizer.
 
     Attributes:
         where: The part of the step.
         path: Names from the model down, such as "encoder/dense"; "" for the model's own code.
-        class_name: Of what is running.
+        class_name: Its class.
         owner: The layer, or None.
-        given: The arguments and keyword arguments of the layer, before Keras casts any.
-        in_call: Whether `call` of the layer has been entered.
+        given: The arguments and keyword arguments of the layer, before Keras casts them.
+        in_call: Whether the layer's `call` has been entered.
         running: The layer, loss or metric that is running, or None.
         source: The line that calls it.
     """
@@ -41,11 +41,11 @@ class Call:
     """A call of a keras op, or of a layer.
 
     Attributes:
-        site: Where in the step.
-        key: Names the same call in every run of the step.
+        site: Its site in the step.
+        key: Identifies the same call in every run of the step.
         op: Name of the op; None for a layer.
-        function: What is called.
-        args, kwargs: Its arguments; those of a layer as Keras has cast them.
+        function: The called function.
+        args, kwargs: Its arguments; those of a layer after Keras' casts.
         source: The line that calls it.
         time_step: (which, of how many) in a recurrent layer, from 1.
     """
@@ -69,7 +69,7 @@ class Call:
 
 
 class KeyCounter:
-    """Hands out the keys of the calls of one run, in their order.
+    """Numbers the calls of one run, in their order.
 
     >>> keys, site = KeyCounter(), Site("forward", "net/out", "Dense")
     >>> keys.next(site, "add"), keys.next(site, "add")

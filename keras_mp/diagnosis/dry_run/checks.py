@@ -1,4 +1,4 @@
-"""Whether a model can be run on a batch, and at which loss scale; errors say what is missing."""
+"""Checks whether a model can run on a batch, and at which loss scale, with a remedy if not."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from keras_mp import backends
 
 
 def check_model(model: Any, compiled: bool) -> None:
-    """Raises TypeError or ValueError where a model cannot be run."""
+    """Raises TypeError or ValueError if a model cannot run."""
     if not isinstance(model, keras.Model):
         raise TypeError(
             f"model must be a keras.Model, but got {model!r:.80} of type {type(model).__name__}."
@@ -29,18 +29,18 @@ def check_model(model: Any, compiled: bool) -> None:
 
 
 def check_lengths(**parts: Any) -> None:
-    """Raises ValueError where a batch has no samples, or arrays of it different numbers."""
+    """Raises ValueError if a batch has no samples, or arrays with different numbers of them."""
     lengths = {
         name: {int(array.shape[0]) for array in keras.tree.flatten(part) if _has_side(array)}
         for name, part in parts.items()
     }
-    found = set().union(*lengths.values())
-    if len(found) > 1:
-        told = ", ".join(
+    all_lengths = set().union(*lengths.values())
+    if len(all_lengths) > 1:
+        differences = ", ".join(
             f"{name} has {' and '.join(map(str, sorted(n)))}" for name, n in lengths.items() if n
         )
-        raise ValueError(f"One batch is needed, but the numbers of samples differ: {told}.")
-    if found == {0}:
+        raise ValueError(f"One batch is needed, but the numbers of samples differ: {differences}.")
+    if all_lengths == {0}:
         raise ValueError("The batch is empty: x has 0 samples.")
 
 
@@ -50,7 +50,7 @@ def _has_side(array: Any) -> bool:
 
 
 def checked_scale(model: Any, loss_scale: float | None) -> float:
-    """Returns the loss scale that is asked for, or that of the model's optimizer."""
+    """Returns the given loss scale, or that of the model's optimizer."""
     value = (
         current_scale(getattr(model, "optimizer", None))
         if loss_scale is None
@@ -67,7 +67,7 @@ def checked_scale(model: Any, loss_scale: float | None) -> float:
 
 
 def current_scale(optimizer: Any) -> float:
-    """Returns what `optimizer` multiplies the loss by now; 1 where it does not."""
+    """Returns the current loss scale of `optimizer`; 1 without one."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         variable = getattr(optimizer, "dynamic_scale", None)
         if variable is None:

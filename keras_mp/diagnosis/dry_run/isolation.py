@@ -1,4 +1,4 @@
-"""A scope after which a model is as it was, whatever ran in it."""
+"""A scope that restores a model, whatever ran in it."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.generators import unchanged_generators
 from keras_mp.diagnosis.dry_run.layers import layers_of
 from keras_mp.diagnosis.dry_run.metrics import metrics_of, unchanged_attributes
@@ -14,15 +15,16 @@ from keras_mp.diagnosis.dry_run.metrics import metrics_of, unchanged_attributes
 
 @contextlib.contextmanager
 def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
-    """A scope after which nothing that ran in it has changed the model.
+    """A scope that undoes every change to the model at its end.
 
-    Inside, variables have the values that they had outside, also while a gradient is taken.
+    Inside, variables start with their outer values, also while a gradient is taken.
     """
     layers = [layer for _, layer in layers_of(model)]
-    before = [(layer, list(layer._losses), set(layer._loss_ids)) for layer in layers]
+    added = [keras_hooks.own_losses(layer) for layer in layers]
+    before = [(list(losses), set(ids)) for losses, ids in added]
     # Modules of torch that a layer wraps keep statistics where Keras does not look.
     buffers = list(model.buffers()) if hasattr(model, "buffers") else []
-    kept = [ops.copy(buffer) for buffer in buffers]
+    copies = [ops.copy(buffer) for buffer in buffers]
     known = {id(v): v for v in (*model.variables, *extra)}
     mapping = [(variable, variable.value) for variable in known.values()]
     unbuilt = _replaced_unbuilt(model)
@@ -36,41 +38,41 @@ def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
     finally:
         for name, value in unbuilt.items():
             object.__setattr__(model, name, value)
-        for layer, losses, ids in before:
-            layer._losses[:] = losses
-            layer._loss_ids.clear()
-            layer._loss_ids.update(ids)
-        for buffer, value in zip(buffers, kept, strict=True):
+        for (losses, ids), (losses_before, ids_before) in zip(added, before, strict=True):
+            losses[:] = losses_before
+            ids.clear()
+            ids.update(ids_before)
+        for buffer, value in zip(buffers, copies, strict=True):
             buffer.data = value
 
 
 def _replaced_unbuilt(model: Any) -> dict[str, Any]:
-    """Puts copies where compile left a loss and metrics that the first batch would build.
+    """Replaces the loss and metrics that the first batch would build with copies.
 
     Returns:
-        What was there, by attribute.
+        The originals, by attribute.
     """
-    found: dict[str, Any] = {}
-    loss = getattr(model, "_compile_loss", None)
+    originals: dict[str, Any] = {}
+    loss = keras_hooks.compiled_loss(model)
     if loss is not None and not loss.built:
-        found["_compile_loss"] = loss
-        weights = loss._user_loss_weights
-        again = type(loss)(loss._user_loss, weights, output_names=loss.output_names)
+        originals["_compile_loss"] = loss
+        weights = keras_hooks.given_loss(loss)[1]
+        again = type(loss)(keras_hooks.given_loss(loss)[0], weights, output_names=loss.output_names)
         object.__setattr__(model, "_compile_loss", again)
-    metrics = getattr(model, "_compile_metrics", None)
+    metrics = keras_hooks.compiled_metrics(model)
     if metrics is not None and not metrics.built:
-        found["_compile_metrics"] = metrics
+        originals["_compile_metrics"] = metrics
         again = type(metrics)(
-            copied_metrics(metrics._user_metrics),
-            copied_metrics(metrics._user_weighted_metrics),
+            copied_metrics(keras_hooks.given_metrics(metrics)[0]),
+            copied_metrics(keras_hooks.given_metrics(metrics)[1]),
             output_names=metrics.output_names,
         )
         object.__setattr__(model, "_compile_metrics", again)
-    return found
+    return originals
 
 
 def copied_metrics(metrics: Any) -> Any:
-    """Returns nested metrics with another object, of the same config, for each that has a state."""
+    """Returns nested metrics; each one with a state is replaced by another of the same config."""
 
     def copy(metric: Any) -> Any:
         if isinstance(metric, keras.metrics.Metric):

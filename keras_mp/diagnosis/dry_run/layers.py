@@ -5,9 +5,11 @@ from typing import Any
 
 import keras
 
+from keras_mp.backends import keras_hooks
+
 
 def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yields (path, layer) for the model and all in it, each once; a container before its parts.
+    """Yields (path, layer) for the model and all layers in it, each once; containers first.
 
     >>> dense = keras.layers.Dense(1, name="out")
     >>> inner = keras.Sequential([keras.Input((2,)), dense], name="head")
@@ -20,7 +22,7 @@ def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _below(layer: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
-    for child in layer._flatten_layers(include_self=False, recursive=False):
+    for child in keras_hooks.child_layers(layer):
         if id(child) in seen or isinstance(child, keras.layers.InputLayer):
             continue
         seen.add(id(child))

@@ -1,8 +1,8 @@
 """Shows observers each call of a layer, and of each keras op in it, while a model runs.
 
-Knows how to see calls, not what for: an `Observer` decides. Layers are seen through `__call__` of
-`keras.layers.Layer` and `keras.Operation`, losses through that of `keras.losses.Loss`; ops through
-the hooks of the graph rewrite. All are put back where the last observer of any thread ends.
+Only detects calls; an `Observer` decides what to do with them. Layers are detected in `__call__` of
+`keras.layers.Layer` and `keras.Operation`, losses in that of `keras.losses.Loss`; ops by the hooks
+of the graph rewrite. All are removed when the last observer of any thread ends.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ _OF_NO_LAYER = Site("forward", "", "")
 
 
 class Observer:
-    """Is shown calls, runs them and returns their results; this one changes nothing."""
+    """Receives calls, runs them and returns their results; this class changes nothing."""
 
     def op(self, call: Call) -> Any:
-        """Runs one keras op. Ops inside it are not shown."""
+        """Runs one keras op. Ops inside it are not observed."""
         return call.run()
 
     def layer(self, call: Call) -> Any:
-        """Runs `call` of a layer. What is called inside it is shown."""
+        """Runs `call` of a layer. Calls inside it are observed."""
         return call.run()
 
 
@@ -46,7 +46,7 @@ class _Active(threading.local):
 
 
 class _Dispatch:
-    """Where the hooks of the ops send them."""
+    """The target of the op hooks."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -69,19 +69,19 @@ class _Dispatch:
 
 _active = _Active()
 _lock = threading.Lock()
-_open = _with_ops = 0  # observers, and those of them that are shown ops
-_hooked = False  # whether the hooks of the ops are there for observers only
+_open = _with_ops = 0  # observers, and those that observe ops
+_hooked = False  # whether the op hooks are installed for observers only
 _undo: list[Callable[[], None]] = []
 
 
 @contextlib.contextmanager
 def observed_by(observer: Observer, model: Any, ops: bool = True) -> Iterator[None]:
-    """A scope in which `observer` is shown what this thread calls.
+    """A scope in which `observer` receives the calls of this thread.
 
     Args:
         observer: Runs the calls.
         model: For the paths of its layers.
-        ops: Whether to show ops too; without, layers only.
+        ops: Whether to observe ops too; otherwise only layers.
     """
     _install(ops)
     before = vars(_active).copy()
@@ -90,7 +90,7 @@ def observed_by(observer: Observer, model: Any, ops: bool = True) -> Iterator[No
     _active.paths = {id(layer): path for path, layer in layers_of(model)}
 
     try:
-        # Not the observer itself: JAX keeps the keys of its cache, and so all that was observed.
+        # Not the observer itself: JAX keeps the keys of its cache alive, and so all observations.
         to = _Dispatch(observer)
         with hooks.dispatching(to, traced_as=object()) if ops else contextlib.nullcontext():
             yield
@@ -102,7 +102,7 @@ def observed_by(observer: Observer, model: Any, ops: bool = True) -> Iterator[No
 
 @contextlib.contextmanager
 def unobserved() -> Iterator[None]:
-    """A scope in which no call of this thread is shown."""
+    """A scope in which no call of this thread is observed."""
     before = _active.observer
     _active.observer = None
     try:
@@ -114,7 +114,7 @@ def unobserved() -> Iterator[None]:
 
 @contextlib.contextmanager
 def changed_by(change: Callable[[Call], Call]) -> Iterator[None]:
-    """A scope in which each op that an observer is shown is another call, to try that."""
+    """A scope that replaces each observed op by another call, as an experiment."""
     before, _active.change = _active.change, change
     try:
         yield
@@ -137,7 +137,7 @@ def at_site(
 
 @contextlib.contextmanager
 def at_time_step(number: int, of: int) -> Iterator[None]:
-    """A scope in which calls are of one step of a recurrent layer."""
+    """A scope in which calls belong to one step of a recurrent layer."""
     before, _active.time_step = _active.time_step, (number, of)
     try:
         yield
@@ -162,7 +162,7 @@ def _install(ops: bool) -> None:
             _undo.append(_wrap_call(keras.Operation, _around_call))
             _undo.append(_wrap_call(keras.losses.Loss, _around_loss))
         if ops and not hooks.is_installed():
-            with contextlib.suppress(RuntimeError):  # a Keras whose ops cannot be seen: layers only
+            with contextlib.suppress(RuntimeError):  # a Keras without op hooks: layers only
                 hooks.install()
                 _hooked = True
         _open += 1
@@ -176,7 +176,7 @@ def _uninstall(ops: bool) -> None:
         _with_ops -= ops
         if _hooked and _with_ops == 0:
             _hooked = False
-            # Models that the graph rewrite has changed since compute through the same hooks.
+            # Models that the graph rewrite has changed since use the same hooks.
             if not rewritten.all_models():
                 hooks.uninstall()
         while _open == 0 and _undo:

@@ -1,7 +1,7 @@
-"""Gradients by the tensors inside a model: zeros are added to a tensor, and differentiated by.
+"""Gradients by tensors inside a model: adds zeros to a tensor, and differentiates by these.
 
-The zeros have the dtype of the tensor, so that the gradient arrives as the backward pass of the
-framework has it, its infs too.
+The zeros have the dtype of the tensor, so the gradient is that of the framework's backward pass,
+infs included.
 """
 
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 
 
 class TensorKey(NamedTuple):
-    """Names a float tensor in every run of a step.
+    """Identifies a float tensor in every run of a step.
 
     Attributes:
         call: The key of a call.
-        side: Whether the call takes the tensor or makes it.
-        number: Which of its float tensors on that side, from 0.
+        side: Whether the tensor is an input or an output of the call.
+        number: Its index among the float tensors on that side, from 0.
     """
 
     call: Key
@@ -31,7 +31,7 @@ class TensorKey(NamedTuple):
 
 
 def zeros_like(x: Any) -> Any:
-    """Returns a variable of zeros of the shape and dtype of a tensor, which no layer casts."""
+    """Returns a variable of zeros with the shape and dtype of a tensor, which no layer casts."""
     return keras.Variable(
         ops.zeros(x.shape), dtype=dtype_of(x), trainable=True, autocast=False, name="zeros"
     )
@@ -63,7 +63,7 @@ class Perturber(Observer):
             return self._plus(call.key, "output", result)
 
     def _plus(self, key: Key, side: Literal["input", "output"], value: Any) -> Any:
-        """Returns nested `value` with zeros added where there are any for it."""
+        """Returns nested `value` with the zeros for it added, if there are any."""
         if not any(TensorKey(key, side, i) in self.zeros for i in range(len(floats(value)))):
             return value
         count = -1

@@ -1,7 +1,8 @@
-"""A step as one program, and its calls shown to an observer afterwards.
+"""Runs a step as one program, and shows its calls to an observer afterwards.
 
-Run op by op, JAX compiles each op by itself, which takes most of a search or report. Here a step is
-traced instead: its calls are noted on a tape, and one program returns all values and gradients.
+Op by op, JAX compiles each op separately, which takes most of the time of a search or report. Here
+a step is traced instead: a tape records its calls, and one program returns all values and
+gradients.
 """
 
 import copy
@@ -23,32 +24,32 @@ from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of
 
 
 class Replayed(Protocol):
-    """What calls can be shown to afterwards.
+    """Receives the calls of a program after it ran.
 
     Attributes:
-        held: What the variables that the call takes held, by `id`; set before each.
+        held: The values of the variables that the call takes, by `id`; set before each call.
     """
 
     held: Mapping[int, Any]
 
     def note(self, call: Call, result: Any) -> None:
-        """Is shown a call of an op."""
+        """Receives a call of an op."""
 
     def layer(self, call: Call) -> Any:
-        """Is shown a call of a layer, and runs it, for what the layer calls."""
+        """Receives a call of a layer, and runs it, for the calls inside."""
 
 
 @dataclass(eq=False)
 class _Traced:
-    """A call, and what came of it when the step was traced.
+    """A call, with its result when the step was traced.
 
     Attributes:
-        call: Itself.
-        has_values: Whether its tensors are among the program's: not in a function that the
-            framework traces by itself, such as the body of a loop.
-        result: What it returned.
-        held: What the variables that it takes held, by `id`.
-        inner: What a layer called.
+        call: The call.
+        has_values: Whether the program returns its tensors: not in a function that the framework
+            traces by itself, such as the body of a loop.
+        result: Its result.
+        held: The values of the variables that it takes, by `id`.
+        inner: The calls inside a layer.
     """
 
     call: Call
@@ -59,22 +60,22 @@ class _Traced:
 
 
 class _UnsuitedError(Exception):
-    """This step can only be run op by op."""
+    """This step can run only op by op."""
 
 
 class _Tape(Perturber):
-    """Notes the calls of a step.
+    """Records the calls of a step.
 
     Attributes:
         calls: In order.
-        tensors: Those that zeros may be added to, where a gradient may be asked for.
+        tensors: Those that zeros may be added to, to differentiate by them.
     """
 
     def __init__(self, zeros: Mapping[TensorKey, Any], given: Any) -> None:
         super().__init__(zeros)
         self.calls: list[_Traced] = []
         self.tensors: dict[TensorKey, Any] = {}
-        # By id, with the tensor itself: the id of one that is gone is given to another.
+        # By id, together with the tensor: ids of deleted tensors are reused.
         self._known = {id(x): x for x in floats(given)}
         self._trace = compiling.trace()
 
@@ -118,7 +119,7 @@ class _Tape(Perturber):
         self.tensors.update(new)
         if side == "output":
             self._known.update({id(x): x for x in floats(changed)})
-            if not new:  # it made nothing, so no gradient by its inputs is wanted
+            if not new:  # it returned its argument, so it needs no gradient by its inputs
                 for each in [each for each in self.tensors if each.call == key]:
                     del self.tensors[each]
         return changed
@@ -126,10 +127,10 @@ class _Tape(Perturber):
 
 @dataclass(eq=False)
 class Program:
-    """A step that was run as one program.
+    """A step that ran as one program.
 
     Attributes:
-        out: What it computed.
+        out: Its result.
         of_variable: Gradient by the `id` of a trainable variable.
         of_tensor: Gradient by the tensor that zeros were added to.
     """
@@ -141,7 +142,7 @@ class Program:
     _values: dict[int, Any]
 
     def replay(self, observer: Replayed) -> None:
-        """Shows an observer all calls, in their order and with their values."""
+        """Shows all calls to an observer, in their order and with their values."""
         for traced in self._calls:
             self._replay(observer, traced)
 
@@ -171,13 +172,13 @@ class Program:
 
 
 def run_as_program(dry_run: DryRun, programs: "StepPrograms | None" = None) -> Program | None:
-    """Returns a step that was run as one program.
+    """Runs a step as one program.
 
-    None where it cannot be: on other backends, and where it asks for the value of a tensor.
+    Returns None if that is impossible: on other backends, and if the step reads a tensor's value.
 
     Args:
         dry_run: The step.
-        programs: What was compiled for such steps at other loss scales.
+        programs: Programs compiled for such steps at other loss scales.
     """
     return (programs or StepPrograms(dry_run.model)).run(dry_run)
 
@@ -186,8 +187,8 @@ class StepPrograms:
     """The programs of the steps of a model: one for all batches of the same shapes and dtypes.
 
     Args:
-        model: Whose weights may change between two steps.
-        with_ops: Whether ops are noted as layers are, and differentiated by.
+        model: Its weights may change between two steps.
+        with_ops: Whether to record ops like layers, and differentiate by them.
     """
 
     def __init__(self, model: Any, *, with_ops: bool = True) -> None:
@@ -195,7 +196,7 @@ class StepPrograms:
         self._compiled: dict[str, _Compiled | None] = {}
 
     def run(self, dry_run: DryRun) -> Program | None:
-        """Returns the step as `run_as_program` does."""
+        """Runs the step as `run_as_program` does."""
         assert dry_run.model is self._model
         if not compiling.makes_programs():
             return None
@@ -243,7 +244,7 @@ class _Step:
         self.inputs: Sequence[Any]
 
     def __call__(self, weights: Sequence[Any], others: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """Returns the scaled loss, and all tensors that were seen."""
+        """Returns the scaled loss, and all observed tensors."""
         count = len(self.weights)
         mapping = list(zip(self.weights, weights[:count], strict=True))
         mapping += zip(self.others, others[: len(self.others)], strict=True)
@@ -260,7 +261,7 @@ class _Step:
         return loss, self.seen()
 
     def seen(self) -> list[Any]:
-        """Returns the tensors that the last call saw."""
+        """Returns the tensors that the last call observed."""
         seen = _tensors(vars(self.out))
         for traced in _all_calls(self.tape.calls):
             if traced.has_values:
@@ -276,7 +277,7 @@ def batch_of(dry_run: DryRun) -> list[Any]:
 
 
 class _Compiled:
-    """A step that is compiled, for batches of the same shapes and dtypes."""
+    """A compiled step, for batches of the same shapes and dtypes."""
 
     def __init__(self, dry_run: DryRun, with_ops: bool) -> None:
         self._step = step = _Step(dry_run, with_ops)
@@ -317,12 +318,12 @@ def _all_calls(calls: Sequence[_Traced]) -> Iterator[_Traced]:
 def _tensors(nested: Any) -> dict[int, Any]:
     """Returns the tensors in `nested`, by `id`."""
     flat = keras.tree.flatten(nested)
-    found = [x for x in flat if ops.is_tensor(x) and not isinstance(x, keras.Variable)]
-    if any(map(is_sparse, found)):
+    tensors = [x for x in flat if ops.is_tensor(x) and not isinstance(x, keras.Variable)]
+    if any(map(is_sparse, tensors)):
         raise _UnsuitedError
-    return {id(x): x for x in found}
+    return {id(x): x for x in tensors}
 
 
 def _valued(nested: Any, values: Mapping[int, Any]) -> Any:
-    """Returns `nested` with the tensors whose `id` is known replaced."""
+    """Returns `nested` with tensors replaced by the value with their `id`."""
     return keras.tree.map_structure(lambda x: values.get(id(x), x), nested)

@@ -1,12 +1,14 @@
-"""Which line of source code computes: that of the user, else that of the layer's library.
+"""Which line of source code computes: the user's, else the layer library's.
 
 Knows the stack of Python, and by name the modules in which nobody looks for a fault of a model.
+What it finds is shown to people; nothing is decided by it.
 """
 
 import inspect
 import linecache
 import os
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
@@ -14,7 +16,7 @@ from typing import Any
 
 import keras
 
-# Keras itself, where it computes something of its own: a layer, a loss, a metric.
+# Parts of Keras that compute something themselves: a layer, a loss, a metric.
 _ROOMS = frozenset({"layers", "losses", "metrics", "regularizers"})
 _COMPUTING = ("keras_cv.", "keras_hub.", "keras_rs.")
 _CALLING = frozenset({keras.layers.Layer.__module__, keras.losses.Loss.__module__})
@@ -22,7 +24,7 @@ _LIBRARIES = frozenset({"keras_cv", "keras_hub", "keras_nlp", "keras_rs", "tf_ke
 _PASSED_OVER = frozenset(
     {"jax", "jaxlib", "keras", "keras_mp", "ml_dtypes", "numpy", "optree", "tensorflow", "torch"}
 )
-_END = "keras_mp.diagnosis.dry_run.step"  # who runs the model
+_END = "keras_mp.diagnosis.dry_run.step"  # runs the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,8 @@ class SourceLine:
         file: Path of the file, or a name such as "<stdin>".
         line: Its number, from 1.
         function: Name of the function.
-        code: The line without its indentation; "" where the file is not to be had.
-        is_of_user: Whether it is in no library.
+        code: The line without its indentation; "" if the file is unavailable.
+        is_of_user: Whether it is outside of libraries.
     """
 
     file: str
@@ -54,35 +56,34 @@ class SourceLine:
 
     @property
     def shown_file(self) -> str:
-        """The path, from the working directory where the file is in it."""
+        """The path, relative to the working directory if the file is in it."""
         return self.file.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def calling_line() -> SourceLine | None:
     """Returns the innermost line of the user's code that is running in a dry run.
 
-    Where there is none, the innermost of Keras, or of a library of layers, that computes something
-    itself; None where there is none either.
+    Without one, the innermost line of Keras, or of a library of layers, that computes something
+    itself; else None.
     """
-    # No framework tells a line on all backends: PyTorch's anomaly mode and tracebacks read it so.
-    frame: FrameType | None = sys._getframe(1)
-    computing: FrameType | None = None
-    while frame is not None:
+    # No framework has this on all backends: PyTorch's anomaly mode and tracebacks read it so.
+    computing: tuple[FrameType, int] | None = None
+    for frame, line in traceback.walk_stack(inspect.currentframe()):
         name = frame.f_globals.get("__name__", "")
         if name == _END:
             break
         if not _is_library(name):
-            return _at(frame.f_code, frame.f_lineno, is_of_user=True)
+            return _at(frame.f_code, line, is_of_user=True)
         if _computes(name):
-            computing = computing or frame
-        frame = frame.f_back
+            computing = computing or (frame, line)
     if computing is None:
         return None
-    return _at(computing.f_code, computing.f_lineno, is_of_user=False)
+    frame, line = computing
+    return _at(frame.f_code, line, is_of_user=False)
 
 
 def definition(function: Any) -> SourceLine | None:
-    """Returns where a function is defined; None for one that is not written in Python."""
+    """Returns where a function is defined; None if it is not written in Python."""
     function = inspect.unwrap(function)
     code = getattr(function, "__code__", None)
     if code is None:

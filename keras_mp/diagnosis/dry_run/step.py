@@ -1,10 +1,11 @@
 """One training step of a model that changes nothing: a dry run.
 
-Forward pass, loss, gradients and metrics are as `fit` computes them, but no weight, statistic,
-seed, metric or optimizer changes. A `train_step` of the model's own is not run.
+Forward pass, loss, gradients and metrics are computed as in `fit`, but no weight, statistic, seed,
+metric or optimizer changes. A custom `train_step` does not run.
 """
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from keras import ops
 
 from keras_mp import backends
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.dry_run.calls import Where
 from keras_mp.diagnosis.dry_run.checks import check_lengths, check_model, checked_scale
 from keras_mp.diagnosis.dry_run.isolation import isolated
@@ -24,11 +26,11 @@ from keras_mp.diagnosis.dry_run.observers import at_site, unobserved
 
 @dataclass(eq=False)
 class ForwardPass:
-    """What a dry run computed before any gradient; None for what was not run.
+    """The results of a dry run before any gradient; None for parts that did not run.
 
     Attributes:
-        outputs: What the model returned.
-        loss: As `compute_loss` returned it, unscaled.
+        outputs: The model's outputs.
+        loss: The result of `compute_loss`, unscaled.
         scaled_loss: The loss times the loss scale.
         metrics: Result by name.
     """
@@ -43,16 +45,16 @@ class DryRun:
     """A model with a batch.
 
     Args:
-        model: A built `keras.Model`; compiled, where there is a loss.
-        x: Input, as `model(x)` takes it: arrays or tensors, nested or not.
+        model: A built `keras.Model`; compiled, if there is a loss.
+        x: Input, as for `model(x)`: arrays or tensors, nested or not.
         y: Targets, or None.
         sample_weight: Weights of the samples, or None.
-        loss_scale: What the loss is multiplied by; None: what the optimizer of the model has now.
+        loss_scale: Factor of the loss; None: the current one of the model's optimizer.
         training: Whether layers are called as in training.
 
     Raises:
-        TypeError: `model` is no `keras.Model`.
-        ValueError: The model is not built, or not compiled where `y` is given; the arrays have
+        TypeError: `model` is not a `keras.Model`.
+        ValueError: The model is not built, or not compiled although `y` is given; the arrays have
             different lengths; a scale that is not positive.
     """
 
@@ -84,13 +86,13 @@ class DryRun:
         extra: Sequence[Any],
         observed: contextlib.AbstractContextManager[None],
     ) -> list[Any]:
-        """Returns the gradients of the scaled loss; None for a variable it does not depend on.
+        """Returns the gradients of the scaled loss; None for a variable that it does not depend on.
 
         Args:
             variables: Of the model, and `extra`.
-            extra: Variables that are not the model's, and that the observer reads.
+            extra: Other variables, which the observer reads.
             observed: A scope for the forward pass. The backward pass is outside of it: JAX would
-                compile its ops anew for each scope.
+                recompile its ops for each scope.
         """
         passes: list[ForwardPass] = []
 
@@ -100,18 +102,18 @@ class DryRun:
             return passes[0].scaled_loss
 
         backend = backends.current()
-        found = backend.gradients(loss, list(variables))
+        gradients = backend.gradients(loss, list(variables))
         return [
             None if gradient is None else backend.to_dense_gradient(gradient, variable)
-            for gradient, variable in zip(found, variables, strict=True)
+            for gradient, variable in zip(gradients, variables, strict=True)
         ]
 
     def _run(self, metrics: bool) -> ForwardPass:
         model, y, weight = self.model, self.y, self.sample_weight
-        with unobserved():  # what metrics have summed up before is no part of this step
+        with unobserved():  # earlier sums of metrics are not part of this step
             for metric in metrics_of(model):
                 metric.reset_state()
-        kwargs = {"training": self.training} if getattr(model, "_call_has_training_arg", 1) else {}
+        kwargs = {"training": self.training} if _takes_training(model) else {}
         out = ForwardPass(model(self.x, **kwargs))
         if y is None and not (model.compiled and model.loss is None and _adds_losses(model)):
             return out
@@ -149,7 +151,7 @@ def _as_tensors(part: Any) -> Any:
         if array is None or ops.is_tensor(array):
             return array
         array = np.asarray(array)
-        # As the data adapters of fit have it.
+        # As in the data adapters of fit.
         wide = array.dtype == np.float64
         return ops.convert_to_tensor(array, keras.config.floatx() if wide else None)
 
@@ -159,15 +161,15 @@ def _as_tensors(part: Any) -> Any:
 
 
 def _adds_losses(model: Any) -> bool:
-    with unobserved():  # regularizers run at each look, but are to be observed once
+    with unobserved():  # regularizers run at each read, but must be observed once
         return bool(model.losses)
 
 
 @contextlib.contextmanager
 def _added_losses_once(model: Any) -> Iterator[None]:
-    """A scope in which the losses that layers add are not computed again at each look.
+    """A scope in which losses that layers add are computed once instead of at each read.
 
-    They are of one dtype: TensorFlow does not sum several dtypes eagerly.
+    They are cast to one dtype: TensorFlow does not sum several dtypes eagerly.
     """
     wide = keras.config.floatx()
     added = [
@@ -176,43 +178,39 @@ def _added_losses_once(model: Any) -> Iterator[None]:
         else ops.cast(ops.sum(loss), wide)
         for loss in model.losses
     ]
-    before = model._losses_override
-    model._losses_override = added
-    try:
+    with keras_hooks.replaced([model], "_losses_override", added):
         yield
-    finally:
-        model._losses_override = before
+
+
+def _takes_training(model: Any) -> bool:
+    return "training" in inspect.signature(model.call).parameters
 
 
 @contextlib.contextmanager
 def _regularizers_at_sites(model: Any) -> Iterator[None]:
-    """A scope in which each regularizer of a weight runs at a site of its layer."""
-    replaced: list[tuple[Any, Any]] = []
-    for path, layer in reversed(list(layers_of(model))):
-        for variable in layer.trainable_variables:
-            regularizer = variable.regularizer
-            if regularizer is None or any(variable is done for done, _ in replaced):
-                continue
-            replaced.append((variable, regularizer))
-            # Past the setter, which in Keras 3.10 takes no function.
-            variable._regularizer = _at_site(
-                regularizer, "regularizer", f"{path}/{variable.name}", layer
-            )
-    try:
+    """A scope in which each weight's regularizer runs at a site of its layer."""
+    seen: set[int] = set()
+    with contextlib.ExitStack() as replaced:
+        for path, layer in reversed(list(layers_of(model))):
+            for variable in layer.trainable_variables:
+                regularizer = variable.regularizer
+                if regularizer is None or id(variable) in seen:
+                    continue
+                seen.add(id(variable))
+                at_site = _at_site(regularizer, "regularizer", f"{path}/{variable.name}", layer)
+                # Past the setter, which in Keras 3.10 takes no function.
+                replaced.enter_context(keras_hooks.replaced([variable], "_regularizer", at_site))
         yield
-    finally:
-        for variable, regularizer in replaced:
-            variable._regularizer = regularizer
 
 
 @contextlib.contextmanager
 def _metrics_at_sites(model: Any, y: Any, outputs: Any) -> Iterator[None]:
-    """A scope in which each metric updates its state at a site of its own."""
-    compiled = getattr(model, "_compile_metrics", None)
+    """A scope in which each metric updates its state at its own site."""
+    compiled = keras_hooks.compiled_metrics(model)
     if compiled is not None and not compiled.built:
         compiled.build(y, outputs)
-    found = [*(compiled.metrics if compiled is not None else ()), *model.metrics]
-    metrics = list({id(metric): metric for metric in found if metric is not compiled}.values())
+    every = [*(compiled.metrics if compiled is not None else ()), *model.metrics]
+    metrics = list({id(metric): metric for metric in every if metric is not compiled}.values())
     for metric in metrics:
         update = _at_site(metric.update_state, "metric", str(metric.name), metric)
         object.__setattr__(metric, "update_state", update)

@@ -11,7 +11,7 @@ from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of, tensor
 
 
 def floats(*values: Any) -> list[Any]:
-    """Returns the dense floating-point tensors in nested `values`; variables are not among them."""
+    """Returns the dense floating-point tensors in nested `values`, without variables."""
     return [
         x
         for x in keras.tree.flatten(values)
@@ -33,7 +33,7 @@ def trainable_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
 
 
 def is_finite(x: Any) -> bool | None:
-    """Returns whether a tensor holds no inf and no nan; None where it has no values yet."""
+    """Returns whether a tensor holds no inf and no nan; None if it has no values yet."""
     numbers = numbers_of(x)
     return None if numbers is None else bool(np.isfinite(numbers).all())
 
@@ -47,7 +47,7 @@ def numbers_of(x: Any) -> Any:
 
 
 def kind_of(x: Any) -> Literal["inf", "nan"]:
-    """Returns "nan" where there is one in a tensor, else "inf"."""
+    """Returns "nan" if a tensor contains one, else "inf"."""
     return "nan" if np.isnan(_array(x)).any() else "inf"
 
 
@@ -58,5 +58,5 @@ def as_numpy(x: Any) -> Any:
 
 def _array(x: Any) -> Any:
     if dtype_of(x) == "bfloat16" and shape_of(x) == ():
-        x = ops.cast(x, "float32")  # exact; NumPy refuses one of the backends'
+        x = ops.cast(x, "float32")  # exact; NumPy does not accept the backends' bfloat16
     return ops.convert_to_numpy(x)

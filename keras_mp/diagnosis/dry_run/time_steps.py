@@ -1,4 +1,4 @@
-"""The loop of a recurrent layer, step by step, so that each step of it can be seen."""
+"""The loop of a recurrent layer, step by step, so that each step can be observed."""
 
 import inspect
 import threading
@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-_MOST = 10  # JAX compiles each step that is not in a loop
+_MOST = 10  # JAX compiles each step outside of a loop
 
 
 class _Active(threading.local):
@@ -20,7 +20,7 @@ _active = _Active()
 
 @contextmanager
 def every_step() -> Iterator[None]:
-    """A scope in which the steps of long loops are seen on JAX, too: op by op, which takes long."""
+    """A scope in which JAX also runs the steps of long loops one by one, which takes long."""
     before, _active.most = _active.most, float("inf")
     try:
         yield
@@ -34,14 +34,14 @@ def run_by_steps(
     kwargs: dict[str, Any],
     at_time_step: Callable[[int, int], AbstractContextManager[None]],
 ) -> Any:
-    """Runs Keras' loop of a recurrent layer with each step in a scope of its own.
+    """Runs Keras' loop of a recurrent layer with each step in its own scope.
 
-    Where a step could not be seen, as in a long loop that JAX traces, it runs as it is.
+    If its steps cannot be observed, as in a long loop that JAX traces, it runs unchanged.
 
     Args:
         rnn: The function of the backend.
-        args, kwargs: What it is called with.
-        at_time_step: Called with the number of a step, from 1, and how many there are.
+        args, kwargs: Its arguments.
+        at_time_step: Called with the number of a step, from 1, and the number of steps.
     """
     call = inspect.signature(rnn).bind(*args, **kwargs)
     call.apply_defaults()
@@ -51,7 +51,7 @@ def run_by_steps(
     traced = keras.backend.backend() == "jax"
     if not count or (traced and (count > _active.most or given["mask"] is not None)):
         return rnn(*args, **kwargs)
-    # Masked steps are not the same unrolled. The loop then calls its step once for the shapes.
+    # Unrolling changes masked steps. The loop then calls its step once for the shapes.
     is_unrolled = given["unroll"] or given["mask"] is None
     number = 0 if is_unrolled else -1
 

@@ -7,5 +7,5 @@
 | undefined, lost_constants   | 0 / 0, log(0), and constants that float16 rounds to 0 |
 | float32_suggestions, remedy | what helps, tried |
 | scales                      | the loss scale that fits, and the next that does not |
-| finding, report, html       | the result |
+| finding, report             | the result |
 """

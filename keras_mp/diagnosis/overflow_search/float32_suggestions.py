@@ -14,6 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis import layer_paths
 from keras_mp.diagnosis.dry_run.calls import Call, Where
 from keras_mp.diagnosis.dry_run.layers import layers_of
@@ -251,10 +252,10 @@ def _add_loss(changes: _Changes, found: Finding, running: Any) -> None:
 
 def _as_compiled(running: Any, model: Any) -> Any:
     """Returns the metric that `compile` was given: what is not built yet runs as a copy."""
-    compiled = getattr(model, "_compile_metrics", None)
+    compiled = keras_hooks.compiled_metrics(model)
     if compiled is None or not isinstance(running, keras.metrics.Metric):
         return running
-    given = keras.tree.flatten((compiled._user_metrics, compiled._user_weighted_metrics))
+    given = keras.tree.flatten(keras_hooks.given_metrics(compiled))
     alike = (m for m in given if type(m) is type(running) and m.name == running.name)
     return next(alike, running)
 
@@ -404,37 +405,26 @@ def _from_logits(options: dict[str, Any], makers: Iterable[Any]) -> Iterator[Non
 @contextlib.contextmanager
 def _losses_in_float32(losses: Iterable[Any]) -> Iterator[None]:
     """Has losses and metrics compute as if they were made with `dtype="float32"`."""
-    before = [(loss, loss._dtype_policy, loss._dtype) for loss in losses]
-    states = [v for loss, _, _ in before for v in getattr(loss, "variables", ())]
-    dtypes = [(v, v._dtype) for v in states if v._dtype == "float16"]
-    try:
-        for loss, _, _ in before:
-            object.__setattr__(loss, "_dtype_policy", _FLOAT32)
-            object.__setattr__(loss, "_dtype", "float32")
-        for variable, _ in dtypes:  # what they hold meanwhile is not kept in them
-            variable._dtype = "float32"
+    changed = list(losses)
+    states = [v for loss in changed for v in getattr(loss, "variables", ())]
+    # What they hold meanwhile is not kept in them.
+    halves = [v for v in states if v.dtype == "float16"]
+    with (
+        keras_hooks.replaced_policies(changed, _FLOAT32),
+        keras_hooks.replaced_dtypes([*changed, *halves], "float32"),
+    ):
         yield
-    finally:
-        for variable, dtype in dtypes:
-            variable._dtype = dtype
-        for loss, policy, dtype in before:
-            object.__setattr__(loss, "_dtype_policy", policy)
-            object.__setattr__(loss, "_dtype", dtype)
 
 
 @contextlib.contextmanager
 def _in_float32(chosen: Iterable[Part], by_hand: Iterable[Part]) -> Iterator[None]:
     """Has layers compute as they would under the map, and with a dtype of their own."""
     manual = {id(part.layer) for part in by_hand}
-    before: list[tuple[Any, Any]] = []
-    try:
-        for part in chosen:
-            for layer in layer_paths.inside(part.layer):
-                if layer.path or id(part.layer) in manual:
-                    before.append((layer, layer._dtype_policy))
-                    # Not by its setter, which would write into the map of all other layers.
-                    object.__setattr__(layer, "_dtype_policy", _FLOAT32)
+    layers = [
+        layer
+        for part in chosen
+        for layer in layer_paths.inside(part.layer)
+        if layer.path or id(part.layer) in manual
+    ]
+    with keras_hooks.replaced_policies(layers, _FLOAT32):
         yield
-    finally:
-        for layer, policy in reversed(before):
-            object.__setattr__(layer, "_dtype_policy", policy)

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_mp import backends
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.dry_run.calls import Call
 from keras_mp.diagnosis.dry_run.isolation import isolated
 from keras_mp.diagnosis.dry_run.layers import layers_of
@@ -164,15 +165,12 @@ def _in_float32(record: Record, extra: Sequence[Any] = ()) -> Iterator[Callable[
         yield function
         return
     owner = record.call.site.owner
-    policies = [(layer, layer._dtype_policy) for _, layer in layers_of(owner)]
-    with isolated(owner, extra):
-        try:
-            for layer, _ in policies:
-                object.__setattr__(layer, "_dtype_policy", keras.DTypePolicy("float32"))
-            yield function
-        finally:
-            for layer, policy in policies:
-                object.__setattr__(layer, "_dtype_policy", policy)
+    layers = [layer for _, layer in layers_of(owner)]
+    with (
+        isolated(owner, extra),
+        keras_hooks.replaced_policies(layers, keras.DTypePolicy("float32")),
+    ):
+        yield function
 
 
 def widened(call: Call) -> Call:

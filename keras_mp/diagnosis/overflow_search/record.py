@@ -12,6 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import custom_gradients
 from keras_mp.diagnosis.dry_run.calls import Call, KeyCounter, Site, Where
 from keras_mp.diagnosis.dry_run.observers import Observer, unobserved
@@ -269,7 +270,7 @@ class LoopRecorder(Recorder):
     def __init__(self, variables: list[Any], given: Any, layer: Any) -> None:
         super().__init__(variables, given)
         self.first: Record | None = None
-        self._inside = set(map(id, layer._flatten_layers()))
+        self._inside = set(map(id, keras_hooks.all_layers(layer)))
 
     def op(self, call: Call) -> Any:
         """Runs an op as `Recorder` does."""

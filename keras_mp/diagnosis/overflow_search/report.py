@@ -1,23 +1,21 @@
 """What `find_overflow` found, as data and as text. Knows neither keras nor a model."""
 
-import textwrap
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from keras_mp.diagnosis.float32_layers import Float32Layers, listed
-from keras_mp.diagnosis.overflow_search import html
 from keras_mp.diagnosis.overflow_search.finding import Finding
 from keras_mp.diagnosis.overflow_search.remedy import Remedy
-from keras_mp.files.json_files import as_json
+from keras_mp.files.json_files import json_values
+from keras_mp.rendering.model import Renderable, Text
 
-_WIDTH = 100
-_FIRST = "first cause"
-_SHOWN = 12  # findings in the text; `as_json` has all
+_SHOWN = 12  # findings in the text; `findings` has all
 
 
-@dataclass(frozen=True, slots=True)
-class OverflowReport:
-    """What `find_overflow` returns.
+@dataclass(frozen=True, slots=True, repr=False)
+class OverflowReport(Renderable):
+    """What `find_overflow` returns: `print` it, or have a notebook show it.
 
     Attributes:
         findings: All of them, in order of execution: consequences come after causes.
@@ -56,7 +54,7 @@ class OverflowReport:
         """The first cause that did harm, or None."""
         return next((f for f in self.findings if f.cause and not f.harmless), None)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON; inf and nan as text."""
         first, layers = self.first, self.float32_layers
         whole = {
@@ -65,7 +63,7 @@ class OverflowReport:
             "loss": self.loss,
             "loss_scale": self.loss_scale,
             "loss_finite_at_scale_1": self.loss_finite_at_scale_1,
-            "float32_layers": layers and layers.as_dict(),
+            "float32_layers": layers and layers.to_dict(),
             "then": None if self.then is None else asdict(self.then),
             "error": self.error,
             "remedies": [asdict(remedy) for remedy in self.remedies],
@@ -73,71 +71,47 @@ class OverflowReport:
             "next_scale": self.next_scale,
             "at_next_scale": None if self.at_next_scale is None else asdict(self.at_next_scale),
         }
-        plain: dict[str, Any] = as_json(whole)  # type: ignore[assignment]
-        return plain
+        return dict(json_values(whole))
 
-    def __repr__(self) -> str:
-        return f"<OverflowReport: {self._headline()}>"
-
-    def __str__(self) -> str:
-        lines = self.summary()
-        if self.float32_layers is not None:
-            lines += ["", *self.float32_layers.lines()]
-        for title, chosen in self.sorted_findings().items():
-            if title == _FIRST:  # the first line
-                continue
-            lines += ["", f"{title}:"]
-            for found in chosen[:_SHOWN]:
-                at = "" if found.source is None else f" ({found.source.short})"
-                lines += textwrap.wrap(
-                    str(found) + at, _WIDTH, initial_indent="  ", subsequent_indent="    "
-                )
-            if len(chosen) > _SHOWN:
-                lines.append(f"  and {len(chosen) - _SHOWN} more")
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        """Returns tables for a notebook."""
-        return html.notebook_output(
-            self.summary(), self.first is not None, self.float32_layers, self.sorted_findings()
-        )
-
-    def summary(self) -> list[str]:
-        """Returns sentences: what came first, the loss, and whether float32 cures it."""
-        lines = [self._headline()]
-        if self.first is not None and self.first.source is not None:
-            lines += textwrap.indent(str(self.first.source), "  ").splitlines()
+    def _parts(self) -> Iterator[Text]:
+        first, later = self.first, self.at_next_scale
+        yield Text(self._headline(), "title" if first is None else "alarm")
+        if first is not None and first.source is not None:
+            yield Text(str(first.source), "code")
         if self.loss is not None:
-            lines.append(f"loss {self.loss:.6g}, loss scale {self.loss_scale:.10g}")
+            yield Text(f"loss {self.loss:.6g}, loss scale {self.loss_scale:.10g}")
         if self.loss_finite_at_scale_1 is False:
-            lines.append("The loss is not finite unscaled: no loss scale can cure that.")
+            yield Text("The loss is not finite unscaled: no loss scale can cure that.")
         if self.float32_layers is not None:
-            tried = f"With {listed(self._in_float32())} in float32, {self._tried()}."
-            lines += textwrap.wrap(tried, _WIDTH)
+            yield Text(f"With {listed(self._in_float32())} in float32, {self._tried()}.")
         if self.error:
-            lines += textwrap.wrap(self.error, _WIDTH)
+            yield Text(self.error)
         for remedy in self.remedies:
             # What was tried together has its verdict above.
-            text = remedy.text if self._is_told(remedy) else str(remedy)
-            lines += textwrap.wrap(f"- {text}", _WIDTH, subsequent_indent="  ")
-        if self.at_next_scale is not None:
-            later = f"At a loss scale of {self.next_scale:.10g}: {self.at_next_scale}"
-            lines += textwrap.wrap(later, _WIDTH)
-            if self.at_next_scale.source is not None:
-                lines += textwrap.indent(str(self.at_next_scale.source), "  ").splitlines()
-        return lines
+            yield Text(f"- {remedy.text if self._is_told(remedy) else remedy}")
+        if later is not None:
+            yield Text(f"At a loss scale of {self.next_scale:.10g}: {later}")
+            if later.source is not None:
+                yield Text(str(later.source), "code")
+        if self.float32_layers is not None:
+            yield from self.float32_layers.parts()
+        for title, findings in self._other_findings().items():
+            if findings:
+                yield Text(f"{title}:", "heading")
+            for found in findings[:_SHOWN]:
+                at = "" if found.source is None else f" ({found.source.short})"
+                yield Text(f"{found}{at}", "item")
+            if len(findings) > _SHOWN:
+                yield Text(f"and {len(findings) - _SHOWN} more: findings", "item")
 
-    def sorted_findings(self) -> dict[str, list[Finding]]:
-        """Returns the findings by what they are; only kinds of which there are any."""
+    def _other_findings(self) -> dict[str, list[Finding]]:
         first = self.first
-        others = [f for f in self.findings if f is not first]
-        kinds = {
-            _FIRST: [] if first is None else [first],
+        others = [found for found in self.findings if found is not first]
+        return {
             "other causes": [f for f in others if f.cause and not f.harmless],
             "consequences": [f for f in others if not f.cause],
             "without harm": [f for f in others if f.cause and f.harmless],
         }
-        return {kind: found for kind, found in kinds.items() if found}
 
     def policy_map(self) -> Any:
         """Returns what is advised as a `keras.dtype_policies.DTypePolicyMap`; None without advice.

@@ -80,7 +80,7 @@ def find_overflow(
 
     Returns:
         An object with `first` (None where nothing overflows), `findings`, `loss`,
-        `loss_finite_at_scale_1` and `as_json()`; `str()` of it is to be read. `first.source` is the
+        `loss_finite_at_scale_1` and `to_dict()`; `str()` of it is to be read. `first.source` is the
         line, with `file`, `line`, `function` and `code`. `float32_layers` are the layers that were
         tried in float32 (None where none was), `float32_layers.code()` the Python for it,
         `policy_map()` the map, and `then` what still overflows, or None. `remedies` are the others,

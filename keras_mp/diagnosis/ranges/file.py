@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.files.json_files import (
     bad_value,
     check_rows,
@@ -16,7 +17,7 @@ from keras_mp.files.json_files import (
 )
 
 FILE = "ranges.json"
-FORMAT, VERSION = "keras_mp.diagnosis.ranges", 1
+FORMAT, VERSION = "keras_mp.ranges", 1
 WRITER = "RangeReport.save"
 FRACTIONS = ("zero", "subnormal", "overflow")
 
@@ -74,8 +75,12 @@ def check_measured(ranges: Mapping[str, Any], name: str = "ranges") -> None:
             raise bad_value(name, f"rows[{i}].float16", half, wanted)
     if not isinstance(ranges.get("loss_scale"), int | float):
         raise bad_value(name, "loss_scale", ranges.get("loss_scale"), "a number")
-    if not isinstance(ranges.get("advice", {}), dict):
-        raise bad_value(name, "advice", ranges["advice"], "an object")
+    advice = ranges.get("advice", {})
+    if not isinstance(advice, dict):
+        raise bad_value(name, "advice", advice, "an object")
+    float32 = advice.get("float32", {"default": ""})
+    if not Float32Layers.is_plain(float32):
+        raise bad_value(name, "advice.float32", float32, "what Float32Layers.to_dict returns")
 
 
 def write_ranges(path: str | Path, ranges: Mapping[str, Any]) -> None:

@@ -30,7 +30,7 @@ class _Row:
     dtype: str
     magnitudes: MagnitudeStatistics = field(default_factory=MagnitudeStatistics)
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         found = self.magnitudes
         return {
             "path": self.path,
@@ -138,7 +138,7 @@ class Measurement:
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns the rows of `ranges.json`."""
-        return [row.as_json() for row in self._rows.values()]
+        return [row.to_dict() for row in self._rows.values()]
 
     def add(self, x: Any, y: Any, sample_weight: Any) -> None:
         """Adds one batch."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import re
 import sys
 import time
@@ -16,18 +17,20 @@ from keras_mp.batches import for_each
 from keras_mp.diagnosis import layer_paths
 from keras_mp.diagnosis.dry_run.checks import check_model, checked_scale
 from keras_mp.diagnosis.dry_run.layers import layers_of
-from keras_mp.diagnosis.float32_layers import listed
-from keras_mp.diagnosis.ranges import file, html, plotting
+from keras_mp.diagnosis.float32_layers import Float32Layers
+from keras_mp.diagnosis.ranges import drawing, file
 from keras_mp.diagnosis.ranges.advice import advise
 from keras_mp.diagnosis.ranges.measuring import EXPONENTS, Measurement
-from keras_mp.files.json_files import as_json
+from keras_mp.files.json_files import json_values
+from keras_mp.rendering import pictures
+from keras_mp.rendering.model import Part, Renderable, Text
 from keras_mp.rendering.text import pluralized
 
-_SHOWN = 24  # rows of the table; `as_json` has all
+_SHOWN = 32  # rows of the table; `rows` has all
 _LONG = 2.0  # seconds after which a progress bar appears
 
 
-class RangeReport:
+class RangeReport(Renderable):
     """What `range_report` measured.
 
     Args:
@@ -66,6 +69,17 @@ class RangeReport:
         scale: float | None = self.advice.get("initial_scale")
         return scale
 
+    @property
+    def float32_layers(self) -> Float32Layers:
+        """The layers that are to compute in float32 where others do in float16, as code."""
+        advice = self.advice
+        if "float32" in advice:
+            return Float32Layers.of(advice["float32"])
+        # Written before there was one kind of advice.
+        paths = advice.get("float32_paths", advice.get("float32_layers", ()))
+        policies = tuple((f"^{re.escape(path)}$", "float32") for path in paths)
+        return Float32Layers("mixed_float16", tuple(paths), policies)
+
     def policy_map(self, dtype: str | None = None) -> Any:
         """Returns the dtype policies that are advised, by layer.
 
@@ -85,17 +99,13 @@ class RangeReport:
         dtype = self.advice.get("dtype", "float16") if dtype is None else dtype
         if dtype not in ("float16", "bfloat16"):
             raise ValueError(f'dtype must be "float16" or "bfloat16", but is {dtype!r}.')
-        policies = keras.dtype_policies.DTypePolicyMap(f"mixed_{dtype}")
-        if dtype == "float16":
-            for path in self.advice.get("float32_paths", self.advice.get("float32_layers", ())):
-                # A key is a pattern to Keras, and to 3.10 one that may match within a path.
-                policies[f"^{re.escape(path)}$"] = keras.DTypePolicy("float32")
-        return policies
+        if dtype == "bfloat16":
+            return Float32Layers("mixed_bfloat16").policy_map()
+        return self.float32_layers.policy_map()
 
-    def as_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON, as `ranges.json` has it."""
-        plain: dict[str, Any] = as_json(self._ranges)  # type: ignore[assignment]
-        return plain
+        return dict(json_values(self._ranges))
 
     def save(self, path: str | Path) -> None:
         """Writes it, whole or not at all.
@@ -131,63 +141,25 @@ class RangeReport:
         Raises:
             ImportError: matplotlib is not there: pip install 'keras-mp[plot]'.
         """
-        return plotting.plot_ranges(self.as_json(), path, dark=dark)
+        return pictures.draw(drawing.chart(self.to_dict()), path, dark=dark)
 
-    def __repr__(self) -> str:
-        return (
-            f"<RangeReport of {self._ranges.get('model')!r}: {len(self.rows)} rows, "
-            f"{self._ranges.get('steps')} steps, initial scale {self.initial_scale}>"
-        )
-
-    def _repr_html_(self) -> str:
-        """Returns heat maps for a notebook, as SVG, the worst rows first."""
-        worst = sorted(self.rows, key=_badness, reverse=True)
-        return html.notebook_output(self.as_json(), worst)
-
-    def __str__(self) -> str:
+    def _parts(self) -> Iterator[Part]:
         ranges = self._ranges
         steps = pluralized(ranges.get("steps") or 0, "step")
-        scale = f"{ranges['loss_scale']:.10g}"
-        lines = [f"{ranges.get('model')}: {steps} at a loss scale of {scale}", ""]
-        rows = sorted(self.rows, key=_badness, reverse=True)
-        cells: list[tuple[str, ...]] = [
-            (
-                "values of",
-                "kind",
-                "dtype",
-                "log2",
-                "zeros",
-                "lost",
-                "few bits",
-                "overflow",
-                "inf, nan",
-            )
-        ]
-        cells += [_cells(row, ranges["exponents"][0]) for row in rows[:_SHOWN]]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines += [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in cells
-        ]
-        if len(rows) > _SHOWN:
-            lines.append(f"and {len(rows) - _SHOWN} more")
-        return "\n".join([*lines, "", *self.advice.get("text", ())])
+        yield Text(
+            f"{ranges.get('model')}: {steps} at a loss scale of {ranges['loss_scale']:.10g}",
+            "title",
+        )
+        yield from map(Text, self.advice.get("text", ()))
+        if self.advice.get("dtype") == "float16":
+            yield from self.float32_layers.parts()
+        worst = sorted(self.rows, key=_badness, reverse=True)
+        yield from drawing.parts(self.to_dict(), worst, most=_SHOWN, rest="rows")
 
 
 def _badness(row: Mapping[str, Any]) -> tuple[float, ...]:
     half = row["float16"]
     return row["nans"] + row["infs"], half["overflow"], half["zero"], half["subnormal"]
-
-
-def _cells(row: Mapping[str, Any], first: int) -> tuple[str, ...]:
-    counts, half = row["histogram"], row["float16"]
-    filled = [first + i for i, count in enumerate(counts) if count]
-    span = f"{filled[0]} to {filled[-1]}" if filled else "-"
-    zeros = row["zeros"] / row["count"] if row["count"] else 0.0
-    bad = (row["infs"] + row["nans"]) / row["count"] if row["count"] else 0.0
-    parts = [zeros, half["zero"], half["subnormal"], half["overflow"], bad]
-    shares = ["-" if part == 0 else f"{part:.1%}" if part >= 0.001 else "<0.1%" for part in parts]
-    return row["path"], row["kind"], row["dtype"], span, *shares
 
 
 def range_report(
@@ -254,9 +226,7 @@ def range_report(
         measurement.largest_loss,
         measurement.loss_finite,
     )
-    advice["float32_paths"] = list(_keras_paths(model, advice["float32_layers"]))
-    if advice["dtype"] == "float16":
-        advice["text"] += _unreached(model, advice["float32_layers"])
+    advice["float32"] = _float32_layers(model, advice["float32_layers"]).to_dict()
     return RangeReport(
         {
             "format": file.FORMAT,
@@ -272,28 +242,21 @@ def range_report(
     )
 
 
-def _keras_paths(model: Any, chosen: list[str]) -> Iterator[str]:
-    """Yields what Keras looks policies up by, for layers and those that they are made of."""
+def _float32_layers(model: Any, chosen: list[str]) -> Float32Layers:
     found = dict(layers_of(model))
     # A model is a container: that ops of its own overflow says nothing of its layers.
-    whole = [path for path in chosen if not isinstance(found.get(path), keras.Model)]
-    for path, layer in found.items():
-        if path in chosen or any(path.startswith(f"{one}/") for one in whole):
-            yield layer.path or layer.name
+    layers = [
+        found[path] for path in chosen if path in found and not isinstance(found[path], keras.Model)
+    ]
+    advised = layer_paths.float32_layers(model, layers, optimizer=model.optimizer)
     # One that the model makes in its call is not among its layers, and has Keras' path already.
-    yield from (path for path in chosen if path not in found)
-
-
-def _unreached(model: Any, chosen: list[str]) -> Iterator[str]:
-    """Yields which layers need a `dtype` of their own, as `policy_map` has no key for them."""
-    parts = {part.path: part for part in layer_paths.parts(model)}
-    without = [parts[path] for path in chosen if path in parts]
-    paths = [part.whole_path for part in without if not layer_paths.has_path(part.layer)]
-    if paths:
-        yield (
-            f"No key of that map reaches {listed(list(dict.fromkeys(paths)))}, as Keras gives such "
-            "layers no path: write dtype='float32' where you make them."
-        )
+    made = [path for path in chosen if path not in found]
+    policies = ((f"^{re.escape(path)}(/.*)?$", "float32") for path in made)
+    return dataclasses.replace(
+        advised,
+        layers=(*advised.layers, *made),
+        policies=(*advised.policies, *policies),
+    )
 
 
 @contextlib.contextmanager

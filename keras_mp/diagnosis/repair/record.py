@@ -1,17 +1,16 @@
 """`Repairs`: what was repaired, or why not, as data and as text. Knows no model."""
 
-import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from keras_mp.diagnosis.float32_layers import Float32Layers, listed
 from keras_mp.diagnosis.overflow_search.finding import Finding
-from keras_mp.files.json_files import as_json
+from keras_mp.files.json_files import json_values
 from keras_mp.float_formats import LARGEST
+from keras_mp.rendering.model import Part, Renderable, Text
 from keras_mp.rendering.text import pluralized
 
-_WIDTH = 100
 Kind = Literal["nothing", "data", "weights", "float32", "code", "parts", "unsearched", "bound"]
 
 
@@ -52,7 +51,7 @@ class Repair:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON; inf and nan as text."""
-        plain: dict[str, Any] = as_json({**asdict(self), "text": str(self)})  # type: ignore[assignment]
+        plain: dict[str, Any] = json_values({**asdict(self), "text": str(self)})
         return plain
 
 
@@ -78,8 +77,8 @@ class Verdict:
         return self.kind not in ("nothing", "unsearched")
 
 
-@dataclass(frozen=True, slots=True)
-class Repairs:
+@dataclass(frozen=True, slots=True, repr=False)
+class Repairs(Renderable):
     """What was repaired in a model, in order, and what of it could not be.
 
     Attributes:
@@ -134,14 +133,13 @@ class Repairs:
             "code": self.code(),
         }
 
-    def __str__(self) -> str:
+    def _parts(self) -> Iterator[Part]:
         told = [str(each) for each in self.made]
         if self.verdict is not None:
             told.append(self.verdict.text)
-        lines = [line for each in told or ["no repair"] for line in textwrap.wrap(each, _WIDTH)]
+        yield from map(Text, told or ["no repair"])
         if self.float32_layers is not None:
-            lines += ["", *self.float32_layers.lines()]
-        return "\n".join(lines)
+            yield from self.float32_layers.parts()
 
 
 def _why(finding: Finding) -> str:

@@ -1,17 +1,17 @@
-"""Files where fsspec reaches them: `s3://`, `gs://`, `sftp://`, `https://` (reading) and others.
+"""Files of remote stores, through fsspec: `s3://`, `gs://`, `sftp://`, `https://` (reading).
 
-Knows nothing of what is in them. fsspec is imported when the first address is asked for.
+Knows nothing of their content. fsspec is imported when the first address is used.
 
 | module    | subject                                                              |
 | --------- | -------------------------------------------------------------------- |
-| urls      | addresses, and how they are shown without what is secret             |
-| errors    | what a store did not do                                              |
-| drivers   | fsspec's drivers, asked again where time helps                       |
-| listing   | what a store has                                                     |
-| scratch   | room on the disk, up to a limit                                      |
-| downloads | files brought to the disk, and checked                               |
+| urls      | addresses, and how they are shown without their secrets              |
+| errors    | errors of stores                                                     |
+| drivers   | fsspec's drivers, with retries                                       |
+| listing   | lists files and folders                                              |
+| scratch   | disk space, up to a limit                                            |
+| downloads | downloads files and checks them                                      |
 | uploads   | a file that appears whole or not at all                              |
-| objects   | small texts: read, replaced, made where there is none, removed       |
-| naming    | errors of a copy, which name the address                             |
-| owners    | whether the maker of a temporary folder lives                        |
+| objects   | small texts: read, replace, create if missing, remove                |
+| naming    | errors of a local copy, which name the address                       |
+| owners    | whether the owner of a temporary folder is alive                     |
 """

@@ -1,11 +1,11 @@
-"""Files of a store, brought to the disk whole: as long as listed, with the store's own checksum.
+"""Downloads whole files and checks their size and the store's own checksum.
 
-| what is wrong                     | what is done                                                 |
+| problem                           | reaction                                                     |
 | --------------------------------- | ------------------------------------------------------------ |
-| shorter or longer than listed     | read again, a few times; then an error                       |
+| shorter or longer than listed     | retry a few times; then an error                             |
 | not the MD5 that the store gives  | read again: an ETag need not be one. Two equal reads are     |
-|                                   | taken, two that differ are an error                          |
-| the store has another version now | an error, that says to run again                             |
+|                                   | accepted, two different reads are an error                   |
+| the store has another version now | an error that says to run again                              |
 | the disk is full                  | an error at once                                             |
 """
 
@@ -26,7 +26,7 @@ AGAIN = "it changed while it was read: run this again when nobody writes to it"
 
 
 def with_sizes(entries: Iterable[Entry]) -> list[Entry]:
-    """Returns entries of which each has its size, as far as the store tells it; links followed.
+    """Returns the entries with their sizes, as far as the store reports them; follows links.
 
     Raises:
         StoreError: The store does not answer.
@@ -44,17 +44,17 @@ def _named(listed: Entry, asked_for: Entry) -> Entry:
 def download(
     entries: Iterable[Entry], folder: Path, progress: Callable[[int], object] = lambda _: None
 ) -> list[Path]:
-    """Brings files into a folder, under their names, and checks them.
+    """Downloads files into a folder, under their names, and checks them.
 
     Args:
         entries: Files, as listed.
         folder: An empty folder.
-        progress: Is told the bytes of each file when it is there.
+        progress: Called with the size of each file when it is complete.
 
     Raises:
-        Changed: One changed meanwhile.
+        Changed: A file changed meanwhile.
         NoRoom: The disk is full.
-        StoreError: One could not be had, or is not what the store says it is.
+        StoreError: A file could not be read, or differs from its size or checksum in the store.
     """
     files = []
     entries = list(entries)
@@ -74,7 +74,7 @@ def head(url: str, size: int) -> bytes:
     """Returns the first bytes of a file, or all where it is shorter.
 
     Raises:
-        StoreError: It could not be had.
+        StoreError: It could not be read.
     """
     return with_retries(url, lambda fs, path: bytes(fs.cat_file(path, start=0, end=size)))
 
@@ -83,7 +83,7 @@ def tail(url: str, size: int) -> bytes:
     """Returns the last bytes of a file, or all where it is shorter.
 
     Raises:
-        StoreError: It could not be had.
+        StoreError: It could not be read.
     """
 
     def work(fs: Any, path: str) -> bytes:
@@ -98,7 +98,7 @@ def _local(one: Entry) -> Path:
     parts = one.name.split("/") if one.name else [one.url.rpartition("/")[2].partition("?")[0]]
     bad = {"", ".", ".."}
     if any(part in bad or "\0" in part or (os.sep != "/" and os.sep in part) for part in parts):
-        raise StoreError.of(one.url, "its name cannot be that of a file here")
+        raise StoreError.of(one.url, "its name is not a valid name of a local file")
     return Path(*parts)
 
 
@@ -111,9 +111,7 @@ def _download(one: Entry, to: Path) -> None:
         if not one.is_same(entry(one.url)):
             raise Changed.of(one.url, AGAIN)
         if not left:
-            why = (
-                f"was read to {size} bytes, {len(PAUSES) + 1} times, and the store lists {one.size}"
-            )
+            why = f"gave {size} bytes, {len(PAUSES) + 1} times, but the store lists {one.size}"
             raise StoreError.of(one.url, why)
     if one.md5 is None or (first := _md5(to)) == one.md5:
         return

@@ -1,7 +1,7 @@
-"""fsspec's drivers: asked again where time helps, and their errors in our words.
+"""fsspec's drivers, with retries, and their errors translated to ours.
 
-Which driver there is, and its credentials, are the user's business: it finds them where it always
-does (environment, files, `fsspec.config`). None is read, written or shown here.
+The user chooses the driver and its credentials: it finds them where it always does (environment,
+files, `fsspec.config`). No credentials are read, written or shown here.
 """
 
 import errno
@@ -14,9 +14,9 @@ from keras_mp.files.stores.errors import Denied, NoDriver, NotThere, StoreError,
 from keras_mp.files.stores.urls import TAKEN, is_chain, plain, scheme, without_secrets
 
 T = TypeVar("T")
-# Seconds between two tries; each is made longer by a random half, so that many do not come at once.
+# Seconds between two tries. A random half is added, so that clients do not all retry at once.
 PAUSES = (0.5, 1.0, 2.0, 4.0)
-# Seconds that a server may say nothing, where the driver itself would wait for ever.
+# Seconds until a silent server times out, where the driver itself would wait forever.
 SILENCE = 120.0
 SFTP = "fsspec.implementations.sftp"
 _LONGEST = 400
@@ -33,7 +33,7 @@ _NUMBERS = {
     errno.ETIMEDOUT,
     getattr(errno, "EREMOTEIO", errno.EIO),
 }
-# By their names, as their packages need not be there.
+# By name, because their packages may not be installed.
 _BROKEN = {
     "ClientPayloadError",
     "ConnectionClosedError",
@@ -54,14 +54,14 @@ _NO_ENTRY = {
 
 
 def opened(url: str) -> tuple[Any, str]:
-    """Returns (a file system of fsspec, the path in it) for an address.
+    """Returns (file system of fsspec, path in it) for an address.
 
     Raises:
         NoDriver: fsspec, or the driver, is not installed.
-        StoreError: No driver is for such addresses, or it does not reach the store.
+        StoreError: No driver supports such addresses, or it does not reach the store.
     """
     if is_chain(url):
-        raise StoreError.of(url, f"what is inside another file is not read: {TAKEN}")
+        raise StoreError.of(url, f"files inside another file are not supported: {TAKEN}")
     try:
         from fsspec.core import url_to_fs
     except ModuleNotFoundError as error:
@@ -84,17 +84,17 @@ def opened(url: str) -> tuple[Any, str]:
             raise
         raise StoreError.of(url, f"fsspec has no driver for {scheme(url)}://: {TAKEN}") from None
     if type(fs).__module__ == SFTP:
-        fs.ftp.get_channel().settimeout(SILENCE)  # others do not wait for ever
+        fs.ftp.get_channel().settimeout(SILENCE)  # other drivers do not wait forever
     return fs, path
 
 
 def with_retries(url: str, work: Callable[[Any, str], T]) -> T:
-    """Returns what a function of (file system, path) returns, which is called again where it helps.
+    """Returns the result of `work(file system, path)`, called with retries.
 
-    Time-outs, broken connections and throttling are tried again, with pauses; a refusal is not.
+    Time-outs, broken connections and throttling are retried, with pauses; a refusal is not.
 
     Raises:
-        StoreError: It did not work out.
+        StoreError: It failed.
     """
     for pause in (*PAUSES, None):
         fs = None
@@ -104,7 +104,7 @@ def with_retries(url: str, work: Callable[[Any, str], T]) -> T:
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - of any driver
-            if pause is None or not is_passing(error):
+            if pause is None or not is_transient(error):
                 raise translated(error, url, tries=len(PAUSES) + 1) from None
         if fs is not None:
             type(fs).clear_instance_cache()  # its connection may be broken
@@ -112,9 +112,9 @@ def with_retries(url: str, work: Callable[[Any, str], T]) -> T:
     raise AssertionError
 
 
-def is_passing(error: BaseException) -> bool:
-    """Returns whether what a driver raised may be otherwise in a while."""
-    error, status = _real(error), _status(error)
+def is_transient(error: BaseException) -> bool:
+    """Returns whether a retry may help after a driver's error."""
+    error, status = _root_cause(error), _status(error)
     if status is not None:
         return status in _PASSING
     for one in _causes(error):
@@ -129,13 +129,13 @@ def is_passing(error: BaseException) -> bool:
 
 
 def translated(error: BaseException, url: str, *, tries: int = 1) -> StoreError:
-    """Returns what a driver raised as an error of ours."""
+    """Returns a driver's error as an error of ours."""
     if isinstance(error, StoreError):
         return error
-    error = _real(error)
+    error = _root_cause(error)
     text, status = _text(error, url), _status(error)
     names = {type(one).__name__ for one in _causes(error)}
-    if is_passing(error):
+    if is_transient(error):
         again = f", {tries} times" if tries > 1 else ""
         return StoreError.of(url, f"the store did not answer as it should{again}: {text}")
     if status in _REFUSING or isinstance(error, PermissionError) or names & _NO_ENTRY:
@@ -145,12 +145,12 @@ def translated(error: BaseException, url: str, *, tries: int = 1) -> StoreError:
     if isinstance(error, FileExistsError):
         return ThereAlready.of(url, "is there already")
     if isinstance(error, NotImplementedError):
-        return StoreError.of(url, "the store, or its driver, cannot do that")
+        return StoreError.of(url, "the store or its driver does not support that")
     return StoreError.of(url, text)
 
 
-def _real(error: BaseException) -> BaseException:
-    """Returns what is behind an error that a driver made of any other: "there is no such file"."""
+def _root_cause(error: BaseException) -> BaseException:
+    """Returns the cause of an error that a driver turned into "there is no such file"."""
     cause = error.__cause__
     hidden = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)
     return cause if hidden and isinstance(error, FileNotFoundError) and cause else error
@@ -176,7 +176,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(error: BaseException) -> int | None:
-    """Returns the status of HTTP that an error is about, as the drivers have it."""
+    """Returns the HTTP status of an error, where drivers store it."""
     for one in _causes(error):
         response = getattr(one, "response", None)
         if isinstance(response, dict):  # botocore

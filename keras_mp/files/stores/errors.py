@@ -1,4 +1,4 @@
-"""What a store did not do, as errors of the system that name the address without its secrets."""
+"""Errors of stores: OSErrors that name the address without its secrets."""
 
 import errno
 from typing import Self
@@ -7,9 +7,9 @@ from keras_mp.files.stores.urls import redacted
 
 
 class StoreError(OSError):
-    """A store did not do what it was asked for.
+    """A store failed.
 
-    `filename` is the address as it may be shown, and `strerror` says why.
+    `filename` is the redacted address, and `strerror` the reason.
 
     >>> raise StoreError.of("sftp://me:secret@host/a.keras", "is being repaired")
     Traceback (most recent call last):
@@ -28,32 +28,32 @@ class StoreError(OSError):
 
 
 class NotThere(StoreError, FileNotFoundError):
-    """There is nothing by that name."""
+    """Nothing has that name."""
 
     number = errno.ENOENT
 
 
 class ThereAlready(StoreError, FileExistsError):
-    """There is something by that name."""
+    """The name is taken."""
 
     number = errno.EEXIST
 
 
 class Denied(StoreError, PermissionError):
-    """The store lets nobody do that with these credentials, or without any."""
+    """The store denies this with these credentials, or without any."""
 
     number = errno.EACCES
 
 
 class Changed(StoreError):
-    """What was read changed meanwhile."""
+    """A file changed while it was read."""
 
 
 class NoDriver(StoreError):
-    """A package that is needed to speak with the store is not installed."""
+    """A package that reaches the store is not installed."""
 
 
 class NoRoom(StoreError):
-    """There is no room in the scratch folder, or it may not be taken."""
+    """The scratch folder is full, or its limit is too small."""
 
     number = errno.ENOSPC

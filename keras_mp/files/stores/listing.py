@@ -1,4 +1,4 @@
-"""What a store has: names, lengths, and what tells one version of a file from the next."""
+"""Lists stores: names, sizes, and what identifies the version of a file."""
 
 import base64
 import binascii
@@ -14,7 +14,7 @@ from keras_mp.files.stores.urls import join, scheme
 
 FileType = Literal["file", "folder", "link", "other"]
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created", "modified")
-# What a driver says of a file and that another version of it has otherwise; not all say all.
+# Keys of a driver's answer that change with the version of a file; not all drivers have all.
 _VERSION = (
     *("size", "Size", "ETag", "etag", "md5Hash", "content_md5", "Content-MD5", "crc32c"),
     *("generation", "VersionId", "version_id", "Last-Modified"),
@@ -23,22 +23,22 @@ _VERSION = (
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]")
 _TYPES: dict[object, FileType] = {"file": "file", "directory": "folder", "link": "link"}
-# Pages of the web may lead in circles, and stores do not.
+# Links of web pages may form circles; stores have none.
 _WEB_DEPTH = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a store says of something.
+    """What a store reports of a file or folder.
 
     Attributes:
-        name: Its path in the folder that was listed, with `/`; empty for what was asked for itself.
+        name: Its path in the listed folder, with `/`; empty for the listed path itself.
         url: Its address.
-        type: What it is. Links are not followed.
-        size: In bytes; None where the store does not tell.
-        version: What another version of it would have otherwise: (name, value).
-        md5: Hexadecimal, or None: what the store says that its MD5 is, or may be (an ETag).
-        modified: When it was written, in seconds since 1970; None where the store does not tell.
+        type: As fsspec names it. Links are not followed.
+        size: In bytes; None if the store does not report it.
+        version: (name, value) pairs that another version of it would not have.
+        md5: Hexadecimal, or None: the MD5 that the store reports, or an ETag that may be one.
+        modified: When it was written, in seconds since 1970; None if the store does not report it.
     """
 
     name: str
@@ -50,17 +50,17 @@ class Entry:
     modified: float | None = None
 
     def is_same(self, other: "Entry") -> bool:
-        """Returns whether nothing says that the other is of another version."""
+        """Returns whether nothing shows that the other is another version."""
         mine, others = dict(self.version), dict(other.version)
         return all(mine[name] == others[name] for name in mine.keys() & others.keys())
 
 
 def entry(url: str) -> Entry:
-    """Returns what a store says of one file or folder, asked anew.
+    """Returns what a store reports of one file or folder, without a cache.
 
     Raises:
-        NotThere: There is nothing by that name.
-        StoreError: The store does not tell.
+        NotThere: Nothing has that name.
+        StoreError: The store gives no answer.
     """
 
     def work(fs: Any, path: str) -> Mapping[str, Any]:
@@ -71,10 +71,10 @@ def entry(url: str) -> Entry:
 
 
 def exists(url: str) -> bool:
-    """Returns whether there is something by that name.
+    """Returns whether something has that name.
 
     Raises:
-        StoreError: The store does not tell.
+        StoreError: The store gives no answer.
     """
     try:
         entry(url)
@@ -84,16 +84,16 @@ def exists(url: str) -> bool:
 
 
 def listed(url: str, *, deep: bool, folders: bool = False) -> list[Entry]:
-    """Returns what is in a folder, by one listing, in the order of the names.
+    """Returns the content of a folder, by one listing, sorted by name.
 
     Args:
         url: The folder.
-        deep: Whether what is in its folders comes, too.
-        folders: Whether the folders themselves come; without `deep` they always do.
+        deep: Whether to include the content of its folders.
+        folders: Whether to include the folders themselves; always without `deep`.
 
     Raises:
-        NotThere: There is no such folder, or nothing in it.
-        StoreError: The store does not tell.
+        NotThere: There is no such folder, or it is empty.
+        StoreError: The store gives no answer.
     """
 
     def work(fs: Any, path: str) -> dict[str, Mapping[str, Any]]:
@@ -101,15 +101,15 @@ def listed(url: str, *, deep: bool, folders: bool = False) -> list[Entry]:
         if not deep:
             return {one["name"]: one for one in fs.ls(path, detail=True)}
         options = {"maxdepth": _WEB_DEPTH} if scheme(url) in ("http", "https") else {}
-        found = fs.find(path, detail=True, withdirs=folders, **options)
-        if not found:
-            fs.ls(path)  # which says why, where `find` does not
-        return found  # type: ignore[no-any-return]
+        infos = fs.find(path, detail=True, withdirs=folders, **options)
+        if not infos:
+            fs.ls(path)  # which gives a reason, where `find` does not
+        return infos  # type: ignore[no-any-return]
 
     root = with_retries(url, lambda fs, path: str(fs._strip_protocol(path)).rstrip("/"))
-    found = with_retries(url, work)
+    infos = with_retries(url, work)
     entries = []
-    for path, info in found.items():
+    for path, info in infos.items():
         inside = str(path).rstrip("/")
         if inside == root:
             if info.get("type") != "directory":
@@ -117,7 +117,7 @@ def listed(url: str, *, deep: bool, folders: bool = False) -> list[Entry]:
             continue
         name = inside[len(root) :].lstrip("/") if inside.startswith(f"{root}/") else inside
         entries.append(_entry(name, join(url, name), info))
-    if not entries and not found:
+    if not entries and not infos:
         raise NotThere.of(url, "there is nothing in this folder, or no such folder")
     return sorted(entries, key=lambda one: one.name)
 
@@ -125,7 +125,7 @@ def listed(url: str, *, deep: bool, folders: bool = False) -> list[Entry]:
 def _entry(name: str, url: str, info: Mapping[str, Any]) -> Entry:
     size = info.get("size", info.get("Size"))
     if info.get("mimetype") == "text/html":
-        # What the web shows of a folder is a page, and no artefact is one.
+        # The web shows a folder as a page, and no artefact is one.
         return Entry(name, url, "folder", None)
     version = tuple(
         (key, _plain(key, info[key])) for key in _VERSION if info.get(key) not in (None, "", b"")
@@ -157,7 +157,7 @@ def _plain(key: str, value: object) -> str:
     elif isinstance(value, float) and key in _TIMES:
         value = datetime.datetime.fromtimestamp(value, datetime.UTC)
     if isinstance(value, datetime.datetime):
-        # A listing has parts of a second, or says the zone, where a single answer does not.
+        # Listings have fractions of a second or a time zone where single answers have none.
         if value.tzinfo is None:
             value = value.replace(tzinfo=datetime.UTC)
         return value.astimezone(datetime.UTC).replace(microsecond=0).isoformat()

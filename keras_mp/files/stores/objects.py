@@ -1,4 +1,4 @@
-"""Small texts in a store: read, replaced as a whole, made only where there is none, removed."""
+"""Small texts in a store: read, replace, create if missing, remove."""
 
 import contextlib
 import time
@@ -13,7 +13,7 @@ _SETTLED = 1.0
 
 
 def read_text(url: str) -> str | None:
-    """Returns a text in UTF-8, or None where there is none.
+    """Returns a text in UTF-8, or None if there is none.
 
     Raises:
         StoreError: The store does not answer.
@@ -30,12 +30,12 @@ def read_text(url: str) -> str | None:
 
 
 def write_text(url: str, text: str, *, atomic: bool = True) -> None:
-    """Writes a text as a whole: readers have the old one or the new, never a part.
+    """Replaces a text as a whole: readers see the old one or the new, never a part.
 
     Args:
-        url: Where; folders that are not there are made.
-        text: What, in UTF-8.
-        atomic: False where nobody reads it yet, which saves a step.
+        url: Its address; missing folders are created.
+        text: Written as UTF-8.
+        atomic: False if nobody reads it yet, which saves a step.
 
     Raises:
         StoreError: It could not be written.
@@ -45,7 +45,7 @@ def write_text(url: str, text: str, *, atomic: bool = True) -> None:
 
     def work(fs: Any, path: str) -> None:
         if not atomic or not _renames(fs):
-            fs.pipe_file(path, data)  # an object is there when it is whole
+            fs.pipe_file(path, data)  # an object appears only when it is complete
             return
         beside = f"{path.rpartition('/')[0]}/{locked_folders.new_name()}"
         try:
@@ -67,13 +67,13 @@ def write_text(url: str, text: str, *, atomic: bool = True) -> None:
 
 
 def create_text(url: str, text: str) -> bool:
-    """Writes a text where there is none; returns whether it did: of several, one does.
+    """Writes a text unless one exists; returns whether it did. Of several writers one succeeds.
 
-    Where a store cannot do that in one step, each writes, waits, and looks whose is there.
+    If the store cannot do that in one step, each writes, waits, and checks whose text is there.
 
     Args:
-        url: Where; folders that are not there are made.
-        text: What, in UTF-8; nobody else may write the same.
+        url: Its address; missing folders are created.
+        text: Written as UTF-8; must differ from the texts of other writers.
 
     Raises:
         StoreError: The store does not answer.
@@ -87,12 +87,12 @@ def create_text(url: str, text: str) -> bool:
             if _has_own(fs, "pipe_file"):
                 fs.pipe_file(path, data, mode="create")
             elif type(fs).__module__ == SFTP:
-                with fs.open(path, "wxb") as file:  # as Paramiko writes "xb"
+                with fs.open(path, "wxb") as file:  # Paramiko's form of "xb"
                     file.write(data)
             else:
                 fs.pipe_file(path, data)
                 time.sleep(_SETTLED)
-        # A try before may have written it, and its answer been lost.
+        # An earlier try may have written it, and its answer was lost.
         return bytes(fs.cat_file(path)) == data
 
     try:
@@ -109,22 +109,22 @@ def delete(url: str) -> None:
     """Removes a file, if it is there.
 
     Raises:
-        StoreError: The store does not do it.
+        StoreError: The store fails to do it.
     """
     with contextlib.suppress(NotThere):
         with_retries(url, lambda fs, path: fs.rm_file(path))
 
 
 def make_folder(url: str) -> None:
-    """Makes a folder and those above it, where the store has such; never a bucket.
+    """Creates a folder and its parents, if the store has folders; never a bucket.
 
     Raises:
-        StoreError: The store does not do it.
+        StoreError: The store fails to do it.
     """
 
     def work(fs: Any, path: str) -> None:
         if not path.startswith("/"):
-            return  # of buckets and names
+            return  # a store of buckets and names
         missing = []
         while path.strip("/") and not fs.exists(path):
             missing.append(path)
@@ -137,22 +137,22 @@ def make_folder(url: str) -> None:
 
 
 def refuse_web(url: str) -> None:
-    """Raises an error where an address is of the web, which is for reading.
+    """Refuses an address of the web, which is read-only.
 
     Raises:
-        StoreError: It is.
+        StoreError: It is one.
     """
     if scheme(url) in ("http", "https"):
         raise StoreError.of(url, f"{scheme(url)}:// is for reading: write elsewhere")
 
 
 def _has_own(fs: Any, name: str) -> bool:
-    """Returns whether a driver has a way of its own to do something."""
+    """Returns whether a driver implements a method itself."""
     from fsspec import AbstractFileSystem
 
     return getattr(type(fs), name) is not getattr(AbstractFileSystem, name)
 
 
 def _renames(fs: Any) -> bool:
-    """Returns whether moving is a step of the store, and not a copy: then writing may be seen."""
+    """Returns whether the store moves files by renaming, not by copying: writing may be visible."""
     return _has_own(fs, "mv")

@@ -1,8 +1,8 @@
-"""Who is at work at a temporary folder of a store, so that leftovers of the dead can be told.
+"""Whether the owner of a temporary folder in a store is alive, so that leftovers can be removed.
 
-A store has no locks. The owner says who it is, and when it last was there. On the same machine the
-system is asked whether that process lives; on another, an owner that said nothing for an hour is
-taken for dead.
+A store has no locks. The owner writes who it is, and regularly the time. On the same machine the
+system knows whether that process lives; on another, an owner that wrote nothing for an hour counts
+as dead.
 """
 
 import json
@@ -17,17 +17,17 @@ NAME = "owner"
 
 
 def me() -> str:
-    """Returns what the owner of a folder writes into it, now."""
+    """Returns the text that the owner of a folder writes into it now."""
     return json.dumps({**_process(os.getpid()), "time": time.time()})
 
 
 def is_dead(text: str) -> bool:
-    """Returns whether the process that wrote this is gone, as far as one can tell."""
+    """Returns whether the process that wrote `text` is gone, as far as is known."""
     try:
         said = json.loads(text)
         then = float(said["time"])
     except (ValueError, KeyError, TypeError):
-        return True  # of no process of ours: it is whole or not there at all
+        return True  # not our text, which is complete or missing
     if (alive := _is_alive(said)) is not None:
         return not alive
     return time.time() - then > DEAD
@@ -38,7 +38,7 @@ def _process(pid: int) -> dict[str, object]:
 
 
 def _is_alive(said: dict[str, object]) -> bool | None:
-    """Returns whether a process lives; None where it is not of this machine, or nobody can tell."""
+    """Returns whether a process lives; None if it ran on another machine, or if unknown."""
     pid = said.get("pid")
     if said.get("host") != _host() or not isinstance(pid, int) or _started(os.getpid()) is None:
         return None
@@ -46,7 +46,7 @@ def _is_alive(said: dict[str, object]) -> bool | None:
 
 
 def _host() -> list[str]:
-    """Returns what tells this machine, and this container on it, from others."""
+    """Returns what identifies this machine, and this container on it."""
     facts = [platform.node()]
     for path in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         try:
@@ -58,7 +58,7 @@ def _host() -> list[str]:
 
 
 def _started(pid: int) -> str | None:
-    """Returns when a process began, in ticks of this machine; None where nobody can tell."""
+    """Returns when a process began, in ticks of this machine; None if unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

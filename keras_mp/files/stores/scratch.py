@@ -1,7 +1,7 @@
-"""A scratch folder: room on the disk for what a store has, up to a limit that holds for all.
+"""A scratch folder: disk space for files of stores, up to a limit.
 
-All processes that name the folder share the limit. What has to wait until others are done waits;
-what could never be had is refused at once.
+All processes that name the folder share the limit. A reservation waits until others are done; one
+that exceeds the limit is refused at once.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ OPTIONS = "--scratch-size, or scratch_size="
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Where files of stores are kept while they are at work.
+    """Where files of stores are kept while they are in use.
 
     Attributes:
-        folder: An existing folder; None for the system's own for such files.
-        limit: The most bytes that all its users hold at a time; None for what the disk has.
+        folder: An existing folder; None for the system's temporary folder.
+        limit: Maximum bytes that all users hold at a time; None for the whole disk.
     """
 
     folder: Path | None = None
@@ -45,14 +45,14 @@ class Scratch:
 
     @contextlib.contextmanager
     def reserved(self, size: int, of: str) -> Iterator[Path]:
-        """Yields a new folder with room for so many bytes; it is removed at the end.
+        """Yields a new folder with `size` bytes of space; it is removed at the end.
 
         Args:
             size: In bytes.
-            of: For what, an address or path, for messages.
+            of: The address or path that needs it, for messages.
 
         Raises:
-            NoRoom: The limit, or the disk, is smaller than that; or others held it for hours.
+            NoRoom: The limit, or the disk, is too small; or others held it for hours.
             OSError: The folder cannot be written to.
         """
         self._check(size, of)
@@ -96,7 +96,7 @@ class Scratch:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One process, and one thread, at a time reckons what is held. Windows has no such locks."""
+    """Lets one process and thread at a time sum up what is held. Windows has no such locks."""
     try:
         import fcntl
     except ModuleNotFoundError:
@@ -111,7 +111,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def shown(size: int) -> str:
-    """Returns a number of bytes for people.
+    """Returns a number of bytes for readers.
 
     >>> shown(512), shown(20_000_000_000), shown(1_234_567)
     ('512 bytes', '20 GB', '1.23 MB')
@@ -123,10 +123,10 @@ def shown(size: int) -> str:
 
 
 def parsed_size(text: str) -> int:
-    """Returns bytes of what people write.
+    """Parses a number of bytes.
 
     Raises:
-        ValueError: It is no such size.
+        ValueError: `text` is not a size.
 
     >>> parsed_size("20GB"), parsed_size("1.5 MB"), parsed_size("4GiB"), parsed_size("100")
     (20000000000, 1500000, 4294967296, 100)
@@ -139,7 +139,7 @@ def parsed_size(text: str) -> int:
     try:
         size = int(float(number) * base ** ("", "K", "M", "G", "T", "P").index(unit.rstrip("I")))
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no size: write one such as 20GB") from None
+        raise ValueError(f"{text!r} is not a size: write one such as 20GB") from None
     if size <= 0:
-        raise ValueError(f"{text!r} is no size: write one such as 20GB")
+        raise ValueError(f"{text!r} is not a size: write one such as 20GB")
     return size

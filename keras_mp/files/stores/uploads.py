@@ -1,4 +1,4 @@
-"""A file that appears in a store whole or not at all, and never over another.
+"""A file that appears in a store whole or not at all, and never replaces another.
 
 It is uploaded into a temporary folder beside its place, checked there, and moved to its name last.
 """
@@ -25,11 +25,11 @@ def publish(file: Path, url: str) -> None:
 
     Args:
         file: On the disk.
-        url: Where; folders that are not there are made.
+        url: Its address; missing folders are created.
 
     Raises:
-        ThereAlready: There is something by that name. It stays as it is.
-        StoreError: It could not be done; nothing is there.
+        ThereAlready: The name is taken. The file there is unchanged.
+        StoreError: It failed, and nothing was published.
     """
     refuse_web(url)
     refuse_existing(url)
@@ -41,25 +41,25 @@ def publish(file: Path, url: str) -> None:
         _move(beside, url)
     there, size = entry(url), file.stat().st_size
     if there.size is not None and there.size != size:
-        raise StoreError.of(url, f"has {there.size} bytes after it was moved there, and not {size}")
+        raise StoreError.of(url, f"has {there.size} bytes after the move, instead of {size}")
 
 
 def refuse_existing(url: str) -> None:
-    """Raises an error if there is something by that name.
+    """Raises an error if the name is taken.
 
     Raises:
-        ThereAlready: There is.
-        StoreError: The store does not tell.
+        ThereAlready: It is.
+        StoreError: The store gives no answer.
     """
     if exists(url):
         raise ThereAlready.of(url, "is there already: name another, or remove it")
 
 
 def remove_stale(folder: str) -> None:
-    """Removes what processes that were killed left in a folder of a store.
+    """Removes what killed processes left in a folder of a store.
 
     Raises:
-        StoreError: The store does not tell what there is.
+        StoreError: The store cannot be listed.
     """
     try:
         there = listed(folder, deep=False)
@@ -69,7 +69,7 @@ def remove_stale(folder: str) -> None:
         start, end = locked_folders.START, locked_folders.END
         if not (one.name.startswith(start) and one.name.endswith(end)) or one.type == "link":
             continue
-        # Whoever comes first removes it, and another may be about to.
+        # Another process may remove it first.
         with contextlib.suppress(StoreError):
             if _is_stale(one):
                 _remove(one.url)
@@ -79,20 +79,20 @@ def _is_stale(one: Entry) -> bool:
     text = read_text(join(one.url, owners.NAME)) if one.type == "folder" else None
     if text is not None:
         return owners.is_dead(text)
-    # A text on its way, or a folder whose owner is about to say who it is.
+    # A text being written, or a folder whose owner is about to write who it is.
     return one.modified is not None and time.time() - one.modified > owners.DEAD
 
 
 @contextlib.contextmanager
 def _temporary(parent_url: str) -> Iterator[str]:
-    """Yields the address of a new folder; it is removed at the end with all that is in it."""
+    """Yields the address of a new folder; it is removed at the end with its content."""
     folder = join(parent_url, locked_folders.new_name())
     end = threading.Event()
     owner = join(folder, owners.NAME)
 
     def beat() -> None:
         while not end.wait(owners.BEAT):
-            # The next beat may be heard; an upload that cannot go on says so itself.
+            # The next heartbeat may succeed; an upload that fails raises its own error.
             with contextlib.suppress(StoreError):
                 write_text(owner, owners.me())
 
@@ -122,13 +122,13 @@ def _remove(folder: str) -> None:
 def _check(url: str, file: Path) -> None:
     there, size = entry(url), file.stat().st_size
     if there.size is not None and there.size != size:
-        raise StoreError.of(url, f"was uploaded with {size} bytes, and the store has {there.size}")
+        raise StoreError.of(url, f"was uploaded with {size} bytes, but the store has {there.size}")
     if there.md5 is None:
         return
     with file.open("rb") as opened:
         mine = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if mine != there.md5:
-        # An ETag need not be an MD5; what the store gives back tells.
+        # An ETag need not be an MD5: read the file back.
         _compare(url, file)
 
 
@@ -141,7 +141,7 @@ def _compare(url: str, file: Path) -> None:
         return True
 
     if not with_retries(url, work):
-        raise StoreError.of(url, "the store has other bytes than were uploaded")
+        raise StoreError.of(url, "the bytes in the store differ from those uploaded")
 
 
 def _move(source: str, target: str) -> None:
@@ -149,7 +149,7 @@ def _move(source: str, target: str) -> None:
         try:
             fs.mv(path, fs._strip_protocol(plain(target)))
         except FileNotFoundError:
-            # A try before may have moved it, and its answer been lost.
+            # An earlier try may have moved it, and its answer was lost.
             if not (fs.exists(fs._strip_protocol(plain(target))) and not fs.exists(path)):
                 raise
 

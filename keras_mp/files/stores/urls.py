@@ -1,4 +1,4 @@
-"""Addresses of stores: what is one, its parts, and how it is shown without what is secret."""
+"""Addresses of stores: recognizes them, takes them apart, shows them without their secrets."""
 
 import re
 from pathlib import Path
@@ -6,11 +6,11 @@ from urllib.parse import unquote
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://", re.ASCII)
 _LOCAL = ("file", "local")
-# What fsspec keeps a copy with. Here each file is read once, as a whole, into a scratch folder.
+# fsspec's caches. Here each file is read once, as a whole, into a scratch folder.
 _CACHES = ("blockcache", "cached", "filecache", "simplecache")
 TAKEN = (
-    "taken are file:// and local://, and addresses that fsspec has a driver for, such as s3://, "
-    "gs://, az://, sftp:// and https:// (reading), as they are or behind simplecache::, "
+    "supported are file:// and local://, and addresses that fsspec has a driver for, such as "
+    "s3://, gs://, az://, sftp:// and https:// (reading), as they are or behind simplecache::, "
     "filecache:: or blockcache::"
 )
 _CHAIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?:://)?::(?=[A-Za-z][A-Za-z0-9+.:-]+://)", re.ASCII)
@@ -52,7 +52,7 @@ def _uncached(path: str) -> str:
 
 
 def is_chain(path: str) -> bool:
-    """Returns whether an address is in another one, as `zip://` is, and not only cached.
+    """Returns whether an address is nested in another one, as `zip://` is, not just cached.
 
     >>> is_chain("zip://a.h5::s3://old/a.zip"), is_chain("simplecache::s3://old/a.h5")
     (True, False)
@@ -73,12 +73,12 @@ def local_of(path: str | Path) -> Path:
 
 
 def scheme(url: str) -> str:
-    """Returns what is before `://`, caches left out, in small letters."""
+    """Returns the part before `://` in lower case, without caches."""
     return _uncached(url).partition("://")[0].rpartition("::")[2].lower()
 
 
 def join(url: str, *names: str) -> str:
-    """Returns the address of what is in a folder.
+    """Returns the address of a name in a folder.
 
     >>> join("s3://old/models/", "v1", "a.keras")
     's3://old/models/v1/a.keras'
@@ -88,7 +88,7 @@ def join(url: str, *names: str) -> str:
 
 
 def parent(url: str) -> str:
-    """Returns the address of the folder that something is in.
+    """Returns the address of the enclosing folder.
 
     >>> parent("s3://old/models/a.keras"), parent("memory://a.keras")
     ('s3://old/models', 'memory://')
@@ -108,7 +108,7 @@ def name(url: str) -> str:
 
 
 def _split(url: str) -> tuple[str, str]:
-    """Returns an address without and with its query, which only the web has."""
+    """Returns an address and its query, which only the web has."""
     if scheme(url) not in _WEB:
         return url, ""
     rest, mark, query = url.partition("?")
@@ -116,7 +116,7 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def is_inside(url: str, folder: str) -> bool:
-    """Returns whether an address is that of a folder, or of what is in it.
+    """Returns whether an address is that of a folder or of its content.
 
     >>> is_inside("s3://a/b/c", "s3://a/b/"), is_inside("s3://a/bc", "s3://a/b")
     (True, False)
@@ -125,7 +125,7 @@ def is_inside(url: str, folder: str) -> bool:
 
 
 def redacted(path: object) -> str:
-    """Returns an address as it may be shown and written: without passwords, and without its query.
+    """Returns an address that may be shown and written: without passwords and query.
 
     >>> redacted("sftp://me:secret@host/a.keras"), redacted("https://host/a?signature=1")
     ('sftp://me:***@host/a.keras', 'https://host/a?***')
@@ -153,16 +153,16 @@ def _user(rest: str) -> tuple[str, str, str]:
     if "@" in place[0]:
         user, at, host = place[0].rpartition("@")
         return user, at, host + rest[place.end() :]
-    # A password may have such signs, though they should be written as %2F.
+    # A password may contain these, though they should be percent-encoded.
     return ("", "", rest) if _HOST.fullmatch(place[0]) else rest.rpartition("@")
 
 
 def without_secrets(text: str, *of: str) -> str:
-    """Returns a text, of a driver say, on one line and without secrets of the addresses in it.
+    """Returns a text, such as a driver's, on one line and without the secrets of addresses in it.
 
     Args:
-        text: What is to be shown.
-        of: Addresses whose secrets it may have by themselves.
+        text: The text to show.
+        of: Addresses whose secrets it may contain.
 
     >>> without_secrets("no secret at\\nhttps://me:pw@host/a?key=1", "sftp://me:secret@host/a")
     'no *** at https://***@host/a?***'

@@ -56,7 +56,7 @@ def lines():
         return {"arguments": given, "rest": line.rest, "attributes": sorted(line.attributes)}
 
     def groups(texts):
-        parsed = [tables.parsed(text) for text in texts]
+        parsed = [tables.parsed_line(text) for text in texts]
         return [[names, plain(line)] for names, line in parsed]
 
     return {"functions": groups(functions.lines()), "ops": groups(graph_ops.lines())}

@@ -174,10 +174,10 @@ def test_one_variable_twice(rule):
 
 
 SLOTS = {
-    "has the shape (3,), and not (6,)": lambda x: x[:3],
+    "has the shape (3,) instead of (6,)": lambda x: x[:3],
     "is of float64, not float32": lambda x: x.double(),
-    "has no elements, or not in the order of its shape": lambda x: x.repeat_interleave(2)[::2],
-    "is on meta, and another variable on cpu": lambda x: x.to("meta"),
+    "has no elements, or is not contiguous": lambda x: x.repeat_interleave(2)[::2],
+    "is on meta, but another variable on cpu": lambda x: x.to("meta"),
 }
 
 

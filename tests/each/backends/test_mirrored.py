@@ -201,7 +201,7 @@ def test_an_optimizer_that_cannot_be_told_of_the_sum(run):
     """As in Keras: each replica clips, then they sum. They still skip together."""
     run(f"""{CLIPPED}
 import unittest.mock
-from keras_mp.backends import strategies
+from keras_mp.backends.tensorflow import strategies
 with unittest.mock.patch.object(strategies, "_SUMS", "_all_reduce_sum_gradients_of_some_day"):
     np.testing.assert_allclose(moved(), [0.1, 0.1], rtol=1e-6)
 """)
@@ -308,7 +308,7 @@ for reason, inner in made.items():
     try:
         strategy.run(lambda: opt.apply([tf.constant([1.0])], [variable]))
     except ValueError as error:
-        found = f"gradient_accumulation_steps is not possible {reason} under MirroredStrategy"
+        found = f"gradient_accumulation_steps is not supported {reason} under MirroredStrategy"
         assert found in str(error), error
     else:
         raise AssertionError(f"nothing was said of {reason}")

@@ -14,8 +14,8 @@ import pytest
 from keras_mp import compat
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.restoring.graph_flags import INVERT_2_10
-from keras_mp.compat.restoring.models import load
 from keras_mp.compat.restoring.plan import RestoreError
+from tests.loaded_models import load
 
 pytest.importorskip("tensorflow", reason="lookup layers of Keras 3 look up in TensorFlow")
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mp.compat.restoring import models
 from keras_mp.migration.cli import main
+from tests.loaded_models import load
 
 FOLDER = Path(__file__).parents[2] / "data" / "autoencoder"
 RECORDED = np.load(FOLDER / "expected.npz")
@@ -39,7 +39,7 @@ def assert_as_then(model: Any, optimizer: Any) -> None:
 
 
 def test_a_savedmodel(saved: Path) -> None:
-    loaded = models.load(saved / "saved")
+    loaded = load(saved / "saved")
     assert_as_then(loaded.model, loaded.model.optimizer)
     (note,) = [note for note in loaded.report.notes if "trained apart" in note]
     for name in ("hidden/kernel", "mean/kernel", "spread/bias"):

@@ -71,7 +71,7 @@ LAYERS = {
                 "arguments": {"origin": "file:///etc/passwd", "cache_dir": "made"},
             },
         ),
-        r'config\.function of "l" is keras\.src\.utils\.file_utils\.get_file, which is no part',
+        r'config\.function of "l" is keras\.src\.utils\.file_utils\.get_file, which is not part',
     ),
     "vocabulary": (
         vocabulary("words.txt"),

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from keras_mp.compat.configs.dotted_names import RENAMED, without_dots
-from keras_mp.compat.restoring import models
 from keras_mp.migration.cli import main
+from tests.loaded_models import load
 
 IS_TORCH = keras.backend.backend() == "torch"
 KERNEL, BIAS = np.ones((3, 2), "float32"), np.full(2, 5.0, "float32")
@@ -63,7 +63,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_a_model(saved: Path) -> None:
-    loaded = models.load(saved)
+    loaded = load(saved)
     model, x = loaded.model, np.ones((4, 3), "float32")
     np.testing.assert_allclose(model.predict(x, verbose=0), np.full((4, 2), 25.0))
     names = ["in_put", "block_1_2", "block_1", "out_put"] if IS_TORCH else None

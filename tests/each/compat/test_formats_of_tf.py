@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_mp.compat.restoring.models import load
+from tests.loaded_models import load
 
 FOLDER = Path(__file__).parents[2] / "data" / "layers"
 CASES = [

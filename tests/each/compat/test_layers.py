@@ -14,7 +14,7 @@ import pytest
 from keras import ops
 
 from keras_mp.compat import layers
-from keras_mp.compat.configs import convert_layer, convert_model
+from keras_mp.compat.configs import convert
 from keras_mp.compat.configs.layers import BATCH_NORM, DROPOUT, FLIP, TIME_DISTRIBUTED
 from keras_mp.compat.restoring.differences import (
     MASKED,
@@ -22,7 +22,7 @@ from keras_mp.compat.restoring.differences import (
     MASKED_RELU,
     OTHER_AXES,
 )
-from keras_mp.compat.restoring.models import load
+from tests.loaded_models import load
 
 # JAX has no float64 unless asked to.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
@@ -52,7 +52,7 @@ def loaded(version: str, name: str, *, exact_training: bool) -> tuple[Any, list[
     """Returns a recorded layer with its weights, and these in TensorFlow's order."""
     arrays = RECORDED[version]
     old = json.loads(str(arrays[f"{name}/config"]))
-    done = convert_layer(old, tf_version=version, exact_training=exact_training)
+    done = convert(old, kind="layer", tf_version=version, exact_training=exact_training)
     layer = keras.saving.deserialize_keras_object(done.config)
     layer(arrays[f"{name}/x"][0])
     kept = [v for v in layer.non_trainable_variables if "seed" not in v.path]
@@ -374,20 +374,20 @@ DENSE = {"class_name": "Dense", "config": {"name": "d", "dtype": "float32", "uni
     ],
 )
 def test_conversion_says_so_or_keeps_the_layer(old: Any, name: str, note: str | None) -> None:
-    plain = convert_layer(old)
+    plain = convert(old, kind="layer")
     assert plain.config["module"] == "keras.layers"
     kinds = {change.what: change.kind for change in plain.changes if change.matters}
     assert kinds.get(note, "differs") == "differs"
     assert (note in kinds) == (note is not None)
-    exact = convert_layer(old, exact_training=True)
+    exact = convert(old, kind="layer", exact_training=True)
     assert exact.config["registered_name"] == f"keras_mp>{name}"
     assert not {BATCH_NORM, DROPOUT, TIME_DISTRIBUTED} & set(exact.notes)
     assert any("which trains as then" in what for what in exact.notes)
-    assert not convert_layer(exact.config).changed
+    assert not convert(exact.config, kind="layer").changed
     layer = keras.saving.deserialize_keras_object(exact.config)
     assert type(layer) is getattr(layers, name)
     again = keras.saving.serialize_keras_object(layer)
-    assert not convert_layer(again, exact_training=True).changed
+    assert not convert(again, kind="layer", exact_training=True).changed
 
 
 @pytest.mark.parametrize(
@@ -401,13 +401,13 @@ def test_conversion_says_so_or_keeps_the_layer(old: Any, name: str, note: str | 
     ],
 )
 def test_layers_that_train_alike_are_those_of_keras(old: Any) -> None:
-    done = convert_layer(old, exact_training=True)
+    done = convert(old, kind="layer", exact_training=True)
     assert done.config["module"] == "keras.layers"
-    assert not {BATCH_NORM, DROPOUT} & set(convert_layer(old).notes)
+    assert not {BATCH_NORM, DROPOUT} & set(convert(old, kind="layer").notes)
 
 
 def test_tf_1_dropped_the_same_at_each_step() -> None:
-    done = convert_layer(of_lstm(), exact_training=True, tf_version="1.15")
+    done = convert(of_lstm(), kind="layer", exact_training=True, tf_version="1.15")
     assert done.config["module"] == "keras.layers"
 
 
@@ -417,8 +417,8 @@ def test_dropout_is_noted_where_it_differs(told: str | None, noted: bool) -> Non
     inside = {"class_name": "Sequential", "config": {"name": "in", "layers": [start, of_lstm()]}}
     old = {"class_name": "Sequential", "config": {"name": "net", "layers": [inside]}}
     for done in (
-        convert_layer(of_lstm(), tf_version=told),
-        convert_model(old, tf_version=told),
+        convert(of_lstm(), kind="layer", tf_version=told),
+        convert(old, kind="model", tf_version=told),
     ):
         assert (DROPOUT in done.notes) == noted
 
@@ -444,7 +444,7 @@ def test_a_converted_model_trains_on(
     ]
     old = {"class_name": "Sequential", "config": {"name": "net", "layers": inside}}
     old |= {"keras_version": written}
-    done = convert_model(old, tf_version=told, exact_training=True)
+    done = convert(old, kind="model", tf_version=told, exact_training=True)
     model = keras.models.model_from_json(json.dumps(done.config))
     assert model.layers[0].tf_version == expected
     random = np.random.RandomState(0)
@@ -466,14 +466,14 @@ def test_flags_that_are_numbers():
     """As TensorFlow took any truth value."""
     norm = {"name": "norm", "axis": [1], "scale": 1, "center": 0}
     old = {"class_name": "BatchNormalization", "config": norm}
-    made = keras.saving.deserialize_keras_object(convert_layer(old).config)
+    made = keras.saving.deserialize_keras_object(convert(old, kind="layer").config)
     assert (made.scale, made.center) == (True, False)
 
 
 @pytest.mark.parametrize("stddev", [0.5, 2.5, -2.5])
 def test_noise_of_any_size(stddev, tmp_path):
     old = {"class_name": "GaussianNoise", "config": {"name": "noise", "stddev": stddev}}
-    made = keras.saving.deserialize_keras_object(convert_layer(old).config)
+    made = keras.saving.deserialize_keras_object(convert(old, kind="layer").config)
     noise = ops.convert_to_numpy(made(ops.zeros((10_000,)), training=True))
     assert np.isclose(noise.std(), abs(stddev), rtol=0.1)
     keras.Sequential([keras.Input((4,)), made]).save(tmp_path / "model.keras")
@@ -605,12 +605,12 @@ def test_normalization_of_any_axes_is_told(tmp_path):
 
 def test_flips_of_both_axes_are_told_or_kept():
     old = {"class_name": "RandomFlip", "config": {"name": "f", "mode": "horizontal_and_vertical"}}
-    done = convert_layer(old)
+    done = convert(old, kind="layer")
     assert (done.config["module"], done.notes) == ("keras.layers", (FLIP,))
-    exact = convert_layer(old, exact_training=True).config
+    exact = convert(old, kind="layer", exact_training=True).config
     assert exact["registered_name"] == "keras_mp>RandomFlip"
     one = {"class_name": "RandomFlip", "config": {"name": "f", "mode": "horizontal"}}
-    assert convert_layer(one, exact_training=True).config["module"] == "keras.layers"
+    assert convert(one, kind="layer", exact_training=True).config["module"] == "keras.layers"
 
 
 def convolved(x, weight_of, sizes, padding, filters, strides):

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_mp.compat.configs import convert_model
+from keras_mp.compat.configs import convert
 from keras_mp.compat.restoring import building, hdf5
 
 FOLDER = Path(__file__).parents[2] / "data" / "layers"
@@ -54,7 +54,7 @@ def expected_difference(version, kind, case, layer):
 def difference(recorded, case, version, config, kind):
     """Returns how far predictions are from TensorFlow's, in parts of the largest; or the error."""
     try:
-        done = convert_model(config, tf_version=version)
+        done = convert(config, kind="model", tf_version=version)
         model = building.model(str(Path(__file__)), done.config, {}, safe_mode=True)
         weights = [recorded[f"{case}/w{i}"] for i in range(20) if f"{case}/w{i}" in recorded]
         if model.weights:

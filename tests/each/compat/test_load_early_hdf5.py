@@ -13,9 +13,10 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.values import Value
 from keras_mp.compat.restoring import building, hdf5, limits
 from keras_mp.compat.restoring.cudnn_weights import note_layouts
-from keras_mp.compat.restoring.models import load, load_weights
+from keras_mp.compat.restoring.models import load_weights
 from keras_mp.compat.restoring.optimizer_state import OptimizerState
 from keras_mp.compat.restoring.plan import Plan
+from tests.loaded_models import load
 
 
 def layer(kind, name, **config):
@@ -388,7 +389,7 @@ def test_layers_of_another_thread_are_not_limited(tmp_path):
     """And a shape that is none is left for Keras to refuse."""
     (tmp_path / "small").write_bytes(b"")
     large, layer = (limits.SMALL + 1,), keras.layers.Layer()
-    with limits.limited(str(tmp_path / "small")), ThreadPoolExecutor(1) as pool:
+    with limits.limit_weights(str(tmp_path / "small")), ThreadPoolExecutor(1) as pool:
         pool.submit(keras.layers.Layer().add_weight, large, initializer="zeros").result()
         with pytest.raises(Unreadable, match="asks for a weight of shape"):
             layer.add_weight(large)

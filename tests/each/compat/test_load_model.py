@@ -12,9 +12,10 @@ from keras import ops
 import keras_mp
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.errors import LegacyError
-from keras_mp.compat.restoring.models import load, load_weights
+from keras_mp.compat.restoring.models import load_weights
 from tests.fixtures import FIXTURES
 from tests.legacy_cases import OWN, Case, divided
+from tests.loaded_models import load
 
 # One layer of some models has the policy float64, and JAX has no float64 unless asked to.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
@@ -88,7 +89,7 @@ def test_every_model_is_loaded_bit_for_bit(folder, flavour):
     else:
         assert "neither the current loss scale nor its counter" in lost
         assert float(model.optimizer.loss_scale) == model.optimizer.initial_scale
-    assert json.loads(json.dumps(report.as_dict()))["lost"] == list(report.lost)
+    assert json.loads(json.dumps(report.to_dict()))["lost"] == list(report.lost)
 
 
 def assert_product(case, inner):
@@ -148,7 +149,7 @@ def test_compile_by_name_was_scaled(tmp_path):
     model, report = load(path).model, load(path).report
     assert isinstance(model.optimizer, keras_mp.LossScaleOptimizer)
     case.assert_optimizer(model, model.optimizer, scale=False)
-    assert "compile() did so" in str(report.changes)
+    assert "compile() wrapped it" in str(report.changes)
 
 
 def test_compile_of_an_embedding_was_scaled(tmp_path):

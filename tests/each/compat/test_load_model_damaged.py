@@ -18,13 +18,14 @@ from keras_mp.compat.checkpoints import Checkpoint, Unreadable
 from keras_mp.compat.checkpoints.checkpoint import VALUE
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring import keras_archives
-from keras_mp.compat.restoring.models import NO_STATE, NOTHING, load, load_model, load_weights
+from keras_mp.compat.restoring.models import NO_STATE, NOTHING, load_model, load_weights
 from keras_mp.compat.restoring.plan import RestoreError
 from tests import bundles, programs
 from tests.backends import on_one
 from tests.fixtures import FIXTURES
 from tests.fuzzing import FUZZING, examples
 from tests.legacy_cases import OWN, Net
+from tests.loaded_models import load
 
 H5 = FIXTURES / "tf26" / "nested_sgdm" / "model.h5"
 ZIP = FIXTURES / "tf213" / "nested_sgdm" / "model.keras"
@@ -687,7 +688,7 @@ def test_other_kinds_say_what_to_do(tmp_path):
         ("config.json", "is a config without weights"),
         ("nothing.h5", "there is no such file"),
         ("notes.txt", "is not a checkpoint"),
-        ("ckpt", "is a checkpoint, which has no model: build it"),
+        ("ckpt", "is a checkpoint, which has no model: build the model"),
     ):
         with pytest.raises(Unreadable, match=message):
             load_model(tmp_path / name)

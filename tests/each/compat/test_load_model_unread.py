@@ -15,12 +15,12 @@ from keras import ops
 import keras_mp
 from keras_mp.backends.common import late_values
 from keras_mp.compat.checkpoints import Unreadable
-from keras_mp.compat.restoring.models import load
 from keras_mp.compat.restoring.plan import RestoreError
 from keras_mp.migration import artefacts, verifying
-from keras_mp.migration.artefacts import Request
+from keras_mp.migration.requests import Request
 from tests.fixtures import FIXTURES
 from tests.legacy_cases import OWN
+from tests.loaded_models import load
 
 # One layer of some models has the policy float64, and JAX has no float64 unless asked to.
 pytestmark = pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
@@ -275,7 +275,7 @@ def test_a_weight_that_was_not_written_is_still_found(tmp_path):
                     file["layers/dense/vars/1"][0] += 1.0
                 data = inside.read_bytes()
             new.writestr(name, data)
-    with pytest.raises(verifying.Mismatch, match="one/bias is not as it was"):
+    with pytest.raises(verifying.Mismatch, match="one/bias differs when loaded again"):
         verifying.reload_and_compare(changed, saved, (), custom_objects={})
 
 

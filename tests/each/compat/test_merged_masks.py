@@ -12,8 +12,8 @@ from keras import ops
 
 from keras_mp.compat import layers
 from keras_mp.compat.layers.merging import LAYERS
-from keras_mp.compat.restoring import models
 from keras_mp.compat.restoring.differences import OTHER_MASKS
+from tests.loaded_models import load
 
 A = np.array([[True, True, False, False]])
 B = np.array([[True, False, True, False]])
@@ -70,7 +70,7 @@ def saved(path: Path, kind: str, inputs: list[str]) -> Path:
 
 @pytest.mark.parametrize("kind", [layer.__name__ for layer in LAYERS])
 def test_a_model_has_ours_where_masks_differ(kind: str, tmp_path: Path) -> None:
-    loaded = models.load(saved(tmp_path / "m.h5", kind, ["e", "x"]), strict=False)
+    loaded = load(saved(tmp_path / "m.h5", kind, ["e", "x"]), strict=False)
     merged = loaded.model.get_layer("merged")
     assert type(merged) is getattr(layers, kind)
     assert loaded.model.outputs[0]._keras_mask is not None
@@ -82,7 +82,7 @@ def test_a_model_has_ours_where_masks_differ(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("inputs", [["e", "e"], ["x", "x"]])
 def test_it_is_that_of_keras_where_they_do_not(inputs: list[str], tmp_path: Path) -> None:
-    loaded = models.load(saved(tmp_path / "m.h5", "Add", inputs), strict=False)
+    loaded = load(saved(tmp_path / "m.h5", "Add", inputs), strict=False)
     assert type(loaded.model.get_layer("merged")) is keras.layers.Add
 
 
@@ -96,5 +96,5 @@ def test_names_of_what_keras_concatenates(tmp_path: Path) -> None:
         config["config"]["output_layers"] = [["lstm", 0, 0]]
         file.attrs["model_config"] = json.dumps(config)
     keras.utils.clear_session()
-    model = models.load(path, strict=False).model
+    model = load(path, strict=False).model
     assert model.predict([np.ones((1, 4)), X], verbose=0).shape == (1, 2)

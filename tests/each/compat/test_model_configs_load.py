@@ -16,8 +16,7 @@ import pytest
 from keras import ops
 
 from keras_mp.compat import activations
-from keras_mp.compat.configs.models import convert_layer, convert_model
-from keras_mp.compat.configs.training import convert_training
+from keras_mp.compat.configs import convert
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.restoring import building
 from tests.backends import on_one
@@ -94,10 +93,10 @@ def test_nothing_recorded_is_left_out() -> None:
 def test_every_model_loads(name: str) -> None:
     old = MODELS[name]
     before = copy.deepcopy(old)
-    done = convert_model(old)
+    done = convert(old, kind="model")
     assert old == before
     assert done.changed
-    again = convert_model(done.config)
+    again = convert(done.config, kind="model")
     assert (again.config, again.changed) == (done.config, False)
     model = load(done.config)
     assert isinstance(model, keras.Model)
@@ -115,9 +114,9 @@ def test_every_model_loads(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in MODELS if MODELS[n]["class_name"] != "Net"])
 @on_one
 def test_what_keras_writes_of_it_is_of_today(name: str) -> None:
-    config = {**convert_model(MODELS[name]).config, "compile_config": {}}
+    config = {**convert(MODELS[name], kind="model").config, "compile_config": {}}
     again = json.loads(load(config).to_json())
-    assert not convert_model(again).changed
+    assert not convert(again, kind="model").changed
 
 
 def test_a_name_in_what_keras_3_wrote_stays() -> None:
@@ -126,7 +125,7 @@ def test_a_name_in_what_keras_3_wrote_stays() -> None:
     made.compile("adam", "mse")
     config = keras.saving.serialize_keras_object(made)
     config["compile_config"]["optimizer"] = "adam"
-    assert not convert_model(config).changed
+    assert not convert(config, kind="model").changed
 
 
 @pytest.mark.parametrize(
@@ -140,12 +139,12 @@ def test_a_name_in_what_keras_3_wrote_stays() -> None:
 )
 @on_one
 def test_layers_compute_in_the_dtype_that_they_had(version: str, record: Json) -> None:
-    model = load(convert_model(record["json"]).config)
+    model = load(convert(record["json"], kind="model").config)
     (layer,) = [layer for path, layer in arrays_of(model).items() if path.rpartition(":")[2] == "a"]
     if version == "tf115" and record["compute_dtype"] != record["dtype_of_a"]:
         # Only the dtype of its variables was written: the policy is nowhere in the file.
         record = {**record, "compute_dtype": record["dtype_of_a"]}
-        assert any("TF 1.15" in note for note in convert_model(record["json"]).notes)
+        assert any("TF 1.15" in note for note in convert(record["json"], kind="model").notes)
     assert layer.compute_dtype == record["compute_dtype"]
     assert layer.variable_dtype == record["variable_dtype"]
     # JAX has no float64 unless asked to.
@@ -184,7 +183,7 @@ def with_weights(model: Any, rows: list[Any]) -> Any:
 @pytest.mark.parametrize(("version", "name"), RECORDED)
 def test_recorded_models_predict_the_same(version: str, name: str) -> None:
     record = RECORDED[version, name]
-    done = convert_model(record["json"])
+    done = convert(record["json"], kind="model")
     model = with_weights(keras.models.model_from_json(json.dumps(done.config)), record["weights"])
     xs = [np.asarray(x, "float32") for x in record["x"]]
     given: Any = xs if len(xs) > 1 else xs[0]
@@ -201,13 +200,13 @@ def test_recorded_models_predict_the_same(version: str, name: str) -> None:
 
 def test_one_output_is_no_list() -> None:
     record = RECORDED["tf23", "frozen"]
-    model = load(convert_model(record["json"]).config)
+    model = load(convert(record["json"], kind="model").config)
     assert not isinstance(model(np.ones((2, 4), "float32")), list | tuple)
 
 
 def test_hard_sigmoid_is_kept_when_saved_again(tmp_path: Path) -> None:
     record = RECORDED["tf23", "hard_sigmoid"]
-    model = with_weights(load(convert_model(record["json"]).config), record["weights"])
+    model = with_weights(load(convert(record["json"], kind="model").config), record["weights"])
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.layers[1].cell.recurrent_activation is activations.keras2_hard_sigmoid
@@ -283,7 +282,7 @@ def test_fixtures_predict_the_same(name: str) -> None:
     weights = {row["name"]: arrays[f"weight/{row['index']}"] for row in rows}
     if case.get("model") == "subclassed":
         keras.config.set_dtype_policy(policy_of(case))  # no config of such a model has it
-    model = load({**convert_model(old).config, "compile_config": {}})
+    model = load({**convert(old, kind="model").config, "compile_config": {}})
     xs = [arrays[key] for key in sorted(arrays.files) if key.startswith("fixed/x")]
     given = xs if len(xs) > 1 else xs[0]
     if isinstance(model, Net):
@@ -322,12 +321,12 @@ def own_loss(true: Any, predicted: Any) -> Any:
 def test_compiled_models_have_the_loss_that_they_had(record: Json, form: str) -> None:
     with keras.saving.custom_object_scope({"own_loss": own_loss}):
         if form == "h5":
-            model = load(convert_model(record["model_config"]).config)
+            model = load(convert(record["model_config"], kind="model").config)
             model.compile_from_config(
-                copy.deepcopy(convert_training(record["training_config"]).config)
+                copy.deepcopy(convert(record["training_config"], kind="training").config)
             )
         else:
-            model = load(convert_model(record["keras"]).config)
+            model = load(convert(record["keras"], kind="model").config)
     assert type(model.optimizer).__name__ == "SGD"
     with_weights(model, record["weights"])
     targets = [np.asarray(target) for target in record["targets"]]
@@ -351,7 +350,7 @@ def test_functions_that_a_layer_of_ones_own_names() -> None:
     layer["config"] |= {"batch_input_shape": [None, 3], "bias_initializer": "ones"}
     old = {"class_name": "Sequential", "config": {"name": "net", "layers": [layer]}}
     custom = {"Own": Own, "halved": halved, "halves": lambda shape, dtype=None: ops.ones(shape) / 2}
-    model = building.model(__file__, convert_model(old).config, custom, safe_mode=True)
+    model = building.model(__file__, convert(old, kind="model").config, custom, safe_mode=True)
     np.testing.assert_allclose(model.predict(np.ones((1, 3)), verbose=0), [[1.25, 1.25]])
 
 
@@ -381,9 +380,9 @@ def test_every_layer_of_tf_keras_loads_or_is_refused(version: str, old: Json) ->
     name = old["class_name"]
     if refusal := REFUSED_OF.get((version, name), REFUSED.get(name)):
         with pytest.raises(LegacyError, match=refusal):
-            convert_layer(old)
+            convert(old, kind="layer")
         return
-    done = convert_layer(old)
+    done = convert(old, kind="layer")
     assert (done.config["registered_name"] is None) == (name not in {*ABSTRACT, *REPLACED})
     if name in ABSTRACT:
         return
@@ -398,4 +397,4 @@ def test_every_layer_of_tf_keras_loads_or_is_refused(version: str, old: Json) ->
     for key, value in done.config["config"].items():
         if not isinstance(value, dict | list) and key not in REWRITTEN_BY_KERAS:
             assert config[key] == value, key
-    assert not convert_layer(keras.saving.serialize_keras_object(layer)).changed
+    assert not convert(keras.saving.serialize_keras_object(layer), kind="layer").changed

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keras_mp.compat.restoring import models
 from keras_mp.compat.restoring.keras_archives import INNER
+from tests.loaded_models import load
 
 FOLDER = Path(__file__).parents[2] / "data" / "models_of_parts"
 RECORDED = np.load(FOLDER / "expected.npz")
@@ -24,7 +24,7 @@ def saved(tmp_path: Path) -> Path:
 
 def loaded(path: Path) -> tuple[Any, Any]:
     """Returns a model, which predicts as then, and the report."""
-    found, name = models.load(path), path.stem
+    found, name = load(path), path.stem
     y = found.model.predict(RECORDED[f"{name}/x"], verbose=0)
     np.testing.assert_allclose(y, RECORDED[f"{name}/y"], rtol=1e-5, atol=1e-6)
     return found.model, found.report

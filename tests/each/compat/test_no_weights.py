@@ -11,7 +11,7 @@ import pytest
 
 from keras_mp import compat
 from keras_mp.compat.restoring.checkpoints import BEGINS_ANEW
-from keras_mp.compat.restoring.models import load
+from tests.loaded_models import load
 
 FOLDER = Path(__file__).parents[2] / "data" / "stateful"
 EXPECTED = np.load(FOLDER / "expected.npz")

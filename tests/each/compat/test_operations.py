@@ -13,9 +13,10 @@ from keras_mp.compat import configs
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.layers import AddLoss, AddMetric, Operation
 from keras_mp.compat.model_code import model_code
-from keras_mp.compat.restoring.models import load, load_model
+from keras_mp.compat.restoring.models import load_model
 from tests.durations import shared
 from tests.fixtures import DATA, FIXTURES
+from tests.loaded_models import load
 
 ALL = [
     pytest.param(path, id=path.relative_to(FIXTURES / "operations").as_posix())
@@ -149,7 +150,7 @@ def functional(layers, outputs, inputs=(("x", 0, 0),), name="net"):
 
 
 def built(config):
-    return keras.saving.deserialize_keras_object(configs.convert_model(config).config)
+    return keras.saving.deserialize_keras_object(configs.convert(config, kind="model").config)
 
 
 def test_shapes_move_into_what_uses_them():
@@ -293,7 +294,7 @@ def test_a_lambda_in_a_sequential_and_in_a_wrapper():
     first = {"class_name": "InputLayer", "config": source("x", 3, 2)["config"]}
     layers = [first, alone, {"class_name": "TimeDistributed", "config": steps["config"]}]
     config = {"name": "net", "layers": layers}
-    done = configs.convert_model({"class_name": "Sequential", "config": config})
+    done = configs.convert({"class_name": "Sequential", "config": config}, kind="model")
     assert any("x / 255" in note for note in done.notes)
     model = keras.saving.deserialize_keras_object(done.config)
     x = np.full((2, 3, 2), 51.0, "float32")

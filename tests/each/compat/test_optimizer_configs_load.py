@@ -10,7 +10,8 @@ import keras
 import pytest
 
 import keras_mp
-from keras_mp.compat.configs import convert_loss_scale_config, convert_optimizer
+from keras_mp.compat.configs import convert
+from keras_mp.compat.configs.optimizers import convert_loss_scale_config
 from tests.backends import on_one
 from tests.fixtures import oracles, recorded_configs
 
@@ -75,20 +76,20 @@ def assert_built(optimizer: Any, old: Json) -> None:
 @pytest.mark.parametrize(("version", "old"), PLAIN)
 @on_one
 def test_plain_optimizers_load(version: str, old: Json, load: Any) -> None:
-    config = convert_optimizer(old, tf_version=version).config
+    config = convert(old, kind="optimizer", tf_version=version).config
     assert_built(load(copy.deepcopy(config)), old)
 
 
 @pytest.mark.parametrize(("version", "old"), PLAIN)
 def test_plain_configs_are_what_keras_writes(version: str, old: Json) -> None:
-    config: Json = convert_optimizer(old, tf_version=version).config
+    config: Json = convert(old, kind="optimizer", tf_version=version).config
     again = keras.optimizers.serialize(keras.optimizers.deserialize(copy.deepcopy(config)))
     assert again["class_name"] == config["class_name"]
     ours = config["module"] == "keras_mp.compat.optimizers"
     if ours or keras.backend.backend() != "torch":  # where Keras writes its private subclasses
         assert {**again, "config": None} == {**config, "config": None}
     assert again["config"].keys() >= config["config"].keys()
-    assert not convert_optimizer(again).changed
+    assert not convert(again, kind="optimizer").changed
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_plain_configs_are_what_keras_writes(version: str, old: Json) -> None:
 @pytest.mark.parametrize(("version", "old"), WRAPPED)
 @on_one
 def test_loss_scaled_optimizers_load(version: str, old: Json, load: Any) -> None:
-    config: Json = convert_optimizer(old, tf_version=version).config
+    config: Json = convert(old, kind="optimizer", tf_version=version).config
     optimizer = load(copy.deepcopy(config))
     assert type(optimizer) is keras_mp.LossScaleOptimizer
     inner = inner_of(old)
@@ -112,12 +113,12 @@ def test_loss_scaled_optimizers_load(version: str, old: Json, load: Any) -> None
 @pytest.mark.parametrize(("version", "old"), WRAPPED)
 @on_one
 def test_loss_scaled_configs_are_what_keras_writes(version: str, old: Json) -> None:
-    config: Json = convert_optimizer(old, tf_version=version).config
+    config: Json = convert(old, kind="optimizer", tf_version=version).config
     loaded = keras.optimizers.deserialize(copy.deepcopy(config))
     again = keras.optimizers.serialize(loaded)
     assert {**again, "config": None} == {**config, "config": None}
     assert again["config"].keys() >= config["config"].keys()
-    assert not convert_optimizer(again).changed
+    assert not convert(again, kind="optimizer").changed
 
 
 @pytest.mark.filterwarnings("ignore:Argument `decay`")
@@ -125,7 +126,7 @@ def test_loss_scaled_configs_are_what_keras_writes(version: str, old: Json) -> N
 def test_keras_without_keras_mp_refuses_classes_of_ours(name: str) -> None:
     """Keras alone would take `decay` with a warning, and train otherwise."""
     old = {"class_name": name, "config": {"learning_rate": 0.1, "decay": 0.01}}
-    config: Json = convert_optimizer(old).config
+    config: Json = convert(old, kind="optimizer").config
     public = {**config, "module": "keras.optimizers", "registered_name": None}
     with pytest.raises(ValueError, match="sparse_variables"):
         keras.saving.deserialize_keras_object(public)
@@ -150,7 +151,7 @@ def test_from_config_takes_the_old_config_itself(version: str, old: Json) -> Non
 def test_decay_trains_as_it_did() -> None:
     """SGD with decay, against its rule written out: w -= lr / (1 + decay * iterations) * g."""
     old = {"class_name": "SGD", "config": {"learning_rate": 0.5, "decay": 0.25}}
-    optimizer = keras.optimizers.deserialize(convert_optimizer(old).config)
+    optimizer = keras.optimizers.deserialize(convert(old, kind="optimizer").config)
     weight = keras.Variable([1.0])
     optimizer.build([weight])
     expected = 1.0

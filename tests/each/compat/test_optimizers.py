@@ -13,7 +13,7 @@ from keras import ops
 
 import keras_mp
 from keras_mp.compat import optimizers
-from keras_mp.compat.configs import convert_optimizer
+from keras_mp.compat.configs import convert
 from keras_mp.compat.errors import LegacyError
 
 FOLDER = Path(__file__).parents[2] / "data" / "legacy" / "optimizers"
@@ -65,7 +65,7 @@ def distance(found: list[list[np.ndarray]], expected: list[list[Any]], which: in
 
 
 def built(case: dict[str, Any], sparse: tuple[str, ...] = ("table",)) -> Any:
-    done = convert_optimizer(case["config"], sparse_variables=sparse)
+    done = convert(case["config"], kind="optimizer", sparse_variables=sparse)
     return keras.optimizers.deserialize(copy.deepcopy(done.config))
 
 
@@ -73,7 +73,7 @@ TOLERANCE = 1e-5
 CONVERTED = {}
 for _name, _case in CASES.items():
     try:
-        convert_optimizer(_case["config"])
+        convert(_case["config"], kind="optimizer")
     except LegacyError:
         continue
     CONVERTED[_name] = _case
@@ -236,7 +236,7 @@ def test_configs(make: Any, tmp_path: Path) -> None:
         serialized = keras.optimizers.serialize(optimizer)
         assert serialized["module"] == "keras_mp.compat.optimizers"
         assert serialized["registered_name"] == f"keras_mp>{type(optimizer).__name__}"
-        assert not convert_optimizer(serialized).changed
+        assert not convert(serialized, kind="optimizer").changed
         loaded = load(copy.deepcopy(serialized))
         assert type(loaded) is type(optimizer)
         assert loaded.get_config() == config

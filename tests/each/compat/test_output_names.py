@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_mp.compat.configs import convert_training
+from keras_mp.compat.configs import convert
 from keras_mp.compat.restoring import building
 from keras_mp.compat.restoring.output_names import with_names_of_today
 
@@ -32,7 +32,7 @@ def net(*, by_key: bool = False) -> Any:
 
 def logs_of(training: Json, model: Any) -> set[str]:
     """Returns the names of what a model says after a step."""
-    today = convert_training({"optimizer_config": SGD, **training}).config
+    today = convert({"optimizer_config": SGD, **training}, kind="training").config
     today = with_names_of_today(dict(today), model, {})
     building.compile_model("f", model, today, {"half": half}, safe_mode=True)
     y = dict.fromkeys(("x", "y"), X[:, :1]) if isinstance(model.output, dict) else [X[:, :1]] * 2

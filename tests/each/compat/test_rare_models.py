@@ -8,8 +8,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_mp.compat import layers, load, load_model, restore
+from keras_mp.compat import layers, load_model, restore
 from keras_mp.compat.errors import LegacyError
+from tests.loaded_models import load
 
 DATA = Path(__file__).parents[2] / "data" / "rare" / "rare.zip"
 LAYERS = ("bins", "bins_inside", "causal_plain", "causal_dilated", "causal_strided")

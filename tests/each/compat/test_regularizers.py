@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_mp.compat.configs import convert_layer, convert_model
+from keras_mp.compat.configs import convert
 from keras_mp.compat.configs.layers import IN_FLOAT32
 from keras_mp.compat.regularizers import InFloat32
 
@@ -29,17 +29,17 @@ def is_ours(config: Json) -> bool:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_layer(policy: str) -> None:
-    done = convert_layer(old_layer("Dense", policy, units=2, activity_regularizer=L2))
+    done = convert(old_layer("Dense", policy, units=2, activity_regularizer=L2), kind="layer")
     told = [change.what for change in done.changes if change.matters]
     assert is_ours(done.config) == (policy != "float32")
     assert (IN_FLOAT32 in told) == (policy != "float32")
-    none = convert_layer(old_layer("Dense", policy, units=2, activity_regularizer=None))
+    none = convert(old_layer("Dense", policy, units=2, activity_regularizer=None), kind="layer")
     assert none.config["config"]["activity_regularizer"] is None
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_layer_that_does_nothing_else(policy: str) -> None:
-    done = convert_layer(old_layer("ActivityRegularization", policy, l1=0.25, l2=0.5))
+    done = convert(old_layer("ActivityRegularization", policy, l1=0.25, l2=0.5), kind="layer")
     layer = keras.saving.deserialize_keras_object(done.config)
     assert isinstance(layer, keras.layers.Activation) == (policy != "float32")
     layer(X)
@@ -62,7 +62,7 @@ def test_a_model_trains(policy: str) -> None:
         batch_input_shape=[None, 3],
     )
     net = {"class_name": "Sequential", "config": {"name": "net", "layers": [dense]}}
-    model = keras.saving.deserialize_keras_object(convert_model(net).config)
+    model = keras.saving.deserialize_keras_object(convert(net, kind="model").config)
     model.compile("sgd", "mse", auto_scale_loss=False)
     x = X / 4
     found = model.evaluate(x, x[:, :1], verbose=0)

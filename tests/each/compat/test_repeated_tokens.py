@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_mp.compat.configs.inner_optimizers import REPEATED
-from keras_mp.compat.restoring.models import load
+from tests.loaded_models import load
 
 FOLDER = Path(__file__).parents[2] / "data" / "embeddings"
 EXPECTED = np.load(FOLDER / "expected.npz")

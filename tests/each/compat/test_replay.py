@@ -17,7 +17,8 @@ import pytest
 from keras import ops
 
 from keras_mp import LossScaleOptimizer
-from keras_mp.compat.configs import convert_optimizer, parse_version
+from keras_mp.compat.configs import convert
+from keras_mp.compat.configs.versions import parse_version
 from keras_mp.compat.errors import LegacyError
 from tests.fixtures import FIXTURES
 from tests.legacy_cases import divided
@@ -127,10 +128,10 @@ def optimizer_of(case: Case) -> Any:
         with pytest.raises(
             LegacyError, match=r"^\$\.config\.loss_scale\.(config\.mult|class_name)"
         ):
-            convert_optimizer(config, tf_version=case.version)
+            convert(config, kind="optimizer", tf_version=case.version)
         config = config["config"]["optimizer"]
     sparse = ("embeddings",) if case.recipe.get("model") == "embed" else ()
-    done = convert_optimizer(config, tf_version=case.version, sparse_variables=sparse)
+    done = convert(config, kind="optimizer", tf_version=case.version, sparse_variables=sparse)
     return keras.optimizers.deserialize(copy.deepcopy(done.config))
 
 
@@ -201,14 +202,16 @@ def test_replay(folder: Path) -> None:
 def test_embeddings_need_the_sparse_rule() -> None:
     """That is what `sparse_variables` is for: without, momentum moves rows that had no gradient."""
     case = Case(FIXTURES / "tf23" / "embed_sgd_momentum")
-    done = convert_optimizer(case.config, tf_version=case.version)
+    done = convert(case.config, kind="optimizer", tf_version=case.version)
     assert replay(case, keras.optimizers.deserialize(done.config)) > 0.1
 
 
 def test_skipped_steps_need_the_version() -> None:
     """TF 2.2 did not count them, and its schedule waits."""
     case = Case(FIXTURES / "tf22" / "mlp_sgd_piecewise")
-    then, later = (convert_optimizer(case.config, tf_version=each) for each in ("2.2", "2.3"))
+    then, later = (
+        convert(case.config, kind="optimizer", tf_version=each) for each in ("2.2", "2.3")
+    )
     assert then.config["config"]["count_skipped_steps"] is False
     assert later.config["config"]["count_skipped_steps"] is True
     with pytest.raises(AssertionError, match="another count of steps"):

@@ -136,7 +136,7 @@ def test_names_are_for_files_of_names(case):
 def test_the_report(case):
     model, optimizer = case.model(), case.optimizer()
     report = restore(PLAIN / "ckpt", model, optimizer)
-    as_json = json.loads(json.dumps(report.as_dict()))
+    as_json = json.loads(json.dumps(report.to_dict()))
     assert as_json["unused"] == as_json["missing"] == []
     rows = {row["from"].split("/.ATTRIBUTES")[0]: row for row in as_json["restored"]}
     kernel = rows["model/layer_with_weights-0/kernel"]

@@ -11,6 +11,7 @@ from keras_mp.compat.inspecting import inspect
 from keras_mp.compat.inspecting.auditing import audit
 from keras_mp.compat.restoring import models
 from keras_mp.migration import sources
+from tests.loaded_models import load
 
 FOLDER = Path(__file__).parents[2] / "data" / "tf1"
 RECORDED = np.load(FOLDER / "expected.npz")
@@ -40,7 +41,7 @@ def test_it_predicts_as_then(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", EXPORTED)
 def test_an_exported_model_is_not_compiled(name: str, tmp_path: Path) -> None:
     folder = saved(name, tmp_path)
-    assert models.NOT_COMPILED in models.load(folder).report.notes
+    assert models.NOT_COMPILED in load(folder).report.notes
     assert inspect(folder).model is not None
     config = folder / "assets" / "saved_model.json"
     before = sources.files_of(folder, "saved_model")

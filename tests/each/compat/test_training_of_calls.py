@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_mp.compat.configs import convert_model
+from keras_mp.compat.configs import convert
 from keras_mp.compat.layers import Functional
 from keras_mp.compat.model_code import model_code
 
@@ -38,7 +38,7 @@ def functional(*layers, shape=(None, 4)):
 
 
 def loaded(config):
-    return keras.saving.deserialize_keras_object(convert_model(config).config)
+    return keras.saving.deserialize_keras_object(convert(config, kind="model").config)
 
 
 def dropping(training):
@@ -158,7 +158,7 @@ def test_wrappers_keep_it(wrapper):
 
 def test_the_conversion_tells_it():
     config = functional(layer("Dropout", "drop", ("input", {"training": True}), rate=0.5))
-    (note,) = convert_model(config).notes
+    (note,) = convert(config, kind="model").notes
     assert "drop" in note
     assert "training" in note
 

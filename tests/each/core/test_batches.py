@@ -118,15 +118,15 @@ def test_ranges_of_raw_strings(state):
     report = range_report(model, (TEXTS, LABELS, np.ones(4, "float32")), batch_size=2)
     counts = {row["path"]: row["count"] for row in report.rows if row["kind"] == "activation"}
     assert counts["planted"] == 4 * 2
-    assert report.as_json()["steps"] == 2
-    assert range_report(model, (TEXTS, LABELS), steps=1, batch_size=2).as_json()["steps"] == 1
+    assert report.to_dict()["steps"] == 2
+    assert range_report(model, (TEXTS, LABELS), steps=1, batch_size=2).to_dict()["steps"] == 1
     assert state(model.variables) == before
 
 
 def test_a_generator_of_raw_strings():
     """What the `fit` of the model takes is what it gets."""
     batches = [(TEXTS[:2], LABELS[:2]), (TEXTS[2:], LABELS[2:])]
-    assert range_report(classifier(), (batch for batch in batches)).as_json()["steps"] == 2
+    assert range_report(classifier(), (batch for batch in batches)).to_dict()["steps"] == 2
     found = find_overflow(classifier(30000.0), (batch for batch in batches))
     assert (found.first.layer, found.loss_finite_at_scale_1) == ("planted", False)
 

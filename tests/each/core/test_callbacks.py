@@ -77,7 +77,7 @@ def test_csv_logger_with_a_schedule(fit, data, tmp_path):
 
 
 def test_reading_the_scale_in_a_batch_callback(fit, data, backend):
-    """On JAX the state is on loan during fit, until `self.model` or jax_state_sync() asks for it.
+    """On JAX the compiled step holds the state, until `self.model` or jax_state_sync() asks for it.
 
     Reading it before is an error that names the remedy, where Keras' own class has a TypeError.
     """

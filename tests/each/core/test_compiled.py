@@ -113,7 +113,7 @@ def test_cross_replica_context():
         opt.build([variable])
         with pytest.raises(ValueError, match=r"replica context.*strategy\.run"):
             opt.apply_gradients([(tf.constant([8.0]), variable)], gradients_scaled=True)
-        with pytest.raises(ValueError, match="checks gradients in a replica context only"):
+        with pytest.raises(ValueError, match="checks gradients only in a replica context"):
             opt.check_finite([tf.constant([8.0])])
 
 

@@ -51,7 +51,7 @@ def test_main_job(tmp_path):
 
 def check_run(folder, output):
     """What the monitor wrote is what was printed; its page says it, in a browser, too."""
-    trace = Trace.read(folder)
+    trace = Trace.load(folder)
     expected = re.findall(r"skipped steps  (\d+) of (\d+)", output)
     assert trace.skipped == sum(int(skipped) for skipped, _ in expected)
     assert len(trace) == sum(int(steps) for _, steps in expected)

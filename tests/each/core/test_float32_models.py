@@ -229,5 +229,5 @@ def test_a_model_whose_config_does_not_make_it():
             return super().get_config()
 
     model = keras.Sequential([keras.Input((4,)), Needs(3)])
-    with pytest.raises(ValueError, match=r"cannot be made again from its config.*set_weights"):
+    with pytest.raises(ValueError, match=r"cannot be rebuilt from its config.*set_weights"):
         as_float32(model)

@@ -20,7 +20,7 @@ BACKEND = keras.backend.backend()
 
 @pytest.mark.skipif(BACKEND == "torch", reason="torch.compile compiles anew for another number")
 @pytest.mark.parametrize("wrapped", [True, False])
-@pytest.mark.filterwarnings("ignore:LossScaleOptimizer was handed gradients to divide")
+@pytest.mark.filterwarnings("ignore:LossScaleOptimizer divides these gradients")
 def test_a_hyperparameter_is_a_constant_of_what_is_compiled(wrapped):
     optimizer = inner = keras.optimizers.SGD(1.0, weight_decay=0.5)
     if wrapped:

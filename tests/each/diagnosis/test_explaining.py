@@ -685,13 +685,13 @@ def everything():
     return model
 
 
-def test_it_prints_what_it_returns(capsys):
+def test_it_prints_nothing_by_itself_and_a_prompt_shows_it(capsys):
     found = explain(everything())
-    assert capsys.readouterr().out == f"{found}\n"
+    assert capsys.readouterr().out == ""
+    assert repr(found) == str(found)
     lines = str(found).splitlines()
     assert max(map(len, lines)) <= 100
     assert all(line.isprintable() for line in lines)
-    assert repr(found).startswith("<Explanation of 'wide': ")
     header = next(line for line in lines if line.startswith("layer"))
     column = header.index("computes in")
     table = lines[lines.index(header) + 1 :]
@@ -719,11 +719,10 @@ def test_findings_come_before_the_layers():
     assert (first[0], first[-1]) == (2, len(lines) - 1)
 
 
-def test_layers_that_are_alike_are_folded_in_large_models(capsys):
+def test_layers_that_are_alike_are_folded_in_large_models():
     model = blocks(6)
     found = explain(model, ours())
     short = str(found)
-    assert capsys.readouterr().out == f"{short}\n"
     table = short[short.index("layers ") :].splitlines()
     assert [line.split("  ")[0] for line in table[1:-2]] == [
         "6 x MultiHeadAttention",
@@ -734,9 +733,8 @@ def test_layers_that_are_alike_are_folded_in_large_models(capsys):
     ]
     assert table[1].split()[3:] == ["mixed_float16", "float16", "float32"]
     assert f"Each of the {len(found.rows)} layers" in table[-1]
-    explain(model, ours(), all_layers=True)
-    long = capsys.readouterr().out
-    assert long == f"{found.text(all_layers=True)}\n"
+    long = str(explain(model, ours(), all_layers=True))
+    assert long == found.text(all_layers=True)
     listed = long[long.index("layer ") :].splitlines()[1:]
     assert len(listed) == len(found.rows) > 40
     assert "Each of the" not in long
@@ -763,16 +761,16 @@ def test_errors_come_first():
     assert {"error", "warning"} <= set(levels)
 
 
-def test_as_dict_is_json():
+def test_to_dict_is_json():
     found = explain(everything())
-    read = json.loads(json.dumps(found.as_dict(), allow_nan=False))
-    assert read == found.as_dict()
+    read = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert read == found.to_dict()
     assert set(read) == {"model", "rows", "loss_scale", "findings", "float32_layers"}
     assert set(read["findings"][0]) == {"code", "level", "path", "what", "why", "remedy"}
     assert read["rows"][0]["input_dtypes"] == ["float32"]
     words = explain(keras.Sequential([keras.Input((3,), dtype="int32"), layers.Embedding(4, 2)]))
     assert words.rows[0].input_dtypes == ()
-    assert words.as_dict()["rows"][0]["input_dtypes"] == []
+    assert words.to_dict()["rows"][0]["input_dtypes"] == []
 
 
 def test_every_finding_says_what_to_do():
@@ -803,7 +801,7 @@ def test_what_is_no_optimizer(given, words):
 
 
 def test_what_is_not_known_is_null_for_machines():
-    listed = json.loads(json.dumps(explain(Subclassed()).as_dict()))
+    listed = json.loads(json.dumps(explain(Subclassed()).to_dict()))
     assert None in [row["input_dtypes"] for row in listed["rows"]]
 
 
@@ -823,7 +821,7 @@ def test_compile_would_wrap_it_where_that_was_asked_for():
     finally:
         undo()
     assert finding.code == "no_loss_scale"
-    assert "compile() would wrap it, as keras_mp.auto_wrap() is in force" in str(finding)
+    assert "compile() would wrap it, because keras_mp.auto_wrap() is active" in str(finding)
 
 
 def test_a_model_with_an_optimizer_of_another_kind():

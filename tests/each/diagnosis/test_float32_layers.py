@@ -328,7 +328,7 @@ def test_searching_again_leaves_the_policies_and_bears_with_errors():
 def test_as_json_has_it():
     keras.config.set_dtype_policy("mixed_float16")
     found = find_overflow(in_sequential(), ONES, ZEROS)
-    read = json.loads(json.dumps(found.as_json(), allow_nan=False))["float32_layers"]
+    read = json.loads(json.dumps(found.to_dict(), allow_nan=False))["float32_layers"]
     assert read["default"] == "mixed_float16"
     assert read["policies"] == {"^net/big(/.*)?$": "float32", "^net/small(/.*)?$": "float32"}
     assert dict(found.policy_map().items()).keys() == read["policies"].keys()

@@ -23,7 +23,7 @@ from tests.each.migration.test_archives import MADE, a_model
 for _ in range(int(sys.argv[3])):
     a_model()
 keras.utils.clear_session()
-with archives.seeded("a"):
+with archives.seeds_from("a"):
     model = a_model()
 folder = pathlib.Path(sys.argv[1] + ".folder")
 archives.write(model, folder, MADE)
@@ -71,7 +71,7 @@ def test_keras_takes_it(safe_mode, tmp_path):
     model, path = a_model(), tmp_path / "m.keras"
     model.layers[0].kernel.assign(np.arange(12.0).reshape(3, 4))
     save(model, path, MADE)
-    sources.mark(path, "m.h5", "0" * 64, {})
+    sources.write_mark(path, "m.h5", "0" * 64, {})
     again = keras.saving.load_model(path, safe_mode=safe_mode)
     for a, b in zip(model.weights, again.weights, strict=True):
         assert np.array_equal(keras.ops.convert_to_numpy(a), keras.ops.convert_to_numpy(b))

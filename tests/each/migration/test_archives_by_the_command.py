@@ -23,8 +23,8 @@ def source(tmp_path):
 
 def given(model, monkeypatch):
     """Lets the command find a model in any HDF5 file."""
-    report = models.Report("file", (), (), (), ())
-    monkeypatch.setattr(models, "load", lambda path, **_: models.Loaded(model, report, "h5"))
+    report = models.RestoreReport("file", (), (), (), ())
+    monkeypatch.setattr(models, "load_model", lambda path, **_: (model, report))
 
 
 @pytest.fixture
@@ -79,7 +79,9 @@ def test_what_does_not_read_as_it_was_written_is_not_kept(source, tmp_path, monk
 
     monkeypatch.setattr(zipfile.ZipFile, "close", damaged)
     assert main(["migrate", str(source), "-o", str(tmp_path / "out.keras")]) == 2
-    assert "model.weights.h5 does not read as it was written" in capsys.readouterr().err
+    assert (
+        "model.weights.h5 reads back differently from what was written" in capsys.readouterr().err
+    )
     assert list(tmp_path.iterdir()) == [source]
 
 

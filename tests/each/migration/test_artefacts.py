@@ -21,14 +21,14 @@ import pytest
 from keras import ops
 
 import keras_mp
-from keras_mp.compat.configs import convert_optimizer
+from keras_mp.compat.configs import convert
 from keras_mp.compat.inspecting import inspect
 from keras_mp.compat.restoring import models, plan
-from keras_mp.migration import artefacts, building, verifying
-from keras_mp.migration.artefacts import Request
+from keras_mp.migration import artefacts, building, loading, verifying
 from keras_mp.migration.cli import main
 from keras_mp.migration.fleet import migrate_folder
 from keras_mp.migration.optimizer_choice import config_of as config_of_optimizer
+from keras_mp.migration.requests import Request
 from tests import bundles, legacy_cases, programs
 from tests.backends import on_one
 from tests.fixtures import FIXTURES
@@ -176,7 +176,7 @@ def test_with_the_config_beside_it_and_the_optimizer_that_it_tells(path, tmp_pat
     (made,) = inspect(out).optimizers
     patterns = ["(^|/)embedding/embeddings$"] if "embed" in path.parent.name else ()
     old = case.oracle["optimizer_config"]
-    done = convert_optimizer(old, tf_version=case.version, sparse_variables=patterns)
+    done = convert(old, kind="optimizer", tf_version=case.version, sparse_variables=patterns)
     inner = done.config["config"]["inner_optimizer"]
     assert made.class_name == inner["class_name"]
     for key, value in inner["config"].items():
@@ -420,21 +420,21 @@ def a_model(layer):
 
 
 def report_of(model):
-    return models.Report("file", (), (), (), ())
+    return models.RestoreReport("file", (), (), (), ())
 
 
 @pytest.mark.parametrize("layer", [Lossy, keras.layers.Dense])
 def test_what_reads_back_differently_is_not_kept(layer, tmp_path, monkeypatch, capsys):
     def load(path, **options):
         model = a_model(layer(1))
-        return models.Loaded(model, report_of(model), "h5")
+        return (model, report_of(model))
 
-    monkeypatch.setattr(models, "load", load)
+    monkeypatch.setattr(models, "load_model", load)
     out = tmp_path / "out.keras"
     code = migrate(ONE, "-o", out)
     assert (code, out.exists()) == ((2, False) if layer is Lossy else (0, True))
     if layer is Lossy:
-        assert "is not as it was, when loaded again" in capsys.readouterr().err
+        assert "differs when loaded again" in capsys.readouterr().err
         assert list(tmp_path.iterdir()) == []
 
 
@@ -451,9 +451,9 @@ def test_what_cannot_be_loaded_is_not_kept(failing, tmp_path, monkeypatch, capsy
         if failing == "loading":
             raise OSError("the file is of no use")
         model = a_model(Unloadable(1))
-        return models.Loaded(model, report_of(model), "h5")
+        return (model, report_of(model))
 
-    monkeypatch.setattr(models, "load", load)
+    monkeypatch.setattr(models, "load_model", load)
     assert migrate(ONE, "-o", tmp_path / "out.keras") == 2
     told = {
         "loading": f"keras-mp: {ONE}: error: the file is of no use\n",
@@ -475,9 +475,9 @@ def test_an_archive_that_does_not_say_its_version_is_read_as_an_old_one(
     def load(path, **options):
         read.append(path)
         model = a_model(keras.layers.Dense(1))
-        return models.Loaded(model, report_of(model), "keras")
+        return (model, report_of(model))
 
-    monkeypatch.setattr(models, "load", load)
+    monkeypatch.setattr(models, "load_model", load)
     path = tmp_path / "m.keras"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("config.json", "{}")
@@ -491,7 +491,7 @@ def test_an_archive_that_does_not_say_its_version_is_read_as_an_old_one(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--optimizer", "bad.json"], artefacts.OWN_OPTIMIZER),
+        (["--optimizer", "bad.json"], loading.OWN_OPTIMIZER),
         (["--model", "bad.json"], "--model: bad.json: not JSON: line 1, column 2"),
     ],
     ids=["--optimizer", "--model"],
@@ -748,7 +748,7 @@ def test_a_folder_with_a_model_for_each_part(tmp_path, capsys):
     printed = capsys.readouterr()
     rows = json.loads(printed.out)["results"]
     assert [row["status"] for row in rows] == ["would convert"] * 3
-    assert f"{unknown[1]}: no artefact in this folder has such a name" in printed.err
+    assert f"{unknown[1]}: matches no artefact in this folder" in printed.err
     assert printed.err.count("no artefact") == 1
 
     def run(**options):

@@ -42,7 +42,7 @@ def test_a_table(saved, tmp_path, capsys):
         f"net on {backend}, cpu: 5 rounds of 1 step, after 4; data given, x (2, 4) float32; "
         "y (2, 1) float32"
     )
-    assert "not measured, mixed_float16, fused: fused=True is possible with Adam" in out
+    assert "not measured, mixed_float16, fused: fused=True supports Adam" in out
     assert "Recommended: " in out
     assert err == ""
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -80,9 +80,9 @@ def test_the_program(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("there.py", "there.py is there already: name another file, or remove it"),
+        ("there.py", "there.py exists already: name another file, or remove it"),
         ("model.txt", "the name must end in .py"),
-        ("there.py/model.py", "there is no folder"),
+        ("there.py/model.py", "does not exist and cannot be created"),
     ],
 )
 def test_where_no_program_is_written(name, why, tmp_path, capsys):

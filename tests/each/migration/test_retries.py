@@ -7,8 +7,9 @@ import h5py
 import pytest
 
 from keras_mp.migration import ledger
-from keras_mp.migration.artefacts import Request, migrate
+from keras_mp.migration.artefacts import migrate
 from keras_mp.migration.fleet import migrate_folder
+from keras_mp.migration.requests import Request
 from tests import programs
 from tests.fixtures import DATA
 from tests.fleet_tasks import outputs

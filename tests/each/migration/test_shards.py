@@ -151,8 +151,8 @@ def test_without_the_optimizer(made):
 
 def given(model, monkeypatch):
     """Lets the command find a model in any HDF5 file."""
-    report = models.Report("file", (), (), (), ())
-    monkeypatch.setattr(models, "load", lambda path, **_: models.Loaded(model, report, "h5"))
+    report = models.RestoreReport("file", (), (), (), ())
+    monkeypatch.setattr(models, "load_model", lambda path, **_: (model, report))
 
 
 @pytest.fixture
@@ -213,7 +213,7 @@ def test_what_reads_back_differently_is_not_kept(source, tmp_path, monkeypatch, 
     model.layers[0].kernel.assign(np.ones((2, 1)))
     given(model, monkeypatch)
     assert migrate(source, "-o", tmp_path / "out", "--shard-size", "1KB") == 2
-    assert "is not as it was, when loaded again" in capsys.readouterr().err
+    assert "differs when loaded again" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [source]
 
 
@@ -244,7 +244,7 @@ def test_a_keras_that_loses_state(version, code, checkpoint, tmp_path, monkeypat
 def test_nothing_is_written_over(made, checkpoint, tmp_path, capsys):
     before = {path: path.read_bytes() for path in made.iterdir()}
     assert migrate(*checkpoint, "-o", made, "--shard-size", SHARD) == 2
-    assert "is there already: name another folder" in capsys.readouterr().err
+    assert "exists already: name another folder" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in made.iterdir()} == before
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 

@@ -32,7 +32,7 @@ def test_load_model_and_restore(server):
         reports.append(restore(f"{path}/ckpt", one, strict=False))
     assert numbers(model) == numbers(expected)
     assert reports[0].file == f"{redacted(url)}/ckpt"
-    assert reports[0].as_dict() == reports[1].as_dict() | {"file": reports[0].file}
+    assert reports[0].to_dict() == reports[1].to_dict() | {"file": reports[0].file}
     assert load_weights(f"{url}/model.h5", model).file == f"{redacted(url)}/model.h5"
 
 
@@ -52,11 +52,11 @@ def test_migrate_from_store_to_store(writable_server, tmp_path, capsys):
     assert [one.name for one in listed(f"{parent(url)}/new", deep=True)] == ["model.keras"]
     assert main(["migrate", str(CASE / "model.h5"), "-o", str(local), *scratch]) == 0
     assert numbers(load_model(out)) == numbers(load_model(local))
-    mark = sources.marked(out)
-    assert mark == sources.marked(local) | {"from": redacted(url)}
+    mark = sources.read_mark(out)
+    assert mark == sources.read_mark(local) | {"from": redacted(url)}
     capsys.readouterr()
     assert main(["migrate", url, "-o", out, *scratch]) == 2
-    assert f"{redacted(out)} is there already" in capsys.readouterr().err
+    assert f"{redacted(out)} exists already" in capsys.readouterr().err
     assert sorted(one.name for one in tmp_path.iterdir()) == ["local.keras"]
 
 

@@ -9,8 +9,8 @@ import keras
 import pytest
 
 from keras_mp.migration import archives, tasks
-from keras_mp.migration.artefacts import Request
 from keras_mp.migration.fleet import migrate_folder
+from keras_mp.migration.requests import Request
 from keras_mp.migration.tasks import Task, migrate_task
 from tests import legacy_cases, programs
 from tests.backends import on_one

@@ -14,7 +14,7 @@ from keras_mp import LossScaleMonitor, LossScaleOptimizer, SharedLossScale
 from keras_mp.monitor.callback import _by_logs
 from keras_mp.monitor.run_folder import RunFolder
 from keras_mp.monitor.trace import Trace
-from keras_mp.rendering.markup import DARK, LIGHT
+from keras_mp.rendering.style import DARK, LIGHT
 from tests import programs
 
 BACKEND = keras.backend.backend()
@@ -64,7 +64,7 @@ def test_logs(run, tmp_path, compile):
     with log.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["skipped_steps"] for row in rows] == ["2", "2"]
-    assert Trace.read(log).scales.tolist() == history["loss_scale"]
+    assert Trace.load(log).scales.tolist() == history["loss_scale"]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 1024])
@@ -162,7 +162,7 @@ def test_a_run_that_is_resumed_from_a_backup(run, tmp_path, monitor_first):
     with pytest.raises(KeyboardInterrupt):
         run(callbacks(), (3,), epochs=3)
     model = run(callbacks(), (3,), epochs=3)
-    trace = Trace.read(tmp_path / "run")
+    trace = Trace.load(tmp_path / "run")
     expected, _ = by_hand(24, (3,))
     assert trace.steps.tolist() == list(range(1, 25))
     assert list(zip(trace.scales.tolist(), trace.kinds.tolist(), strict=True)) == expected
@@ -195,7 +195,7 @@ def test_a_restore_within_an_epoch(run, tmp_path, batch, rows):
     run([monitor, Restores(batch)], (), optimizer=optimizer, epochs=2)
     steps = 5 + 7 - batch
     assert int(optimizer.skipped_steps) == 0
-    for trace in (monitor.trace, Trace.read(tmp_path / "run")):
+    for trace in (monitor.trace, Trace.load(tmp_path / "run")):
         assert trace.steps.tolist() == list(range(1, steps + 1))
         assert trace.scales.tolist() == [256.0] * 5 + [8.0] * (steps - 5)
         assert trace.epochs.tolist() == [0] * 5 + [1] * (steps - 5)

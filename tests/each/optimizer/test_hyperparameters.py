@@ -110,7 +110,7 @@ def test_epsilon_is_no_hyperparameter():
     opt = LossScaleOptimizer(keras.optimizers.Adam(epsilon=1e-3))
     with pytest.raises(AttributeError, match=r"optimizer\.inner_optimizer\.epsilon"):
         _ = opt.epsilon
-    with pytest.warns(UserWarning, match=r"does not reach the inner.*inner_optimizer\.epsilon"):
+    with pytest.warns(UserWarning, match=r"is not forwarded.*inner_optimizer\.epsilon"):
         opt.epsilon = 1.0
     assert opt.inner_optimizer.epsilon == 1e-3
     assert "epsilon" not in opt._names

@@ -45,7 +45,7 @@ def test_it_is_said_when_it_happens_and_once(optimizer, said):
     for _ in range(2):
         made.compile(optimizer if isinstance(optimizer, str) else optimizer(), "mse")
     (message,) = said()
-    assert "compile of the model 'net' put Keras' own LossScaleOptimizer" in message
+    assert "compile of the model 'net' wrapped the optimizer in Keras' own" in message
     assert "keras_mp.LossScaleOptimizer(...)" in message
     assert "keras_mp.auto_wrap()" in message
 

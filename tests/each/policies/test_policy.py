@@ -9,18 +9,13 @@ import threading
 import weakref
 import zipfile
 
+import h5py
 import keras
 import numpy as np
 import pytest
 
 from keras_mp.backends import keras_hooks
-from keras_mp.policies.policy import (
-    Policy,
-    PolicyScope,
-    global_policy,
-    policy_scope,
-    set_global_policy,
-)
+from keras_mp.policies.policy import Policy, global_policy, policy_scope, set_global_policy
 from tests import programs
 from tests.backends import on_one
 
@@ -82,6 +77,29 @@ class TestPolicy:
         assert config == keras.dtype_policies.serialize(keras.DTypePolicy(name))
         assert type(keras.dtype_policies.deserialize(config)) is keras.DTypePolicy
         assert Policy.from_config(Policy(name).get_config()) == Policy(name)
+
+    def test_its_class_is_its_own(self):
+        policy = Policy("mixed_float16")
+        assert policy.__class__ is type(policy) is Policy
+
+    def test_subclasses_serialise_as_the_policy_of_keras(self):
+        class Own(Policy):
+            pass
+
+        config = keras.dtype_policies.serialize(Own("mixed_float16"))
+        assert config == keras.dtype_policies.serialize(keras.DTypePolicy("mixed_float16"))
+
+    def test_in_a_map_it_is_written_as_the_policy_of_keras(self):
+        def written(cls):
+            policies = {"a": cls("mixed_float16"), "b/.*": cls("float32")}
+            policy_map = keras.dtype_policies.DTypePolicyMap(cls("bfloat16"), policies)
+            return keras.saving.serialize_keras_object(policy_map)
+
+        config = written(Policy)
+        assert config == written(keras.DTypePolicy)
+        found = keras.saving.deserialize_keras_object(config)
+        assert type(found["a"]) is keras.DTypePolicy
+        assert (found["a"].name, found["b/x"].name) == ("mixed_float16", "float32")
 
     @pytest.mark.parametrize(
         "copied",
@@ -153,6 +171,19 @@ def test_a_saved_model_opens_without_keras_mp(tmp_path):
     )
     printed = programs.run("-c", code, tmp_path / "ours.keras", timeout=120, imported=True)
     assert printed.split() == ["DTypePolicy", "mixed_float16", "float16"]
+
+
+def test_an_h5_file_is_that_of_plain_keras(tmp_path):
+    def written(policy):
+        path = tmp_path / "model.h5"
+        layer = keras.layers.Dense(3, dtype=policy, name="dense")
+        keras.Sequential([keras.Input((2,), name="in"), layer], name="model").save(path)
+        with h5py.File(path) as file:
+            config = file.attrs["model_config"]
+        assert keras.models.load_model(path).layers[0].dtype_policy == policy
+        return config
+
+    assert written(Policy("mixed_float16")) == written(keras.DTypePolicy("mixed_float16"))
 
 
 class TestGlobalPolicy:
@@ -276,7 +307,7 @@ class TestScope:
         assert seen() == "float32"
 
     def test_can_be_entered_again(self):
-        scope = PolicyScope("mixed_bfloat16")
+        scope = policy_scope("mixed_bfloat16")
         with scope:
             with policy_scope("float64"), scope:
                 assert seen() == "mixed_bfloat16"
@@ -340,7 +371,7 @@ class TestScope:
 
 PROBE = """
 import keras
-from keras_mp import policy
+from keras_mp.policies import policy
 state = policy.keras_hooks.global_state
 {before}
 try:

@@ -1,5 +1,7 @@
 """Policies with weights in 16 bits, and what a training keeps in memory."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -91,7 +93,11 @@ def test_bytes_a_parameter(name):
     row = next(each for each in report.others if each.name == name)
     assert row.a_parameter() == pytest.approx(expected, abs=1e-3)
     assert f"{expected:.2f}" in str(report)
-    assert report.as_dict()["now"]["parameters"] == 2 * (256 * 256 + 256)
+    plain = report.to_dict()
+    assert plain["now"]["parameters"] == 2 * (256 * 256 + 256)
+    assert json.loads(json.dumps(plain)) == plain
+    assert repr(report) == str(report)
+    assert f">{expected:.2f}</td>" in report._repr_html_()
 
 
 # XLA on a CPU has no loop with two results, so it keeps copies of what is read by more than one and
@@ -125,7 +131,7 @@ def test_the_compiled_step_has_no_more(name):
 
 def test_needs_what_is_built():
     model = keras.Sequential([keras.layers.Dense(1)])
-    with pytest.raises(ValueError, match="needs a model that is built, and an optimizer"):
+    with pytest.raises(ValueError, match="needs a built model and an optimizer"):
         memory_report(model)
     model.build((None, 1))
     with pytest.raises(ValueError, match="The optimizer is not built yet"):

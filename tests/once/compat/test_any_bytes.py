@@ -100,7 +100,7 @@ def test_notebooks(data):
 def test_ignore_files(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("ignored")
     (folder / ".gitignore").write_bytes(data)
-    patterns = ignoring.read(folder)
+    patterns = ignoring.read_gitignore(folder)
     for name in ("a.py", "pkg/b.py", "pkg"):
         found = ignoring.is_ignored(patterns, str(folder / name), is_folder=name == "pkg")
         assert found in (True, False)
@@ -130,7 +130,7 @@ def test_runs(run, tmp_path_factory, data):
     for each, content in run.items():
         (folder / each).write_bytes(content)
     (folder / name).write_bytes(data.draw(damaged([run[name]], JSON_WORDS)))
-    for read in (RunFolder.read, Trace.read):
+    for read in (RunFolder.read, Trace.load):
         said = refusal(read, folder)
         assert said is None or (str(folder) in said and "\n" not in said)
 
@@ -143,5 +143,5 @@ LOG = b"epoch,loss_scale,skipped_steps\n0,32768.0,0\n1,65536.0,2\n"
 def test_tables(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("table") / "log.csv"
     path.write_bytes(data)
-    said = refusal(lambda path: Trace.read(path).summary(), path)
+    said = refusal(lambda path: Trace.load(path).summary(), path)
     assert said is None or (str(path) in said and "\n" not in said)

@@ -173,7 +173,7 @@ def entry(data, dtype=1, shape=(), offset=0, size=None, shard=0):
         + field(3, shard)
         + field(4, offset)
         + field(5, len(data) if size is None else size)
-        + fixed32(6, crc.masked(crc.crc32c(data)))
+        + fixed32(6, crc.masked_crc(crc.crc32c(data)))
     )
 
 
@@ -480,7 +480,7 @@ def test_an_object_graph_of_numbers_is_damage(tmp_path):
 def test_a_graph_that_names_what_is_not_there():
     node = field(1, field(1, field(1, 7) + field(2, b"child")))
     with pytest.raises(Malformed, match="names the object 7, of 1"):
-        ObjectGraph.parsed(node)
+        ObjectGraph.from_message(node)
 
 
 def test_objects_nested_without_end():
@@ -488,8 +488,8 @@ def test_objects_nested_without_end():
     name = b"a" * 20
     nodes = [field(1, field(1, field(1, i + 1) + field(2, name))) for i in range(10_000)]
     with pytest.raises(Malformed, match="its objects are nested too deeply"):
-        ObjectGraph.parsed(b"".join(nodes) + field(1, b""))
-    assert len(list(ObjectGraph.parsed(b"".join(nodes[:99]) + field(1, b"")).paths())) == 100
+        ObjectGraph.from_message(b"".join(nodes) + field(1, b""))
+    assert len(list(ObjectGraph.from_message(b"".join(nodes[:99]) + field(1, b"")).paths())) == 100
 
 
 @pytest.fixture
@@ -560,7 +560,7 @@ def test_escapes_in_a_state_file(folder):
 BAD_STATES = {
     "garbage.pbtxt": "names no model_checkpoint_path",
     "empty_latest.pbtxt": "its path is empty",
-    "with_timestamps.pbtxt": "names ckpt-3, which is not there",
+    "with_timestamps.pbtxt": "names ckpt-3, which does not exist",
 }
 
 
@@ -575,7 +575,7 @@ def test_a_state_file_that_leads_nowhere(folder, state, text):
 @pytest.mark.parametrize("text", ["\n", " \n", "\t", 'model_checkpoint_path: "'])
 def test_a_large_state_file_is_read_in_one_go(folder, text):
     (folder / "checkpoint").write_text(text * (1_000_000 // len(text)))
-    with pytest.raises(Unreadable, match=r"names no (model_)?checkpoint|which is not there"):
+    with pytest.raises(Unreadable, match=r"names no (model_)?checkpoint|which does not exist"):
         Checkpoint(folder)
 
 
@@ -692,8 +692,8 @@ def test_junk_with_right_checksums(tmp_path_factory, junk):
     folder = tmp_path_factory.mktemp("junk")
     string = number(len(junk))
     lengths = crc.crc32c(struct.pack("<I", len(junk)))
-    stored = string + struct.pack("<I", crc.masked(lengths)) + junk
-    checksum = crc.masked(crc.crc32c(stored[len(string) :], lengths))
+    stored = string + struct.pack("<I", crc.masked_crc(lengths)) + junk
+    checksum = crc.masked_crc(crc.crc32c(stored[len(string) :], lengths))
     graph = field(1, 7) + shape_of() + field(5, len(stored)) + fixed32(6, checksum)
     rows = {b"": HEADER, b"_CHECKPOINTABLE_OBJECT_GRAPH": graph, b"a": junk}
     (folder / "made.index").write_bytes(index_file(rows))

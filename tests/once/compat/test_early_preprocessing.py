@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from keras_mp.compat.configs import convert_layer
+from keras_mp.compat.configs import convert
 
 NO_SALT = [0xDECAFCAFFE, 0xDECAFCAFFE]
 
@@ -43,7 +43,7 @@ NO_SALT = [0xDECAFCAFFE, 0xDECAFCAFFE]
 )
 def test_it_is_renewed(name, given, today):
     config = {"name": "one", "trainable": True, "dtype": "int64", **given}
-    done = convert_layer({"class_name": name, "config": config}, tf_version="2.4")
+    done = convert({"class_name": name, "config": config}, kind="layer", tf_version="2.4")
     found = done.config["config"]
     assert {key: found[key] for key in today} == today
     assert found.keys() & {"bins", "max_values", "mask_value", "oov_value"} <= today.keys() | {
@@ -53,5 +53,5 @@ def test_it_is_renewed(name, given, today):
 
 def test_the_unsalted_hash_is_told():
     config = {"name": "one", "trainable": True, "dtype": "int64", "num_bins": 3, "salt": NO_SALT}
-    done = convert_layer({"class_name": "Hashing", "config": config})
+    done = convert({"class_name": "Hashing", "config": config}, kind="layer")
     assert any("another function" in note for note in done.notes)

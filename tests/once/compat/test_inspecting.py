@@ -221,7 +221,7 @@ def test_a_damaged_graph_is_damage(tmp_path: Path, capsys: Capture) -> None:
     assert main(["inspect", str(tmp_path / "both.index")]) == 2
     out, err = capsys.readouterr()
     assert "both.data-00000-of-00001: _CHECKPOINTABLE_OBJECT_GRAPH: ends within a number\n" in err
-    assert "which tensor is what cannot be told" in out
+    assert "nothing says which tensor is which" in out
 
 
 @pytest.mark.parametrize(
@@ -403,9 +403,9 @@ def test_no_link_is_opened_to_see_what_is_there(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file["optimizer_weights"] = h5py.ExternalLink(str(tmp_path / "fifo"), "/")
     lines = ["import sys", "from keras_mp.compat.inspecting import inspect"]
-    lines += ["from keras_mp.compat.file_formats.hdf5_groups import opened"]
+    lines += ["from keras_mp.compat.file_formats.hdf5_groups import open_hdf5"]
     lines += ["print(inspect(sys.argv[1]).layout)", "name = 'optimizer_weights'"]
-    lines += ["with opened(sys.argv[1], '') as root: print(name in root, root.is_group(name))"]
+    lines += ["with open_hdf5(sys.argv[1], '') as root: print(name in root, root.is_group(name))"]
     done = programs.completed("-c", "\n".join(lines), path, timeout=60)
     assert done.stdout == "HDF5, model.save\nTrue False\n", done.stderr
 
@@ -633,7 +633,7 @@ def test_the_report_for_programs(path: Path, capsys: Capture) -> None:
     out, err = capsys.readouterr()
     assert err == ""
     report = json.loads(out)
-    assert report == json.loads(json.dumps(inspect(path).as_dict()))
+    assert report == json.loads(json.dumps(inspect(path).to_dict()))
     assert report["size"] == sum(tensor["size"] for tensor in report["tensors"])
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from keras_mp.compat.configs import layer_tables
-from keras_mp.compat.configs.models import convert_layer
+from keras_mp.compat.configs import convert, layer_tables
 from keras_mp.compat.errors import LegacyError
 
 Json = dict[str, Any]
@@ -288,7 +287,7 @@ CASES = {
 def test_what_a_layer_becomes(case: str) -> None:
     old, today, changes = CASES[case]
     before = copy.deepcopy(old)
-    done = convert_layer(old)
+    done = convert(old, kind="layer")
     assert old == before
     assert (done.config, done.changed) == (today, True)
     kinds: dict[str, str] = {}
@@ -297,15 +296,15 @@ def test_what_a_layer_becomes(case: str) -> None:
         path = path.removeprefix(".config.") if path.startswith(".config.") else f"^{path[1:]}"
         kinds[path] = f"{kinds[path]}|{change.kind}" if path in kinds else change.kind
     assert kinds == changes
-    again = convert_layer(done.config)
+    again = convert(done.config, kind="layer")
     assert (again.config, again.changed, again.changes) == (today, False, ())
 
 
 def test_notes_tell_what_matters_once() -> None:
     hard = layer("LSTM", units=1, recurrent_activation="hard_sigmoid", activation="hard_sigmoid")
-    (note,) = convert_layer(layer("Bidirectional", layer=hard)).notes
+    (note,) = convert(layer("Bidirectional", layer=hard), kind="layer").notes
     assert "clip(0.2 x + 0.5, 0, 1)" in note
-    assert not convert_layer(CASES["time_major"][0]).notes
+    assert not convert(CASES["time_major"][0], kind="layer").notes
 
 
 @pytest.mark.parametrize(
@@ -423,7 +422,7 @@ def test_notes_tell_what_matters_once() -> None:
 )
 def test_what_is_refused(given: Json, path: str, why: str) -> None:
     with pytest.raises(LegacyError) as caught:
-        convert_layer(given)
+        convert(given, kind="layer")
     assert caught.value.path == path
     assert why in caught.value.why
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keras_mp.compat.configs import Change, convert_model
+from keras_mp.compat.configs import Change, convert
 
 FOLDER = Path(__file__).parents[2] / "data" / "layers"
 RECORDED = {path.stem.removeprefix("tf"): np.load(path) for path in FOLDER.glob("tf*.npz")}
@@ -50,7 +50,7 @@ def test_layers_of_ours_are_named(version: str) -> None:
             continue
         config = json.loads(str(RECORDED[version][f"{case}/config"]))
         for exact in (False, True):
-            done = convert_model(config, tf_version=version, exact_training=exact)
+            done = convert(config, kind="model", tf_version=version, exact_training=exact)
             for name in ours(done.config):
                 seen.add(name)
                 computes = any(change.kind == "computes" for change in done.changes)
@@ -75,8 +75,8 @@ def test_what_exact_training_would_replace_is_told_without(version: str) -> None
         if there != version:
             continue
         config = json.loads(str(RECORDED[version][f"{case}/config"]))
-        plain = convert_model(config, tf_version=version)
-        exact = convert_model(config, tf_version=version, exact_training=True)
+        plain = convert(config, kind="model", tf_version=version)
+        exact = convert(config, kind="model", tf_version=version, exact_training=True)
         more = set(ours(exact.config)) - set(ours(plain.config))
         if more and not is_alike(config["config"]["layers"][1]):
             replaced += 1

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from keras_mp.compat.configs.kinds import KINDS, convert, kind_of
-from keras_mp.compat.configs.models import LOST_POLICY, SHARED, convert_layer, convert_model
+from keras_mp.compat.configs.models import LOST_POLICY, SHARED
 from keras_mp.compat.configs.report import Converted
 from keras_mp.compat.errors import LegacyError
 from tests.fixtures import DATA
@@ -66,7 +66,7 @@ def tensor(name: str, node: int = 0, index: int = 0) -> Json:
 
 def called(model: Json, name: str) -> Any:
     """Returns the calls of a layer of the converted model."""
-    layers: Any = convert_model(model).config["config"]
+    layers: Any = convert(model, kind="model").config["config"]
     (found,) = [layer for layer in layers["layers"] if layer["name"] == name]
     return found["inbound_nodes"]
 
@@ -146,7 +146,7 @@ def test_calls_of_a_model_inside(first: int, calls: tuple[int, int], ends: int) 
         ends=[["sum", 0, 0], ["m", first + 1, 0]],
     )
     assert called(model, "sum")[0]["args"] == [[tensor("m", calls[0]), tensor("m", calls[1])]]
-    config: Any = convert_model(model).config["config"]
+    config: Any = convert(model, kind="model").config["config"]
     # Where outputs are named, Keras 3 counts that node, too.
     assert config["output_layers"] == [["sum", 0, 0], ["m", ends, 0]]
     assert config["input_layers"] == ["in", 0, 0]
@@ -162,7 +162,7 @@ def test_a_deferred_sequential_began_without_a_node() -> None:
     }
     model = functional(entrance(), sequential, ends=[["s", 1, 0]])
     assert called(model, "s")[1]["args"] == [tensor("s", 0)]
-    config: Any = convert_model(model).config["config"]
+    config: Any = convert(model, kind="model").config["config"]
     assert config["output_layers"] == ["s", 1, 0]
 
 
@@ -195,7 +195,7 @@ def test_slashes_are_renamed_everywhere() -> None:
         layer("Dense", "c/d", [["a/b", 0, 0, {}]], units=3),
     )
     assert called(model, "c_d")[0]["args"] == [tensor("a_b")]
-    done = convert_model(model)
+    done = convert(model, kind="model")
     assert [change.what[:4] for change in done.changes if change.matters] == ["a_b:", "c_d:"]
 
 
@@ -205,8 +205,8 @@ def test_the_first_layer_of_a_sequential_had_its_shape() -> None:
         "class_name": "Dense",
         "config": {"name": "d/1", "units": 3, "batch_input_shape": [2, 3], "dtype": policy},
     }
-    config: Any = convert_model(
-        {"class_name": "Sequential", "config": {"name": "s", "layers": [dense]}}
+    config: Any = convert(
+        {"class_name": "Sequential", "config": {"name": "s", "layers": [dense]}}, kind="model"
     ).config["config"]
     assert config["layers"][0] == {
         "module": "keras.layers",
@@ -222,7 +222,9 @@ def test_the_first_layer_of_a_sequential_had_its_shape() -> None:
 
 
 def test_a_class_of_ones_own() -> None:
-    done = convert_model({"class_name": "Net", "keras_version": "2.11.0", "backend": "tensorflow"})
+    done = convert(
+        {"class_name": "Net", "keras_version": "2.11.0", "backend": "tensorflow"}, kind="model"
+    )
     assert done.config == {
         "module": None,
         "class_name": "Net",
@@ -230,19 +232,19 @@ def test_a_class_of_ones_own() -> None:
         "registered_name": "Net",
     }
     assert any("custom_objects={'Net': ...}" in note for note in done.notes)
-    assert not convert_model(done.config).changed
+    assert not convert(done.config, kind="model").changed
 
 
 def test_a_model_of_ones_own_may_have_a_policy() -> None:
     old = {"class_name": "Net", "config": {"dtype": SEEDS[9]}, "keras_version": "2.6.0"}
-    config: Any = convert_model(old).config["config"]
+    config: Any = convert(old, kind="model").config["config"]
     assert config["dtype"]["class_name"] == "DTypePolicy"
 
 
 def test_keys_of_inner_models() -> None:
     part = functional(entrance(), DENSE, dtype=SEEDS[9], batch_input_shape=[None, 3])
     part |= {"name": "model", "inbound_nodes": [[["in", 0, 0, {}]]], "shared_object_id": 7}
-    done: Any = convert_model(functional(entrance(), part))
+    done: Any = convert(functional(entrance(), part), kind="model")
     inner = done.config["config"]["layers"][1]
     assert inner["shared_object_id"] == 7
     assert inner["config"]["dtype"]["config"] == {"name": "mixed_float16"}
@@ -254,7 +256,7 @@ def test_keys_of_inner_models() -> None:
 def test_a_model_of_ones_own_inside_another_is_converted_inside() -> None:
     inner = functional(entrance(), DENSE) | {"class_name": "Net", "name": "model"}
     outer = functional(entrance(), inner | {"inbound_nodes": [[["in", 0, 0, {}]]]})
-    config: Any = convert_model(outer).config["config"]
+    config: Any = convert(outer, kind="model").config["config"]
     net = config["layers"][1]
     assert (net["class_name"], net["registered_name"]) == ("Net", "Net")
     assert net["config"]["layers"][1]["inbound_nodes"] == [{"args": [tensor("in")], "kwargs": {}}]
@@ -265,11 +267,11 @@ def test_a_layer_of_two_models_is_told() -> None:
     part = functional(entrance(), shared) | {"name": "part", "inbound_nodes": [[["in", 0, 0, {}]]]}
     part["config"]["name"] = "part"
     whole = functional(entrance(), part, shared, ends=[["part", 1, 0], ["d", 0, 0]])
-    done = convert_model(whole)
+    done = convert(whole, kind="model")
     assert SHARED in done.notes
     layers: Any = done.config["config"]
     assert layers["layers"][2]["shared_object_id"] == 4
-    assert SHARED not in convert_model(part).notes
+    assert SHARED not in convert(part, kind="model").notes
 
 
 @pytest.mark.parametrize(
@@ -287,13 +289,13 @@ def test_tf_1_15_lost_the_policy(
 ) -> None:
     dense = layer("Dense", "d", [["in", 0, 0, {}]], units=3, dtype=dtype)
     model = functional(entrance(), dense) | {"keras_version": keras_version}
-    assert (LOST_POLICY in convert_model(model, tf_version=tf_version).notes) == told
+    assert (LOST_POLICY in convert(model, kind="model", tf_version=tf_version).notes) == told
 
 
 def test_an_explicit_loss_scale_is_told_once() -> None:
     policy = {"class_name": "Policy", "config": {"name": "mixed_float16", "loss_scale": None}}
     layers = [layer("Dense", f"d{i}", [["in", 0, 0, {}]], units=3, dtype=policy) for i in range(3)]
-    done = convert_model(functional(entrance(), *layers))
+    done = convert(functional(entrance(), *layers), kind="model")
     told = [change for change in done.changes if change.kind == "dropped" and change.matters]
     assert [change.path for change in told] == ["$.config.layers[1].config.dtype.config.loss_scale"]
 
@@ -446,16 +448,16 @@ BROKEN = {
 def test_what_is_refused(case: str) -> None:
     model, path, why = BROKEN[case]
     with pytest.raises(LegacyError) as caught:
-        convert_model(model)
+        convert(model, kind="model")
     assert caught.value.path == path
     assert why in caught.value.why
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-@pytest.mark.parametrize("convert_it", [convert_model, convert_layer, convert])
-def test_a_version_that_is_none_is_refused(convert_it: Any) -> None:
+@pytest.mark.parametrize("kind", ["model", "layer", None])
+def test_a_version_that_is_none_is_refused(kind: Any) -> None:
     with pytest.raises(ValueError, match="'new' is not a TensorFlow version such as"):
-        convert_it(functional(entrance(), DENSE), tf_version="new")
+        convert(functional(entrance(), DENSE), kind=kind, tf_version="new")
 
 
 def test_deep_nesting_is_refused() -> None:
@@ -463,7 +465,7 @@ def test_deep_nesting_is_refused() -> None:
     for _ in range(5000):
         model = {"class_name": "Net", "config": {"inside": model}}
     with pytest.raises(LegacyError, match="nested too deeply"):
-        convert_model(model)
+        convert(model, kind="model")
     wrapped: Json = {"class_name": "Dense", "config": {"units": 1}}
     for _ in range(40):
         wrapped = {"class_name": "TimeDistributed", "config": {"layer": wrapped}}
@@ -642,3 +644,19 @@ def test_nothing_is_imported_for_it() -> None:
         "sys.exit(bool({'keras', 'numpy', 'jax', 'torch', 'tensorflow'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_a_kind_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="kind is 'net': expected one of model, layer, "):
+        convert({}, kind="net")  # type: ignore[arg-type]
+
+
+def test_sparse_variables_are_of_optimizers() -> None:
+    with pytest.raises(ValueError, match="sparse_variables is for optimizers, but this is a layer"):
+        convert(DENSE, sparse_variables=["embeddings"])
+
+
+def test_the_name_of_a_policy_needs_its_kind() -> None:
+    assert convert("mixed_float16", kind="policy").config["class_name"] == "DTypePolicy"
+    with pytest.raises(LegacyError, match=r'\$ is "mixed_float16": expected'):
+        convert("mixed_float16")

@@ -7,8 +7,8 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from keras_mp.compat.configs import convert_layer, convert_model
-from keras_mp.compat.configs.operation_layers import rewritten
+from keras_mp.compat.configs import convert
+from keras_mp.compat.configs.operation_layers import layers_of_today
 from keras_mp.compat.configs.report import Report
 from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.inspecting.computed_layers import computed_of
@@ -42,13 +42,15 @@ def graph_op(name, op, nodes, constants=None, **attributes):
 def rows(*layers, outputs=(("out", 0, 0),)):
     report = Report()
     with report.checked():
-        found, ends = rewritten(list(layers), [list(one) for one in outputs], "$.layers", report)
+        found, ends = layers_of_today(
+            list(layers), [list(one) for one in outputs], "$.layers", report
+        )
     return {row["name"]: row for row in found}, ends
 
 
 def shown(row):
     config = row["config"]
-    return expressions.shown(
+    return expressions.as_source(
         {"operation": config["operation"], "arguments": config["arguments"]},
         lambda number: row["inbound_nodes"][0][number][0],
     )
@@ -186,7 +188,7 @@ def test_a_loss_of_the_output_stands_behind_it():
         layer("AddMetric", "metric", [[["mean", 0, 0, {}]]], aggregation="mean", metric_name="m"),
     ]
     report = Report()
-    found, ends = rewritten(layers, [["out", 0, 0]], "$.layers", report)
+    found, ends = layers_of_today(layers, [["out", 0, 0]], "$.layers", report)
     found = {row["name"]: row for row in found}
     assert ends == [["loss", 0, 0]]
     assert found["metric"]["inbound_nodes"][0][0][:3] == ["out", 0, 0]
@@ -251,8 +253,10 @@ def test_what_a_model_computes_in_words():
 
 
 def test_a_layer_alone_has_no_arguments():
-    with pytest.raises(LegacyError, match="is said where a functional model calls it"):
-        convert_layer({"class_name": "TFOpLambda", "config": {"name": "a", "function": "abs"}})
+    with pytest.raises(LegacyError, match="is saved only where a functional model calls it"):
+        convert(
+            {"class_name": "TFOpLambda", "config": {"name": "a", "function": "abs"}}, kind="layer"
+        )
 
 
 @given(
@@ -270,7 +274,7 @@ def test_any_call_is_converted_or_refused(node, of):
     config = {"name": "net", "layers": [source("x"), function("out", of, node)]}
     config |= {"input_layers": [["x", 0, 0]], "output_layers": [["out", 0, 0]]}
     with contextlib.suppress(LegacyError):
-        convert_model({"class_name": "Functional", "config": config})
+        convert({"class_name": "Functional", "config": config}, kind="model")
 
 
 VECTOR, OTHER = Spec((None, 8), "float32"), Spec((None, 2), "float32")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from keras_mp.compat.configs import Converted, convert_optimizer
+from keras_mp.compat.configs import Converted, convert
 from keras_mp.compat.errors import LegacyError
 from tests.fixtures import oracles, recorded_configs
 
@@ -55,7 +55,7 @@ def reported(done: Converted, path: str) -> bool:
 
 @pytest.mark.parametrize("text", CONFIGS, ids=range(len(CONFIGS)))
 def test_nothing_is_other_without_a_change(text: str) -> None:
-    done = convert_optimizer(CONFIGS[text])
+    done = convert(CONFIGS[text], kind="optimizer")
     assert reported(done, "$")
     (before, path), (after, _) = optimizer_in(CONFIGS[text]), optimizer_in(done.config)
     assert reported(done, path)
@@ -72,7 +72,7 @@ def test_nothing_is_other_without_a_change(text: str) -> None:
 
 @pytest.mark.parametrize("text", CONFIGS, ids=range(len(CONFIGS)))
 def test_what_matters_is_a_note_and_nothing_else_is(text: str) -> None:
-    done = convert_optimizer(CONFIGS[text])
+    done = convert(CONFIGS[text], kind="optimizer")
     assert set(done.notes) == {change.what for change in done.changes if change.matters}
     for change in done.changes:
         assert change.path.startswith("$")
@@ -190,12 +190,14 @@ CHANGES: dict[str, tuple[Json, list[tuple[str, str]]]] = {
 
 @pytest.mark.parametrize(("config", "expected"), CHANGES.values(), ids=CHANGES)
 def test_changes(config: Json, expected: list[tuple[str, str]]) -> None:
-    done = convert_optimizer(config, tf_version="2.2" if "loss_scale" in config["config"] else None)
+    done = convert(
+        config, kind="optimizer", tf_version="2.2" if "loss_scale" in config["config"] else None
+    )
     assert [(change.path, change.kind) for change in done.changes] == expected
 
 
 def test_todays_configs_have_none() -> None:
-    again = convert_optimizer(convert_optimizer(sgd(decay=0.1)).config)
+    again = convert(convert(sgd(decay=0.1), kind="optimizer").config, kind="optimizer")
     assert (again.changes, again.changed) == ((), False)
 
 
@@ -203,12 +205,12 @@ def test_todays_configs_have_none() -> None:
 def test_nadam_of_keras_2_2_4() -> None:
     config: Json = {"lr": 0.002, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
     given = {"class_name": "Nadam", "config": {**config, "schedule_decay": 0.01}}
-    done: Json = convert_optimizer(given).config
+    done: Json = convert(given, kind="optimizer").config
     assert done["module"] == "keras_mp.compat.optimizers"
     assert (done["config"]["schedule_decay"], done["config"]["learning_rate"]) == (0.01, 0.002)
     both = {**config, "schedule_decay": 0.01, "decay": 0.02}
     with pytest.raises(LegacyError, match=r"\$\.config\.decay is there: so is schedule_decay"):
-        convert_optimizer({"class_name": "Nadam", "config": both})
+        convert({"class_name": "Nadam", "config": both}, kind="optimizer")
 
 
 SPARSE: dict[str, tuple[Json, str | None]] = {
@@ -234,15 +236,15 @@ SPARSE: dict[str, tuple[Json, str | None]] = {
 
 @pytest.mark.parametrize(("config", "name"), SPARSE.values(), ids=SPARSE)
 def test_sparse_variables(config: Json, name: str | None) -> None:
-    done: Json = convert_optimizer(config, sparse_variables=["embeddings"]).config
+    done: Json = convert(config, kind="optimizer", sparse_variables=["embeddings"]).config
     assert (done["module"] == "keras_mp.compat.optimizers") == (name is not None)
     rule = [] if name == "AdamW" else ["embeddings"]  # a new one only sums repeated rows
     assert done["config"].get("sparse_variables") == (rule if name else None)
     if name:
         assert done["class_name"] == name
-        one: Json = convert_optimizer(config, sparse_variables="embeddings").config
+        one: Json = convert(config, kind="optimizer", sparse_variables="embeddings").config
         assert one == done
-    without: Json = convert_optimizer(config).config
+    without: Json = convert(config, kind="optimizer").config
     assert not without["config"].get("sparse_variables")
 
 
@@ -255,12 +257,12 @@ def test_loss_scales_up_to_2_2_made_gradients_dense(version: str | None, sparse:
         "config": {"optimizer": sgd(momentum=0.9), "loss_scale": "dynamic"},
     }
     before = copy.deepcopy(config)
-    done = convert_optimizer(config, tf_version=version, sparse_variables=("embeddings",))
+    done = convert(config, kind="optimizer", tf_version=version, sparse_variables=("embeddings",))
     assert config == before
     inner, _ = optimizer_in(done.config)
     assert inner["config"].get("sparse_variables") == (["embeddings"] if sparse else None)
-    plain: Json = convert_optimizer(
-        sgd(momentum=0.9), tf_version=version, sparse_variables=("embeddings",)
+    plain: Json = convert(
+        sgd(momentum=0.9), kind="optimizer", tf_version=version, sparse_variables=("embeddings",)
     ).config
     assert plain["config"]["sparse_variables"] == ["embeddings"]
 
@@ -273,8 +275,8 @@ def test_addons_of_later_versions() -> None:
         "config": {"learning_rate": 0.1, "weight_decay": 0.1, "exclude_from_weight_decay": None},
         "registered_name": "Addons>AdamW",
     }
-    done: Json = convert_optimizer(config).config
+    done: Json = convert(config, kind="optimizer").config
     assert (done["class_name"], done["config"]["decoupled_weight_decay"]) == ("Adam", 0.1)
     lamb = {"class_name": "Addons>LAMB", "config": {"learning_rate": 0.1, "weight_decay": 0.2}}
-    done = convert_optimizer(lamb).config
+    done = convert(lamb, kind="optimizer").config
     assert done["config"]["weight_decay_rate"] == 0.2

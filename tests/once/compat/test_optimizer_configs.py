@@ -12,12 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from keras_mp.compat.configs import (
-    convert_loss_scale_config,
-    convert_optimizer,
-    is_legacy,
-    parse_version,
-)
+from keras_mp.compat.configs import convert
+from keras_mp.compat.configs.optimizers import convert_loss_scale_config, is_legacy
+from keras_mp.compat.configs.versions import parse_version
 from keras_mp.compat.errors import LegacyError
 from keras_mp.settings import Settings
 from tests.fixtures import oracles, recorded_configs
@@ -220,7 +217,7 @@ def assert_refuses_the_loss_scale(serialized: Json) -> None:
     """Asserts that it is refused at its place, with what to write instead."""
     loss_scale = serialized["config"]["loss_scale"]
     with pytest.raises(LegacyError) as caught:
-        convert_optimizer(serialized)
+        convert(serialized, kind="optimizer")
     if loss_scale["class_name"] == "TriangleLossScale":
         assert caught.value.path == "$.config.loss_scale.class_name"
         return
@@ -240,7 +237,7 @@ def test_recorded(version: str, name: str, serialized: Json) -> None:
     if rest[-1] in ("custom", "dyn_mult4"):
         assert_refuses_the_loss_scale(serialized)
         return
-    config = convert_optimizer(serialized, tf_version=version).config
+    config = convert(serialized, kind="optimizer", tf_version=version).config
     if kind == "plain":
         assert_optimizer(config, *OPTIMIZERS[rest[0]])
         return
@@ -275,7 +272,7 @@ def test_trained(oracle: Json) -> None:
         assert_refuses_the_loss_scale(serialized)
         return
     version = parse_version(oracle["tf_version"])
-    config: Json = convert_optimizer(serialized, tf_version=oracle["tf_version"]).config
+    config: Json = convert(serialized, kind="optimizer", tf_version=oracle["tf_version"]).config
     if oracle["wrapped_by"]:
         expected = stated(case)
         if version < (2, 3) and expected["dynamic"]:
@@ -300,7 +297,7 @@ def test_keeps_every_other_value(config: Json) -> None:
         found = inside.get("optimizer") or inside.get("inner_optimizer")
         return dict(found["config"] if found else inside)
 
-    before, after = inner(config), inner(convert_optimizer(config).config)
+    before, after = inner(config), inner(convert(config, kind="optimizer").config)
     for gone in ("jit_compile", "is_legacy_optimizer"):
         before.pop(gone, None)
     decay = before.pop("decay", 0.0)
@@ -341,7 +338,7 @@ def test_ignores_no_value() -> None:
         for path, keys, value in places(config):
             spoilt = with_value(config, keys, {"x": 1} if isinstance(value, list) else [])
             with pytest.raises(LegacyError) as caught:
-                convert_optimizer(spoilt)
+                convert(spoilt, kind="optimizer")
             assert caught.value.path == path
 
 
@@ -352,7 +349,7 @@ def test_ignores_no_key() -> None:
         ]
         for path, keys in objects:
             with pytest.raises(LegacyError) as caught:
-                convert_optimizer(with_value(config, (*keys, "surprise"), 1))
+                convert(with_value(config, (*keys, "surprise"), 1), kind="optimizer")
             assert (caught.value.path, caught.value.found) == (f"{path}.surprise", "is not known")
 
 
@@ -557,7 +554,7 @@ REFUSED = {
 @pytest.mark.parametrize(("config", "message"), REFUSED.values(), ids=REFUSED)
 def test_refuses(config: Any, message: str) -> None:
     with pytest.raises(LegacyError) as caught:
-        convert_optimizer(config)
+        convert(config, kind="optimizer")
     assert str(caught.value).startswith(message)
     assert len(str(caught.value)) < 300
     copied = pickle.loads(pickle.dumps(caught.value))
@@ -570,9 +567,9 @@ def test_nesting_without_end_is_one_error() -> None:
         deep = {"learning_rate": deep}
     today = {"module": "keras.optimizers", "class_name": "MultiOptimizer", "config": deep}
     with pytest.raises(LegacyError, match=r"^\$ is nested too deeply"):
-        convert_optimizer(today)
+        convert(today, kind="optimizer")
     with pytest.raises(LegacyError, match=r"^\$\.config\.learning_rate\.class_name is missing"):
-        convert_optimizer({"class_name": "SGD", "config": deep})
+        convert({"class_name": "SGD", "config": deep}, kind="optimizer")
     # Freed step by step: the interpreter would recurse, too.
     while deep:
         deep = deep.pop("learning_rate")
@@ -580,7 +577,7 @@ def test_nesting_without_end_is_one_error() -> None:
 
 @pytest.mark.parametrize(("loss_scale", "expected"), [("dynamic", dynamic()), (8, fixed(8))])
 def test_takes_bare_loss_scales(loss_scale: Any, expected: Json) -> None:
-    assert_wrapper(convert_optimizer(old(loss_scale)).config, expected)
+    assert_wrapper(convert(old(loss_scale), kind="optimizer").config, expected)
 
 
 @pytest.mark.parametrize(
@@ -593,53 +590,53 @@ def test_skipped_steps_count_since_2_3(version: str, counts: bool) -> None:
 
 
 def test_says_that_the_version_is_not_in_the_config() -> None:
-    (note,) = convert_optimizer(old()).notes
+    (note,) = convert(old(), kind="optimizer").notes
     assert "TF 2.1, 2.2 and 2.3 write the same config" in note
-    assert convert_optimizer(flat()).notes == ()
+    assert convert(flat(), kind="optimizer").notes == ()
 
 
 def test_2_2_wrote_no_flat_config() -> None:
     with pytest.raises(LegacyError, match=r"^\$\.config\.inner_optimizer is there: TF 2\.2 wrote"):
-        convert_optimizer(flat(), tf_version="2.2")
+        convert(flat(), kind="optimizer", tf_version="2.2")
 
 
 @pytest.mark.parametrize("text", ["", "2", "two", "2.x", "-1.2", "2.3 or 2.4"])
 def test_refuses_versions(text: str) -> None:
     with pytest.raises(ValueError, match="is not a TensorFlow version"):
-        convert_optimizer(old(), tf_version=text)
+        convert(old(), kind="optimizer", tf_version=text)
 
 
 def test_fixed_scales_say_what_they_let_pass() -> None:
     for config in (old(8), flat(dynamic=False, initial_scale=8.0, dynamic_growth_steps=None)):
-        (note,) = convert_optimizer(config).notes
+        (note,) = convert(config, kind="optimizer").notes
         assert "skip_nonfinite=True skips such steps" in note
 
 
 @pytest.mark.parametrize("skips", [True, False])
 def test_a_fixed_scale_that_says_what_it_lets_pass_keeps_it(skips: bool) -> None:
     scale = {"dynamic": False, "initial_scale": 8.0, "dynamic_growth_steps": None}
-    done = convert_optimizer(flat(**scale, skip_nonfinite=skips))
+    done = convert(flat(**scale, skip_nonfinite=skips), kind="optimizer")
     assert done.config["config"]["skip_nonfinite"] is skips  # type: ignore[index]
     assert done.notes == ()
 
 
 def test_what_says_every_setting_is_given_none() -> None:
     every = Settings.checked().as_config()
-    done = convert_optimizer(flat(**every))
+    done = convert(flat(**every), kind="optimizer")
     assert done.config["config"].items() >= every.items()  # type: ignore[attr-defined]
     assert not [change for change in done.changes if change.kind == "defaulted"]
 
 
 @pytest.mark.parametrize("around", [flat, lambda inner: old(8, inner)], ids=["2.4", "2.1"])
 def test_an_inner_optimizer_of_today_is_kept(around: Any) -> None:
-    today = convert_optimizer(sgd()).config
-    done: Any = convert_optimizer(around(today)).config
+    today = convert(sgd(), kind="optimizer").config
+    done: Any = convert(around(today), kind="optimizer").config
     assert done["config"]["inner_optimizer"] == today
 
 
 def test_a_low_dynamic_scale_lowers_the_floor() -> None:
     for config in (old(dynamic_object(initial_loss_scale=0.25)), flat(initial_scale=0.25)):
-        done = convert_optimizer(config, tf_version="2.4")
+        done = convert(config, kind="optimizer", tf_version="2.4")
         assert_wrapper(done.config, dynamic(0.25, min_scale=0.25))
         assert "min_scale=0.25" in done.notes[0]
 
@@ -647,7 +644,7 @@ def test_a_low_dynamic_scale_lowers_the_floor() -> None:
 @pytest.mark.parametrize("multiplier", [4, 3.0, 1.5])
 def test_a_multiplier_other_than_two_says_what_to_write(multiplier: float) -> None:
     with pytest.raises(LegacyError) as caught:
-        convert_optimizer(old(dynamic_object(multiplier=multiplier)), tf_version="2.3")
+        convert(old(dynamic_object(multiplier=multiplier)), kind="optimizer", tf_version="2.3")
     call = str(caught.value).partition("keras_mp.LossScaleOptimizer")[2]
     arguments = dict(part.split("=") for part in call.strip("()").split(", ")[1:])
     assert {name: float(value) for name, value in arguments.items()} == {
@@ -659,7 +656,7 @@ def test_a_multiplier_other_than_two_says_what_to_write(multiplier: float) -> No
 
 
 def test_a_multiplier_of_two_is_what_every_loss_scale_has() -> None:
-    done = convert_optimizer(old(dynamic_object(multiplier=2)), tf_version="2.3")
+    done = convert(old(dynamic_object(multiplier=2)), kind="optimizer", tf_version="2.3")
     assert_wrapper(done.config, dynamic())
 
 
@@ -715,7 +712,7 @@ RULES = {
 
 @pytest.mark.parametrize(("config", "note"), RULES.values(), ids=RULES)
 def test_notes(config: Json, note: str) -> None:
-    notes = convert_optimizer(config).notes
+    notes = convert(config, kind="optimizer").notes
     assert [text[: len(note)] for text in notes] == ([note] if note else [])
 
 
@@ -723,14 +720,14 @@ def test_reads_what_a_round_trip_left() -> None:
     """Every tf.keras wrote class names in lower case into a config that it read."""
     lower = old(optimizer=optimizer("rmsprop", momentum=0.5))
     lower["class_name"] = "lossscaleoptimizer"
-    inner = assert_wrapper(convert_optimizer(lower, tf_version="2.3").config, dynamic())
+    inner = assert_wrapper(convert(lower, kind="optimizer", tf_version="2.3").config, dynamic())
     assert_optimizer(inner, "RMSprop", {"momentum": 0.5})
 
 
 def test_whole_numbers_become_floats() -> None:
     """Keras 3 takes no other learning rate and momentum."""
-    config: Json = convert_optimizer(
-        {"class_name": "SGD", "config": {"lr": 1, "momentum": 0}}
+    config: Json = convert(
+        {"class_name": "SGD", "config": {"lr": 1, "momentum": 0}}, kind="optimizer"
     ).config
     assert config["config"] == {"learning_rate": 1.0, "momentum": 0.0}
     assert all(type(value) is float for value in config["config"].values())
@@ -774,7 +771,7 @@ TODAY["around somebody's"]["config"]["inner_optimizer"] = {
 
 @pytest.mark.parametrize("config", TODAY.values(), ids=TODAY)
 def test_todays_configs_stay(config: Json) -> None:
-    done = convert_optimizer(config, tf_version="2.2")
+    done = convert(config, kind="optimizer", tf_version="2.2")
     assert done.config == config
     assert done.config["config"] is not config["config"]
     assert not done.changed
@@ -789,7 +786,7 @@ def test_an_old_optimizer_in_our_wrapper_keeps_our_settings() -> None:
     }
     assert is_legacy(ours["config"])
     expected = dynamic() | {"name": "w", "max_scale": 2.0**20}
-    assert_optimizer(assert_wrapper(convert_optimizer(ours).config, expected), "SGD", {})
+    assert_optimizer(assert_wrapper(convert(ours, kind="optimizer").config, expected), "SGD", {})
 
 
 WRAPPED = [each for each in GOOD if {"optimizer", "inner_optimizer"} & each["config"].keys()]
@@ -800,7 +797,7 @@ def test_from_config_sees_what_is_old(config: Json) -> None:
     inside = config["config"]
     assert is_legacy(inside)
     done = convert_loss_scale_config(inside)
-    assert done.config == convert_optimizer(config).config["config"]
+    assert done.config == convert(config, kind="optimizer").config["config"]
     assert not is_legacy(done.config)
 
 
@@ -888,11 +885,11 @@ def test_converts_to_json_and_a_second_time_to_itself(
     config: Json, version: str | None, sparse: tuple[str, ...]
 ) -> None:
     before = copy.deepcopy(config)
-    done = convert_optimizer(config, tf_version=version, sparse_variables=sparse)
+    done = convert(config, kind="optimizer", tf_version=version, sparse_variables=sparse)
     assert config == before
     assert done.changed
     assert json.loads(json.dumps(done.config, allow_nan=False)) == done.config
-    again = convert_optimizer(done.config, tf_version=version)
+    again = convert(done.config, kind="optimizer", tf_version=version)
     assert again.config == done.config
     assert not again.changed
 
@@ -907,7 +904,7 @@ def test_answers_anything_with_a_config_or_a_path(data: st.DataObject) -> None:
     before = repr(document)
     answer: Any = None
     try:
-        answer = convert_optimizer(document).config
+        answer = convert(document, kind="optimizer").config
     except LegacyError as error:
         answer = error
     assert repr(document) == before

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_mp.compat.configs import convert_loss, convert_metric, convert_optimizer
+from keras_mp.compat.configs import convert
 from keras_mp.compat.configs.serialized import CARRIED_OVER
 
 SCHEDULE = {"class_name": "WarmUp", "config": {"warmup_steps": 3, "decay_schedule_fn": {"a": 1}}}
@@ -27,7 +27,7 @@ def own(config):
     ],
 )
 def test_optimizers(given, today):
-    done = convert_optimizer({"class_name": "Mine", "config": given})
+    done = convert({"class_name": "Mine", "config": given}, kind="optimizer")
     assert done.config == own({"learning_rate": 0.5, **today})
     assert CARRIED_OVER.format(name="Mine") in done.notes
 
@@ -36,13 +36,13 @@ def test_under_a_loss_scale():
     inner = {"class_name": "Custom>Mine", "config": {"learning_rate": 0.5}}
     config = {"inner_optimizer": inner, "dynamic": True, "initial_scale": 8.0}
     config["dynamic_growth_steps"] = 3
-    done = convert_optimizer({"class_name": "LossScaleOptimizer", "config": config})
+    done = convert({"class_name": "LossScaleOptimizer", "config": config}, kind="optimizer")
     found = done.config["config"]["inner_optimizer"]
     assert found == own({"learning_rate": 0.5}) | {"registered_name": "Custom>Mine"}
 
 
 def test_schedules():
-    done = convert_optimizer({"class_name": "SGD", "config": {"learning_rate": SCHEDULE}})
+    done = convert({"class_name": "SGD", "config": {"learning_rate": SCHEDULE}}, kind="optimizer")
     found = done.config["config"]["learning_rate"]
     assert (found["class_name"], found["config"]) == ("WarmUp", SCHEDULE["config"])
     assert CARRIED_OVER.format(name="WarmUp") in done.notes
@@ -50,9 +50,9 @@ def test_schedules():
 
 def test_functions_of_metrics():
     named = {"class_name": "MeanMetricWrapper", "config": {"name": "mine", "fn": "mine"}}
-    assert convert_metric(named).config == FUNCTION
+    assert convert(named, kind="metric").config == FUNCTION
     config = {"name": "f", "dtype": "float32", "fn": "mine"}
-    done = convert_metric({"class_name": "MeanMetricWrapper", "config": config})
+    done = convert({"class_name": "MeanMetricWrapper", "config": config}, kind="metric")
     assert done.config["class_name"] == "MeanMetricWrapper"
     assert done.config["config"] == {"name": "f", "dtype": "float32", "fn": FUNCTION}
     assert CARRIED_OVER.format(name="mine") in done.notes
@@ -61,10 +61,12 @@ def test_functions_of_metrics():
 @pytest.mark.parametrize("reduction", ["auto", "sum_over_batch_size"])
 def test_functions_of_losses(reduction):
     config = {"reduction": reduction, "name": "mine", "fn": "mine"}
-    done = convert_loss({"class_name": "LossFunctionWrapper", "config": config})
+    done = convert({"class_name": "LossFunctionWrapper", "config": config}, kind="loss")
     assert done.config == FUNCTION
 
 
 def test_reduction_of_losses():
-    done = convert_loss({"class_name": "Mine", "config": {"reduction": "auto", "gamma": 2.0}})
+    done = convert(
+        {"class_name": "Mine", "config": {"reduction": "auto", "gamma": 2.0}}, kind="loss"
+    )
     assert done.config == own({"reduction": "sum_over_batch_size", "gamma": 2.0})

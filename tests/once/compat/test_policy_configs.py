@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from keras_mp.compat.configs.policies import convert_policy
+from keras_mp.compat.configs import convert
 from keras_mp.compat.errors import LegacyError
 
 Json = dict[str, Any]
@@ -51,11 +51,11 @@ def scaled(value: Any, kind: str = "Policy") -> Json:
 )
 def test_what_a_policy_becomes(given: Any, name: str) -> None:
     before = copy.deepcopy(given)
-    done = convert_policy(given)
+    done = convert(given, kind="policy")
     assert done.config == todays(name)
     assert done.changed == (given != done.config)
     assert given == before
-    again = convert_policy(done.config)
+    again = convert(done.config, kind="policy")
     assert (again.config, again.changed, again.changes) == (done.config, False, ())
 
 
@@ -92,7 +92,7 @@ def loss_scale(name: str, **config: Any) -> Json:
     ],
 )
 def test_a_loss_scale_in_a_policy_is_named(value: Any, call: str, kind: str) -> None:
-    done = convert_policy(scaled(value, kind))
+    done = convert(scaled(value, kind), kind="policy")
     assert done.config == todays("mixed_float16")
     (dropped,) = [change for change in done.changes if change.kind == "dropped"]
     assert (dropped.path, dropped.matters) == ("$.config.loss_scale", True)
@@ -123,6 +123,6 @@ def test_a_loss_scale_in_a_policy_is_named(value: Any, call: str, kind: str) -> 
 )
 def test_what_is_refused(given: Any, path: str, why: str) -> None:
     with pytest.raises(LegacyError) as caught:
-        convert_policy(given)
+        convert(given, kind="policy")
     assert caught.value.path == path
     assert why in caught.value.why

@@ -18,14 +18,14 @@ FOLDERS = sorted(FIXTURES.glob("tf*/*/saved_model"))
 @pytest.mark.parametrize("folder", FOLDERS, ids=["/".join(p.parts[-3:-1]) for p in FOLDERS])
 def test_version_metadata_and_inputs(folder):
     oracle = json.loads((folder.parent / "oracle.json").read_text(encoding="utf-8"))
-    found = saved_models.read(folder)
+    found = saved_models.read_saved_model(folder)
     assert found.version == oracle["tf_version"]
     metadata = json.loads(found.metadata)
     assert metadata["training_config"]["optimizer_config"].keys() >= {"class_name", "config"}
     (shape, _), *_ = found.inputs.values()
     with np.load(folder.parent / "oracle.npz") as arrays:
         assert shape[1:] == arrays["fixed/x0"].shape[1:]
-    assert saved_models.read(folder / "saved_model.pb") == found
+    assert saved_models.read_saved_model(folder / "saved_model.pb") == found
 
 
 TENSOR = {
@@ -96,7 +96,7 @@ def a_graph(shape):
 )
 def test_shapes_of_signatures(shape, found, tmp_path):
     (tmp_path / "saved_model.pb").write_bytes(a_graph(shape))
-    assert saved_models.read(tmp_path).inputs == {"x": (found, "float32")}
+    assert saved_models.read_saved_model(tmp_path).inputs == {"x": (found, "float32")}
 
 
 @pytest.mark.parametrize("extra", [b"", field(1, field(3, b"root.layer-0") + field(5, b"[1]"))])
@@ -104,14 +104,14 @@ def test_metadata_without_a_root_is_none(extra, tmp_path):
     """Then that of the graph is taken."""
     (tmp_path / "saved_model.pb").write_bytes(a_graph(b""))
     (tmp_path / "keras_metadata.pb").write_bytes(extra or field(2, 1))
-    assert saved_models.read(tmp_path).metadata == b"{}"
+    assert saved_models.read_saved_model(tmp_path).metadata == b"{}"
 
 
 def test_metadata_that_cannot_be_opened(tmp_path):
     (tmp_path / "saved_model.pb").write_bytes(a_graph(b""))
     (tmp_path / "keras_metadata.pb").mkdir()
     with pytest.raises(Unreadable, match=r"keras_metadata\.pb: cannot be opened: Is a directory"):
-        saved_models.read(tmp_path)
+        saved_models.read_saved_model(tmp_path)
 
 
 @settings(
@@ -129,7 +129,7 @@ def test_junk_is_refused_in_one_line(tmp_path, data):
     content = content[: data.draw(st.integers(0, len(content)))]
     (tmp_path / "saved_model.pb").write_bytes(content)
     try:
-        saved_models.read(tmp_path)
+        saved_models.read_saved_model(tmp_path)
     except Unreadable as error:
         text = str(error)
     else:

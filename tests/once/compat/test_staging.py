@@ -8,7 +8,7 @@ import fsspec
 import pytest
 
 from keras_mp.compat.checkpoints import Checkpoint, Unreadable, staging
-from keras_mp.compat.checkpoints.staging import staged
+from keras_mp.compat.checkpoints.staging import local_artefact
 from keras_mp.compat.inspecting import inspect
 from keras_mp.files.stores.errors import NoRoom
 from keras_mp.files.stores.scratch import Scratch
@@ -50,7 +50,7 @@ OBJECTS = [*(f"objects.data-0000{i}-of-00002" for i in range(2)), "objects.index
     ],
 )
 def test_what_belongs_together(path: str, expected: list[str], memory: str, tmp_path: Path) -> None:
-    with staged(f"{memory}/{path}".rstrip("/"), Scratch(tmp_path)) as local:
+    with local_artefact(f"{memory}/{path}".rstrip("/"), Scratch(tmp_path)) as local:
         root = local.parent
         assert names(root) == expected
         assert all(
@@ -64,7 +64,7 @@ def test_a_saved_model_comes_with_its_folders(tmp_path: Path) -> None:
     for name in ("saved_model.pb", "variables/variables.index", "assets/a.txt", "other.txt"):
         fs.pipe_file(f"/saved/{name}", b"x")
     for path in ("memory://saved", "memory://saved/saved_model.pb"):
-        with staged(path, Scratch(tmp_path)) as local:
+        with local_artefact(path, Scratch(tmp_path)) as local:
             root = tmp_path if local.is_dir() else local.parent.parent
             found = [name for name in names(root) if "/saved/" in f"/{name}"]
             assert [name.partition("saved/")[2] for name in found] == [
@@ -103,16 +103,16 @@ def test_a_state_file_reaches_no_file_of_this_machine(
         pytest.raises(
             Unreadable, match=r"^memory://run/checkpoint: names .*mine, which is outside"
         ),
-        staged(f"memory://{path}"),
+        local_artefact(f"memory://{path}"),
     ):
         pass
 
 
 def test_a_local_path_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "files_of", None)
-    with staged(tmp_path) as local:
+    with local_artefact(tmp_path) as local:
         assert local == tmp_path
-    with staged(f"file://{tmp_path}") as local:
+    with local_artefact(f"file://{tmp_path}") as local:
         assert local == tmp_path
 
 
@@ -149,14 +149,17 @@ def test_damage_is_told_of_the_address(memory: str) -> None:
 
 def test_no_more_is_kept_than_allowed(memory: str, tmp_path: Path) -> None:
     size = sum((MANY / name).stat().st_size for name in OBJECTS)
-    with staged(f"{memory}/objects", Scratch(tmp_path, size)) as local:
+    with local_artefact(f"{memory}/objects", Scratch(tmp_path, size)) as local:
         assert local.name == "objects"
     with (
         pytest.raises(NoRoom, match="more than the limit"),
-        staged(f"{memory}/objects", Scratch(tmp_path, size - 1)),
+        local_artefact(f"{memory}/objects", Scratch(tmp_path, size - 1)),
     ):
         pass
-    with pytest.raises(NoRoom), staged(f"{memory}/objects", Scratch(tmp_path, size), copies=2):
+    with (
+        pytest.raises(NoRoom),
+        local_artefact(f"{memory}/objects", Scratch(tmp_path, size), copies=2),
+    ):
         pass
 
 
@@ -169,7 +172,7 @@ def test_nothing_is_asked_for_each_file_of_a_folder(tmp_path: Path) -> None:
     for name in OBJECTS:
         fs.pipe_file(f"/many/{name}", (MANY / name).read_bytes())
     FaultyFileSystem.asked.clear()
-    with staged("faulty://many/objects", Scratch(tmp_path)) as local:
+    with local_artefact("faulty://many/objects", Scratch(tmp_path)) as local:
         assert names(local.parent) == OBJECTS
     assert len(FaultyFileSystem.asked) < 20
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from keras_mp.compat.configs.training import convert_loss, convert_metric, convert_training
+from keras_mp.compat.configs import convert
 from keras_mp.compat.configs.training_tables import LOSSES, METRICS, snake_case
 from keras_mp.compat.errors import LegacyError
 
@@ -138,16 +138,16 @@ CASES: dict[str, tuple[Json, Json]] = {
 def test_what_a_training_config_becomes(case: str) -> None:
     given, today = CASES[case]
     before = copy.deepcopy(given)
-    done = convert_training(given)
+    done = convert(given, kind="training")
     assert given == before
     assert (done.config, done.changed) == (today, given != today)
-    again = convert_training(done.config)
+    again = convert(done.config, kind="training")
     assert (again.config, again.changed, again.changes) == (today, False, ())
 
 
 def test_the_loss_scale_is_kept() -> None:
     scaled = old("LossScaleOptimizer", inner_optimizer=SGD, dynamic=True, initial_scale=64.0)
-    config: Any = convert_training({"optimizer_config": scaled}).config["optimizer"]
+    config: Any = convert({"optimizer_config": scaled}, kind="training").config["optimizer"]
     assert config["registered_name"] == "keras_mp>LossScaleOptimizer"
     assert config["config"]["initial_scale"] == 64.0
 
@@ -184,21 +184,24 @@ def test_the_loss_scale_is_kept() -> None:
 )
 def test_what_is_refused(given: Json, path: str, why: str) -> None:
     with pytest.raises(LegacyError) as caught:
-        convert_training(given)
+        convert(given, kind="training")
     assert caught.value.path == path
     assert why in caught.value.why
 
 
 def test_an_output_of_another_name_is_told() -> None:
-    done = convert_training({"loss": {"a/b": "mse"}, "loss_weights": {"a/b": 2.0}})
+    done = convert({"loss": {"a/b": "mse"}, "loss_weights": {"a/b": 2.0}}, kind="training")
     assert [change.path for change in done.changes] == ['$.loss["a/b"]', '$.loss_weights["a/b"]']
     assert [note[:4] for note in done.notes] == ["a_b:"]
 
 
 def test_auto_and_steps_are_told() -> None:
-    (note,) = convert_training({"loss": old("Hinge", reduction="auto")}).notes
+    (note,) = convert({"loss": old("Hinge", reduction="auto")}, kind="training").notes
     assert "distribution strategy" in note
-    assert "torch" in convert_training({"steps_per_execution": 2, "run_eagerly": None}).notes[0]
+    assert (
+        "torch"
+        in convert({"steps_per_execution": 2, "run_eagerly": None}, kind="training").notes[0]
+    )
 
 
 def model(policy: str, compiled: Json, kind: str = "Functional") -> Json:
@@ -226,13 +229,16 @@ def model(policy: str, compiled: Json, kind: str = "Functional") -> Json:
 def test_a_keras_file_does_not_say_that_compile_scaled(
     policy: str, optimizer: Any, is_wrapped: bool
 ) -> None:
-    from keras_mp.compat.configs.models import convert_model
+    from keras_mp.compat.configs import convert
 
-    done = convert_model(model(policy, {"optimizer": optimizer}))
+    done = convert(model(policy, {"optimizer": optimizer}), kind="model")
     found: Any = done.config["compile_config"]
     assert ("LossScaleOptimizer" in str(found["optimizer"])) == is_wrapped
-    assert any("without; its scale starts anew" in note for note in done.notes) == is_wrapped
-    assert not convert_model(done.config).changed
+    assert (
+        any("without the wrapper; its scale starts again" in note for note in done.notes)
+        == is_wrapped
+    )
+    assert not convert(done.config, kind="model").changed
 
 
 @pytest.mark.parametrize(
@@ -243,11 +249,11 @@ def test_a_keras_file_does_not_say_that_compile_scaled(
     ],
 )
 def test_the_name_of_an_optimizer_is_wrapped_as_its_config_is(name: str, inner: Json) -> None:
-    from keras_mp.compat.configs.models import convert_model
+    from keras_mp.compat.configs import convert
 
-    done: Any = convert_model(model("mixed_float16", {"optimizer": name})).config
+    done: Any = convert(model("mixed_float16", {"optimizer": name}), kind="model").config
     named = done["compile_config"]["optimizer"]
-    done = convert_model(model("mixed_float16", {"optimizer": SGD})).config
+    done = convert(model("mixed_float16", {"optimizer": SGD}), kind="model").config
     configured = done["compile_config"]["optimizer"]
     assert named["config"].pop("inner_optimizer") == inner
     assert configured["config"].pop("inner_optimizer") == TODAY
@@ -256,19 +262,19 @@ def test_the_name_of_an_optimizer_is_wrapped_as_its_config_is(name: str, inner: 
 
 @pytest.mark.parametrize("optimizer", [SGD, "sgd"], ids=["config", "name"])
 def test_a_class_of_ones_own_does_not_say_its_policy(optimizer: Any) -> None:
-    from keras_mp.compat.configs.models import convert_model
+    from keras_mp.compat.configs import convert
 
-    done = convert_model(model("mixed_float16", {"optimizer": optimizer}, "Net"))
+    done = convert(model("mixed_float16", {"optimizer": optimizer}, "Net"), kind="model")
     assert any("whether compile() scaled the loss" in note for note in done.notes)
     wrapped = old("LossScaleOptimizer", inner_optimizer=SGD, dynamic=True)
-    done = convert_model(model("mixed_float16", {"optimizer": wrapped}, "Net"))
+    done = convert(model("mixed_float16", {"optimizer": wrapped}, "Net"), kind="model")
     assert not any("whether compile() scaled the loss" in note for note in done.notes)
 
 
 def test_an_optimizer_of_ones_own_by_name_is_not_wrapped() -> None:
-    from keras_mp.compat.configs.models import convert_model
+    from keras_mp.compat.configs import convert
 
-    done: Any = convert_model(model("mixed_float16", {"optimizer": "mine"}))
+    done: Any = convert(model("mixed_float16", {"optimizer": "mine"}), kind="model")
     assert done.config["compile_config"]["optimizer"] == "mine"
     assert any("whether compile() scaled the loss" in note for note in done.notes)
 
@@ -279,13 +285,13 @@ def test_every_loss(name: str) -> None:
         name, reduction="auto", name="x", fn=snake_case(name), **dict.fromkeys(LOSSES[name])
     )
     config = dict.fromkeys(LOSSES[name]) | {"reduction": "sum_over_batch_size", "name": "x"}
-    assert convert_loss(given).config == of("losses", name, **config)
-    assert not convert_loss(convert_loss(given).config).changed
+    assert convert(given, kind="loss").config == of("losses", name, **config)
+    assert not convert(convert(given, kind="loss").config, kind="loss").changed
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_every_metric(name: str) -> None:
     given = old(name, name="x", dtype="float32", **dict.fromkeys(METRICS[name]))
     config = dict.fromkeys(METRICS[name]) | {"name": "x", "dtype": "float32"}
-    assert convert_metric(given).config == of("metrics", name, **config)
-    assert not convert_metric(convert_metric(given).config).changed
+    assert convert(given, kind="metric").config == of("metrics", name, **config)
+    assert not convert(convert(given, kind="metric").config, kind="metric").changed

@@ -44,7 +44,8 @@ import keras_mp
 for name in keras_mp.__all__:
     assert getattr(keras_mp, name).__name__, name
     assert name in dir(keras_mp)
-assert keras_mp.PolicyScope is keras_mp.policy_scope
+import keras_mp.compat
+assert keras_mp.compat.PolicyScope is keras_mp.policy_scope
 """
     found = run(program)
     assert found.returncode == 0, found.stderr

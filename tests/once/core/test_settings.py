@@ -30,6 +30,22 @@ def test_defaults_are_those_of_tensorflow():
     assert Settings.checked().as_config() == DEFAULTS
 
 
+def test_the_constructor_has_the_defaults_of_the_table():
+    program = """
+import inspect
+from dataclasses import fields
+from keras_mp import LossScaleOptimizer
+from keras_mp.settings import Settings
+parameters = inspect.signature(LossScaleOptimizer).parameters
+for each in fields(Settings):
+    assert parameters[each.name].default == each.default, each.name
+    assert getattr(LossScaleOptimizer, each.name).__doc__.startswith(each.metadata["meaning"])
+left = set(parameters) - {each.name for each in fields(Settings)}
+assert left == {"inner_optimizer", "name", "unknown"}, left
+"""
+    programs.run("-c", program)
+
+
 def test_fixed_scale_has_no_growth():
     settings = Settings.checked(dynamic=False, initial_scale=128)
     assert (settings.initial_scale, settings.dynamic_growth_steps) == (128.0, None)
@@ -142,7 +158,7 @@ def test_unknown_keywords_are_named(name, remedy):
     assert remedy in str(error)
 
 
-@pytest.mark.parametrize(("module", "loads_keras"), [("settings", 0), ("policy", 3)])
+@pytest.mark.parametrize(("module", "loads_keras"), [("settings", 0), ("policies.policy", 3)])
 def test_needs_no_keras(module, loads_keras):
     # The second case checks the probe: it must be able to say yes.
     probe = f"import sys, keras_mp.{module}; sys.exit(3 * ('keras' in sys.modules))"

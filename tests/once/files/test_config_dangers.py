@@ -57,7 +57,7 @@ REFUSED = {
     "get_file": (
         lambda_of(function("get_file", "keras.utils")),
         "$.config.function",
-        "is keras.utils.get_file, which is no part of a model",
+        "is keras.utils.get_file, which is not part of a model",
     ),
     "get_file by a private module": (
         lambda_of(function("get_file", "keras.src.utils.file_utils", "get_file")),

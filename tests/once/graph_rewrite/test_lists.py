@@ -147,7 +147,7 @@ def test_a_keras_op_that_is_removed_is_in_no_list(op, at):
     [
         ({"deny_remove": ["expp"]}, "deny_remove names the Keras op expp, which is in no list of"),
         ({"deny_remove": ["exp", "sin"]}, "names the Keras op sin, which is in no list of tf1.15"),
-        ({"allow_remove": ["exp"]}, "which is not in the allow list but in deny: check how"),
+        ({"allow_remove": ["exp"]}, "which is not in the allow list but in deny: check the"),
         ({"clear_remove": ["gelu"]}, "which is not in the clear list but in deny or infer"),
     ],
 )
@@ -184,7 +184,7 @@ def test_a_keras_op_of_what_the_environment_has_moved():
         ),
         (
             {"infer_remove": ["Sofmax"]},
-            r"infer_remove names Sofmax, which is in no list of tf1.15: check how it is spelled",
+            r"infer_remove names Sofmax, which is in no list of tf1.15: check the spelling",
         ),
         ({"clear_remove": ["_Fused"]}, r"clear_remove names _Fused, which is in no list"),
         (

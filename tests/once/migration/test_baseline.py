@@ -175,7 +175,9 @@ def test_it_says_what_is_gone(project: Path, capsys: Capture) -> None:
     assert [row["path"] for row in found] == ["src/b.py", "src/b.py"]
     assert migrate("--check", "--baseline", "known.json", "src") == 0
     err = capsys.readouterr().err
-    assert "known.json: no longer there: 3 findings of it: --write-baseline writes it anew\n" in err
+    assert (
+        "known.json: no longer there: 3 findings of it: --write-baseline writes it again\n" in err
+    )
     assert f"  src/a.py: KMP011 {SWITCH}" in err
     (project / "src" / "a.py").write_text("loss_scale = (", encoding="utf-8")
     assert [row["path"] for row in report(capsys, "src")["summary"]["baseline"]["gone"]] == [
@@ -286,7 +288,7 @@ def test_a_damaged_one_is_one_error(text: str, said: str, project: Path, capsys:
         assert len(err.splitlines()) == 1
         assert err.startswith("keras-mp: error: known.json ")
         assert said in err
-        assert "remove it, and write it anew with --write-baseline" in err
+        assert "remove it, and write it again with --write-baseline" in err
     assert file.read_text(encoding="latin-1") == text
     assert migrate("--json", "--baseline", "known.json", "src") == 2
     out, err = capsys.readouterr()
@@ -316,8 +318,8 @@ def test_a_file_that_failed_is_not_in_it(project: Path) -> None:
     ("options", "said"),
     [
         (["--check"], "--check writes nothing: leave out --write-baseline"),
-        (["--write"], "--write-baseline is of what is there: leave out --write and -o"),
-        (["-o", "out"], "--write-baseline is of what is there: leave out --write and -o"),
+        (["--write"], "--write-baseline records what is there: leave out --write and -o"),
+        (["-o", "out"], "--write-baseline records what is there: leave out --write and -o"),
         (["--baseline", "b"], "--write-baseline writes all that is found: leave out --baseline"),
     ],
 )

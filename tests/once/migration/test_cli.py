@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import keras_mp
-from keras_mp.compat.configs import convert, convert_optimizer
+from keras_mp.compat.configs import convert
 from keras_mp.migration.cli import main
 from keras_mp.rendering.text import printable
 
@@ -29,7 +29,7 @@ OLD: dict[str, Any] = {
         "loss_scale": {"class_name": "FixedLossScale", "config": {"loss_scale_value": 123.0}},
     },
 }
-NEW = convert_optimizer(OLD).config
+NEW = convert(OLD, kind="optimizer").config
 CUSTOM = {**OLD, "config": {**OLD["config"], "loss_scale": {"class_name": "Mine", "config": {}}}}
 COMMAND = [sys.executable, "-m", "keras_mp.migration"]
 
@@ -109,7 +109,7 @@ def test_o_never_writes_over_another_file(
         out.symlink_to(target)
     assert migrate(old, "-o", out) == 2
     assert target.read_text(encoding="utf-8") == "what was there"
-    assert f"cannot write {out}: it is there already" in capsys.readouterr().err
+    assert f"cannot write {out}: it exists already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", ["same", "dotted", "link", "hard link"])
@@ -152,8 +152,8 @@ def test_an_interrupted_write_leaves_nothing(
     [
         ("pipe/out.json", "Not a directory"),
         ("pipe/deep/out.json", "Not a directory"),
-        (".", "is there already"),
-        ("pipe", "is there already"),
+        (".", "exists already"),
+        ("pipe", "exists already"),
         ("a\0b", "embedded null byte"),
     ],
 )

@@ -38,7 +38,7 @@ def test_plot_prints_a_line_and_a_summary(run: Path, tmp_path: Path, capsys: Cap
     assert re.fullmatch("[▁▂▃▄▅▆▇█]{1,60}", lines[0])
     assert lines[1:] == [
         "steps                 400",
-        "skipped               4 (1 %): 3 inf, 1 nan",
+        "skipped steps         4 (1 %): 3 inf, 1 nan",
         "longest run of skips  1",
         "lowest loss scale     32,768",
         "highest loss scale    262,144",
@@ -46,24 +46,23 @@ def test_plot_prints_a_line_and_a_summary(run: Path, tmp_path: Path, capsys: Cap
         "",
         *lines[8:],
     ]
-    assert lines[8].split() == ["variable", "skipped", "first", "step"]
-    told = [line.rsplit(maxsplit=2) for line in lines[9:]]
-    assert [[name.strip(), int(n), int(first)] for name, n, first in told] == [
+    assert lines[8].split() == ["variable", "skipped", "first", "step", "kind"]
+    told = [line.rsplit(maxsplit=3) for line in lines[9:]]
+    assert [[name.strip(), int(n), int(first)] for name, n, first, _ in told] == [
         [each["variable"], each["count"], each["first_step"]] for each in runs.trace().overflows()
     ]
+    assert [kind for *_, kind in told] == ["inf", "nan"]
     assert err == ""
     assert tree(tmp_path) == before, "only -o writes"
 
 
-@pytest.mark.parametrize("write", [Trace.write_csv, Trace.write_jsonl])
-def test_plot_takes_the_trace_itself(
-    write: Callable[[Trace, Path], None], run: Path, tmp_path: Path, capsys: Capture
-) -> None:
+@pytest.mark.parametrize("name", ["trace.csv", "trace.log"])
+def test_plot_takes_the_trace_itself(name: str, run: Path, tmp_path: Path, capsys: Capture) -> None:
     """All but the scale at the end, which is not in it: that is in `run.json`."""
-    write(runs.trace(), tmp_path / "trace.log")
+    runs.trace().save(tmp_path / name)
     main(["plot", str(run)])
     of_folder = capsys.readouterr().out
-    assert main(["plot", str(tmp_path / "trace.log")]) == 0
+    assert main(["plot", str(tmp_path / name)]) == 0
     assert capsys.readouterr().out == of_folder.replace(
         "last loss scale       ", "before the last step  "
     )
@@ -79,11 +78,11 @@ def test_plot_of_a_folder_whose_run_cannot_be_read(
 
 def test_plot_names_five_variables_and_counts_the_others(tmp_path: Path, capsys: Capture) -> None:
     rows = [(step, 0, 8.0, 1, f"layer{step}/kernel") for step in range(1, 8)]
-    Trace.from_rows(rows).write_csv(tmp_path / "trace.csv")
+    Trace.from_rows(rows).save(tmp_path / "trace.csv")
     assert main(["plot", str(tmp_path / "trace.csv")]) == 0
     out = capsys.readouterr().out
     assert out.count("/kernel") == 5
-    assert out.endswith("\n... and 2 more: --json shows them\n")
+    assert out.endswith("\nand 2 more: --json shows them\n")
 
 
 def test_plot_of_a_table_of_csv_logger(tmp_path: Path, capsys: Capture) -> None:
@@ -100,13 +99,13 @@ def test_plot_of_a_table_of_csv_logger(tmp_path: Path, capsys: Capture) -> None:
     ]
     path.write_text("epoch,loss_scale\n0,4\n")
     assert main(["plot", str(path)]) == 0
-    assert "skipped             not recorded" in capsys.readouterr().out
+    assert "skipped steps       not recorded" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("rows", [[], [(1, 0, float("nan"), 2, None)], [(1, 0, 0.0, 0, None)]])
 def test_plot_of_odd_traces(rows: list[object], tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "trace.jsonl"
-    Trace.from_rows(rows).write_jsonl(path)  # type: ignore[arg-type]
+    Trace.from_rows(rows).save(path)  # type: ignore[arg-type]
     assert main(["plot", str(path)]) == 0
     assert capsys.readouterr().out.splitlines()[0].split() == ["steps", str(len(rows))]
     assert main(["plot", str(path), "-o", str(tmp_path / "scale.png")]) == 0
@@ -124,7 +123,7 @@ def test_plot_as_json(run: Path, capsys: Capture) -> None:
 
 def test_json_has_no_numbers_that_json_lacks(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "trace.jsonl"
-    Trace.from_rows([(1, 0, float("inf"), 0, None)]).write_jsonl(path)
+    Trace.from_rows([(1, 0, float("inf"), 0, None)]).save(path)
     assert main(["plot", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert (found["last_scale"], found["lowest_scale"]) == ("inf", None)
@@ -241,13 +240,13 @@ def test_without_matplotlib_the_rest_works(run: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
     )
     assert found.returncode == 0, found.stderr
-    assert "error: A picture needs matplotlib: pip install 'keras-mp[plot]'." in found.stderr
+    assert "error: Pictures need matplotlib: pip install 'keras-mp[plot]'." in found.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "run"]
 
 
 def test_names_do_not_steer_the_terminal(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "trace.jsonl"
-    Trace.from_rows([(1, 0, 4.0, 1, "a\x1b[2J\n/b")]).write_jsonl(path)
+    Trace.from_rows([(1, 0, 4.0, 1, "a\x1b[2J\n/b")]).save(path)
     assert main(["plot", str(path)]) == 0
     assert r"a\x1b[2J\n/b" in capsys.readouterr().out
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keras_mp.migration.cli import main
-from keras_mp.migration.console import failed
+from keras_mp.migration.console import report_failure
 from keras_mp.migration.ledger_page import ledger_page
 from keras_mp.migration.ledger_reading import read_ledger
 from tests.ledgers import many, row, write
@@ -28,36 +28,40 @@ def test_the_summary_is_printed(tmp_path: Path, capsys: Capture) -> None:
     before = (tmp_path / "migration.jsonl").read_bytes()
     assert main(["report", str(tmp_path)]) == 0
     told = capsys.readouterr()
-    assert told.out.splitlines()[:27] == [
+    assert told.out.splitlines()[:31] == [
+        "3 artefacts in 3 lines of 1 run",
+        "",
         "artefacts                   3",
-        "  done                      1",
-        "  done before               0",
-        "  refused                   1",
-        "  failed                    1",
+        "done                        1",
+        "done before                 0",
+        "refused                     1",
+        "failed                      1",
+        "done, with changes to read  0",
         "size                        502 kB",
         "written                     900 B",
-        "time, of all processes      1 min 5 s, 500 B/s",
-        "done, with changes to read  0",
-        "ledger                      3 lines of 1 run",
+        "time, of all processes      1 min 5 s",
+        "speed of a process          500 B/s",
         "",
-        "failed, damaged: 1 (h5 1), 1 kB",
-        "  c: it ends early",
+        "reason          result   artefacts    size  kinds",
+        "damaged         failed           1    1 kB  h5 1",
+        "no counterpart  refused          1  500 kB  h5 1",
         "",
-        "refused, no counterpart: 1 (h5 1), 500 kB",
-        "  b\\x1b[2J: $.x: is odd",
+        "reason          artefact  why",
+        "damaged         c         it ends early",
+        "no counterpart  b\\x1b[2J  $.x: is odd",
         "",
         "kind  done  refused  failed",
-        "h5    1     1        1",
+        "h5       1        1       1",
         "",
         "written by      done  refused  failed",
-        "TensorFlow 2.3  1     1        1",
+        "TensorFlow 2.3     1        1       1",
         "",
-        "policy         done  refused  failed",
-        "float32        1     1        1",
-        "mixed_float16  1     1        1",
+        "has layers of policy  done  refused  failed",
+        "float32                  1        1       1",
+        "mixed_float16            1        1       1",
         "",
     ]
-    assert "\nslowest\nc         1 min 1 s\na         2 s\n" in told.out
+    assert "\nslowest        time\nc         1 min 1 s\na               2 s\n" in told.out
     assert told.err == ""
     assert [path.name for path in tmp_path.iterdir()] == ["migration.jsonl"], "only -o writes"
     assert (tmp_path / "migration.jsonl").read_bytes() == before
@@ -139,5 +143,5 @@ def test_neither_keras_nor_numpy_is_imported(folder: Path, tmp_path: Path) -> No
 def test_a_reader_that_goes_away_is_no_failure(capsys: Capture) -> None:
     """As of `keras-mp report new | head -5`: `main` returns 141."""
     with pytest.raises(BrokenPipeError):
-        failed(BrokenPipeError(32, "Broken pipe"), "new", as_json=False)
+        report_failure(BrokenPipeError(32, "Broken pipe"), "new", as_json=False)
     assert capsys.readouterr().err == ""

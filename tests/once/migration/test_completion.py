@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_mp.migration import completion, configs, kinds
+from keras_mp.compat.configs.kinds import KINDS
+from keras_mp.migration import completion, kinds
 from keras_mp.migration.cli import main
 
 BASH = shutil.which("bash")
@@ -91,5 +92,5 @@ def test_what_the_help_loads(arguments: list[str], loaded: bool) -> None:
 
 
 def test_the_kinds_of_configs_are_all_there() -> None:
-    assert set(kinds.CONFIGS) == set(configs.CONVERT)
+    assert set(kinds.CONFIGS) == set(KINDS)
     assert list(kinds.CONFIGS) == sorted(kinds.CONFIGS)

@@ -12,6 +12,7 @@ import pytest
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.errors import LegacyError
+from keras_mp.compat.results import columns
 from keras_mp.migration import console
 from keras_mp.migration.cli import main
 
@@ -55,7 +56,7 @@ def test_a_line_is_one_line(capsys: Capture) -> None:
 
 
 def test_cells_are_as_wide_as_what_is_shown() -> None:
-    assert console.table([("a\x00", "1"), ("b", "2")]) == [r"a\x00  1", "b      2"]
+    assert columns([("a\x00", "1"), ("b", "2")]) == [r"a\x00  1", "b      2"]
 
 
 @pytest.mark.parametrize("weights", [EVIL, "kernel"])

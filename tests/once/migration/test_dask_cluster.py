@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from keras_mp.migration import dask_cluster, ledger, tasks
-from keras_mp.migration.artefacts import Request
 from keras_mp.migration.fleet import ExecutorGone, TooLarge, migrate_folder
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Request
 from keras_mp.migration.tasks import Task
 from tests import fleet_tasks, programs
 from tests.fleet_tasks import folder_of, outputs
@@ -170,9 +170,9 @@ def test_a_cluster_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         def close(_: object) -> None:
             cluster.close()
 
-        with pytest.raises(ExecutorGone, match="left: who did the work is gone"):
+        with pytest.raises(ExecutorGone, match="left: the executor is gone"):
             migrate_folder(source, out, executor=executor, on_row=close)
-    assert 1 <= len(ledger.read(out / ledger.NAME).known) < 20
+    assert 1 <= len(ledger.read_contents(out / ledger.NAME).known) < 20
 
 
 def test_killed_at_any_moment_none_is_lost_and_none_done_twice(
@@ -225,4 +225,4 @@ def test_killed_at_any_moment_none_is_lost_and_none_done_twice(
     assert set(made) == {f"{path.stem}.keras" for path in source.iterdir()}
     published = Counter((tmp_path / "log").read_text().split())
     assert max(published.values()) == 1
-    assert ledger.read(out / ledger.NAME).torn <= killed["client"]
+    assert ledger.read_contents(out / ledger.NAME).torn <= killed["client"]

@@ -32,9 +32,9 @@ from keras_mp.migration import (
     sources,
     tasks,
 )
-from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.cli import main
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.walking import is_one_checkpoint, walk
 from tests.fixtures import FIXTURES
 
@@ -56,7 +56,7 @@ def no_keras() -> Iterator[None]:
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     out = tmp_path / "out.keras"
-    with publishing.staged(out) as beside:
+    with publishing.staged_output(out) as beside:
         beside.write_bytes(b"half")
         assert not out.exists()
         beside.write_bytes(b"whole")
@@ -66,7 +66,7 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:
     def fail() -> None:
-        with publishing.staged(tmp_path / "out.keras") as beside:
+        with publishing.staged_output(tmp_path / "out.keras") as beside:
             beside.write_bytes(b"half")
             raise ZeroDivisionError
 
@@ -98,7 +98,7 @@ def test_nothing_is_written_over(what: str, tmp_path: Path) -> None:
     out = tmp_path / "out.keras"
     existing(out, what)
     before = out.lstat()
-    with pytest.raises(Refused, match="is there already"), publishing.staged(out):
+    with pytest.raises(Refused, match="exists already"), publishing.staged_output(out):
         pytest.fail("too late")
     assert out.lstat() == before
 
@@ -115,11 +115,11 @@ def test_nothing_is_written_over_what_came_meanwhile(
     out = tmp_path / "out.keras"
 
     def write() -> None:
-        with publishing.staged(out) as beside:
+        with publishing.staged_output(out) as beside:
             beside.write_bytes(b"mine")
             out.write_bytes(b"theirs")
 
-    with pytest.raises(Refused, match="is there already"):
+    with pytest.raises(Refused, match="exists already"):
         write()
     assert out.read_bytes() == b"theirs"
     assert [path.name for path in tmp_path.iterdir()] == ["out.keras"]
@@ -130,17 +130,17 @@ def test_disks_without_links(tmp_path: Path, monkeypatch: Patch) -> None:
         raise OSError(errno.EOPNOTSUPP, "no links on this disk")
 
     monkeypatch.setattr(os, "link", no_link)
-    with publishing.staged(tmp_path / "out.keras") as beside:
+    with publishing.staged_output(tmp_path / "out.keras") as beside:
         beside.write_bytes(b"whole")
     assert (tmp_path / "out.keras").read_bytes() == b"whole"
 
 
 def test_folders_above_an_output_are_made(tmp_path: Path) -> None:
     out = tmp_path / "a" / "b" / "out.keras"
-    with pytest.raises(ZeroDivisionError), publishing.staged(out):
+    with pytest.raises(ZeroDivisionError), publishing.staged_output(out):
         raise ZeroDivisionError
     assert not (tmp_path / "a").exists(), "they go where nothing is written"
-    with publishing.staged(out) as beside:
+    with publishing.staged_output(out) as beside:
         beside.write_bytes(b"whole")
     assert out.read_bytes() == b"whole"
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "a", tmp_path / "a" / "b", out]
@@ -150,8 +150,8 @@ def test_folders_above_an_output_are_made(tmp_path: Path) -> None:
     ("name", "why"),
     [
         ("out.h5", "must end in .keras"),
-        ("file/out.keras", "there is no folder"),
-        ("file/deep/out.keras", "there is no folder .*, and none can be made"),
+        ("file/out.keras", "the folder .* does not exist"),
+        ("file/deep/out.keras", "the folder .* does not exist and cannot be created"),
     ],
 )
 def test_places_that_are_none(name: str, why: str, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ import sys
 from pathlib import Path
 from keras_mp.migration import publishing
 print("ready", flush=True)
-with publishing.staged(Path(sys.argv[1])) as beside:
+with publishing.staged_output(Path(sys.argv[1])) as beside:
     with beside.open("wb") as file:
         for i in range(400):
             file.write(bytes([i % 256]) * 50_000)
@@ -291,9 +291,9 @@ def test_an_output_says_what_it_is_made_of(tmp_path: Path) -> None:
     path = tmp_path / "out.keras"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("config.json", "{}")
-    assert sources.marked(path) == {}
-    sources.mark(path, "x" * 10**5, "aa", {"model_only": False})
-    marked = sources.marked(path)
+    assert sources.read_mark(path) == {}
+    sources.write_mark(path, "x" * 10**5, "aa", {"model_only": False})
+    marked = sources.read_mark(path)
     assert (marked["sha256"], marked["options"]) == ("aa", {"model_only": False})
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
@@ -304,10 +304,10 @@ def test_an_output_says_what_it_is_made_of(tmp_path: Path) -> None:
 def test_what_is_marked_by_nobody(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "out.keras"
     path.write_bytes(content)
-    assert sources.marked(path) == {}
+    assert sources.read_mark(path) == {}
     with zipfile.ZipFile(path, "w") as archive:
         archive.comment = content
-    assert sources.marked(path) == {}
+    assert sources.read_mark(path) == {}
 
 
 # -- the backend ----------------------------------------------------------------------------------
@@ -523,10 +523,10 @@ def made(monkeypatch: Patch) -> list[str]:
         if path.name == "m.keras":
             return Outcome(request.path, "failed", why="it is broken\nsays a second line")
         assert request.out is not None
-        with publishing.staged(Path(request.out)) as beside:
+        with publishing.staged_output(Path(request.out)) as beside:
             keras_zip(beside)
             files = sources.files_of(path, "saved_model" if path.is_dir() else "h5")
-            sources.mark(beside, request.path, sources.checksum(files), request.options())
+            sources.write_mark(beside, request.path, sources.checksum(files), request.options())
             written = (beside.stat().st_size, sources.checksum([beside]))
         return Outcome(request.path, "converted", kind, out=request.out, written=written)
 
@@ -539,7 +539,7 @@ def made(monkeypatch: Patch) -> list[str]:
     monkeypatch.setattr(artefacts, "migrate", caught)
     monkeypatch.setattr(tasks, "_prepare", lambda backend: None)
     monkeypatch.setattr(fleet, "Processes", Here)
-    monkeypatch.setattr(backends, "named", lambda is_here: ("jax", None))
+    monkeypatch.setattr(backends, "backend_and_note", lambda is_here: ("jax", None))
     return given
 
 
@@ -623,7 +623,7 @@ def test_a_second_run_goes_on(tree: Path, tmp_path: Path, made: list[str], capsy
     assert made == [str(tree / "b" / "saved")]
     out = capsys.readouterr().out
     assert statuses(out, tree) == {"a.h5": "refused", "b/m.h5": "skipped", "b/saved": "converted"}
-    assert "is there already, and not made from this" in out
+    assert "exists already and was not made from this artefact" in out
     assert migrate(tree, "-o", tmp_path / "out", "--model-only") == 2, "other options, other file"
     assert made == [str(tree / "b" / "saved")]
 
@@ -680,7 +680,7 @@ def test_model_is_for_those_that_hold_none(tree: Path) -> None:
     def given(name: str, model: str) -> tuple[str | None, tuple[str, ...], str | None]:
         path = tree / name
         request = Request(str(path), given=(model,), optimizer="o.json").for_artefact(name, None)
-        fitted = artefacts.fitted(request, kind_of(path))
+        fitted = artefacts.without_unneeded_options(request, kind_of(path))
         return fitted.model, fitted.scripts, fitted.optimizer
 
     assert given("b/ckpt-1", "net.py:make") == ("net.py:make", (), "o.json")
@@ -717,7 +717,7 @@ def test_an_output_that_is_there(what: str, tmp_path: Path, capsys: Capture) -> 
     source, out = model_h5(tmp_path / "m.h5"), tmp_path / "out.keras"
     existing(out, what)
     assert migrate(source, "-o", out) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 def test_an_output_inside_the_artefact(tmp_path: Path, capsys: Capture) -> None:
@@ -747,7 +747,7 @@ def test_a_file_of_keras_3_is_left_alone(tmp_path: Path, capsys: Capture) -> Non
     with zipfile.ZipFile(source, "a") as archive:
         archive.writestr("metadata.json", json.dumps({"keras_version": "3.4.1"}))
     assert migrate(source, "-o", tmp_path / "out.keras") == 0
-    assert "it is of Keras 3.4.1 already" in capsys.readouterr().err
+    assert "Keras 3.4.1 wrote it: nothing to do" in capsys.readouterr().err
     assert not (tmp_path / "out.keras").exists()
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import keras_mp
 from keras_mp.compat.file_formats.file_kinds import kind_of
-from keras_mp.migration import artefacts, fleet, ledger, run_lock, tasks
+from keras_mp.migration import artefacts, fleet, ledger, requests, run_lock, tasks
 from keras_mp.migration.fleet import ExecutorGone, Interrupted, migrate_folder
 from keras_mp.migration.ledger_reading import read_ledger
 from keras_mp.migration.publishing import Refused
@@ -121,7 +121,7 @@ def test_a_second_run_does_what_is_left(tmp_path: Path, threads: Executor) -> No
 
 
 def otherwise(source: Path, out: Path, threads: Executor, **options: Any) -> fleet.Result:
-    request = artefacts.Request(str(source), str(out), **options)
+    request = requests.Request(str(source), str(out), **options)
     return fleet.run(request, executor=threads)
 
 
@@ -264,7 +264,7 @@ def test_an_executor_that_takes_no_more(tmp_path: Path) -> None:
             return super().submit(fn, *args)
 
     source, out = folder_of(tmp_path / "in", 6), tmp_path / "out"
-    with Ending(1) as executor, pytest.raises(ExecutorGone, match="2 done, 4 left: who did"):
+    with Ending(1) as executor, pytest.raises(ExecutorGone, match="2 done, 4 left: the executor"):
         migrate_folder(source, out, executor=executor)
     assert set(rows_of(out)) == {"00000.h5", "00001.h5"}
     with ThreadPoolExecutor(1) as executor:
@@ -289,7 +289,10 @@ def test_futures_that_are_cancelled_are_left(tmp_path: Path, threads: Executor) 
 
 def test_two_runs_at_once(tmp_path: Path, threads: Executor) -> None:
     source, out = folder_of(tmp_path / "in", 2), tmp_path / "out"
-    with run_lock.held(str(out), "other"), pytest.raises(Refused, match="another run is at work"):
+    with (
+        run_lock.hold_lock(str(out), "other"),
+        pytest.raises(Refused, match="another run is at work"),
+    ):
         migrate_folder(source, out, executor=threads)
     assert not (out / ledger.NAME).exists()
 
@@ -364,13 +367,13 @@ def test_ctrl_c(times: int, tmp_path: Path, monkeypatch: Patch, capsys: Any) -> 
     assert (error.value.done, error.value.left) == (len(done), 30 - len(done))
     assert (
         str(error.value)
-        == f"{len(done)} done, {30 - len(done)} left: run the same command again to go on"
+        == f"{len(done)} done, {30 - len(done)} left: run the same command again to resume"
     )
     assert 2 <= len(done) < 10
     made, written_down = set(outputs(out)), {f"{Path(name).stem}.keras" for name in rows_of(out)}
     # Of what is left in hand one may just have been published.
     assert made == written_down if times == 1 else 0 <= len(made) - len(made & written_down) <= 2
-    assert "what is in hand is finished first" in capsys.readouterr().err
+    assert "finishing the artefacts in progress" in capsys.readouterr().err
     monkeypatch.setenv(fleet_tasks.SECONDS, "0")
     counts = migrate_folder(source, out, jobs=2)
     assert counts == {"done": 30 - len(made), "done before": len(made)}
@@ -439,7 +442,7 @@ def test_killed_at_any_moment_none_is_lost_and_none_done_twice(
         assert (source / f"{name}.h5").read_bytes() in made[f"{name}.keras"]
     published = Counter((tmp_path / "log").read_text().split())
     assert max(published.values()) == 1
-    assert ledger.read(out / ledger.NAME).torn <= killed["client"]
+    assert ledger.read_contents(out / ledger.NAME).torn <= killed["client"]
     assert len(set(rows_in(out))) == len(names)
 
 

@@ -95,7 +95,7 @@ def test_a_line_now_and_then(
     clock = [0.0]
     monkeypatch.setattr(fleet_progress.time, "monotonic", lambda: clock[0])
     walked = walk(mixed(tmp_path / "in"))
-    with fleet_progress.shown(lines=False, quiet=quiet) as shown:
+    with fleet_progress.show_rows(lines=False, quiet=quiet) as shown:
         shown.start(walked, 10)
 
         def after(seconds: float) -> list[str]:
@@ -134,7 +134,7 @@ def test_a_bar_on_a_terminal(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     walked = walk(mixed(tmp_path / "in"))
     row = {"bytes": 2_000_000, "why": None, "name": "x"}
-    with fleet_progress.shown(lines=False, quiet=False) as shown:
+    with fleet_progress.show_rows(lines=False, quiet=False) as shown:
         shown.start(walked, 10_000_000)
         for result in ("done", "failed", "refused", "done before"):
             shown.row({**row, "result": result})
@@ -184,7 +184,7 @@ def test_two_at_once_and_a_cluster_that_is_not_there(
 ) -> None:
     monkeypatch.setattr(dask_cluster, "_SECONDS", 0.2)
     source, out = folder_of(tmp_path / "in", 1), tmp_path / "out"
-    with run_lock.held(str(out), "other"):
+    with run_lock.hold_lock(str(out), "other"):
         assert migrate(source, "-o", out) == 2
     assert f"another run is at work there, process {os.getpid()}" in capsys.readouterr().err
     pytest.importorskip("distributed")
@@ -221,7 +221,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     done = len(list(out.glob("*.keras")))
     assert (
         lines[-1]
-        == f"keras-mp: {done} done, {200 - done} left: run the same command again to go on"
+        == f"keras-mp: {done} done, {200 - done} left: run the same command again to resume"
     )
     assert 3 <= done < 100
     assert not [path for path in out.iterdir() if path.name.startswith(".keras-mp")]

@@ -22,10 +22,10 @@ def append(path: Path, *rows: ledger.Row) -> None:
 
 def test_of_several_rows_of_a_name_the_last_counts(tmp_path: Path) -> None:
     path = tmp_path / ledger.NAME
-    assert ledger.read(path).known == {}
+    assert ledger.read_contents(path).known == {}
     append(path, row("a", result="failed"), row("b", bytes=3))
     append(path, row("a", sha256="x", why=float("nan")))
-    known = ledger.read(path).known
+    known = ledger.read_contents(path).known
     assert {name: one.kept["result"] for name, one in known.items()} == {"a": "done", "b": "done"}
     assert (known["a"].kept["sha256"], known["b"].kept["bytes"]) == ("x", 3)
     assert known["a"].keras_mp == "1"
@@ -38,10 +38,10 @@ def test_a_torn_line_costs_only_itself(torn: bytes, tmp_path: Path) -> None:
     path = tmp_path / ledger.NAME
     append(path, row("a"))
     path.write_bytes(path.read_bytes() + torn)
-    found = ledger.read(path)
+    found = ledger.read_contents(path)
     assert (list(found.known), found.torn) == (["a"], 1)
     append(path, row("c"))
-    found = ledger.read(path)
+    found = ledger.read_contents(path)
     assert (list(found.known), found.torn) == (["a", "c"], 1)
     with pytest.raises(ValueError, match="there is no row"):
         ledger.row_at(path, path.read_bytes().index(torn))
@@ -72,5 +72,5 @@ def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     writer.close()
     append(tmp_path / ledger.NAME, row("b"))
-    found = ledger.read(tmp_path / ledger.NAME)
+    found = ledger.read_contents(tmp_path / ledger.NAME)
     assert (list(found.known), found.torn) == (["b"], 1)

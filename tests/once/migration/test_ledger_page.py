@@ -73,9 +73,13 @@ def check_numbers(root):
 
 def test_the_summary_says_what_the_rows_say(page):
     check_numbers(page)
-    assert "1 torn line besides" in page.text
+    assert "1 torn line, as a killed run leaves" in page.text
     assert "it ends early" in page.one(id="examples").text
-    assert page.one("svg", class_="share").one("title").text.startswith("done ")
+    share = page.one("div", class_="share")
+    assert share.attributes["aria-label"].startswith("done ")
+    widths = {each.attributes["class"]: each.attributes["style"] for each in share.all("span")}
+    results = [each["result"] for each in WRITTEN]
+    assert widths["refused"] == f"flex: {results.count('refused')}"
 
 
 def test_the_rows_are_in_the_page(page):

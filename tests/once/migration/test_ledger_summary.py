@@ -1,10 +1,12 @@
 """A summary says what is counted by hand."""
 
 import json
+import re
 from collections import defaultdict
 
 import pytest
 
+from keras_mp.migration import LedgerSummary
 from keras_mp.migration.ledger import RESULTS
 from keras_mp.migration.ledger_reading import Ledger, Row
 from keras_mp.migration.ledger_summary import summary
@@ -90,10 +92,10 @@ def test_largest_slowest_and_most_memory(found):
 
 def test_runs_by_the_clock():
     rows = [row("a", when="2030-01-31T12:00:00Z"), row("b", when="2030-01-31T13:00:01.500000")]
-    (run,) = summary(Ledger.of(lines(rows))).as_dict()["runs"]
+    (run,) = summary(Ledger.of(lines(rows))).to_dict()["runs"]
     assert run["seconds"] == 3601.5
     assert run["rows"] == {"done": 2}
-    (run,) = summary(Ledger.of(lines([row("a", when=None)]))).as_dict()["runs"]
+    (run,) = summary(Ledger.of(lines([row("a", when=None)]))).to_dict()["runs"]
     assert run["seconds"] is None
 
 
@@ -111,7 +113,7 @@ def test_what_is_not_known_is_called_so():
 
 
 def test_as_json(found):
-    plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert plain["results"] == found.results
     assert plain["largest"][0] == {
         "name": found.largest[0].name,
@@ -121,3 +123,30 @@ def test_as_json(found):
     first = plain["refusals"][0]
     assert first["examples"][0].keys() == {"name", "where", "why"}
     assert set(plain) == set(found.__slots__)
+
+
+def test_is_read_from_the_folder(tmp_path):
+    (tmp_path / "migration.jsonl").write_bytes(b"".join(lines(WRITTEN)))
+    for path in (tmp_path, tmp_path / "migration.jsonl"):
+        assert LedgerSummary.load(path) == summary(Ledger.of(lines(WRITTEN)))
+    with pytest.raises(ValueError, match=r"nowhere: there is no migration\.jsonl here"):
+        LedgerSummary.load(tmp_path / "nowhere")
+
+
+def test_as_text_and_in_a_notebook(found, capsys):
+    text, shown = str(found), found._repr_html_()
+    assert text.startswith(f"{found.artefacts} artefacts in ")
+    assert shown.startswith('<div class="keras-mp">')
+    for each in found.refusals:
+        assert [each.reason, each.result, f"{each.count:,}"] in [
+            re.split("  +", line)[:3] for line in text.splitlines()
+        ]
+        assert f">{each.reason}</th>" in shown
+    assert capsys.readouterr() == ("", "")
+
+
+def test_names_are_escaped():
+    name = "<b>\x1b[2J"
+    found = summary(Ledger((Row(name, "failed", reason="odd", why="it is odd", bytes=1),)))
+    assert "\x1b" not in str(found)
+    assert "<b>" not in found._repr_html_()

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from keras_mp.migration import fleet, ledger, limited, running, tasks
-from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.cli import main
 from keras_mp.migration.limited import Exceeded, Limits, Process, Unlimited
 from keras_mp.migration.processes import Died, Worker
 from keras_mp.migration.publishing import Refused
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.tasks import Task
 from tests import fleet_tasks, programs
 

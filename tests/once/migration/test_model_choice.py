@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_mp.migration.model_choice import Choice, beside, check, chosen
+from keras_mp.migration.model_choice import Choice, beside, check, choice_for
 from keras_mp.migration.publishing import Refused
 
 Patch = pytest.MonkeyPatch
@@ -36,14 +36,14 @@ def write(path: Path, config: object = NET) -> str:
     ],
 )
 def test_what_is_given(given: list[str], name: str, expected: Choice) -> None:
-    assert chosen(given, name) == expected
+    assert choice_for(given, name) == expected
 
 
 def test_signs_in_a_pattern_and_in_a_file(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "sp" / "a=b é.json")
     given = "lr=1/*.h5=sp/a=b é.json"
-    assert chosen([given], "lr=1/w.h5") == Choice("sp/a=b é.json")
+    assert choice_for([given], "lr=1/w.h5") == Choice("sp/a=b é.json")
     check([given])
 
 
@@ -55,12 +55,12 @@ def test_a_file_that_is_not_there(given: str) -> None:
 
 def test_two_models_for_everything() -> None:
     with pytest.raises(Refused, match=r"a\.json and b\.json are two models .* PATTERN=FILE"):
-        chosen(["a.json", "b.json"], "x")
+        choice_for(["a.json", "b.json"], "x")
 
 
 def test_a_file_with_an_equals_sign(tmp_path: Path) -> None:
     file = write(tmp_path / "lr=1.json")
-    assert chosen([file], "x") == Choice(file)
+    assert choice_for([file], "x") == Choice(file)
 
 
 # -- what lies beside ------------------------------------------------------------------------------

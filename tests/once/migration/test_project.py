@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from keras_mp.migration.code.project import analysed
+from keras_mp.migration.code.project import analyse
 from tests.fuzzing import examples
 from tests.source_rules import MAKE, TF, migrated
 
@@ -229,7 +229,7 @@ def test_private_names_of_optimizers_in_other_files(tmp_path: Path) -> None:
 
 def test_files_that_are_no_python_and_circles(tmp_path: Path) -> None:
     a = f"{TF}from b import f\ndef g(o): return f(o)\ng({MAKE})\n"
-    found = analysed(
+    found = analyse(
         {"a.py": a, "b.py": "from a import g\ndef f(o): g(o); o.weights\n", "c.py": "("}
     )
     assert found["a.py"].keras_2
@@ -239,7 +239,7 @@ def test_files_that_are_no_python_and_circles(tmp_path: Path) -> None:
 
 def test_columns_are_of_characters() -> None:
     run = f"{TF}from b import f\nx = 'é'; f({MAKE})\n"
-    found = analysed({"a.py": run, "b.py": "def f(o): o.variables()\n"})["a.py"]
+    found = analyse({"a.py": run, "b.py": "def f(o): o.variables()\n"})["a.py"]
     assert [*found.keras_2] == [(3, run.splitlines()[2].index("tf.") + 1)]
 
 
@@ -255,7 +255,7 @@ GROWING = {
 def test_what_may_grow_without_end_comes_to_one(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keras_mp.migration.code.flow.MOST_STEPS", 2000)
     run = f"{TF}from b import f\nf({MAKE})\n{code}"
-    assert analysed({"a.py": run, "b.py": "def f(o): o.variables()\n"})["a.py"].keras_2
+    assert analyse({"a.py": run, "b.py": "def f(o): o.variables()\n"})["a.py"].keras_2
 
 
 @pytest.mark.parametrize("line", ["from b import *", "from b import tf"])
@@ -266,13 +266,13 @@ def test_names_through_several_imports_of_everything(line: str, first: str) -> N
         "b.py": "from c import *\n",
         "c.py": TF,
     }
-    assert "tensorflow" in analysed(dict(sorted(files.items())))[f"{first}.py"].names.values()
+    assert "tensorflow" in analyse(dict(sorted(files.items())))[f"{first}.py"].names.values()
 
 
 def test_a_program_that_does_not_come_to_an_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keras_mp.migration.code.flow.MOST_STEPS", 10)
     run = f"{TF}from b import f\nf({MAKE})\n"
-    assert analysed({"a.py": run, "b.py": "def f(o): o.variables()\n"}) == {}
+    assert analyse({"a.py": run, "b.py": "def f(o): o.variables()\n"}) == {}
 
 
 NAMES = st.sampled_from(["a", "b", "c", "f", "g", "A", "opt", "tf"])
@@ -319,4 +319,4 @@ def test_any_program_can_be_analysed(first: list[str], second: list[str]) -> Non
             ast.parse(text)
     except SyntaxError:
         return
-    assert analysed(files).keys() <= files.keys()
+    assert analyse(files).keys() <= files.keys()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_mp.migration.code.project import analysed
+from keras_mp.migration.code.project import analyse
 from keras_mp.migration.code.rewriting import rewrite
 
 TF = "import tensorflow as tf\nfrom tensorflow.keras.mixed_precision import experimental as mp\n"
@@ -13,7 +13,7 @@ MAYBE = "opt = tf.keras.optimizers.SGD()\nif args.amp:\n    opt = {}\n"
 def migrated(run: str, trainer: str) -> tuple[str, list[str]]:
     """Returns trainer.py after the command, and the verdicts of its findings by KMP009."""
     files = {"run.py": f"{TF}from trainer import *\n{run}", "trainer.py": trainer}
-    found = rewrite(trainer, elsewhere=analysed(files)["trainer.py"])
+    found = rewrite(trainer, elsewhere=analyse(files)["trainer.py"])
     return found.text, [one.verdict for one in found.findings if one.rule == "KMP009"]
 
 

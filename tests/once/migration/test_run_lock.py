@@ -17,7 +17,7 @@ from tests import programs
 HOLDS = """
 import sys, time
 from keras_mp.migration import run_lock
-with run_lock.held(sys.argv[1], "run"):
+with run_lock.hold_lock(sys.argv[1], "run"):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -25,13 +25,13 @@ with run_lock.held(sys.argv[1], "run"):
 
 def test_of_two_runs_one_has_it(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
-    with run_lock.held(str(out), "one"):
+    with run_lock.hold_lock(str(out), "one"):
         said = re.escape(f"{out}: another run is at work there, process {os.getpid()} on ")
-        with pytest.raises(Refused, match=said), run_lock.held(str(out), "two"):
+        with pytest.raises(Refused, match=said), run_lock.hold_lock(str(out), "two"):
             pytest.fail("both have it")
         assert json.loads((out / run_lock.NAME).read_text())["run"] == "one"
     assert list(out.iterdir()) == []
-    with run_lock.held(str(out), "three"):
+    with run_lock.hold_lock(str(out), "three"):
         pass
 
 
@@ -41,20 +41,23 @@ def test_one_that_was_killed_blocks_nobody(tmp_path: Path) -> None:
     with said.open("w") as stdout, programs.started("-c", HOLDS, out, stdout=stdout) as program:
         while "held" not in said.read_text():
             assert program.poll() is None
-        with pytest.raises(Refused, match=f"process {program.pid} on"), run_lock.held(str(out), ""):
+        with (
+            pytest.raises(Refused, match=f"process {program.pid} on"),
+            run_lock.hold_lock(str(out), ""),
+        ):
             pytest.fail("both have it")
         os.kill(program.pid, signal.SIGKILL)
         program.wait()
     assert (out / run_lock.NAME).exists()
-    with run_lock.held(str(out), "next"):
+    with run_lock.hold_lock(str(out), "next"):
         pass
 
 
 def test_what_is_no_lock_is_taken(tmp_path: Path) -> None:
     (tmp_path / run_lock.NAME).write_text("what?")
-    with run_lock.held(str(tmp_path), "one"):
+    with run_lock.hold_lock(str(tmp_path), "one"):
         (tmp_path / run_lock.NAME).write_text("what?")
-        with pytest.raises(Refused, match="wait until"), run_lock.held(str(tmp_path), "two"):
+        with pytest.raises(Refused, match="wait until"), run_lock.hold_lock(str(tmp_path), "two"):
             pytest.fail("both have it")
 
 
@@ -63,14 +66,14 @@ def test_in_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_lock, "_SETTLED", 0.0)
     monkeypatch.setattr(owners, "BEAT", 0.01)
     url = "memory://locked/out"
-    with run_lock.held(url, "one"):
+    with run_lock.hold_lock(url, "one"):
         said = f"{url}: another run is at work there, process"
-        with pytest.raises(Refused, match=said), run_lock.held(url, "two"):
+        with pytest.raises(Refused, match=said), run_lock.hold_lock(url, "two"):
             pytest.fail("both have it")
     assert objects.read_text(f"{url}/{run_lock.NAME}") is None
     dead = json.loads(owners.me()) | {"pid": 2**22 + 1}
     objects.write_text(f"{url}/{run_lock.NAME}", json.dumps(dead))
-    with run_lock.held(url, "three"):
+    with run_lock.hold_lock(url, "three"):
         pass
 
 

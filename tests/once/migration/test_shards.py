@@ -77,8 +77,8 @@ def test_it_is_for_one_artefact(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("name", "why"),
     [
         ("out.keras", "it becomes a folder of shards: choose a name without .keras"),
-        ("there/file/out", "there is no folder"),
-        ("there", "is there already: name another folder"),
+        ("there/file/out", "the folder .* does not exist"),
+        ("there", "exists already: name another folder"),
     ],
 )
 def test_places_that_are_none(name: str, why: str, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_places_that_are_none(name: str, why: str, tmp_path: Path) -> None:
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with publishing.staged(out, folder=True) as beside:
+    with publishing.staged_output(out, folder=True) as beside:
         beside.mkdir()
         (beside / "a").write_bytes(b"a")
         assert not out.exists()
@@ -113,7 +113,7 @@ def test_nothing_is_written_over_what_came_meanwhile(
             (out / "theirs").write_bytes(b"theirs")
 
     def write() -> None:
-        with publishing.staged(out, folder=True) as beside:
+        with publishing.staged_output(out, folder=True) as beside:
             beside.mkdir()
             (beside / "mine").write_bytes(b"mine")
             if not what.startswith("late"):
@@ -132,7 +132,7 @@ def test_nothing_is_written_over_what_came_meanwhile(
             return found
 
         monkeypatch.setattr(os.path, "lexists", nothing_there)
-    with pytest.raises(Refused, match="it came while this was at work"):
+    with pytest.raises(Refused, match="another program made it during this run"):
         write()
     theirs = out if what.endswith("file") else out / "theirs"
     assert theirs.read_bytes() == b"theirs"
@@ -144,7 +144,7 @@ def test_an_error_of_the_disk_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def write() -> None:
-        with publishing.staged(tmp_path / "out", folder=True) as beside:
+        with publishing.staged_output(tmp_path / "out", folder=True) as beside:
             beside.mkdir()
             (beside / "a").write_bytes(b"a")
 
@@ -159,7 +159,7 @@ import sys
 from pathlib import Path
 from keras_mp.migration import publishing
 print("ready", flush=True)
-with publishing.staged(Path(sys.argv[1]), folder=True) as beside:
+with publishing.staged_output(Path(sys.argv[1]), folder=True) as beside:
     beside.mkdir()
     for i in range(100):
         (beside / str(i)).write_bytes(bytes([i]) * 50_000)

@@ -20,13 +20,13 @@ import h5py
 import pytest
 
 from keras_mp.migration import artefacts, progress
-from keras_mp.migration.artefacts import Outcome, Request
 from keras_mp.migration.cli import main
 from keras_mp.migration.code import planning, rewriting
 from keras_mp.migration.code.files import Undecodable, decode
 from keras_mp.migration.code.parsed import Unparsable
 from keras_mp.migration.code.planning import Options, plans
 from keras_mp.migration.code.tree import find
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.rules import RULES
 from keras_mp.migration.walking import walk
 
@@ -491,7 +491,7 @@ def test_nothing_is_written_over(tree: Path, tmp_path: Path, capsys: Capture) ->
     assert not (out / "old.py").exists(), "all is looked at before anything is written"
     assert (out / "pkg" / "plain.py").read_text() == "mine = 1\n"
     err = capsys.readouterr().err
-    assert err.startswith(f"keras-mp: error: {out}/pkg/plain.py is there already, and not what")
+    assert err.startswith(f"keras-mp: error: {out}/pkg/plain.py exists already with other")
 
 
 @pytest.mark.parametrize("there", ["other", "folder", "input", "inside", "file for a folder"])
@@ -870,7 +870,10 @@ REFUSED = {
     "mixed": (["--json", "a.py", "a.json"], "one kind at a time"),
     "missing": (["--write", "missing"], "there is no file or folder missing"),
     "missing, beside another": (["a.py", "missing"], "there is no file or folder missing"),
-    "nowhere": (["a.py", "-o", "a.h5/a.py"], "a.h5/a.py: there is no folder a.h5, and none can be"),
+    "nowhere": (
+        ["a.py", "-o", "a.h5/a.py"],
+        "a.py: the folder a.h5 does not exist and cannot",
+    ),
     "folder": (["--diff", "empty"], "empty: error: there is no source code in this folder"),
 }
 
@@ -915,7 +918,7 @@ def test_json_is_one_report_even_where_nothing_was_done(
     (row,) = report["results"]
     assert_shape(row, ROW)
     assert (row["path"], row["status"]) == (str(tree), "failed")
-    assert row["error"]["message"] == f"{tmp_path}/out is there, and is not a folder"
+    assert row["error"]["message"] == f"{tmp_path}/out exists and is not a folder"
     assert report["summary"]["files"]["failed"] == 1
 
 
@@ -934,7 +937,7 @@ def test_what_cannot_be_written_has_its_name(
 def test_names_are_no_markup(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.shown(1, worth=True) as step:
+    with progress.show_progress(1, worth=True) as step:
         step("a[/b]/[old].py", 1)
     assert "a[/b]/[old].py" in capsys.readouterr().err
 
@@ -942,7 +945,7 @@ def test_names_are_no_markup(tmp_path: Path, monkeypatch: Patch, capsys: Capture
 def test_without_rich_there_is_no_bar(monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    with progress.shown(1, worth=True) as step:
+    with progress.show_progress(1, worth=True) as step:
         step("a.py", 1)
     assert capsys.readouterr().err == ""
 
@@ -960,7 +963,7 @@ def test_what_is_not_installed_is_named(tree: Path, monkeypatch: Patch, capsys: 
 PROBE = """
 import sys
 from keras_mp.migration import artefacts, progress
-from keras_mp.migration.artefacts import Outcome, Request
+from keras_mp.migration.requests import Outcome, Request
 from keras_mp.migration.cli import main
 code = main(sys.argv[2:])
 assert code == 0, code

@@ -185,19 +185,19 @@ def test_outputs_and_their_marks(writable_server: Store, tmp_path: Path) -> None
 
     out = writable_server.url("marks", "new", "a.keras")
     source = f"https://me:{PASSWORD}@host/a.h5?key={KEY}"
-    with publishing.staged(out) as beside:
+    with publishing.staged_output(out) as beside:
         with zipfile.ZipFile(beside, "w") as archive:
             archive.writestr("config.json", "{}" * 50_000)
-        sources.mark(beside, source, "ab", {"model_only": False})
+        sources.write_mark(beside, source, "ab", {"model_only": False})
         assert not exists(out)
         assert all(secret.encode() not in beside.read_bytes() for secret in (PASSWORD, KEY))
-    marked = sources.marked(out)
+    marked = sources.read_mark(out)
     assert (marked["sha256"], marked["options"]) == ("ab", {"model_only": False})
     assert marked["from"] == "https://***@host/a.h5?***"
-    assert sources.marked(f"{out}.keras") == {}
-    with pytest.raises(Refused, match="is there already"):
+    assert sources.read_mark(f"{out}.keras") == {}
+    with pytest.raises(Refused, match="exists already"):
         publishing.check(out)
-    with pytest.raises(ZeroDivisionError), publishing.staged(f"{out}.keras") as beside:
+    with pytest.raises(ZeroDivisionError), publishing.staged_output(f"{out}.keras") as beside:
         beside.write_bytes(bytes(1 // 0))
     assert [one.name for one in listed(parent(out), deep=True)] == ["a.keras"]
 
@@ -224,7 +224,7 @@ def test_a_config(
     assert json.loads(capsys.readouterr().out)["results"][0]["path"] == redacted(url)
     old.write_text('{"class_name": "SGD", "config": {"lr": 0.5}}')
     assert main(["migrate", str(old), "-o", out]) == 2
-    assert "is there already, and not what would be written" in capsys.readouterr().err
+    assert "exists already with other content" in capsys.readouterr().err
 
 
 def test_a_run_is_plotted_and_reported(
@@ -242,7 +242,7 @@ def test_a_run_is_plotted_and_reported(
     assert main(["report", url, "-o", page]) == 0
     assert exists(page)
     assert main(["report", url, "-o", page]) == 2, "nothing is overwritten"
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert main(["plot", writable_server.url("runs", "none")]) == 2
     assert "there is no such file" in capsys.readouterr().err
 
@@ -253,10 +253,10 @@ def test_a_run_is_plotted_and_reported(
         (["s3://a/train.py"], "source code is read from the disk only"),
         (
             ["s3://a/ckpt", "--model", "s3://a/model.json"],
-            "--model s3://a/model.json: it is to be on",
+            "--model s3://a/model.json: it must be on",
         ),
         (["s3://a/m.h5", "-o", "s3://a/m.h5"], "is the input"),
-        (["s3://a/m.h5", "-o", "s3://a/m.h5", "--scratch-size", "much"], "is no size"),
+        (["s3://a/m.h5", "-o", "s3://a/m.h5", "--scratch-size", "much"], "is not a size"),
         (["s3://a/m.h5", "--write"], "--write is for source code, not for artefacts"),
         (["faulty://a/m.h5", "-o", "faulty://a/m.hdf5"], "the name must end in .keras"),
         (
@@ -276,7 +276,7 @@ def test_what_is_refused(arguments, words: str, capsys: pytest.CaptureFixture[st
     ("path", "why"),
     [
         ("memory://a/m.h5", "memory:// exists in one process, and ends with it"),
-        ("zip://m.h5::file:///a.zip", "what is inside another file is not read"),
+        ("zip://m.h5::file:///a.zip", "files inside other files are not read"),
     ],
 )
 def test_what_no_command_can_read(
@@ -288,7 +288,7 @@ def test_what_no_command_can_read(
 
 
 def test_a_fleet_of_processes_has_no_memory_in_common(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"memory:// exists in one process.*taken are file://"):
+    with pytest.raises(Refused, match=r"memory:// exists in one process.*supported are file://"):
         migrate_folder(tmp_path, "memory://new")
 
 

@@ -16,7 +16,7 @@ from tests.programs import ROOT
 # Arguments of keras_mp.compat's functions that have an option of the command.
 ARGUMENTS = (
     *("custom_objects", "exact_training", "tf_version", "model_path", "optimizer_path", "compile"),
-    *("strict", "scratch_size"),
+    *("strict", "scratch_size", "kind"),
 )
 OF_PYTHON = re.compile(rf"\b({'|'.join(ARGUMENTS)})=")
 # What is said of the output, which is loaded by a program.
@@ -46,7 +46,7 @@ def docstring(node: ast.AST) -> Iterator[ast.AST]:
 def test_no_message_names_an_argument() -> None:
     found = list(messages())
     assert len(found) > 6, "the search finds what it is for"
-    odd = [place for place, text in found if OF_PYTHON.search(wording.spoken(text))]
+    odd = [place for place, text in found if OF_PYTHON.search(wording.in_command_words(text))]
     assert odd == []
 
 
@@ -72,7 +72,7 @@ def test_no_words_are_left_over() -> None:
     ],
 )
 def test_what_is_said(said: str, of_the_command: str) -> None:
-    assert wording.spoken(said) == of_the_command
+    assert wording.in_command_words(said) == of_the_command
 
 
 def test_of_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,5 +88,5 @@ def test_of_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path.write_text(json.dumps({"class_name": "LossScaleOptimizer", "config": config}))
     assert main(["migrate", str(path)]) == 0
     said = capsys.readouterr().err
-    assert "say so: --from 2.2)" in said
+    assert "say --from 2.2)" in said
     assert not OF_PYTHON.search(said)

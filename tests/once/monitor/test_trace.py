@@ -6,15 +6,17 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from keras_mp.diagnosis.ranges.file import read_ranges, write_ranges
+from keras_mp.monitor.drawing import chart
 from keras_mp.monitor.run_folder import RunFolder, read_run, write_run
-from keras_mp.monitor.sparkline import sparkline
 from keras_mp.monitor.trace import Trace, append_jsonl, open_jsonl
+from keras_mp.rendering.terminal import to_text
 from tests import runs
 
 NAMES = st.one_of(
@@ -47,8 +49,8 @@ def same(a, b):
 @given(rows())
 def test_json_lines_come_back(tmp_path_factory, given_rows):
     path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
-    Trace.from_rows(given_rows).write_jsonl(path)
-    assert same(Trace.read(path), given_rows)
+    Trace.from_rows(given_rows).save(path)
+    assert same(Trace.load(path), given_rows)
     for line in path.read_text("utf-8").splitlines():
         row = json.loads(line, parse_constant=pytest.fail)
         assert list(row) == ["step", "epoch", "loss_scale", "kind", "variable"]
@@ -65,13 +67,13 @@ def test_json_lines_come_back(tmp_path_factory, given_rows):
 )
 def test_what_was_not_recorded_is_not_written(tmp_path, how, names):
     trace = Trace([1, 2], [0, 1], [4.0, 2.0], [0, 0], [None, None], **how)
-    trace.write_csv(tmp_path / "trace.csv")
+    trace.save(tmp_path / "trace.csv")
     assert (tmp_path / "trace.csv").read_text().splitlines()[0] == names
-    found = Trace.read(tmp_path / "trace.csv")
+    found = Trace.load(tmp_path / "trace.csv")
     assert list(found.rows()) == list(trace.rows())
     assert found.summary() == trace.summary()
-    with pytest.raises(ValueError, match="write_csv"):
-        trace.write_jsonl(tmp_path / "trace.jsonl")
+    with pytest.raises(ValueError, match=r"\.csv"):
+        trace.save(tmp_path / "trace.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
 
 
@@ -80,8 +82,8 @@ def test_what_was_not_recorded_is_not_written(tmp_path, how, names):
 @example([(1, 0, 1.0, 1, "a\rb"), (2, 0, 1.0, 0, None)])
 def test_csv_comes_back(tmp_path_factory, given_rows):
     path = tmp_path_factory.mktemp("trace") / "trace.csv"
-    Trace.from_rows(given_rows).write_csv(path)
-    found = Trace.read(path)
+    Trace.from_rows(given_rows).save(path)
+    found = Trace.load(path)
     assert same(found, given_rows)
     with path.open(encoding="utf-8", newline="") as file:
         assert next(csv.reader(file)) == ["step", "epoch", "loss_scale", "kind", "variable"]
@@ -138,9 +140,9 @@ def test_half_a_last_line_is_dropped_wherever_it_ends(tmp_path):
     second = GOOD.replace("1,", "2,", 1).replace("a/b", "a/ß").encode()
     for end in range(len(second) - 1):
         path.write_bytes(GOOD.encode() + second[:end])
-        assert len(Trace.read(path)) == 1, second[:end]
+        assert len(Trace.load(path)) == 1, second[:end]
     path.write_bytes(GOOD.encode() + second[:-1])
-    assert Trace.read(path).variables.tolist() == ["a/b", "a/ß"], "whole, but for its newline"
+    assert Trace.load(path).variables.tolist() == ["a/b", "a/ß"], "whole, but for its newline"
 
 
 def test_half_a_last_row_of_csv_is_dropped(tmp_path):
@@ -148,10 +150,10 @@ def test_half_a_last_row_of_csv_is_dropped(tmp_path):
     head = "step,epoch,loss_scale,kind,variable\n1,0,4.0,1,a/b\n"
     for half in ("2", "2,", "2,0,4", "2,0,4.0,"):
         path.write_text(head + half)
-        assert len(Trace.read(path)) == 1, half
+        assert len(Trace.load(path)) == 1, half
     path.write_text(head + "2,0,4.0\n3,0,4.0,0,\n")
     with pytest.raises(ValueError, match=r"trace\.csv, line 3: 3 fields in .*: expected 5"):
-        Trace.read(path)
+        Trace.load(path)
 
 
 def test_a_resumed_run_goes_on_after_half_a_line(tmp_path):
@@ -159,7 +161,7 @@ def test_a_resumed_run_goes_on_after_half_a_line(tmp_path):
     path.write_text(GOOD + '{"step": 2, "epo')
     with open_jsonl(path) as file:
         append_jsonl(file, [(2, 0, np.float32(2.0), np.int32(2), None), (3, 1, math.inf, 0, None)])
-    assert list(Trace.read(path).rows()) == [
+    assert list(Trace.load(path).rows()) == [
         (1, 0, 4.0, 1, "a/b"),
         (2, 0, 2.0, 2, None),
         (3, 1, math.inf, 0, None),
@@ -167,7 +169,7 @@ def test_a_resumed_run_goes_on_after_half_a_line(tmp_path):
     path.write_text("half of the only line" * 9999)
     with open_jsonl(path) as file:
         append_jsonl(file, [(1, 0, 1.0, 0, None)])
-    assert len(Trace.read(path)) == 1
+    assert len(Trace.load(path)) == 1
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_a_bad_line_is_named(tmp_path, line, told):
     path = tmp_path / "trace.jsonl"
     path.write_text(GOOD.replace("1,", "0,", 1) + "\n" + line + GOOD.replace("1,", "9,", 1))
     with pytest.raises(ValueError, match=rf"trace\.jsonl, line 3: .*{told}") as found:
-        Trace.read(path)
+        Trace.load(path)
     assert len(str(found.value)) < 300 + len(str(path))
 
 
@@ -211,14 +213,14 @@ def test_a_bad_table_is_named(tmp_path, text, told):
     path = tmp_path / "log.csv"
     path.write_text(text)
     with pytest.raises(ValueError, match=rf"log\.csv, {told}"):
-        Trace.read(path)
+        Trace.load(path)
 
 
 def test_bytes_that_are_no_text_are_an_error_of_the_file(tmp_path):
     path = tmp_path / "log.csv"
     path.write_bytes(b"epoch,loss_scale\n0,\xff\n")
     with pytest.raises(ValueError, match=r"log\.csv: .*expected CSV or JSON lines in UTF-8"):
-        Trace.read(path)
+        Trace.load(path)
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -231,7 +233,7 @@ def test_the_table_of_csv_logger(tmp_path, separator):
         "2,NA,NA,NA",
     ]
     path.write_text("\n".join(lines).replace(",", separator) + "\n")
-    trace = Trace.read(path)
+    trace = Trace.load(path)
     assert (trace.unit, trace.epochs.tolist()) == ("epoch", [0, 1])
     assert trace.scales.tolist() == [32768.0, 16384.0]
     assert trace.summary()["skipped"] is None, "it was not recorded"
@@ -240,20 +242,20 @@ def test_the_table_of_csv_logger(tmp_path, separator):
 def test_empty_lines_of_a_table_are_passed_over(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("epoch,loss_scale\n\n0,4.0\n\n\n1,2.0\n")
-    assert Trace.read(path).scales.tolist() == [4.0, 2.0]
+    assert Trace.load(path).scales.tolist() == [4.0, 2.0]
 
 
 def test_a_field_beyond_the_limit_of_csv_is_named(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text(f"epoch,loss_scale\n0,4.0\n1,{'4' * 200_000}\n")
     with pytest.raises(ValueError, match=r"log\.csv, line 3: not CSV: field larger .* a row"):
-        Trace.read(path)
+        Trace.load(path)
 
 
 def test_skips_by_epoch_are_summed_up(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("epoch,loss_scale,skipped_steps\n0,4.0,3\n1,2.0,1\n0,8.0,2\n1,8.0,0.0\n")
-    trace = Trace.read(path)
+    trace = Trace.load(path)
     assert trace.scales.tolist() == [4.0, 2.0, 8.0, 8.0], (
         "rows are numbered, epochs may start again"
     )
@@ -264,15 +266,15 @@ def test_skips_by_epoch_are_summed_up(tmp_path):
 def test_unknown_keys_and_columns_are_passed_over(tmp_path):
     path = tmp_path / "trace.jsonl"
     path.write_text("\ufeff" + GOOD.replace("{", '{"new": [1], '), encoding="utf-8")
-    assert list(Trace.read(path).rows()) == [(1, 0, 4.0, 1, "a/b")]
+    assert list(Trace.load(path).rows()) == [(1, 0, 4.0, 1, "a/b")]
     path.write_text("new,loss_scale,step,kind,epoch,variable\n[],4,1,1,0,a/b\n")
-    assert list(Trace.read(path).rows()) == [(1, 0, 4.0, 1, "a/b")]
+    assert list(Trace.load(path).rows()) == [(1, 0, 4.0, 1, "a/b")]
 
 
 def test_an_empty_file_is_a_run_that_just_began(tmp_path):
     path = tmp_path / "trace.jsonl"
     path.write_text("")
-    assert Trace.read(path).summary() == by_hand([])
+    assert Trace.load(path).summary() == by_hand([])
 
 
 def test_columns_of_other_lengths_are_refused():
@@ -280,29 +282,29 @@ def test_columns_of_other_lengths_are_refused():
         Trace([1, 2], [0], [1.0], [0], [None])
 
 
-@pytest.mark.parametrize("write", [Trace.write_csv, Trace.write_jsonl])
-def test_a_disk_that_fills_leaves_the_old_file(tmp_path, monkeypatch, write):
+@pytest.mark.parametrize("name", ["trace.csv", "trace.jsonl"])
+def test_a_disk_that_fills_leaves_the_old_file(tmp_path, monkeypatch, name):
     def full(_):
         raise OSError(28, "No space left on device")
 
-    path = tmp_path / "trace"
+    path = tmp_path / name
     path.write_text("old")
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        write(runs.trace(), path)
+        runs.trace().save(path)
     assert path.read_text() == "old"
-    assert [each.name for each in tmp_path.iterdir()] == ["trace"]
+    assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.parametrize("write", [Trace.write_csv, Trace.write_jsonl])
-def test_who_reads_meanwhile_reads_the_old_file(tmp_path, write):
-    path = tmp_path / "trace"
+@pytest.mark.parametrize("name", ["trace.csv", "trace.jsonl"])
+def test_who_reads_meanwhile_reads_the_old_file(tmp_path, name):
+    path = tmp_path / name
     path.write_text("old")
     path.chmod(0o640)
     with path.open() as reader:
-        write(runs.trace(), path)
+        runs.trace().save(path)
         assert reader.read() == "old"
-    assert len(Trace.read(path)) == 400
+    assert len(Trace.load(path)) == 400
     assert path.stat().st_mode & 0o777 == 0o640
 
 
@@ -408,20 +410,50 @@ def test_ranges_without_rows_are_named(tmp_path):
 
 
 @settings(deadline=None)
-@given(st.lists(st.floats(1e-30, 1e30), min_size=1, max_size=300), st.integers(1, 80))
-def test_a_sparkline_is_as_wide_as_allowed_and_shows_the_highest(values, width):
-    bars = sparkline(values, width)
-    assert len(bars) <= width
-    groups = math.ceil(len(values) / math.ceil(len(values) / width))
-    assert len(bars) == groups
-    if len({round(math.log2(value), 6) for value in values}) > 1 and len(values) <= width:
-        assert bars[values.index(max(values))] == "█"
-        assert bars[values.index(min(values))] == "▁"
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=300), st.integers(1, 80))
+def test_the_bars_of_a_terminal_show_the_highest_in_each_part(exponents, width):
+    trace = Trace.from_rows((i, 0, 2.0**each, 0, None) for i, each in enumerate(exponents))
+    bars = to_text([chart(trace)], bars=width)
+    count = min(width, len(exponents))
+    assert len(bars) == count
+    tops = [
+        max(exponents[i * len(exponents) // count : -(-(i + 1) * len(exponents) // count)])
+        for i in range(count)
+    ]
+    if len(set(tops)) > 1:
+        assert {bars[i] for i, top in enumerate(tops) if top == max(tops)} == {"█"}
+        assert {bars[i] for i, top in enumerate(tops) if top == min(tops)} == {"▁"}
+
+
+def test_a_trace_is_text_and_plain_json():
+    trace = replace(Trace([1, 2], [0, 0], [4.0, math.inf], [1, 0], ["a/b", None]), end=2.0)
+    assert repr(trace) == str(trace)
+    assert str(trace).splitlines() == [
+        "▁",
+        "steps                 2",
+        "skipped steps         1 (50 %): 1 inf, 0 nan",
+        "longest run of skips  1",
+        "lowest loss scale     2",
+        "highest loss scale    4",
+        "last loss scale       2",
+        "",
+        "variable  skipped  first step  kind",
+        "a/b             1           1  inf",
+    ]
+    assert json.loads(json.dumps(trace.to_dict(), allow_nan=False)) == {
+        "unit": "step",
+        "step": [1, 2],
+        "epoch": [0, 0],
+        "loss_scale": [4.0, "inf"],
+        "kind": [1, 0],
+        "variable": ["a/b", None],
+        "end": 2.0,
+    }
 
 
 MODULES = (
-    "monitor.trace monitor.run_folder monitor.plotting monitor.html_report monitor.sparkline "
-    "monitor.tensorboard diagnosis.ranges.file diagnosis.ranges.html diagnosis.ranges.plotting"
+    "monitor.trace monitor.run_folder monitor.drawing monitor.html_report monitor.tensorboard "
+    "diagnosis.ranges.file diagnosis.ranges.drawing rendering.pictures rendering.html"
 )
 
 

@@ -45,8 +45,8 @@ def expression(name: str, case: Case) -> Any:
         found = lambdas.of_tensorflow(name, case.arguments, case.options)
     else:
         known = {key: case.options[key] for key in line.attributes & case.options.keys()}
-        found = tables.bound(line, case.arguments, known)
-    return expressions.checked(found)
+        found = tables.result_of_call(line, case.arguments, known)
+    return expressions.checked_expression(found)
 
 
 def calls() -> dict[str, list[tuple[Any, Case]]]:

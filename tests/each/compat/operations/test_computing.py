@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 from keras_mp.compat.operations import expressions
-from keras_mp.compat.operations.computing.evaluating import FUNCTIONS, as_result, computed
+from keras_mp.compat.operations.computing.evaluating import FUNCTIONS, as_result, evaluate
 from keras_mp.compat.operations.vocabulary import REQUIRED, signatures
 from tests.data.operations.reading import Case
 from tests.each.compat.operations.recorded_calls import BACKEND, CALLS, flat, is_plain, problems
@@ -23,7 +23,7 @@ def results(of: list[tuple[Any, Case]]) -> list[Any]:
     def compute(inputs: list[Any]) -> list[Any]:
         seed = keras.random.SeedGenerator(0)
         pairs = zip(of, inputs, strict=True)
-        return [as_result(computed(one, given, seed=seed)) for (one, _), given in pairs]
+        return [as_result(evaluate(one, given, seed=seed)) for (one, _), given in pairs]
 
     inputs = [[ops.convert_to_tensor(array) for array in case.inputs] for _, case in of]
     if BACKEND != "jax":
@@ -44,7 +44,7 @@ def test_as_tensorflow(operation: str) -> None:
     for one, case in CALLS[operation]:
         if is_plain(case.result):
             given = [ops.convert_to_tensor(array) for array in case.inputs]
-            assert flat(computed(one, given)) == [part["is"] for part in flat(case.result)], case
+            assert flat(evaluate(one, given)) == [part["is"] for part in flat(case.result)], case
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_mp.compat.code_objects import from_config
 from keras_mp.compat.operations import expressions, lambdas
-from keras_mp.compat.operations.computing.evaluating import as_result, computed
+from keras_mp.compat.operations.computing.evaluating import as_result, evaluate
 from tests.data.lambdas.inputs import INPUTS
 from tests.data.lambdas.reading import LAMBDAS, fields
 from tests.each.compat.operations.recorded_calls import differences, flat
@@ -63,7 +63,7 @@ def test_gives_what_it_gave(source: str) -> None:
     inputs = [ops.convert_to_tensor(array) for array in arrays]
     done: list[Any] = []
     for one in (*first.steps, first.result):
-        done.append(computed(one, inputs, steps=done))
+        done.append(evaluate(one, inputs, steps=done))
     pairs = zip(flat(as_result(done[-1])), flat(expected), strict=True)
     assert not [
         text for value, there in pairs for text in differences(first.result, value, array(there))

@@ -88,7 +88,7 @@ def split_inputs(one: Any, case: Case) -> tuple[Any, list[Any]]:
             return {"tensor": live.index(number)}
         return case.inputs[number].tolist()
 
-    return expressions.mapped(one, change), [case.inputs[number] for number in live]
+    return expressions.map_parts(one, change), [case.inputs[number] for number in live]
 
 
 def predicted(expression: Any, arrays: list[Any], shapes: list[Any], *, any_size: bool) -> Any:

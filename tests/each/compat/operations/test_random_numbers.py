@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_mp.compat.layers.operation import Operation
 from keras_mp.compat.operations import lambdas
-from keras_mp.compat.operations.computing.evaluating import computed
+from keras_mp.compat.operations.computing.evaluating import evaluate
 from keras_mp.compat.operations.expressions import operation
 
 SHAPE = [100, 100]
@@ -21,7 +21,7 @@ SHAPE = [100, 100]
 def numbers(name: str, *arguments: object, **options: object) -> np.ndarray:
     seed = keras.random.SeedGenerator(1)
     expression = operation(name, *arguments, **options)
-    return np.asarray(ops.convert_to_numpy(computed(expression, [ops.ones((50, 40))], seed=seed)))
+    return np.asarray(ops.convert_to_numpy(evaluate(expression, [ops.ones((50, 40))], seed=seed)))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def of_function(name: str, *arguments: object, seed: int = 1, images: Any = IMAG
     """Returns what a function of tf.image makes of images."""
     expression = lambdas.of_tensorflow(f"image.{name}", [OF_IMAGES, *arguments], {})
     generator = keras.random.SeedGenerator(seed)
-    result = computed(expression, [ops.convert_to_tensor(images)], seed=generator)
+    result = evaluate(expression, [ops.convert_to_tensor(images)], seed=generator)
     return np.asarray(ops.convert_to_numpy(result))
 
 

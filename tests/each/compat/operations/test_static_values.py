@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from keras import ops
 
 from keras_mp.compat.operations import expressions, tables
-from keras_mp.compat.operations.computing.evaluating import computed
+from keras_mp.compat.operations.computing.evaluating import evaluate
 from keras_mp.compat.operations.computing.values import has_tensor
 from keras_mp.compat.operations.expressions import operation
 from keras_mp.compat.operations.vocabulary import STATIC, STAYS_STATIC
@@ -80,7 +80,7 @@ def in_a_graph(function: Callable[[Any], Any], array: Any) -> Any:
 @given(arithmetic())
 def test_arithmetic_is_that_of_python(pair: tuple[Any, int]) -> None:
     expression, value = pair
-    found = computed(expression, [ops.convert_to_tensor(X)])
+    found = evaluate(expression, [ops.convert_to_tensor(X)])
     assert type(found) is int
     assert found == value
     assert expressions.is_static(expression) or expressions.is_literal(expression)
@@ -93,7 +93,7 @@ def test_arithmetic_in_a_graph(pair: tuple[Any, int]) -> None:
     seen = []
 
     def function(x: Any) -> Any:
-        seen.append(computed(expression, [x]))
+        seen.append(evaluate(expression, [x]))
         return ops.convert_to_tensor(seen[-1])
 
     assert int(in_a_graph(function, X)) == value
@@ -103,7 +103,7 @@ def test_arithmetic_in_a_graph(pair: tuple[Any, int]) -> None:
 
 def by_op(name: str, *inputs: Any, **attributes: Any) -> Any:
     """Returns an op of a graph, as TF 1.15 to 2.3 saved them."""
-    return tables.bound(tables.of_graph_ops()[name], inputs, attributes)
+    return tables.result_of_call(tables.of_graph_ops()[name], inputs, attributes)
 
 
 def _cut(begin: int) -> Any:
@@ -192,7 +192,7 @@ IDIOMS: dict[str, tuple[Any, tuple[int, ...]]] = {
 @pytest.mark.parametrize("name", IDIOMS)
 def test_shapes_in_a_graph(name: str) -> None:
     expression, shape = IDIOMS[name]
-    assert in_a_graph(lambda x: computed(expression, [x]), X).shape == shape
+    assert in_a_graph(lambda x: evaluate(expression, [x]), X).shape == shape
 
 
 SIZES_OF = {"x": SIZES, "x1": SIZES, "x2": 2, "value": SIZES, "xs": [SIZES, SIZES], "axis": 0}
@@ -237,7 +237,7 @@ def test_stays_known(name: str) -> None:
     seen = []
 
     def function(x: Any) -> Any:
-        seen.append(computed(expression, [x]))
+        seen.append(evaluate(expression, [x]))
         return x
 
     if BACKEND == "jax":
@@ -249,7 +249,7 @@ def test_stays_known(name: str) -> None:
 def test_what_is_known_of_a_tensor() -> None:
     x = ops.convert_to_tensor(X)
     found = {
-        name: computed(operation(name, INPUT), [x])
+        name: evaluate(operation(name, INPUT), [x])
         for name in ("shape", "static_shape", "rank", "size", "dtype")
     }
     assert found == {

@@ -12,6 +12,7 @@ from keras_mp.diagnosis.dry_run.program import run_as_program
 from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.overflow_search import analysis, search
 from keras_mp.graph_rewrite import hooks
+from keras_mp.graph_rewrite.hooks import operators
 
 pytestmark = [
     pytest.mark.skipif(
@@ -190,6 +191,6 @@ def test_hooks_that_are_put_while_jax_traces_are_those_of_arrays():
 
     assert not hooks.is_installed()
     classes = []
-    jax.eval_shape(lambda: classes.extend(hooks._tensor_classes()))
-    assert classes == list(hooks._tensor_classes())
+    jax.eval_shape(lambda: classes.extend(operators.tensor_classes()))
+    assert classes == list(operators.tensor_classes())
     assert type(jax.numpy.ones(2)) in classes

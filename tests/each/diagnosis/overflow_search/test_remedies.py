@@ -207,10 +207,10 @@ def test_the_line_of_the_user():
     source = found.first.source
     assert (source.file, source.function, source.is_of_user) == (__file__, "lifted", True)
     assert source.code == "return ops.exp(y * 100)"
-    told = json.loads(json.dumps(found.as_json(), allow_nan=False))["first"]["source"]
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))["first"]["source"]
     assert (told["line"], told["code"]) == (source.line, source.code)
     assert source.code in str(found)
-    assert f"{source.short}" in found._repr_html_()
+    assert f"line {source.line}, in lifted" in found._repr_html_()
 
 
 def test_a_gradient_has_the_line_of_the_forward_pass():

@@ -94,7 +94,7 @@ def test_a_layer_that_overflows_in_the_forward_pass():
     assert (first.where, first.layer, first.layer_class) == ("forward", "planted", "Dense")
     assert (first.op, first.dtype, first.kind, first.cause) == ("matmul", "float16", "inf", True)
     assert first.largest == pytest.approx(3 * 2.0 * np.float32(60000.0))
-    assert str(found).splitlines()[0] == (
+    assert " ".join(str(found).split()).startswith(
         "overflow in the forward pass: planted (Dense), op matmul, float16: largest magnitude "
         "3.6e+05 (limit 65504)"
     )
@@ -102,7 +102,7 @@ def test_a_layer_that_overflows_in_the_forward_pass():
     assert "no loss scale can cure" in str(found)
     later = [place.layer for place in found.findings if not place.cause]
     assert later.index("after") < later.index("head")
-    assert json.loads(json.dumps(found.as_json()))["first"]["layer"] == "planted"
+    assert json.loads(json.dumps(found.to_dict()))["first"]["layer"] == "planted"
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="only JAX compiles each operation")
@@ -184,7 +184,7 @@ def test_what_is_not_finite_is_never_said_to_be():
         OverflowReport((), float("nan"), 1.0, False),
     ):
         assert str(report).startswith("not everything is finite")
-        assert repr(report).startswith("<OverflowReport: not everything is finite")
+        assert repr(report) == str(report)
 
 
 def test_many_findings_are_counted():
@@ -194,8 +194,8 @@ def test_many_findings_are_counted():
     ]
     report = OverflowReport(tuple(causes), None, 1.0, None)
     lines = str(report).splitlines()
-    assert lines[-1] == "  and 2 more", "the first stands above"
-    assert len(report.as_json()["findings"]) == 15
+    assert lines[-1] == "  and 2 more: findings", "the first stands above"
+    assert len(report.to_dict()["findings"]) == 15
 
 
 @pytest.mark.parametrize("seen_after", [lambda loss: loss, lambda loss: ops.add(loss, 1.0)])

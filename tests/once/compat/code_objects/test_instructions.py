@@ -14,7 +14,9 @@ WORDS = [version for version in opcodes.VERSIONS if version >= (3, 6)]
 
 def decoded(python, code, **fields):
     data = bytes(function(python, code, **fields))
-    return instructions.decoded(marshalled.read(data, marshalled.layout_of(python)), python)
+    return instructions.instructions_of(
+        marshalled.read_code(data, marshalled.layout_of(python)), python
+    )
 
 
 def named(version):
@@ -117,7 +119,7 @@ def test_what_keras_on_windows_wrote():
 
 
 def test_lines_before_3_10():
-    code = marshalled.read(
+    code = marshalled.read_code(
         bytes(
             function(
                 (3, 7), ["LOAD_FAST 0"] * 8 + ["RETURN_VALUE"], lines=b"\4\2\6\xff\2\5", line=7
@@ -132,11 +134,11 @@ def test_lines_before_3_10():
 def test_lines_of_3_10():
     body = assembled((3, 10), *["LOAD_FAST 0"] * 8, "RETURN_VALUE")
     lines = b"\4\2\6\xff\2\x80\6\5"
-    code = marshalled.read(bytes(function((3, 10), body, lines=lines, line=7)), (3, 8))
+    code = marshalled.read_code(bytes(function((3, 10), body, lines=lines, line=7)), (3, 8))
     assert list(instructions.lines(code, (3, 10))) == [(4, 9), (10, 8), (12, None), (18, 13)]
     assert instructions.has_lines_of_3_10(code)
     for other in (lines[:-2], lines + b"\2\1", lines[:-1], b""):
-        code = marshalled.read(bytes(function((3, 10), body, lines=other)), (3, 8))
+        code = marshalled.read_code(bytes(function((3, 10), body, lines=other)), (3, 8))
         assert not instructions.has_lines_of_3_10(code)
     assert sum(table(body)[::2]) == len(body)
 
@@ -150,7 +152,7 @@ def test_lines_of_3_11():
     )
     source += "    return (x +\n" + "\n" * 70 + "    y)\n"
     python = compile(source, "f.py", "exec").co_consts[0]
-    code = marshalled.read(marshal.dumps(python), (3, 11))
+    code = marshalled.read_code(marshal.dumps(python), (3, 11))
     ends = list(instructions.lines(code, (3, 11)))
     for one in dis.get_instructions(python):
         expected = one.positions.lineno

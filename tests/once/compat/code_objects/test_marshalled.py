@@ -33,7 +33,7 @@ VALUES = st.recursive(
 def constants(*values, python=(3, 8)):
     """Returns the constants of a function, read."""
     data = function(python, ["LOAD_CONST 0", "RETURN_VALUE"], constants=values)
-    return marshalled.read(data, marshalled.layout_of(python)).constants
+    return marshalled.read_code(data, marshalled.layout_of(python)).constants
 
 
 def plain(value):
@@ -128,7 +128,7 @@ def test_bytes_that_lie(what):
     head = function((3, 8), ["RETURN_VALUE"], constants=(Raw(b"\xff\xff"),))
     start = head.index(b"\xff\xff")
     with pytest.raises(Malformed, match=message):
-        marshalled.read(bytes(head[:start] + data), (3, 8))
+        marshalled.read_code(bytes(head[:start] + data), (3, 8))
 
 
 def test_references_are_counted_as_python_does():
@@ -141,7 +141,7 @@ def test_what_is_no_function():
     for data in (b"N", marshal.dumps((1, 2)), marshal.dumps("x")):
         for layout in marshalled.LAYOUTS:
             with pytest.raises(Malformed, match="not a code object"):
-                marshalled.read(data, layout)
+                marshalled.read_code(data, layout)
 
 
 @pytest.mark.parametrize("python", [(3, 5), (3, 8), (3, 11)])
@@ -159,12 +159,12 @@ def test_fields_that_do_not_fit(python):
     ]:
         data = function(python, body, **changes)
         with pytest.raises(Malformed, match=message):
-            marshalled.read(bytes(data), marshalled.layout_of(python))
+            marshalled.read_code(bytes(data), marshalled.layout_of(python))
     data = bytes(function(python, body))
     with pytest.raises(Malformed, match="goes on for 1 bytes after its end"):
-        marshalled.read(data + b"N", marshalled.layout_of(python))
+        marshalled.read_code(data + b"N", marshalled.layout_of(python))
     with pytest.raises(Malformed, match="more than the 262144 that are read"):
-        marshalled.read(bytes(2**18 + 1), marshalled.layout_of(python))
+        marshalled.read_code(bytes(2**18 + 1), marshalled.layout_of(python))
 
 
 def test_one_layout_is_not_read_as_another():
@@ -172,7 +172,7 @@ def test_one_layout_is_not_read_as_another():
         data = bytes(function(python, ["LOAD_FAST 0", "RETURN_VALUE"]))
         for layout in marshalled.LAYOUTS:
             if layout == python:
-                assert marshalled.read(data, layout).variables == ("x",)
+                assert marshalled.read_code(data, layout).variables == ("x",)
             else:
                 with pytest.raises(Malformed):
-                    marshalled.read(data, layout)
+                    marshalled.read_code(data, layout)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from keras_mp.compat.operations import expressions
-from keras_mp.compat.operations.expressions import checked, operation, shown
+from keras_mp.compat.operations.expressions import as_source, checked_expression, operation
 from keras_mp.compat.operations.vocabulary import REQUIRED, STAYS_STATIC, signatures
 
 X, Y = {"tensor": 0}, {"tensor": 1}
@@ -49,21 +49,21 @@ any_expression = st.recursive(
 
 @given(any_expression)
 def test_json_and_back(expression: Any) -> None:
-    assert checked(json.loads(json.dumps(expression))) == expression
+    assert checked_expression(json.loads(json.dumps(expression))) == expression
 
 
 @given(any_expression)
 def test_text_is_python(expression: Any) -> None:
-    ast.parse(shown(expression), mode="eval")
+    ast.parse(as_source(expression), mode="eval")
 
 
 @given(any_expression)
 def test_parts(expression: Any) -> None:
     parts = list(expressions.walk(expression))
-    assert expressions.mapped(expression, lambda part: None) == expression
+    assert expressions.map_parts(expression, lambda part: None) == expression
     used = {part["tensor"] for part in parts if isinstance(part, dict) and "tensor" in part}
     assert expressions.tensors(expression) == sorted(used)
-    renamed = expressions.mapped(expression, lambda part: Y if part == X else None)
+    renamed = expressions.map_parts(expression, lambda part: Y if part == X else None)
     assert X not in list(expressions.walk(renamed))
     assert expressions.is_literal(expression) is not any(isinstance(part, dict) for part in parts)
 
@@ -145,7 +145,9 @@ class _Numbers(ast.NodeTransformer):
 
 @given(st.recursive(st.just(X) | st.integers(-5, 5), _arithmetic, max_leaves=8), st.integers(-4, 4))
 def test_brackets_are_where_python_needs_them(expression: Any, x: int) -> None:
-    tree = ast.fix_missing_locations(_Numbers().visit(ast.parse(shown(expression), mode="eval")))
+    tree = ast.fix_missing_locations(
+        _Numbers().visit(ast.parse(as_source(expression), mode="eval"))
+    )
     names = {"x": Number(x), "Number": Number}
     assert eval(compile(tree, "shown", "eval"), names).value == evaluated(expression, x)
 
@@ -169,7 +171,7 @@ def test_brackets_are_where_python_needs_them(expression: Any, x: int) -> None:
     ],
 )
 def test_as_text(expression: Any, text: str) -> None:
-    assert shown(expression) == text
+    assert as_source(expression) == text
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_as_text(expression: Any, text: str) -> None:
 )
 def test_what_is_none(value: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        checked([value])
+        checked_expression([value])
 
 
 @pytest.mark.parametrize(
@@ -242,10 +244,10 @@ def test_depth_is_bounded() -> None:
     value: object = {"tensor": 0}
     for _ in range(expressions.MOST_LEVELS - 2):
         value = operation("sqrt", value)
-    assert expressions.levels(expressions.checked(value)) == expressions.MOST_LEVELS
+    assert expressions.levels(expressions.checked_expression(value)) == expressions.MOST_LEVELS
     with pytest.raises(ValueError, match="more than 100 levels"):
-        expressions.checked(operation("sqrt", value))
+        expressions.checked_expression(operation("sqrt", value))
     for _ in range(100_000):
         value = [value]
     with pytest.raises(ValueError, match="more than 100 levels"):
-        expressions.checked(value)
+        expressions.checked_expression(value)

@@ -27,7 +27,7 @@ def computed(source: str, given: object) -> str:
     *steps, result = (ast.parse(one, mode="eval").body for one in source.split("; "))
     names = [(f"step_{i}", step) for i, step in enumerate(steps)]
     program = lambdas.program(Written(result, tuple(names)), given, {})
-    return "; ".join(expressions.shown(one) for one in (*program.steps, program.result))
+    return "; ".join(expressions.as_source(one) for one in (*program.steps, program.result))
 
 
 @pytest.mark.parametrize(

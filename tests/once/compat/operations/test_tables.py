@@ -6,7 +6,7 @@ import collections
 import pytest
 
 from keras_mp.compat.operations import expressions, functions, graph_ops, tables
-from keras_mp.compat.operations.tables import Line, NotConverted, bound, parsed
+from keras_mp.compat.operations.tables import Line, NotConverted, parsed_line, result_of_call
 from keras_mp.compat.operations.vocabulary import REQUIRED, signatures
 from tests.data.operations.reading import cases
 
@@ -29,7 +29,7 @@ def asked(line: Line) -> set[str]:
 
 @pytest.mark.parametrize(("kind", "text"), ALL, ids=[text.partition("(")[0] for _, text in ALL])
 def test_each_line_binds(kind: str, text: str) -> None:
-    names, line = parsed(text)
+    names, line = parsed_line(text)
     assert all(name and name == name.strip() for name in names)
     calls = [node.func for node in ast.walk(line.result) if isinstance(node, ast.Call)]
     assert {ast.unparse(call) for call in calls} <= signatures().keys() | HELPERS
@@ -48,14 +48,14 @@ def test_each_line_binds(kind: str, text: str) -> None:
     ]
     if is_refused(line):
         with pytest.raises(NotConverted, match=r"known only when it runs|in one version of"):
-            bound(line, positional, values)
+            result_of_call(line, positional, values)
     else:
-        expressions.checked(bound(line, [*positional, *rest], values))
+        expressions.checked_expression(result_of_call(line, [*positional, *rest], values))
 
 
 @pytest.mark.parametrize("kind", LINES)
 def test_no_name_is_there_twice(kind: str) -> None:
-    counts = collections.Counter(name for text in LINES[kind] for name in parsed(text)[0])
+    counts = collections.Counter(name for text in LINES[kind] for name in parsed_line(text)[0])
     assert [name for name, count in counts.items() if count > 1] == []
 
 
@@ -74,10 +74,12 @@ def test_each_op_is_recorded() -> None:
 
 
 def test_names_that_follow_a_list() -> None:
-    names, line = parsed("a, b.c(x, *rest, axis=0) = concatenate(rest, axis) ; axis in (0, -1)")
+    names, line = parsed_line(
+        "a, b.c(x, *rest, axis=0) = concatenate(rest, axis) ; axis in (0, -1)"
+    )
     assert names == ["a", "b.c"]
     assert (line.rest, line.allowed, line.attributes) == ("rest", {"axis": (0, -1)}, {"axis"})
-    found = bound(line, [1, 2, 3], {"axis": -1})
+    found = result_of_call(line, [1, 2, 3], {"axis": -1})
     assert found == expressions.operation("concatenate", [2, 3], -1)
 
 
@@ -100,21 +102,28 @@ def test_what_does_not_fit(
     name: str, positional: list[object], named: dict[str, object], why: str
 ) -> None:
     with pytest.raises(NotConverted, match=why):
-        bound(tables.of_functions()[name], positional, named)
+        result_of_call(tables.of_functions()[name], positional, named)
 
 
 def test_first_arguments_have_many_names() -> None:
     line = tables.of_functions()["nn.relu6"]
-    assert bound(line, [], {"features": {"tensor": 0}}) == bound(line, [{"tensor": 0}], {})
+    assert result_of_call(line, [], {"features": {"tensor": 0}}) == result_of_call(
+        line, [{"tensor": 0}], {}
+    )
 
 
 def test_a_name_is_no_argument() -> None:
     line = tables.of_functions()["math.abs"]
-    assert bound(line, [{"tensor": 0}, "abs"], {}) == bound(line, [{"tensor": 0}], {"name": "abs"})
+    assert result_of_call(line, [{"tensor": 0}, "abs"], {}) == result_of_call(
+        line, [{"tensor": 0}], {"name": "abs"}
+    )
 
 
 def test_true_is_not_1() -> None:
     line = tables.of_functions()["keras.backend.in_train_phase"]
-    found = [bound(line, ["x", "alt"], {"training": value}) for value in (True, 1, False, 0, None)]
+    found = [
+        result_of_call(line, ["x", "alt"], {"training": value})
+        for value in (True, 1, False, 0, None)
+    ]
     assert found[:4] == ["x", "x", "alt", "alt"]
     assert expressions.is_operation(found[4])

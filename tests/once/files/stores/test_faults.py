@@ -80,7 +80,7 @@ def test_what_passes_is_asked_again(store, error: Exception, tmp_path: Path) -> 
         (Answer(403), Denied, "the store refuses it"),
         (Answer(404), NotThere, "there is no such file"),
         (ValueError("odd"), StoreError, "ValueError: odd"),
-        (NotImplementedError(), StoreError, "cannot do that"),
+        (NotImplementedError(), StoreError, "does not support that"),
     ],
 )
 def test_a_refusal_is_not_asked_again(store, error, expected, words, tmp_path: Path) -> None:
@@ -94,9 +94,7 @@ def test_what_is_cut_off_is_read_again(store, tmp_path: Path) -> None:
     store.faults["get"] = [lambda data: data[:100]]
     assert read(tmp_path) == BYTES
     store.faults["get"] = [lambda data: data[:100]] * 9
-    with pytest.raises(
-        StoreError, match="was read to 100 bytes, 5 times, and the store lists 2560"
-    ):
+    with pytest.raises(StoreError, match="gave 100 bytes, 5 times, but the store lists 2560"):
         read(tmp_path)
 
 
@@ -155,7 +153,7 @@ def test_a_full_disk(store, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["..", "a/../../b", "nul\0"])
 def test_names_that_lead_out(store, name: str, tmp_path: Path) -> None:
     one = listed("faulty://in", deep=True)[0]
-    with pytest.raises(StoreError, match="its name cannot be that of a file here"):
+    with pytest.raises(StoreError, match="its name is not a valid name of a local file"):
         download([type(one)(name, one.url, "file", one.size)], tmp_path)
 
 
@@ -164,7 +162,7 @@ def test_an_upload_that_breaks_leaves_nothing(store, tmp_path: Path) -> None:
     file.write_bytes(BYTES)
     for what, fault, words in [
         ("put", PermissionError("no"), "the store refuses it"),
-        ("put", lambda data: data[:-1], "was uploaded with 2560 bytes, and the store has 2559"),
+        ("put", lambda data: data[:-1], "was uploaded with 2560 bytes, but the store has 2559"),
         ("copy", Answer(403), "the store refuses it"),
     ]:
         store.faults[what] = [fault]
@@ -173,7 +171,7 @@ def test_an_upload_that_breaks_leaves_nothing(store, tmp_path: Path) -> None:
         assert fsspec.filesystem("faulty").find("/out") == []
     store.tag = lambda data: hashlib.md5(data).hexdigest()
     store.faults["put"] = [lambda data: data[::-1]]
-    with pytest.raises(StoreError, match="the store has other bytes than were uploaded"):
+    with pytest.raises(StoreError, match="the bytes in the store differ from those uploaded"):
         uploads.publish(file, "faulty://out/a.bin")
     store.faults["put"] = [throttled()]
     store.faults["copy"] = [throttled()]
@@ -200,7 +198,7 @@ def test_what_came_meanwhile_is_kept(store, tmp_path: Path) -> None:
 def test_drivers_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreError, match="fsspec has no driver for nothing://"):
         entry("nothing://a/b")
-    with pytest.raises(StoreError, match="what is inside another file is not read"):
+    with pytest.raises(StoreError, match="files inside another file are not supported"):
         entry("zip://a.h5::s3://a/b.zip")
     for module, url, words in [
         ("gcsfs", "gs://a/b", "gs://a/b: needs gcsfs: pip install gcsfs"),

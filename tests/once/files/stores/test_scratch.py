@@ -88,5 +88,5 @@ def test_what_is_no_size(text: str) -> None:
     if text == "20":
         assert scratch.parsed_size(text) == 20
         return
-    with pytest.raises(ValueError, match="is no size: write one such as 20GB"):
+    with pytest.raises(ValueError, match="is not a size: write one such as 20GB"):
         scratch.parsed_size(text)

@@ -1,4 +1,4 @@
-"""KMP101: names that Keras 3 has not."""
+"""KMP101: names that Keras 3 does not have."""
 
 import pytest
 

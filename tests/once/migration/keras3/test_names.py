@@ -42,7 +42,9 @@ def test_the_recordings_are_of_the_versions_that_are_compared():
 @pytest.mark.parametrize("root", ["tf.keras", "keras"])
 def test_all_that_is_gone_has_another_name_or_advice(root):
     assert len(gone(root)) > 100
-    lacking = [n for n in gone(root) if not names.moved(root, n) and not names.advice(root, n)]
+    lacking = [
+        n for n in gone(root) if not names.place_today(root, n) and not names.advice(root, n)
+    ]
     assert lacking == []
 
 
@@ -71,7 +73,7 @@ def test_where_names_moved_to_is_there(root):
     moved = {**advice.MOVED_IN[root]}
     assert moved
     for old, new in moved.items():
-        assert names.moved(root, old) == new or old in names.today(root), old
+        assert names.place_today(root, old) == new or old in names.today(root), old
 
 
 KNOWN = {
@@ -91,17 +93,17 @@ KNOWN = {
 
 @pytest.mark.parametrize(("full", "expected"), KNOWN.items(), ids=KNOWN)
 def test_known(full, expected):
-    found = names.known(full)
+    found = names.keras_name(full)
     assert (found.status, found.new) == expected
 
 
 @pytest.mark.parametrize("full", ["kerastuner.Tuner", "tensorflow.nn.relu", "tf_keras.layers", "k"])
 def test_what_is_not_keras(full):
-    assert names.known(full) is None
+    assert names.keras_name(full) is None
 
 
 def test_the_length_is_that_of_what_is_spelled():
-    found = names.known("tensorflow.keras.layers.experimental.preprocessing.Rescaling.build.x")
+    found = names.keras_name("tensorflow.keras.layers.experimental.preprocessing.Rescaling.build.x")
     assert found.length == 6
     assert str(found) == "tf.keras.layers.experimental.preprocessing.Rescaling"
 

@@ -1,0 +1,90 @@
+"""Hooks into what runs a function of the caller's again: loops, recurrent layers, remat."""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+
+from keras_mp.backends import keras_hooks
+from keras_mp.graph_rewrite.hooks.dispatch import active, dispatching, put
+
+# They run a function of the caller's once a step.
+LOOPS = ("while_loop", "fori_loop", "scan", "map")
+
+
+def recurrent() -> Iterator[tuple[Any, str]]:
+    """Yields loops of Keras that call the framework, where no kernel of cuDNN runs."""
+    backend = keras_hooks.internal_backend()
+    if keras.backend.backend() == "jax":
+        yield from [(backend, name) for name in ("gru",) if hasattr(backend, name)]
+    if keras.backend.backend() == "torch":
+        module = sys.modules[backend.gru.__module__]
+        names = ("_fallback_lstm", "_fallback_gru")
+        yield from [(module, name) for name in names if hasattr(module, name)]
+
+
+def refuse(module: Any, name: str) -> Callable[[], None]:
+    original = vars(module)[name]
+
+    @functools.wraps(original)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        if active.dispatch is not None:
+            raise NotImplementedError  # the layer then runs its loop of keras ops
+        return original(*args, **kwargs)
+
+    return put(module, name, hooked)
+
+
+def hook_loop(module: Any, name: str) -> Callable[[], None]:
+    original = getattr(module, name)
+
+    @functools.wraps(original)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        loop = getattr(active.dispatch, "loop", None)
+        if loop is None:
+            return original(*args, **kwargs)
+        return loop(name, original, args, kwargs)
+
+    return put(module, name, hooked)
+
+
+def hook_remat() -> Callable[[], None]:
+    module, name = keras_hooks.internal_backend().core, "remat"
+    if keras.backend.backend() == "torch":
+        import torch.utils.checkpoint
+
+        # What Keras' remat looks up at each call: it may have been called long before.
+        module, name = torch.utils.checkpoint, "checkpoint"
+    original = getattr(module, name)
+
+    @functools.wraps(original)
+    def hooked(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return original(_with_dispatch_of_now(function), *args, **kwargs)
+
+    return put(module, name, hooked)
+
+
+def _with_dispatch_of_now(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `function` so that a later call, for the gradient, computes as a call now does."""
+    dispatch = active.dispatch
+    if dispatch is None or not hasattr(dispatch, "resumed"):
+        return function
+    again = dispatch.resumed()
+    state = keras_hooks.global_state
+    scopes = list(state.get_global_attribute("name_scope_stack", default=[]))
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if active.dispatch is not None:
+            return function(*args, **kwargs)
+        before = state.get_global_attribute("name_scope_stack")
+        state.set_global_attribute("name_scope_stack", list(scopes))
+        try:
+            with dispatching(again()):
+                return function(*args, **kwargs)
+        finally:
+            state.set_global_attribute("name_scope_stack", before)
+
+    return run
