@@ -11,6 +11,7 @@ from keras_mp.array_types import Model
 from keras_mp.backends import keras_hooks
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer.widened import compile_anew, widen_as_noted
 
 _ENDINGS = (".weights.h5", ".weights.json", ".keras")
 
@@ -80,6 +81,8 @@ def resume(model: Model, path: str | os.PathLike[str]) -> int:
             f"Mismatches:{listed}\n"
             "To start a new training from the weights alone, call model.load_weights."
         )
+    if widen_as_noted(model):  # by keras_mp.PrecisionRepair, in the training that is continued
+        compile_anew(model)
     return int(optimizer.iterations)
 
 
