@@ -14,6 +14,7 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Model
+from keras_mp.backends import keras_hooks
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 
 _NOTE = "float32_paths"
@@ -70,7 +71,7 @@ def float16_losses(model: Model) -> Iterator[Any]:
 
 def narrow_inside(layer: Any) -> list[Any]:
     """Returns a layer and all in it, as far as they compute in float16."""
-    return [each for each in layer._flatten_layers() if is_narrow(each)]
+    return [each for each in keras_hooks.all_layers(layer) if is_narrow(each)]
 
 
 def widen(objects: Iterable[Any]) -> Before:
@@ -139,7 +140,7 @@ def compile_anew(model: Model) -> None:
 
 
 def _by_path(layer: Any, above: str) -> Iterator[tuple[str, Any]]:
-    for child in layer._flatten_layers(include_self=False, recursive=False):
+    for child in keras_hooks.child_layers(layer):
         path = f"{above}/{child.name}" if above else child.name
         yield path, child
         yield from _by_path(child, path)

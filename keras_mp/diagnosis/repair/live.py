@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.repair.changes import Change
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.optimizer.widened import compile_anew, widen
@@ -35,7 +36,7 @@ def forget_streak(optimizer: LossScaleOptimizer) -> None:
 def mend_statistics(model: Any) -> list[str]:
     """Begins moving statistics anew that skipped steps have left not finite; returns whose."""
     mended = []
-    for layer in model._flatten_layers():
+    for layer in keras_hooks.all_layers(model):
         if not isinstance(layer, keras.layers.BatchNormalization) or not layer.built:
             continue
         moving = [(layer.moving_mean, ops.zeros), (layer.moving_variance, ops.ones)]

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis import layer_paths
 from keras_mp.diagnosis.dry_run.program import StepPrograms
 from keras_mp.diagnosis.dry_run.step import DryRun
@@ -154,8 +155,8 @@ def _bad_data(dry_run: DryRun) -> Verdict | None:
 
 def _bad_weights(model: Any) -> Verdict | None:
     limit = LARGEST["float16"]
-    for layer in model._flatten_layers():
-        for variable in layer._trainable_variables:
+    for layer in keras_hooks.all_layers(model):
+        for variable in keras_hooks.own_weights(layer):
             numbers = _numbers(variable)
             if numbers is None or not numbers.size:
                 continue

@@ -20,6 +20,7 @@ BACKEND = keras.backend.backend()
 # Of one backend only.
 ONLY_ON = {
     "Layer._torch_params": "torch",
+    "Variable._layout": "jax",
     "Layer._track_variables": "torch",
     "Optimizer._parallel_update_step": "torch",
     "Optimizer._all_reduce_sum_gradients": "tensorflow",

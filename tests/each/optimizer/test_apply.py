@@ -433,7 +433,7 @@ def test_float64_variables(backend):
 def test_aggregated_gradients_of_several_replicas_are_refused(monkeypatch):
     opt = LossScaleOptimizer(sgd())
     monkeypatch.setattr(opt._backend, "replicas", lambda: 2)
-    with pytest.raises(ValueError, match="not possible with more than one replica"):
+    with pytest.raises(ValueError, match="does not support more than one replica"):
         opt.apply_gradients(
             [(ops.array([1.0]), keras.Variable([1.0]))],
             experimental_aggregate_gradients=False,
