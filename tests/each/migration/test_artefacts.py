@@ -169,7 +169,7 @@ def test_with_the_config_beside_it_and_the_optimizer_that_it_tells(path, tmp_pat
     assert migrate(folder / path.name, "-o", out, "--from", case.version) == 0
     said = capsys.readouterr().err
     assert f"the model is that of {config}, which lies beside it" in said
-    assert "What it does not hold is TensorFlow's default: " in said
+    assert "with TensorFlow's defaults for the rest: " in said
     model = keras.saving.load_model(out)
     case.assert_weights(model)
     case.assert_optimizer(model, model.optimizer)
@@ -434,7 +434,7 @@ def test_what_reads_back_differently_is_not_kept(layer, tmp_path, monkeypatch, c
     code = migrate(ONE, "-o", out)
     assert (code, out.exists()) == ((2, False) if layer is Lossy else (0, True))
     if layer is Lossy:
-        assert "differs when loaded again" in capsys.readouterr().err
+        assert "differs after reloading" in capsys.readouterr().err
         assert list(tmp_path.iterdir()) == []
 
 
@@ -457,7 +457,7 @@ def test_what_cannot_be_loaded_is_not_kept(failing, tmp_path, monkeypatch, capsy
     assert migrate(ONE, "-o", tmp_path / "out.keras") == 2
     told = {
         "loading": f"keras-mp: {ONE}: error: the file is of no use\n",
-        "loading again": "error: what was written cannot be loaded again: ",
+        "loading again": "error: the written file cannot be loaded: ",
     }
     assert told[failing] in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

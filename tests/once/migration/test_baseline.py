@@ -317,10 +317,10 @@ def test_a_file_that_failed_is_not_in_it(project: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--check"], "--check writes nothing: leave out --write-baseline"),
-        (["--write"], "--write-baseline records what is there: leave out --write and -o"),
-        (["-o", "out"], "--write-baseline records what is there: leave out --write and -o"),
-        (["--baseline", "b"], "--write-baseline writes all that is found: leave out --baseline"),
+        (["--check"], "--check writes nothing: omit --write-baseline"),
+        (["--write"], "--write-baseline cannot be combined with --write or -o"),
+        (["-o", "out"], "--write-baseline cannot be combined with --write or -o"),
+        (["--baseline", "b"], "--write-baseline writes all findings: omit --baseline"),
     ],
 )
 def test_what_does_not_go_together(

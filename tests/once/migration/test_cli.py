@@ -328,7 +328,7 @@ USAGE = {
     "several": (["migrate", "a", "b"], "several PATHs need --json or --check"),
     "several and -o": (["migrate", "--json", "a", "b", "-o", "c"], "-o takes one PATH"),
     "check and -o": (["migrate", "--check", "a", "-o", "c"], "--check writes nothing"),
-    "stdin twice": (["migrate", "--check", "-", "-"], "stdin (-) can be read once only"),
+    "stdin twice": (["migrate", "--check", "-", "-"], "use stdin (-) only once"),
     "version": (["migrate", "a", "--from", "two"], "'two' is not a TensorFlow version"),
 }
 

@@ -166,7 +166,7 @@ def test_folders_by_addresses_of_the_disk(address: str, tmp_path: Path, capsys: 
     [
         (["--dask", "x"], "are for a folder, with -o OUT"),
         (["--retry", "refused"], "are for a folder, with -o OUT"),
-        (["-o", "out", "--json", "--json-lines"], "leave one of them out"),
+        (["-o", "out", "--json", "--json-lines"], "use only one"),
         (["-o", "out", "--retry", "done"], "invalid choice"),
     ],
 )
@@ -219,9 +219,6 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
         assert program.wait(60) == 130
     lines = said.read_text().splitlines()
     done = len(list(out.glob("*.keras")))
-    assert (
-        lines[-1]
-        == f"keras-mp: {done} done, {200 - done} left: run the same command again to resume"
-    )
+    assert lines[-1] == f"keras-mp: {done} done, {200 - done} left: rerun the command to resume"
     assert 3 <= done < 100
     assert not [path for path in out.iterdir() if path.name.startswith(".keras-mp")]

@@ -143,4 +143,4 @@ def test_where_they_do_not_belong(option: str, tmp_path: Path, capsys: Capture) 
     options = ["-o", str(tmp_path / "out"), "--dask", "tcp://here:1", option]
     (tmp_path / "in").mkdir()
     assert main(["migrate", str(tmp_path / "in"), *options]) == 2
-    assert "its workers have limits of their own" in capsys.readouterr().err
+    assert "the workers have their own limits" in capsys.readouterr().err

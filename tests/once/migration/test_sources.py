@@ -812,7 +812,7 @@ def test_only_and_skip(tmp_path: Path, capsys: Capture) -> None:
         patch = capsys.readouterr().out
         assert ("+opt = keras_mp" in patch, "+keras_mp.compat" in patch) == rewritten, options
     assert migrate("--only", "KMP001,KMP999", path) == 2
-    assert "'KMP999' is none of KMP001, KMP002" in capsys.readouterr().err
+    assert "invalid choice 'KMP999': use one of KMP001, KMP002" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -861,7 +861,7 @@ def test_with_artefacts(tree: Path, capsys: Capture) -> None:
 
 REFUSED = {
     "check and write": (["--check", "--write", "a.py"], "--check writes nothing"),
-    "out and write": (["--write", "a.py", "-o", "b.py"], "leave one of them out"),
+    "out and write": (["--write", "a.py", "-o", "b.py"], "use only one"),
     "config": (["--diff", "a.json"], "--diff is for source code, not for configs"),
     "artefact": (["--only", "KMP001", "a.h5"], "--only is for source code, not for artefacts"),
     "stdin": (["--write", "-"], "--write is for source code, not for configs"),
