@@ -59,4 +59,4 @@ def _say_rest(audits: list[Audit], walked: Walk) -> None:
     left = [pluralized(walked.left, "other file")] if walked.left else []
     left += [pluralized(walked.links, "symbolic link")] if walked.links else []
     if left:
-        say(f"not looked at: {', '.join(left)}")
+        say(f"not audited: {', '.join(left)}")

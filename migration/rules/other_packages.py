@@ -25,10 +25,10 @@ _HOROVOD = {
         f"the same values, {_PAGE}"
     ),
     "BroadcastGlobalVariablesCallback": (
-        f"every strategy of Keras 3 starts all devices from the same values: leave it out, {_PAGE}"
+        f"every strategy of Keras 3 starts all devices from the same values: remove it, {_PAGE}"
     ),
     "MetricAverageCallback": (
-        "metrics are of all devices under tf.distribute and keras.distribution: leave it out; with "
+        "metrics are of all devices under tf.distribute and keras.distribution: remove it; with "
         f"DDP of PyTorch reduce the logs, {_PAGE}"
     ),
 }

@@ -168,7 +168,7 @@ def test_with_the_config_beside_it_and_the_optimizer_that_it_tells(path, tmp_pat
     config.write_text(json.dumps(case.config()))
     assert migrate(folder / path.name, "-o", out, "--from", case.version) == 0
     said = capsys.readouterr().err
-    assert f"the model is that of {config}, which lies beside it" in said
+    assert f"uses the model config {config}, next to the weights" in said
     assert "with TensorFlow's defaults for the rest: " in said
     model = keras.saving.load_model(out)
     case.assert_weights(model)
@@ -385,7 +385,7 @@ def test_without_o_nothing_is_written(tmp_path, capsys):
         out, err = capsys.readouterr()
         assert [p.name for p in tmp_path.iterdir()] == ["model.h5"]
         if not options:
-            assert "nothing was written: name an output with -o OUT.keras" in err
+            assert "nothing written: pass -o OUT.keras" in err
             assert out.startswith("in the file")
         if options == ["--check"]:
             assert (out, f"{source}: would change" in err) == ("", True)
@@ -767,7 +767,7 @@ def test_a_folder_with_a_model_for_each_part(tmp_path, capsys):
     counts = run(retry=["refused"], on_row=told.append)
     assert counts == {"done before": 2, "refused": 1}
     (why,) = [row["why"] for row in told if row["result"] == "refused"]
-    assert "there are 2 configs of models beside it (model.json, config.json)" in why
+    assert "ambiguous: 2 model configs next to it (model.json, config.json)" in why
 
 
 def test_one_model_of_several_objects(tmp_path, capsys):

@@ -244,7 +244,7 @@ def test_a_keras_that_loses_state(version, code, checkpoint, tmp_path, monkeypat
 def test_nothing_is_written_over(made, checkpoint, tmp_path, capsys):
     before = {path: path.read_bytes() for path in made.iterdir()}
     assert migrate(*checkpoint, "-o", made, "--shard-size", SHARD) == 2
-    assert "exists already: name another folder" in capsys.readouterr().err
+    assert "exists already: choose another folder" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in made.iterdir()} == before
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 

@@ -54,7 +54,7 @@ def test_a_folder(tmp_path: Path, capsys: Capture) -> None:
     ]  # fmt: skip
     assert err.splitlines() == [
         "keras-mp: 2 artefacts: 1 nothing found, 1 look at it",
-        "keras-mp: not looked at: 1 other file, 1 symbolic link",
+        "keras-mp: not audited: 1 other file, 1 symbolic link",
     ]
 
 

@@ -226,7 +226,7 @@ BAD_FILES = {
         "$.config.lr is Infinity: ",
     ),
     "nan of today": (json.dumps(NEW).replace("123.0", "NaN").encode(), "not JSON compliant"),
-    "twice": (b'{"config": 1, "config": 2}', 'not clear: "config" is given twice in one object'),
+    "twice": (b'{"config": 1, "config": 2}', 'duplicate key "config"'),
     "deep": (b"[" * 10**5, "nested too deeply"),
     "rather deep": (b"[" * 200 + b"]" * 200, "nested too deeply"),
     "digits": (b"1" * 5000, "Exceeds the limit"),

@@ -291,7 +291,7 @@ def test_two_runs_at_once(tmp_path: Path, threads: Executor) -> None:
     source, out = folder_of(tmp_path / "in", 2), tmp_path / "out"
     with (
         run_lock.hold_lock(str(out), "other"),
-        pytest.raises(Refused, match="another run is at work"),
+        pytest.raises(Refused, match="locked by another run"),
     ):
         migrate_folder(source, out, executor=threads)
     assert not (out / ledger.NAME).exists()

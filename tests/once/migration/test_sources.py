@@ -121,7 +121,7 @@ def test_only_write_writes(options: list[str], which: str, tree: Path, capsys: C
         every = {"old.py", "pkg/deep/old.py", "pkg/book.ipynb"}
         assert changed == (every if which == "." else {which})
     assert before.keys() == after.keys()
-    assert ("nothing was written: " in capsys.readouterr().err) == (options == [])
+    assert ("nothing written: " in capsys.readouterr().err) == (options == [])
 
 
 def test_write_rewrites(tree: Path, capsys: Capture) -> None:
@@ -330,7 +330,7 @@ def test_a_result_that_would_not_parse_is_not_taken(
     before = content(tmp_path)
     assert migrate("--write", tmp_path) == 0
     assert content(tmp_path) == before
-    assert "left alone, as the result would not parse: " in capsys.readouterr().out
+    assert "not rewritten, because the result would not parse: " in capsys.readouterr().out
 
 
 def test_a_fault_of_ours_costs_one_file(
@@ -423,7 +423,7 @@ def test_what_changed_meanwhile_is_not_written_over(
     path = write(tmp_path, a_py=OLD) / "a.py"
     assert migrate("--write", path) == 2
     assert path.read_text() == "theirs = 1\n"
-    assert "changed while this was at work" in capsys.readouterr().err
+    assert "changed during the run" in capsys.readouterr().err
 
 
 def test_what_cannot_be_read(tmp_path: Path, capsys: Capture) -> None:
@@ -714,7 +714,7 @@ def test_a_process_that_is_killed_is_an_error_of_what_it_had_to_do(tmp_path: Pat
     found = plans(files, Options(), 2, kill)
     assert [plan.path for plan in found] == files
     why = {plan.failure.message for plan in found if plan.failure is not None}
-    assert why == {"a process was killed while it was at work: run it again"}
+    assert why == {"a worker process was killed: rerun the command"}
     assert any(plan.changes for plan in found)
 
 

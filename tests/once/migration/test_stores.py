@@ -253,7 +253,7 @@ def test_a_run_is_plotted_and_reported(
         (["s3://a/train.py"], "source code must be a local path"),
         (
             ["s3://a/ckpt", "--model", "s3://a/model.json"],
-            "--model s3://a/model.json: it must be on",
+            "--model s3://a/model.json: it must be a local path",
         ),
         (["s3://a/m.h5", "-o", "s3://a/m.h5"], "is the input"),
         (["s3://a/m.h5", "-o", "s3://a/m.h5", "--scratch-size", "much"], "is not a size"),
