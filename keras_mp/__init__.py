@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from keras_mp.diagnosis.overflow_search.report import OverflowReport
     from keras_mp.diagnosis.overflow_search.search import find_overflow
     from keras_mp.diagnosis.ranges.report import RangeReport, range_report
+    from keras_mp.diagnosis.repair.callback import PrecisionRepair
+    from keras_mp.diagnosis.repair.repairing import repair
     from keras_mp.float32_models import as_float32
     from keras_mp.monitor.callback import LossScaleMonitor
     from keras_mp.monitor.trace import Trace
@@ -47,6 +49,7 @@ __all__ = [
     "MemoryReport",
     "OverflowReport",
     "Policy",
+    "PrecisionRepair",
     "RangeReport",
     "SharedLossScale",
     "StochasticRounding",
@@ -63,6 +66,7 @@ __all__ = [
     "protect_state",
     "protect_state_scope",
     "range_report",
+    "repair",
     "resume",
     "set_global_policy",
     "sixteen_bit_policy",
@@ -77,6 +81,7 @@ _HOME = {
     "MemoryReport": "keras_mp.sixteen_bit.memory",
     "OverflowReport": "keras_mp.diagnosis.overflow_search.report",
     "Policy": "keras_mp.policies.policy",
+    "PrecisionRepair": "keras_mp.diagnosis.repair.callback",
     "RangeReport": "keras_mp.diagnosis.ranges.report",
     "SharedLossScale": "keras_mp.optimizer.shared_loss_scale",
     "StochasticRounding": "keras_mp.sixteen_bit.stochastic_rounding",
@@ -93,6 +98,7 @@ _HOME = {
     "protect_state": "keras_mp.state.state_protection",
     "protect_state_scope": "keras_mp.state.state_protection",
     "range_report": "keras_mp.diagnosis.ranges.report",
+    "repair": "keras_mp.diagnosis.repair.repairing",
     "resume": "keras_mp.state.resuming",
     "set_global_policy": "keras_mp.policies.policy",
     "sixteen_bit_policy": "keras_mp.sixteen_bit.policies",

@@ -86,6 +86,27 @@ def loss_scale():
     return _chart(drawing.chart(run.trace))
 
 
+def precision_repair():
+    """The loss scale before and after a repair."""
+    keras.utils.set_random_seed(0)
+    with keras_mp.policy_scope("mixed_float16"):
+        large = keras.initializers.Constant(4e4)
+        model = keras.Sequential(
+            [
+                keras.Input((4,)),
+                keras.layers.Dense(8, activation="relu", name="hidden"),
+                keras.layers.Dense(1, kernel_initializer=large, name="large"),
+                keras.layers.Rescaling(1e-5, dtype="float32", name="smaller"),
+            ]
+        )
+    model.compile(keras_mp.LossScaleOptimizer(keras.optimizers.Adam(1e-4)), "mse")
+    monitor, repair = keras_mp.LossScaleMonitor(trace=True), keras_mp.PrecisionRepair()
+    x, y = keras.ops.ones((128, 4)), keras.ops.ones((128, 1))
+    model.fit(x, y, batch_size=2, verbose=0, callbacks=[repair, monitor])
+    assert repair.repairs.layers == ("large",)
+    return _chart(drawing.chart(monitor.trace))
+
+
 def report():
     """The first screen of the page that `keras-mp report` writes."""
     run, _ = train()
@@ -162,6 +183,7 @@ def ledger():
 
 DRAWN = {
     "loss-scale": loss_scale,
+    "precision-repair": precision_repair,
     "report": report,
     "ranges": ranges,
     "explain": explain,

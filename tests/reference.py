@@ -43,6 +43,7 @@ SECTIONS = {
             "keras_mp.find_overflow",
             "keras_mp.OverflowReport",
         ),
+        *("keras_mp.PrecisionRepair", "keras_mp.repair"),
         *("keras_mp.range_report", "keras_mp.RangeReport", "keras_mp.Trace"),
         "keras_mp.monitor.tensorboard",
     ),

@@ -8,6 +8,7 @@
 | layer_paths, float32_layers        | layers to compute in float32, as a `DTypePolicyMap` |
 | overflow_search                    | `find_overflow` |
 | ranges                             | `range_report` |
+| repair                             | `repair`, `PrecisionRepair` |
 | benchmarking                       | `benchmark` |
 | dry_run                            | a training step that changes nothing |
 """

@@ -83,7 +83,7 @@ class LossScale:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that will bite, or is not known.
+    """A likely problem, or something unknown.
 
     Attributes:
         code: A short name that stays the same, such as "float16_softmax".

@@ -12,6 +12,7 @@ from keras_mp.backends.common.optimizers import class_path
 from keras_mp.diagnosis.explanation import Finding
 from keras_mp.diagnosis.facts import Facts, updated_in
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer.widened import widened_paths
 from keras_mp.policies import auto_wrapping
 
 
@@ -54,6 +55,19 @@ def no_loss_scale(facts: Facts) -> Iterator[Finding]:
         f"gradients below 6e-8 are 0 in float16, and those below 6e-5 lose bits. {compiling}",
         remedy,
     )
+
+
+def repaired(facts: Facts) -> Iterator[Finding]:
+    """Layers that compute in float32 since a training that overflowed."""
+    for path in widened_paths(facts.optimizer) if facts.is_compiled_in else ():
+        yield Finding(
+            "repaired",
+            "note",
+            path,
+            "it was repaired in training, and computes in float32 since",
+            "it overflowed in float16: keras_mp.PrecisionRepair and keras_mp.repair did it",
+            "write dtype='float32' where the program makes it, or paste `repairs.code()`",
+        )
 
 
 def unneeded_loss_scale(facts: Facts) -> Iterator[Finding]:
@@ -176,6 +190,7 @@ def float16_slots(facts: Facts) -> Iterator[Finding]:
 
 RULES = (
     no_loss_scale,
+    repaired,
     unneeded_loss_scale,
     unguarded_fixed_scale,
     double_scaling,

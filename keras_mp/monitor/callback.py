@@ -18,6 +18,7 @@ from keras_mp.monitor.callback_order import called_before, writes_logs
 from keras_mp.monitor.trace import FILE, Row, Trace, append_jsonl, open_jsonl
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer.widened import widened_paths
 from keras_mp.rendering.text import pluralized
 from keras_mp.statistics.step_log import StepLog
 
@@ -159,7 +160,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
             self._take_most_skips()  # of a training before this one
             self._batch.follow(self.model)
         if self._folder is not None:
-            self._write_run()  # so that an unwritable folder is no news of tomorrow
+            self._write_run()  # fail early if the folder is not writable
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if not self._has_begun:
@@ -345,6 +346,7 @@ class LossScaleMonitor(keras.callbacks.Callback):
                 }
                 for layer in layers
             ],
+            "repaired": widened_paths(optimizer),  # by PrecisionRepair
             "overflows": [
                 {
                     "variable": each.path,

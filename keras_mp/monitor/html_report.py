@@ -42,6 +42,7 @@ def _parts(run: RunFolder) -> Iterator[Part]:
     yield drawing.facts(run.trace, run.run)
     yield Text("Loss scale", "heading")
     yield drawing.chart(run.trace)
+    yield from _repaired(run.run)
     yield _skipped(run.trace)
     yield Text("What was not finite", "heading")
     yield from _overflows(run)
@@ -54,6 +55,12 @@ def _parts(run: RunFolder) -> Iterator[Part]:
     yield _layers(run.run.get("layers", []))
     yield Text("Settings and versions", "heading")
     yield from _settings(run.run)
+
+
+def _repaired(run: Mapping[str, Any]) -> Iterator[Part]:
+    paths = run.get("repaired")
+    if isinstance(paths, list) and paths:
+        yield Text(f"In float32 since a repair: {', '.join(map(str, paths))}.")
 
 
 def _skipped(trace: Trace) -> Part:

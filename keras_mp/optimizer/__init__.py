@@ -14,5 +14,6 @@
 | configs               | configs written by `get_config` and accepted by `from_config` |
 | shared_loss_scale     | `SharedLossScale`: one loss scale for several optimizers |
 | wrapping              | which `LossScaleOptimizer` wraps an optimizer: at most one |
+| widened               | layers that were given float32 in training, kept in files |
 | errors                | what cannot be wrapped, and the remedy |
 """

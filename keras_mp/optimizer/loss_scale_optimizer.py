@@ -63,8 +63,8 @@ class LossScaleOptimizer(
     `LossScaleOptimizer` wraps another optimizer. By default the loss scale is dynamic, so you do
     not have to choose one: it starts high, is halved at every step whose gradients hold an inf or
     a nan (such a step changes no weight and no slot), and is doubled after `dynamic_growth_steps`
-    such free steps. It never falls below `min_scale` and never grows to inf. What a forward pass
-    wrote before is not the optimizer's to put back: see `keras_mp.protect_state`.
+    such free steps. It never falls below `min_scale` and never grows to inf. The optimizer cannot
+    undo what the forward pass wrote: see `keras_mp.protect_state`.
 
     With `model.compile` nothing else is needed:
 
@@ -95,12 +95,12 @@ class LossScaleOptimizer(
     ```
 
     Hyperparameters of the inner optimizer (`learning_rate`, `beta_1`, `momentum`, `clipnorm`,
-    `use_ema`, ...) are read and set through the wrapper, as in `tf.keras`; `epsilon`, which is
-    none, is not.
+    `use_ema`, ...) are read and set through the wrapper, as in `tf.keras`; `epsilon` is not
+    forwarded.
 
     Args:
         inner_optimizer: The `keras.optimizers.Optimizer` to wrap. It keeps its own variables and
-            must not be used by itself any more.
+            must not be used on its own any more.
         dynamic: Whether the loss scale changes during training. With False it stays
             `initial_scale`, which must be given.
         initial_scale: The loss scale to start with, a positive number. Defaults to 2**15. Start
@@ -497,8 +497,8 @@ class LossScaleOptimizer(
         self._warn_once(message)
         if not experimental_aggregate_gradients and self._backend.replicas() > 1:
             raise ValueError(
-                "experimental_aggregate_gradients=False is not possible with more than one "
-                "replica: Keras 3 optimizers always sum the gradients of the replicas. Hand over "
+                "experimental_aggregate_gradients=False does not support more than one "
+                "replica: Keras 3 optimizers always sum the gradients of the replicas. Pass "
                 "the gradients of each replica."
             )
         self._apply([g for g, _ in pairs], [v for _, v in pairs], scaled=scaled)
@@ -575,7 +575,7 @@ class LossScaleOptimizer(
             if not self.built:
                 raise ValueError(
                     "apply(grads) without variables needs a built optimizer: call "
-                    "`optimizer.build(model.trainable_variables)`, or hand over the variables."
+                    "`optimizer.build(model.trainable_variables)`, or pass the variables."
                 )
             given = keras_hooks.trained_variables(self)
         variables = list(given)

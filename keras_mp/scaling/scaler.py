@@ -144,6 +144,15 @@ class DynamicLossScaler(LossScaler):
         for mine, theirs in zip(self._state, other._state, strict=True):
             mine.assign(other._backend.read(theirs))
 
+    def restart(self, scale: float) -> None:
+        """Sets the loss scale, and begins to count anew, for all that share the scale."""
+        scalers = [self] if self._round is None else self._round.group.scalers
+        for scaler in scalers:
+            scaler.scale.assign(scale)
+            scaler.counter.assign(0)
+            if scaler.settings.hysteresis > 1:
+                scaler.hysteresis_left.assign(scaler.settings.hysteresis)
+
     def set_growth_steps(self, value: int) -> None:
         """Sets the finite steps between two growths, for all scalers that share the scale."""
         scalers = [self] if self._round is None else self._round.group.scalers

@@ -11,16 +11,17 @@ from keras_mp.array_types import Model
 from keras_mp.backends import keras_hooks
 from keras_mp.optimizer.errors import unwrapped
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer.widened import compile_anew, widen_as_noted
 
 _ENDINGS = (".weights.h5", ".weights.json", ".keras")
 
 
 def resume(model: Model, path: str | os.PathLike[str]) -> int:
-    """Continues the training that wrote a weights file: weights, optimizer state, loss scale.
+    """Resumes a training from a weights file: weights, optimizer state, loss scale.
 
-    `model.load_weights` is for fine-tuning: it takes the weights, and of the optimizer's state what
-    Keras takes, which is none before the first step. `resume` takes all of it, learning rate and
-    step count included, or raises and changes no variable. Meanwhile it holds a copy of them all.
+    `model.load_weights` is for fine-tuning: before the first step it restores the weights only.
+    `resume` restores the whole training state, learning rate and step count included, or changes
+    nothing and lists the mismatches. It needs memory for a copy of all variables.
 
     ```python
     model.compile(keras_mp.LossScaleOptimizer(keras.optimizers.Adam(1e-3)), "mse")
@@ -76,10 +77,12 @@ def resume(model: Model, path: str | os.PathLike[str]) -> int:
     if differs:
         listed = "".join(f"\n- {each}" for each in differs)
         raise ValueError(
-            f"The training that wrote {os.fspath(path)} cannot go on in this model, and no "
-            f"variable was changed. What differs:{listed}\n"
+            f"Cannot resume {os.fspath(path)} in this model; no variable was changed. "
+            f"Mismatches:{listed}\n"
             "To start a new training from the weights alone, call model.load_weights."
         )
+    if widen_as_noted(model):  # by keras_mp.PrecisionRepair, in the training that is continued
+        compile_anew(model)
     return int(optimizer.iterations)
 
 

@@ -24,11 +24,11 @@ from keras_mp.state.assigned_state import SEED, Assignments, assigned_variables
 def protect_state(
     model: Model, *optimizers: Any, metrics: bool = False, variables: Iterable[Variable] = ()
 ) -> Any:
-    """Makes the train step of `model` put the state of its layers back where a step is skipped.
+    """Makes the train step of `model` restore the state of its layers if a step is skipped.
 
     Without it, one batch whose activations overflow leaves inf or nan in the moving mean and
-    variance of every BatchNormalization behind it, and `predict` returns nan for ever while the
-    weights are fine. Put back, bit for bit and inside the compiled step, are
+    variance of every later BatchNormalization, and `predict` returns nan for ever although the
+    weights are fine. These are restored, bit for bit and inside the compiled step:
 
     - every variable that a layer made as not trainable: moving statistics, counters, codebooks; the
       states of stateful recurrent layers; on PyTorch the buffers of modules;
@@ -41,16 +41,15 @@ def protect_state(
       that a `tf.function` inside the model assigns to which was called before;
     - with `metrics=True` the metrics.
 
-    Left alone are seeds (the next dropout mask is a new one, as after any step), other weights, and
-    metrics unless asked for: they tell what happened, so an epoch with a skipped step has a loss
-    that is not finite in its logs.
+    Seeds are not restored (the next dropout mask is a new one, as after any step), nor are other
+    weights. Metrics are not restored by default: an epoch with a skipped step then logs a loss that
+    is not finite.
 
-    With `metrics=True` logs are those of a run that never saw the batches of skipped steps, and
-    `keras.callbacks.TerminateOnNaN` lets such a step pass: its batch has the means so far in its
-    logs. Where there is nothing so far, before the first good batch of an epoch or of
-    `train_on_batch`, they are what empty metrics say: a loss of 0. What a `train_step` of your own
-    returns beside metrics stays as it is. On JAX, where Keras has no metrics in a forward pass,
-    these are the metrics of the train step.
+    With `metrics=True` the logs are those of a run that never saw the batches of skipped steps, and
+    `keras.callbacks.TerminateOnNaN` does not stop at such a step: its batch logs the means so far.
+    Before the first good batch of an epoch or of `train_on_batch`, these are the results of empty
+    metrics: a loss of 0. What a custom `train_step` returns beside metrics is unchanged. On JAX,
+    where Keras has no metrics in a forward pass, these are the metrics of the train step.
 
     Costs a copy of these variables a step; on JAX under jit a choice between two values. For
     metrics their results are computed twice.

@@ -86,3 +86,9 @@ class SkipStreak:
             self._unseen[each] = max(self._unseen.get(each, 0), most)
         most, self._unseen[asker] = self._unseen[asker], 0
         return most
+
+    def clear(self) -> None:
+        """Begins to count anew, for everyone who asks: what made the steps skip is mended."""
+        for each in (self._now, self._most):
+            each.assign(ops.zeros((), each.dtype))
+        self._unseen.clear()

@@ -13,15 +13,21 @@ import numpy as np
 
 from keras_mp.array_types import Store, Variable
 
+_NOTE = "note_"
+
 
 class ExtraState(keras.losses.Loss):
     """Variables by name, in a child of the optimizer that Keras' saving visits.
 
     A loss, because that is the smallest public class that saving visits.
+
+    Attributes:
+        notes: Arrays by name that files keep, too, and that no step looks at.
     """
 
     def __init__(self) -> None:
         super().__init__(name="extra_state")
+        self.notes: dict[str, Any] = {}
         self._variables: dict[str, Any] = {}
         self._pending: dict[str, Any] = {}
         self._groups: list[frozenset[str]] = []
@@ -54,6 +60,8 @@ class ExtraState(keras.losses.Loss):
         """Writes each variable under its name, and values that still wait for one."""
         for name, value in self._pending.items():
             store[name] = value
+        for name, value in self.notes.items():
+            store[_NOTE + name] = value
         for name, variable in self._variables.items():
             store[name] = keras.ops.convert_to_numpy(variable)
 
@@ -69,6 +77,8 @@ class ExtraState(keras.losses.Loss):
         if ignored:
             return
         saved = {str(name): np.asarray(store[name]) for name in store.keys()}  # noqa: SIM118 - h5 entries
+        noted = [name for name in saved if name.startswith(_NOTE)]
+        self.notes |= {name.removeprefix(_NOTE): saved.pop(name) for name in noted}
         self._pending = {k: v for k, v in saved.items() if k not in self._variables}
         self._restore({k: v for k, v in saved.items() if k in self._variables})
 

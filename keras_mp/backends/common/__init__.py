@@ -13,6 +13,7 @@
 | compiling        | compiles code that runs once without optimization |
 | custom_gradients | whether a custom gradient is being traced |
 | devices          | which devices exist, and whether float16 is fast on them |
+| processes        | gathers what several processes of one training found |
 | generators       | saves and restores random states of Python, NumPy and torch |
 | measuring        | the device's name, its memory, and when it is done |
 | warn_once        | warns once per message |

@@ -4,6 +4,7 @@ Keras' callbacks do not get the data. On JAX and PyTorch a batch passes through 
 by reference. On TensorFlow it never leaves the compiled function, so it is unknown there.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -35,7 +36,13 @@ class LastBatch:
             return
         if other is not None:
             other.end()  # an interrupted fit left it, which would keep its batch forever
-        kept: list[Any] = []
+        self._wrap(model, [])
+
+    def follow_again(self, model: Model) -> None:
+        """Goes on after the train function of `model` was made anew, for all that follow it."""
+        self._wrap(model, self._kept)
+
+    def _wrap(self, model: Model, kept: list[Any]) -> None:
         self._kept = kept
         before = model.train_function
 
@@ -70,7 +77,68 @@ class LastBatch:
         """Returns the last argument of `train_step`, or None if it is unknown."""
         return self._kept[0] if self._kept else None
 
+    def show(self, model: Model, look: Callable[[Any], None]) -> bool:
+        """Has `look` called with a batch, outside of any compiled function.
+
+        That is the last one; on TensorFlow the next one, before the model trains on it.
+
+        Returns:
+            Whether it was called at once.
+        """
+        if self._kept:
+            look(self._kept[0])
+            return True
+        if keras.backend.backend() == "tensorflow":
+            _show_next(model, look)
+        return False
+
     def end(self) -> None:
         """Restores the model and drops the batch."""
         self._end()
         self._kept.clear()
+
+
+def _show_next(model: Model, look: Callable[[Any], None]) -> None:
+    import tensorflow as tf
+
+    before = model.train_function
+
+    def showing(iterator: Any) -> Any:
+        model.train_function = before  # `look` may have another one made
+        strategy = model.distribute_strategy
+        batches = [next(iterator)]
+        with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
+            while len(batches) < model.steps_per_execution:
+                batches.append(next(iterator))
+        parts = [
+            tf.nest.pack_sequence_as(batch, leaves)
+            for batch in batches
+            for leaves in zip(
+                *map(strategy.experimental_local_results, tf.nest.flatten(batch)), strict=True
+            )
+        ]
+        replicas = len(parts) // len(batches)
+        look(_joined(parts[:replicas]))
+        spec = tf.nest.map_structure(_spec_of_one, iterator.element_spec)
+
+        def dataset(context: Any = None) -> Any:
+            return tf.data.Dataset.from_generator(lambda: iter(parts), output_signature=spec)
+
+        again = iter(strategy.distribute_datasets_from_function(dataset))
+        return model.train_function(again)
+
+    model.train_function = showing
+
+
+def _spec_of_one(spec: Any) -> Any:
+    """Returns what a replica is given, of what all are."""
+    return spec._value_specs[0] if hasattr(spec, "_value_specs") else spec
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Returns what several replicas are given as one batch."""
+    if len(parts) == 1:
+        return parts[0]
+    import tensorflow as tf
+
+    return tf.nest.map_structure(lambda *leaves: tf.concat(leaves, 0), *parts)

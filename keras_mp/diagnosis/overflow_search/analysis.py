@@ -47,11 +47,13 @@ class Analysis:
         report: What was found.
         found: Each finding with its record, or None.
         makers: The layers that made what the model returns.
+        records: All ops of the forward pass.
     """
 
     report: OverflowReport
     found: tuple[Found, ...]
     makers: tuple[Any, ...]
+    records: tuple[Record, ...] = ()
 
     @property
     def causes(self) -> list[Found]:
@@ -100,7 +102,8 @@ def analyse(dry_run: DryRun, programs: StepPrograms) -> Analysis:
         loss_finite_at_scale_1=None if loss is None else bool(np.isfinite(loss)),
     )
     made = [recorder.value(x) for x in floats(out.outputs)]
-    return Analysis(report, found, tuple(_makers(value) for value in made if value is not None))
+    makers = tuple(_makers(value) for value in made if value is not None)
+    return Analysis(report, found, makers, tuple(recorder.records))
 
 
 def _in_a_time_step(

@@ -114,20 +114,47 @@ def with_cure(analysis: Analysis, dry_run: DryRun) -> OverflowReport:
     return replace(report, float32_layers=layers, then=then)
 
 
+def suggested(analysis: Analysis, dry_run: DryRun) -> list[Any]:
+    """Returns the layers and losses that may help in float32, with all in them.
+
+    Args:
+        analysis: What was found.
+        dry_run: The batch.
+    """
+    model = dry_run.model
+
+    def search() -> Analysis:
+        return analyse(dry_run, StepPrograms(model))
+
+    changes, _, _ = _changes(analysis, model, search, backward=True, whole=True)
+    losses = (loss for loss, _ in changes.losses.values())
+    layers = (part.layer for part in changes.layers.values())
+    return [*layers, *losses]
+
+
 def _only_gradients(report: OverflowReport) -> bool:
     causes = [found for found in report.findings if found.cause and not found.harmless]
     return all(found.where == "backward" for found in causes)
 
 
 def _changes(
-    analysis: Analysis, model: Any, search: Callable[[], Analysis], backward: bool
+    analysis: Analysis,
+    model: Any,
+    search: Callable[[], Analysis],
+    backward: bool,
+    whole: bool = False,
 ) -> tuple[_Changes, Finding | None, str]:
-    """Returns what was changed, the first cause that is left with it, and what trying it raised."""
+    """Returns what was changed, the first cause that is left with it, and what trying it raised.
+
+    `whole`: whether parts that no key of a map reaches are changed, too.
+    """
     parts = {id(part.layer): part for part in layer_paths.parts(model)}
     changes, now, error = _Changes(), analysis, ""
     for _ in range(_ROUNDS):
         before = changes.size()
         _add(changes, now, model, parts, backward)
+        if whole:
+            changes.by_hand.update(changes.layers)
         if changes.size() == before:
             break
         try:

@@ -22,6 +22,7 @@ PROGRAMS = (
     "how-to/graph-rewrite.md",
     "how-to/leave-tensorflow.md",
     "how-to/monitoring.md",
+    "how-to/precision-repair.md",
     "how-to/sixteen-bit-weights.md",
     "tutorials/quickstart.md",
 )

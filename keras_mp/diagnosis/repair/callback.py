@@ -1,0 +1,261 @@
+"""`PrecisionRepair`: watches the skipped steps of `fit`, and repairs the model when they go on."""
+
+import logging
+from typing import Any
+
+import keras
+
+from keras_mp.backends.common.batches import LastBatch
+from keras_mp.backends.common.processes import process_count
+from keras_mp.diagnosis.repair.agreeing import agreed
+from keras_mp.diagnosis.repair.live import forget_streak
+from keras_mp.diagnosis.repair.record import Repairs, Verdict
+from keras_mp.diagnosis.repair.repairing import (
+    as_float32_layers,
+    as_found,
+    healthy_scale,
+    optimizer_of,
+    repair_again,
+    searched,
+)
+from keras_mp.diagnosis.repair.search import Found
+from keras_mp.diagnosis.repair.watching import Limits, SkipWatch
+from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
+from keras_mp.optimizer.widened import widened_paths
+
+_SKIPS = 20
+
+_logger = logging.getLogger("keras_mp")
+
+
+class PrecisionRepair(keras.callbacks.Callback):
+    """Repairs a float16 training that overflows for good, and lets it go on.
+
+    Where steps are skipped again and again, no loss scale helps: some layer computes numbers that
+    float16 does not have. This callback then takes a batch, finds the smallest part of the model
+    that has to compute in float32, as `keras_mp.repair` does, and changes it in the running model.
+    Weights, slots, averages, counters, epoch and batch stay; the loss scale returns to what it was.
+
+    ```python
+    repair = keras_mp.PrecisionRepair()
+    model.fit(x, y, callbacks=[repair])
+    print(repair.repairs)       # what was done and why, and a DTypePolicyMap to paste
+    ```
+
+    One line on the logger "keras_mp" says what was done:
+
+    ```
+    step 20: `attention` now computes in float32: matmul reached 3.1e+05 (limit 65504). 20 steps
+    were skipped; the loss scale is 32768 again.
+    ```
+
+    Where precision is not the matter (the batch holds nan, the loss is not finite in float32
+    either, the weights have blown up, the code casts to float16 itself) it says that, and stops the
+    training. `logs["repairs"]`, at the end of an epoch, is the number of repairs so far.
+
+    It lasts: `model.save` keeps the policies of the layers. Weights files, such as those of
+    `BackupAndRestore`, keep the paths of what was repaired, and this callback, or
+    `keras_mp.resume`, repairs the model of the new process before its first step.
+
+    It reads one number from the device in `skips` steps, and changes nothing of the compiled step,
+    so a training that is never repaired ends bit for bit as without it. Put it before
+    `LossScaleMonitor` where the optimizer has `max_consecutive_skips`, at which that one stops.
+
+    Args:
+        skips: Skipped steps in a row after which to act; None for `max_consecutive_skips` of the
+            optimizer, or 20.
+        min_loss_scale: Act, too, where the loss scale has been this or less for as many steps, with
+            a skip among them; None for `min_scale` of the optimizer.
+        skipped_share: Act, too, where more than this share of `5 * skips` steps was skipped.
+        max_repairs: How many repairs there may be in one `fit`.
+        stop: Whether to stop the training where it cannot be repaired. False: it goes on skipping.
+        all_float32: Whether, as the last resort, all layers may compute in float32.
+
+    Raises:
+        TypeError: At the start of `fit`, if the model has another optimizer.
+        ValueError: A number is out of its range; at the start of `fit`, if the optimizer skips
+            nothing (`skip_nonfinite=False`), the graph rewrite holds for the model, or there are
+            several processes on JAX.
+
+    Attributes:
+        repairs: The `Repairs` so far.
+        stopped: Why training was stopped, or None.
+
+    >>> import numpy as np
+    >>> from keras_mp import LossScaleOptimizer
+    >>> planted = keras.layers.Dense(
+    ...     1, kernel_initializer="ones", dtype="mixed_float16", name="planted"
+    ... )
+    >>> model = keras.Sequential([keras.Input((4,)), planted], name="net")
+    >>> model.compile(LossScaleOptimizer(keras.optimizers.SGD(0.0), initial_scale=16), "mae")
+    >>> x, y = np.full((8, 4), 30000.0), np.ones((8, 1))
+    >>> callback = PrecisionRepair(skips=3)
+    >>> _ = model.fit(x, y, batch_size=1, verbose=0, callbacks=[callback])
+    >>> callback.repairs.layers, int(model.optimizer.skipped_steps)
+    (('planted',), 3)
+    """
+
+    def __init__(
+        self,
+        skips: int | None = None,
+        *,
+        min_loss_scale: float | None = None,
+        skipped_share: float = 0.25,
+        max_repairs: int = 8,
+        stop: bool = True,
+        all_float32: bool = False,
+    ) -> None:
+        super().__init__()
+        for name, value in (("skips", skips), ("max_repairs", max_repairs)):
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be an integer of at least 1, but got {value!r}.")
+        if not 0 < skipped_share <= 1:
+            raise ValueError(
+                f"skipped_share must be above 0 and at most 1, but got {skipped_share!r}."
+            )
+        self.repairs = Repairs()
+        self.stopped: str | None = None
+        self._skips, self._min_scale, self._share = skips, min_loss_scale, skipped_share
+        self._max_repairs, self._stop, self._all_float32 = max_repairs, stop, all_float32
+        self._batch = LastBatch()
+        self._watch: SkipWatch | None = None
+        self._has_begun = self._gave_up = self._is_waiting = False
+        self._steps_a_call = self._since_look = self._pause = self._fruitless = 0
+        self._made_in_fit = self._skipped = self._skipped_at_repair = 0
+        self._healthy = 0.0
+        self._optimizer: LossScaleOptimizer
+
+    # -- callbacks -------------------------------------------------------------------------------
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        optimizer = optimizer_of(self.model, "PrecisionRepair")
+        if not optimizer.skip_nonfinite:
+            raise ValueError(
+                "PrecisionRepair has nothing to watch: the optimizer was made with "
+                "skip_nonfinite=False, and checks no gradient."
+            )
+        if keras.backend.backend() == "jax" and process_count() > 1:
+            raise ValueError(
+                "PrecisionRepair needs one process on JAX: no process has a batch of several. Run "
+                "keras_mp.repair(model, x, y) in one process, and paste its `code()` before the "
+                "model is made."
+            )
+        self._optimizer = optimizer
+        self._has_begun = self._gave_up = self._is_waiting = False
+        self.stopped = None
+        self._made_in_fit = self._fruitless = self._pause = 0
+        limits = Limits(
+            self._skips or optimizer.max_consecutive_skips or _SKIPS,
+            optimizer.min_scale if self._min_scale is None else float(self._min_scale),
+            self._share,
+        )
+        self._watch = SkipWatch(limits)
+        self._batch.follow(self.model)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if not self._has_begun:
+            self._begin()
+
+    def _begin(self) -> None:
+        # Not at the beginning of training: callbacks after this one may restore a backup there.
+        self._has_begun = True
+        self._sync()
+        self._skipped = self._skipped_at_repair = int(self._optimizer.skipped_steps)
+        self._healthy = healthy_scale(self._optimizer)
+        self._since_look = 0
+        self._steps_a_call = self.model.steps_per_execution
+        if again := repair_again(self.model):
+            self._batch.follow_again(self.model)
+            _logger.warning(
+                "keras_mp: as in the training that is continued, %s compute in float32",
+                ", ".join(f"`{path}`" for path in again),
+            )
+        if widened_paths(self._optimizer):
+            layers = as_float32_layers(self.model)
+            self.repairs = Repairs(self.repairs.made, None, layers)
+
+    # No self.model at each batch: on JAX, Keras assigns the state to all variables when it is read.
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        watch = self._watch
+        assert watch is not None
+        if self._since_look + self._steps_a_call > watch.limits.skips:
+            self._sync()
+            self._look(watch)
+        self._since_look += self._steps_a_call
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if logs is not None:
+            logs["repairs"] = len(self.repairs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._batch.end()
+
+    # -- what is done ----------------------------------------------------------------------------
+
+    def _look(self, watch: SkipWatch) -> None:
+        optimizer, steps = self._optimizer, self._since_look
+        self._since_look = 0
+        skipped = int(optimizer.skipped_steps)
+        new, self._skipped = max(0, skipped - self._skipped), skipped  # state may be restored
+        reason = watch.look(steps, new, lambda: float(optimizer.loss_scale))
+        self._pause = max(0, self._pause - steps)
+        if reason is None or self._gave_up or self._is_waiting or self._pause:
+            return
+        if self._made_in_fit >= self._max_repairs:
+            self._give_up(
+                Verdict(
+                    "bound",
+                    f"After {self._made_in_fit} repairs (max_repairs) {reason}: "
+                    "train with mixed_bfloat16, or look for the cause with find_overflow.",
+                )
+            )
+            return
+        self._is_waiting = True
+        if not self._batch.show(self.model, self._repair):
+            forget_streak(optimizer)  # the repair comes with the next batch
+
+    def _repair(self, data: Any) -> None:
+        self._is_waiting = False
+        assert self._watch is not None
+        tolerated = self._watch.tolerated
+
+        def search() -> Found | Verdict:
+            batch = keras.utils.unpack_x_y_sample_weight(data)
+            return searched(self.model, batch, self._healthy, tolerated, self._all_float32)
+
+        found = agreed(self.model, search)
+        done = as_found(self.model, found, self._skipped - self._skipped_at_repair)
+        self.repairs = self.repairs.plus(done)
+        if done:
+            self._batch.follow_again(self.model)
+            self._watch.forget()
+            self._made_in_fit += 1
+            self._fruitless = 0
+            self._skipped_at_repair = self._skipped
+            for each in done:
+                _logger.warning("keras_mp: %s", each)
+            return
+        assert done.verdict is not None
+        if done.verdict.ends:
+            self._give_up(done.verdict)
+            return
+        self._fruitless += 1
+        # A search takes as long as many steps.
+        self._pause = self._watch.limits.skips * 2**self._fruitless
+        if self._fruitless == 1:
+            _logger.warning("keras_mp: steps are skipped. %s", done.verdict.text)
+
+    def _give_up(self, verdict: Verdict) -> None:
+        self._gave_up = True
+        self.repairs = self.repairs.plus(Repairs(verdict=verdict))
+        if self._stop:
+            self.model.stop_training = True
+            self.stopped = verdict.text
+            _logger.error("keras_mp: training stops: %s", verdict.text)
+        else:
+            _logger.error("keras_mp: nothing is repaired, and steps are skipped: %s", verdict.text)
+
+    def _sync(self) -> None:
+        # On JAX the state is on loan to the compiled step.
+        if hasattr(self.model, "jax_state_sync"):
+            self.model.jax_state_sync()

@@ -1,0 +1,59 @@
+"""`Change`: a layer or loss that is to compute in float32, for a trial or for good."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from keras_mp.diagnosis import layer_paths
+from keras_mp.optimizer.widened import float16_losses, narrow_inside, undo, widen
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """One thing that is to compute in float32.
+
+    Attributes:
+        path: Names from the model down to the layer, or the name of the loss.
+        target: The layer, with all in it, or the loss.
+    """
+
+    path: str
+    target: Any
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is a layer, not a loss."""
+        return isinstance(self.target, keras.layers.Layer)
+
+    def objects(self) -> list[Any]:
+        """Returns what gets the policy: a layer and all in it that computes in float16."""
+        return narrow_inside(self.target) if self.is_layer else [self.target]
+
+
+def all_changes(model: Any) -> list[Change]:
+    """Returns what can be changed in a model: the smallest units that its author can give a dtype.
+
+    >>> dense = keras.layers.Dense(1, dtype="mixed_float16", name="out")
+    >>> model = keras.Sequential([keras.Input((2,)), dense])
+    >>> [change.path for change in all_changes(model)]
+    ['out']
+    """
+    found: dict[int, Change] = {}
+    for part in layer_paths.parts(model):
+        whole = Change(part.whole_path, part.whole)
+        if not isinstance(part.whole, keras.Model) and whole.objects():
+            found.setdefault(id(part.whole), whole)
+    return [*found.values(), *(Change(str(loss.name), loss) for loss in float16_losses(model))]
+
+
+@contextlib.contextmanager
+def in_float32(changes: Iterable[Change]) -> Iterator[None]:
+    """A scope in which changes hold."""
+    before = widen(each for change in changes for each in change.objects())
+    try:
+        yield
+    finally:
+        undo(before)

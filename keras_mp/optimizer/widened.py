@@ -1,0 +1,150 @@
+"""Which layers and losses were given the policy float32 while they trained, kept with the state.
+
+Weights files know no policies. So the optimizer's state says which layers were repaired, and a
+training that goes on from such a file repairs its model before the first step.
+"""
+
+import functools
+import json
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_mp.array_types import Model
+from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
+
+_NOTE = "float32_paths"
+_FLOAT32 = keras.DTypePolicy("float32")
+Before = list[tuple[Any, dict[str, Any]]]
+
+
+def widened_paths(optimizer: Any) -> list[str]:
+    """Returns the paths of layers, and names of losses, that were repaired.
+
+    >>> optimizer = LossScaleOptimizer(keras.optimizers.SGD())
+    >>> note_widened(optimizer, ["block/attention"])
+    >>> widened_paths(optimizer)
+    ['block/attention']
+    """
+    if not isinstance(optimizer, LossScaleOptimizer):
+        return []
+    bits = optimizer.extra_state.notes.get(_NOTE)
+    try:
+        found = [] if bits is None else json.loads(bytes(np.asarray(bits, "uint8")).decode())
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(path, str) for path in found):
+        warnings.warn(
+            "What the file says of layers that were repaired cannot be read, and is left out.",
+            stacklevel=2,
+        )
+        del optimizer.extra_state.notes[_NOTE]
+        return []
+    return found
+
+
+def note_widened(optimizer: LossScaleOptimizer, paths: Iterable[str]) -> None:
+    """Adds paths to those that files of the optimizer keep."""
+    known = list(dict.fromkeys([*widened_paths(optimizer), *paths]))
+    bits = np.frombuffer(json.dumps(known).encode(), "uint8")
+    optimizer.extra_state.notes[_NOTE] = bits
+
+
+def is_narrow(layer: Any) -> bool:
+    """Returns whether a layer computes in float16 with float32 variables.
+
+    Of a layer with float16 variables no policy makes float32 of what these have lost already.
+    """
+    return bool(layer.compute_dtype == "float16" and layer.variable_dtype == "float32")
+
+
+def float16_losses(model: Model) -> Iterator[Any]:
+    """Yields the losses of `compile` that compute in float16."""
+    for loss in keras.tree.flatten(getattr(model, "loss", None)):
+        if isinstance(loss, keras.losses.Loss) and loss.dtype == "float16":
+            yield loss
+
+
+def narrow_inside(layer: Any) -> list[Any]:
+    """Returns a layer and all in it, as far as they compute in float16."""
+    return [each for each in layer._flatten_layers() if is_narrow(each)]
+
+
+def widen(objects: Iterable[Any]) -> Before:
+    """Gives layers and losses the policy float32, and returns what `undo` takes.
+
+    Not by the setter of the layer, which would write into the map of all other layers that have it.
+    """
+    before: Before = []
+    for each in objects:
+        new = {"_dtype_policy": _FLOAT32}
+        if not isinstance(each, keras.layers.Layer):
+            new["_dtype"] = "float32"
+        before.append((each, {name: getattr(each, name) for name in new}))
+        for name, value in new.items():
+            object.__setattr__(each, name, value)
+        _finalize(each)
+    return before
+
+
+def undo(before: Before) -> None:
+    """Takes back what `widen` did."""
+    for each, attributes in reversed(before):
+        for name, value in attributes.items():
+            object.__setattr__(each, name, value)
+        _finalize(each)
+
+
+def widen_as_noted(model: Model) -> tuple[str, ...]:
+    """Repairs a model as the restored state of its optimizer says that it was.
+
+    Functions that were compiled are to be compiled anew.
+
+    Returns:
+        The paths of what was changed.
+    """
+    wanted = set(widened_paths(model.optimizer))
+    if not wanted:
+        return ()
+    found = {path: narrow_inside(layer) for path, layer in _by_path(model, "") if path in wanted}
+    found |= {loss.name: [loss] for loss in float16_losses(model) if loss.name in wanted}
+    found = {path: objects for path, objects in found.items() if objects}
+    widen(each for objects in found.values() for each in objects)
+    return tuple(found)
+
+
+def compile_anew(model: Model) -> None:
+    """Has the functions of a model, as far as there are any, compiled with the policies of now.
+
+    In the middle of `fit`, too, which looks its function up at each step.
+    """
+    for kind in ("train", "test", "predict"):
+        if getattr(model, f"{kind}_function") is None:
+            continue
+        name = f"{kind}_step"
+        # JAX compiles an object once, and a bound method is equal to the one of before, as long as
+        # that one is held.
+        had, step = name in vars(model), getattr(model, name)
+        object.__setattr__(model, name, functools.partial(step))
+        try:
+            getattr(model, f"make_{kind}_function")(force=True)
+        finally:
+            if had:
+                object.__setattr__(model, name, step)
+            else:
+                object.__delattr__(model, name)
+
+
+def _by_path(layer: Any, above: str) -> Iterator[tuple[str, Any]]:
+    for child in layer._flatten_layers(include_self=False, recursive=False):
+        path = f"{above}/{child.name}" if above else child.name
+        yield path, child
+        yield from _by_path(child, path)
+
+
+def _finalize(layer: Any) -> None:
+    if isinstance(layer, keras.layers.Normalization):
+        layer.finalize_state()  # it keeps its mean in the dtype that it computes in
