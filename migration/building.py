@@ -36,7 +36,7 @@ def run_script(file: str) -> ModuleType:
     """
     path = Path(file).resolve()
     if not path.is_file():
-        raise Refused(f"--model: there is no file {file}")
+        raise Refused(f"--model: {file} does not exist")
     before = sum(name.startswith(_OF_SCRIPT) for name in sys.modules)
     called = f"{_OF_SCRIPT}_{before}" if before else _OF_SCRIPT
     spec = importlib.util.spec_from_file_location(called, path)

@@ -94,7 +94,7 @@ def check(given: Sequence[str]) -> None:
     for one in given:
         file = split(pattern_and_file(one)[1])[0]
         if not Path(file).exists():
-            raise Refused(f"--model: there is no file {file}")
+            raise Refused(f"--model: {file} does not exist")
 
 
 def pattern_and_file(given: str) -> tuple[str | None, str]:

@@ -512,7 +512,7 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
     of_others = any(getattr(arguments, name) for name in (*_OF_ARTEFACTS, *OF_SOURCES))
     for path in paths if "config" in kinds and (len(kinds) > 1 or of_others) else ():
         if not is_there(path):
-            arguments.refuse(f"there is no file or folder {path}")
+            arguments.refuse(f"{path} does not exist")
     if "config" in kinds and len(kinds) > 1:
         arguments.refuse("configs cannot be mixed with other files: migrate one kind at a time")
     if (arguments.dask or arguments.retry or arguments.json_lines) and not (

@@ -85,7 +85,7 @@ def _untouched(path: str, arguments: argparse.Namespace, done: Done) -> list[Out
     found = 1
     if is_folder_of_artefacts(Path(path)):
         if path not in done.folders:
-            return [Outcome(path, "refused", why="there is no source code in this folder")]
+            return [Outcome(path, "refused", why="this folder has no source code")]
         found = len(walk(Path(path)).found)
     if found:
         what = "an artefact is" if found == 1 else f"{found} artefacts are"

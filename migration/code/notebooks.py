@@ -292,7 +292,7 @@ def _cell(file: str, start: int, number: int) -> Cell | None:
         isinstance(source, list) and all(isinstance(line, str) for line in source)
     ):
         return Cell(number, *span, source)
-    raise ValueError(f"$.cells[{number - 1}].source is no text")
+    raise ValueError(f"$.cells[{number - 1}].source must be text")
 
 
 def _start(file: str, position: int) -> int:

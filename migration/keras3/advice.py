@@ -102,7 +102,7 @@ ADVICE = {
     "backend.update_sub": "write variable.assign_sub(value)",
     "backend.variable": "write keras.Variable",
     "callbacks.BaseLogger": "drop it: Keras averages the metrics of an epoch itself",
-    "callbacks.SidecarEvaluatorModelExport": "there is no sidecar evaluator: evaluate the files "
+    "callbacks.SidecarEvaluatorModelExport": "Keras 3 has no sidecar evaluator: evaluate the files "
     "that ModelCheckpoint writes in a separate program",
     "callbacks.experimental": "see keras.callbacks",
     "constraints.RadialConstraint": "write a custom keras.constraints.Constraint",

@@ -19,7 +19,7 @@ _REDUCED = (
 )
 _HOROVOD = {
     "DistributedOptimizer": f"{_REDUCED}: pass the optimizer unchanged, {_PAGE}",
-    "DistributedGradientTape": f"{_REDUCED}: take a plain tf.GradientTape, {_PAGE}",
+    "DistributedGradientTape": f"{_REDUCED}: use a plain tf.GradientTape, {_PAGE}",
     "broadcast_variables": (
         "Horovod cannot broadcast an optimizer of Keras 3, and need not: all devices start from "
         f"the same values, {_PAGE}"

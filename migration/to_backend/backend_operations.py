@@ -93,7 +93,7 @@ HINTS: Mapping[str, str] = {
     "update_sub": "write x.assign(x - ...)",
     "batch_get_value": "write [keras.ops.convert_to_numpy(x) for x in ...]",
     "batch_set_value": "write x.assign(value) for each",
-    "gradients": "Keras has no gradients: take jax.grad, or torch.autograd.grad",
+    "gradients": "Keras has no gradients: use jax.grad, or torch.autograd.grad",
     "function": "write a keras.Model of these inputs and outputs",
     "learning_phase": "use the argument training of call",
     "set_learning_phase": "give training=False to the call of the model",

@@ -322,7 +322,7 @@ USAGE = {
     "unknown command": (["inspct", "x"], "invalid choice: 'inspct'"),
     "inspect nothing": (["inspect"], "the following arguments are required: ARTEFACT"),
     "model and a config": (["migrate", "-", "--model", "b"], "--model is for artefacts"),
-    "model and nothing": (["migrate", "a.h5", "--model", "b"], "there is no file or folder a.h5"),
+    "model and nothing": (["migrate", "a.h5", "--model", "b"], "a.h5 does not exist"),
     "no jobs": (["migrate", "a", "--jobs", "0"], "expected 1 to 64, but got 0"),
     "jobs": (["migrate", "a", "--jobs", "abc"], "expected 1 to 64, but got abc"),
     "several": (["migrate", "a", "b"], "several PATHs need --json or --check"),

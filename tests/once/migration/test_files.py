@@ -788,5 +788,5 @@ def test_scripts(tmp_path: Path) -> None:
         assert objects.keys() == {"Net", "loss"}, "no functions of others"
     finally:
         sys.path[:] = path
-    with pytest.raises(Refused, match="there is no file"):
+    with pytest.raises(Refused, match="does not exist"):
         building.run_script(str(tmp_path / "missing.py"))

@@ -57,7 +57,7 @@ def test_what_is_no_lock_is_taken(tmp_path: Path) -> None:
     (tmp_path / run_lock.NAME).write_text("what?")
     with run_lock.hold_lock(str(tmp_path), "one"):
         (tmp_path / run_lock.NAME).write_text("what?")
-        with pytest.raises(Refused, match="wait until"), run_lock.hold_lock(str(tmp_path), "two"):
+        with pytest.raises(Refused, match="wait for it"), run_lock.hold_lock(str(tmp_path), "two"):
             pytest.fail("both have it")
 
 

@@ -255,7 +255,7 @@ UNDECODABLE = {
     "unknown, and not utf-8": (b"# coding: klingon\n# \xff\n", "unknown encoding: klingon"),
     "not the same again": (b"# coding: utf-7\n# +AGE-\n", "its text in utf-7 does not give"),
     "one way": (b"# coding: iso2022_jp\n# \x1b\x80\n", r"'\x80' is not in iso2022_jp"),
-    "no text": (b"# coding: hex\n", "hex is no encoding of text"),
+    "no text": (b"# coding: hex\n", "hex is not a text encoding"),
     "undefined": (b"# coding: undefined\n", "not undefined: "),
     "a long label": (b"# coding: idna\n" + b"a" * 64, "not in idna: "),
 }  # fmt: skip
@@ -868,13 +868,13 @@ REFUSED = {
     "model": (["a.py", "--model", "b.py"], "--model is for artefacts, not for source code"),
     "version": (["a.py", "--from", "2.3"], "--from is for artefacts, not for source code"),
     "mixed": (["--json", "a.py", "a.json"], "one kind at a time"),
-    "missing": (["--write", "missing"], "there is no file or folder missing"),
-    "missing, beside another": (["a.py", "missing"], "there is no file or folder missing"),
+    "missing": (["--write", "missing"], "missing does not exist"),
+    "missing, beside another": (["a.py", "missing"], "missing does not exist"),
     "nowhere": (
         ["a.py", "-o", "a.h5/a.py"],
         "a.py: the folder a.h5 does not exist and cannot",
     ),
-    "folder": (["--diff", "empty"], "empty: error: there is no source code in this folder"),
+    "folder": (["--diff", "empty"], "empty: error: this folder has no source code"),
 }
 
 
