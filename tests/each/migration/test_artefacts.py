@@ -144,7 +144,7 @@ def test_with_the_config_of_the_model(path, tmp_path, capsys):
         told = config_of_optimizer(inspect(path).optimizers[0])
         if path.name.endswith(".h5") or isinstance(told, str):
             assert migrate(path, "-o", out, *options) == 2
-            assert "say --optimizer optimizer.json" in capsys.readouterr().err
+            assert "pass --optimizer optimizer.json" in capsys.readouterr().err
         options += ["--optimizer", tmp_path / "optimizer.json"]
     assert migrate(path, "-o", out, *options) == 0
     model = keras.saving.load_model(out)
@@ -299,7 +299,7 @@ def test_with_the_model_of_a_script(path, script, tmp_path):
         ("number", "number() returned int, not a Keras model"),
         ("fails", 'KeyError: "of the user\'s own"'),
         ("ends", "ended the program ('need arguments')"),
-        ("make", "say --optimizer optimizer.json, or --model-only"),
+        ("make", "pass --optimizer optimizer.json, or --model-only"),
     ],
 )
 def test_factories_that_are_none(factory, why, script, tmp_path, capsys):
@@ -537,7 +537,7 @@ def test_rows_are_looked_for_in_what_was_written(tmp_path):
         if fits:
             verifying.reload_and_compare(tmp_path / "m.keras", model, [row], **options)
         else:
-            with pytest.raises(verifying.Mismatch, match="is not what k was"):
+            with pytest.raises(verifying.Mismatch, match="differs from k after reloading"):
                 verifying.reload_and_compare(tmp_path / "m.keras", model, [row], **options)
 
 
