@@ -10,7 +10,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from keras_mp.backends import keras_hooks
 from keras_mp.migration import archives, disk_room
 from keras_mp.migration.publishing import Refused
 
@@ -72,6 +71,8 @@ def check(model: Any, shard_size: int) -> None:
     Raises:
         Refused: A tensor is larger, or a layer has what is no tensor.
     """
+    from keras_mp.backends import keras_hooks  # late: it imports Keras
+
     for layer in keras_hooks.all_layers(model):
         if hasattr(layer, "save_assets"):
             raise Refused(ASSETS.format(layer.name))

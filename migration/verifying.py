@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.backends import keras_hooks
 from keras_mp.compat import recursion
 from keras_mp.compat.restoring.plan import SHOWN, Restored, checksum
 
@@ -73,6 +72,8 @@ class Saved:
     @classmethod
     def of(cls, model: Any) -> "Saved":
         """Returns that of a model, which is read one variable after another."""
+        from keras_mp.backends import keras_hooks  # late: it imports Keras
+
         optimizer = getattr(model, "optimizer", None)  # there is none before compile()
         state = [] if optimizer is None else optimizer.variables
         layers = [*keras_hooks.all_layers(model)]
