@@ -39,15 +39,15 @@ from keras_mp.migration.wording import in_command_words
 from keras_mp.migration.writing import can_be_folder, folders_made, write_new
 
 NEEDS_MODEL = (
-    "a checkpoint holds no model: say --model model.json (what model.to_json() wrote) or "
+    "a checkpoint has no model config: pass --model model.json (from model.to_json()) or "
     "--model script.py:factory"
 )
-WEIGHTS_ONLY = NEEDS_MODEL.replace("a checkpoint holds", "the file holds weights and")
+WEIGHTS_ONLY = NEEDS_MODEL.replace("a checkpoint has", "the file has weights and")
 WITHOUT = "--model-only writes the model without its optimizer"
-OF_CHECKPOINTS = "--{} is for checkpoints, and this is {}: leave it out"
+OF_CHECKPOINTS = "--{} is for checkpoints, and this is {}: omit it"
 ENDED = (
-    "--model: {} ended the program ({!r}): put what it runs, other than definitions, under "
-    "if __name__ == '__main__'"
+    "--model: {} ended the program ({!r}): move everything but definitions under "
+    "`if __name__ == '__main__'`"
 )
 # What the artefacts need besides Keras; a module that the user's script misses is another matter.
 _OURS = ("google_crc32c", "h5py", "numpy")
@@ -240,7 +240,7 @@ def _refuse_paths(request: Request, kind: Kind) -> None:
 
 def _check_code(path: Path) -> None:
     if os.path.lexists(path):
-        why = f"{path} exists already: name another file, or remove it"
+        why = f"{path} exists already: choose another file, or remove it"
         raise Refused(why, "output exists")
     if path.suffix != ".py":
         raise Refused(f"--as-code {path}: the name must end in .py")
@@ -281,7 +281,7 @@ def _remarks(report: Any) -> tuple[str, ...]:
         *report.notes,
         *report.lost,
         *(c.what for c in report.changes if c.matters and c.kind != "computes"),
-        *(f"not taken from the file: {name}" for name in report.unused),
+        *(f"not restored: {name}" for name in report.unused),
         *(f"not in the file: {name}" for name in report.missing),
     )
 
@@ -309,4 +309,4 @@ def _refuse_inside(out: str, path: str) -> None:
         folder = local_of(path).resolve()
         inside = folder.is_dir() and folder in local_of(out).resolve().parents
     if inside:
-        raise Refused(f"{redacted(out)} is inside the artefact: write elsewhere")
+        raise Refused(f"{redacted(out)} the output is inside the artefact: choose another place")

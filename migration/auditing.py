@@ -14,7 +14,7 @@ from keras_mp.migration.walking import Walk, is_folder_of_artefacts, walk
 from keras_mp.rendering.text import pluralized
 
 CLOSED = "this folder cannot be read"
-NONE = "there is no artefact in this folder"
+NONE = "this folder has no artefact"
 
 
 def run(path: str, *, as_json: bool, scratch: Scratch | None = None) -> int:
@@ -59,4 +59,4 @@ def _say_rest(audits: list[Audit], walked: Walk) -> None:
     left = [pluralized(walked.left, "other file")] if walked.left else []
     left += [pluralized(walked.links, "symbolic link")] if walked.links else []
     if left:
-        say(f"not looked at: {', '.join(left)}")
+        say(f"not audited: {', '.join(left)}")

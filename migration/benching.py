@@ -77,8 +77,8 @@ def read_data(path: str) -> tuple[Any, ...]:
     odd = [name for name in found if name.partition("/")[0] not in _PARTS]
     if odd or parts[0] is None:
         raise ValueError(
-            f"{path}: has the arrays {sorted(found)}, but x, y and sample_weight are looked for, "
-            "or x/NAME for each input: numpy.savez(file, x=x, y=y)"
+            f"{path}: has the arrays {sorted(found)}; expected x, y and optionally sample_weight "
+            "(x/NAME for several inputs): numpy.savez(file, x=x, y=y)"
         )
     return parts
 

@@ -22,8 +22,8 @@ from keras_mp.migration.publishing import Refused
 from keras_mp.migration.reading import Unreadable as NotJson, read_json
 
 NEEDS_OPTIMIZER = (
-    "the file holds an optimizer, and the model has none; {}: say --optimizer optimizer.json, or "
-    "--model-only to leave it out"
+    "the file has optimizer state but the model has no optimizer; {}: pass --optimizer "
+    "optimizer.json, or --model-only to skip it"
 )
 _OF_SCRIPT = "keras_mp_model_script"
 
@@ -36,7 +36,7 @@ def run_script(file: str) -> ModuleType:
     """
     path = Path(file).resolve()
     if not path.is_file():
-        raise Refused(f"--model: there is no file {file}")
+        raise Refused(f"--model: {file} does not exist")
     before = sum(name.startswith(_OF_SCRIPT) for name in sys.modules)
     called = f"{_OF_SCRIPT}_{before}" if before else _OF_SCRIPT
     spec = importlib.util.spec_from_file_location(called, path)
@@ -131,7 +131,7 @@ def model_of_script(module: ModuleType, file: str, factory: str) -> Any:
 
     function = getattr(module, factory, None)
     if not callable(function):
-        raise Refused(f"--model: {file} has no function {factory!r}: say script.py:function")
+        raise Refused(f"--model: {file} has no function {factory!r}: pass script.py:function")
     with _no_bytecode(), _own_code(file):
         model = function()
     if not isinstance(model, keras.Model):
@@ -259,7 +259,7 @@ def restore_model_only(path: Path, model: Any, model_path: str | None = None) ->
     unused = [name for name in report.unused if name not in state]
     if unused or report.missing:
         raise RestoreError(report.file, unused, list(report.missing))
-    note = "the state of the optimizer is left out, as --model-only says"
+    note = "optimizer state skipped (--model-only)"
     return dataclasses.replace(report, unused=(), notes=(*report.notes, note))
 
 

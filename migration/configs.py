@@ -20,7 +20,7 @@ from keras_mp.migration.reading import Unreadable, read_json
 from keras_mp.migration.wording import in_command_words
 from keras_mp.migration.writing import folders_made, write_new
 
-OTHER = "exists already with other content: name another place"
+OTHER = "exists already with other content: choose another place"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def connected(address: str) -> Iterator["Cluster"]:
             address, timeout=_SECONDS, set_as_default=False
         )
     except (OSError, ValueError) as error:
-        raise Refused(f"--dask {address}: it cannot be reached: {error}", "not installed") from None
+        raise Refused(f"--dask {address}: cannot connect: {error}", "not installed") from None
     with client:
         yield Cluster(client)
 
@@ -70,7 +70,7 @@ class Cluster(Executor):
             RuntimeError: The cluster is gone.
         """
         if self.is_gone():
-            raise RuntimeError("the cluster is gone")
+            raise RuntimeError("lost the connection to the cluster")
         needed = _needed(args)
         options: dict[str, Any] = {"retries": RETRIES, "pure": False}
         if needed is not None:

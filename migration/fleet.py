@@ -57,7 +57,7 @@ __all__ = ["ExecutorGone", "Interrupted", "migrate_folder"]
 
 # How many tasks an executor of somebody else's has at a time; ours has no need of more than two.
 WINDOW = 4096
-GONE = "{} done, {} left: the executor is gone; start it again, and run the same command"
+GONE = "{} done, {} left: the executor is gone. Restart it and rerun the command to resume"
 _PATIENCE = 0.2  # seconds
 _WITHOUT_MODEL = ("checkpoint", "h5")  # some of the latter
 # Reasons that may be gone with the same version and the same options.
@@ -78,7 +78,7 @@ class Interrupted(KeyboardInterrupt):
         self.left = left
 
     def __str__(self) -> str:
-        return f"{self.done} done, {self.left} left: run the same command again to resume"
+        return f"{self.done} done, {self.left} left: rerun the command to resume"
 
 
 class ExecutorGone(Exception):
@@ -263,7 +263,7 @@ class _Interrupts:
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         self.count += 1
         if self.count == 1:
-            say("finishing the artefacts in progress; Ctrl-C again to stop at once")
+            say("finishing the artefacts in progress; press Ctrl-C again to stop now")
 
 
 @contextlib.contextmanager
@@ -299,8 +299,8 @@ def _perhaps(error: Died, task: Task) -> str:
     if error.code != -9:
         return ""
     if task.size is None:
-        return ", perhaps for lack of memory"
-    return f", perhaps for lack of memory: the artefact has {task.size / 1e9:.3g} GB"
+        return ", possibly out of memory"
+    return f", possibly out of memory: the artefact has {task.size / 1e9:.3g} GB"
 
 
 def migrate_folder(

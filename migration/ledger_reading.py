@@ -215,7 +215,9 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
     while line := file.readline(_MOST_LINE + 1):
         number += 1
         if len(line) > _MOST_LINE:
-            raise ValueError(f"{name}, line {number} is larger than 64 MiB: this is no ledger")
+            raise ValueError(
+                f"{name}, line {number} is larger than 64 MiB, so this is not a ledger"
+            )
         yield line
 
 
@@ -270,7 +272,7 @@ def _one(shared: dict[Any, Any], value: Any) -> Any:
 
 
 def _refuse(text: str) -> object:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a number of JSON")
 
 
 def _is_text(value: object) -> bool:

@@ -316,7 +316,7 @@ def refusals(found: LedgerSummary) -> Iterator[Table]:
     yield Table(
         (Column("reason", "sentence"), Column("artefact", "path"), Column("why", "sentence")),
         [
-            ("" if i else each.reason, row.name, row.said or "it does not say why")
+            ("" if i else each.reason, row.name, row.said or "no reason recorded")
             for each, i, row in examples
         ],
         name="examples",

@@ -57,7 +57,7 @@ class Unlimited(Exception):
 def check(limits: Limits) -> None:
     """Raises Unlimited where the system keeps no limit of memory."""
     if limits.memory is not None and not sys.platform.startswith("linux"):
-        raise Unlimited("--limit-memory needs Linux: leave it out, or set a limit of the system's")
+        raise Unlimited("--limit-memory needs Linux: omit it, or set a system limit")
 
 
 class Process:
@@ -88,7 +88,7 @@ class Process:
             return self._worker.call(_within, memory, function, *args, seconds=seconds)
         except TookTooLong:
             self.close()
-            why = f"it takes more than the {self.limits.seconds:g} s of --limit-seconds"
+            why = f"it exceeds --limit-seconds ({self.limits.seconds:g} s)"
             raise Exceeded(why, "too long") from None
         except Died as error:
             self.close()
@@ -104,7 +104,7 @@ class Process:
 
 
 def _too_large(memory: int) -> Exceeded:
-    return Exceeded(f"it takes more than the {memory / 1e9:.3g} GB of --limit-memory", "too large")
+    return Exceeded(f"it exceeds --limit-memory ({memory / 1e9:.3g} GB)", "too large")
 
 
 # -- in the process -------------------------------------------------------------------------------

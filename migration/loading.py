@@ -81,7 +81,11 @@ def load(request: Request, path: Path) -> Loaded:
 
 
 def _beside(path: Path, file: str) -> str:
-    where = "beside it" if Path(file).parent in (path, path.parent) else "above it"
+    where = (
+        "next to the weights"
+        if Path(file).parent in (path, path.parent)
+        else "in a folder above them"
+    )
     return model_choice.FOUND.format(file, where)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.reading import YAML, Unreadable, read_json
 
-SEVERAL = "there are {} configs of models beside it ({}): say which, --model PATTERN=FILE"
-FOUND = "the model is that of {}, which lies {}"
+SEVERAL = "ambiguous: {} model configs next to it ({}): pass --model PATTERN=FILE"
+FOUND = "uses the model config {}, {}"
 _NAMES = ("model", "model_config", "config", "architecture")
 _ENDS = (".json", *YAML)
 _WEIGHTS = re.compile(r"[._-]?weights$")
@@ -64,8 +64,8 @@ def choice_for(given: Sequence[str], name: str) -> Choice:
             (scripts if split(file)[1] == "" else models[pattern is not None]).append(file)
     if len(models[False]) > 1:
         raise Refused(
-            f"--model: {' and '.join(models[False])} are two models for every artefact: say "
-            "which is for which, PATTERN=FILE"
+            f"--model: {' and '.join(models[False])} are ambiguous: each is for every "
+            "artefact; pass --model PATTERN=FILE"
         )
     found = models[True] + models[False]
     return Choice(found[0] if found else None, tuple(dict.fromkeys(scripts)))
@@ -94,7 +94,7 @@ def check(given: Sequence[str]) -> None:
     for one in given:
         file = split(pattern_and_file(one)[1])[0]
         if not Path(file).exists():
-            raise Refused(f"--model: there is no file {file}")
+            raise Refused(f"--model: {file} does not exist")
 
 
 def pattern_and_file(given: str) -> tuple[str | None, str]:

@@ -13,8 +13,8 @@ from keras_mp.settings import GROWTH_STEPS, INITIAL_SCALE
 Json = dict[str, Any]
 
 TOLD = (
-    "the optimizer is {}: the checkpoint names it so, and holds these numbers. What it "
-    "does not hold is TensorFlow's default: {}. If it was another: --optimizer optimizer.json"
+    "assumed the optimizer {}, from its name and values in the checkpoint, with TensorFlow's "
+    "defaults for the rest: {}. To use another, pass --optimizer optimizer.json"
 )
 
 

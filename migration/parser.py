@@ -42,34 +42,33 @@ _SPELLED = {"tf_version": "from", "sarif": "format sarif"}
 EXIT_STATUS = """\
 exit status:
   0  done, or nothing to do
-  1  --check: something would change, or manual review is needed; what noqa
-     comments, pyproject.toml or a baseline silence does not count
+  1  --check: something would change, or manual review is needed; findings that
+     noqa comments, pyproject.toml or a baseline suppress do not count
   2  something could not be read, converted or written
 """
 INSPECTED = """\
 exit status:
   0  done; --audit: nothing was found
-  1  --audit: look at what was found
-  2  it, or part of it, cannot be read, or is damaged
+  1  --audit: something was found that needs review
+  2  the artefact, or part of it, cannot be read or is damaged
 """
 MIGRATE = """\
-Brings programs for TensorFlow 1.15 to 2.15, and what they wrote, to Keras 3,
-without TensorFlow. Without -o or --write nothing is written: it prints what
-would be.
+Migrates programs for TensorFlow 1.15 to 2.15, and the files they wrote, to
+Keras 3, without TensorFlow. Without -o or --write it writes nothing and prints
+what would change.
 
-  source code      .py and .ipynb: what touches mixed precision is rewritten
-                   for keras_mp, and what a person must look at is listed
+  source code      .py and .ipynb: rewrites code that touches mixed precision
+                   for keras_mp, and lists what needs manual review
   a config (JSON)  rewritten: models (to_json), layers, optimizers with or
                    without a loss scale, dtype policies, losses, metrics,
                    training configs
   an artefact      HDF5 files, SavedModels, .keras files and checkpoints
                    become .keras files, which are loaded again and compared
                    bit for bit; needs jax, torch or tensorflow
-  a folder         its source code, but for what .gitignore names, then every
-                   artefact in it, into the same place in the folder OUT, and
-                   what became of each into the ledger OUT/migration.jsonl;
-                   what was made before is skipped, so it may be interrupted
-                   and run again
+  a folder         its source code, except what .gitignore names, then every
+                   artefact in it, to the same place in the folder OUT; records
+                   each result in the ledger OUT/migration.jsonl. After any
+                   interruption, rerun the command to resume
 """
 
 
@@ -84,8 +83,8 @@ def parser() -> argparse.ArgumentParser:
     """Returns the parser of the whole command."""
     result = _Parser(
         prog="keras-mp",
-        description="Brings mixed precision of TF 1.15 to 2.15 to Keras 3 and keras_mp, and shows "
-        "what it does in training.",
+        description="Migrates mixed precision of TF 1.15 to 2.15 to Keras 3 and keras_mp, and "
+        "shows what it does in training.",
         formatter_class=Help,
     )
     result.add_argument("--version", action="version", version=f"keras-mp {keras_mp.__version__}")
@@ -116,7 +115,7 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         metavar="PATH",
         help="source code, config, artefact or folder; - is JSON on stdin",
     )
-    add("-o", dest="out", metavar="OUT", help="write there: a file of its kind, or a folder")
+    add("-o", dest="out", metavar="OUT", help="the output: a file of the same kind, or a folder")
     add(
         "--check",
         action="store_true",
@@ -131,15 +130,15 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add(
         "--json-lines",
         action="store_true",
-        help="of a folder to a folder: print a line of JSON for each artefact when it is done, as "
-        "the ledger has it",
+        help="with a folder and -o: print the ledger row of each artefact as a line of JSON when "
+        "it is done",
     )
     add(
         "--as",
         dest="kind",
         metavar="KIND",
         choices=CONFIGS,
-        help=f"what a config is of, where it does not tell: {', '.join(CONFIGS)}",
+        help=f"kind of the config, if it is ambiguous: {', '.join(CONFIGS)}",
     )
     add(
         "--from",
@@ -151,30 +150,29 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add(
         "--exact-training",
         action="store_true",
-        help="of models: where Keras 3 predicts the same but trains differently "
-        "(BatchNormalization of images, recurrent dropout), take the layers of "
-        "keras_mp.compat.layers",
+        help="for models: use layers of keras_mp.compat.layers where Keras 3 predicts the same but "
+        "trains differently (BatchNormalization of images, recurrent dropout)",
     )
     add(
         "--jobs",
         type=_jobs,
         metavar="N",
         default=min(2, os.cpu_count() or 1),
-        help="in folders, how many at a time (default: %(default)s)",
+        help="in folders: how many artefacts at a time (default: %(default)s)",
     )
     add(
         "--dask",
         metavar="ADDRESS",
-        help="in folders: let the workers of a Dask cluster do them, such as "
-        "tcp://scheduler:8786; they must see both folders under the same names",
+        help="in folders: run on the workers of a Dask cluster, such as tcp://scheduler:8786; they "
+        "must see both folders under the same names",
     )
     add(
         "--retry",
         choices=["refused", "failed"],
         action="append",
         default=[],
-        help="in folders: also retry what an earlier run refused; what failed is retried again "
-        "anyway. What is done stays as it is, whatever the other options say",
+        help="in folders: also retry artefacts that an earlier run refused (failed ones are always "
+        "retried). Converted ones stay unchanged, whatever the other options say",
     )
     of_artefacts = migrate.add_argument_group("of artefacts")
     add = of_artefacts.add_argument
@@ -183,88 +181,88 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         metavar="[PATTERN=]FILE",
         action="append",
         default=[],
-        help="for a checkpoint or weights: model.json (of to_json(), then or today), or "
-        "script.py:factory, a function that returns the model. The script is run, as Python would, "
-        "because you name it. script.py alone: its classes and functions are known when a model is "
-        "loaded. May be given several times, and with a pattern for the artefacts whose path "
-        "matches: --model 'gan/*=gan.json'. Without it the config that lies beside the weights, or "
-        "above them in PATH, is taken: model, model_config, config or architecture, .json or .yaml",
+        help="for a checkpoint or weights: model.json (from to_json() of tf.keras or Keras 3), or "
+        "script.py:factory, a function that returns the model. The script is executed. script.py "
+        "alone: its classes and functions are available when a model is loaded. May be given "
+        "several times, and with a pattern for the artefacts whose path matches: --model "
+        "'gan/*=gan.json'. By default the config next to the weights, or above them in PATH, is "
+        "used: model, model_config, config or architecture, .json or .yaml",
     )
     add(
         "--optimizer",
         metavar="FILE",
-        help="for a checkpoint: config of its optimizer; else the model's own is taken, or the one "
-        "that the checkpoint tells",
+        help="for a checkpoint: config of its optimizer (default: the model's, or the one found in "
+        "the checkpoint)",
     )
     add(
         "--model-path",
         metavar="PATH",
-        help="for a checkpoint of several objects: what the model was called in "
-        "tf.train.Checkpoint(...), such as generator",
+        help="for a checkpoint of several objects: name of the model in tf.train.Checkpoint(...), "
+        "such as generator",
     )
     add(
         "--optimizer-path",
         metavar="PATH",
-        help="for a checkpoint of several objects: what the optimizer was called",
+        help="for a checkpoint of several objects: name of the optimizer",
     )
-    add("--model-only", action="store_true", help="leave the optimizer out")
+    add("--model-only", action="store_true", help="omit the optimizer")
     add(
         "--as-code",
         metavar="FILE",
-        help="write there a Keras 3 program that builds the model, to read, change and keep",
+        help="write to FILE a Keras 3 program that builds the model, to read and edit",
     )
     add(
         "--shard-size",
         metavar="SIZE",
         type=_shard_size,
-        help="OUT becomes a folder: the weights in files of at most that many bytes, such as 5GB, "
-        "which keras_mp.compat.load_model(OUT) loads",
+        help="write a folder OUT with the weights in files of at most that many bytes, such as "
+        "5GB; keras_mp.compat.load_model(OUT) loads it",
     )
     add(
         "--limit-memory",
         metavar="SIZE",
         type=_size,
-        help="refuse an artefact that takes more memory, such as 4GB, besides Python with Keras, "
-        "and go on with the others (Linux)",
+        help="refuse artefacts that need more memory than this, such as 4GB, not counting "
+        "Python and Keras, and continue (Linux)",
     )
     add(
         "--limit-seconds",
         metavar="N",
         type=_seconds,
-        help="refuse an artefact that takes more time, and go on with the others",
+        help="refuse artefacts that take more time than this, and continue",
     )
     _add_scratch(migrate)
     add = migrate.add_argument_group("of source code").add_argument
     add("--write", action="store_true", help="rewrite in place")
     add("--diff", action="store_true", help="print a patch; the rest goes to stderr")
-    for option, what in (("--only", "apply no other rule"), ("--skip", "leave this rule out")):
-        several = f"{what}; also KMPnnn,KMPnnn, and given several times"
+    for option, what in (("--only", "apply only this rule"), ("--skip", "do not apply this rule")):
+        several = f"{what}; several as KMPnnn,KMPnnn or by repeating the option"
         add(option, type=_rules, action="extend", metavar="KMPnnn", default=[], help=several)
-    add("--unsafe", action="store_true", help="rewrite, too, where it may be wrong")
+    add("--unsafe", action="store_true", help="also apply unsafe rewrites, which may be wrong")
     add(
         "--keras3",
         action="store_true",
-        help="find, and rewrite, too, what else stops a program of tf.keras under Keras 3",
+        help="also find and fix other incompatibilities of tf.keras programs with Keras 3",
     )
     add(
         "--target",
         choices=["jax", "torch"],
-        help="list, too, what keeps a program on TensorFlow, and what to write for that backend",
+        help="also list TensorFlow dependencies, and what to write for that backend",
     )
     add(
         "--baseline",
         metavar="FILE",
-        help="leave out the findings that FILE knows, so that only new ones count",
+        help="report only findings that are not in the baseline FILE",
     )
     add(
         "--write-baseline",
         metavar="FILE",
-        help="write all findings of today into FILE, for --baseline",
+        help="write all current findings to FILE, for --baseline",
     )
     add(
         "--force-exclude",
         action="store_true",
-        help="leave out what pyproject.toml excludes even where a PATH names it",
+        help="skip what pyproject.toml excludes even if a PATH names it",
     )
     migrate.set_defaults(refuse=migrate.error, sarif=False)
 
@@ -286,9 +284,9 @@ def _add_inspect(commands: "argparse._SubParsersAction[_Parser]") -> None:
     what.add_argument(
         "--audit",
         action="store_true",
-        help="say whether a file from a stranger, or a folder of them, has more in it than a model "
-        "should: code, classes that are not Keras', paths and addresses, links, sizes that are "
-        "claimed and not stored, names that deceive; nothing of it is loaded",
+        help="check whether a file from an untrusted source, or a folder of them, contains "
+        "anything suspicious: code, classes that are not Keras', paths and addresses, links, "
+        "claimed sizes that are not stored, deceptive names; nothing is loaded",
     )
     _add_scratch(inspect)
 
@@ -338,13 +336,13 @@ def _add_scratch(command: argparse.ArgumentParser) -> None:
         "of stores", "A path may be an address: s3://, gs://, sftp://, https:// (reading) ..."
     )
     group.add_argument(
-        "--scratch", metavar="DIR", help="keep what is downloaded there (default: for such files)"
+        "--scratch", metavar="DIR", help="folder for downloads (default: that for temporary files)"
     )
     group.add_argument(
         "--scratch-size",
         metavar="SIZE",
         type=_size,
-        help="the most that is kept there at a time, by all that use it, such as 20GB",
+        help="maximum total size there, of all runs that use it, such as 20GB",
     )
 
 
@@ -364,7 +362,7 @@ def _size(text: str) -> int:
 def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
     bench = commands.add_parser(
         "bench",
-        help="train a model in float32 and in mixed precision, and say which is best",
+        help="train a model in float32 and in mixed precision, and recommend one",
         description="Trains copies of a saved model in float32, mixed_float16 with a loss scale, "
         "with fused kernels, mixed_bfloat16, by the graph rewrite, and with 16-bit weights, in "
         "turn; prints the time of a step, memory, skipped steps and loss of each, and what is "
@@ -377,22 +375,22 @@ def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add(
         "--data",
         metavar="FILE.npz",
-        help="arrays x, y and, it may be, sample_weight; x/NAME for several inputs (default: made "
-        "up)",
+        help="arrays x, y and optionally sample_weight; x/NAME for several inputs (default: "
+        "synthetic)",
     )
-    add("--batch-size", type=_positive, metavar="N", help="samples of a batch (default: 32)")
-    add("--steps", type=_positive, metavar="N", help="of a round (default: as many as fit)")
+    add("--batch-size", type=_positive, metavar="N", help="samples per batch (default: 32)")
+    add("--steps", type=_positive, metavar="N", help="steps per round (default: as many as fit)")
     add(
         "--seconds",
         type=_seconds,
         metavar="S",
         default=30.0,
-        help="to measure, about; compiling comes on top (default: %(default)g)",
+        help="approximate seconds of measuring, without compilation (default: %(default)g)",
     )
     add(
         "--jit",
         action=argparse.BooleanOptionalAction,
-        help="have the framework compile the step, or not (default: as the model says)",
+        help="jit_compile, whether the framework compiles the step (default: the model's setting)",
     )
     add("--json", action="store_true", help="print one report, for programs")
 
@@ -451,7 +449,9 @@ def _rules(text: str) -> list[str]:
     names = [name.strip().upper() for name in text.split(",")]
     for name in names:
         if name not in RULES:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(RULES)}")
+            raise argparse.ArgumentTypeError(
+                f"invalid choice {name!r}: use one of {', '.join(RULES)}"
+            )
     return names
 
 
@@ -475,7 +475,7 @@ def settle_addresses(arguments: argparse.Namespace, refuse: Callable[[str], NoRe
 
     def settled(path: str) -> str:
         if is_chain(path):
-            refuse(f"{redacted(path)}: files inside other files are not read: {TAKEN}")
+            refuse(f"{redacted(path)}: cannot read inside archives: {TAKEN}")
         if scheme(path) == MEMORY and is_url(path):
             refuse(f"{redacted(path)}: {OF_ONE_PROCESS}: {TAKEN}")
         return plain(path)
@@ -500,7 +500,7 @@ def _settled_model(given: str, settled: Callable[[str], str]) -> str:
 def settle_format(arguments: argparse.Namespace) -> None:
     """Makes `--format json` the same as `--json`, and notes whether it is SARIF."""
     if arguments.json and arguments.format not in (None, "json"):
-        arguments.refuse("--json is --format json: leave one of them out")
+        arguments.refuse("--json is --format json: use only one")
     arguments.json |= arguments.format == "json"
     arguments.sarif = arguments.format == "sarif"
 
@@ -512,34 +512,34 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
     of_others = any(getattr(arguments, name) for name in (*_OF_ARTEFACTS, *OF_SOURCES))
     for path in paths if "config" in kinds and (len(kinds) > 1 or of_others) else ():
         if not is_there(path):
-            arguments.refuse(f"there is no file or folder {path}")
+            arguments.refuse(f"{path} does not exist")
     if "config" in kinds and len(kinds) > 1:
-        arguments.refuse("configs, and the others, are migrated one kind at a time")
+        arguments.refuse("configs cannot be mixed with other files: migrate one kind at a time")
     if (arguments.dask or arguments.retry or arguments.json_lines) and not (
         (kinds == {"folder"} or is_url(paths[0])) and arguments.out is not None
     ):
         arguments.refuse("--dask, --retry and --json-lines are for a folder, with -o OUT")
     if arguments.dask and (arguments.limit_memory or arguments.limit_seconds):
-        arguments.refuse("--dask: its workers have limits of their own: leave out --limit-...")
+        arguments.refuse("--dask: the workers have their own limits: omit --limit-...")
     if arguments.json and arguments.json_lines:
-        arguments.refuse("--json is one report, and --json-lines many: leave one of them out")
+        arguments.refuse("--json is one report, and --json-lines many: use only one")
     if len(paths) > 1 and not _is_fit_for_several(arguments, kinds):
         arguments.refuse("several PATHs need --json or --check")
     if paths.count(STDIN) > 1:
-        arguments.refuse("stdin (-) can be read once only")
+        arguments.refuse("use stdin (-) only once")
     if arguments.write and arguments.check:
-        arguments.refuse("--check writes nothing: leave out --write")
+        arguments.refuse("--check writes nothing: omit --write")
     _refuse_for_baselines(arguments)
     if arguments.sarif and (arguments.write or arguments.out is not None or arguments.diff):
-        arguments.refuse("--format sarif reports what is there: leave out --write, -o and --diff")
+        arguments.refuse("--format sarif cannot be combined with --write, -o or --diff")
     if not arguments.keras3 and (rule := _of_keras_3(arguments.only)):
         arguments.refuse(f"{rule} is a rule of --keras3: add that")
     if arguments.out is None:
         return
     if arguments.check:
-        arguments.refuse("--check writes nothing: leave out -o")
+        arguments.refuse("--check writes nothing: omit -o")
     if arguments.write:
-        arguments.refuse("--write is in place, and -o elsewhere: leave one of them out")
+        arguments.refuse("--write is in place, and -o elsewhere: use only one")
     if len(paths) > 1:
         arguments.refuse("-o takes one PATH")
     if _is_same_file(arguments.out, paths[0]):
@@ -550,11 +550,11 @@ def _refuse_for_baselines(arguments: argparse.Namespace) -> None:
     if arguments.write_baseline is None:
         return
     if arguments.check:
-        arguments.refuse("--check writes nothing: leave out --write-baseline")
+        arguments.refuse("--check writes nothing: omit --write-baseline")
     if arguments.write or arguments.out is not None:
-        arguments.refuse("--write-baseline records what is there: leave out --write and -o")
+        arguments.refuse("--write-baseline cannot be combined with --write or -o")
     if arguments.baseline is not None:
-        arguments.refuse("--write-baseline writes all that is found: leave out --baseline")
+        arguments.refuse("--write-baseline writes all findings: omit --baseline")
 
 
 def _of_keras_3(rules: Sequence[str]) -> str | None:
@@ -607,7 +607,7 @@ def _is_same_file(a: str, b: str) -> bool:
 def _refuse_addresses(arguments: argparse.Namespace) -> None:
     for path in arguments.paths:
         if is_url(path) and name_of(path).endswith(SOURCES):
-            arguments.refuse(f"{redacted(path)}: source code is read from the disk only")
+            arguments.refuse(f"{redacted(path)}: source code must be a local path")
     from keras_mp.migration import model_choice  # late, as the help needs none of it
 
     given = [("model", model_choice.pattern_and_file(one)[1]) for one in arguments.model]
@@ -615,4 +615,4 @@ def _refuse_addresses(arguments: argparse.Namespace) -> None:
     for option, value in given:
         if value is not None and is_url(value):
             shown = f"--{option.replace('_', '-')} {redacted(value)}"
-            arguments.refuse(f"{shown}: it must be on the disk, not in a store")
+            arguments.refuse(f"{shown}: it must be a local path")

@@ -22,7 +22,7 @@ from keras_mp.migration.writing import can_be_folder, folders_made, link_new
 
 NO_FOLDER = "the folder {} does not exist and cannot be created"
 CAME = "another program made it during this run"
-_OTHER = "name another {}, or remove it"
+_OTHER = "choose another {}, or remove it"
 
 
 class Refused(Exception):

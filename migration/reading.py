@@ -104,7 +104,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(result) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise Unreadable(f"not clear: {json.dumps(twice)} is given twice in one object")
+        raise Unreadable(f"duplicate key {json.dumps(twice)}")
     return result
 
 

@@ -63,5 +63,5 @@ def _of_training(path: str, out: str | None, shown: str, *, as_json: bool) -> No
     if folder.is_dir() and not (folder / RUN).exists():
         raise ValueError(f"{shown}: there is neither {RUN} nor {NAME} in this folder")
     if out is None:
-        raise ValueError("of a run of training the report is a page: say -o FILE.html")
+        raise ValueError("the report of a training run is HTML: pass -o FILE.html")
     showing.write_report(path, out)

@@ -62,13 +62,11 @@ def _held_on_store(folder: str) -> Iterator[None]:
         if there is None:
             continue
         if not owners.is_dead(there):
-            raise Refused(
-                f"{redacted(folder)}: another run is at work there{_explain_holder(there)}"
-            )
+            raise Refused(f"{redacted(folder)}: locked by another run{_explain_holder(there)}")
         objects.delete(url)
         time.sleep(_SETTLED)  # whoever else found it dead removes it now, and not what comes
     if objects.read_text(url) != mine:
-        raise Refused(f"{redacted(folder)}: another run is at work there: it came at the same time")
+        raise Refused(f"{redacted(folder)}: locked by another run, which started at the same time")
     over = threading.Event()
     beat = threading.Thread(target=_beat, args=(url, over), daemon=True)
     beat.start()
@@ -100,7 +98,7 @@ def _opened(path: Path) -> IO[Any]:
             return file
         with file:
             if not free:
-                raise Refused(f"{path.parent}: another run is at work there{_who(file)}", "options")
+                raise Refused(f"{path.parent}: locked by another run{_who(file)}", "options")
 
 
 def _lock(file: IO[Any]) -> bool:
@@ -138,4 +136,4 @@ def _explain_holder(text: str) -> str:
         who += f", since {said['since']}" if "since" in said else ""
     except (ValueError, KeyError, TypeError, IndexError):
         who = ""
-    return f"{who}: wait until it is done, or end it"
+    return f"{who}: wait for it, or stop it"

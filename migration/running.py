@@ -85,7 +85,7 @@ def _untouched(path: str, arguments: argparse.Namespace, done: Done) -> list[Out
     found = 1
     if is_folder_of_artefacts(Path(path)):
         if path not in done.folders:
-            return [Outcome(path, "refused", why="there is no source code in this folder")]
+            return [Outcome(path, "refused", why="this folder has no source code")]
         found = len(walk(Path(path)).found)
     if found:
         what = "an artefact is" if found == 1 else f"{found} artefacts are"
@@ -202,14 +202,14 @@ def _to_folder(request: Request, arguments: argparse.Namespace) -> tuple[Walk, l
         say(f"note: {_otherwise(done.otherwise)}")
     if done.torn:
         where = _below(request.out or "", ledger.NAME)
-        say(f"{where}: {done.torn} lines are no rows, and were left out")
+        say(f"{where}: skipped {done.torn} invalid lines")
     return done.walked, [of_name[name] for name in sorted(of_name, key=_parts)]
 
 
 def _otherwise(names: Sequence[str]) -> str:
     few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return (
-        f"done before with other options, and left unchanged: {few} ({len(names)}). To convert one "
+        f"already converted with other options; unchanged: {few} ({len(names)}). To convert one "
         "again, remove its output"
     )
 
@@ -300,9 +300,12 @@ def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: list[str]) 
         if arguments.shard_size is not None:
             say(f"{outcome.out}: shards: keras_mp.compat.load_model({outcome.out!r}) loads them")
         elif outcome.computed:
-            say(f"{outcome.out}: `import keras_mp` before Keras loads it: the operations are there")
+            say(
+                f"{outcome.out}: run `import keras_mp` before Keras loads it: that registers the "
+                "operations"
+            )
     elif outcome.status == "would convert":
-        say("nothing was written: name an output with -o OUT.keras")
+        say("nothing written: pass -o OUT.keras")
 
 
 def _tell_folder(outcomes: Iterable[Outcome], *, with_table: bool) -> None:

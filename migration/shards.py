@@ -10,7 +10,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from keras_mp.backends import keras_hooks
 from keras_mp.migration import archives, disk_room
 from keras_mp.migration.publishing import Refused
 
@@ -23,14 +22,16 @@ _UNITS = {"": 1, "B": 1} | {
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)")
 _SINCE = (3, 11)
 TOO_OLD = (
-    "--shard-size needs Keras 3.11 or later, and this is {}: before, it lost state of an optimizer "
-    "that goes over several shards"
+    "--shard-size needs Keras 3.11 or later, and this is {}: earlier versions lose optimizer "
+    "state that spans several shards"
 )
 ASSETS = (
-    "--shard-size: {} keeps files of its own (a vocabulary), which sharded weights of Keras have "
-    "no place for: leave --shard-size out"
+    "--shard-size: {} keeps files of its own (a vocabulary), which Keras' sharded weights "
+    "cannot store: omit --shard-size"
 )
-SMALL = "--shard-size: {} alone takes {:,} bytes, and Keras never divides it: say that, or more"
+SMALL = (
+    "--shard-size: {} has {:,} bytes, and Keras does not split a variable: pass at least that size"
+)
 
 
 def size(text: str) -> int:
@@ -70,6 +71,8 @@ def check(model: Any, shard_size: int) -> None:
     Raises:
         Refused: A tensor is larger, or a layer has what is no tensor.
     """
+    from keras_mp.backends import keras_hooks  # late: it imports Keras
+
     for layer in keras_hooks.all_layers(model):
         if hasattr(layer, "save_assets"):
             raise Refused(ASSETS.format(layer.name))

@@ -61,7 +61,7 @@ def holds_model(path: Path, kind: Kind) -> bool:
             if "model_config" in file.attrs:
                 return True
             if not names & {*file.attrs, *file}:
-                why = "holds neither a model of Keras nor weights: was saving it interrupted?"
+                why = "holds neither a Keras model nor weights (interrupted save?)"
                 raise Unreadable(str(path), "", why)
     except (OSError, RuntimeError, KeyError) as error:
         why = f"cannot be opened: {' '.join(str(error).split())}"

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_mp.backends import keras_hooks
 from keras_mp.compat import recursion
 from keras_mp.compat.restoring.plan import SHOWN, Restored, checksum
 
@@ -73,6 +72,8 @@ class Saved:
     @classmethod
     def of(cls, model: Any) -> "Saved":
         """Returns that of a model, which is read one variable after another."""
+        from keras_mp.backends import keras_hooks  # late: it imports Keras
+
         optimizer = getattr(model, "optimizer", None)  # there is none before compile()
         state = [] if optimizer is None else optimizer.variables
         layers = [*keras_hooks.all_layers(model)]
@@ -118,12 +119,12 @@ def reload_and_compare(
             else:
                 again = keras.saving.load_model(path, custom_objects=dict(custom_objects))
     except Exception as error:  # whatever Keras or a class of the user's raises
-        raise Mismatch(f"what was written cannot be loaded again: {error}") from error
+        raise Mismatch(f"the written file cannot be loaded: {error}") from error
     after = Saved.of(again)
     _compare("weight", before.weights, after.weights)
     _compare("optimizer variable", before.state, after.state)
     if before.optimizer != after.optimizer:
-        raise Mismatch("the optimizer's config differs when loaded again")
+        raise Mismatch("the optimizer's config differs after reloading")
     _compare_with_rows(rows, before, after)
     return after.counts
 
@@ -147,10 +148,10 @@ def _arrays(variables: Iterable[Any]) -> tuple[Array, ...]:
 
 def _compare(what: str, before: tuple[Array, ...], after: tuple[Array, ...]) -> None:
     if len(before) != len(after):
-        raise Mismatch(f"it has {len(after)} {what}s when loaded again, not {len(before)}")
+        raise Mismatch(f"it has {len(after)} {what}s after reloading, not {len(before)}")
     for a, b in zip(before, after, strict=True):
         if (a.dtype, a.shape, a.sha256) != (b.dtype, b.shape, b.sha256):
-            raise Mismatch(f"{a.path} differs when loaded again")
+            raise Mismatch(f"{a.path} differs after reloading")
 
 
 def _compare_with_rows(rows: Iterable[Restored], before: Saved, after: Saved) -> None:
@@ -162,4 +163,4 @@ def _compare_with_rows(rows: Iterable[Restored], before: Saved, after: Saved) ->
     for row in rows:
         digests = found.get((row.target, row.dtype))
         if digests and row.sha256 not in digests:
-            raise Mismatch(f"{row.target} is not what {row.source} was, when loaded again")
+            raise Mismatch(f"{row.target} differs from {row.source} after reloading")

@@ -21,7 +21,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
         r"keras_mp\.compat\.restore\(\.\.\., optimizer_path=\)",
         "--model-only writes the model without them",
     ),
-    (r"pass tf_version='2\.2'", "say --from 2.2"),
+    (r"pass tf_version='2\.2'", "pass --from 2.2"),
     (r" \(with strict=False, what fits would be\)", ""),
     (r"model_path= and optimizer_path= are", "--model-path and --optimizer-path are"),
     (r"--scratch-size, or scratch_size=", "--scratch-size"),

@@ -17,7 +17,7 @@ def write(plan: Plan) -> Failure | None:
         return plan.failure
     try:
         if plan.path.read_bytes() != plan.before:
-            return Failure("changed while this was at work: run it again")
+            return Failure("changed during the run: rerun the command")
         write_atomically(plan.path, plan.after)
     except OSError as error:
         return Failure(f"cannot be written: {error.strerror or error}")
@@ -48,7 +48,7 @@ def copy(plans: Sequence[Plan], source: Path, out: Path, links: Iterable[Path] =
         if not os.path.lexists(target):
             todo.append((plan, target))
         elif not target.is_file() or target.read_bytes() != _bytes(plan):
-            why = "exists already with other content: name another place"
+            why = "exists already with other content: choose another place"
             raise Refused(f"{target} {why}, or remove it")
     tidied: set[Path] = set()
     for plan, target in todo:

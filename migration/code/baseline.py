@@ -20,7 +20,7 @@ from keras_mp.migration.console import json_text
 from keras_mp.migration.publishing import Refused
 
 SCHEMA = 1
-_ANEW = "remove it, and write it again with --write-baseline"
+_ANEW = "remove it and recreate it with --write-baseline"
 _STRINGS = ("path", "rule", "source")
 
 
@@ -138,7 +138,7 @@ def _refuse_others(file: Path) -> None:
     try:
         read_baseline(file)
     except Refused as error:
-        raise Refused(f"{error}, or name another file") from None
+        raise Refused(f"{error}, or choose another file") from None
 
 
 def _name(file: Path, path: Path) -> str:
@@ -154,18 +154,18 @@ def _name(file: Path, path: Path) -> str:
 def _wrong(data: object) -> str:
     """Returns what is wrong with what was read; "" where nothing is."""
     if not isinstance(data, dict):
-        return "$ is no object"
+        return "$ must be an object"
     if data.get("schema") != SCHEMA:
-        return f"$.schema is {json.dumps(data.get('schema'))}, and not {SCHEMA}"
+        return f"$.schema is {json.dumps(data.get('schema'))}, not {SCHEMA}"
     if not isinstance(data.get("findings"), list):
-        return "$.findings is no array"
+        return "$.findings must be an array"
     for i, row in enumerate(data["findings"]):
         if not isinstance(row, dict):
-            return f"$.findings[{i}] is no object"
+            return f"$.findings[{i}] must be an object"
         for name in _STRINGS:
             if not isinstance(row.get(name), str):
-                return f"$.findings[{i}].{name} is no string"
+                return f"$.findings[{i}].{name} must be a string"
         count = row.get("count")
         if type(count) is not int or count < 1:
-            return f"$.findings[{i}].count is no whole number of at least 1"
+            return f"$.findings[{i}].count must be a whole number of at least 1"
     return ""

@@ -203,7 +203,7 @@ def _check(source: Path, out: Path) -> None:
     if is_folder(source):
         check_folder(source, out)
     elif os.path.lexists(out) and not out.is_file():
-        raise Refused(f"{out} exists already and is not a file: name another")
+        raise Refused(f"{out} exists already and is not a file: choose another")
     elif not can_be_folder(out.parent):
         raise Refused(f"{out}: {NO_FOLDER.format(out.parent)}")
 
@@ -269,7 +269,10 @@ def _tell(
     changes = any(plan.changes for plan in planned)
     quiet = arguments.diff or arguments.check or arguments.write_baseline is not None
     if changes and not (written or quiet):
-        say("nothing was written: --diff shows it, --write does it in place, -o OUT elsewhere")
+        say(
+            "nothing written: use --diff to show the changes, --write to apply them, or -o OUT to "
+            "write a copy"
+        )
 
 
 def _tell_left(one: _Input, *, copied: bool) -> None:
@@ -290,5 +293,5 @@ def _tell_known(planned: Iterable[Plan], known: "Baseline", gone: "Mapping[Entry
     if gone:
         lines = [f"{entry.path}: {entry.rule} {entry.source}" for entry in [*gone][:_FEW]]
         more = [f"and {len(gone) - _FEW} more"] if len(gone) > _FEW else []
-        why = f"no longer there: {pluralized(sum(gone.values()), 'finding')} of it"
-        say(f"{known.file}: {why}: --write-baseline writes it again", [*lines, *more])
+        why = f"{pluralized(sum(gone.values()), 'finding')} of the baseline no longer found"
+        say(f"{known.file}: {why}: update it with --write-baseline", [*lines, *more])

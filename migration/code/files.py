@@ -73,7 +73,7 @@ def decode(data: bytes) -> Decoded:
     except UnicodeError as error:
         raise Undecodable(f"not {encoding}: {error}") from None
     except LookupError:
-        raise Undecodable(f"{encoding} is no encoding of text") from None
+        raise Undecodable(f"{encoding} is not a text encoding") from None
     if decoded.encode(decoded.text) != data:
         raise Undecodable(f"its text in {encoding} does not give the same bytes again")
     return decoded

@@ -22,12 +22,12 @@ from keras_mp.migration.code.suppressing import is_suppressed
 from keras_mp.migration.code.syntax import syntax_error
 
 NOT_READ = "KMP016"
-_SHELL = "not read, because this line is not Python: rewrite it by hand"
+_SHELL = "skipped: this line is not Python; rewrite it by hand"
 _COMMAND = "a command, with options of its own"
 _HELP = "a question for help: optimizers of keras_mp have it, too"
 _QUESTION = re.compile(r"\?{0,2}[\w.]+\.(loss_scale|get_(scaled_loss|unscaled_gradients))\?{0,2}$")
 _OF_TENSORFLOW = re.compile(r"\b(tf|tensorflow|keras|tf_keras)\.|TF_ENABLE_AUTO|LossScaleOptimizer")
-_CELL = "not read, as this cell is not Python of this notebook: migrate what it holds by itself"
+_CELL = "skipped: this cell is not Python of this notebook; migrate its code separately"
 
 
 class Rewritten(Protocol):
@@ -182,7 +182,7 @@ class _Joined:
             else:
                 lines.append(line)
         if lines or len(bodies) != len(self._cells):
-            raise AssertionError("the cells of the notebook can no longer be told apart")
+            raise AssertionError("the boundaries of the cells were lost")
         return [
             header + unmask(body, self._token)
             for header, body in zip(self._headers, bodies, strict=True)
@@ -292,7 +292,7 @@ def _cell(file: str, start: int, number: int) -> Cell | None:
         isinstance(source, list) and all(isinstance(line, str) for line in source)
     ):
         return Cell(number, *span, source)
-    raise ValueError(f"$.cells[{number - 1}].source is no text")
+    raise ValueError(f"$.cells[{number - 1}].source must be text")
 
 
 def _start(file: str, position: int) -> int:

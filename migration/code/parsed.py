@@ -44,8 +44,8 @@ _IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError")
 
 
 TOO_DEEP = "it is nested too deeply"
-TOO_MANY = "one of its names is bound and used too often"
-TOO_MUCH = "too many of its places depend on each other"
+TOO_MANY = "too complex to resolve: a name has too many bindings"
+TOO_MUCH = "too complex to resolve: too many places depend on each other"
 # Looks at places: in any program, and more for each of its characters. Programs of people take one.
 _LOOKS, _LOOKS_EACH = 1_000_000, 20
 

@@ -157,7 +157,7 @@ def _in_processes(
             step(str(result[i].path), 1)
     except BrokenProcessPool:
         for i in left:
-            failure = Failure("a process was killed while it was at work: run it again")
+            failure = Failure("a worker process was killed: rerun the command")
             result[i] = Plan(result[i].path, work[i], work[i], failure=failure)
     finally:
         pool.shutdown(cancel_futures=True)

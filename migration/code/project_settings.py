@@ -117,7 +117,7 @@ def _settings(folder: Path, table: object) -> Settings:
     table = _table(_TABLE, table)
     for key in table:
         if key not in _KEYS:
-            raise _WrongError(f"{_TABLE}.{key} is no setting: write one of {', '.join(_KEYS)}")
+            raise _WrongError(f"unknown setting {_TABLE}.{key}: use one of {', '.join(_KEYS)}")
     per_file = _table(f"{_TABLE}.per-file-ignores", table.get("per-file-ignores", {}))
     where = f"{_TABLE}.per-file-ignores"
     _refuse_too_much(where, [*per_file])

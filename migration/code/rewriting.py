@@ -339,7 +339,7 @@ class _Run:
                 elif call and any(edit.text.startswith(_OF_COMPAT) for edit in decided.edits):
                     self._facts.note_compat(call)
                 return
-        self._note(unknown_names.ID, node, Decision("manual", f"{name} is used in a way not known"))
+        self._note(unknown_names.ID, node, Decision("manual", f"unsupported use of {name}"))
 
     def _of_attribute(self, node: cst.CSTNode) -> None:
         parent = self._program.parent(node)
@@ -370,7 +370,7 @@ class _Run:
             verdict = "rewritten"
         if edits and not self._program.has_positions:
             verdict, edits = "manual", ()
-            message = f"left alone, because libcst gives no position for it: {message}"
+            message = f"not rewritten, because libcst gives no position for it: {message}"
         line, column = self._program.where(node)
         suppressed = self._suppressed_by(rule, node, verdict, edits)
         is_left = bool(suppressed and edits)
@@ -476,7 +476,7 @@ def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def _not_done(finding: Finding) -> Finding:
     if finding.verdict != "rewritten" or finding.suppressed:
         return finding
-    why = f"left alone, as the result would not parse: {finding.message}"
+    why = f"not rewritten, because the result would not parse: {finding.message}"
     return replace(finding, verdict="manual", message=why)
 
 

@@ -40,9 +40,9 @@ MOVED_IN = {
     "keras": {f"{of}.{a}": f"{of}.{b}" for of in _SPACES for a, b in _IN_KERAS.items()},
 }
 
-_TRAINING = "hand training=True or training=False to the calls of the model or the layer"
+_TRAINING = "pass training=True or training=False to the calls of the model or the layer"
 _NO_SESSION = "Keras 3 has no sessions: drop it"
-_OWN_LAYER = "write a layer of your own with keras.ops"
+_OWN_LAYER = "write a custom layer with keras.ops"
 _HUB = "KerasHub has models of this family"
 _DTENSOR = "write keras.distribution.DeviceMesh, LayoutMap and ModelParallel"
 _PY_DATASET = "fit, evaluate and predict take generators and keras.utils.PyDataset themselves"
@@ -54,7 +54,7 @@ _AUGMENT = (
     "write keras.utils.image_dataset_from_directory and the random layers of keras.layers; with "
     "TensorFlow, tf.keras.preprocessing.image still has it"
 )
-_SAM = "write the two steps of it in train_step of a model of your own"
+_SAM = "write both steps in train_step of a custom model"
 _SEED = "Keras 3 draws with seeds of its own: call keras.utils.set_random_seed(seed)"
 _CUDNN = "write {}, which takes cuDNN by itself; what stands second by position is activation"
 
@@ -102,22 +102,22 @@ ADVICE = {
     "backend.update_sub": "write variable.assign_sub(value)",
     "backend.variable": "write keras.Variable",
     "callbacks.BaseLogger": "drop it: Keras averages the metrics of an epoch itself",
-    "callbacks.SidecarEvaluatorModelExport": "there is no sidecar evaluator: evaluate the files "
-    "that ModelCheckpoint writes in a program of your own",
+    "callbacks.SidecarEvaluatorModelExport": "Keras 3 has no sidecar evaluator: evaluate the files "
+    "that ModelCheckpoint writes in a separate program",
     "callbacks.experimental": "see keras.callbacks",
-    "constraints.RadialConstraint": "write a keras.constraints.Constraint of your own",
-    "constraints.radial_constraint": "write a keras.constraints.Constraint of your own",
+    "constraints.RadialConstraint": "write a custom keras.constraints.Constraint",
+    "constraints.radial_constraint": "write a custom keras.constraints.Constraint",
     "dtensor": _DTENSOR,
     "estimator": _ESTIMATORS,
     "experimental": "it was experimental, and nothing took its place",
     "experimental.LinearCosineDecay": "write keras.optimizers.schedules.CosineDecay, or a "
-    "LearningRateSchedule of your own",
+    "custom LearningRateSchedule",
     "experimental.LinearModel": "write a keras.layers.Dense(units) in a model",
-    "experimental.NoisyLinearCosineDecay": "write a LearningRateSchedule of your own",
-    "experimental.PeepholeLSTMCell": "write a cell of your own for keras.layers.RNN",
+    "experimental.NoisyLinearCosineDecay": "write a custom LearningRateSchedule",
+    "experimental.PeepholeLSTMCell": "write a custom cell for keras.layers.RNN",
     "experimental.SequenceFeatures": _FEATURES,
-    "experimental.SidecarEvaluator": "evaluate the files that ModelCheckpoint writes in a program "
-    "of your own",
+    "experimental.SidecarEvaluator": "evaluate the files that ModelCheckpoint writes in a separate "
+    "program",
     "experimental.WideDeepModel": "write a functional model that adds the two outputs",
     "experimental.export_saved_model": "write model.export(folder)",
     "experimental.load_from_saved_model": 'write keras.layers.TFSMLayer(folder, "serving_default")',
@@ -129,9 +129,9 @@ ADVICE = {
     "layers.DenseFeatures": _FEATURES,
     "layers.LocallyConnected1D": _OWN_LAYER,
     "layers.LocallyConnected2D": _OWN_LAYER,
-    "layers.RandomHeight": "write keras.layers.RandomZoom, or a layer of your own",
-    "layers.RandomWidth": "write keras.layers.RandomZoom, or a layer of your own",
-    "layers.ThresholdedReLU": "write keras.ops.threshold in a layer of your own",
+    "layers.RandomHeight": "write keras.layers.RandomZoom, or a custom layer",
+    "layers.RandomWidth": "write keras.layers.RandomZoom, or a custom layer",
+    "layers.ThresholdedReLU": "write keras.ops.threshold in a custom layer",
     "layers.experimental": "see keras.layers",
     "layers.experimental.RandomFourierFeatures": _OWN_LAYER,
     "layers.experimental.SyncBatchNormalization": (
@@ -140,8 +140,8 @@ ADVICE = {
     "layers.experimental.preprocessing.CategoryCrossing": "write keras.layers.HashedCrossing",
     "layers.experimental.preprocessing.PreprocessingLayer": "derive from keras.Layer",
     "losses.Reduction": 'write the strings: reduction="sum_over_batch_size", "sum" or "none"',
-    "metrics.MeanRelativeError": "write a keras.metrics.Metric of your own",
-    "metrics.MeanTensor": "write a keras.metrics.Metric of your own",
+    "metrics.MeanRelativeError": "write a custom keras.metrics.Metric",
+    "metrics.MeanTensor": "write a custom keras.metrics.Metric",
     "metrics.cosine": "write keras.losses.cosine_similarity, whose sign is the same",
     "metrics.cosine_proximity": "write keras.losses.cosine_similarity, whose sign is the same",
     "metrics.experimental": "derive from keras.metrics.Metric",
@@ -151,7 +151,7 @@ ADVICE = {
     "`keras-mp migrate model.yaml`",
     "optimizers.experimental": "see keras.optimizers",
     "optimizers.legacy": "it raises an error: write keras.optimizers, or "
-    "keras_mp.compat.optimizers for the rules as they were",
+    "keras_mp.compat.optimizers with the update rules of Keras 2",
     "preprocessing.image": _AUGMENT,
     "preprocessing.sequence": "write keras.utils.timeseries_dataset_from_array, or NumPy; with "
     "TensorFlow, tf.keras.preprocessing.sequence still has it",
@@ -161,8 +161,8 @@ ADVICE = {
     "utils.HDF5Matrix": "read it with h5py: fit takes h5py.Dataset",
     "utils.OrderedEnqueuer": _PY_DATASET,
     "utils.SequenceEnqueuer": _PY_DATASET,
-    "utils.SidecarEvaluator": "evaluate the files that ModelCheckpoint writes in a program of your "
-    "own",
+    "utils.SidecarEvaluator": "evaluate the files that ModelCheckpoint writes in a separate "
+    "program",
     "utils.StepsPerExecutionTuner": 'write compile(steps_per_execution="auto")',
     "utils.TimedThread": "write threading.Timer in a callback",
     "utils.convert_all_kernels_in_model": "it was for models of Theano: drop it",

@@ -176,7 +176,7 @@ ARGUMENTS: dict[str, dict[str, Action]] = {
         ),
         "target_tensors": Dropped(("None",), "give the targets to fit"),
         "distribute": Dropped(("None",), "build and compile in the scope of the strategy"),
-        "pss_evaluation_shards": Asked("drop it: there is no ParameterServerStrategy"),
+        "pss_evaluation_shards": Asked("drop it: Keras 3 has no ParameterServerStrategy"),
     },
     **{
         f"Model.{method}": {

@@ -17,7 +17,7 @@ from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code
 
 ID = "KMP113"
-_SAID = "self is given twice, which Keras 3 refuses"
+_SAID = "self is given twice, which raises an error in Keras 3"
 
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:

@@ -14,7 +14,7 @@ from keras_mp.migration.rules import RULES
 
 __all__ = ["decisions"]
 
-_ASKED = "the program asks what there is: left alone"
+_ASKED = "behind a feature check: not rewritten"
 
 
 def decisions(program: Program) -> Iterator[tuple[str, cst.CSTNode, Decision]]:

@@ -1,4 +1,4 @@
-"""KMP104: arguments that Keras 3 refuses, or ignores.
+"""KMP104: arguments that Keras 3 rejects or ignores.
 
     keras.optimizers.SGD(0.1, decay=1e-6)             # ignored: a learning rate schedule
     keras.optimizers.SGD(tf.Variable(0.1))            # a number, a schedule or a function

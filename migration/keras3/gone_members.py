@@ -54,8 +54,8 @@ _PRIVATE = {
         "_compute_dtype": "write compute_dtype",
     },
     "optimizers.Optimizer": {
-        "_get_hyper": "write an attribute of your own, or learning_rate",
-        "_set_hyper": "write an attribute of your own, or learning_rate",
+        "_get_hyper": "write a custom attribute, or learning_rate",
+        "_set_hyper": "write a custom attribute, or learning_rate",
         "_decayed_lr": "write learning_rate",
         "_name": "write name",
         "_weights": "write variables",
@@ -147,7 +147,7 @@ def _of(code: Code, node: cst.Attribute) -> Decision | None:
         call = code.program.parent(node)
         is_called = isinstance(call, cst.Call) and call.func is node
         if is_called and receiver is not None and receiver.is_a("Variable"):
-            return Decision("manual", f"value of a variable of Keras 3 is no method: {_VALUE}")
+            return Decision("manual", f"value of a Keras 3 variable is not a method: {_VALUE}")
         return None
     if receiver is not None:
         advice = _gone(receiver, name)
@@ -202,7 +202,7 @@ def _of_add_loss(code: Code, node: cst.Attribute) -> Decision | None:
     if not any(code.objects.is_symbolic(argument.value) for argument in call.args):
         return None
     return Decision(
-        "manual", "add_loss of Keras 3 takes no KerasTensor: add it in call of a layer of your own"
+        "manual", "add_loss of Keras 3 takes no KerasTensor: add it in call of a custom layer"
     )
 
 

@@ -20,8 +20,8 @@ from keras_mp.migration.keras3.code import Code
 ID = "KMP111"
 _MODULES = ("tensorflow.Module", "tensorflow.compat.v2.Module")
 _SAID = (
-    "a tf.Module finds no variables of the layers of Keras 3 in it: derive from tf.keras.Model, or "
-    "give their variables to the optimizer yourself"
+    "tf.Module does not track variables of Keras 3 layers: derive from tf.keras.Model, or give "
+    "their variables to the optimizer yourself"
 )
 
 

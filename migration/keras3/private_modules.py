@@ -37,5 +37,5 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
 
 def _message(known: Known) -> str:
     if known.new is None:
-        return f"{known} is no public name of Keras, and nothing says what it is in Keras 3"
+        return f"{known} is not a public name of Keras, and its counterpart in Keras 3 is unknown"
     return f"{known} is private: {known.advice}"

@@ -66,7 +66,7 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
                 Decision(
                     "manual",
                     f"{source} takes no KerasTensor in Keras 3: {what}, or "
-                    "call it in a layer of your own",
+                    "call it in a custom layer",
                 ),
             )
 

@@ -23,8 +23,8 @@ _VARIABLES = (
     "tensorflow.compat.v2.Variable",
 )
 _SAID = (
-    "a tf.Variable is not a weight of a layer or model of Keras 3, is not trained by fit and is "
-    "not saved: write self.add_weight(...)"
+    "Keras 3 does not track a tf.Variable (fit does not train it, save does not store it): "
+    "write self.add_weight(...)"
 )
 
 

@@ -56,7 +56,7 @@ RULES: Mapping[str, Rule] = {
     "KMP101": Rule("gone_names", "names that Keras 3 does not have", "keras3"),
     "KMP102": Rule("moved_names", "names that Keras 3 has elsewhere", "keras3"),
     "KMP103": Rule("private_modules", "private modules of Keras", "keras3"),
-    "KMP104": Rule("gone_arguments", "arguments that Keras 3 refuses or ignores", "keras3"),
+    "KMP104": Rule("gone_arguments", "arguments that Keras 3 rejects or ignores", "keras3"),
     "KMP105": Rule("renamed_arguments", "arguments with another name, or none", "keras3"),
     "KMP106": Rule("argument_positions", "arguments whose position means something else", "keras3"),
     "KMP107": Rule("renamed_members", "methods and attributes with another name", "keras3"),

@@ -56,8 +56,8 @@ def decide(site: Site) -> Decision | None:
 
 
 V1 = (
-    "left alone: TensorFlow 2.21 still rewrites the graphs of optimizers of tf.compat.v1.train. "
-    "For Keras 3 take an optimizer of Keras and keras_mp.graph_rewrite.enable(optimizer)"
+    "not rewritten: TensorFlow 2.21 still rewrites the graphs of optimizers of tf.compat.v1.train. "
+    "For Keras 3 use an optimizer of Keras and keras_mp.graph_rewrite.enable(optimizer)"
 )
 _V1 = re.compile(r"tensorflow\.((compat\.v1\.)?train|python\.training\.\w+)\.\w*Optimizer")
 

@@ -33,7 +33,9 @@ def decide(site: Site) -> Decision | None:
         return None
     # The import of a mere name becomes that of keras_mp.compat.
     if isinstance(site.node, cst.Name) or isinstance(site.program.parent(site.node), cst.Arg):
-        return Decision("manual", "the module is passed on: see what is read from it there")
+        return Decision(
+            "manual", "the module is passed on: check which of its names are used there"
+        )
     return Decision("rewritten", "the module of old names", (site.renamed(site.old.compat),))
 
 
@@ -70,13 +72,13 @@ def of_import(
             yield version_checks.ID, version_checks.decide(found.pop(i), several=meaning.several)
     unknown = [name for name in found.values() if not name.known]
     if unknown:
-        why = f"{unknown[0]} has no counterpart: see what keras_mp.compat.mixed_precision has"
+        why = f"{unknown[0]} has no counterpart: check what keras_mp.compat.mixed_precision has"
         yield ID, Decision("manual", why)
     known = {i: name for i, name in found.items() if name.known}
     for i in [*known]:
         if _serves(program, statement, aliases[i], left_alone):
             del known[i]
-            yield ID, Decision("kept", "what is left alone uses it")
+            yield ID, Decision("kept", "code that is not rewritten uses it")
     if not known:
         return
     new: list[tuple[str, str]] = []

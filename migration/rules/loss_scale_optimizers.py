@@ -40,7 +40,7 @@ def decide(site: Site) -> Decision | None:
             return _ask("its arguments are not written out")
         return Decision(
             "manual",
-            "its arguments are not written out: see that none is given by position but the first",
+            "its arguments are not written out: check that only the first is positional",
             (site.renamed(targets.KERAS_2),),
         )
     order = _order(site, arguments)

@@ -36,12 +36,12 @@ def of_name(text: str) -> Decision | None:
     """Returns what is to be said of a name that no import explains, as after `import *`."""
     root, _, rest = text.partition(".")
     if _IN_MODULE.search(text) and "keras_mp" not in text:
-        return Decision("manual", f"see what {root} is, and what keras_mp.compat has for it")
+        return Decision("manual", f"check what {root} is, and what keras_mp.compat has for it")
     looks = text in _NAMES if not rest else root in ("tf", "keras", "tensorflow", "tf_keras")
     full = f"tensorflow.{rest}" if root == "tf" else text
     if not looks or (rest and legacy_name(full) is None):
         return None
-    return Decision("manual", f"{root} is not imported here: see what it is")
+    return Decision("manual", f"{root} is not imported here: check what it is")
 
 
 def of_line(code: str, *, comment: bool, text: bool) -> Decision:

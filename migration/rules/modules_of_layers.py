@@ -21,8 +21,9 @@ ATTRIBUTES = frozenset(
 )
 _REPORTED = Decision(
     "manual",
-    "a tf.Module finds no variables of Keras 3 layers, and a loop over them trains nothing: derive "
-    "the class from keras.Model or keras.layers.Layer, or collect the variables of each layer",
+    "tf.Module does not track variables of Keras 3 layers, so a loop over them trains nothing: "
+    "derive the class from keras.Model or keras.layers.Layer, or collect the variables of each "
+    "layer",
 )
 
 

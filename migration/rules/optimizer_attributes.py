@@ -63,7 +63,7 @@ def decide(site: Site) -> Decision | None:
         return decision
     if left:
         return Decision("kept", "so is the optimizer")
-    return Decision("manual", f"its optimizer is left alone in some places: {decision.message}")
+    return Decision("manual", f"its optimizer is not rewritten in some places: {decision.message}")
 
 
 def _decided(site: Site) -> Decision | None:
@@ -171,8 +171,8 @@ def _of_object(site: Site, base: cst.CSTNode) -> Decision | None:
         return None
     return Decision(
         "manual",
-        "the loss scale is no object: the optimizer has growth_factor, backoff_factor, "
-        "step_counter and get_config, and its loss scale cannot be assigned",
+        "the loss scale is a number, not an object: the optimizer has growth_factor, "
+        "backoff_factor, step_counter and get_config, and its loss scale cannot be assigned",
     )
 
 

@@ -45,8 +45,8 @@ def decide(site: Site) -> Decision | None:
 
 
 PATCHED = (
-    "replaces what TensorFlow called: fit() of Keras 3 calls scale_loss and apply. Left alone: say "
-    "what it is for by an argument of keras_mp.LossScaleOptimizer, or in a class derived from it"
+    "replaces what TensorFlow called: fit() of Keras 3 calls scale_loss and apply. Not "
+    "rewritten: use an argument of keras_mp.LossScaleOptimizer, or a class derived from it"
 )
 
 

@@ -19,16 +19,16 @@ _REDUCED = (
 )
 _HOROVOD = {
     "DistributedOptimizer": f"{_REDUCED}: pass the optimizer unchanged, {_PAGE}",
-    "DistributedGradientTape": f"{_REDUCED}: take a plain tf.GradientTape, {_PAGE}",
+    "DistributedGradientTape": f"{_REDUCED}: use a plain tf.GradientTape, {_PAGE}",
     "broadcast_variables": (
         "Horovod cannot broadcast an optimizer of Keras 3, and need not: all devices start from "
         f"the same values, {_PAGE}"
     ),
     "BroadcastGlobalVariablesCallback": (
-        f"every strategy of Keras 3 starts all devices from the same values: leave it out, {_PAGE}"
+        f"every strategy of Keras 3 starts all devices from the same values: remove it, {_PAGE}"
     ),
     "MetricAverageCallback": (
-        "metrics are of all devices under tf.distribute and keras.distribution: leave it out; with "
+        "metrics are of all devices under tf.distribute and keras.distribution: remove it; with "
         f"DDP of PyTorch reduce the logs, {_PAGE}"
     ),
 }

@@ -67,5 +67,5 @@ def _apart(other: str, where: str = "another function") -> Decision:
 def _missing(other: str) -> Decision:
     return Decision(
         "manual",
-        f"there is no {other} in this function: see that gradients are unscaled exactly once",
+        f"this function has no {other}: check that gradients are unscaled exactly once",
     )

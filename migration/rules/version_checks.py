@@ -35,11 +35,14 @@ def decide(old: Old, *, several: bool, as_text: tuple[str, bool] | None = None) 
     """
     if as_text is not None:
         test, value = as_text
-        why = f"{test} is {value} for TensorFlow 2.21, as text is compared: compare versions"
-        return Decision("manual", f"{why}; left alone; {old.now}")
+        why = (
+            f"{test} is {value} for TensorFlow 2.21, because it compares strings: compare parsed "
+            "versions"
+        )
+        return Decision("manual", f"{why}; not rewritten; {old.now}")
     why = (
         "the name has several meanings in this program"
         if several
-        else "the program asks which TensorFlow there is"
+        else "the program checks the TensorFlow version"
     )
-    return Decision("manual", f"{why}: left alone; {old.now}")
+    return Decision("manual", f"{why}: not rewritten; {old.now}")

@@ -35,4 +35,4 @@ def _advice(use: Use, name: str) -> str:
     differences = None if row is None or use.call is None else differences_of(row, use.call)
     if row is not None and differences is not None:
         return written(row, differences)
-    return HINTS.get(name, "Keras 3 has it no more: compute it of keras.ops")
+    return HINTS.get(name, "removed in Keras 3: compute it with keras.ops")

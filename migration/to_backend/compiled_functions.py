@@ -14,8 +14,8 @@ ID = "KMP205"
 ANCHOR = "compiled-functions"
 _DO: dict[Target, str] = {
     "jax": "write jax.jit, for a function that takes and returns all state; inside of a model "
-    "leave it out, as fit compiles",
-    "torch": "leave it out, or write torch.compile",
+    "remove it, because fit compiles",
+    "torch": "remove it, or write torch.compile",
 }
 
 

@@ -13,10 +13,10 @@ from keras_mp.migration.to_backend.uses import Target, Use, message
 
 ID = "KMP212"
 ANCHOR = "devices"
-_LEAVE_OUT = "leave it out: it sets up TensorFlow, which then feeds data at most"
+_LEAVE_OUT = "remove it: it configures TensorFlow, which only loads data here"
 _MEMORY: dict[Target, str] = {
-    "jax": "leave it out; on JAX, XLA_PYTHON_CLIENT_PREALLOCATE=false does it",
-    "torch": "leave it out: PyTorch takes memory as it needs it",
+    "jax": "remove it; on JAX, XLA_PYTHON_CLIENT_PREALLOCATE=false does it",
+    "torch": "remove it: PyTorch takes memory as it needs it",
 }
 _LIST: dict[Target, str] = {
     "jax": "write keras.distribution.list_devices()",

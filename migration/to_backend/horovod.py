@@ -14,13 +14,13 @@ ANCHOR = "horovod"
 _ON: dict[Target, str] = {
     "jax": "call keras.distribution.set_distribution(keras.distribution.DataParallel()) before "
     "the model is made",
-    "torch": "take torch.nn.parallel.DistributedDataParallel",
+    "torch": "use torch.nn.parallel.DistributedDataParallel",
 }
 _NOT_NEEDED: dict[Target, str] = {
-    "jax": "leave it out: keras.distribution.DataParallel lays out the weights",
-    "torch": "leave it out: DistributedDataParallel sends the weights at its start",
+    "jax": "remove it: keras.distribution.DataParallel lays out the weights",
+    "torch": "remove it: DistributedDataParallel sends the weights at its start",
 }
-_LEAVE_OUT: dict[Target, str] = {"jax": "leave it out", "torch": "leave it out"}
+_LEAVE_OUT: dict[Target, str] = {"jax": "remove it", "torch": "remove it"}
 # What a name begins with -> what to do instead.
 _DO: dict[str, dict[Target, str]] = {
     "init": {
@@ -28,12 +28,12 @@ _DO: dict[str, dict[Target, str]] = {
         "torch": "call torch.distributed.init_process_group()",
     },
     "shutdown": {
-        "jax": "leave it out",
+        "jax": "remove it",
         "torch": "call torch.distributed.destroy_process_group()",
     },
     "rank": {"jax": "write jax.process_index()", "torch": "write torch.distributed.get_rank()"},
     "local_rank": {
-        "jax": "leave it out: JAX takes all devices of a process",
+        "jax": "remove it: JAX takes all devices of a process",
         "torch": "write int(os.environ['LOCAL_RANK'])",
     },
     "size": {
@@ -48,7 +48,7 @@ _DO: dict[str, dict[Target, str]] = {
     "Broadcast": _NOT_NEEDED,
     "callbacks.Broadcast": _NOT_NEEDED,
     "callbacks.MetricAverage": {
-        "jax": "leave it out: logs are those of all devices",
+        "jax": "remove it: logs are those of all devices",
         "torch": "reduce the logs by torch.distributed.all_reduce",
     },
     "callbacks.LearningRate": {
@@ -75,11 +75,11 @@ _DO: dict[str, dict[Target, str]] = {
         "torch": "share out the data by dataset.shard, with rank and world size",
     },
     "allreduce": {
-        "jax": "leave it out: sums over a batch are those of all devices",
+        "jax": "remove it: sums over a batch are those of all devices",
         "torch": "write torch.distributed.all_reduce",
     },
     "allgather": {
-        "jax": "leave it out: arrays are whole on every device",
+        "jax": "remove it: arrays are whole on every device",
         "torch": "write torch.distributed.all_gather",
     },
 }

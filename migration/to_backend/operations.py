@@ -273,13 +273,13 @@ OPERATIONS: tuple[Operation, ...] = (
         "split",
         "keras.ops.split",
         "value=x num_or_size_splits=indices_or_sections axis -num",
-        note="a list has the places where it is cut, and not the sizes",
+        note="a list means split indices, not sizes",
     ),
     Operation(
         "slice",
         "keras.ops.slice",
         "input_=inputs begin=start_indices size=shape",
-        note="-1 is no size",
+        note="-1 is not supported as a size",
     ),
     Operation(
         "gather",
@@ -523,5 +523,5 @@ HINTS: Mapping[str, str] = {
     "linalg.svd": "keras.ops.svd gives them in the order u, s, vh",
     "scan": "keras.ops.scan takes and returns a state and a result",
     "custom_gradient": "keras.ops.custom_gradient gives the gradient function upstream= by name",
-    "debugging.": "leave it out, or check what goes into the model",
+    "debugging.": "remove it, or check what goes into the model",
 }

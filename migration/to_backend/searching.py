@@ -178,7 +178,7 @@ def _asks_for_backend(program: Program, node: cst.CSTNode) -> bool:
 
 def _guarded(one: Obstacle) -> Obstacle:
     what = one.message.partition(": ")[0]
-    why = f"the program asks which TensorFlow there is: left alone; this branch has {what}"
+    why = f"the program checks the TensorFlow version: not rewritten; this branch has {what}"
     return Obstacle(one.node, version_checks.ID, why)
 
 

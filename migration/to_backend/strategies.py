@@ -13,7 +13,7 @@ ANCHOR = "strategies"
 _DO: dict[Target, str] = {
     "jax": "call keras.distribution.set_distribution(keras.distribution.DataParallel()) before "
     "the model is made",
-    "torch": "take torch.nn.parallel.DistributedDataParallel, a process for each device",
+    "torch": "use torch.nn.parallel.DistributedDataParallel, a process for each device",
 }
 
 

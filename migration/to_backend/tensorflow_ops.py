@@ -66,10 +66,10 @@ def _advice(name: str, call: cst.Call) -> str:
         return written(row, differences)
     if name in EXPRESSIONS:
         expression = EXPRESSIONS[name]
-        return "leave it out" if expression.isidentifier() else f"write {expression}"
+        return "remove it" if expression.isidentifier() else f"write {expression}"
     starts = (start for start in HINTS if name == start or name.startswith(start))
     hint = next((HINTS[start] for start in starts if start.endswith(".") or name == start), None)
-    return hint or "keras.ops has no one function for it: compute it of those that it has"
+    return hint or "keras.ops has no equivalent: combine other functions"
 
 
 def differences_of(row: Operation, call: cst.Call) -> list[str] | None:

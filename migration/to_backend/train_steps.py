@@ -26,12 +26,12 @@ _DO: dict[str, dict[Target, str]] = {
     },
     "test_step": {
         "jax": "on JAX it is test_step(self, state, data), and returns the logs and the new state",
-        "torch": "take the gradients by torch.autograd.grad",
+        "torch": "compute the gradients with torch.autograd.grad",
     },
     "predict_step": {
         "jax": "on JAX it is predict_step(self, state, data), and returns the predictions and the "
         "new state",
-        "torch": "take the gradients by torch.autograd.grad",
+        "torch": "compute the gradients with torch.autograd.grad",
     },
 }
 

@@ -143,7 +143,7 @@ def translated(error: BaseException, url: str, *, tries: int = 1) -> StoreError:
     if status in _GONE or (isinstance(error, FileNotFoundError) and status is None):
         return NotThere.of(url, "there is no such file")
     if isinstance(error, FileExistsError):
-        return ThereAlready.of(url, "is there already")
+        return ThereAlready.of(url, "exists already")
     if isinstance(error, NotImplementedError):
         return StoreError.of(url, "the store or its driver does not support that")
     return StoreError.of(url, text)

@@ -52,7 +52,7 @@ def refuse_existing(url: str) -> None:
         StoreError: The store gives no answer.
     """
     if exists(url):
-        raise ThereAlready.of(url, "is there already: name another, or remove it")
+        raise ThereAlready.of(url, "exists already: choose another, or remove it")
 
 
 def remove_stale(folder: str) -> None:

@@ -275,7 +275,7 @@ def test_a_weight_that_was_not_written_is_still_found(tmp_path):
                     file["layers/dense/vars/1"][0] += 1.0
                 data = inside.read_bytes()
             new.writestr(name, data)
-    with pytest.raises(verifying.Mismatch, match="one/bias differs when loaded again"):
+    with pytest.raises(verifying.Mismatch, match="one/bias differs after reloading"):
         verifying.reload_and_compare(changed, saved, (), custom_objects={})
 
 

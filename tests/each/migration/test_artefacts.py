@@ -144,7 +144,7 @@ def test_with_the_config_of_the_model(path, tmp_path, capsys):
         told = config_of_optimizer(inspect(path).optimizers[0])
         if path.name.endswith(".h5") or isinstance(told, str):
             assert migrate(path, "-o", out, *options) == 2
-            assert "say --optimizer optimizer.json" in capsys.readouterr().err
+            assert "pass --optimizer optimizer.json" in capsys.readouterr().err
         options += ["--optimizer", tmp_path / "optimizer.json"]
     assert migrate(path, "-o", out, *options) == 0
     model = keras.saving.load_model(out)
@@ -168,8 +168,8 @@ def test_with_the_config_beside_it_and_the_optimizer_that_it_tells(path, tmp_pat
     config.write_text(json.dumps(case.config()))
     assert migrate(folder / path.name, "-o", out, "--from", case.version) == 0
     said = capsys.readouterr().err
-    assert f"the model is that of {config}, which lies beside it" in said
-    assert "What it does not hold is TensorFlow's default: " in said
+    assert f"uses the model config {config}, next to the weights" in said
+    assert "with TensorFlow's defaults for the rest: " in said
     model = keras.saving.load_model(out)
     case.assert_weights(model)
     case.assert_optimizer(model, model.optimizer)
@@ -299,7 +299,7 @@ def test_with_the_model_of_a_script(path, script, tmp_path):
         ("number", "number() returned int, not a Keras model"),
         ("fails", 'KeyError: "of the user\'s own"'),
         ("ends", "ended the program ('need arguments')"),
-        ("make", "say --optimizer optimizer.json, or --model-only"),
+        ("make", "pass --optimizer optimizer.json, or --model-only"),
     ],
 )
 def test_factories_that_are_none(factory, why, script, tmp_path, capsys):
@@ -385,7 +385,7 @@ def test_without_o_nothing_is_written(tmp_path, capsys):
         out, err = capsys.readouterr()
         assert [p.name for p in tmp_path.iterdir()] == ["model.h5"]
         if not options:
-            assert "nothing was written: name an output with -o OUT.keras" in err
+            assert "nothing written: pass -o OUT.keras" in err
             assert out.startswith("in the file")
         if options == ["--check"]:
             assert (out, f"{source}: would change" in err) == ("", True)
@@ -434,7 +434,7 @@ def test_what_reads_back_differently_is_not_kept(layer, tmp_path, monkeypatch, c
     code = migrate(ONE, "-o", out)
     assert (code, out.exists()) == ((2, False) if layer is Lossy else (0, True))
     if layer is Lossy:
-        assert "differs when loaded again" in capsys.readouterr().err
+        assert "differs after reloading" in capsys.readouterr().err
         assert list(tmp_path.iterdir()) == []
 
 
@@ -457,7 +457,7 @@ def test_what_cannot_be_loaded_is_not_kept(failing, tmp_path, monkeypatch, capsy
     assert migrate(ONE, "-o", tmp_path / "out.keras") == 2
     told = {
         "loading": f"keras-mp: {ONE}: error: the file is of no use\n",
-        "loading again": "error: what was written cannot be loaded again: ",
+        "loading again": "error: the written file cannot be loaded: ",
     }
     assert told[failing] in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -537,7 +537,7 @@ def test_rows_are_looked_for_in_what_was_written(tmp_path):
         if fits:
             verifying.reload_and_compare(tmp_path / "m.keras", model, [row], **options)
         else:
-            with pytest.raises(verifying.Mismatch, match="is not what k was"):
+            with pytest.raises(verifying.Mismatch, match="differs from k after reloading"):
                 verifying.reload_and_compare(tmp_path / "m.keras", model, [row], **options)
 
 
@@ -767,7 +767,7 @@ def test_a_folder_with_a_model_for_each_part(tmp_path, capsys):
     counts = run(retry=["refused"], on_row=told.append)
     assert counts == {"done before": 2, "refused": 1}
     (why,) = [row["why"] for row in told if row["result"] == "refused"]
-    assert "there are 2 configs of models beside it (model.json, config.json)" in why
+    assert "ambiguous: 2 model configs next to it (model.json, config.json)" in why
 
 
 def test_one_model_of_several_objects(tmp_path, capsys):

@@ -89,7 +89,7 @@ def test_data(tmp_path):
     x, y, _ = read(**{"x/a": one, "x/b": two, "y": one})
     assert {name: array.size for name, array in x.items()} == {"a": 1, "b": 2}
     for wrong in ({"y": one}, {"x": one, "labels": one}, {}):
-        with pytest.raises(ValueError, match=r"x, y and sample_weight are looked for"):
+        with pytest.raises(ValueError, match=r"expected x, y and optionally sample_weight"):
             read(**wrong)
     for content in (b"", b"x = 1", b"PK\x03\x04 damaged"):
         path.write_bytes(content)

@@ -80,7 +80,7 @@ def test_the_program(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("there.py", "there.py exists already: name another file, or remove it"),
+        ("there.py", "there.py exists already: choose another file, or remove it"),
         ("model.txt", "the name must end in .py"),
         ("there.py/model.py", "does not exist and cannot be created"),
     ],

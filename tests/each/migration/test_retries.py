@@ -111,7 +111,7 @@ def test_a_model_that_does_not_do_leaves_the_artefact_whole(folder):
     assert why == f"--model: {script}, line 11: ValueError: no such layer today"
     status, reason, why = of("good.h5", model_path="generator")
     assert (status, reason) == ("refused", "options")
-    assert why == "--model-path is for checkpoints, and this is an HDF5 file: leave it out"
+    assert why == "--model-path is for checkpoints, and this is an HDF5 file: omit it"
     script.unlink()
     status, reason, why = of("good.h5", scripts=(str(script),))
     assert (status, reason) == ("refused", "options")

@@ -54,7 +54,7 @@ def test_a_folder(tmp_path: Path, capsys: Capture) -> None:
     ]  # fmt: skip
     assert err.splitlines() == [
         "keras-mp: 2 artefacts: 1 nothing found, 1 look at it",
-        "keras-mp: not looked at: 1 other file, 1 symbolic link",
+        "keras-mp: not audited: 1 other file, 1 symbolic link",
     ]
 
 
@@ -80,7 +80,7 @@ def test_json(kind: str, tmp_path: Path, capsys: Capture) -> None:
 
 def test_a_folder_without_artefacts(tmp_path: Path, capsys: Capture) -> None:
     assert main(["inspect", "--audit", str(tmp_path)]) == 2
-    assert "there is no artefact in this folder" in capsys.readouterr().err
+    assert "this folder has no artefact" in capsys.readouterr().err
     assert main(["inspect", "--audit", str(tmp_path / "none.h5")]) == 2
     assert "there is no such file" in capsys.readouterr().err
 

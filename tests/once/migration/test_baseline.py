@@ -94,7 +94,7 @@ def test_check_passes_until_something_is_new(project: Path, capsys: Capture) -> 
     out, err = capsys.readouterr()
     # Of two that are the same, the first one is known.
     assert [line.split()[0] for line in out.splitlines() if ": KMP" in line] == ["src/a.py:9:16:"]
-    assert "no longer there" not in err
+    assert "no longer found" not in err
 
 
 def test_what_is_new_is_rewritten_and_what_is_known_is_not(project: Path) -> None:
@@ -176,7 +176,8 @@ def test_it_says_what_is_gone(project: Path, capsys: Capture) -> None:
     assert migrate("--check", "--baseline", "known.json", "src") == 0
     err = capsys.readouterr().err
     assert (
-        "known.json: no longer there: 3 findings of it: --write-baseline writes it again\n" in err
+        "known.json: 3 findings of the baseline no longer found: update it with --write-baseline\n"
+        in err
     )
     assert f"  src/a.py: KMP011 {SWITCH}" in err
     (project / "src" / "a.py").write_text("loss_scale = (", encoding="utf-8")
@@ -250,7 +251,7 @@ def test_nothing_else_is_replaced(what: str, project: Path, capsys: Capture) -> 
     target = "src/a.py" if what == "a program" else "src"
     assert migrate("--write-baseline", target, "src") == 2
     assert (project / "src" / "a.py").read_text(encoding="utf-8") == PROGRAM
-    assert "or name another file" in capsys.readouterr().err
+    assert "or choose another file" in capsys.readouterr().err
 
 
 ROW = {"path": "a.py", "rule": "KMP001", "source": "x", "count": 1}
@@ -258,20 +259,20 @@ DAMAGED = {
     "<<<<<<< ours": "is not a baseline: Expecting value: line 1 column 1 (char 0)",
     "[" * 100_000: "is not a baseline: ",
     "\xff": "is not a baseline: ",
-    "[]": "is not a baseline: $ is no object",
-    "{}": "is not a baseline: $.schema is null, and not 1",
-    '{"schema": 2, "findings": []}': "is not a baseline: $.schema is 2, and not 1",
-    '{"schema": 1}': "is not a baseline: $.findings is no array",
-    '{"schema": 1, "findings": [3]}': "is not a baseline: $.findings[0] is no object",
+    "[]": "is not a baseline: $ must be an object",
+    "{}": "is not a baseline: $.schema is null, not 1",
+    '{"schema": 2, "findings": []}': "is not a baseline: $.schema is 2, not 1",
+    '{"schema": 1}': "is not a baseline: $.findings must be an array",
+    '{"schema": 1, "findings": [3]}': "is not a baseline: $.findings[0] must be an object",
     **{
         json.dumps({"schema": 1, "findings": [ROW, ROW | wrong]}): f"$.findings[1].{said}"
         for wrong, said in (
-            ({"path": 1}, "path is no string"),
-            ({"rule": None}, "rule is no string"),
-            ({"source": ["x"]}, "source is no string"),
-            ({"count": 0}, "count is no whole number of at least 1"),
-            ({"count": True}, "count is no whole number of at least 1"),
-            ({"count": 1.5}, "count is no whole number of at least 1"),
+            ({"path": 1}, "path must be a string"),
+            ({"rule": None}, "rule must be a string"),
+            ({"source": ["x"]}, "source must be a string"),
+            ({"count": 0}, "count must be a whole number of at least 1"),
+            ({"count": True}, "count must be a whole number of at least 1"),
+            ({"count": 1.5}, "count must be a whole number of at least 1"),
         )
     },
 }
@@ -288,7 +289,7 @@ def test_a_damaged_one_is_one_error(text: str, said: str, project: Path, capsys:
         assert len(err.splitlines()) == 1
         assert err.startswith("keras-mp: error: known.json ")
         assert said in err
-        assert "remove it, and write it again with --write-baseline" in err
+        assert "remove it and recreate it with --write-baseline" in err
     assert file.read_text(encoding="latin-1") == text
     assert migrate("--json", "--baseline", "known.json", "src") == 2
     out, err = capsys.readouterr()
@@ -317,10 +318,10 @@ def test_a_file_that_failed_is_not_in_it(project: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--check"], "--check writes nothing: leave out --write-baseline"),
-        (["--write"], "--write-baseline records what is there: leave out --write and -o"),
-        (["-o", "out"], "--write-baseline records what is there: leave out --write and -o"),
-        (["--baseline", "b"], "--write-baseline writes all that is found: leave out --baseline"),
+        (["--check"], "--check writes nothing: omit --write-baseline"),
+        (["--write"], "--write-baseline cannot be combined with --write or -o"),
+        (["-o", "out"], "--write-baseline cannot be combined with --write or -o"),
+        (["--baseline", "b"], "--write-baseline writes all findings: omit --baseline"),
     ],
 )
 def test_what_does_not_go_together(

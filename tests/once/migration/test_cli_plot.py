@@ -157,7 +157,7 @@ def test_report_writes_a_page(run: Path, tmp_path: Path, capsys: Capture) -> Non
 
 def test_report_needs_o(run: Path, capsys: Capture) -> None:
     assert main(["report", str(run)]) == 2
-    assert "of a run of training the report is a page: say -o FILE" in capsys.readouterr().err
+    assert "the report of a training run is HTML: pass -o FILE" in capsys.readouterr().err
 
 
 def broken(tmp_path: Path) -> Path:

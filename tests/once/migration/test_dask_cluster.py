@@ -78,7 +78,7 @@ def test_an_address_where_nobody_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_cluster, "_SECONDS", 0.2)
     nobody = "tcp://127.0.0.1:9"
     with (
-        pytest.raises(Refused, match=f"--dask {nobody}: it cannot be reached"),
+        pytest.raises(Refused, match=f"--dask {nobody}: cannot connect"),
         dask_cluster.connected(nobody),
     ):
         pytest.fail("who is there?")

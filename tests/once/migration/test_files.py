@@ -566,7 +566,7 @@ def test_a_folder(tree: Path, tmp_path: Path, made: list[str], capsys: Capture) 
         "b/saved": "converted",
         "manager": "refused",
     }
-    assert out.count("a checkpoint holds no model: say --model") == 4
+    assert out.count("a checkpoint has no model config: pass --model") == 4
     assert "it is broken" in out
     assert "a second line" not in out
     assert f"{tree}: 9 artefacts, 2 other files, 2 symbolic links not followed" in err
@@ -739,7 +739,7 @@ def test_a_checkpoint_needs_a_model(as_json: bool, tmp_path: Path, capsys: Captu
 def test_weights_need_a_model(tmp_path: Path, capsys: Capture) -> None:
     source = model_h5(tmp_path / "w.h5", weights_only=True)
     assert migrate(source, "-o", tmp_path / "out.keras") == 2
-    assert "the file holds weights and no model: say --model" in capsys.readouterr().err
+    assert "the file has weights and no model config: pass --model" in capsys.readouterr().err
 
 
 def test_a_file_of_keras_3_is_left_alone(tmp_path: Path, capsys: Capture) -> None:
@@ -788,5 +788,5 @@ def test_scripts(tmp_path: Path) -> None:
         assert objects.keys() == {"Net", "loss"}, "no functions of others"
     finally:
         sys.path[:] = path
-    with pytest.raises(Refused, match="there is no file"):
+    with pytest.raises(Refused, match="does not exist"):
         building.run_script(str(tmp_path / "missing.py"))

@@ -253,7 +253,7 @@ def test_only_what_kills_its_process_fails(tmp_path: Path, monkeypatch: Patch) -
     assert migrate_folder(source, out, jobs=2) == {"done": 7, "failed": 1}
     row = rows_of(out)["killer00000.h5"]
     assert (row["result"], row["reason"]) == ("failed", "killed")
-    assert "killed by signal 9, perhaps for lack of memory: the artefact has 9e-09 GB" in row["why"]
+    assert "killed by signal 9, possibly out of memory: the artefact has 9e-09 GB" in row["why"]
 
 
 def test_an_executor_that_takes_no_more(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_two_runs_at_once(tmp_path: Path, threads: Executor) -> None:
     source, out = folder_of(tmp_path / "in", 2), tmp_path / "out"
     with (
         run_lock.hold_lock(str(out), "other"),
-        pytest.raises(Refused, match="another run is at work"),
+        pytest.raises(Refused, match="locked by another run"),
     ):
         migrate_folder(source, out, executor=threads)
     assert not (out / ledger.NAME).exists()
@@ -366,8 +366,7 @@ def test_ctrl_c(times: int, tmp_path: Path, monkeypatch: Patch, capsys: Any) -> 
     assert signal.getsignal(signal.SIGINT) is before
     assert (error.value.done, error.value.left) == (len(done), 30 - len(done))
     assert (
-        str(error.value)
-        == f"{len(done)} done, {30 - len(done)} left: run the same command again to resume"
+        str(error.value) == f"{len(done)} done, {30 - len(done)} left: rerun the command to resume"
     )
     assert 2 <= len(done) < 10
     made, written_down = set(outputs(out)), {f"{Path(name).stem}.keras" for name in rows_of(out)}

@@ -146,7 +146,7 @@ def test_a_damaged_line_is_an_error(of):
         (b"\x89HDF\r\n", "line 1 is not valid JSON"),
         (b"\x89HDF", "line 1 is not valid JSON"),
         (b"[" * 100_000 + b"\n", "line 1 is not valid JSON"),
-        (b'{"schema": 1, "bytes": NaN}\n', "NaN is no number of JSON"),
+        (b'{"schema": 1, "bytes": NaN}\n', "NaN is not a number of JSON"),
         (b"[1]\n", r"line 1: it is \[1\]: expected an object, as `keras-mp migrate` writes it"),
         (b"{}\n", "line 1: schema is null: expected 1; the only one"),
         (b'{"schema": true}\n', "line 1: schema is true: expected 1"),
@@ -234,5 +234,5 @@ def test_a_file_without_lines_is_not_read_whole(tmp_path):
     file = tmp_path / "migration.jsonl"
     with file.open("wb") as opened:
         opened.truncate((64 << 20) + 1)
-    with pytest.raises(ValueError, match=r"line 1 is larger than 64 MiB: this is no ledger"):
+    with pytest.raises(ValueError, match=r"line 1 is larger than 64 MiB, so this is not a ledger"):
         read_ledger(file)

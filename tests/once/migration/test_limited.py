@@ -39,7 +39,7 @@ def process() -> Iterator[Process]:
 @needs_limit
 def test_who_takes_more_memory_is_refused_and_the_next_is_done(process: Process) -> None:
     assert process.run(fleet_tasks.takes, 50 * MEGABYTE).ok
-    with pytest.raises(Exceeded, match=r"more than the 0\.2 GB of --limit-memory") as caught:
+    with pytest.raises(Exceeded, match=r"it exceeds --limit-memory \(0\.2 GB\)") as caught:
         process.run(fleet_tasks.takes, 500 * MEGABYTE)
     assert caught.value.reason == "too large"
     assert caught.value.reason in ledger.REASONS
@@ -55,7 +55,7 @@ def test_a_process_that_ends_for_lack_of_memory(process: Process) -> None:
 
 def test_who_takes_more_time_is_refused_and_the_next_is_done() -> None:
     with closing(Process(Limits(seconds=0.2), ready=fleet_tasks.nothing)) as process:
-        with pytest.raises(Exceeded, match=r"more than the 0\.2 s of --limit-seconds") as caught:
+        with pytest.raises(Exceeded, match=r"it exceeds --limit-seconds \(0\.2 s\)") as caught:
             process.run(fleet_tasks.sleeps, 600)
         assert caught.value.reason in ledger.REASONS
         process.limits = Limits(seconds=60.0)
@@ -143,4 +143,4 @@ def test_where_they_do_not_belong(option: str, tmp_path: Path, capsys: Capture) 
     options = ["-o", str(tmp_path / "out"), "--dask", "tcp://here:1", option]
     (tmp_path / "in").mkdir()
     assert main(["migrate", str(tmp_path / "in"), *options]) == 2
-    assert "its workers have limits of their own" in capsys.readouterr().err
+    assert "the workers have their own limits" in capsys.readouterr().err

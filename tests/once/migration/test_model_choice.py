@@ -49,12 +49,12 @@ def test_signs_in_a_pattern_and_in_a_file(tmp_path: Path, monkeypatch: Patch) ->
 
 @pytest.mark.parametrize("given", ["none.json", "a/*=none.json", "none.py:make"])
 def test_a_file_that_is_not_there(given: str) -> None:
-    with pytest.raises(Refused, match=r"--model: there is no file none\.(json|py)"):
+    with pytest.raises(Refused, match=r"--model: none\.(json|py) does not exist"):
         check([given])
 
 
 def test_two_models_for_everything() -> None:
-    with pytest.raises(Refused, match=r"a\.json and b\.json are two models .* PATTERN=FILE"):
+    with pytest.raises(Refused, match=r"a\.json and b\.json are ambiguous: .* PATTERN=FILE"):
         choice_for(["a.json", "b.json"], "x")
 
 

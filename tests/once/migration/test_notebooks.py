@@ -273,7 +273,7 @@ BAD = {
     "cells": (b'{"cells": [1], "nbformat": 4}', "not a notebook: line 1, column 12: expected"),
     "source": (
         b'{"cells": [{"cell_type": "code", "source": [1]}], "nbformat": 4}',
-        r"not a notebook: \$.cells\[0\].source is no text",
+        r"not a notebook: \$.cells\[0\].source must be text",
     ),
     "deep": (b"[" * 100_000, "not a notebook: "),
     "deep inside": (b'{"a": ' + b"[" * 100_000, "not a notebook: "),

@@ -74,5 +74,5 @@ def test_nothing_is_guessed(otherwise: Json, why: str) -> None:
 def test_what_is_said() -> None:
     found = config_of(Optimizer(layout="flat", name="SGD", config=SGD, slots={"momentum": 2}))
     assert isinstance(found, tuple)
-    assert "SGD(learning_rate=0.5, momentum=0.5): the checkpoint names it so" in found[2]
-    assert "TensorFlow's default: nesterov=False, no clipping. If it was another" in found[2]
+    assert "assumed the optimizer SGD(learning_rate=0.5, momentum=0.5), from its name" in found[2]
+    assert "defaults for the rest: nesterov=False, no clipping. To use another" in found[2]

@@ -171,14 +171,14 @@ def test_a_baseline_and_ignored_rules(project: Path, capsys: Capture) -> None:
     assert json.loads(capsys.readouterr().out)["summary"]["baseline"]["gone"] == []
 
 
-KEYS = "write one of ignore, exclude, per-file-ignores"
+KEYS = "use one of ignore, exclude, per-file-ignores"
 KNOWN = ", ".join(RULES)
 WRONG = {
     "ignore = [": "is not TOML: ",
     "x = " + "[" * 100_000: "is not TOML: ",
     "# \xff": "is not TOML: ",
     "#" * (1 << 20): "it has more than 1048576 bytes",
-    'igore = ["KMP016"]': f"tool.keras-mp.igore is no setting: {KEYS}",
+    'igore = ["KMP016"]': f"unknown setting tool.keras-mp.igore: {KEYS}",
     'ignore = "KMP016"': "tool.keras-mp.ignore is a string: write an array of rules, such as "
     '["KMP016"]',
     "ignore = {a = 1}": "tool.keras-mp.ignore is a table: write an array of rules",

@@ -26,7 +26,7 @@ with run_lock.hold_lock(sys.argv[1], "run"):
 def test_of_two_runs_one_has_it(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
     with run_lock.hold_lock(str(out), "one"):
-        said = re.escape(f"{out}: another run is at work there, process {os.getpid()} on ")
+        said = re.escape(f"{out}: locked by another run, process {os.getpid()} on ")
         with pytest.raises(Refused, match=said), run_lock.hold_lock(str(out), "two"):
             pytest.fail("both have it")
         assert json.loads((out / run_lock.NAME).read_text())["run"] == "one"
@@ -57,7 +57,7 @@ def test_what_is_no_lock_is_taken(tmp_path: Path) -> None:
     (tmp_path / run_lock.NAME).write_text("what?")
     with run_lock.hold_lock(str(tmp_path), "one"):
         (tmp_path / run_lock.NAME).write_text("what?")
-        with pytest.raises(Refused, match="wait until"), run_lock.hold_lock(str(tmp_path), "two"):
+        with pytest.raises(Refused, match="wait for it"), run_lock.hold_lock(str(tmp_path), "two"):
             pytest.fail("both have it")
 
 
@@ -67,7 +67,7 @@ def test_in_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owners, "BEAT", 0.01)
     url = "memory://locked/out"
     with run_lock.hold_lock(url, "one"):
-        said = f"{url}: another run is at work there, process"
+        said = f"{url}: locked by another run, process"
         with pytest.raises(Refused, match=said), run_lock.hold_lock(url, "two"):
             pytest.fail("both have it")
     assert objects.read_text(f"{url}/{run_lock.NAME}") is None

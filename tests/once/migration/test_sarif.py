@@ -247,11 +247,11 @@ def test_stdout_has_nothing_else(project: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--format", "sarif", "--write"], "leave out --write, -o and --diff"),
-        (["--format", "sarif", "--diff"], "leave out --write, -o and --diff"),
-        (["--format", "sarif", "-o", "out"], "leave out --write, -o and --diff"),
-        (["--format", "sarif", "--json"], "--json is --format json: leave one of them out"),
-        (["--format", "text", "--json"], "--json is --format json: leave one of them out"),
+        (["--format", "sarif", "--write"], "cannot be combined with --write, -o or --diff"),
+        (["--format", "sarif", "--diff"], "cannot be combined with --write, -o or --diff"),
+        (["--format", "sarif", "-o", "out"], "cannot be combined with --write, -o or --diff"),
+        (["--format", "sarif", "--json"], "--json is --format json: use only one"),
+        (["--format", "text", "--json"], "--json is --format json: use only one"),
         (["--format", "xml"], "invalid choice: 'xml'"),
     ],
 )

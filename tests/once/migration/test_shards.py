@@ -78,7 +78,7 @@ def test_it_is_for_one_artefact(tmp_path: Path, capsys: pytest.CaptureFixture[st
     [
         ("out.keras", "it becomes a folder of shards: choose a name without .keras"),
         ("there/file/out", "the folder .* does not exist"),
-        ("there", "exists already: name another folder"),
+        ("there", "exists already: choose another folder"),
     ],
 )
 def test_places_that_are_none(name: str, why: str, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_only_write_writes(options: list[str], which: str, tree: Path, capsys: C
         every = {"old.py", "pkg/deep/old.py", "pkg/book.ipynb"}
         assert changed == (every if which == "." else {which})
     assert before.keys() == after.keys()
-    assert ("nothing was written: " in capsys.readouterr().err) == (options == [])
+    assert ("nothing written: " in capsys.readouterr().err) == (options == [])
 
 
 def test_write_rewrites(tree: Path, capsys: Capture) -> None:
@@ -255,7 +255,7 @@ UNDECODABLE = {
     "unknown, and not utf-8": (b"# coding: klingon\n# \xff\n", "unknown encoding: klingon"),
     "not the same again": (b"# coding: utf-7\n# +AGE-\n", "its text in utf-7 does not give"),
     "one way": (b"# coding: iso2022_jp\n# \x1b\x80\n", r"'\x80' is not in iso2022_jp"),
-    "no text": (b"# coding: hex\n", "hex is no encoding of text"),
+    "no text": (b"# coding: hex\n", "hex is not a text encoding"),
     "undefined": (b"# coding: undefined\n", "not undefined: "),
     "a long label": (b"# coding: idna\n" + b"a" * 64, "not in idna: "),
 }  # fmt: skip
@@ -330,7 +330,7 @@ def test_a_result_that_would_not_parse_is_not_taken(
     before = content(tmp_path)
     assert migrate("--write", tmp_path) == 0
     assert content(tmp_path) == before
-    assert "left alone, as the result would not parse: " in capsys.readouterr().out
+    assert "not rewritten, because the result would not parse: " in capsys.readouterr().out
 
 
 def test_a_fault_of_ours_costs_one_file(
@@ -423,7 +423,7 @@ def test_what_changed_meanwhile_is_not_written_over(
     path = write(tmp_path, a_py=OLD) / "a.py"
     assert migrate("--write", path) == 2
     assert path.read_text() == "theirs = 1\n"
-    assert "changed while this was at work" in capsys.readouterr().err
+    assert "changed during the run" in capsys.readouterr().err
 
 
 def test_what_cannot_be_read(tmp_path: Path, capsys: Capture) -> None:
@@ -714,7 +714,7 @@ def test_a_process_that_is_killed_is_an_error_of_what_it_had_to_do(tmp_path: Pat
     found = plans(files, Options(), 2, kill)
     assert [plan.path for plan in found] == files
     why = {plan.failure.message for plan in found if plan.failure is not None}
-    assert why == {"a process was killed while it was at work: run it again"}
+    assert why == {"a worker process was killed: rerun the command"}
     assert any(plan.changes for plan in found)
 
 
@@ -812,7 +812,7 @@ def test_only_and_skip(tmp_path: Path, capsys: Capture) -> None:
         patch = capsys.readouterr().out
         assert ("+opt = keras_mp" in patch, "+keras_mp.compat" in patch) == rewritten, options
     assert migrate("--only", "KMP001,KMP999", path) == 2
-    assert "'KMP999' is none of KMP001, KMP002" in capsys.readouterr().err
+    assert "invalid choice 'KMP999': use one of KMP001, KMP002" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -861,20 +861,20 @@ def test_with_artefacts(tree: Path, capsys: Capture) -> None:
 
 REFUSED = {
     "check and write": (["--check", "--write", "a.py"], "--check writes nothing"),
-    "out and write": (["--write", "a.py", "-o", "b.py"], "leave one of them out"),
+    "out and write": (["--write", "a.py", "-o", "b.py"], "use only one"),
     "config": (["--diff", "a.json"], "--diff is for source code, not for configs"),
     "artefact": (["--only", "KMP001", "a.h5"], "--only is for source code, not for artefacts"),
     "stdin": (["--write", "-"], "--write is for source code, not for configs"),
     "model": (["a.py", "--model", "b.py"], "--model is for artefacts, not for source code"),
     "version": (["a.py", "--from", "2.3"], "--from is for artefacts, not for source code"),
     "mixed": (["--json", "a.py", "a.json"], "one kind at a time"),
-    "missing": (["--write", "missing"], "there is no file or folder missing"),
-    "missing, beside another": (["a.py", "missing"], "there is no file or folder missing"),
+    "missing": (["--write", "missing"], "missing does not exist"),
+    "missing, beside another": (["a.py", "missing"], "missing does not exist"),
     "nowhere": (
         ["a.py", "-o", "a.h5/a.py"],
         "a.py: the folder a.h5 does not exist and cannot",
     ),
-    "folder": (["--diff", "empty"], "empty: error: there is no source code in this folder"),
+    "folder": (["--diff", "empty"], "empty: error: this folder has no source code"),
 }
 
 

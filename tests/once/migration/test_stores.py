@@ -250,10 +250,10 @@ def test_a_run_is_plotted_and_reported(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["s3://a/train.py"], "source code is read from the disk only"),
+        (["s3://a/train.py"], "source code must be a local path"),
         (
             ["s3://a/ckpt", "--model", "s3://a/model.json"],
-            "--model s3://a/model.json: it must be on",
+            "--model s3://a/model.json: it must be a local path",
         ),
         (["s3://a/m.h5", "-o", "s3://a/m.h5"], "is the input"),
         (["s3://a/m.h5", "-o", "s3://a/m.h5", "--scratch-size", "much"], "is not a size"),
@@ -276,7 +276,7 @@ def test_what_is_refused(arguments, words: str, capsys: pytest.CaptureFixture[st
     ("path", "why"),
     [
         ("memory://a/m.h5", "memory:// exists in one process, and ends with it"),
-        ("zip://m.h5::file:///a.zip", "files inside other files are not read"),
+        ("zip://m.h5::file:///a.zip", "cannot read inside archives"),
     ],
 )
 def test_what_no_command_can_read(

@@ -88,5 +88,5 @@ def test_of_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path.write_text(json.dumps({"class_name": "LossScaleOptimizer", "config": config}))
     assert main(["migrate", str(path)]) == 0
     said = capsys.readouterr().err
-    assert "say --from 2.2)" in said
+    assert "pass --from 2.2)" in said
     assert not OF_PYTHON.search(said)

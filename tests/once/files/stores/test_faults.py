@@ -189,7 +189,7 @@ def test_what_came_meanwhile_is_kept(store, tmp_path: Path) -> None:
         return data
 
     store.faults["put"] = [theirs]
-    with pytest.raises(StoreError, match="is there already"):
+    with pytest.raises(StoreError, match="exists already"):
         uploads.publish(file, "faulty://out/a.bin")
     assert objects.read_text("faulty://out/a.bin") == "theirs"
     assert fsspec.filesystem("faulty").find("/out") == ["/out/a.bin"]

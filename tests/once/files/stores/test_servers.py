@@ -65,7 +65,7 @@ def test_an_upload_is_there_at_the_end(writable_server: Store, files: Path) -> N
     uploads.publish(files / "a.bin", url)
     assert zlib.crc32(tail(url, 10**6)) == zlib.crc32(BYTES)
     assert [one.name for one in listed(parent(url), deep=True)] == ["a.bin"]
-    with pytest.raises(ThereAlready, match="is there already"):
+    with pytest.raises(ThereAlready, match="exists already"):
         uploads.publish(files / "inner" / "b.bin", url)
     entry_of = entry(url)
     assert (entry_of.type, entry_of.size) == ("file", len(BYTES))

@@ -1,4 +1,4 @@
-"""KMP104: arguments that Keras 3 refuses or ignores."""
+"""KMP104: arguments that Keras 3 rejects or ignores."""
 
 import pytest
 

@@ -15,7 +15,7 @@ REPORTED = {
     "of a loaded model": ("keras.models.load_model('a.h5').to_yaml()", "to_json"),
     "of a KerasTensor": ("x.op", "KerasTensor of Keras 3 has no op"),
     "of a variable": ("layer.kernel.read_value()", "tf.identity"),
-    "its value, called": ("layer.kernel.value()", "no method"),
+    "its value, called": ("layer.kernel.value()", "not a method"),
     "raises": ("model.add_metric(1, name='a')", "update_state"),
     "compiled": ("model.compiled_loss.metrics", "only there to be called"),
     "anything's": ("def f(one): one.get_output_at(0)", "keep what each call returned"),

@@ -14,7 +14,7 @@ REPORTED = {
     "of a model's output": ("tf.abs(model.output)", "keras.ops.abs"),
     "of its outputs": ("tf.abs(model.outputs[0])", "keras.ops.abs"),
     "of the backend": ("K.sum(x)", "keras.ops.sum"),
-    "without a counterpart": ("tf.nn.max_pool_with_argmax(x, 2, 2, 'SAME')", "layer of your own"),
+    "without a counterpart": ("tf.nn.max_pool_with_argmax(x, 2, 2, 'SAME')", "custom layer"),
 }
 FINE = {
     "a parameter": "def f(t): return tf.nn.relu(t)",

@@ -12,7 +12,7 @@ HEAD = (
 REPORTED = {
     "opt = hvd.DistributedOptimizer(opt)": "reduce the gradients of all devices",
     "tape = hvd.DistributedGradientTape(tape)": "plain tf.GradientTape",
-    "calls = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]": "leave it out",
+    "calls = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]": "remove it",
     "opt = tfa.optimizers.MovingAverage(opt)": "use_ema=True",
     "opt = tfa.optimizers.AdamW(0.1)": "keras.optimizers.AdamW",
     "opt = LAMB(0.1)": "keras.optimizers.Lamb",

@@ -16,9 +16,9 @@ ADVICE = {
         "keras.backend.permute_dimensions: write keras.ops.transpose (pattern= is axes= there)"
     ),
     "K.set_value(v, 1)": "keras.backend.set_value: write x.assign(value)",
-    "K.learning_phase()": "keras.backend.learning_phase: take the argument training of call",
+    "K.learning_phase()": "keras.backend.learning_phase: use the argument training of call",
     "map(K.abs, xs)": "keras.backend.abs: write keras.ops.abs",
-    "K.foldl(f, x)": "keras.backend.foldl: Keras 3 has it no more: compute it of keras.ops",
+    "K.foldl(f, x)": "keras.backend.foldl: removed in Keras 3: compute it with keras.ops",
 }
 
 

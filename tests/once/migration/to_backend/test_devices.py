@@ -9,8 +9,8 @@ FOUND = {
     "devices": ("tf.config.list_physical_devices('GPU')\n", "list_devices()", "device_count()"),
     "eager": ("tf.config.run_functions_eagerly(True)\n", "run_eagerly=True", "run_eagerly=True"),
     "XLA": ("tf.config.optimizer.set_jit(True)\n", "jit_compile=True", "jit_compile=True"),
-    "others": ("tf.config.threading.set_inter_op_parallelism_threads(1)\n", *["leave it out"] * 2),
-    "some devices": ("tf.config.set_visible_devices(g[0], 'GPU')\n", *["leave it out"] * 2),
+    "others": ("tf.config.threading.set_inter_op_parallelism_threads(1)\n", *["remove it"] * 2),
+    "some devices": ("tf.config.set_visible_devices(g[0], 'GPU')\n", *["remove it"] * 2),
     "a GPU": ("tf.test.is_gpu_available()\n", "list_devices()", "is_available()"),
     "of TensorFlow 1": ("c = tf.compat.v1.ConfigProto()\n", "PREALLOCATE", "memory"),
     "a model on a device": (

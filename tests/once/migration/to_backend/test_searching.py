@@ -178,7 +178,7 @@ GUARDED = {
 def test_branches_for_a_version_are_left_alone(source):
     assert obstacles.found(source, "KMP213") == {}
     assert obstacles.found(source, "KMP014") == {
-        2: "the program asks which TensorFlow there is: left alone; this branch has "
+        2: "the program checks the TensorFlow version: not rewritten; this branch has "
         "tf.random.set_seed"
     }
     assert obstacles.found(source, "KMP014", target=None) == {}

@@ -165,16 +165,14 @@ ADVICE = {
     "tf.where(x)": (
         "tf.where: with one argument its result has no fixed shape, which jax.jit needs"
     ),
-    "tf.identity(x)": "tf.identity: leave it out",
+    "tf.identity(x)": "tf.identity: remove it",
     "tf.math.squared_difference(x, x)": (
         "tf.math.squared_difference: write keras.ops.square(x - y)"
     ),
     "tf.strings.lower(x)": (
         "tf.strings.lower: do it in tf.data, before the model: other backends have no strings"
     ),
-    "tf.raw_ops.Foo(x=x)": (
-        "tf.raw_ops.Foo: keras.ops has no one function for it: compute it of those that it has"
-    ),
+    "tf.raw_ops.Foo(x=x)": ("tf.raw_ops.Foo: keras.ops has no equivalent: combine other functions"),
 }
 
 
