@@ -93,7 +93,7 @@ def test_names_that_follow_a_list() -> None:
         ("image.resize", [{"tensor": 0}, [1, 1]], {"preserve_aspect_ratio": True}, "=True, which"),
         ("nn.max_pool", [{"tensor": 0}, 2, 2, [[0, 0]]], {}, "has padding="),
         ("einsum", ["ij->ji"], {}, "saved without its tensors"),
-        ("__operators__.eq", [{"tensor": 0}], {}, "without what it is compared with"),
+        ("__operators__.eq", [{"tensor": 0}], {}, "without its second operand"),
         ("where", [{"tensor": 0}], {}, "known only when it runs"),
         ("boolean_mask", [{"tensor": 0}, {"tensor": 1}], {}, "known only when it runs"),
     ],
