@@ -1,6 +1,7 @@
 """The engines of PyTorch: processes that talk by gloo."""
 
 import os
+import warnings
 from contextlib import contextmanager, nullcontext
 
 from tests import faults
@@ -25,7 +26,10 @@ def in_processes(function, arguments, count):
     import keras  # noqa: F401 - once, for all of them
     import torch
 
-    torch.multiprocessing.start_processes(function, arguments, count, start_method="fork")
+    with warnings.catch_warnings():
+        # JAX warns of forks where another test has imported it; these do not use it.
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        torch.multiprocessing.start_processes(function, arguments, count, start_method="fork")
 
 
 @contextmanager

@@ -407,7 +407,7 @@ def test_inputs_of_the_last_call():
         report(model)
     inputs = np.ones((5, 6), "float32")
     model(inputs, training=False)
-    with pytest.raises(ValueError, match=r"for inference only since .* or training=False"):
+    with pytest.raises(ValueError, match=r"only for inference since .* or training=False"):
         report(model)
     assert report(model, training=False) == report(model, inputs, training=False)
     model(inputs, training=True)

@@ -395,7 +395,7 @@ def test_a_model_that_is_not_compiled_gets_a_loss():
     report = keras_mp.benchmark(model, (x, np.arange(8) % 3), variants=[], **SHORT)
     assert report.notes == (
         "The model is not compiled: Adam() and the loss 'sparse_categorical_crossentropy' were "
-        "taken.",
+        "used.",
     )
     assert keras_mp.benchmark(model, variants=[], **SHORT).notes[0].endswith("'mse' were used.")
     assert not model.compiled
