@@ -11,7 +11,7 @@ from typing import Any
 
 from keras_mp.migration.ledger import NAME, RESULTS
 from keras_mp.migration.ledger_reading import Ledger, Row, Run, find_ledger, read_ledger
-from keras_mp.rendering.model import Column, Part, Renderable, Table, Text
+from keras_mp.rendering.model import Column, Part, Renderable, Table, Text, facts_table
 from keras_mp.rendering.text import duration, number, pluralized, size
 
 UNKNOWN = "unknown"
@@ -275,13 +275,7 @@ def facts(found: LedgerSummary) -> Table:
         ("time", "time, of all processes", found.seconds, duration(found.seconds)),
         ("rate", "speed of a process", rate, "unknown" if rate is None else f"{size(rate)}/s"),
     ]
-    return Table(
-        (Column(""), Column("")),
-        [(label, shown) for _, label, _, shown in rows],
-        form="facts",
-        name="facts",
-        values=[{"id": key, "value": value} for key, _, value, _ in rows],
-    )
+    return facts_table(rows)
 
 
 def refusals(found: LedgerSummary) -> Iterator[Table]:

@@ -2,7 +2,7 @@
 
 A use is an attribute `x._name`, or that name as a string handed to `getattr` and its like; and each
 attribute, or import, of `keras.src`. A private name is Keras' if Keras' own sources define it and
-ours do not, or if the table in `keras_hooks.py` has it.
+ours do not, or if the table in `private_names.py` has it.
 """
 
 import ast

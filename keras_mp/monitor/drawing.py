@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_mp.rendering.model import Chart, Column, Events, Part, Table
+from keras_mp.rendering.model import Chart, Column, Events, Part, Table, facts_table
 from keras_mp.rendering.text import number, percent, pluralized
 
 if TYPE_CHECKING:
@@ -64,13 +64,7 @@ def facts(trace: "Trace", run: Mapping[str, Any] | None = None) -> Table:
         ),
         ("loss-scale", end, scale, _shown(scale)),
     ]
-    return Table(
-        (Column(""), Column("")),
-        [(label, shown) for _, label, _, shown in rows],
-        form="facts",
-        name="facts",
-        values=[{"id": key, "value": value} for key, _, value, _ in rows],
-    )
+    return facts_table(rows)
 
 
 def _shown(value: object) -> str:

@@ -4,14 +4,16 @@ Weights files know no policies. So the optimizer's state says which layers were 
 training that goes on from such a file repairs its model before the first step.
 """
 
+import contextlib
 import functools
 import json
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_mp.array_types import Model
 from keras_mp.backends import keras_hooks
@@ -19,7 +21,6 @@ from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 
 _NOTE = "float32_paths"
 _FLOAT32 = keras.DTypePolicy("float32")
-Before = list[tuple[Any, dict[str, Any]]]
 
 
 def widened_paths(optimizer: Any) -> list[str]:
@@ -74,29 +75,53 @@ def narrow_inside(layer: Any) -> list[Any]:
     return [each for each in keras_hooks.all_layers(layer) if is_narrow(each)]
 
 
-def widen(objects: Iterable[Any]) -> Before:
-    """Gives layers and losses the policy float32, and returns what `undo` takes.
+def widen(objects: Iterable[Any]) -> None:
+    """Gives layers and losses the policy float32 for good."""
+    _change(objects)
 
-    Not by the setter of the layer, which would write into the map of all other layers that have it.
-    """
-    before: Before = []
+
+@contextlib.contextmanager
+def in_float32(objects: Iterable[Any]) -> Iterator[None]:
+    """A scope in which layers, losses and metrics have the policy float32."""
+    before = _change(objects)
+    try:
+        yield
+    finally:
+        for each, attributes in reversed(before):
+            _set(each, attributes)
+
+
+def _change(objects: Iterable[Any]) -> list[tuple[Any, dict[str, Any]]]:
+    """Sets the policy, and returns what was there before."""
+    before = []
     for each in objects:
         new = {"_dtype_policy": _FLOAT32}
         if not isinstance(each, keras.layers.Layer):
             new["_dtype"] = "float32"
+        elif isinstance(each, keras.layers.Normalization) and each.built:
+            new |= _constants(each)
         before.append((each, {name: getattr(each, name) for name in new}))
-        for name, value in new.items():
-            object.__setattr__(each, name, value)
-        _finalize(each)
+        _set(each, new)
     return before
 
 
-def undo(before: Before) -> None:
-    """Takes back what `widen` did."""
-    for each, attributes in reversed(before):
-        for name, value in attributes.items():
-            object.__setattr__(each, name, value)
-        _finalize(each)
+def _constants(layer: Any) -> dict[str, Any]:
+    """Returns mean and variance in float32; the layer has them in the dtype of its build."""
+    if layer.input_mean is None:
+        mean, variance = layer.adapt_mean, layer.adapt_variance
+    else:
+        given = {"mean": layer.input_mean, "variance": layer.input_variance}
+        twin = keras.layers.Normalization(layer.axis, **given, dtype="float32")
+        twin.build(layer.get_build_config()["input_shape"])
+        mean, variance = twin.mean, twin.variance
+    shape = layer.mean.shape
+    return {"mean": ops.reshape(mean, shape), "variance": ops.reshape(variance, shape)}
+
+
+def _set(each: Any, attributes: Mapping[str, Any]) -> None:
+    for name, value in attributes.items():
+        # Not by the setter of a layer, which would write into the map that other layers have, too.
+        object.__setattr__(each, name, value)
 
 
 def widen_as_noted(model: Model) -> tuple[str, ...]:
@@ -144,8 +169,3 @@ def _by_path(layer: Any, above: str) -> Iterator[tuple[str, Any]]:
         path = f"{above}/{child.name}" if above else child.name
         yield path, child
         yield from _by_path(child, path)
-
-
-def _finalize(layer: Any) -> None:
-    if isinstance(layer, keras.layers.Normalization):
-        layer.finalize_state()  # it keeps its mean in the dtype that it computes in

@@ -1,5 +1,6 @@
 """What a report shows, as plain data. A report makes these parts; renderers know no report."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -75,6 +76,21 @@ class Table:
         """How many rows are not shown, and where they are; "" for none."""
         count = len(self.rows) - len(self.shown)
         return (f"and {count:,} more" + (f": {self.rest}" if self.rest else "")) if count else ""
+
+
+def facts_table(rows: Sequence[tuple[str, str, object, str]]) -> Table:
+    """Returns boxes: of each the id and value for programs, and the label and text to read.
+
+    Args:
+        rows: (id, label, value, text).
+    """
+    return Table(
+        (Column(""), Column("")),
+        [(label, shown) for _, label, _, shown in rows],
+        form="facts",
+        name="facts",
+        values=[{"id": key, "value": value} for key, _, value, _ in rows],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +192,7 @@ class Fold:
 Part = Text | Table | Chart | Fold
 
 
-class Renderable:
+class Renderable(ABC):
     """What a function of ours found: text in a terminal, tables and charts in a notebook.
 
     `str()` and `repr()` of it are its text, so that a Python prompt shows it. `to_dict()` of each
@@ -185,12 +201,13 @@ class Renderable:
 
     __slots__ = ()
 
+    @abstractmethod
     def _parts(self) -> Iterable[Part]:
-        raise NotImplementedError
+        """Returns what is shown."""
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON; what JSON lacks is "inf", "-inf" or "nan"."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         from keras_mp.rendering import terminal  # late: it knows the parts above

@@ -36,10 +36,10 @@ from keras_mp.diagnosis.overflow_search.lost_constants import (
 from keras_mp.diagnosis.overflow_search.record import Record
 from keras_mp.diagnosis.overflow_search.remedy import Remedy
 from keras_mp.diagnosis.overflow_search.report import OverflowReport
+from keras_mp.optimizer.widened import in_float32
 
 _ROUNDS = 8
-_SMALL_SCALE = 256.0  # below it, float16 loses gradients of the size that most models have
-_FLOAT32 = keras.DTypePolicy("float32")
+SMALL_SCALE = 256.0  # below it, float16 loses gradients of the size that most models have
 
 
 @dataclass(eq=False)
@@ -80,7 +80,7 @@ def with_cure(analysis: Analysis, dry_run: DryRun) -> OverflowReport:
     if report.fitting_scale is not None:
         remedies.append(_of_scale(report.fitting_scale, report.loss_scale))
     fits = report.fitting_scale
-    backward = fits is None or fits < _SMALL_SCALE
+    backward = fits is None or fits < SMALL_SCALE
     if fits is None and _only_gradients(report):
         dry_run = copy.copy(dry_run)
         dry_run.loss_scale = 1.0  # a lower one does not fit, so that the scale would come to this
@@ -182,7 +182,7 @@ def _searched(changes: _Changes, search: Callable[[], Analysis]) -> Analysis:
         return widened(call) if call.source in changes.lines else call
 
     with (
-        _in_float32(changes.layers.values(), changes.by_hand.values()),
+        _layers_in_float32(changes.layers.values(), changes.by_hand.values()),
         _losses_in_float32(owned),
         changed_by(change),
     ):
@@ -409,22 +409,18 @@ def _losses_in_float32(losses: Iterable[Any]) -> Iterator[None]:
     states = [v for loss in changed for v in getattr(loss, "variables", ())]
     # What they hold meanwhile is not kept in them.
     halves = [v for v in states if v.dtype == "float16"]
-    with (
-        keras_hooks.replaced_policies(changed, _FLOAT32),
-        keras_hooks.replaced_dtypes([*changed, *halves], "float32"),
-    ):
+    with in_float32(changed), keras_hooks.replaced_dtypes(halves, "float32"):
         yield
 
 
-@contextlib.contextmanager
-def _in_float32(chosen: Iterable[Part], by_hand: Iterable[Part]) -> Iterator[None]:
+def _layers_in_float32(
+    chosen: Iterable[Part], by_hand: Iterable[Part]
+) -> contextlib.AbstractContextManager[None]:
     """Has layers compute as they would under the map, and with a dtype of their own."""
     manual = {id(part.layer) for part in by_hand}
-    layers = [
+    return in_float32(
         layer
         for part in chosen
         for layer in layer_paths.inside(part.layer)
         if layer.path or id(part.layer) in manual
-    ]
-    with keras_hooks.replaced_policies(layers, _FLOAT32):
-        yield
+    )

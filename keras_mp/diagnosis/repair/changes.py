@@ -1,14 +1,15 @@
 """`Change`: a layer or loss that is to compute in float32, for a trial or for good."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 
 from keras_mp.diagnosis import layer_paths
-from keras_mp.optimizer.widened import float16_losses, narrow_inside, undo, widen
+from keras_mp.optimizer import widened
+from keras_mp.optimizer.widened import float16_losses, narrow_inside
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +50,6 @@ def all_changes(model: Any) -> list[Change]:
     return [*found.values(), *(Change(str(loss.name), loss) for loss in float16_losses(model))]
 
 
-@contextlib.contextmanager
-def in_float32(changes: Iterable[Change]) -> Iterator[None]:
+def in_float32(changes: Iterable[Change]) -> contextlib.AbstractContextManager[None]:
     """A scope in which changes hold."""
-    before = widen(each for change in changes for each in change.objects())
-    try:
-        yield
-    finally:
-        undo(before)
+    return widened.in_float32(each for change in changes for each in change.objects())

@@ -14,6 +14,7 @@ from keras_mp.diagnosis.dry_run.checks import check_model, current_scale
 from keras_mp.diagnosis.dry_run.layers import layers_of
 from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.float32_layers import Float32Layers
+from keras_mp.diagnosis.overflow_search.float32_suggestions import SMALL_SCALE
 from keras_mp.diagnosis.repair.live import (
     make_changes,
     mend_statistics,
@@ -21,7 +22,6 @@ from keras_mp.diagnosis.repair.live import (
 )
 from keras_mp.diagnosis.repair.record import Repair, Repairs, Verdict
 from keras_mp.diagnosis.repair.search import Found, smallest_change
-from keras_mp.diagnosis.repair.trials import HIGH_ENOUGH
 from keras_mp.graph_rewrite.rewritten import check_not_rewritten
 from keras_mp.graph_rewrite.submodels import has_own_step
 from keras_mp.optimizer.errors import unwrapped
@@ -87,7 +87,7 @@ def repair(
     with unchanged_generators():
         batch = one_batch(model, x, y, sample_weight)
     scale = healthy_scale(optimizer) if loss_scale is None else loss_scale
-    found = searched(model, batch, scale, HIGH_ENOUGH, all_float32)
+    found = searched(model, batch, scale, SMALL_SCALE, all_float32)
     return as_found(model, found, int(optimizer.skipped_steps))
 
 

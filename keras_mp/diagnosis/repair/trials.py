@@ -10,10 +10,9 @@ from keras_mp.diagnosis.dry_run.perturbing import Perturber
 from keras_mp.diagnosis.dry_run.program import StepPrograms, run_as_program
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
 from keras_mp.diagnosis.dry_run.tensors import floats, is_finite
+from keras_mp.diagnosis.overflow_search.float32_suggestions import SMALL_SCALE
 from keras_mp.diagnosis.overflow_search.lost_constants import LostConstant
 from keras_mp.diagnosis.repair.changes import Change, in_float32
-
-HIGH_ENOUGH = 256.0  # below it, float16 loses gradients of the size that most models have
 
 
 class Trials:
@@ -30,7 +29,7 @@ class Trials:
         self._folded: tuple[LostConstant, ...] = ()
         self._known: dict[tuple[float, frozenset[int]], float | None] = {}
 
-    def fitting_scale(self, changes: Sequence[Change], lowest: float = HIGH_ENOUGH) -> float | None:
+    def fitting_scale(self, changes: Sequence[Change], lowest: float = SMALL_SCALE) -> float | None:
         """Returns the highest scale by halving at which the step is finite, or None.
 
         What a lower scale than that of a healthy training mends is no fault.

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from keras_mp.backends import keras_hooks
-from keras_mp.backends.keras_hooks import PRIVATE_NAMES
+from keras_mp.backends.private_names import PRIVATE_NAMES
 from tests import private_names
 
 BACKEND = keras.backend.backend()

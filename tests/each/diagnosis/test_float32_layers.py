@@ -292,6 +292,30 @@ def test_gradients_that_only_a_small_scale_cures_have_layers_too():
     assert found.float32_layers.layers == ("a", "b")
 
 
+@pytest.mark.parametrize("adapted", [False, True])
+def test_constants_of_normalization_are_cured_too(adapted):
+    """Keras keeps them in the dtype that the layer computed in when it was built."""
+    keras.config.set_dtype_policy("mixed_float16")
+    x = np.linspace(1e5, 3e5, 8, dtype="float32").reshape(2, 4)
+    norm = (
+        layers.Normalization(name="norm")
+        if adapted
+        else layers.Normalization(mean=[2e5] * 4, variance=[1e10] * 4, name="norm")
+    )
+    if adapted:
+        norm.adapt(x)
+    model = compiled(keras.Sequential([keras.Input((4,)), norm, head()], name="net"))
+    before = keras.ops.convert_to_numpy(norm.mean)
+    found = find_overflow(model, x, ZEROS)
+    assert found.first is not None
+    assert (found.float32_layers.layers, found.then) == (("norm",), None)
+    after = keras.ops.convert_to_numpy(norm.mean)
+    assert (after.dtype, after.tolist()) == (before.dtype, before.tolist())
+    assert norm.compute_dtype == "float16"
+    assert keras_mp.repair(model, x, ZEROS).layers == ("norm",)
+    assert np.isfinite(keras.ops.convert_to_numpy(model(x))).all()
+
+
 def test_a_cure_that_fails_is_said_to():
     """Every layer hands the large number on, and no more than a few are tried."""
     keras.config.set_dtype_policy("mixed_float16")

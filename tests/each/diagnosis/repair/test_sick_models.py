@@ -86,3 +86,5 @@ def test_ends_as_in_float32(name):
     float32 = [each for each in model._flatten_layers() if each.path in repair.repairs.layers]
     assert all(layer.compute_dtype == "float32" for layer in float32)
     assert repair.stopped is None
+    taken = int(model.optimizer.iterations) - int(model.optimizer.skipped_steps)
+    assert taken >= STEPS
