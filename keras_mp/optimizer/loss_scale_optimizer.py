@@ -223,14 +223,8 @@ class LossScaleOptimizer(
                 stacklevel=2,
             )
             inner_optimizer.loss_scale_factor = None
-        saved = (
-            self,
-            keras_hooks.own_variables(self)[:_OWN],
-            inner_optimizer,
-            self._scaler,
-            self.extra_state,
-        )
-        self._saved_state = SavedState(*saved)
+        own = keras_hooks.own_variables(self)[:_OWN]
+        self._saved_state = SavedState(self, own, inner_optimizer, self._scaler, self.extra_state)
         self._names = hyperparameters.names(inner_optimizer)
         self.inner_optimizer = inner_optimizer
         note_wrapper(inner_optimizer, self)
@@ -322,8 +316,8 @@ class LossScaleOptimizer(
     ) -> list[Gradient]:
         """`get_unscaled_gradients` with the loss scale among `optimizer_variables`.
 
-        For what a function that JAX transforms does with the gradients itself: to clip them by a
-        rule of its own, to add noise, for the two passes of SAM. Hand what comes of them to
+        For functions that JAX transforms and that change the gradients: clipping by a custom rule,
+        noise, the two passes of SAM. Pass the result to
         `stateless_apply(..., gradients_scaled=False)`.
 
         Args:
