@@ -8,6 +8,7 @@
 | keras2                          | the rules, options and slots of those optimizers             |
 | configs                         | serialized configs of Keras 2 into those of Keras 3          |
 | checkpoints, file_formats       | files, read without TensorFlow or Keras                      |
+| saved_graphs                    | functions of SavedModels, evaluated with keras.ops           |
 | restoring, inspecting           | such files into a model; such files listed                   |
 | interchange                     | the loss scale of torch, flax, jmp and Keras                 |
 
