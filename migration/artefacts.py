@@ -103,11 +103,14 @@ def _migrate_or_explain(request: Request, step: Step) -> Outcome:
 
 
 def _unexpected(error: Exception, outcome: Outcome, request: Request) -> Outcome:
+    from keras_mp.compat.restoring.comparison import Differs
     from keras_mp.compat.restoring.plan import RestoreError
     from keras_mp.migration.verifying import Mismatch
 
     if isinstance(error, RestoreError):
         return replace(outcome, status="refused", why=str(error), reason="does not fit")
+    if isinstance(error, Differs):
+        return replace(outcome, status="refused", why=str(error), reason="predicts otherwise")
     if isinstance(error, Mismatch):
         return replace(outcome, why=str(error), reason="differs")
     if (own := building.of_scripts(error, request.files_of_scripts())) is not None:
@@ -283,6 +286,7 @@ def _remarks(report: Any) -> tuple[str, ...]:
         *(c.what for c in report.changes if c.matters and c.kind != "computes"),
         *(f"not restored: {name}" for name in report.unused),
         *(f"not in the file: {name}" for name in report.missing),
+        *(() if report.comparison is None else report.comparison.remarks()),
     )
 
 

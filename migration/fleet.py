@@ -312,6 +312,8 @@ def migrate_folder(
     tf_version: str | None = None,
     model_only: bool = False,
     exact_training: bool = False,
+    compare: bool = True,
+    accept_differences: bool = False,
     scratch: Scratch | None = None,
     executor: Executor | None = None,
     jobs: int = 1,
@@ -335,6 +337,9 @@ def migrate_folder(
         tf_version: As `--from`: the TensorFlow that wrote them.
         model_only: Whether to leave optimizers out.
         exact_training: As of `keras_mp.compat.configs.convert`.
+        compare: Whether to compare what the model of a SavedModel predicts with the graphs in the
+            file; where not, the ledger has it among the options.
+        accept_differences: Whether to write models that predict otherwise, too.
         scratch: Where files of stores are kept meanwhile, on whoever does the work.
         executor: Who does the work, such as `distributed.Client(...).get_executor()`; it is
             given `keras_mp.migration.tasks.migrate_task` and a task each, and must see both
@@ -369,6 +374,8 @@ def migrate_folder(
         tf_version=tf_version,
         model_only=model_only,
         exact_training=exact_training,
+        compare=compare,
+        accept_differences=accept_differences,
         scratch=Scratch() if scratch is None else scratch,
         limits=Limits(limit_memory, limit_seconds),
     )

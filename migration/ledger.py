@@ -46,6 +46,7 @@ REASONS = (
     "no artefact",
     "output exists",
     "differs",  # when it is loaded again
+    "predicts otherwise",  # than the graph in the file
     "too large",  # for the memory of the workers, or for --limit-memory
     "too long",  # for --limit-seconds
     "killed",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.migration import building, model_choice
 from keras_mp.migration.publishing import Refused
 from keras_mp.migration.requests import Request
@@ -37,7 +38,8 @@ def load(request: Request, path: Path) -> Loaded:
 
     Raises:
         Refused: The request does not fit the artefact.
-        LegacyError, RestoreError, Unreadable: As of `keras_mp.compat.load_model` and `restore`.
+        Differs, LegacyError, RestoreError, Unreadable: As of `keras_mp.compat.load_model` and
+            `restore`.
     """
     scripts = [building.run_script(file) for file in request.scripts]
     given = request.model or (request.beside[0] if request.beside else None)
@@ -50,13 +52,16 @@ def load(request: Request, path: Path) -> Loaded:
             model = building.model_of_script(own, file, factory)
             if not model.built:
                 raise Refused(NOT_BUILT.format(given), "needs --model")
-            return Loaded(*_restore(request, path, model), building.objects_of([*scripts, own]))
+            model, report = _restore(request, path, model)
+            report = _compared(request, path, model, report)
+            return Loaded(model, report, building.objects_of([*scripts, own]))
         # What the user's own code does with a model before it is loaded is not known.
         with contextlib.nullcontext() if scripts else late_values():
             objects, version = building.objects_of(scripts), request.tf_version
             exact = request.exact_training
             model, changes = building.model_of_config(file, version, exact, objects)
             model, report = _restore(request, path, model)
+            report = _compared(request, path, model, report)
         said = () if request.model is not None else (_beside(path, file),)
         report = replace(
             report,
@@ -75,6 +80,7 @@ def load(request: Request, path: Path) -> Loaded:
         compile=not request.model_only,
         tf_version=request.tf_version,
         exact_training=request.exact_training,
+        differences=request.differences,
         return_report=True,
     )
     return Loaded(model, report, objects)
@@ -103,6 +109,15 @@ def _restore(request: Request, path: Path, model: Any) -> tuple[Any, Any]:
     except NeedsPath as error:
         option = f"--{error.option.replace('_', '-')}"
         raise Refused(error.what_to_do(option), f"needs {option}") from None
+
+
+def _compared(request: Request, path: Path, model: Any, report: Any) -> Any:
+    """Returns a report with how far a model computes what its SavedModel does, if it is one."""
+    if kind_of(path) != "saved_model":
+        return report
+    from keras_mp.compat.restoring.comparing import with_comparison
+
+    return with_comparison(report, path, model, request.differences)
 
 
 def _compile(request: Request, path: Path, model: Any) -> tuple[str, ...]:

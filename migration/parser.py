@@ -32,7 +32,7 @@ PATHS = (
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _OF_ARTEFACTS = (
     *("model", "optimizer", "model_path", "optimizer_path", "model_only", "as_code", "shard_size"),
-    *("limit_memory", "limit_seconds"),
+    *("limit_memory", "limit_seconds", "no_compare", "accept_differences"),
 )
 OF_SOURCES = (
     *("write", "diff", "only", "skip", "unsafe", "keras3", "target"),
@@ -152,6 +152,17 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         action="store_true",
         help="for models: use layers of keras_mp.compat.layers where Keras 3 predicts the same but "
         "trains differently (BatchNormalization of images, recurrent dropout)",
+    )
+    add(
+        "--no-compare",
+        action="store_true",
+        help="for SavedModels: do not compare what the model predicts with the graph in the file",
+    )
+    add(
+        "--accept-differences",
+        action="store_true",
+        help="for SavedModels: write the model even if it predicts otherwise than the graph in the "
+        "file",
     )
     add(
         "--jobs",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.file_kinds import Kind
@@ -29,6 +29,8 @@ class Request:
         tf_version: The TensorFlow that wrote the artefact.
         model_only: Whether to leave the optimizer out.
         exact_training: As of `keras_mp.compat.configs.convert`.
+        compare: Whether to compare what the model of a SavedModel predicts with its graphs.
+        accept_differences: Whether to write a model that predicts otherwise, too.
         as_code: Where to write a program that builds the model; None for none.
         scratch: Where files of stores are kept meanwhile.
         source: What the output calls the artefact, whose copy `path` is in the scratch folder,
@@ -51,12 +53,21 @@ class Request:
     optimizer_path: str | None = None
     model_only: bool = False
     exact_training: bool = False
+    compare: bool = True
+    accept_differences: bool = False
     as_code: str | None = None
     scratch: Scratch = field(default_factory=Scratch)
     source: str | None = None
     tidy: bool = True
     shard_size: int | None = None
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def differences(self) -> Literal["refuse", "tell", "ignore"]:
+        """As of `keras_mp.compat.load_model`."""
+        if not self.compare:
+            return "ignore"
+        return "tell" if self.accept_differences else "refuse"
 
     def options(self) -> dict[str, object]:
         """Returns what the result depends on besides the artefact; files by their checksums.
@@ -67,6 +78,10 @@ class Request:
         found: dict[str, object] = {"tf_version": self.tf_version, "model_only": self.model_only}
         if self.exact_training:
             found["exact_training"] = True
+        if not self.compare:
+            found["compare"] = False
+        if self.accept_differences:
+            found["accept_differences"] = True
         for name in ("model_path", "optimizer_path"):
             if getattr(self, name) is not None:
                 found[name] = getattr(self, name)

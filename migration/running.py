@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
+from keras_mp.compat.restoring.comparison import Comparison
 from keras_mp.compat.results import columns
 from keras_mp.files.stores.errors import StoreError
 from keras_mp.files.stores.urls import is_url, join, local_of, redacted
@@ -105,6 +106,8 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         optimizer_path=arguments.optimizer_path,
         model_only=arguments.model_only,
         exact_training=arguments.exact_training,
+        compare=not arguments.no_compare,
+        accept_differences=arguments.accept_differences,
         as_code=arguments.as_code,
         scratch=scratch_of(arguments),
         shard_size=arguments.shard_size,
@@ -293,6 +296,9 @@ def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: list[str]) 
         show(["", *columns([("layer", "computes"), *outcome.computed])])
     if outcome.code is not None:
         say(f"{outcome.code}: written: `build()` in it makes the model")
+    said = (outcome.report or {}).get("comparison")
+    if said is not None and (agreement := Comparison.from_dict(said).agreement()):
+        say(f"{outcome.path}: {agreement}")
     if outcome.status == "converted" and outcome.out is not None:
         weights, state = (outcome.verified[what] for what in ("weights", "optimizer"))
         what = f"{weights} weights and {state} variables of the optimizer"

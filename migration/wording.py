@@ -15,6 +15,11 @@ _WORDS: tuple[tuple[str, str], ...] = (
         r"pass custom_objects=\{+.*?: \.\.\.\}+, or register it before",
         "name the script that defines it, --model script.py",
     ),
+    (
+        r"pass it as custom_objects; differences='tell' loads the model anyway",
+        "name the script that defines it, --model script.py; --accept-differences writes the model "
+        "anyway",
+    ),
     (r"compile=False loads the model without", "--model-only writes the model without"),
     (
         r"load it with compile=False, compile the model, and say which to "

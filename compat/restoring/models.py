@@ -24,7 +24,8 @@ from keras_mp.compat.restoring import (
     building,
     checkpoints,
     claims,
-    differences,
+    comparing,
+    differences as told_differences,
     graph_flags,
     hdf5,
     keras_archives,
@@ -32,6 +33,7 @@ from keras_mp.compat.restoring import (
     variable_order,
 )
 from keras_mp.compat.restoring.building import Json
+from keras_mp.compat.restoring.comparison import Differences
 from keras_mp.compat.restoring.limits import limit_weights
 from keras_mp.compat.restoring.output_names import with_names_of_today
 from keras_mp.compat.restoring.plan import Plan, RestoreReport
@@ -67,6 +69,7 @@ def load_model(
     tf_version: str | None = None,
     exact_training: bool = False,
     *,
+    differences: Differences = "refuse",
     return_report: Literal[False] = False,
 ) -> Any: ...
 
@@ -81,6 +84,7 @@ def load_model(
     tf_version: str | None = None,
     exact_training: bool = False,
     *,
+    differences: Differences = "refuse",
     return_report: Literal[True],
 ) -> tuple[Any, RestoreReport]: ...
 
@@ -94,6 +98,7 @@ def load_model(
     tf_version: str | None = None,
     exact_training: bool = False,
     *,
+    differences: Differences = "refuse",
     return_report: bool = False,
 ) -> Any:
     """Returns the model of `model.save` of TF 1.15 to 2.15, without TensorFlow.
@@ -117,6 +122,9 @@ def load_model(
         tf_version: The TensorFlow that wrote the file, such as "2.2", where it does not tell.
         exact_training: As of `keras_mp.compat.configs.convert`: layers of
             `keras_mp.compat.layers` where Keras 3 trains otherwise.
+        differences: What to do where the model of a SavedModel does not compute what the graphs in
+            the file do, of the same inputs and by more than rounding: "refuse" it, "tell" it in
+            the report, or "ignore" it, and compare nothing.
         return_report: Whether to return (model, report). The report lists what went where, what
             the file does not hold, and what of the config has changed.
 
@@ -124,6 +132,7 @@ def load_model(
         Unreadable: It does not exist, damaged, or of another kind.
         LegacyError: Something in its configs has no faithful counterpart today.
         RestoreError: Its values do not fit its configs.
+        Differs: It computes otherwise than the file; see `differences`.
 
     >>> import h5py, json, pathlib, tempfile
     >>> dense = {"name": "out", "units": 1, "use_bias": False, "batch_input_shape": [None, 2]}
@@ -145,7 +154,8 @@ def load_model(
         report = RestoreReport(str(path), (), (), (), (SHARDED,))
     else:
         options = Options(
-            dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training
+            *(dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training),
+            differences,
         )
         with local_artefact(path) as local:
             model, report = _load(local, options)
@@ -267,6 +277,7 @@ class Options:
     strict: bool
     tf_version: str | None
     exact_training: bool
+    differences: Differences
 
 
 def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
@@ -372,7 +383,9 @@ def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, RestoreR
                 checkpoint.prefix, "", "has no object graph: it was not saved from a model"
             )
         _plan_saved_model(plan, checkpoint, made, saved_objects.tables(path))
-        return made.model, made.restored_by(plan)
+        report = made.restored_by(plan)
+        report = comparing.with_comparison(report, path, made.model, options.differences)
+        return made.model, report
 
 
 def _plan_saved_model(
@@ -437,7 +450,7 @@ class _ModelBuilder:
         self.changes += [*done.changes, *dotted_names.changes(self._names)]
         custom, safe = self.options.custom_objects, self.options.safe_mode
         self.model = building.model(self.file, today, custom, safe_mode=safe, policy=self.policy)
-        self.changes += differences.changes(self.model, done.changes, self.tf_version)
+        self.changes += told_differences.changes(self.model, done.changes, self.tf_version)
 
     def compile(self) -> None:
         if not self.options.compile:
@@ -460,7 +473,7 @@ class _ModelBuilder:
             self.options.custom_objects,
             safe_mode=self.options.safe_mode,
         )
-        self.changes += differences.changes_of_compiled(self.model, today, self.tf_version)
+        self.changes += told_differences.changes_of_compiled(self.model, today, self.tf_version)
 
     def restored_by(self, plan: Plan) -> RestoreReport:
         if self.options.compile and self.optimizer is None:

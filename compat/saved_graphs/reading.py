@@ -181,6 +181,11 @@ class SavedGraphs:
         except Malformed as error:
             raise Unreadable(str(self.file), name, str(error)) from None
 
+    @property
+    def objects(self) -> int:
+        """How many objects there are."""
+        return len(self._objects)
+
     def find(self, path: str, start: int = 0) -> int | None:
         """Returns the number of the object at a path such as "layer-1/kernel", or None."""
         at: int | None = start
