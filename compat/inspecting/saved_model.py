@@ -6,6 +6,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats import saved_models
 from keras_mp.compat.inspecting import checkpoint, configs
 from keras_mp.compat.inspecting.computed_layers import computed_of
+from keras_mp.compat.inspecting.functions import functions_of
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer
 
 _NO_KERAS = "it holds no Keras model: tf.saved_model.save wrote it from something else"
@@ -41,6 +42,10 @@ def fill_from_saved_model(found: Inspection, folder: Path, *, check: bool = True
     else:
         found.damage.append(Damage(str(index), "", "there is no such file"))
     _join(found, described)
+    try:
+        found.functions = functions_of(folder)
+    except Unreadable as error:
+        found.notes.append(f"its functions are not listed: {error.why}")
 
 
 def _join(found: Inspection, described: Optimizer | None) -> None:

@@ -11,5 +11,6 @@
 | hdf5, keras_archives, archive_places, shards | the same for the other formats |
 | variable_order, cudnn_weights                | order and layout of old weights |
 | optimizer_state, preprocessing_state         | slots, counters, vocabularies |
+| comparing, comparison                        | predictions, beside the graph in a SavedModel |
 | plan                                         | all assignments, checked before any is made |
 """

@@ -304,10 +304,9 @@ def chosen(
     """
     best, most = None, -1
     for one in of:
-        said = [leaf for leaf in structures.flat(one.arguments) if isinstance(leaf, bool)]
-        if (not training) in said or (inputs is not None and not _fits(one, inputs)):
+        if (not training) in one.flags or (inputs is not None and not _fits(one, inputs)):
             continue
-        points = 2 * (training in said) + (len(one.inputs) == 1)
+        points = 2 * (training in one.flags) + (len(one.inputs) == 1)
         if points > most:
             best, most = one, points
     return best

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 Differences = Literal["refuse", "tell", "ignore"]
 REFUSED = (
-    "{}: the model computes otherwise than the graph in the file: {}. A class of your own with the "
+    "{}: it {}. A class of your own with the "
     "name of one of Keras' is taken for that: pass it as custom_objects; differences='tell' loads "
     "the model anyway"
 )

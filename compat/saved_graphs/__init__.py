@@ -3,10 +3,12 @@
 | module                                   | subject                                              |
 | ---------------------------------------- | ---------------------------------------------------- |
 | attributes, structures                   | what nodes and signatures say, as plain values       |
+| nodes, programs                          | graphs, and their steps in order                     |
 | reading                                  | functions, signatures, objects and variables         |
 | support                                  | which ops of a function can be evaluated             |
 | values                                   | handles of variables, lists of tensors               |
-| running, control_flow, states, lists     | the evaluator                                        |
+| running, functions                       | the evaluator                                        |
+| control_flow, states, lists, plain       | the ops that it has itself                           |
 
 The ops are those of `operations.graph_ops`; here are only those that read or change state, or that
 call functions. Nothing runs but operations that have a name there. Protos as of TF 2.15:

@@ -67,6 +67,11 @@ class Concrete:
         return structures.specs(self.arguments)
 
     @property
+    def flags(self) -> list[bool]:
+        """Its arguments that are True or False, as whether it trains."""
+        return [leaf for leaf in structures.flat(self.arguments) if isinstance(leaf, bool)]
+
+    @property
     def outputs(self) -> list[Spec]:
         """The tensors that it returns, in order."""
         return structures.specs(self.results)
