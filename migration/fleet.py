@@ -312,6 +312,7 @@ def migrate_folder(
     tf_version: str | None = None,
     model_only: bool = False,
     exact_training: bool = False,
+    from_graph: bool | str = False,
     compare: bool = True,
     accept_differences: bool = False,
     scratch: Scratch | None = None,
@@ -337,6 +338,7 @@ def migrate_folder(
         tf_version: As `--from`: the TensorFlow that wrote them.
         model_only: Whether to leave optimizers out.
         exact_training: As of `keras_mp.compat.configs.convert`.
+        from_graph: As of `keras_mp.compat.load_model`, for the SavedModels among them.
         compare: Whether to compare what the model of a SavedModel predicts with the graphs in the
             file; where not, the ledger has it among the options.
         accept_differences: Whether to write models that predict otherwise, too.
@@ -374,6 +376,7 @@ def migrate_folder(
         tf_version=tf_version,
         model_only=model_only,
         exact_training=exact_training,
+        from_graph=from_graph,
         compare=compare,
         accept_differences=accept_differences,
         scratch=Scratch() if scratch is None else scratch,

@@ -11,6 +11,7 @@ from keras_mp.migration.publishing import Refused
 from keras_mp.migration.requests import Request
 
 OWN_OPTIMIZER = "--optimizer goes with --model: the artefact has a config of its own"
+OF_GRAPHS = "--from-graph needs no --model: the graph is in the artefact"
 NOT_BUILT = "--model: {}: the model has no weights yet: build it, or call it once, in the script"
 
 
@@ -42,6 +43,8 @@ def load(request: Request, path: Path) -> Loaded:
             `restore`.
     """
     scripts = [building.run_script(file) for file in request.scripts]
+    if request.from_graph and request.model is not None:
+        raise Refused(OF_GRAPHS)
     given = request.model or (request.beside[0] if request.beside else None)
     if given is not None:
         from keras_mp.backends.common.late_values import late_values
@@ -81,6 +84,7 @@ def load(request: Request, path: Path) -> Loaded:
         tf_version=request.tf_version,
         exact_training=request.exact_training,
         differences=request.differences,
+        from_graph=request.from_graph,
         return_report=True,
     )
     return Loaded(model, report, objects)

@@ -33,6 +33,7 @@ _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _OF_ARTEFACTS = (
     *("model", "optimizer", "model_path", "optimizer_path", "model_only", "as_code", "shard_size"),
     *("limit_memory", "limit_seconds", "no_compare", "accept_differences"),
+    *("from_graph", "function"),
 )
 OF_SOURCES = (
     *("write", "diff", "only", "skip", "unsafe", "keras3", "target"),
@@ -152,6 +153,18 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         action="store_true",
         help="for models: use layers of keras_mp.compat.layers where Keras 3 predicts the same but "
         "trains differently (BatchNormalization of images, recurrent dropout)",
+    )
+    add(
+        "--from-graph",
+        action="store_true",
+        help="for SavedModels: build the model around the graph in the file, so that it needs none "
+        "of its classes",
+    )
+    add(
+        "--function",
+        metavar="NAME",
+        help="with --from-graph: the signature, or the function of the root (default: what Keras "
+        "calls, or serving_default)",
     )
     add(
         "--no-compare",
@@ -532,6 +545,8 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
         arguments.refuse("--dask, --retry and --json-lines are for a folder, with -o OUT")
     if arguments.dask and (arguments.limit_memory or arguments.limit_seconds):
         arguments.refuse("--dask: the workers have their own limits: omit --limit-...")
+    if arguments.function and not arguments.from_graph:
+        arguments.refuse("--function goes with --from-graph")
     if arguments.json and arguments.json_lines:
         arguments.refuse("--json is one report, and --json-lines many: use only one")
     if len(paths) > 1 and not _is_fit_for_several(arguments, kinds):

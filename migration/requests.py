@@ -29,6 +29,7 @@ class Request:
         tf_version: The TensorFlow that wrote the artefact.
         model_only: Whether to leave the optimizer out.
         exact_training: As of `keras_mp.compat.configs.convert`.
+        from_graph: As of `keras_mp.compat.load_model`, of SavedModels.
         compare: Whether to compare what the model of a SavedModel predicts with its graphs.
         accept_differences: Whether to write a model that predicts otherwise, too.
         as_code: Where to write a program that builds the model; None for none.
@@ -53,6 +54,7 @@ class Request:
     optimizer_path: str | None = None
     model_only: bool = False
     exact_training: bool = False
+    from_graph: bool | str = False
     compare: bool = True
     accept_differences: bool = False
     as_code: str | None = None
@@ -78,6 +80,8 @@ class Request:
         found: dict[str, object] = {"tf_version": self.tf_version, "model_only": self.model_only}
         if self.exact_training:
             found["exact_training"] = True
+        if self.from_graph:
+            found["from_graph"] = self.from_graph
         if not self.compare:
             found["compare"] = False
         if self.accept_differences:

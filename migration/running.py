@@ -106,6 +106,7 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         optimizer_path=arguments.optimizer_path,
         model_only=arguments.model_only,
         exact_training=arguments.exact_training,
+        from_graph=arguments.function or arguments.from_graph,
         compare=not arguments.no_compare,
         accept_differences=arguments.accept_differences,
         as_code=arguments.as_code,

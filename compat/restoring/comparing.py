@@ -302,11 +302,13 @@ def chosen(
         training: Which is wanted. A function that makes no difference is of both.
         inputs: Tensors that its inputs are to be like.
     """
-    best, most = None, -1
+    best, most = None, (-1, 0)
     for one in of:
         if (not training) in one.flags or (inputs is not None and not _fits(one, inputs)):
             continue
-        points = 2 * (training in one.flags) + (len(one.inputs) == 1)
+        # One of several is of the first example that was seen, with its sizes.
+        free = sum(size is None for spec in one.inputs for size in spec.shape or ())
+        points = (2 * (training in one.flags) + (len(one.inputs) == 1), free)
         if points > most:
             best, most = one, points
     return best

@@ -16,6 +16,7 @@ from keras_mp.compat.checkpoints import Checkpoint, Unreadable, optimizer_nodes
 from keras_mp.compat.checkpoints.staging import local_artefact
 from keras_mp.compat.configs import Change, dotted_names, keras1
 from keras_mp.compat.configs.models import MODELS
+from keras_mp.compat.errors import LegacyError
 from keras_mp.compat.file_formats import hdf5_groups, saved_models, saved_objects
 from keras_mp.compat.file_formats.file_kinds import Kind, kind_of
 from keras_mp.compat.file_formats.saved_objects import Table
@@ -26,6 +27,7 @@ from keras_mp.compat.restoring import (
     claims,
     comparing,
     differences as told_differences,
+    from_graph,
     graph_flags,
     hdf5,
     keras_archives,
@@ -40,6 +42,8 @@ from keras_mp.compat.restoring.plan import Plan, RestoreReport
 from keras_mp.files import deserializing
 from keras_mp.files.stores.urls import is_url, local_of, redacted
 
+ONLY_SAVED_MODELS = "from_graph= is for SavedModels, which have graphs; {} is none"
+WITHOUT_CLASSES = "from_graph=True runs the graph in the file without its classes"
 NO_STATE = (
     "the file holds no state of an optimizer: none was saved, or it had taken no step; it starts "
     "fresh"
@@ -70,6 +74,7 @@ def load_model(
     exact_training: bool = False,
     *,
     differences: Differences = "refuse",
+    from_graph: bool | str = False,
     return_report: Literal[False] = False,
 ) -> Any: ...
 
@@ -85,6 +90,7 @@ def load_model(
     exact_training: bool = False,
     *,
     differences: Differences = "refuse",
+    from_graph: bool | str = False,
     return_report: Literal[True],
 ) -> tuple[Any, RestoreReport]: ...
 
@@ -99,6 +105,7 @@ def load_model(
     exact_training: bool = False,
     *,
     differences: Differences = "refuse",
+    from_graph: bool | str = False,
     return_report: bool = False,
 ) -> Any:
     """Returns the model of `model.save` of TF 1.15 to 2.15, without TensorFlow.
@@ -125,6 +132,10 @@ def load_model(
         differences: What to do where the model of a SavedModel does not compute what the graphs in
             the file do, of the same inputs and by more than rounding: "refuse" it, "tell" it in
             the report, or "ignore" it, and compare nothing.
+        from_graph: Whether to build a model around a function of a SavedModel, of whatever classes
+            it is: what Keras calls, or what is served, or the signature or function of this name.
+            Weights are trainable as the file says; it is not compiled. See
+            `keras_mp.compat.layers.SavedFunction`.
         return_report: Whether to return (model, report). The report lists what went where, what
             the file does not hold, and what of the config has changed.
 
@@ -156,6 +167,7 @@ def load_model(
         options = Options(
             *(dict(custom_objects or {}), safe_mode, compile, strict, tf_version, exact_training),
             differences,
+            from_graph,
         )
         with local_artefact(path) as local:
             model, report = _load(local, options)
@@ -165,7 +177,10 @@ def load_model(
 
 
 def _load(path: Path, options: "Options") -> tuple[Any, RestoreReport]:
-    match kind_of(path):
+    kind = kind_of(path)
+    if options.from_graph and kind != "saved_model":
+        raise ValueError(ONLY_SAVED_MODELS.format(path))
+    match kind:
         case "h5":
             return _load_hdf5(path, options)
         case "keras":
@@ -278,6 +293,7 @@ class Options:
     tf_version: str | None
     exact_training: bool
     differences: Differences
+    from_graph: bool | str
 
 
 def _load_hdf5(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
@@ -347,6 +363,19 @@ def _load_archive(path: str | Path, options: Options) -> tuple[Any, RestoreRepor
 
 
 def _load_saved_model(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
+    if options.from_graph:
+        name = None if options.from_graph is True else options.from_graph
+        model, plan = from_graph.load(path, name)
+        return model, plan.run(strict=options.strict)
+    try:
+        return _load_keras_of_saved_model(path, options)
+    except LegacyError as error:
+        if not error.needs_code:
+            raise
+        raise error.with_way(WITHOUT_CLASSES) from None
+
+
+def _load_keras_of_saved_model(path: str | Path, options: Options) -> tuple[Any, RestoreReport]:
     saved = saved_models.read_saved_model(path)
     metadata = saved_models.plain(
         building.json_object(saved.metadata, saved.where, "metadata of the model")

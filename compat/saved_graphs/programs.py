@@ -108,7 +108,7 @@ def program_of(graph: Graph) -> Program:
     steps = []
     for name in order:
         node = graph.nodes[name]
-        inputs = tuple(place(one) for one in node.inputs if not one.startswith("^"))
+        inputs = tuple(place(one) for one in _inputs(node) if not one.startswith("^"))
         steps.append(Step(name, node.op, inputs, node.attributes()))
     results = tuple(place(source) for _, source in graph.results)
     return Program(graph.name, tuple(dtype for _, dtype in graph.arguments), tuple(steps), results)
@@ -116,6 +116,11 @@ def program_of(graph: Graph) -> Program:
 
 def _node_of(source: str) -> str:
     return source.removeprefix("^").partition(":")[0]
+
+
+def _inputs(node: Node) -> tuple[str, ...]:
+    # What is asserted, and the texts that are said of it, are for nobody else.
+    return () if node.op == "Assert" else node.inputs
 
 
 def _result(op: str, rest: list[str]) -> int:
@@ -145,7 +150,7 @@ def _ordered(nodes: Mapping[str, Node], wanted: list[str], arguments: Set[str]) 
         if name not in nodes:
             raise Malformed(f"needs {name!r}, and there is no such node")
         done[name] = False
-        for source in reversed(nodes[name].inputs):
+        for source in reversed(_inputs(nodes[name])):
             before = _node_of(source)
             if before not in done and (before in nodes or before not in arguments):
                 waiting.append(before)

@@ -130,3 +130,55 @@ def packed(value: object, leaves: Iterator[object]) -> object:
     if isinstance(value, tuple):
         return tuple(packed(part, leaves) for part in value)
     return next(leaves) if isinstance(value, Spec) else value
+
+
+def as_json(value: object) -> object:
+    """Returns a structure as JSON.
+
+    Raises:
+        ValueError: It has something else in it than tensors, numbers and texts.
+
+    >>> as_json((Spec("x", (None, 2), "float32"), True))
+    {'tuple': [{'spec': ['x', [None, 2], 'float32']}, True]}
+    """
+    match value:
+        case Spec(name, shape, dtype):
+            return {"spec": [name, None if shape is None else list(shape), dtype]}
+        case tuple():
+            return {"tuple": [as_json(one) for one in value]}
+        case list():
+            return [as_json(one) for one in value]
+        case dict():
+            return {"dict": {str(key): as_json(one) for key, one in value.items()}}
+        case str() | bool() | int() | float() | None:
+            return value
+        case Other(kind):
+            raise ValueError(f"{kind} is no tensor")
+    raise ValueError(f"{type(value).__name__} is no part of a signature")
+
+
+def from_json(said: object) -> object:
+    """Returns the structure that `as_json` gave.
+
+    Raises:
+        ValueError: It is none.
+    """
+    match said:
+        case {"spec": [str(name), shape, str(dtype)]}:
+            if shape is None:
+                return Spec(name, None, dtype)
+            if isinstance(shape, list) and all(_is_size(one) for one in shape):
+                return Spec(name, tuple(shape), dtype)
+        case {"tuple": list(parts)}:
+            return tuple(from_json(one) for one in parts)
+        case {"dict": dict(parts)}:
+            return {str(key): from_json(one) for key, one in parts.items()}
+        case list():
+            return [from_json(one) for one in said]
+        case str() | bool() | int() | float() | None:
+            return said
+    raise ValueError(f"{said!r:.80} is no part of a signature")
+
+
+def _is_size(one: object) -> bool:
+    return one is None or (isinstance(one, int) and one >= 0)
