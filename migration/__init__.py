@@ -21,6 +21,7 @@
 | ledger, ledger_place, run_lock              | the record of a folder, and one run at a time |
 | ledger_reading, ledger_summary, ledger_page | the record, read and shown |
 | inspecting, auditing                        | `inspect` |
+| record_script                               | `record-script` |
 | benching                                    | `bench` |
 | reporting, showing, runs                    | `report` and `plot` |
 | code, rules                                 | source code, and the rules of its migration |

@@ -62,6 +62,10 @@ def _run(argv: list[str]) -> int:
         from keras_mp.migration import completion
 
         return completion.run(arguments.shell)
+    if arguments.command == "record-script":
+        from keras_mp.migration import record_script
+
+        return record_script.run()
     if arguments.command == "plot":
         from keras_mp.migration import showing
 

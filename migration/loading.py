@@ -33,6 +33,8 @@ class Loaded:
 def load(request: Request, path: Path) -> Loaded:
     """Returns the model of an artefact, with the state of its training.
 
+    Where predictions of it were recorded, they are compared.
+
     Args:
         request: Which model, optimizer and scripts belong to it.
         path: The artefact, on this machine.
@@ -42,6 +44,22 @@ def load(request: Request, path: Path) -> Loaded:
         Differs, LegacyError, RestoreError, Unreadable: As of `keras_mp.compat.load_model` and
             `restore`.
     """
+    loaded = _load(request, path)
+    if request.expect is not None:
+        from keras_mp.compat.restoring.comparing import checked
+        from keras_mp.compat.restoring.expecting import expect
+
+        found = expect(request.expect, loaded.model)
+        loaded.report = checked(
+            loaded.report,
+            request.expect,
+            found,
+            differences="tell" if request.accept_differences else "refuse",
+        )
+    return loaded
+
+
+def _load(request: Request, path: Path) -> Loaded:
     scripts = [building.run_script(file) for file in request.scripts]
     if request.from_graph and request.model is not None:
         raise Refused(OF_GRAPHS)

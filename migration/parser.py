@@ -33,7 +33,7 @@ _SHELLS = ("bash", "zsh", "fish", "tcsh")
 _OF_ARTEFACTS = (
     *("model", "optimizer", "model_path", "optimizer_path", "model_only", "as_code", "shard_size"),
     *("limit_memory", "limit_seconds", "no_compare", "accept_differences"),
-    *("from_graph", "function"),
+    *("from_graph", "function", "expect"),
 )
 OF_SOURCES = (
     *("write", "diff", "only", "skip", "unsafe", "keras3", "target"),
@@ -95,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     _add_plot(commands)
     _add_report(commands)
     _add_bench(commands)
+    _add_record_script(commands)
     _add_completion(commands)
     commands.add_parser("demo", help="train a small model with a loss scale", add_help=False)
     return result
@@ -165,6 +166,12 @@ def _add_migrate(commands: "argparse._SubParsersAction[_Parser]") -> None:
         metavar="NAME",
         help="with --from-graph: the signature, or the function of the root (default: what Keras "
         "calls, or serving_default)",
+    )
+    add(
+        "--expect",
+        metavar="RECORDED.npz",
+        help="compare the model with the predictions that the program of `keras-mp record-script` "
+        "recorded; one that predicts otherwise is refused",
     )
     add(
         "--no-compare",
@@ -419,6 +426,19 @@ def _add_bench(commands: "argparse._SubParsersAction[_Parser]") -> None:
     add("--json", action="store_true", help="print one report, for programs")
 
 
+def _add_record_script(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    commands.add_parser(
+        "record-script",
+        help="print a program that records predictions where the old TensorFlow is",
+        description="Prints a program that needs nothing but TensorFlow 1.15 to 2.15. There it "
+        "records what a model predicts of seeded inputs, and the outputs of its layers, for "
+        "keras-mp migrate --expect: keras-mp record-script > record.py; python record.py model.h5 "
+        "recorded.npz",
+        epilog="exit status:\n  0  done\n",
+        formatter_class=Help,
+    )
+
+
 def _add_completion(commands: "argparse._SubParsersAction[_Parser]") -> None:
     completion = commands.add_parser(
         "completion",
@@ -547,6 +567,8 @@ def refuse_combinations(arguments: argparse.Namespace, kinds: set[KindOfPath]) -
         arguments.refuse("--dask: the workers have their own limits: omit --limit-...")
     if arguments.function and not arguments.from_graph:
         arguments.refuse("--function goes with --from-graph")
+    if arguments.expect and len(paths) > 1:
+        arguments.refuse("--expect is for one artefact")
     if arguments.json and arguments.json_lines:
         arguments.refuse("--json is one report, and --json-lines many: use only one")
     if len(paths) > 1 and not _is_fit_for_several(arguments, kinds):

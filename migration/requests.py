@@ -29,6 +29,7 @@ class Request:
         tf_version: The TensorFlow that wrote the artefact.
         model_only: Whether to leave the optimizer out.
         exact_training: As of `keras_mp.compat.configs.convert`.
+        expect: The recording of predictions, an `.npz`, to compare the model with.
         from_graph: As of `keras_mp.compat.load_model`, of SavedModels.
         compare: Whether to compare what the model of a SavedModel predicts with its graphs.
         accept_differences: Whether to write a model that predicts otherwise, too.
@@ -54,6 +55,7 @@ class Request:
     optimizer_path: str | None = None
     model_only: bool = False
     exact_training: bool = False
+    expect: str | None = None
     from_graph: bool | str = False
     compare: bool = True
     accept_differences: bool = False
@@ -98,6 +100,8 @@ class Request:
             found["model"] = told[0] if len(told) == 1 else told
         if self.beside:
             found["beside"] = [_checksum("a config beside it", file) for file in self.beside]
+        if self.expect is not None:
+            found["expect"] = _checksum("--expect", self.expect)
         if self.optimizer is not None:
             found["optimizer"] = _checksum("--optimizer", self.optimizer)
         return found

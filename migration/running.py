@@ -106,6 +106,7 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
         optimizer_path=arguments.optimizer_path,
         model_only=arguments.model_only,
         exact_training=arguments.exact_training,
+        expect=arguments.expect,
         from_graph=arguments.function or arguments.from_graph,
         compare=not arguments.no_compare,
         accept_differences=arguments.accept_differences,
@@ -117,6 +118,8 @@ def _outcomes(path: str, arguments: argparse.Namespace, done: Done) -> list[Outc
     path = redacted(path)
     try:
         if request.path in done.folders or is_folder_of_artefacts(request.path):
+            if request.expect is not None:
+                raise Refused("--expect is for one artefact, and this is a folder of them")
             return _of_folder(request, arguments, has_sources=request.path in done.folders)
         model_choice.check(request.given)
         top = None if is_url(request.path) else local_of(request.path).parent

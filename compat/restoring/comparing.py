@@ -5,7 +5,7 @@ functions that the file has of each layer tell which layer is the first to compu
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,14 +68,20 @@ def with_comparison(
     """
     if differences == "ignore":
         return report
-    found = compare(path, model)
+    return checked(report, path, compare(path, model), differences)
+
+
+def checked(
+    report: RestoreReport, path: str | Path, found: Comparison, differences: Differences
+) -> RestoreReport:
+    """Returns a report with a comparison; raises `Differs` where that is to be refused."""
     if found.differs and differences == "refuse":
         raise Differs(REFUSED.format(path, "; ".join(found.differences())))
     return dataclasses.replace(report, comparison=found)
 
 
 @dataclass(frozen=True, slots=True)
-class _Called:
+class Called:
     """A call of a layer, as it was in the model."""
 
     layer: Any
@@ -89,8 +95,7 @@ class _Comparing:
         self.graphs = graphs
         self.model = model
         self.layers = keras_hooks.all_layers(model)
-        dtypes = {str(layer.compute_dtype) for layer in self.layers if layer.compute_dtype}
-        self.allowed = max(ROUNDING.get(one, _ROUNDED) for one in (*dtypes, "float32"))
+        self.allowed = rounding_of(model)
         self._random: Any = np.random.default_rng(_SEED)
 
     def run(self) -> Comparison:
@@ -197,7 +202,7 @@ class _Comparing:
         )
         with keras.StatelessScope() as scope:
             results = keras.tree.flatten(self._called(inputs, training=training))
-        largest = _largest(results, structures.flat(expected.results))
+        largest = largest_difference(results, structures.flat(expected.results))
         if training:
             largest = max(largest, self._of_updates(expected.updates, scope), key=_order)
         if largest <= self.allowed:
@@ -223,7 +228,7 @@ class _Comparing:
             for variable in matched.get(number, ()):
                 now = scope.get_current_value(variable)
                 if id(variable) not in told and now is not None:
-                    largest = max(largest, _largest([now], [value]), key=_order)
+                    largest = max(largest, largest_difference([now], [value]), key=_order)
         return largest
 
     def _with_other_variance(self) -> set[int]:
@@ -249,7 +254,7 @@ class _Comparing:
                 return Part(difference, self.allowed, name, difference)
         return Part(largest, self.allowed)
 
-    def _of_layer(self, number: int, call: _Called, *, training: bool) -> float:
+    def _of_layer(self, number: int, call: Called, *, training: bool) -> float:
         """Returns by how much a layer differs from the function that the file has of it."""
         of = self.graphs.concrete_of(self.graphs.find("__call__", number))
         function = chosen(of, training=training, inputs=call.inputs)
@@ -261,28 +266,44 @@ class _Comparing:
             expected = functions.evaluate(self.graphs, function, call.inputs)
         except (NotComputed, ValueError):
             return 0.0
-        return _largest(call.outputs, structures.flat(expected.results))
+        return largest_difference(call.outputs, structures.flat(expected.results))
 
-    def _calls(self, inputs: Any, *, training: bool) -> list[_Called]:
-        from keras_mp.diagnosis.dry_run.observers import Observer, observed_by
-
-        found: list[_Called] = []
-
-        class Kept(Observer):
-            def layer(self, call: Any) -> Any:
-                outputs = call.run()
-                if call.site.owner is not None and call.args:
-                    given = [one for one in keras.tree.flatten(call.args[0]) if one is not None]
-                    results = keras.tree.flatten(outputs)
-                    found.append(_Called(call.site.owner, call.site.path, given, results))
-                return outputs
-
-        with observed_by(Kept(), self.model, ops=False), keras.StatelessScope():
-            self._called(inputs, training=training)
-        return found
+    def _calls(self, inputs: Any, *, training: bool) -> list[Called]:
+        return calls_of(self.model, lambda: self._called(inputs, training=training))
 
     def _objects(self) -> ObjectGraph:
         return objects_of(self.graphs)
+
+
+def rounding_of(model: Any) -> float:
+    """Returns what rounding may make of the largest number of a result."""
+    dtypes = {str(one.compute_dtype) for one in keras_hooks.all_layers(model) if one.compute_dtype}
+    return max(ROUNDING.get(one, _ROUNDED) for one in (*dtypes, "float32"))
+
+
+def calls_of(model: Any, run: Callable[[], object]) -> list[Called]:
+    """Returns the calls of layers in the order in which they end. Variables keep their values.
+
+    Args:
+        model: The model.
+        run: Calls it.
+    """
+    from keras_mp.diagnosis.dry_run.observers import Observer, observed_by
+
+    found: list[Called] = []
+
+    class Kept(Observer):
+        def layer(self, call: Any) -> Any:
+            outputs = call.run()
+            if call.site.owner is not None and call.args:
+                given = [one for one in keras.tree.flatten(call.args[0]) if one is not None]
+                results = keras.tree.flatten(outputs)
+                found.append(Called(call.site.owner, call.site.path, given, results))
+            return outputs
+
+    with observed_by(Kept(), model, ops=False), keras.StatelessScope():
+        run()
+    return found
 
 
 def objects_of(graphs: SavedGraphs) -> ObjectGraph:
@@ -332,7 +353,7 @@ def _generator() -> Any:
     return keras.random.SeedGenerator(_SEED)
 
 
-def _largest(found: list[Any], expected: list[Any]) -> float:
+def largest_difference(found: list[Any], expected: list[Any]) -> float:
     """Returns the largest difference, as a part of the largest number; inf of other shapes."""
     if len(found) != len(expected):
         return float("inf")

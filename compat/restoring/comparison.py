@@ -63,12 +63,14 @@ class Comparison:
         predictions: Of results without training; None where they were not compared.
         training: Of results and moving statistics with training; None as above.
         why: Why something was not compared; "" where all was that the file has.
+        source: What the model was compared with.
     """
 
     shapes: tuple[tuple[tuple[int, ...], ...], ...] = ()
     predictions: Part | None = None
     training: Part | None = None
     why: str = ""
+    source: str = "the graph in the file"
 
     @property
     def differs(self) -> bool:
@@ -87,21 +89,21 @@ class Comparison:
             for name in ("predictions", "training")
         }
         shapes = tuple(tuple(tuple(one) for one in trial) for trial in found["shapes"])
-        return cls(shapes, why=found["why"], **parts)
+        return cls(shapes, why=found["why"], source=found["source"], **parts)
 
     def agreement(self) -> str:
         """Returns a line that says that both agree; "" where they do not, or were not compared."""
         if self.predictions is None or self.differs:
             return ""
         with_training = "" if self.training is None else ", with training, too"
-        return f"predicts as the graph in the file{with_training}: {self.predictions}"
+        return f"predicts as {self.source}{with_training}: {self.predictions}"
 
     def differences(self) -> Iterator[str]:
         """Yields what is not the same, a line each."""
         if self.predictions is not None and self.predictions.differs:
-            yield f"predicts otherwise than the graph in the file: {self.predictions}"
+            yield f"predicts otherwise than {self.source}: {self.predictions}"
         if self.training is not None and self.training.differs:
-            yield f"computes otherwise in training than the graph in the file: {self.training}"
+            yield f"computes otherwise in training than {self.source}: {self.training}"
 
     def remarks(self) -> tuple[str, ...]:
         """Returns what a reader should know: differences, and what was not compared."""

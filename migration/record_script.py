@@ -1,0 +1,13 @@
+"""`keras-mp record-script`: the program that records predictions, printed."""
+
+from pathlib import Path
+
+from keras_mp.migration.console import put_exact
+
+PROGRAM = Path(__file__).with_name("record_predictions.txt")
+
+
+def run() -> int:
+    """Prints the program; returns 0."""
+    put_exact(PROGRAM.read_text(encoding="ascii"))
+    return 0
