@@ -1,7 +1,8 @@
 """The private names of Keras that we use: why, and what happens without them.
 
-No other is used, and each has a contract test (tests/each/core/test_keras_contract.py), which `make
-next` runs on a checkout of Keras. `keras_hooks` reaches them.
+`keras_hooks` reaches them, and no other is used. tests/each/core/test_keras_contract.py looks each
+up, and shows what those do that could change under the same name; `make next` runs it on a checkout
+of Keras. What the others do is shown by the tests of the functions in `used_by`.
 """
 
 from typing import NamedTuple
@@ -24,6 +25,7 @@ class PrivateName(NamedTuple):
 
 
 _FAILS = "AttributeError, with the name"
+_LOOP = "a loop, whose body runs more often than it is recorded"
 _REWRITE = "the graph rewrite refuses to start, and says what to use instead"
 _STEP = "steps fail with the name: an optimizer of Keras has no other way to be taken apart"
 PRIVATE_NAMES = (
@@ -55,13 +57,13 @@ PRIVATE_NAMES = (
     ),
     PrivateName(
         "backend.get_autocast_scope",
-        "the cast that a layer is computed under, for the same",
-        "as for remat",
+        "layers under keras.RematScope: the cast that they are computed under",
+        "layers in 16 bits under RematScope fail on TensorFlow and PyTorch, as in plain Keras",
         ("_recompute_as_before",),
     ),
     PrivateName(
         "backend.AutocastScope",
-        "the same, and to read a weight in its own dtype while a layer computes in 16 bits",
+        "layers under keras.RematScope; to read a weight in its own dtype in a layer of 16 bits",
         "protect_state fails with the name where a layer assigns to a weight",
         ("_recompute_as_before", "without_autocast"),
     ),
@@ -71,7 +73,9 @@ PRIVATE_NAMES = (
         _REWRITE,
         ("mask_of",),
     ),
-    PrivateName("backend.set_keras_mask", "the same", _REWRITE, ("set_mask",)),
+    PrivateName(
+        "backend.set_keras_mask", "a recorded tensor keeps its mask", _REWRITE, ("set_mask",)
+    ),
     *(
         PrivateName(
             f"backend.{name}",
@@ -89,12 +93,12 @@ PRIVATE_NAMES = (
     ),
     PrivateName(
         "backend.rnn",
-        "a loop, whose body runs more often than it is recorded",
+        _LOOP,
         _REWRITE,
         ("install",),
     ),
     *(
-        PrivateName(f"backend.core.{name}", "the same", _REWRITE, ("install",))
+        PrivateName(f"backend.core.{name}", _LOOP, _REWRITE, ("install",))
         for name in ("while_loop", "fori_loop", "scan", "map")
     ),
     PrivateName(
@@ -104,7 +108,10 @@ PRIVATE_NAMES = (
         ("_run",),
     ),
     PrivateName(
-        "backend.SymbolicScope", "the same on PyTorch", _REWRITE, ("_run_on_fake_tensors",)
+        "backend.SymbolicScope",
+        "PyTorch: runs a function without computing anything",
+        _REWRITE,
+        ("_run_on_fake_tensors",),
     ),
     PrivateName(
         "backend.in_symbolic_scope",
@@ -118,7 +125,12 @@ PRIVATE_NAMES = (
         _REWRITE,
         ("_stateless_scope",),
     ),
-    PrivateName("backend.in_stateless_scope", "the same", _REWRITE, ("run_abstractly",)),
+    PrivateName(
+        "backend.in_stateless_scope",
+        "whether there is an abstract run already",
+        _REWRITE,
+        ("run_abstractly",),
+    ),
     PrivateName(
         "backend.common.name_scope.current_path",
         "which layer is being called",
@@ -153,7 +165,7 @@ PRIVATE_NAMES = (
     PrivateName(
         "Layer._losses", "what a dry run added is taken away again", _FAILS, ("own_losses",)
     ),
-    PrivateName("Layer._loss_ids", "the same", _FAILS, ("own_losses",)),
+    PrivateName("Layer._loss_ids", "as _losses, of which it has the ids", _FAILS, ("own_losses",)),
     PrivateName(
         "Layer._losses_override",
         "losses of several dtypes, which TensorFlow does not sum eagerly, are summed in one",
@@ -208,7 +220,12 @@ PRIVATE_NAMES = (
         "the parameters of the module are the old ones",
         ("share_weights",),
     ),
-    PrivateName("Layer._track_variables", "the same", _FAILS, ("share_weights",)),
+    PrivateName(
+        "Layer._track_variables",
+        "PyTorch: lists those parameters",
+        _FAILS,
+        ("share_weights",),
+    ),
     PrivateName(
         "Loss._fn_kwargs",
         "whether a loss takes logits, to suggest that it should",
@@ -231,7 +248,7 @@ PRIVATE_NAMES = (
     PrivateName(
         "Model._compute_loss",
         "the loss as `fit` computes it, whatever arguments compute_loss takes",
-        "as for _symbolic_build",
+        "auto_wrap raises RuntimeError and says to hand LossScaleOptimizer to compile",
         ("DryRun", "install"),
     ),
     PrivateName(
@@ -246,10 +263,25 @@ PRIVATE_NAMES = (
         "as if none were given",
         ("compiled_metrics", "_replaced_unbuilt"),
     ),
-    PrivateName("CompileLoss._user_loss", "the same", _FAILS, ("given_loss",)),
-    PrivateName("CompileLoss._user_loss_weights", "the same", _FAILS, ("given_loss",)),
-    PrivateName("CompileMetrics._user_metrics", "the same", _FAILS, ("given_metrics",)),
-    PrivateName("CompileMetrics._user_weighted_metrics", "the same", _FAILS, ("given_metrics",)),
+    PrivateName("CompileLoss._user_loss", "the loss, as it was written", _FAILS, ("given_loss",)),
+    PrivateName(
+        "CompileLoss._user_loss_weights",
+        "its weights, as they were written",
+        _FAILS,
+        ("given_loss",),
+    ),
+    PrivateName(
+        "CompileMetrics._user_metrics",
+        "the metrics, as they were written",
+        _FAILS,
+        ("given_metrics",),
+    ),
+    PrivateName(
+        "CompileMetrics._user_weighted_metrics",
+        "the weighted metrics, as they were written",
+        _FAILS,
+        ("given_metrics",),
+    ),
     PrivateName(
         "Model._loss_tracker",
         "a dry run leaves the mean of the loss as it was, where `metrics` is overridden, too",
@@ -288,7 +320,12 @@ PRIVATE_NAMES = (
         "slots are named otherwise, and files are not read",
         ("MasterWeights",),
     ),
-    PrivateName("Variable._name", "the same", "the same", ("MasterWeights",)),
+    PrivateName(
+        "Variable._name",
+        "a float32 copy has the name of its weight",
+        "slots are named otherwise, and files are not read",
+        ("MasterWeights",),
+    ),
     PrivateName(
         "Variable._initialize_with_initializer",
         "a model that is loaded is made of zeros, which the file replaces",
@@ -297,8 +334,8 @@ PRIVATE_NAMES = (
     ),
     PrivateName(
         "Variable._direct_assign",
-        "the same: what was assigned is left alone",
-        "the same",
+        "a model that is loaded is made of zeros: values that a layer assigns are kept",
+        "initial values are computed, which takes longer",
         ("late_values",),
     ),
     # -- of optimizers ---------------------------------------------------------------------------
@@ -361,7 +398,7 @@ PRIVATE_NAMES = (
     ),
     PrivateName(
         "Optimizer._use_weight_decay",
-        "the same for optimizers of Keras 2",
+        "what is excluded from weight decay, in optimizers of Keras 2",
         _FAILS,
         ("LegacyOptions",),
     ),
