@@ -9,29 +9,24 @@ import numpy as np
 from keras import ops
 
 from keras_mp import backends
-from keras_mp.array_types import Gradient, Optimizer, Store, Tensor, Variable
+from keras_mp.array_types import Gradient, Optimizer, Store, Variable
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import compile_configs
 from keras_mp.files import deserializing
-from keras_mp.optimizer import hyperparameters
 from keras_mp.optimizer.configs import serialized
+from keras_mp.optimizer.delegation import OptimizerWrapper
 from keras_mp.optimizer.errors import check_optimizer
 from keras_mp.optimizer.given_gradients import as_tensors
-from keras_mp.optimizer.inner_hyperparameters import InnerHyperparameters
 from keras_mp.sixteen_bit.half_precision_weights import HalfPrecisionWeights
 from keras_mp.sixteen_bit.slots import check_slots
 from keras_mp.sixteen_bit.storages import Storage
 from keras_mp.variables.state_layout import match
 
 
-class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
+class SixteenBitOptimizer(OptimizerWrapper, keras.optimizers.Optimizer):
     """The shared base of `MasterWeights` and `StochasticRounding`; see there."""
 
-    built: bool
-    inner_optimizer: Optimizer
     _narrow_weights: HalfPrecisionWeights
-    _slot_dtype: str
-    _seed: int
     _immutable = frozenset({"master", "slots", "seed"})
 
     def __init__(
@@ -52,13 +47,10 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         check_slots(slots, inner_optimizer)
         keras_hooks.mend_layers_in_16_bits()
         keras.optimizers.Optimizer.__init__(self, learning_rate=0.0, name=name)
-        _set(self, "_backend", backends.current())
-        parts = (inner_optimizer, self._storage, slots, int(seed), self._backend)
-        _set(self, "_narrow_weights", HalfPrecisionWeights(*parts))
-        _set(self, "_slot_dtype", slots)
-        _set(self, "_seed", int(seed))
-        self._names = hyperparameters.names(inner_optimizer)
-        self.inner_optimizer = inner_optimizer
+        self._backend, self._slot_dtype, self._seed = backends.current(), slots, int(seed)
+        parts = (inner_optimizer, self._storage, slots, self._seed, self._backend)
+        self._narrow_weights = HalfPrecisionWeights(*parts)
+        self._wrap(inner_optimizer)
 
     @property
     def slots(self) -> str:
@@ -118,34 +110,12 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         gradients = list(grads)
         if not gradients:
             return
-        if trainable_variables is None:
-            if not self.built:
-                raise ValueError(
-                    "apply(grads) without variables needs a built optimizer: call "
-                    "`optimizer.build(model.trainable_variables)`, or pass the variables."
-                )
-            trainable_variables = keras_hooks.trained_variables(self)
-        variables = list(trainable_variables)
+        variables = self._given_or_trained(trainable_variables)
         if not self.built:
             self.build(variables)
         keras_hooks.check_variables(self, variables)
         taken, known = keras_hooks.without_empty(self, gradients, variables)
         self._narrow_weights.apply(as_tensors(taken, known), known)
-
-    def stateless_apply(
-        self,
-        optimizer_variables: Sequence[Tensor],
-        grads: Sequence[Gradient],
-        trainable_variables: Sequence[Tensor],
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """`apply` without side effects, for functions that JAX transforms."""
-        values: tuple[list[Tensor], list[Tensor]] = keras.optimizers.Optimizer.stateless_apply(
-            self,
-            self._backend.values_to_change(optimizer_variables),
-            grads,
-            self._backend.values_to_change(trainable_variables),
-        )
-        return values
 
     def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
         """Lets the inner optimizer write final values (its moving averages) to the variables."""
@@ -199,11 +169,6 @@ class SixteenBitOptimizer(InnerHyperparameters, keras.optimizers.Optimizer):
         if not isinstance(inner, keras.optimizers.Optimizer):
             inner = deserializing.deserialized(inner, custom_objects)
         return cls(inner, **arguments)
-
-
-def _set(optimizer: Optimizer, name: str, value: Any) -> None:
-    """Sets an attribute that Keras neither tracks nor counts as state."""
-    object.__setattr__(optimizer, name, value)
 
 
 compile_configs.keep(SixteenBitOptimizer, serialized)

@@ -1,7 +1,7 @@
 """`StepStatistics`: the results of the steps, as values on the device that nothing waits for."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from keras import ops
 
@@ -9,10 +9,33 @@ from keras_mp.array_types import Tensor, Variable
 from keras_mp.backends.common.numerics import StepResult, skip_count
 from keras_mp.backends.protocol import Backend
 from keras_mp.scaling.scaler import LossScaler
-from keras_mp.statistics.overflow_counts import OverflowCounts
+from keras_mp.statistics.overflow_counts import FirstOverflow, NonfiniteVariable, OverflowCounts
 from keras_mp.statistics.step import SkipStreak, Step, StepCount
 from keras_mp.statistics.step_log import StepLog
 from keras_mp.variables.variable_factory import VariableFactory
+
+
+class OptimizerState(NamedTuple):
+    """The result of `read_state`: scalars by name, which a JAX-compiled function may return.
+
+    Attributes:
+        loss_scale: float32.
+        dynamic_counter: Integer. Finite steps since the last overflow, or since growth was last
+            due; None with a fixed scale.
+        iterations: Integer. Steps taken, skipped ones included unless `count_skipped_steps=False`.
+        last_step_applied: bool. Whether the last step was taken, not skipped.
+        skipped_steps: Integer.
+        nonfinite_kind: Integer. Of the gradients of the last step: 0 finite, 1 inf, 2 nan.
+        consecutive_skips: Integer. Steps skipped in a row; None without `max_consecutive_skips`.
+    """
+
+    loss_scale: Tensor
+    dynamic_counter: Tensor | None
+    iterations: Tensor
+    last_step_applied: Tensor
+    skipped_steps: Tensor
+    nonfinite_kind: Tensor
+    consecutive_skips: Tensor | None
 
 
 class Part(Protocol):
@@ -114,14 +137,84 @@ class StepStatistics:
         """Returns the path of the variable with an index of the log; None for -1."""
         return None if self.overflows is None else self.overflows.path_of(index)
 
-    def read_kind(self) -> Tensor:
-        """Returns the kind of the last step: integer, shape ()."""
-        return self._backend.read(self._kind)
-
-    def read_skipped(self) -> Tensor:
-        """Returns the number of skipped steps: integer, shape ()."""
-        return self._backend.read(self._skipped)
-
     def skipped_in(self, variables: Sequence[Variable], values: Sequence[Tensor]) -> Tensor:
         """Returns the number of skipped steps, from the `values` of an optimizer's `variables`."""
         return values[next(i for i, v in enumerate(variables) if v is self._skipped)]
+
+    # -- what users read -------------------------------------------------------------------------
+
+    @property
+    def last_step_applied(self) -> Tensor:
+        """Whether the last step was taken, not skipped: a bool tensor of shape ().
+
+        Like `skipped_steps` and `nonfinite_kind` it is a value on the device: schedules, averages
+        and loops use it without waiting. True before the first step, and without checks
+        (`skip_nonfinite=False`).
+
+        >>> import keras
+        >>> from keras_mp import LossScaleOptimizer
+        >>> opt = LossScaleOptimizer(keras.optimizers.SGD())
+        >>> weight = keras.Variable([1.0])
+        >>> opt.build([weight])
+        >>> _ = opt.apply_gradients([(ops.array([float("nan")]), weight)], gradients_scaled=True)
+        >>> bool(opt.last_step_applied), int(opt.skipped_steps), int(opt.nonfinite_kind)
+        (False, 1, 2)
+        """
+        return ops.equal(self._backend.read(self._kind), 0)
+
+    @property
+    def skipped_steps(self) -> Tensor:
+        """How many steps were skipped so far, an integer tensor of shape ()."""
+        return ops.copy(self._backend.read(self._skipped))
+
+    @property
+    def nonfinite_kind(self) -> Tensor:
+        """Whether the last gradients were finite, inf or nan: an integer tensor of shape ().
+
+        0: finite. 1: an inf and no nan, an overflow, which a smaller scale may fix. 2: a nan; it
+        may follow from an inf (inf - inf, 0 * inf), or have nothing to do with the scale.
+        """
+        return ops.copy(self._backend.read(self._kind))
+
+    @property
+    def consecutive_skips(self) -> Tensor | None:
+        """Steps skipped in a row, an integer tensor of shape ().
+
+        None without `max_consecutive_skips`.
+        """
+        return None if self.runs is None else ops.copy(self.runs.read())
+
+    def nonfinite_variables(self) -> list[NonfiniteVariable]:
+        """Returns the variables with nonfinite gradients, the most frequent first.
+
+        Needs `diagnose=True`. Reads from the device.
+
+        Raises:
+            ValueError: `diagnose` is off.
+        """
+        return self._diagnosed().all()
+
+    def first_overflow(self) -> FirstOverflow | None:
+        """Returns the first skipped step and its variable; None if there was none.
+
+        Needs `diagnose=True`. Reads from the device.
+
+        Raises:
+            ValueError: `diagnose` is off.
+        """
+        return self._diagnosed().first()
+
+    def last_nonfinite_variable(self) -> str | None:
+        """Returns the variable that overflowed in the last skipped step.
+
+        Chosen as in `FirstOverflow`. Needs `diagnose=True`, reads from the device.
+        """
+        return self._diagnosed().last()
+
+    def _diagnosed(self) -> OverflowCounts:
+        if self.overflows is None:
+            raise ValueError(
+                "Overflows are counted by variable only with "
+                "LossScaleOptimizer(..., diagnose=True)."
+            )
+        return self.overflows
