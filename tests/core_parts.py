@@ -6,8 +6,7 @@ from keras import ops
 from keras_mp import backends
 from keras_mp.backends.common.numerics import StepResult
 from keras_mp.statistics.step import Step
-from keras_mp.variables.extra_state import ExtraState
-from keras_mp.variables.variable_factory import VariableFactory
+from keras_mp.variables.variable_factory import ExtraState, VariableFactory
 
 INT = keras.backend.standardize_dtype("int")
 

@@ -4,8 +4,10 @@ The inner optimizer has the hyperparameters; other parts have further members fo
 """
 
 import functools
+import gc
 import numbers
 import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -269,3 +271,25 @@ class OptimizerWrapper:
         # `inner_optimizer`; `save_own_variables` includes it.
         names = self.__dict__.get("_names", ())
         return sorted({*super().__dir__(), *names} - {"inner_optimizer"})
+
+
+def wrapper_of(optimizer: Optimizer) -> Any:
+    """Returns the LossScaleOptimizer that wraps `optimizer`, if one is alive; else None."""
+    wrapper = optimizer.__dict__.get("_keras_mp_wrapper")
+    return wrapper() if wrapper else None
+
+
+def note_wrapper(optimizer: Optimizer, wrapper: Optimizer) -> None:
+    """Records that `wrapper` wraps `optimizer`."""
+    object.__setattr__(optimizer, "_keras_mp_wrapper", weakref.ref(wrapper))
+
+
+def check_unwrapped(optimizer: Optimizer) -> None:
+    """Raises ValueError if a LossScaleOptimizer wraps `optimizer`."""
+    if wrapper_of(optimizer) is not None:
+        gc.collect()  # a wrapper that nothing uses may still be alive
+    if wrapper_of(optimizer) is not None:
+        raise ValueError(
+            f"inner_optimizer is already wrapped by a LossScaleOptimizer: {optimizer}. "
+            "Use that wrapper, or make a new optimizer."
+        )

@@ -19,22 +19,21 @@ from keras import ops
 from keras_mp import backends
 from keras_mp.array_types import Gradient, Gradients, Optimizer, Store, Tensor, Variable
 from keras_mp.backends import keras_hooks
-from keras_mp.backends.common import compile_configs, devices
+from keras_mp.backends.common import devices
 from keras_mp.backends.common.optimizers import built_for, note_those_inside, path, with_method
+from keras_mp.backends.common.trainer_hook import keep_in_compile_config
 from keras_mp.backends.common.warn_once import WarnOnce
 from keras_mp.optimizer.configs import constructor_arguments, serialized
-from keras_mp.optimizer.delegation import OptimizerWrapper, delegated
+from keras_mp.optimizer.delegation import OptimizerWrapper, check_unwrapped, delegated, note_wrapper
 from keras_mp.optimizer.errors import check_inner_optimizer
 from keras_mp.optimizer.given_gradients import as_tensors, check_shapes
 from keras_mp.optimizer.keras_2_methods import Keras2Methods, Loss, VarList
 from keras_mp.optimizer.saved_state import SavedState
 from keras_mp.optimizer.stepper import Stepper
-from keras_mp.optimizer.wrapping import check_unwrapped, note_wrapper
 from keras_mp.scaling.scaler import DynamicLossScaler, LossScaler, ScaleGroup
 from keras_mp.settings import IMMUTABLE, Settings, unknown_keywords
 from keras_mp.statistics.step_statistics import OptimizerState, StepStatistics
-from keras_mp.variables.extra_state import ExtraState
-from keras_mp.variables.variable_factory import VariableFactory
+from keras_mp.variables.variable_factory import ExtraState, VariableFactory
 
 NO_PAIRS = (
     "apply_gradients was called without a pair of a gradient and a variable, so it trains nothing. "
@@ -715,4 +714,4 @@ for _each in fields(Settings):
 LossScaleOptimizer.__module__ = "keras_mp"
 __test__ = {"LossScaleOptimizer": LossScaleOptimizer}
 keras.saving.register_keras_serializable(package="keras_mp")(LossScaleOptimizer)
-compile_configs.keep(LossScaleOptimizer, serialized)
+keep_in_compile_config(LossScaleOptimizer, serialized)

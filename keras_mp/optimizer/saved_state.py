@@ -20,8 +20,8 @@ from keras_mp.backends.common.optimizers import state_of
 from keras_mp.float_formats import FLOAT32
 from keras_mp.scaling.scaler import LossScaler
 from keras_mp.settings import float32
-from keras_mp.variables.extra_state import ExtraState
 from keras_mp.variables.state_layout import check, layouts, match
+from keras_mp.variables.variable_factory import ExtraState
 
 NO_STATE = "the file holds none"
 NO_SCALE = "the file holds no loss scale: the optimizer that wrote it did not scale the loss"

@@ -16,8 +16,8 @@ from keras_mp import backends
 from keras_mp.array_types import Model, Optimizer
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import trainer_hook
+from keras_mp.optimizer.delegation import wrapper_of
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.optimizer.wrapping import wrapper_of
 
 _lock = threading.Lock()
 _open = 0

@@ -13,8 +13,7 @@ from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.numerics import HALVES, upcast
 from keras_mp.backends.protocol import Backend
 from keras_mp.sixteen_bit.rounding import Draw
-from keras_mp.sixteen_bit.slots import sixteen_bit_slots
-from keras_mp.sixteen_bit.storages import Rounded, Storage, Transient
+from keras_mp.sixteen_bit.storages import Rounded, Storage, Transient, sixteen_bit_slots
 
 _AT_A_TIME = 2**22  # elements in float32 at once
 

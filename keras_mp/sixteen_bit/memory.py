@@ -12,7 +12,7 @@ from keras_mp.backends import keras_hooks
 from keras_mp.files.json_files import json_values
 from keras_mp.rendering.model import Column, Renderable, Table
 from keras_mp.sixteen_bit.half_precision_weights import is_narrow
-from keras_mp.sixteen_bit.slots import KNOWN
+from keras_mp.sixteen_bit.storages import KNOWN
 from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
 
 _KINDS = ("weights", "gradients", "slots", "masters")

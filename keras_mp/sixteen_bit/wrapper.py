@@ -11,15 +11,14 @@ from keras import ops
 from keras_mp import backends
 from keras_mp.array_types import Gradient, Optimizer, Store, Variable
 from keras_mp.backends import keras_hooks
-from keras_mp.backends.common import compile_configs
+from keras_mp.backends.common.trainer_hook import keep_in_compile_config
 from keras_mp.files import deserializing
 from keras_mp.optimizer.configs import serialized
 from keras_mp.optimizer.delegation import OptimizerWrapper
 from keras_mp.optimizer.errors import check_optimizer
 from keras_mp.optimizer.given_gradients import as_tensors
 from keras_mp.sixteen_bit.half_precision_weights import HalfPrecisionWeights
-from keras_mp.sixteen_bit.slots import check_slots
-from keras_mp.sixteen_bit.storages import Storage
+from keras_mp.sixteen_bit.storages import Storage, check_slots
 from keras_mp.variables.state_layout import match
 
 
@@ -171,4 +170,4 @@ class SixteenBitOptimizer(OptimizerWrapper, keras.optimizers.Optimizer):
         return cls(inner, **arguments)
 
 
-compile_configs.keep(SixteenBitOptimizer, serialized)
+keep_in_compile_config(SixteenBitOptimizer, serialized)

@@ -5,5 +5,4 @@
 | step            | the record of a step; the numbers of steps and of skips in a row |
 | step_statistics | the counters of a training, and `last_step_applied` and others for users |
 | overflow_counts | non-finite gradients by variable |
-| step_log        | the last steps in a ring buffer, for the monitor |
 """

@@ -8,7 +8,6 @@
 | fused_rules      | which optimizers and options have a fused kernel |
 | batches          | the last batch of a training, for running it again |
 | trainer_hook     | hooks into `compile` and the train functions of a model |
-| compile_configs  | keeps our optimizers in the config of `compile`, where Keras drops them |
 | late_values      | builds models of zeros if a file will fill them |
 | compiling        | compiles code that runs once without optimization |
 | custom_gradients | whether a custom gradient is being traced |

@@ -27,7 +27,7 @@ from keras_mp.backends.common import fused_rules
 from keras_mp.backends.common.numerics import StepResult, cast_to_variable_dtype, upcast
 from keras_mp.backends.common.optimizers import overwrites_with_gradient
 from keras_mp.backends.torch import batched
-from keras_mp.backends.torch.memory import are_apart
+from keras_mp.backends.torch.batched import are_apart
 from keras_mp.backends.torch.steps import is_compiling
 from keras_mp.float_formats import FLOAT32
 from keras_mp.settings import Settings

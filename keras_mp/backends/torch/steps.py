@@ -9,9 +9,9 @@ from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
 from keras_mp.backends.common.numerics import HALVES, StepResult, cast_to_variable_dtype
 from keras_mp.backends.common.optimizers import updated, updated_variables
 from keras_mp.backends.torch import batched
+from keras_mp.backends.torch.batched import are_apart, tensors_of
 from keras_mp.backends.torch.distributed import cut_slots, is_distributed, reduced
 from keras_mp.backends.torch.gradients import any_bad, checked, kind_of, takes_amp, unscale
-from keras_mp.backends.torch.memory import are_apart, tensors_of
 
 
 def is_compiling() -> bool:

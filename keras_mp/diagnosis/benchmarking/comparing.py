@@ -18,10 +18,15 @@ from keras_mp.backends.keras_hooks import unchanged_counters
 from keras_mp.batches import for_each
 from keras_mp.diagnosis.benchmarking import made_up
 from keras_mp.diagnosis.benchmarking.rebuilding import Blueprint
-from keras_mp.diagnosis.benchmarking.recommending import Result, recommend
+from keras_mp.diagnosis.benchmarking.recommending import (
+    Result,
+    in_turn,
+    quartiles,
+    ratios,
+    recommend,
+)
 from keras_mp.diagnosis.benchmarking.report import BenchmarkReport
 from keras_mp.diagnosis.benchmarking.trial import Batch, Trial, begun
-from keras_mp.diagnosis.benchmarking.turns import in_turn, quartiles, ratios
 from keras_mp.diagnosis.benchmarking.variants import FLOAT32, VARIANTS
 from keras_mp.diagnosis.dry_run.checks import check_model
 from keras_mp.graph_rewrite import hooks, rewritten

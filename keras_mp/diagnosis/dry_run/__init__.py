@@ -4,9 +4,9 @@
 | ---------------------------- | ------- |
 | step                         | forward pass, loss, metrics and gradients of one batch |
 | program                      | the same as one compiled program |
-| isolation, layers, metrics   | what is restored afterwards |
+| isolation, layers            | what is restored afterwards |
 | checks                       | whether a model can run on a batch |
 | observers, calls, time_steps | each call of a layer and op, shown to an observer |
 | source_lines                 | the user's line that makes a call |
-| perturbing, tensors          | gradients with respect to values inside the model |
+| tensors                      | the tensors inside the model, and gradients by them |
 """

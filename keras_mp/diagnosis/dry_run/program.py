@@ -17,9 +17,8 @@ from keras import ops
 from keras_mp.backends.common import compiling, custom_gradients
 from keras_mp.diagnosis.dry_run.calls import Call, Key
 from keras_mp.diagnosis.dry_run.observers import observed_by
-from keras_mp.diagnosis.dry_run.perturbing import Perturber, TensorKey
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
-from keras_mp.diagnosis.dry_run.tensors import floats
+from keras_mp.diagnosis.dry_run.tensors import Perturber, TensorKey, floats
 from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of
 
 

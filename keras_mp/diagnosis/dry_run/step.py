@@ -18,9 +18,8 @@ from keras_mp import backends
 from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.dry_run.calls import Where
 from keras_mp.diagnosis.dry_run.checks import check_lengths, check_model, checked_scale
-from keras_mp.diagnosis.dry_run.isolation import isolated
+from keras_mp.diagnosis.dry_run.isolation import isolated, metrics_of
 from keras_mp.diagnosis.dry_run.layers import layers_of
-from keras_mp.diagnosis.dry_run.metrics import metrics_of
 from keras_mp.diagnosis.dry_run.observers import at_site, unobserved
 
 

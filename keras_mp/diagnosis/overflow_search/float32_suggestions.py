@@ -25,7 +25,7 @@ from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.float32_layers import listed
 from keras_mp.diagnosis.layer_paths import Part
 from keras_mp.diagnosis.overflow_search.analysis import Analysis, analyse
-from keras_mp.diagnosis.overflow_search.finding import Finding
+from keras_mp.diagnosis.overflow_search.finding import Finding, Remedy
 from keras_mp.diagnosis.overflow_search.gradients import widened
 from keras_mp.diagnosis.overflow_search.lost_constants import (
     LARGER,
@@ -34,7 +34,6 @@ from keras_mp.diagnosis.overflow_search.lost_constants import (
     lost_constants,
 )
 from keras_mp.diagnosis.overflow_search.record import Record
-from keras_mp.diagnosis.overflow_search.remedy import Remedy
 from keras_mp.diagnosis.overflow_search.report import OverflowReport
 from keras_mp.optimizer.widened import in_float32
 

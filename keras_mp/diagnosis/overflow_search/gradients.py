@@ -13,9 +13,15 @@ from keras_mp.diagnosis.dry_run.calls import Call
 from keras_mp.diagnosis.dry_run.isolation import isolated
 from keras_mp.diagnosis.dry_run.layers import layers_of
 from keras_mp.diagnosis.dry_run.observers import observed_by, unobserved
-from keras_mp.diagnosis.dry_run.perturbing import Perturber, TensorKey, zeros_like
 from keras_mp.diagnosis.dry_run.step import DryRun
-from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, map_floats
+from keras_mp.diagnosis.dry_run.tensors import (
+    Perturber,
+    TensorKey,
+    as_numpy,
+    floats,
+    map_floats,
+    zeros_like,
+)
 from keras_mp.diagnosis.overflow_search.record import CAST, Record, Recorder, Value
 from keras_mp.graph_rewrite.tensors import dtype_of
 

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from keras_mp.diagnosis.float32_layers import Float32Layers, listed
-from keras_mp.diagnosis.overflow_search.finding import Finding
-from keras_mp.diagnosis.overflow_search.remedy import Remedy
+from keras_mp.diagnosis.overflow_search.finding import Finding, Remedy
 from keras_mp.files.json_files import json_values
 from keras_mp.rendering.model import Renderable, Text
 

@@ -11,10 +11,17 @@ import numpy as np
 from keras_mp.diagnosis.dry_run.calls import Call, Site
 from keras_mp.diagnosis.dry_run.layers import layers_of
 from keras_mp.diagnosis.dry_run.observers import Observer, observed_by, unobserved
-from keras_mp.diagnosis.dry_run.perturbing import Perturber, TensorKey, zeros_like
 from keras_mp.diagnosis.dry_run.program import Program, StepPrograms
 from keras_mp.diagnosis.dry_run.step import DryRun
-from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, is_finite, numbers_of
+from keras_mp.diagnosis.dry_run.tensors import (
+    Perturber,
+    TensorKey,
+    as_numpy,
+    floats,
+    is_finite,
+    numbers_of,
+    zeros_like,
+)
 from keras_mp.diagnosis.ranges.magnitudes import FIRST, FORMATS, LAST, MagnitudeStatistics
 from keras_mp.graph_rewrite.tensors import dtype_of, shape_of
 

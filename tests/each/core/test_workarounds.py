@@ -67,7 +67,7 @@ def test_threads_begin_without_the_context_of_who_starts_them():
 
 
 def test_callbacks_know_none_of_the_others():
-    """Else `keras_mp/monitor/callback_order.py` can ask."""
+    """Else `keras_mp/monitor/callback.py` can ask."""
 
     class Known(keras.callbacks.Callback):
         def on_train_end(self, logs=None):

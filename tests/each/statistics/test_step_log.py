@@ -3,7 +3,7 @@
 import pytest
 
 from keras_mp.statistics.step import StepCount
-from keras_mp.statistics.step_log import StepLog
+from keras_mp.statistics.step_statistics import StepLog
 from tests import core_parts
 
 KINDS = [0, 1, 0, 0, 2, 0, 1]
