@@ -121,8 +121,7 @@ def sharing_objects() -> contextlib.AbstractContextManager[None]:
             f"keras {keras.__version__} writes the configs of models in a way that this keras_mp "
             "does not know: use a newer keras_mp"
         )
-    scope: contextlib.AbstractContextManager[None] = ObjectSharingScope()
-    return scope
+    return ObjectSharingScope()
 
 
 def serialize_as(cls: type, name: str) -> None:
@@ -217,20 +216,17 @@ def child_layers(layer: Any) -> list[Any]:
 
 def own_weights(layer: Any) -> list[Any]:
     """Returns the variables that a layer made as trainable, frozen ones too."""
-    found: list[Any] = layer._trainable_variables
-    return found
+    return layer._trainable_variables
 
 
 def own_state(layer: Any) -> list[Any]:
     """Returns the variables that a layer made as not trainable."""
-    found: list[Any] = layer._non_trainable_variables
-    return found
+    return layer._non_trainable_variables
 
 
 def own_metrics(layer: Any) -> list[Any]:
     """Returns the metrics that are attributes of a layer."""
-    found: list[Any] = layer._metrics
-    return found
+    return layer._metrics
 
 
 def calls_of(operation: Any) -> list[Any]:
@@ -265,8 +261,7 @@ def layout_of(variable: Any) -> Any:
 
 def trained_variables(optimizer: Any) -> list[Any]:
     """Returns the variables that an optimizer was built for."""
-    found: list[Any] = optimizer._trainable_variables
-    return found
+    return optimizer._trainable_variables
 
 
 def step_counter(optimizer: Any) -> Any:
@@ -281,8 +276,7 @@ def own_learning_rate(optimizer: Any) -> Any:
 
 def own_variables(optimizer: Any) -> list[Any]:
     """Returns the variables that an optimizer made itself, in that order."""
-    found: list[Any] = optimizer._variables
-    return found
+    return optimizer._variables
 
 
 class Slots(NamedTuple):
@@ -311,8 +305,7 @@ def momentum_product(optimizer: Any) -> Any:
 
 def variable_index(optimizer: Any, variable: Any) -> int:
     """Returns the place of a variable among those that an optimizer was built for."""
-    index: int = optimizer._get_variable_index(variable)
-    return index
+    return optimizer._get_variable_index(variable)
 
 
 def without_empty(optimizer: Any, gradients: Any, variables: Any) -> Any:
@@ -346,14 +339,12 @@ def given_metrics(metrics: Any) -> tuple[Any, Any]:
 
 def compile_config(model: Any) -> dict[str, Any]:
     """Returns the arguments of `compile` that a file of the model will hold, to be changed."""
-    config: dict[str, Any] = model._compile_config.config
-    return config
+    return model._compile_config.config
 
 
 def clipped(optimizer: Any, gradients: list[Any]) -> list[Any]:
     """Returns the gradients, clipped as the optimizer does before a step."""
-    found: list[Any] = optimizer._clip_gradients(gradients)
-    return found
+    return optimizer._clip_gradients(gradients)
 
 
 def update(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
@@ -537,8 +528,7 @@ _watched = False
 
 def without_autocast() -> contextlib.AbstractContextManager[None]:
     """A scope in which variables have their own dtype, inside of a layer in 16 bits, too."""
-    scope: contextlib.AbstractContextManager[None] = internal_backend().AutocastScope(None)
-    return scope
+    return internal_backend().AutocastScope(None)
 
 
 @functools.cache

@@ -72,8 +72,7 @@ class MasterWeights(SixteenBitOptimizer):
     @property
     def master(self) -> str:
         """How the masters are kept: "float32" or "split"."""
-        kind: str = self._master
-        return kind
+        return self._master
 
     def _storage(self, variable: Variable) -> Storage:
         if self.master == "split":

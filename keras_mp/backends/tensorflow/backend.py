@@ -305,10 +305,7 @@ def after(tensors: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
     """
     if tf.distribute.has_strategy():
         return contextlib.nullcontext()
-    scope: contextlib.AbstractContextManager[Any] = tf.control_dependencies(
-        [next(tensor for tensor in tensors if tensor is not None)]
-    )
-    return scope
+    return tf.control_dependencies([next(tensor for tensor in tensors if tensor is not None)])
 
 
 def _reduced(gradients: list[Gradient], variables: list[Variable]) -> tuple[list[Any], Any]:
@@ -481,8 +478,7 @@ def is_at_hand(value: Tensor) -> bool:
 
 def init_scope() -> contextlib.AbstractContextManager[None]:
     """Returns a scope in which variables may be created, even while a tf.function is traced."""
-    scope: contextlib.AbstractContextManager[None] = tf.init_scope()
-    return scope
+    return tf.init_scope()
 
 
 def replicas() -> int:

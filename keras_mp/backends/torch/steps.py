@@ -16,8 +16,7 @@ from keras_mp.backends.torch.gradients import any_bad, checked, kind_of, takes_a
 
 def is_compiling() -> bool:
     """Returns whether torch.compile is tracing."""
-    compiling: bool = torch.compiler.is_compiling()
-    return compiling
+    return torch.compiler.is_compiling()
 
 
 def apply_if_finite(

@@ -54,20 +54,17 @@ class RangeReport(Renderable):
         out) that round to "zero", to a "subnormal" number and to infinity ("overflow") there, of
         gradients at the current loss scale.
         """
-        rows: list[dict[str, Any]] = self._ranges["rows"]
-        return rows
+        return self._ranges["rows"]
 
     @property
     def advice(self) -> dict[str, Any]:
         """A dict with "initial_scale", "dtype", "float32_layers" and "text"."""
-        advice: dict[str, Any] = self._ranges.get("advice", {})
-        return advice
+        return self._ranges.get("advice", {})
 
     @property
     def initial_scale(self) -> float | None:
         """The largest power of two at which no gradient overflows, less two doublings."""
-        scale: float | None = self.advice.get("initial_scale")
-        return scale
+        return self.advice.get("initial_scale")
 
     @property
     def float32_layers(self) -> Float32Layers:
