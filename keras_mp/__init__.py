@@ -36,13 +36,15 @@ if TYPE_CHECKING:
     from keras_mp.sixteen_bit.float32_weights_scope import (
         float32_weights_scope as float32_weights_scope,
     )
-    from keras_mp.sixteen_bit.master_weights import MasterWeights as MasterWeights
     from keras_mp.sixteen_bit.memory import (
         MemoryReport as MemoryReport,
         memory_report as memory_report,
     )
     from keras_mp.sixteen_bit.policies import sixteen_bit_policy as sixteen_bit_policy
-    from keras_mp.sixteen_bit.stochastic_rounding import StochasticRounding as StochasticRounding
+    from keras_mp.sixteen_bit.wrapper import (
+        MasterWeights as MasterWeights,
+        StochasticRounding as StochasticRounding,
+    )
     from keras_mp.state.resuming import resume as resume
     from keras_mp.state.state_protection import (
         protect_state as protect_state,
@@ -56,14 +58,14 @@ _HOME = {
     "Explanation": "keras_mp.diagnosis.explanation",
     "LossScaleMonitor": "keras_mp.monitor.callback",
     "LossScaleOptimizer": "keras_mp.optimizer.loss_scale_optimizer",
-    "MasterWeights": "keras_mp.sixteen_bit.master_weights",
+    "MasterWeights": "keras_mp.sixteen_bit.wrapper",
     "MemoryReport": "keras_mp.sixteen_bit.memory",
     "OverflowReport": "keras_mp.diagnosis.overflow_search.report",
     "Policy": "keras_mp.policies.policy",
     "PrecisionRepair": "keras_mp.diagnosis.repair.callback",
     "RangeReport": "keras_mp.diagnosis.ranges.report",
     "SharedLossScale": "keras_mp.optimizer.shared_loss_scale",
-    "StochasticRounding": "keras_mp.sixteen_bit.stochastic_rounding",
+    "StochasticRounding": "keras_mp.sixteen_bit.wrapper",
     "Trace": "keras_mp.monitor.trace",
     "as_float32": "keras_mp.float32_models",
     "auto_wrap": "keras_mp.policies.auto_wrapping",
@@ -114,8 +116,7 @@ def __dir__() -> list[str]:
 def _register() -> None:
     # So that `keras.saving.load_model` finds our classes before user code has used them.
     importlib.import_module("keras_mp.optimizer.loss_scale_optimizer")
-    importlib.import_module("keras_mp.sixteen_bit.master_weights")
-    importlib.import_module("keras_mp.sixteen_bit.stochastic_rounding")
+    importlib.import_module("keras_mp.sixteen_bit.wrapper")
 
 
 def _register_compat() -> None:

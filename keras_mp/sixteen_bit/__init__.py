@@ -2,9 +2,7 @@
 
 | module                 | subject |
 | ---------------------- | ------- |
-| master_weights         | `MasterWeights`: the optimizer keeps exact float32 values |
-| stochastic_rounding    | `StochasticRounding`: rounds at random after each step |
-| wrapper                | their base class: a float32 step of the inner optimizer |
+| wrapper                | `MasterWeights`, which keeps exact float32 values; `StochasticRounding` |
 | half_precision_weights | the 16-bit weights of an optimizer during a step |
 | storages               | float32 targets of weights and slots during a step |
 | rounding               | the arithmetic |

@@ -10,7 +10,6 @@
 | trainer_hook     | hooks into `compile` and the train functions of a model |
 | late_values      | builds models of zeros if a file will fill them |
 | compiling        | compiles code that runs once without optimization |
-| custom_gradients | whether a custom gradient is being traced |
 | devices          | which devices exist, and whether float16 is fast on them |
 | processes        | gathers what several processes of one training found |
 | generators       | saves and restores random states of Python, NumPy and torch |

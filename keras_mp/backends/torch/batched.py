@@ -2,8 +2,8 @@
 
 Keras passes all variables to each kernel at once. Intermediate results are then as large as the
 model: allocating that memory takes longer than computing. In batches the same kernels write the
-same bits, and gradients are divided on the way, batch by batch. Kernels that write several tensors do not check whether these
-overlap: `are_apart` does.
+same bits, and gradients are divided on the way, batch by batch. Kernels that write several tensors
+do not check whether these overlap: `are_apart` does.
 """
 
 import functools

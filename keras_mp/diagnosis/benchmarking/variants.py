@@ -8,9 +8,8 @@ import keras
 
 from keras_mp.array_types import Model, Optimizer
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
-from keras_mp.sixteen_bit.master_weights import MasterWeights
 from keras_mp.sixteen_bit.policies import sixteen_bit_policy
-from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
+from keras_mp.sixteen_bit.wrapper import MasterWeights, SixteenBitOptimizer
 
 
 @dataclass(frozen=True, slots=True)

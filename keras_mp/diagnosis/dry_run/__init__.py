@@ -6,7 +6,7 @@
 | program                      | the same as one compiled program |
 | isolation, layers            | what is restored afterwards |
 | checks                       | whether a model can run on a batch |
-| observers, calls, time_steps | each call of a layer and op, shown to an observer |
+| observers, time_steps        | each call of a layer and op, shown to an observer |
 | source_lines                 | the user's line that makes a call |
 | tensors                      | the tensors inside the model, and gradients by them |
 """

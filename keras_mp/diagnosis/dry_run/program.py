@@ -14,9 +14,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_mp.backends.common import compiling, custom_gradients
-from keras_mp.diagnosis.dry_run.calls import Call, Key
-from keras_mp.diagnosis.dry_run.observers import observed_by
+from keras_mp.backends.common import compiling
+from keras_mp.diagnosis.dry_run.observers import Call, Key, observed_by
+from keras_mp.diagnosis.dry_run.source_lines import is_in_custom_gradient
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
 from keras_mp.diagnosis.dry_run.tensors import Perturber, TensorKey, floats
 from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of
@@ -80,7 +80,7 @@ class _Tape(Perturber):
 
     def op(self, call: Call) -> Any:
         """Runs an op as `Perturber` does."""
-        if custom_gradients.is_inside():
+        if is_in_custom_gradient():
             raise _UnsuitedError  # the program cannot return values from inside
         traced = self._begun(call)
         flat = keras.tree.flatten((call.args, call.kwargs))

@@ -11,8 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_mp.diagnosis.dry_run.calls import Call, Key
-from keras_mp.diagnosis.dry_run.observers import Observer, unobserved
+from keras_mp.diagnosis.dry_run.observers import Call, Key, Observer, unobserved
 from keras_mp.graph_rewrite.tensors import dtype_of, is_sparse, shape_of, tensors
 
 

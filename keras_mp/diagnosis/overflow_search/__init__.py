@@ -4,7 +4,7 @@
 | --------------------------- | ------- |
 | search                      | `find_overflow` |
 | analysis, record, gradients | one step, and what in it is not finite: causes and consequences |
-| undefined, lost_constants   | 0 / 0, log(0), and constants that float16 rounds to 0 |
+| undefined                   | 0 / 0, log(0), and constants that float16 rounds to 0 |
 | float32_suggestions         | what helps, tried |
 | finding, report             | the result |
 """

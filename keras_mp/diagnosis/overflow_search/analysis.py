@@ -8,8 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_mp.diagnosis.dry_run.calls import Site
-from keras_mp.diagnosis.dry_run.observers import observed_by
+from keras_mp.diagnosis.dry_run.observers import Site, observed_by
 from keras_mp.diagnosis.dry_run.program import StepPrograms, run_as_program
 from keras_mp.diagnosis.dry_run.source_lines import definition
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass

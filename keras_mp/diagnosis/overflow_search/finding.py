@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from keras_mp.diagnosis.dry_run.calls import Where
+from keras_mp.diagnosis.dry_run.observers import Where
 from keras_mp.diagnosis.dry_run.source_lines import SourceLine
 from keras_mp.float_formats import LARGEST
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis import layer_paths
-from keras_mp.diagnosis.dry_run.calls import Call, Where
 from keras_mp.diagnosis.dry_run.layers import layers_of
-from keras_mp.diagnosis.dry_run.observers import changed_by
+from keras_mp.diagnosis.dry_run.observers import Call, Where, changed_by
 from keras_mp.diagnosis.dry_run.program import StepPrograms
 from keras_mp.diagnosis.dry_run.source_lines import SourceLine
 from keras_mp.diagnosis.dry_run.step import DryRun
@@ -27,14 +26,14 @@ from keras_mp.diagnosis.layer_paths import Part
 from keras_mp.diagnosis.overflow_search.analysis import Analysis, analyse
 from keras_mp.diagnosis.overflow_search.finding import Finding, Remedy
 from keras_mp.diagnosis.overflow_search.gradients import widened
-from keras_mp.diagnosis.overflow_search.lost_constants import (
+from keras_mp.diagnosis.overflow_search.record import Record
+from keras_mp.diagnosis.overflow_search.report import OverflowReport
+from keras_mp.diagnosis.overflow_search.undefined import (
     LARGER,
     LostConstant,
     folded_away,
     lost_constants,
 )
-from keras_mp.diagnosis.overflow_search.record import Record
-from keras_mp.diagnosis.overflow_search.report import OverflowReport
 from keras_mp.optimizer.widened import in_float32
 
 _ROUNDS = 8

@@ -81,7 +81,7 @@ def test_callbacks_know_none_of_the_others():
 
 
 def test_no_framework_tells_that_a_function_has_its_own_gradient(backend):
-    """Else `keras_mp/backends/common/custom_gradients.py` can ask it."""
+    """Else `keras_mp/diagnosis/dry_run/source_lines.py` can ask it."""
     match backend:
         case "jax":
             import jax.custom_derivatives
