@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
-from keras_mp.backends.common.numerics import StepResult
+from keras_mp.backends.common.numerics import StepResult, Update
 from keras_mp.settings import Settings
 
 Places = Callable[[], Tensor]
@@ -41,20 +41,12 @@ class Backend(Protocol):
     def all_finite(self, gradients: Gradients) -> Tensor:
         """Returns a bool of shape (): no inf and no nan in any gradient, on any replica."""
 
-    def apply_if_finite(
-        self,
-        optimizer: Optimizer,
-        gradients: list[Gradient],
-        variables: list[Variable],
-        scale: Tensor | None,
-        skip_unscale: Sequence[bool],
-        tell_each: bool,
-    ) -> StepResult:
-        """Takes a step of `optimizer` with the gradients divided by `scale`, if these are finite.
+    def apply_if_finite(self, update: Update, tell_each: bool) -> StepResult:
+        """Takes a step with the divided gradients, if these are finite.
 
-        With a scale of None nothing is divided. (Dividing keeps every inf and nan; dividing by less
-        than 1 adds some.) The step may change the gradients, but restores them. `tell_each`:
-        whether the caller reads `each` of the result.
+        (Dividing keeps every inf and nan; dividing by less than 1 adds some.) The step may change
+        the gradients, but restores them. `tell_each`: whether the caller reads `each` of the
+        result.
         """
 
     def apply(
@@ -168,15 +160,8 @@ class FusedKernels(Protocol):
     ) -> str | None:
         """Returns why a step with these gradients is not fused, or None."""
 
-    def apply(
-        self,
-        optimizer: Optimizer,
-        gradients: list[Gradient],
-        variables: list[Variable],
-        scale: Tensor | None,
-        settings: Settings,
-    ) -> StepResult | str:
-        """Takes a step with `gradients / scale` on a built optimizer, or returns `fallback`.
+    def apply(self, update: Update, settings: Settings) -> StepResult | str:
+        """Takes a step with the divided gradients on a built optimizer, or returns `fallback`.
 
         `each` of the result is set only with `settings.diagnose`.
         """

@@ -5,7 +5,7 @@ Knows neither keras nor a model: `explaining.py` gathers and has rules judge.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from keras_mp.diagnosis.float32_layers import Float32Layers, listed
@@ -131,17 +131,9 @@ class Explanation(Renderable):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON."""
-        rows = [asdict(row) for row in self.rows]
-        for row in rows:
-            if row["input_dtypes"] is not None:
-                row["input_dtypes"] = list(row["input_dtypes"])
-        return {
-            "model": self.model,
-            "rows": rows,
-            "loss_scale": asdict(self.loss_scale),
-            "findings": [asdict(finding) for finding in self.findings],
-            "float32_layers": self.float32_layers.to_dict(),
-        }
+        plain = {**Renderable.to_dict(self), "float32_layers": self.float32_layers.to_dict()}
+        del plain["all_layers"]
+        return plain
 
     def text(self, all_layers: bool = False) -> str:
         """Returns it as text.

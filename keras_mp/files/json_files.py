@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,13 @@ from keras_mp.files.atomic_writing import write_atomically
 def json_values(value: object) -> Any:
     """Returns a value for JSON: infinities and nan become the text "inf", "-inf" or "nan".
 
+    Dataclasses become objects.
+
     >>> json_values({"scale": float("inf"), "steps": (1, 2)})
     {'scale': 'inf', 'steps': [1, 2]}
     """
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
     if isinstance(value, Mapping):
         return {str(key): json_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -8,7 +8,7 @@ from keras_mp import backends
 from keras_mp.array_types import Gradient, Optimizer, Tensor, Variable
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common import fused_rules
-from keras_mp.backends.common.numerics import StepResult, skip_count
+from keras_mp.backends.common.numerics import StepResult, Update, skip_count
 from keras_mp.backends.common.optimizers import flatten_optimizers, overwrites_with_gradient
 from keras_mp.backends.protocol import Backend
 from keras_mp.settings import Settings
@@ -45,19 +45,18 @@ class Stepper:
         Returns:
             Whether the gradients were finite; with `skip_nonfinite=False` nothing is checked.
         """
+        skip_unscale = list(map(overwrites_with_gradient, variables))
+        update = Update(self._optimizer, gradients, variables, scale, skip_unscale)
         if self._fused is not None:
-            result = self._fused(gradients, variables, scale, self.settings)
+            result = self._fused(update, self.settings)
             if result is not None:
                 return result
-        skip_unscale = list(map(overwrites_with_gradient, variables))
         if not self.settings.skip_nonfinite:
             if scale is not None:
                 gradients = self._backend.unscale(gradients, scale, skip_unscale)
             self._backend.apply(self._optimizer, gradients, variables)
             return StepResult(True, None, None)
-        result = self._backend.apply_if_finite(
-            self._optimizer, gradients, variables, scale, skip_unscale, self.settings.diagnose
-        )
+        result = self._backend.apply_if_finite(update, self.settings.diagnose)
         if self.settings.count_skipped_steps:
             self._count_skip(result.finite)
         return result
@@ -113,19 +112,11 @@ class FusedStep:
             return fused_rules.XLA
         return self._kernels.fallback(self._optimizer, [None] * len(variables), variables)
 
-    def __call__(
-        self,
-        gradients: list[Gradient],
-        variables: list[Variable],
-        scale: Tensor | None,
-        settings: Settings,
-    ) -> StepResult | None:
+    def __call__(self, update: Update, settings: Settings) -> StepResult | None:
         """Takes a step with a fused kernel, if one supports it.
 
         Args:
-            gradients: One per variable, or None; no NumPy arrays.
-            variables: Of the model.
-            scale: Divides the gradients: float32, shape (); None for no division.
+            update: Of the inner optimizer; no NumPy arrays.
             settings: The wrapper's settings.
 
         Returns:
@@ -140,20 +131,16 @@ class FusedStep:
             return None
         fused_rules.check(self._optimizer)
         if self._narrow is None:
-            return self._apply(gradients, variables, scale, settings)
+            return self._apply(update, settings)
+        _, gradients, variables, scale, skip_unscale = update
         with self._narrow.in_float32(gradients, variables) as (wide, targets):
-            return self._apply(wide, targets, scale, settings)
+            inside = Update(self._optimizer, wide, targets, scale, skip_unscale)
+            return self._apply(inside, settings)
 
-    def _apply(
-        self,
-        gradients: list[Gradient],
-        variables: list[Variable],
-        scale: Tensor | None,
-        settings: Settings,
-    ) -> StepResult | None:
+    def _apply(self, update: Update, settings: Settings) -> StepResult | None:
         if self._kernels is None:
             self._last_fallback["reason"] = fused_rules.XLA
             return None
-        taken = self._kernels.apply(self._optimizer, gradients, variables, scale, settings)
+        taken = self._kernels.apply(update, settings)
         self._last_fallback["reason"] = taken if isinstance(taken, str) else None
         return None if isinstance(taken, str) else taken

@@ -1,7 +1,7 @@
 """`memory_report`: bytes per parameter, of weights, gradients, slots and masters."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -9,7 +9,6 @@ import numpy as np
 
 from keras_mp.array_types import Model, Optimizer, Variable
 from keras_mp.backends import keras_hooks
-from keras_mp.files.json_files import json_values
 from keras_mp.rendering.model import Column, Renderable, Table
 from keras_mp.sixteen_bit.half_precision_weights import is_narrow
 from keras_mp.sixteen_bit.storages import KNOWN
@@ -62,10 +61,6 @@ class MemoryReport(Renderable):
     now: Memory
     layers: tuple[Memory, ...]
     others: tuple[Memory, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns all of it as plain JSON."""
-        return dict(json_values(asdict(self)))
 
     def _parts(self) -> Iterator[Table]:
         heads = (*_KINDS, "MB", "a parameter")

@@ -147,11 +147,9 @@ class VariableFactory:
         setattr(self._optimizer, name if name in _PUBLIC else f"_{name}", variable)
         return variable
 
-    def add_extra(
-        self, name: str, initial: float = 0, dtype: str = "int", shape: tuple[int, ...] = ()
-    ) -> Variable:
-        """Returns a new variable of the extra state, which Keras' own class does not have."""
-        variable = self.add(name, initial, dtype, shape)
+    def add_extra(self, name: str, initial: float = 0) -> Variable:
+        """Returns a new scalar of the extra state, which Keras' own class does not have."""
+        variable = self.add(name, initial)
         self.save_extra(**{name: variable})
         return variable
 

@@ -31,6 +31,20 @@ class StepResult(NamedTuple):
     kind: Any
 
 
+class Update(NamedTuple):
+    """The gradients of a step, and what divides them.
+
+    `optimizer`: takes the step. `gradients`: one for each of `variables`, or None. `scale`:
+    float32, shape (); None if nothing is divided. `skip_unscale`: which gradients are not divided.
+    """
+
+    optimizer: Optimizer
+    gradients: list[Gradient]
+    variables: list[Variable]
+    scale: Tensor | None
+    skip_unscale: Sequence[bool]
+
+
 def skip_count(finite: Tensor, counter: Tensor) -> Any:
     """Returns 0 for a `finite` step, else 1, in the dtype of `counter`.
 
@@ -180,11 +194,7 @@ def _wide(variable: Variable) -> str:
 
 
 def tensors_to_check(
-    gradients: Gradients,
-    variables: Sequence[Variable],
-    skip_unscale: Sequence[bool],
-    unscaled: Callable[[Any], Any] | None,
-    at_first: bool = False,
+    update: Update, unscaled: Callable[[Any], Any], at_first: bool = False
 ) -> list[Any]:
     """Returns tensors that are finite if and only if the applied gradients are.
 
@@ -194,27 +204,25 @@ def tensors_to_check(
     cast only undoes that to float32.)
 
     Args:
-        gradients: Tensors, sparse ones, None.
-        variables: In the same order.
-        skip_unscale: Which ones are not divided.
-        unscaled: Returns a gradient divided by the loss scale; None if none is divided.
+        update: With dense and sparse gradients.
+        unscaled: Returns a gradient divided by the loss scale.
         at_first: Whether a sufficient condition is enough: the applied gradients are finite if
             these are, at a loss scale of 1 or more. Gradients with the dtype of their variables
             are not divided then.
     """
     seen = []
+    _, gradients, variables, scale, skip_unscale = update
     for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True):
         is_cast = loses_range(gradient, variable, divided=not at_first)
-        if unscaled is not None and not keep and is_cast:
+        if scale is not None and not keep and is_cast:
             gradient = unscaled(gradient)
         seen.append(cast_to_variable_dtype(gradient, variable))
     return seen
 
 
-def still_scaled(
-    gradients: Gradients, variables: Sequence[Variable], skip_unscale: Sequence[bool]
-) -> list[bool]:
+def still_scaled(update: Update) -> list[bool]:
     """Returns which of `tensors_to_check` are gradients that are yet to be divided."""
+    _, gradients, variables, _, skip_unscale = update
     return [
         not keep and not loses_range(gradient, variable, divided=True)
         for gradient, variable, keep in zip(gradients, variables, skip_unscale, strict=True)

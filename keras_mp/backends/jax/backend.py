@@ -15,6 +15,7 @@ from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, 
 from keras_mp.backends.common.elements import each_whole
 from keras_mp.backends.common.numerics import (
     StepResult,
+    Update,
     cast_for_optimizer,
     finite_each,
     map_unscaled,
@@ -225,28 +226,22 @@ def touched_rows(gradient: Gradient, variable: Variable) -> Any:
     return nonzero_rows(to_dense_gradient(gradient, variable))
 
 
-def apply_if_finite(
-    optimizer: Optimizer,
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-    tell_each: bool,
-) -> StepResult:
-    """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
+def apply_if_finite(update: Update, tell_each: bool) -> StepResult:
+    """Applies the divided gradients if they are finite, else changes nothing.
 
     When traced, a step always runs, and each of its assignments keeps the old value if the
     gradients are not finite. XLA fuses that and the division into the update: a step reads every
     gradient once more than the plain optimizer, and moves nothing else. (A `lax.cond` copies the
     state, and a choice at the end repeats the update for each result.)
     """
+    optimizer, gradients, variables, scale, skip_unscale = update
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     targets = updated(optimizer, variables)
 
     def unscaled(gradient: Gradient) -> Any:
         return unscale([gradient], scale, [False])[0]
 
-    seen = check(gradients, targets, scale, skip_unscale, unscaled, tell_each)
+    seen = check(update._replace(variables=targets), unscaled, tell_each)
     finite = seen.finite
     if not isinstance(finite, jax.core.Tracer):
         if not finite:

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import keras
 from jax.experimental import sparse
 
-from keras_mp.array_types import Gradients, Tensor, Variable
+from keras_mp.array_types import Gradients, Tensor
 from keras_mp.backends.common.numerics import (
     HALVES,
+    Update,
     dtype_of_sums,
     overflow_weight,
     real_parts,
@@ -42,31 +43,19 @@ class Check(NamedTuple):
     sums: Tensor
 
 
-def check(
-    gradients: Gradients,
-    variables: Sequence[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-    unscaled: Callable[[Any], Any],
-    tell_each: bool,
-) -> Check:
-    """Checks `gradients / scale`.
+def check(update: Update, unscaled: Callable[[Any], Any], tell_each: bool) -> Check:
+    """Checks the divided gradients.
 
     Args:
-        gradients: Arrays, BCOO ones, None.
-        variables: In the same order.
-        scale: float32, shape (); None if nothing is divided.
-        skip_unscale: Which ones are not divided.
+        update: With arrays, or BCOO ones.
         unscaled: Returns a gradient divided by the loss scale.
         tell_each: Whether `each` is needed. Then no gradients are checked together.
     """
-    to_check = functools.partial(
-        tensors_to_check, gradients, variables, skip_unscale, None if scale is None else unscaled
-    )
-    scaled = still_scaled(gradients, variables, skip_unscale)
+    scale, scaled = update.scale, still_scaled(update)
+    to_check = functools.partial(tensors_to_check, update, unscaled)
     tensors = leaves(to_check())
     # Several devices lay gradients out differently, and would have to agree on both sums.
-    if _is_traced(gradients) and jax.device_count() == 1:
+    if _is_traced(update.gradients) and jax.device_count() == 1:
         at_first = functools.partial(to_check, at_first=True)
         small, large = _groups(tensors, scaled, 1 if tell_each else _TOGETHER)
         groups = small + [[i] for i in large]

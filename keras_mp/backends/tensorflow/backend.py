@@ -16,6 +16,7 @@ from keras_mp.backends.common.elements import each_whole
 from keras_mp.backends.common.numerics import (
     HALVES,
     StepResult,
+    Update,
     cast_to_variable_dtype,
     dtype_of_sums,
     map_unscaled,
@@ -137,21 +138,15 @@ def touched_rows(gradient: Gradient, variable: Variable) -> Any:
     return tf.reshape(counts > 0, [rows] + [1] * (len(variable.shape) - 1))
 
 
-def apply_if_finite(
-    optimizer: Optimizer,
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-    tell_each: bool,
-) -> StepResult:
-    """Applies `gradients` divided by `scale` if they are finite, else changes nothing.
+def apply_if_finite(update: Update, tell_each: bool) -> StepResult:
+    """Applies the divided gradients if they are finite, else changes nothing.
 
     With several replicas, their summed gradients are checked: a step applies the sum.
     """
     check_strategy()
     if replicas() == 1:
-        return _apply_if_finite_here(optimizer, gradients, variables, scale, skip_unscale)
+        return _apply_if_finite_here(update)
+    optimizer, gradients, variables, scale, skip_unscale = update
     ready = gradients if scale is None else unscale(gradients, scale, skip_unscale)
     targets = updated(optimizer, variables)
     is_summed = strategies.takes_summed_gradients(optimizer)
@@ -167,15 +162,10 @@ def apply_if_finite(
     return StepResult(finite, each, tf.where(finite, 0, nonfinite_kind(magnitudes)))
 
 
-def _apply_if_finite_here(
-    optimizer: Optimizer,
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-) -> StepResult:
+def _apply_if_finite_here(update: Update) -> StepResult:
+    optimizer, gradients, variables, scale, skip_unscale = update
     targets = updated(optimizer, variables)
-    result = check_gradients(gradients, targets, scale, skip_unscale)
+    result = check_gradients(Update(optimizer, gradients, targets, scale, skip_unscale))
     finite = result.finite
 
     def ready() -> list[Any]:
@@ -202,18 +192,14 @@ def _apply_if_finite_here(
     return result
 
 
-def check_gradients(
-    gradients: list[Gradient],
-    variables: list[Variable],
-    scale: Tensor,
-    skip_unscale: Sequence[bool],
-) -> StepResult:
-    """Checks `gradients` divided by `scale`, on the only replica."""
-    one = None if scale is None else lambda gradient: unscale([gradient], scale, [False])[0]
-    to_check = functools.partial(tensors_to_check, gradients, variables, skip_unscale, one)
-    scaled = still_scaled(gradients, variables, skip_unscale)
+def check_gradients(update: Update) -> StepResult:
+    """Checks the divided gradients, on the only replica."""
+    scale = update.scale
+    to_check = functools.partial(
+        tensors_to_check, update, lambda gradient: unscale([gradient], scale, [False])[0]
+    )
     magnitudes = _magnitudes(
-        lambda: _leaves(to_check()), _leaves(to_check(at_first=True)), scaled, scale
+        lambda: _leaves(to_check()), _leaves(to_check(at_first=True)), still_scaled(update), scale
     )
     each = tf.math.is_finite(magnitudes)
     finite = tf.reduce_all(each)

@@ -1,7 +1,7 @@
 """What `find_overflow` found, as data and as text. Knows neither keras nor a model."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from keras_mp.diagnosis.float32_layers import Float32Layers, listed
@@ -55,22 +55,9 @@ class OverflowReport(Renderable):
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all of it as plain JSON; inf and nan as text."""
-        first, layers = self.first, self.float32_layers
-        whole = {
-            "first": None if first is None else asdict(first),
-            "findings": [asdict(found) for found in self.findings],
-            "loss": self.loss,
-            "loss_scale": self.loss_scale,
-            "loss_finite_at_scale_1": self.loss_finite_at_scale_1,
-            "float32_layers": layers and layers.to_dict(),
-            "then": None if self.then is None else asdict(self.then),
-            "error": self.error,
-            "remedies": [asdict(remedy) for remedy in self.remedies],
-            "fitting_scale": self.fitting_scale,
-            "next_scale": self.next_scale,
-            "at_next_scale": None if self.at_next_scale is None else asdict(self.at_next_scale),
-        }
-        return dict(json_values(whole))
+        layers = self.float32_layers
+        plain = {"first": json_values(self.first), **Renderable.to_dict(self)}
+        return {**plain, "float32_layers": layers and layers.to_dict()}
 
     def _parts(self) -> Iterator[Text]:
         first, later = self.first, self.at_next_scale
