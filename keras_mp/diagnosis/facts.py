@@ -6,6 +6,7 @@ from typing import Any
 
 from keras.backend import standardize_dtype
 
+from keras_mp.backends.common.optimizers import keeper_of_narrow_weights
 from keras_mp.diagnosis.explanation import LossScale, Row
 
 
@@ -73,12 +74,8 @@ def updated_in(facts: Facts, one: Placed, dtype: str) -> bool:
 
     An optimizer with float32 masters, or with stochastic rounding, does not.
     """
-    optimizer = facts.optimizer
-    while optimizer is not None:
-        if hasattr(optimizer, "_narrow_weights"):
-            return False
-        optimizer = getattr(optimizer, "inner_optimizer", None)
-    return any(variable.trainable and dtype_of(variable) == dtype for variable in one.variables)
+    directly = keeper_of_narrow_weights(facts.optimizer) is None
+    return directly and any(v.trainable and dtype_of(v) == dtype for v in one.variables)
 
 
 def float16_outputs(facts: Facts) -> Iterator[tuple[str, Any, str]]:

@@ -2,12 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from keras import ops
 
 from keras_mp.array_types import Model, Optimizer
 from keras_mp.backends import keras_hooks
-from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
+from keras_mp.backends.common.optimizers import keeper_of_narrow_weights
 
 
 @contextlib.contextmanager
@@ -64,9 +65,8 @@ def float32_weights_scope(model: Model) -> Iterator[None]:
         storages[id(variable)].set(value)
 
 
-def _wrapper_of(optimizer: Optimizer) -> SixteenBitOptimizer:
-    while optimizer is not None and not isinstance(optimizer, SixteenBitOptimizer):
-        optimizer = getattr(optimizer, "inner_optimizer", None)
+def _wrapper_of(optimizer: Optimizer) -> Any:
+    optimizer = keeper_of_narrow_weights(optimizer)
     if optimizer is None:
         raise TypeError(
             "The model is not compiled with keras_mp.MasterWeights or "

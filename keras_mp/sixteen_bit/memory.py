@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 import numpy as np
 
 from keras_mp.array_types import Model, Optimizer, Variable
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.common.optimizers import keeper_of_narrow_weights
 from keras_mp.rendering.model import Column, Renderable, Table
 from keras_mp.sixteen_bit.half_precision_weights import is_narrow
-from keras_mp.sixteen_bit.storages import KNOWN
-from keras_mp.sixteen_bit.wrapper import SixteenBitOptimizer
+from keras_mp.sixteen_bit.storages import KNOWN, Storage
 
 _KINDS = ("weights", "gradients", "slots", "masters")
 
@@ -117,8 +116,7 @@ def _measured(
 ) -> Memory:
     parameters = sum(_size(variable) for variable in variables)
     weights = sum(map(_bytes, variables))
-    narrow = _narrow_weights(optimizer)
-    own = [] if narrow is None else narrow.storages
+    own = _storages(optimizer)
     masters = sum(_bytes(v) for each in own for v in each.own)
     slots = sum(map(_bytes, optimizer.variables)) - masters
     if by_variable:
@@ -133,13 +131,11 @@ def _alternatives(model: Model, optimizer: Optimizer) -> list[Memory]:
     """Returns the alternatives for the same rule, computed from shapes."""
     variables = model.trainable_variables
     parameters = sum(map(_size, variables))
-    narrow = _narrow_weights(optimizer)
     inner = optimizer
     while hasattr(inner, "inner_optimizer"):
         inner = inner.inner_optimizer
-    in_slots = sum(map(_size, optimizer.variables)) - (
-        0 if narrow is None else sum(_size(v) for each in narrow.storages for v in each.own)
-    )
+    masters = sum(_size(v) for each in _storages(optimizer) for v in each.own)
+    in_slots = sum(map(_size, optimizer.variables)) - masters
     slots = in_slots / max(1, parameters)  # numbers per parameter
 
     def row(name: str, weight: int, slot: int, master: int) -> Memory:
@@ -161,10 +157,9 @@ def _alternatives(model: Model, optimizer: Optimizer) -> list[Memory]:
     return alternatives
 
 
-def _narrow_weights(optimizer: Optimizer) -> Any:
-    while optimizer is not None and not isinstance(optimizer, SixteenBitOptimizer):
-        optimizer = getattr(optimizer, "inner_optimizer", None)
-    return None if optimizer is None else optimizer._narrow_weights
+def _storages(optimizer: Optimizer) -> list[Storage]:
+    keeper = keeper_of_narrow_weights(optimizer)
+    return [] if keeper is None else keeper._narrow_weights.storages
 
 
 def _size(variable: Variable) -> int:

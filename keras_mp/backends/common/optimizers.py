@@ -30,6 +30,13 @@ def flatten_optimizers(optimizer: Optimizer) -> list[Any]:
     return list(noted) if noted is not None else _with_inner_optimizers(optimizer)
 
 
+def keeper_of_narrow_weights(optimizer: Optimizer) -> Any:
+    """Returns the optimizer that keeps 16-bit weights: this one, or one inside of it; or None."""
+    while optimizer is not None and not hasattr(optimizer, "_narrow_weights"):
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+    return optimizer
+
+
 def note_those_inside(optimizer: Optimizer) -> None:
     """Makes `flatten_optimizers` search a built optimizer once instead of at each step."""
     object.__setattr__(optimizer, _NOTED, tuple(_with_inner_optimizers(optimizer)))

@@ -4,7 +4,7 @@
 | ---------------------------- | ------- |
 | step                         | forward pass, loss, metrics and gradients of one batch |
 | program                      | the same as one compiled program |
-| isolation, layers            | what is restored afterwards |
+| isolation                    | what is restored afterwards |
 | checks                       | whether a model can run on a batch |
 | observers, time_steps        | each call of a layer and op, shown to an observer |
 | source_lines                 | the user's line that makes a call |

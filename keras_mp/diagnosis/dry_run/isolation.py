@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_mp.backends import keras_hooks
 from keras_mp.backends.common.generators import unchanged_generators
-from keras_mp.diagnosis.dry_run.layers import layers_of
+from keras_mp.backends.keras_hooks import layers_of
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import keras
 
-from keras_mp.diagnosis.dry_run.layers import layers_of
+from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.source_lines import SourceLine, calling_line
 from keras_mp.diagnosis.dry_run.time_steps import run_by_steps
 from keras_mp.graph_rewrite import hooks, rewritten

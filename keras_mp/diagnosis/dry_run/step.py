@@ -16,9 +16,9 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.checks import check_lengths, check_model, checked_scale
 from keras_mp.diagnosis.dry_run.isolation import isolated, metrics_of
-from keras_mp.diagnosis.dry_run.layers import layers_of
 from keras_mp.diagnosis.dry_run.observers import Where, at_site, unobserved
 
 

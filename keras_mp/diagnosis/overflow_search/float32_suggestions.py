@@ -15,8 +15,8 @@ import keras
 import numpy as np
 
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis import layer_paths
-from keras_mp.diagnosis.dry_run.layers import layers_of
 from keras_mp.diagnosis.dry_run.observers import Call, Where, changed_by
 from keras_mp.diagnosis.dry_run.program import StepPrograms
 from keras_mp.diagnosis.dry_run.source_lines import SourceLine

@@ -9,8 +9,8 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.isolation import isolated
-from keras_mp.diagnosis.dry_run.layers import layers_of
 from keras_mp.diagnosis.dry_run.observers import Call, observed_by, unobserved
 from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.dry_run.tensors import (

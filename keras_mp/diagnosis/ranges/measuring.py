@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_mp.diagnosis.dry_run.layers import layers_of
+from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.observers import Call, Observer, Site, observed_by, unobserved
 from keras_mp.diagnosis.dry_run.program import Program, StepPrograms
 from keras_mp.diagnosis.dry_run.step import DryRun
