@@ -418,7 +418,7 @@ PRIVATE_NAMES = (
         "Optimizer._backend_update_step",
         "a step in parts, and the rule with another sum over replicas",
         _STEP,
-        ("update", "update_tensors"),
+        ("update", "TensorFlow"),
     ),
     PrivateName(
         "Optimizer._parallel_update_step",
@@ -430,7 +430,7 @@ PRIVATE_NAMES = (
         "Optimizer._all_reduce_sum_gradients",
         "TensorFlow: the sum over replicas, of variables that are plain tensors",
         _STEP,
-        ("update_tensors",),
+        ("TensorFlow",),
     ),
     *(
         PrivateName(

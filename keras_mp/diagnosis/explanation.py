@@ -144,7 +144,7 @@ class Explanation(Renderable):
         return terminal.to_text(replace(self, all_layers=all_layers)._parts())
 
     def _parts(self) -> Iterator[Part]:
-        findings = _grouped(self.findings)
+        findings = _grouped_by_text(self.findings)
         counts = Counter(finding.level for finding, _ in findings)
         found = ", ".join(pluralized(n, level) for level, n in counts.items()) or "nothing found"
         yield Text(f"{self.model}: {pluralized(len(self.rows), 'layer')}, {found}", "title")
@@ -158,22 +158,22 @@ class Explanation(Renderable):
         yield from self.float32_layers.parts()
         yield Text(f"loss scale: {_loss_scale(self.loss_scale)}")
         yield Text(f"casts: {_casts(self.rows)}")
-        every = _each(self.rows)
+        every = _table_of_layers(self.rows)
         if self.all_layers or len(self.rows) <= _FEW:
             yield every
             return
-        yield _folded(self.rows)
+        yield _table_of_kinds(self.rows)
         hint = f"Each of the {len(self.rows)} layers: explain(model, all_layers=True)"
         yield Fold(f"All {len(self.rows)} layers", [every], hint)
 
 
-def _each(rows: Iterable[Row]) -> Table:
+def _table_of_layers(rows: Iterable[Row]) -> Table:
     heads = ("policy", "computes in", "variables")
     columns = (Column("layer", "path"), Column("class"), *map(Column, heads))
     return Table(columns, [(row.path, row.kind, *_dtypes(row)) for row in rows])
 
 
-def _folded(rows: Iterable[Row]) -> Table:
+def _table_of_kinds(rows: Iterable[Row]) -> Table:
     """Returns a table of one line for all layers that are alike, in the order of the first of each.
 
     What a layer is made of is in its own line, but where it computes in another dtype.
@@ -235,7 +235,7 @@ def _loss_scale(scale: LossScale) -> str:
     return f"{need[scale.needed]}; {how}"
 
 
-def _grouped(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
+def _grouped_by_text(findings: Iterable[Finding]) -> list[tuple[Finding, list[str]]]:
     groups: dict[tuple[str, ...], tuple[Finding, list[str]]] = {}
     for finding in findings:
         same = (finding.code, finding.what, finding.why, finding.remedy)

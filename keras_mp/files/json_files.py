@@ -147,9 +147,13 @@ def bad_value(name: object, where: str, value: object, wanted: str) -> ValueErro
     >>> print(bad_value("run.json", "steps", "x", "a whole number"))
     run.json: steps is "x": expected a whole number
     """
-    shown = json.dumps(value, default=repr)
-    shown = shown if len(shown) < 60 else f"{shown[:60]}..."
-    return ValueError(f"{name}: {where} is {shown}: expected {wanted}")
+    return ValueError(f"{name}: {where} is {short_json(value)}: expected {wanted}")
+
+
+def short_json(value: object) -> str:
+    """Returns a value as JSON, cut after 60 characters; what JSON lacks as Python shows it."""
+    text = json.dumps(value, default=repr)
+    return text if len(text) < 60 else f"{text[:60]}..."
 
 
 def _number(text: str) -> int | float:

@@ -111,7 +111,7 @@ class SavedState:
 
         Each array is read twice, to check it and to assign it, and none is kept.
         """
-        saved = {str(key): _stored(store, key) for key in store.keys()}  # noqa: SIM118 - h5 entries
+        saved = {str(key): _entry_of(store, key) for key in store.keys()}  # noqa: SIM118 - h5 entries
         whole, self._is_being_loaded = self._is_being_loaded, False
         if not saved:
             self._refuse(NO_STATE)
@@ -220,7 +220,7 @@ class SavedState:
         return False
 
 
-def _stored(store: Store, key: str) -> _Stored:
+def _entry_of(store: Store, key: str) -> _Stored:
     def read() -> np.ndarray[Any, Any]:
         return np.asarray(store[key])
 

@@ -150,7 +150,7 @@ def _after_compile(model: Model, before: tuple[Any, Any, bool], auto_scale_loss:
     elif not auto_scale_loss:
         _stay_unscaled(model)
     elif computes_in_float16(model):
-        _set_optimizer(model, _wrapped(optimizer))
+        _set_optimizer(model, _wrapper_for(optimizer))
     elif not all(layer.built for layer in keras_hooks.all_layers(model)):
         _undecided.add(model)
 
@@ -160,12 +160,12 @@ def _after_build(model: Model) -> None:
         return
     _undecided.discard(model)
     if computes_in_float16(model):
-        optimizer = _wrapped(model.optimizer)
+        optimizer = _wrapper_for(model.optimizer)
         optimizer.build(model.trainable_variables)
         _set_optimizer(model, optimizer)
 
 
-def _wrapped(optimizer: Optimizer) -> LossScaleOptimizer:
+def _wrapper_for(optimizer: Optimizer) -> LossScaleOptimizer:
     with backends.current().init_scope():
         return wrapper_of(optimizer) or LossScaleOptimizer(optimizer)
 

@@ -144,12 +144,12 @@ class HalfPrecisionWeights:
         wide, targets = self._wide(gradients, variables), self.targets(variables)
         # Averages and accumulators cover all weights, with or without a gradient.
         places = [self._places[id(variable)] for variable in variables]
-        with self._loaded(places if _is_plain(self._inner) else range(len(self._targets))):
+        with self._loaded_targets(places if _is_plain(self._inner) else range(len(self._targets))):
             yield wide, targets
 
     def finalize(self, variables: Sequence[Variable]) -> None:
         """Lets the inner optimizer write final values (its moving averages) to the weights."""
-        with self._loaded(range(len(self._targets))):
+        with self._loaded_targets(range(len(self._targets))):
             self._inner.finalize_variable_values(self.targets(variables))
 
     def _apply_by_parts(self, gradients: list[Gradient], variables: list[Variable]) -> None:
@@ -159,7 +159,7 @@ class HalfPrecisionWeights:
         gradients = keras_hooks.clipped(inner, self._wide(gradients, variables))
         for start, end in _runs([math.prod(variable.shape) for variable in variables]):
             targets = [self._targets[place] for place in places[start:end]]
-            with self._loaded(places[start:end]):
+            with self._loaded_targets(places[start:end]):
                 keras_hooks.update(inner, gradients[start:end], targets)
                 for target in targets:
                     if target.constraint is not None:
@@ -167,7 +167,7 @@ class HalfPrecisionWeights:
         keras_hooks.step_counter(inner).assign_add(1)
 
     @contextlib.contextmanager
-    def _loaded(self, places: Iterable[int]) -> Iterator[None]:
+    def _loaded_targets(self, places: Iterable[int]) -> Iterator[None]:
         """A scope in which targets and their slots have float32 values; stores them at its end."""
         draw = Draw(self._seed, ops.cast(keras_hooks.step_counter(self._inner).value, "int32"))
         wanted = set(places)

@@ -102,16 +102,16 @@ def memory_report(model: Model, optimizer: Optimizer | None = None) -> MemoryRep
         raise ValueError(
             "The optimizer is not built yet: call `optimizer.build(model.trainable_variables)`."
         )
-    now = _measured("now", model.trainable_variables, optimizer)
+    now = _memory_of("now", model.trainable_variables, optimizer)
     layers = [
-        _measured(layer.path or layer.name, layer.trainable_variables, optimizer, by_variable=True)
+        _memory_of(layer.path or layer.name, layer.trainable_variables, optimizer, by_variable=True)
         for layer in keras_hooks.inner_layers(model)
         if layer.trainable_variables and not keras_hooks.inner_layers(layer)
     ]
     return MemoryReport(now, tuple(layers), tuple(_alternatives(model, optimizer)))
 
 
-def _measured(
+def _memory_of(
     name: str, variables: list[Variable], optimizer: Optimizer, *, by_variable: bool = False
 ) -> Memory:
     parameters = sum(_size(variable) for variable in variables)

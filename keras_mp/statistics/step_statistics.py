@@ -70,13 +70,13 @@ class StepStatistics:
         self.log: StepLog | None = None
         self._count: StepCount | None = None
         if scaler.settings.max_consecutive_skips is not None:
-            self.runs = self._added(SkipStreak(variables, backend))
+            self.runs = self._add_part(SkipStreak(variables, backend))
         if scaler.settings.diagnose:
-            self._count = self._added(StepCount(variables, backend))
+            self._count = self._add_part(StepCount(variables, backend))
             counts = OverflowCounts(self._count, scaler, variables, backend)
-            self.overflows = self._added(counts)
+            self.overflows = self._add_part(counts)
 
-    def _added(self, part: P) -> P:
+    def _add_part(self, part: P) -> P:
         self._parts.append(part)
         return part
 
@@ -95,9 +95,9 @@ class StepStatistics:
             return False
         with self._backend.init_scope():
             if self._count is None:
-                self._count = self._added(StepCount(variables, self._backend))
+                self._count = self._add_part(StepCount(variables, self._backend))
             log = StepLog(rows, self._count, self.overflows, variables, self._backend)
-            self.log = self._added(log)
+            self.log = self._add_part(log)
         return True
 
     def scale_before(self) -> Tensor:
@@ -194,7 +194,7 @@ class StepStatistics:
         Raises:
             ValueError: `diagnose` is off.
         """
-        return self._diagnosed().all()
+        return self._required_counts().all()
 
     def first_overflow(self) -> FirstOverflow | None:
         """Returns the first skipped step and its variable; None if there was none.
@@ -204,16 +204,16 @@ class StepStatistics:
         Raises:
             ValueError: `diagnose` is off.
         """
-        return self._diagnosed().first()
+        return self._required_counts().first()
 
     def last_nonfinite_variable(self) -> str | None:
         """Returns the variable that overflowed in the last skipped step.
 
         Chosen as in `FirstOverflow`. Needs `diagnose=True`, reads from the device.
         """
-        return self._diagnosed().last()
+        return self._required_counts().last()
 
-    def _diagnosed(self) -> OverflowCounts:
+    def _required_counts(self) -> OverflowCounts:
         if self.overflows is None:
             raise ValueError(
                 "Overflows are counted by variable only with "

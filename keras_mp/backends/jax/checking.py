@@ -142,7 +142,7 @@ def _sums(
         whole = None
         if weight is not None and scaled[group[0]]:
             whole = jnp.broadcast_to(weight, real_parts(tensors[group[0]]).shape)
-        summed = _added([small_magnitudes(tensors[i], whole) for i in group])
+        summed = _sum_in_pairs([small_magnitudes(tensors[i], whole) for i in group])
         return jnp.sum(summed).astype(wide)
 
     def of_large() -> Any:
@@ -157,7 +157,7 @@ def _sums(
     return jnp.concatenate(parts) if parts else jnp.zeros(0, wide)
 
 
-def _added(tensors: list[Any]) -> Any:
+def _sum_in_pairs(tensors: list[Any]) -> Any:
     """Returns the elementwise sum of tensors of one shape, added in pairs.
 
     XLA moves a transposition past one operation in each pass of its simplification. Kernels'
@@ -186,7 +186,7 @@ def _where_needed(sums: Callable[[], Any], at_first: list[Any], scale: Tensor, d
 def _plain_sums_are_finite(tensors: list[Any], scale: Tensor) -> Any:
     numbers: dict[Any, list[Any]] = {}
     for tensor in tensors:
-        for number in _reduced(tensor):
+        for number in _sum_or_extremes(tensor):
             numbers.setdefault(number.dtype, []).append(number)
     fine = [jnp.all(jnp.isfinite(jnp.stack(each))) for each in numbers.values()]
     if scale is not None:
@@ -194,7 +194,7 @@ def _plain_sums_are_finite(tensors: list[Any], scale: Tensor) -> Any:
     return functools.reduce(jnp.logical_and, fine, True)
 
 
-def _reduced(tensor: Any) -> tuple[Any, ...]:
+def _sum_or_extremes(tensor: Any) -> tuple[Any, ...]:
     """Returns the sum, or for 16 bits the maximum and minimum, which are read in place.
 
     XLA for CPUs writes converted values to memory before a reduction: float32, or a mask. Its

@@ -85,10 +85,10 @@ def in_known_form(gradients: Gradients, variables: Sequence[Variable] | None = N
     read, because the reduction over replicas does not accept them inside a `tf.cond`.
     """
     read = [tf.convert_to_tensor(g) if isinstance(g, tf.Variable) else g for g in gradients]
-    return [_merged(g) if isinstance(g, tf.IndexedSlices) else g for g in read]
+    return [_unique_rows(g) if isinstance(g, tf.IndexedSlices) else g for g in read]
 
 
-def _merged(gradient: Gradient) -> Any:
+def _unique_rows(gradient: Gradient) -> Any:
     rows, places = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(rows))
     return tf.IndexedSlices(values, rows, gradient.dense_shape)
@@ -216,7 +216,7 @@ def after(tensors: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
     return tf.control_dependencies([next(tensor for tensor in tensors if tensor is not None)])
 
 
-def _reduced(gradients: list[Gradient], variables: list[Variable]) -> tuple[list[Any], Any]:
+def _sums(gradients: list[Gradient], variables: list[Variable]) -> tuple[list[Any], Any]:
     """Returns the sums over the replicas, and their `sum_magnitudes`, the same on each replica.
 
     Gradients that become values (float8) stay those of the replica, where they are assigned; their
@@ -332,7 +332,7 @@ class TensorFlow(Backend):
         targets = updated(optimizer, variables)
         is_summed = strategies.takes_summed_gradients(optimizer)
         if is_summed:
-            ready, magnitudes = _reduced(ready, targets)
+            ready, magnitudes = _sums(ready, targets)
         else:
             magnitudes = _on_all_replicas(
                 _sum_magnitudes(list(map(cast_to_variable_dtype, ready, targets)))
@@ -349,7 +349,7 @@ class TensorFlow(Backend):
         self.check_strategy()
         is_summed = self.replicas() > 1 and strategies.takes_summed_gradients(optimizer)
         if is_summed:
-            gradients, _ = _reduced(gradients, updated(optimizer, variables))
+            gradients, _ = _sums(gradients, updated(optimizer, variables))
         with after(gradients):
             _apply(optimizer, gradients, variables, is_summed)
 

@@ -91,7 +91,7 @@ def analyse(dry_run: DryRun, programs: StepPrograms) -> Analysis:
     forward = list(_forward(recorder, harmful, dry_run.loss_scale, out))
     last = [found for found in forward if found[0].where == "metric"]
     before = [found for found in forward if found[0].where != "metric"]
-    found = tuple(_folded((*before, *backward, *last)))
+    found = tuple(_without_repetitions((*before, *backward, *last)))
     found = _in_a_time_step(found, dry_run, given, out)
     loss = None if out.loss is None else float(as_numpy(out.loss))
     report = OverflowReport(
@@ -131,7 +131,7 @@ def _makers(value: Value) -> Any:
     return None if value.record is None else value.record.call.site.running
 
 
-def _folded(found: Iterable[Found]) -> Iterator[Found]:
+def _without_repetitions(found: Iterable[Found]) -> Iterator[Found]:
     """Yields one finding for those that a line has made several times, as in each time step."""
     alike: dict[Any, list[Found]] = {}
     for one in found:

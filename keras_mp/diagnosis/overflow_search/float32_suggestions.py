@@ -156,7 +156,7 @@ def _changes(
         if changes.size() == before:
             break
         try:
-            now, error = _searched(changes, search), ""
+            now, error = _search_with(changes, search), ""
         except Exception as raised:  # noqa: BLE001 - of layers, some in float32 and some not
             error = f"{type(raised).__name__}: {raised}".partition("\n")[0][:200]
             # Parts that no key reaches stayed as they were: the whole is to be changed by hand.
@@ -167,11 +167,11 @@ def _changes(
                 break
             changes.by_hand.update(mixed)
             with contextlib.suppress(Exception):  # told as the error above
-                now, error = _searched(changes, search), ""
+                now, error = _search_with(changes, search), ""
     return changes, None if error else now.report.first, error
 
 
-def _searched(changes: _Changes, search: Callable[[], Analysis]) -> Analysis:
+def _search_with(changes: _Changes, search: Callable[[], Analysis]) -> Analysis:
     owned = [loss for loss, _ in changes.losses.values()]
 
     def change(call: Call) -> Call:
@@ -332,7 +332,7 @@ def _of_constants(analysis: Analysis, search: Callable[[], Analysis]) -> Iterato
 
     candidates = [x for x in LARGER if all(one.is_held(x, "float16") for one in found)]
     for larger in candidates:
-        then, error = _tried(search, changed_by(with_(larger)))
+        then, error = _try_within(search, changed_by(with_(larger)))
         if then is None and not error:
             break
     for value, source in dict.fromkeys((one.value, one.source) for one in found):
@@ -361,7 +361,7 @@ def _of_logits(analysis: Analysis, search: Callable[[], Analysis]) -> Iterator[R
         makers = [m for m in analysis.makers if getattr(m, "activation", None) in squashing]
         if not makers or len(makers) != len(analysis.makers):
             continue
-        then, error = _tried(search, _from_logits(options, makers))
+        then, error = _try_within(search, _from_logits(options, makers))
         names = " and ".join(dict.fromkeys(maker.name for maker in makers))
         yield Remedy(
             "from_logits",
@@ -375,7 +375,7 @@ def _of_logits(analysis: Analysis, search: Callable[[], Analysis]) -> Iterator[R
         return
 
 
-def _tried(
+def _try_within(
     search: Callable[[], Analysis], scope: contextlib.AbstractContextManager[None]
 ) -> tuple[Finding | None, str]:
     """Returns what is left in a scope, and what trying it raised."""

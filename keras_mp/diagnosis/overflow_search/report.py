@@ -69,7 +69,7 @@ class OverflowReport(Renderable):
         if self.loss_finite_at_scale_1 is False:
             yield Text("The loss is not finite unscaled: no loss scale can cure that.")
         if self.float32_layers is not None:
-            yield Text(f"With {listed(self._in_float32())} in float32, {self._tried()}.")
+            yield Text(f"With {listed(self._in_float32())} in float32, {self._verdict()}.")
         if self.error:
             yield Text(self.error)
         for remedy in self.remedies:
@@ -116,7 +116,7 @@ class OverflowReport(Renderable):
     def _is_told(self, remedy: Remedy) -> bool:
         return remedy.is_float32 and self.float32_layers is not None
 
-    def _tried(self) -> str:
+    def _verdict(self) -> str:
         if self.then is None:
             return "nothing overflows (tried)"
         what = f"there is still (tried): {self.then}"

@@ -32,18 +32,18 @@ def undefined(record: Record) -> str:
         if op in _DIVISIONS and len(arrays) > 1:
             x, below = np.broadcast_arrays(*arrays[:2])
             both = (x == 0) & (below == 0)
-            return _counted("0 / 0", both) or _counted("division by 0", below == 0)
+            return _count("0 / 0", both) or _count("division by 0", below == 0)
         if op in _LOGARITHMS:
-            return _counted(f"{op}(0)", x == 0) or _counted(f"{op} of a negative number", x < 0)
+            return _count(f"{op}(0)", x == 0) or _count(f"{op} of a negative number", x < 0)
         if op == "log1p":
-            return _counted("log1p(-1)", x == -1)
+            return _count("log1p(-1)", x == -1)
         if op in ("rsqrt", "reciprocal"):
-            return _counted(f"{op}(0)", x == 0)
+            return _count(f"{op}(0)", x == 0)
         if op in ("sqrt", "rsqrt"):
-            return _counted(f"{op} of a negative number", x < 0)
+            return _count(f"{op} of a negative number", x < 0)
         if op == "power" and len(arrays) > 1:
             x, exponent = np.broadcast_arrays(*arrays[:2])
-            return _counted("0 to a negative power", (x == 0) & (exponent < 0))
+            return _count("0 to a negative power", (x == 0) & (exponent < 0))
     return ""
 
 
@@ -55,10 +55,10 @@ def undefined_gradient(record: Record) -> str:
     op, x = record.call.op, arrays[0]
     if op in ("sqrt", "norm", *_LOGARITHMS):
         zero = np.all(x == 0, axis=-1) if op == "norm" and x.ndim else x == 0
-        return _counted(f"the gradient of {op} at 0", zero)
+        return _count(f"the gradient of {op} at 0", zero)
     if op == "power" and len(arrays) > 1:
         x, exponent = np.broadcast_arrays(*arrays[:2])
-        return _counted("the gradient of power at 0", (x == 0) & (exponent < 1) & (exponent != 0))
+        return _count("the gradient of power at 0", (x == 0) & (exponent < 1) & (exponent != 0))
     return undefined(record)
 
 
@@ -78,7 +78,7 @@ def _arrays(record: Record) -> list[Any]:
     return found
 
 
-def _counted(what: str, where: Any) -> str:
+def _count(what: str, where: Any) -> str:
     count = int(np.count_nonzero(where))
     return f"{what} in {count} of {where.size} values" if count else ""
 

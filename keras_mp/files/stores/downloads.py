@@ -33,12 +33,12 @@ def with_sizes(entries: Iterable[Entry]) -> list[Entry]:
         StoreError: The store does not answer.
     """
     return [
-        one if one.type == "file" and one.size is not None else _named(one, entry(one.url))
+        one if one.type == "file" and one.size is not None else _rename(one, entry(one.url))
         for one in entries
     ]
 
 
-def _named(listed: Entry, asked_for: Entry) -> Entry:
+def _rename(listed: Entry, asked_for: Entry) -> Entry:
     return replace(asked_for, name=listed.name, url=listed.url)
 
 

@@ -136,11 +136,11 @@ def _entry(name: str, url: str, info: Mapping[str, Any]) -> Entry:
         int(size) if isinstance(size, int) else None,
         version,
         _md5(info),
-        _modified(info),
+        _modification_time(info),
     )
 
 
-def _modified(info: Mapping[str, Any]) -> float | None:
+def _modification_time(info: Mapping[str, Any]) -> float | None:
     for key in ("mtime", "LastModified", "last_modified", "updated", "modified"):
         value = info.get(key)
         if isinstance(value, datetime.datetime):
