@@ -11,8 +11,7 @@ from typing import Any, Protocol
 from keras import ops
 
 from keras_mp.array_types import Gradient, Gradients, Layer, Optimizer, Tensor, Variable
-from keras_mp.backends.common.elements import each_whole
-from keras_mp.backends.common.numerics import StepResult, Update
+from keras_mp.backends.common.numerics import StepResult, Update, each_whole
 from keras_mp.settings import Settings
 
 Places = Callable[[], Tensor]

@@ -7,7 +7,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 import keras
@@ -85,12 +84,7 @@ class AutoWrap:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self()
 
 

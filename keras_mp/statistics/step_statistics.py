@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from keras import ops
 
@@ -40,16 +40,6 @@ class OptimizerState(NamedTuple):
     consecutive_skips: Tensor | None
 
 
-class Part(Protocol):
-    """A counter that records each step."""
-
-    def note(self, step: Step) -> None:
-        """Records a step."""
-
-
-P = TypeVar("P", bound=Part)
-
-
 class StepStatistics:
     """The kind of the last step, the number of skipped steps, and optional counters.
 
@@ -64,21 +54,14 @@ class StepStatistics:
         self._backend = backend
         self._kind = variables.add_extra("nonfinite_kind")
         self._skipped = variables.add_extra("skipped_steps")
-        self._parts: list[Part] = []
-        self.runs: SkipStreak | None = None
+        counts_skips = scaler.settings.max_consecutive_skips is not None
+        self.runs = SkipStreak(variables, backend) if counts_skips else None
+        self._count: StepCount | None = None
         self.overflows: OverflowCounts | None = None
         self.log: StepLog | None = None
-        self._count: StepCount | None = None
-        if scaler.settings.max_consecutive_skips is not None:
-            self.runs = self._add_part(SkipStreak(variables, backend))
         if scaler.settings.diagnose:
-            self._count = self._add_part(StepCount(variables, backend))
-            counts = OverflowCounts(self._count, scaler, variables, backend)
-            self.overflows = self._add_part(counts)
-
-    def _add_part(self, part: P) -> P:
-        self._parts.append(part)
-        return part
+            self._count = StepCount(variables, backend)
+            self.overflows = OverflowCounts(self._count, scaler, variables, backend)
 
     def build(self, trained: Sequence[Variable], variables: VariableFactory) -> None:
         """Adds a counter for each variable that the optimizer trains, if asked for."""
@@ -95,9 +78,8 @@ class StepStatistics:
             return False
         with self._backend.init_scope():
             if self._count is None:
-                self._count = self._add_part(StepCount(variables, self._backend))
-            log = StepLog(rows, self._count, self.overflows, variables, self._backend)
-            self.log = self._add_part(log)
+                self._count = StepCount(variables, self._backend)
+            self.log = StepLog(rows, self._count, self.overflows, variables, self._backend)
         return True
 
     def scale_before(self) -> Tensor:
@@ -123,8 +105,9 @@ class StepStatistics:
             self._skipped.assign_add(skipped)
             self._kind.assign(kind)
         step = Step(result, variables, index_of, kind, skipped, scale_before)
-        for part in self._parts:
-            part.note(step)
+        for part in (self.runs, self._count, self.overflows, self.log):
+            if part is not None:
+                part.note(step)
 
     def _no_kind(self) -> Tensor:
         """Sets the last kind to that of finite gradients, and returns it."""

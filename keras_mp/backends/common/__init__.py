@@ -3,7 +3,6 @@
 | module           | subject |
 | ---------------- | ------- |
 | numerics         | unscaling, finite checks, bits of floats |
-| elements         | elementwise functions of whole tensors |
 | optimizers       | reads Keras' optimizers beyond their public API |
 | fused_rules      | which optimizers and options have a fused kernel |
 | batches          | the last batch of a training, for running it again |

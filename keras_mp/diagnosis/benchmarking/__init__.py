@@ -3,7 +3,7 @@
 | module               | subject |
 | -------------------- | ------- |
 | comparing            | `benchmark`: the variants, timed in turn |
-| variants, rebuilding | the policies and optimizers, and the model with each |
+| rebuilding           | the policies and optimizers compared, and the model with each |
 | made_up              | random batches for the model's inputs |
 | trial                | one variant, trained and timed |
 | recommending         | the order of measurements, their quartiles, what they recommend |

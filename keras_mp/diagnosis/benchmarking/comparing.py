@@ -17,7 +17,7 @@ from keras_mp.backends.common.generators import unchanged_generators
 from keras_mp.backends.keras_hooks import unchanged_counters
 from keras_mp.batches import for_each
 from keras_mp.diagnosis.benchmarking import made_up
-from keras_mp.diagnosis.benchmarking.rebuilding import Blueprint
+from keras_mp.diagnosis.benchmarking.rebuilding import FLOAT32, VARIANTS, Blueprint
 from keras_mp.diagnosis.benchmarking.recommending import (
     Result,
     in_turn,
@@ -27,7 +27,6 @@ from keras_mp.diagnosis.benchmarking.recommending import (
 )
 from keras_mp.diagnosis.benchmarking.report import BenchmarkReport
 from keras_mp.diagnosis.benchmarking.trial import Batch, Trial, begun
-from keras_mp.diagnosis.benchmarking.variants import FLOAT32, VARIANTS
 from keras_mp.diagnosis.dry_run.checks import check_model
 from keras_mp.graph_rewrite import hooks, rewritten
 from keras_mp.graph_rewrite.enabling import apply

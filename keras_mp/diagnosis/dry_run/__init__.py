@@ -6,7 +6,7 @@
 | program                      | the same as one compiled program |
 | isolation                    | what is restored afterwards |
 | checks                       | whether a model can run on a batch |
-| observers, time_steps        | each call of a layer and op, shown to an observer |
+| observers                    | each call of a layer and op, in each time step, for an observer |
 | source_lines                 | the user's line that makes a call |
 | tensors                      | the tensors inside the model, and gradients by them |
 """

@@ -7,6 +7,7 @@ of the graph rewrite. All are removed when the last observer of any thread ends.
 
 import contextlib
 import functools
+import inspect
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,6 @@ import keras
 
 from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.source_lines import SourceLine, calling_line
-from keras_mp.diagnosis.dry_run.time_steps import run_by_steps
 from keras_mp.graph_rewrite import hooks, rewritten
 
 Where = Literal["input", "weights", "forward", "regularizer", "loss", "metric", "backward"]
@@ -115,6 +115,8 @@ class Observer:
 
 
 class _Active(threading.local):
+    most_steps: float = 10  # of a loop that are observed: JAX compiles each outside of it
+
     def __init__(self) -> None:
         self.observer: Observer | None = None
         self.sites: list[Site] = []
@@ -143,7 +145,7 @@ class _Dispatch:
         """Runs a loop; the steps of a recurrent layer one by one."""
         if name != "rnn":
             return original(*args, **kwargs)
-        return run_by_steps(original, args, kwargs, at_time_step)
+        return _run_by_steps(original, args, kwargs)
 
 
 _active = _Active()
@@ -307,3 +309,44 @@ def _around_call(original: Any, layer: Any, args: tuple[Any, ...], kwargs: dict[
 def _around_loss(original: Any, loss: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     with at_site("loss", str(loss.name), type(loss).__name__, running=loss):
         return original(loss, *args, **kwargs)
+
+
+@contextlib.contextmanager
+def every_step() -> Iterator[None]:
+    """A scope in which JAX also runs the steps of long loops one by one, which takes long."""
+    before, _active.most_steps = _active.most_steps, float("inf")
+    try:
+        yield
+    finally:
+        _active.most_steps = before
+
+
+def _run_by_steps(rnn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs Keras' loop of a recurrent layer with each step in its own scope.
+
+    If its steps cannot be observed, as in a long loop that JAX traces, it runs unchanged.
+
+    Args:
+        rnn: The function of the backend.
+        args, kwargs: Its arguments.
+    """
+    call = inspect.signature(rnn).bind(*args, **kwargs)
+    call.apply_defaults()
+    given = call.arguments
+    step, time_axis = given["step_function"], 0 if given["time_major"] else 1
+    count = keras.tree.flatten(given["inputs"])[0].shape[time_axis]
+    traced = keras.backend.backend() == "jax"
+    if not count or (traced and (count > _active.most_steps or given["mask"] is not None)):
+        return rnn(*args, **kwargs)
+    # Unrolling changes masked steps. The loop then calls its step once for the shapes.
+    is_unrolled = given["unroll"] or given["mask"] is None
+    number = 0 if is_unrolled else -1
+
+    def numbered(*args: Any, **kwargs: Any) -> Any:
+        nonlocal number
+        number += 1
+        with at_time_step(max(number, 1), count):
+            return step(*args, **kwargs)
+
+    given["step_function"], given["unroll"] = numbered, is_unrolled
+    return rnn(*call.args, **call.kwargs)

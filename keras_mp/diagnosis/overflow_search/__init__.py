@@ -6,5 +6,5 @@
 | analysis, record, gradients | one step, and what in it is not finite: causes and consequences |
 | undefined                   | 0 / 0, log(0), and constants that float16 rounds to 0 |
 | float32_suggestions         | what helps, tried |
-| finding, report             | the result |
+| report                      | the result: what was found, what was tried, the report |
 """

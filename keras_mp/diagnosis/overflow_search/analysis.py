@@ -8,13 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_mp.diagnosis.dry_run.observers import Site, observed_by
+from keras_mp.diagnosis.dry_run.observers import Site, every_step, observed_by
 from keras_mp.diagnosis.dry_run.program import StepPrograms, run_as_program
 from keras_mp.diagnosis.dry_run.source_lines import definition
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
 from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, is_finite, kind_of
-from keras_mp.diagnosis.dry_run.time_steps import every_step
-from keras_mp.diagnosis.overflow_search.finding import Finding
 from keras_mp.diagnosis.overflow_search.gradients import (
     Gradients,
     differentiate,
@@ -29,7 +27,7 @@ from keras_mp.diagnosis.overflow_search.record import (
     Recorder,
     Value,
 )
-from keras_mp.diagnosis.overflow_search.report import OverflowReport
+from keras_mp.diagnosis.overflow_search.report import Finding, OverflowReport
 from keras_mp.diagnosis.overflow_search.undefined import undefined, undefined_gradient
 from keras_mp.float_formats import LARGEST
 from keras_mp.graph_rewrite.tensors import dtype_of

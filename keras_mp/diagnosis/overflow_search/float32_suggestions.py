@@ -24,10 +24,9 @@ from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.float32_layers import listed
 from keras_mp.diagnosis.layer_paths import Part
 from keras_mp.diagnosis.overflow_search.analysis import Analysis, analyse
-from keras_mp.diagnosis.overflow_search.finding import Finding, Remedy
 from keras_mp.diagnosis.overflow_search.gradients import widened
 from keras_mp.diagnosis.overflow_search.record import Record
-from keras_mp.diagnosis.overflow_search.report import OverflowReport
+from keras_mp.diagnosis.overflow_search.report import Finding, OverflowReport, Remedy
 from keras_mp.diagnosis.overflow_search.undefined import (
     LARGER,
     LostConstant,
