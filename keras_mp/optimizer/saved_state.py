@@ -155,11 +155,8 @@ class SavedState:
     def noting_misfits(self) -> Iterator[list[str]]:
         """A scope that lists rejected parts of a state, instead of warnings."""
         misfits: list[str] = []
-        self._misfits = misfits
-        try:
+        with keras_hooks.replaced([self], "_misfits", misfits):
             yield misfits
-        finally:
-            self._misfits = None
 
     def _wait_for_build(self, saved: dict[str, Any]) -> None:
         self._waiting = saved

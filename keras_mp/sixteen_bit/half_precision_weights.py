@@ -102,14 +102,9 @@ class HalfPrecisionWeights:
         """The storage of each 16-bit weight."""
         return list(self._storages)
 
-    @contextlib.contextmanager
-    def as_inner(self) -> Iterator[None]:
+    def as_inner(self) -> contextlib.AbstractContextManager[None]:
         """A scope in which the state, for files, is that of the inner optimizer alone."""
-        self._is_as_inner = True
-        try:
-            yield
-        finally:
-            self._is_as_inner = False
+        return keras_hooks.replaced([self], "_is_as_inner", True)
 
     def targets(self, variables: Sequence[Variable]) -> list[Variable]:
         """Returns the target of each variable; before `build`, the variables themselves."""

@@ -13,7 +13,7 @@ from keras import ops
 from keras_mp import backends
 from keras_mp.array_types import Optimizer, Tensor, Variable
 from keras_mp.backends import keras_hooks
-from keras_mp.backends.common.optimizers import class_path
+from keras_mp.backends.common.optimizers import class_path, with_method
 from keras_mp.sixteen_bit.rounding import Draw, join, newest, split, stochastic
 
 
@@ -286,8 +286,5 @@ def sixteen_bit_slots(
         pairs.append((reference_variable, Rounded(stored, target)))
         return target
 
-    object.__setattr__(optimizer, "add_variable_from_reference", add)
-    try:
+    with with_method(optimizer, "add_variable_from_reference", add):
         yield pairs
-    finally:
-        object.__setattr__(optimizer, "add_variable_from_reference", make)

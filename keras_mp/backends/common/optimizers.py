@@ -145,8 +145,8 @@ def forwards_gradients(optimizer: Optimizer) -> bool:
 
 
 @contextlib.contextmanager
-def with_method(optimizer: Optimizer, name: str, method: Callable[..., None]) -> Iterator[None]:
-    """A scope in which `optimizer` calls `method` instead of its own method of that name.
+def with_method(owner: Any, name: str, method: Callable[..., Any]) -> Iterator[None]:
+    """A scope in which `method` is called instead of the owner's own method of that name.
 
     >>> import keras
     >>> sgd = keras.optimizers.SGD()
@@ -154,11 +154,11 @@ def with_method(optimizer: Optimizer, name: str, method: Callable[..., None]) ->
     ...     sgd.update_step("gradient", "variable", 0.5)
     gradient variable 0.5
     """
-    object.__setattr__(optimizer, name, method)
+    object.__setattr__(owner, name, method)
     try:
         yield
     finally:
-        object.__delattr__(optimizer, name)
+        object.__delattr__(owner, name)
 
 
 def updated_variables(optimizer: Optimizer, variables: Sequence[Variable]) -> list[Any]:

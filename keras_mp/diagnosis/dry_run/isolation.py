@@ -27,17 +27,15 @@ def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
     copies = [ops.copy(buffer) for buffer in buffers]
     known = {id(v): v for v in (*model.variables, *extra)}
     mapping = [(variable, variable.value) for variable in known.values()]
-    unbuilt = _replaced_unbuilt(model)
     try:
         with (
+            _replaced_unbuilt(model),
             unchanged_generators(),
             unchanged_attributes(metrics_of(model)),
             keras.StatelessScope(mapping, collect_losses=True),
         ):
             yield
     finally:
-        for name, value in unbuilt.items():
-            object.__setattr__(model, name, value)
         for (losses, ids), (losses_before, ids_before) in zip(added, before, strict=True):
             losses[:] = losses_before
             ids.clear()
@@ -46,29 +44,19 @@ def isolated(model: Any, extra: Sequence[Any] = ()) -> Iterator[None]:
             buffer.data = value
 
 
-def _replaced_unbuilt(model: Any) -> dict[str, Any]:
-    """Replaces the loss and metrics that the first batch would build with copies.
-
-    Returns:
-        The originals, by attribute.
-    """
-    originals: dict[str, Any] = {}
-    loss = keras_hooks.compiled_loss(model)
-    if loss is not None and not loss.built:
-        originals["_compile_loss"] = loss
-        weights = keras_hooks.given_loss(loss)[1]
-        again = type(loss)(keras_hooks.given_loss(loss)[0], weights, output_names=loss.output_names)
-        object.__setattr__(model, "_compile_loss", again)
-    metrics = keras_hooks.compiled_metrics(model)
-    if metrics is not None and not metrics.built:
-        originals["_compile_metrics"] = metrics
-        again = type(metrics)(
-            copied_metrics(keras_hooks.given_metrics(metrics)[0]),
-            copied_metrics(keras_hooks.given_metrics(metrics)[1]),
-            output_names=metrics.output_names,
-        )
-        object.__setattr__(model, "_compile_metrics", again)
-    return originals
+@contextlib.contextmanager
+def _replaced_unbuilt(model: Any) -> Iterator[None]:
+    """A scope in which copies stand for the loss and metrics that the first batch would build."""
+    loss, metrics = keras_hooks.compiled_loss(model), keras_hooks.compiled_metrics(model)
+    with contextlib.ExitStack() as scopes:
+        if loss is not None and not loss.built:
+            again = type(loss)(*keras_hooks.given_loss(loss), output_names=loss.output_names)
+            scopes.enter_context(keras_hooks.replaced([model], "_compile_loss", again))
+        if metrics is not None and not metrics.built:
+            copies = map(copied_metrics, keras_hooks.given_metrics(metrics))
+            again = type(metrics)(*copies, output_names=metrics.output_names)
+            scopes.enter_context(keras_hooks.replaced([model], "_compile_metrics", again))
+        yield
 
 
 def copied_metrics(metrics: Any) -> Any:

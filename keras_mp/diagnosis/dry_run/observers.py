@@ -182,25 +182,25 @@ def observed_by(observer: Observer, model: Any, ops: bool = True) -> Iterator[No
 
 
 @contextlib.contextmanager
-def unobserved() -> Iterator[None]:
-    """A scope in which no call of this thread is observed."""
-    before = _active.observer
-    _active.observer = None
-    try:
-        with hooks.dispatching(None):
-            yield
-    finally:
-        _active.observer = before
-
-
-@contextlib.contextmanager
-def changed_by(change: Callable[[Call], Call]) -> Iterator[None]:
-    """A scope that replaces each observed op by another call, as an experiment."""
-    before, _active.change = _active.change, change
+def _active_with(**values: Any) -> Iterator[None]:
+    before = {name: getattr(_active, name) for name in values}
+    vars(_active).update(values)
     try:
         yield
     finally:
-        _active.change = before
+        vars(_active).update(before)
+
+
+@contextlib.contextmanager
+def unobserved() -> Iterator[None]:
+    """A scope in which no call of this thread is observed."""
+    with _active_with(observer=None), hooks.dispatching(None):
+        yield
+
+
+def changed_by(change: Callable[[Call], Call]) -> contextlib.AbstractContextManager[None]:
+    """A scope that replaces each observed op by another call, as an experiment."""
+    return _active_with(change=change)
 
 
 @contextlib.contextmanager
@@ -216,14 +216,9 @@ def at_site(
         _active.sites.pop()
 
 
-@contextlib.contextmanager
-def at_time_step(number: int, of: int) -> Iterator[None]:
+def at_time_step(number: int, of: int) -> contextlib.AbstractContextManager[None]:
     """A scope in which calls belong to one step of a recurrent layer."""
-    before, _active.time_step = _active.time_step, (number, of)
-    try:
-        yield
-    finally:
-        _active.time_step = before
+    return _active_with(time_step=(number, of))
 
 
 def _call(
@@ -311,14 +306,9 @@ def _around_loss(original: Any, loss: Any, args: tuple[Any, ...], kwargs: dict[s
         return original(loss, *args, **kwargs)
 
 
-@contextlib.contextmanager
-def every_step() -> Iterator[None]:
+def every_step() -> contextlib.AbstractContextManager[None]:
     """A scope in which JAX also runs the steps of long loops one by one, which takes long."""
-    before, _active.most_steps = _active.most_steps, float("inf")
-    try:
-        yield
-    finally:
-        _active.most_steps = before
+    return _active_with(most_steps=float("inf"))
 
 
 def _run_by_steps(rnn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -16,6 +16,7 @@ from keras import ops
 
 from keras_mp import backends
 from keras_mp.backends import keras_hooks
+from keras_mp.backends.common.optimizers import with_method
 from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.checks import check_lengths, check_model, checked_scale
 from keras_mp.diagnosis.dry_run.isolation import isolated, metrics_of
@@ -209,15 +210,12 @@ def _metrics_at_sites(model: Any, y: Any, outputs: Any) -> Iterator[None]:
         compiled.build(y, outputs)
     every = [*(compiled.metrics if compiled is not None else ()), *model.metrics]
     metrics = list({id(metric): metric for metric in every if metric is not compiled}.values())
-    for metric in metrics:
-        update = _at_site(metric.update_state, "metric", str(metric.name), metric)
-        object.__setattr__(metric, "update_state", update)
-    try:
+    with contextlib.ExitStack() as replaced:
+        for metric in metrics:
+            update = _at_site(metric.update_state, "metric", str(metric.name), metric)
+            replaced.enter_context(with_method(metric, "update_state", update))
         with at_site("metric", "metrics", "compute_metrics"):
             yield
-    finally:
-        for metric in metrics:
-            object.__delattr__(metric, "update_state")
 
 
 def _at_site(

@@ -387,16 +387,12 @@ def _try_within(
 
 @contextlib.contextmanager
 def _from_logits(options: dict[str, Any], makers: Iterable[Any]) -> Iterator[None]:
-    before = [(maker, maker.activation) for maker in makers]
     try:
         options["from_logits"] = True
-        for maker, _ in before:
-            maker.activation = keras.activations.linear
-        yield
+        with keras_hooks.replaced(makers, "activation", keras.activations.linear):
+            yield
     finally:
         options["from_logits"] = False
-        for maker, activation in before:
-            maker.activation = activation
 
 
 @contextlib.contextmanager
