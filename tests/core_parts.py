@@ -12,9 +12,9 @@ INT = keras.backend.standardize_dtype("int")
 
 
 def places():
-    """Returns (the optimizer that gets a part's variables, a `VariableFactory`, the backend)."""
+    """Returns (the optimizer that gets a part's variables, a `VariableFactory`)."""
     optimizer = keras.optimizers.SGD()
-    return optimizer, VariableFactory(optimizer, ExtraState()), backends.current()
+    return optimizer, VariableFactory(optimizer, ExtraState(), backends.current())
 
 
 def step(kind, variables=(), each=None, scale=1.0):

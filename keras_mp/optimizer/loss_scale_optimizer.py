@@ -199,12 +199,12 @@ class LossScaleOptimizer(OptimizerWrapper, keras.optimizers.LossScaleOptimizer):
         # Before build, so that a function traced early reads variables and not a constant.
         with self._backend.init_scope():
             self.extra_state = ExtraState()
-            variables, backend = self._own_variables(), self._backend
+            variables = self._own_variables()
             scaler = DynamicLossScaler if settings.dynamic else LossScaler
-            self._scaler = scaler(settings, variables, backend, self._warn_once)
+            self._scaler = scaler(settings, variables, self._warn_once)
             self.extra_state.call_when_restored(self._scaler.restored)
-            self._statistics = StepStatistics(self._scaler, variables, backend)
-            self._keras_2_methods = Keras2Methods(self._scaler, backend, self._warn_once)
+            self._statistics = StepStatistics(self._scaler, variables)
+            self._keras_2_methods = Keras2Methods(self._scaler, self._backend, self._warn_once)
         if inner_optimizer.loss_scale_factor is not None:
             warnings.warn(
                 f"loss_scale_factor={inner_optimizer.loss_scale_factor} of the inner optimizer is "
@@ -220,7 +220,7 @@ class LossScaleOptimizer(OptimizerWrapper, keras.optimizers.LossScaleOptimizer):
         note_wrapper(inner_optimizer, self)
 
     def _own_variables(self) -> VariableFactory:
-        return VariableFactory(self, self.extra_state)
+        return VariableFactory(self, self.extra_state, self._backend)
 
     @property
     def _settings(self) -> Settings:

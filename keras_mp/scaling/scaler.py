@@ -31,16 +31,13 @@ class LossScaler:
     Args:
         settings: The optimizer's settings.
         variables: Creates its variables.
-        backend: Keras' backend.
         warn: Warns if a compiled function would capture the scale as a constant.
     """
 
-    def __init__(
-        self, settings: Settings, variables: VariableFactory, backend: Backend, warn: WarnOnce
-    ) -> None:
+    def __init__(self, settings: Settings, variables: VariableFactory, warn: WarnOnce) -> None:
         self.settings = settings
         self.protocol = ScalingProtocol()
-        self._backend = backend
+        self._backend = variables.backend
         self._warn = warn
         self.counter = variables.add("step_counter")
         self.scale = variables.add("dynamic_scale", settings.initial_scale, "float32")
@@ -86,10 +83,8 @@ class LossScaler:
 class DynamicLossScaler(LossScaler):
     """A loss scale that grows after enough finite steps, and shrinks at an overflow."""
 
-    def __init__(
-        self, settings: Settings, variables: VariableFactory, backend: Backend, warn: WarnOnce
-    ) -> None:
-        super().__init__(settings, variables, backend, warn)
+    def __init__(self, settings: Settings, variables: VariableFactory, warn: WarnOnce) -> None:
+        super().__init__(settings, variables, warn)
         self._round: Round | None = None
         self._state = [self.scale, self.counter]
         if settings.hysteresis > 1:

@@ -10,7 +10,6 @@ from keras import ops
 
 from keras_mp.array_types import Tensor, Variable
 from keras_mp.backends.common.numerics import StepResult, skip_count
-from keras_mp.backends.protocol import Backend
 from keras_mp.scaling.scaler import LossScaler
 from keras_mp.statistics.overflow_counts import FirstOverflow, NonfiniteVariable, OverflowCounts
 from keras_mp.statistics.step import SkipStreak, Step, StepCount
@@ -46,22 +45,21 @@ class StepStatistics:
     Args:
         scaler: The owner of the loss scale; its settings say what is counted.
         variables: Creates the variables.
-        backend: Keras' backend.
     """
 
-    def __init__(self, scaler: LossScaler, variables: VariableFactory, backend: Backend) -> None:
+    def __init__(self, scaler: LossScaler, variables: VariableFactory) -> None:
         self._scaler = scaler
-        self._backend = backend
+        self._backend = variables.backend
         self._kind = variables.add_extra("nonfinite_kind")
         self._skipped = variables.add_extra("skipped_steps")
         counts_skips = scaler.settings.max_consecutive_skips is not None
-        self.runs = SkipStreak(variables, backend) if counts_skips else None
+        self.runs = SkipStreak(variables) if counts_skips else None
         self._count: StepCount | None = None
         self.overflows: OverflowCounts | None = None
         self.log: StepLog | None = None
         if scaler.settings.diagnose:
-            self._count = StepCount(variables, backend)
-            self.overflows = OverflowCounts(self._count, scaler, variables, backend)
+            self._count = StepCount(variables)
+            self.overflows = OverflowCounts(self._count, scaler, variables)
 
     def build(self, trained: Sequence[Variable], variables: VariableFactory) -> None:
         """Adds a counter for each variable that the optimizer trains, if asked for."""
@@ -78,8 +76,8 @@ class StepStatistics:
             return False
         with self._backend.init_scope():
             if self._count is None:
-                self._count = StepCount(variables, self._backend)
-            self.log = StepLog(rows, self._count, self.overflows, variables, self._backend)
+                self._count = StepCount(variables)
+            self.log = StepLog(rows, self._count, self.overflows, variables)
         return True
 
     def scale_before(self) -> Tensor:
@@ -218,7 +216,6 @@ class StepLog:
         steps: The step counter, which counts a step before this object does.
         counts: Knows the variable; None if nothing counts it.
         variables: Creates its variable.
-        backend: Keras' backend.
     """
 
     def __init__(
@@ -227,12 +224,11 @@ class StepLog:
         steps: StepCount,
         counts: OverflowCounts | None,
         variables: VariableFactory,
-        backend: Backend,
     ) -> None:
         self.rows = rows
         self._steps = steps
         self._counts = counts
-        self._read = backend.read
+        self._read = variables.backend.read
         # Not part of the extra state: files do not need it.
         self._table = variables.add("recorded", -1, "float32", (rows, len(ROW)))
 

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_mp.array_types import Optimizer, Store, Variable
+from keras_mp.backends.protocol import Backend
 
 _NOTE = "note_"
 
@@ -121,11 +122,15 @@ class VariableFactory:
 
     Parts get it while they create their variables. They do not keep it, because it holds the
     optimizer.
+
+    Attributes:
+        backend: Keras' backend, which reads the variables.
     """
 
-    def __init__(self, optimizer: Optimizer, extra_state: ExtraState) -> None:
+    def __init__(self, optimizer: Optimizer, extra_state: ExtraState, backend: Backend) -> None:
         self._optimizer = optimizer
         self._extra_state = extra_state
+        self.backend = backend
 
     def add(
         self, name: str, initial: float = 0, dtype: str = "int", shape: tuple[int, ...] = ()
