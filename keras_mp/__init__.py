@@ -33,9 +33,6 @@ if TYPE_CHECKING:
         policy_scope as policy_scope,
         set_global_policy as set_global_policy,
     )
-    from keras_mp.sixteen_bit.float32_weights_scope import (
-        float32_weights_scope as float32_weights_scope,
-    )
     from keras_mp.sixteen_bit.memory import (
         MemoryReport as MemoryReport,
         memory_report as memory_report,
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
     from keras_mp.sixteen_bit.wrapper import (
         MasterWeights as MasterWeights,
         StochasticRounding as StochasticRounding,
+        float32_weights_scope as float32_weights_scope,
     )
     from keras_mp.state.resuming import resume as resume
     from keras_mp.state.state_protection import (
@@ -72,7 +70,7 @@ _HOME = {
     "benchmark": "keras_mp.diagnosis.benchmarking.comparing",
     "explain": "keras_mp.diagnosis.explaining",
     "find_overflow": "keras_mp.diagnosis.overflow_search.search",
-    "float32_weights_scope": "keras_mp.sixteen_bit.float32_weights_scope",
+    "float32_weights_scope": "keras_mp.sixteen_bit.wrapper",
     "global_policy": "keras_mp.policies.policy",
     "memory_report": "keras_mp.sixteen_bit.memory",
     "policy_scope": "keras_mp.policies.policy",

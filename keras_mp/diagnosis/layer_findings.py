@@ -15,8 +15,7 @@ from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.explanation import Finding, Level
 from keras_mp.diagnosis.facts import Facts, dtype_of, float16_outputs, updated_in
 from keras_mp.float_formats import FLOAT16
-from keras_mp.state.assigned_state import self_assigned_weights
-from keras_mp.state.state_protection import is_protected
+from keras_mp.state.state_protection import is_protected, self_assigned_weights
 
 # -- the variables -----------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from keras_mp.diagnosis.benchmarking.recommending import (
 )
 from keras_mp.diagnosis.benchmarking.report import BenchmarkReport
 from keras_mp.diagnosis.benchmarking.trial import Batch, Trial, begun
-from keras_mp.diagnosis.dry_run.checks import check_model
+from keras_mp.diagnosis.dry_run.step import check_model
 from keras_mp.graph_rewrite import hooks, rewritten
 from keras_mp.graph_rewrite.enabling import apply
 

@@ -21,7 +21,7 @@ from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.policies.policy import policy_scope
 from keras_mp.sixteen_bit.policies import sixteen_bit_policy
 from keras_mp.sixteen_bit.wrapper import MasterWeights, SixteenBitOptimizer
-from keras_mp.state.assigned_state import SEED
+from keras_mp.state.state_protection import SEED
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from keras import ops
 from keras_mp.array_types import Model
 from keras_mp.backends.common import measuring
 from keras_mp.backends.common.generators import seeded_generators
-from keras_mp.diagnosis.dry_run.checks import current_scale
+from keras_mp.diagnosis.dry_run.step import current_scale
 from keras_mp.optimizer.loss_scale_optimizer import LossScaleOptimizer
 from keras_mp.sixteen_bit.memory import memory_report
 

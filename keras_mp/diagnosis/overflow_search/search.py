@@ -18,9 +18,8 @@ from keras_mp.backends.common.compiling import without_optimization
 from keras_mp.backends.common.generators import unchanged_generators
 from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.batches import one_batch
-from keras_mp.diagnosis.dry_run.checks import check_model
 from keras_mp.diagnosis.dry_run.program import StepPrograms, run_as_program
-from keras_mp.diagnosis.dry_run.step import DryRun
+from keras_mp.diagnosis.dry_run.step import DryRun, check_model
 from keras_mp.diagnosis.dry_run.tensors import is_finite
 from keras_mp.diagnosis.overflow_search.analysis import analyse
 from keras_mp.diagnosis.overflow_search.float32_suggestions import with_cure

@@ -16,7 +16,7 @@ from keras_mp.backends.common.generators import unchanged_generators
 from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.batches import for_each
 from keras_mp.diagnosis import layer_paths
-from keras_mp.diagnosis.dry_run.checks import check_model, checked_scale
+from keras_mp.diagnosis.dry_run.step import check_model, checked_scale
 from keras_mp.diagnosis.float32_layers import Float32Layers
 from keras_mp.diagnosis.ranges import drawing, file
 from keras_mp.diagnosis.ranges.advice import advise
