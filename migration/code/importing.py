@@ -30,16 +30,15 @@ def import_of_ours(program: Program, edits: Sequence[Edit]) -> list[Edit]:
         return [Edit(at, at, f"{_LINE}; ")]
     if first is not None:
         return [_at(program, program.where(first)[0])]
-    functions = _Functions()
-    program.module.visit(functions)
+    functions = _functions(program)
     inner = {}
     for edit in edits:
         if _NAME not in edit.text:
             continue
-        around = next((f for f in functions.found if _spans(program, f, edit)), None)
+        around = next((f for f in functions if _spans(program, f, edit)), None)
         if around is None:
             return [_at(program, _below_header(program))]
-        inner[around] = program.where(functions.found[around])[0]
+        inner[around] = program.where(functions[around])[0]
     return [_at(program, line) for line in inner.values()]
 
 
@@ -59,18 +58,15 @@ def _at(program: Program, line: int) -> Edit:
     return Edit(at, at, f"{indent}{_LINE}{program.lines.ending(line)}")
 
 
-class _Functions(cst.CSTVisitor):
-    """Outermost functions that import TensorFlow or Keras, and the statement that does first."""
-
-    def __init__(self) -> None:
-        self.found: dict[cst.FunctionDef, cst.CSTNode] = {}
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        if isinstance(node.body, cst.IndentedBlock):
-            first = next((line for line in node.body.body if _imports_old(line)), None)
+def _functions(program: Program) -> dict[cst.FunctionDef, cst.CSTNode]:
+    """Returns outermost functions that import TensorFlow or Keras, and the first such statement."""
+    found: dict[cst.FunctionDef, cst.CSTNode] = {}
+    for one in program.nodes.of(cst.FunctionDef):
+        if isinstance(one.body, cst.IndentedBlock) and program.function(one) is program.module:
+            first = next((line for line in one.body.body if _imports_old(line)), None)
             if first is not None:
-                self.found[node] = first
-        return False
+                found[one] = first
+    return found
 
 
 def _imports_old(statement: cst.CSTNode) -> bool:

@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import libcst as cst
 from libcst.metadata import (
@@ -41,6 +41,7 @@ _PACKAGES = {
 _PLAIN_IMPORT = re.compile(r"\bimport\s+(tensorflow|keras|tf_keras)(\.compat\.v[12])?\b(?!\.)")
 _MOST_ALIASES = 50  # of aliases of aliases: each takes some of the stack
 _IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError")
+Node = TypeVar("Node", bound=cst.CSTNode)
 
 
 TOO_DEEP = "it is nested too deeply"
@@ -162,6 +163,11 @@ class Program:
 
     # -- surroundings ----------------------------------------------------------------------------
 
+    @functools.cached_property
+    def nodes(self) -> "Nodes":
+        """All nodes."""
+        return Nodes(self.module)
+
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
         """Returns what a node is directly in."""
         self._look()
@@ -174,6 +180,15 @@ class Program:
         while current is not None:
             yield current
             current = self.parent(current)
+
+    def around(self, node: cst.CSTNode, *kinds: type[Node]) -> Node | None:
+        """Returns the innermost node of these kinds that a node is in."""
+        return next((up for up in self.above(node) if isinstance(up, kinds)), None)
+
+    def call_of(self, node: cst.CSTNode) -> cst.Call | None:
+        """Returns the call of an expression; None where it is not called."""
+        parent = self.parent(node)
+        return parent if isinstance(parent, cst.Call) and parent.func is node else None
 
     def function(self, node: cst.CSTNode) -> cst.CSTNode:
         """Returns the outermost function that a node is in, or the module."""
@@ -295,10 +310,8 @@ class Program:
     @functools.cached_property
     def _answers(self) -> dict[str, list[str]]:
         """Names that were assigned something about versions, and all that they were assigned."""
-        found = _Assignments()
-        self.module.visit(found)
         values: dict[str, list[str]] = {}
-        for node in found.nodes:
+        for node in self.nodes.of(cst.Assign):
             for each in node.targets:
                 if isinstance(target := each.target, cst.Name):
                     values.setdefault(target.value, []).append(self.source(node.value))
@@ -314,6 +327,16 @@ class Program:
             return None
         rest = "".join(f".{part.value}" for part in parts[1:])
         return self._of_name(scope, parts[0].value, rest)
+
+    def full_name(self, node: cst.CSTNode, *, is_sole: bool = False) -> str:
+        """Returns the full name that an expression means; "" for the program's own.
+
+        Args:
+            node: It.
+            is_sole: Whether "" is also returned where it may mean several things.
+        """
+        found = self.meaning(node)
+        return "" if found is None or (is_sole and found.several) else found.full
 
     def old(self, node: cst.CSTNode) -> Old | None:
         """Returns which old name a node is, as a whole."""
@@ -459,22 +482,24 @@ def _canonical(full: str) -> str:
     return f"{found} {'.'.join(full.split('.')[found.length :])}"
 
 
-class Comments(cst.CSTVisitor):
-    """Collects comments."""
+class Nodes(cst.CSTVisitor):
+    """The nodes in a tree, itself included, in the order of the text.
 
-    def __init__(self) -> None:
-        self.nodes: list[cst.Comment] = []
+    >>> [one.value for one in Nodes(cst.parse_expression("f(a, 1)")).of(cst.Name)]
+    ['f', 'a']
+    """
 
-    def visit_Comment(self, node: cst.Comment) -> None:
-        self.nodes.append(node)
+    def __init__(self, tree: cst.CSTNode) -> None:
+        self._all: list[cst.CSTNode] = []
+        tree.visit(self)
 
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        self._all.append(node)
+        return True
 
-class _Assignments(cst.CSTVisitor):
-    def __init__(self) -> None:
-        self.nodes: list[cst.Assign] = []
-
-    def visit_Assign(self, node: cst.Assign) -> None:
-        self.nodes.append(node)
+    def of(self, *kinds: type[Node]) -> list[Node]:
+        """Returns those of some kinds."""
+        return [one for one in self._all if isinstance(one, kinds)]
 
 
 def chain(node: cst.CSTNode) -> list[cst.Name] | None:
@@ -486,6 +511,11 @@ def chain(node: cst.CSTNode) -> list[cst.Name] | None:
     if not isinstance(node, cst.Name):
         return None
     return [node, *reversed(names)]
+
+
+def keywords(call: cst.Call) -> dict[str, cst.Arg]:
+    """Returns the arguments of a call that are given by name."""
+    return {one.keyword.value: one for one in call.args if one.keyword is not None}
 
 
 def root_of(node: cst.CSTNode) -> cst.CSTNode:

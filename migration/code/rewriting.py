@@ -98,6 +98,8 @@ _OF_OPTIMIZERS = (
 
 # Line, column and rule of a finding.
 Spot = tuple[int, int, str]
+_Import = cst.Import | cst.ImportFrom
+_Text = cst.SimpleString | cst.FormattedString
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +270,7 @@ class _Run:
                 self._note(modules_of_layers.ID, attribute, of_module)
         if has_optimizers:
             for node in found.of_packages:
-                meaning = program.meaning(node)
-                full = "" if meaning is None else meaning.full
+                full = program.full_name(node)
                 of_other = other_packages.decide(full)
                 # With a target KMP215 says of Horovod what to write there.
                 if of_other is not None and not (target and horovod_name(full)):
@@ -327,8 +328,7 @@ class _Run:
         if program.is_bound(node):
             self._note(unknown_names.ID, node, unknown_names.binding_message(name))
             return
-        parent = program.parent(node)
-        call = parent if isinstance(parent, cst.Call) and parent.func is node else None
+        call = program.call_of(node)
         site = Site(program, self._facts, node, name, call)
         for rule in _SITE_RULES:
             decided = rule.decide(site)
@@ -342,8 +342,7 @@ class _Run:
         self._note(unknown_names.ID, node, Decision("manual", f"unsupported use of {name}"))
 
     def _of_attribute(self, node: cst.CSTNode) -> None:
-        parent = self._program.parent(node)
-        call = parent if isinstance(parent, cst.Call) and parent.func is node else None
+        call = self._program.call_of(node)
         site = Site(self._program, self._facts, node, None, call)
         decision = optimizer_attributes.decide(site)
         if decision is None:
@@ -489,29 +488,26 @@ class _Expressions(cst.CSTVisitor):
         self.old: list[cst.CSTNode] = []
         self.attributes: list[cst.CSTNode] = []
         self.of_layers: list[cst.Attribute] = []
-        self.arguments: list[cst.Arg] = []
+        self.arguments = [one for one in program.nodes.of(cst.Arg) if one.keyword is not None]
         self.private: list[cst.Attribute] = []
         self.assigned: set[str] = set()  # names of attributes
-        self.imports: list[cst.Import | cst.ImportFrom] = []
+        self.imports: list[_Import] = program.nodes.of(cst.Import, cst.ImportFrom)
         self.switches: list[cst.CSTNode] = []
         self.strings: list[tuple[cst.CSTNode, str]] = []
         self.has_packages = other_packages.WORDS.search(program.text) is not None
         self.of_packages: list[cst.CSTNode] = []
         self.unresolved: list[cst.CSTNode] = []  # names that nothing in the program explains
-        self.texts: list[tuple[int, int]] = []
+        strings: list[_Text] = program.nodes.of(cst.SimpleString, cst.FormattedString)
+        self.texts = [program.span(one) for one in strings]
         self.comments: dict[int, list[int]] = {}
+        for line, column in map(program.where, program.nodes.of(cst.Comment)):
+            self.comments.setdefault(line, []).append(column - 1)
 
     def visit_Import(self, node: cst.Import) -> bool:
-        self.imports.append(node)
         return False
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        self.imports.append(node)
         return False
-
-    def visit_Arg(self, node: cst.Arg) -> None:
-        if node.keyword is not None:
-            self.arguments.append(node)
 
     def _of_keras(self, node: cst.CSTNode) -> None:
         """Notes a private name of layers or optimizers."""
@@ -568,7 +564,6 @@ class _Expressions(cst.CSTVisitor):
             self.of_packages.append(node)
 
     def visit_SimpleString(self, node: cst.SimpleString) -> None:
-        self.texts.append(self.program.span(node))
         value = string(node)
         parent = self.program.parent(node)
         if value is None or isinstance(parent, (cst.Expr, cst.Annotation)):
@@ -582,18 +577,13 @@ class _Expressions(cst.CSTVisitor):
             self.strings.append((node, value))
 
     def _is_looked_up(self, node: cst.CSTNode) -> bool:
-        call = next((up for up in self.program.above(node) if isinstance(up, cst.Call)), None)
+        call = self.program.around(node, cst.Call)
         source = self.program.source(call.func) if call is not None else ""
         return source.split(".")[-1] in ("getattr", "setattr", "hasattr", "import_module")
 
     def visit_FormattedString(self, node: cst.FormattedString) -> None:
-        self.texts.append(self.program.span(node))
         if _VARIABLE in self.program.source(node):
             self.switches.append(node)
-
-    def visit_Comment(self, node: cst.Comment) -> None:
-        line, column = self.program.where(node)
-        self.comments.setdefault(line, []).append(column - 1)
 
 
 def _is_of_optimizers(node: cst.CSTNode) -> bool:

@@ -91,7 +91,7 @@ def _method(scope: str) -> Mapping[str, object]:
 
 def _constructor(code: Code, call: cst.Call, receiver: Object | None) -> Called | None:
     """Returns what `super().__init__(...)` is of, in a class right below one of Keras."""
-    around = code.objects.around(call)
+    around = code.program.around(call, cst.ClassDef)
     assert isinstance(call.func, cst.Attribute)
     of_super = call.func.value
     if receiver is None or around is None or not isinstance(of_super, cst.Call):

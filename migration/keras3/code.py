@@ -20,6 +20,7 @@ _WORD = re.compile(r"\w+")
 _LOOKS = re.compile(r"hasattr|signature|getattr|callable")
 # What errors of arguments a program catches, where it tries one way and then another.
 _ARGUMENT_ERRORS = ("TypeError", "ValueError")
+Import = cst.Import | cst.ImportFrom
 
 
 class Code:
@@ -43,14 +44,14 @@ class Code:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.objects = Objects(program)
-        self.calls: list[cst.Call] = []
+        self.calls = program.nodes.of(cst.Call)
         self.attributes: list[cst.Attribute] = []
         self.chains: list[cst.Name | cst.Attribute] = []
-        self.imports: list[cst.Import | cst.ImportFrom] = []
-        self.classes: list[cst.ClassDef] = []
-        self.strings: list[cst.SimpleString] = []
-        self.functions: set[str] = set()
-        program.module.visit(_Nodes(self))
+        self.imports: list[Import] = program.nodes.of(cst.Import, cst.ImportFrom)
+        self.classes = program.nodes.of(cst.ClassDef)
+        self.strings = program.nodes.of(cst.SimpleString)
+        self.functions = {one.name.value for one in program.nodes.of(cst.FunctionDef)}
+        program.module.visit(_Chains(self))
 
     @functools.cached_property
     def uses_keras(self) -> bool:
@@ -78,10 +79,8 @@ class Code:
 
         Names of mixed precision are left to the rules of these.
         """
-        meaning = self.program.meaning(node)
-        if meaning is None or meaning.several or legacy_name(meaning.full) is not None:
-            return None
-        return names.keras_name(meaning.full)
+        full = self.program.full_name(node, is_sole=True)
+        return None if legacy_name(full) is not None else names.keras_name(full)
 
     def part(self, node: cst.CSTNode, length: int) -> cst.CSTNode:
         """Returns the part of a chain that spells the first components of what it means."""
@@ -215,26 +214,15 @@ def _until_placeholder(text: str | None, last: str) -> str | None:
     return (found[0] or None) if found else text
 
 
-class _Nodes(cst.CSTVisitor):
+class _Chains(cst.CSTVisitor):
     def __init__(self, code: Code) -> None:
         self.code = code
 
     def visit_Import(self, node: cst.Import) -> bool:
-        self.code.imports.append(node)
         return False
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        self.code.imports.append(node)
         return False
-
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self.code.functions.add(node.name.value)
-
-    def visit_Call(self, node: cst.Call) -> None:
-        self.code.calls.append(node)
-
-    def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        self.code.classes.append(node)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if chain(node) is not None and self.code.program.meaning(node) is not None:
@@ -256,9 +244,6 @@ class _Nodes(cst.CSTVisitor):
         if isinstance(parent, cst.Arg) and parent.keyword is node:
             return
         self.code.chains.append(node)
-
-    def visit_SimpleString(self, node: cst.SimpleString) -> None:
-        self.code.strings.append(node)
 
 
 def parts_of(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

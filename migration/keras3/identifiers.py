@@ -49,12 +49,11 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
                 if value is not None and value in names.table()["identifiers"][space]:
                     yield text, _decided(code, space, text, value)
     for node in code.chains:
-        meaning = code.program.meaning(node)
-        found = code.known(node) if meaning is not None else None
-        if found is None or meaning is None or found.name != "losses.Reduction":
-            continue
-        if meaning.full.endswith(".Reduction.AUTO") and isinstance(node, cst.Attribute):
-            yield node, _of_reduction(code, node)
+        found = code.known(node)
+        if found is not None and found.name == "losses.Reduction":
+            is_auto = code.program.full_name(node).endswith(".Reduction.AUTO")
+            if is_auto and isinstance(node, cst.Attribute):
+                yield node, _of_reduction(code, node)
 
 
 def _given(one: Called) -> Iterator[tuple[str, cst.CSTNode]]:

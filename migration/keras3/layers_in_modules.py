@@ -28,8 +28,7 @@ _SAID = (
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and the decision about each."""
     for one in code.classes:
-        meanings = [code.program.meaning(base.value) for base in one.bases]
-        if not any(m is not None and m.full in _MODULES for m in meanings):
+        if not any(code.program.full_name(base.value) in _MODULES for base in one.bases):
             continue
         for node in code.objects.attributes_of(one):
             if code.objects.is_a(node, "layers.Layer"):

@@ -120,11 +120,9 @@ class Objects:
 
     def known(self, node: cst.CSTNode) -> Known | None:
         """Returns which name of Keras an expression is, as a whole; None where unknown."""
-        meaning = self._program.meaning(node)
-        if meaning is None or meaning.several:
-            return None
-        found = names.keras_name(meaning.full)
-        return found if found and found.length == meaning.full.count(".") + 1 else None
+        full = self._program.full_name(node, is_sole=True)
+        found = names.keras_name(full)
+        return found if found and found.length == full.count(".") + 1 else None
 
     def public(self, node: cst.CSTNode) -> str:
         """Returns the public name of what an expression is of Keras, or was; "" for others."""
@@ -170,11 +168,6 @@ class Objects:
             self._open.discard(node)
             self._classes[node] = replace(above, own=node) if above is not None else None
         return self._classes[node]
-
-    def around(self, node: cst.CSTNode) -> cst.ClassDef | None:
-        """Returns the innermost class that a node is in."""
-        classes = (up for up in self._program.above(node) if isinstance(up, cst.ClassDef))
-        return next(classes, None)
 
     def defines(self, found: Object, name: str) -> bool:
         """Returns whether the program's own class, or one above it, has an attribute of a name."""
@@ -246,7 +239,7 @@ class Objects:
             return Object(found) if found else None
         if isinstance(call.func, cst.Name):
             if call.func.value == "super":
-                around = self.around(call)
+                around = self._program.around(call, cst.ClassDef)
                 found_class = self.class_of(around) if around is not None else None
                 return replace(found_class, own=None) if found_class else None
             own = self._class(call.func)
@@ -330,7 +323,7 @@ class Objects:
                 if (kind, name) in _READ:
                     return Object(_READ[kind, name])
         if isinstance(node.value, cst.Name) and node.value.value == "self":
-            around = self.around(node)
+            around = self._program.around(node, cst.ClassDef)
             values = self._found.attributes.get((around, name)) if around is not None else None
             if values:
                 return _joined([self._assigned(value) for value in values])
@@ -355,7 +348,7 @@ class Objects:
                     if (kind, node.attr.value) in _ELEMENTS:
                         return Object(_ELEMENTS[kind, node.attr.value])
             if isinstance(node.value, cst.Name) and node.value.value == "self":
-                around = self.around(node)
+                around = self._program.around(node, cst.ClassDef)
                 values = self._found.attributes.get((around, node.attr.value)) if around else None
                 return self._element_of(values) if values else None
         if isinstance(node, cst.Name):

@@ -97,12 +97,10 @@ def decisions_by_status(
 
 def _is_good(code: Code, node: cst.CSTNode) -> bool:
     """Returns whether a part of a chain is there today: TensorFlow, Keras, a module of it."""
-    meaning = code.program.meaning(node)
-    if meaning is None:
-        return False
-    if meaning.full in ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2"):
+    full = code.program.full_name(node)
+    if full in ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2"):
         return True
-    found = names.keras_name(meaning.full)
+    found = names.keras_name(full)
     return found is not None and found.status == "there"
 
 
@@ -112,21 +110,19 @@ def _is_imported_itself(code: Code, part: cst.CSTNode, found: Known) -> bool:
     if module not in names.table()["only imported"]:
         return False
     first = [*parts_of(part)][-1]
-    meaning = code.program.meaning(first)
-    return meaning is not None and meaning.full.endswith(f".keras.{module}")
+    return code.program.full_name(first).endswith(f".keras.{module}")
 
 
 def _renamed(code: Code, part: cst.CSTNode, found: Known) -> tuple[Edit, ...] | None:
     assert found.new is not None
     end = code.program.span(part)[1]
     for outer in [*parts_of(part)][1:]:
-        meaning = code.program.meaning(outer)
-        if meaning is None or not _is_good(code, outer):
+        if not _is_good(code, outer):
             continue
-        start = code.program.span(outer)[1]
-        if meaning.full.startswith("tensorflow") and ".keras" not in f".{meaning.full}":
+        full, start = code.program.full_name(outer), code.program.span(outer)[1]
+        if full.startswith("tensorflow") and ".keras" not in f".{full}":
             return (Edit(start, end, f".keras.{found.new}"),)
-        module = names.keras_name(meaning.full)
+        module = names.keras_name(full)
         if module is None or not names.is_module(module.name):
             continue
         if not module.name:
@@ -178,12 +174,10 @@ def _module_of_uses(
     modules = set()
     for node in code.chains_by_name.get(bound, ()):
         parts = chain(node) or []
-        meaning = code.program.meaning(node)
-        if meaning is None:
+        used = code.program.full_name(node)
+        if used != full and not used.startswith(f"{full}."):
             continue
-        if meaning.full != full and not meaning.full.startswith(f"{full}."):
-            continue
-        found = names.keras_name(meaning.full)
+        found = names.keras_name(used)
         if found is None or found.new is None or len(parts) < 2:
             return None
         if found.new.rpartition(".")[2] != parts[1].value:

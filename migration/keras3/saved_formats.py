@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from keras_mp.migration.code.parsed import keywords
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code, ending, is_called_a_model
 from keras_mp.migration.keras3.objects import kinds_of
@@ -67,9 +68,7 @@ def _of_function(code: Code, call: cst.Call, name: str) -> _Found | None:
         return None
     if name == "models.load_model":
         return None if _has_suffix(end) else (path, Decision("manual", _LOAD))
-    only = next(
-        (a for a in call.args if a.keyword and a.keyword.value == "save_weights_only"), None
-    )
+    only = keywords(call).get("save_weights_only")
     if only is not None and code.program.value(only) not in ("True", "False"):
         return None
     wanted = (_WEIGHTS,) if only is not None and code.program.value(only) == "True" else _WHOLE[:2]
@@ -85,11 +84,10 @@ def _of_method(code: Code, call: cst.Call, function: cst.Attribute) -> _Found | 
         "Model" not in kinds_of(receiver.kind) or code.objects.defines(receiver, name)
     ):
         return None
-    keywords = {argument.keyword.value for argument in call.args if argument.keyword}
     known = receiver is not None
     path = _given(call, 0, "filepath")
     if name == "save":
-        if not known and not ("save_format" in keywords and code.uses_keras):
+        if not known and not ("save_format" in keywords(call) and code.uses_keras):
             return None
         return _saved(code, call, path)
     if not known and not (code.uses_keras and is_called_a_model(function.value)):
@@ -104,7 +102,7 @@ def _of_method(code: Code, call: cst.Call, function: cst.Attribute) -> _Found | 
 
 def _saved(code: Code, call: cst.Call, path: cst.Arg | None) -> _Found | None:
     end = ending(path.value) if path is not None else None
-    format_ = next((a for a in call.args if a.keyword and a.keyword.value == "save_format"), None)
+    format_ = keywords(call).get("save_format")
     if format_ is not None:
         value = code.program.value(format_).strip("\"'")
         if value in ("h5", "hdf5", "keras") and end is not None and end.endswith(_WHOLE):
@@ -117,7 +115,7 @@ def _saved(code: Code, call: cst.Call, path: cst.Arg | None) -> _Found | None:
 
 
 def _saved_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) -> _Found | None:
-    format_ = next((a for a in call.args if a.keyword and a.keyword.value == "save_format"), None)
+    format_ = keywords(call).get("save_format")
     if format_ is not None:
         value = code.program.value(format_).strip("\"'")
         if value in ("h5", "hdf5") and end is not None and end.endswith(_WEIGHTS):
@@ -139,7 +137,7 @@ def _loaded_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) 
         return path, Decision("manual", _LOAD_WEIGHTS)
     if end.endswith((".ckpt", ".tf")):
         return path, Decision("manual", _LOAD_WEIGHTS)
-    by_name = next((a for a in call.args if a.keyword and a.keyword.value == "by_name"), None)
+    by_name = keywords(call).get("by_name")
     if by_name is not None and code.program.value(by_name) == "True" and end.endswith(_WEIGHTS):
         return by_name, Decision("manual", _BY_NAME)
     return None
@@ -149,10 +147,7 @@ def _given(call: cst.Call, position: int, name: str) -> cst.Arg | None:
     for i, argument in enumerate(call.args):
         if argument.star:
             return None
-        if argument.keyword is None:
-            if i == position:
-                return argument
-        elif argument.keyword.value == name:
+        if (i == position and argument.keyword is None) or argument is keywords(call).get(name):
             return argument
     return None
 

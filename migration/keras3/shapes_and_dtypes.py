@@ -69,8 +69,8 @@ def _of_shape(code: Code, node: cst.Attribute) -> Decision | None:
     name, shape = node.attr.value, node.value
     if name not in _OF_SHAPES or not _is_shape(code, shape):
         return None
-    call = code.program.parent(node)
-    if name == "as_list" and isinstance(call, cst.Call) and call.func is node and not call.args:
+    call = code.program.call_of(node)
+    if name == "as_list" and call is not None and not call.args:
         edit = Edit(*code.program.span(call), f"list({_text(code, shape)})")
         return Decision("rewritten", _SHAPE, (edit,))
     if name in ("rank", "ndims"):
@@ -90,8 +90,8 @@ def _of_dimension(code: Code, node: cst.Attribute) -> Decision | None:
 
 def _of_getter(code: Code, node: cst.Attribute) -> Decision | None:
     """Returns what becomes of `x.get_shape()` where nothing more is asked of it."""
-    call = code.program.parent(node)
-    if not isinstance(call, cst.Call) or call.func is not node or not _is_getter(code, call):
+    call = code.program.call_of(node)
+    if call is None or not _is_getter(code, call):
         return None
     parent = code.program.parent(call)
     if isinstance(parent, cst.Attribute) and parent.attr.value in _OF_SHAPES:

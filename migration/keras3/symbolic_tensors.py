@@ -53,11 +53,11 @@ _OPS = {
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and the decision about each."""
     for call in code.calls:
-        meaning = code.program.meaning(call.func)
-        if meaning is None or meaning.several or not _computes(meaning.full):
+        full = code.program.full_name(call.func, is_sole=True)
+        if not _computes(full):
             continue
         if any(code.objects.is_symbolic(argument.value) for argument in call.args):
-            name = meaning.full.rpartition(".")[2]
+            name = full.rpartition(".")[2]
             op = f"ops.{_OPS.get(name, name)}"
             what = f"write keras.{op}" if op in names.today("keras") else "write keras.ops"
             source = code.program.source(call.func)

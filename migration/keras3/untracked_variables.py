@@ -35,7 +35,5 @@ def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
         if found is None or not found.is_a("layers.Layer"):
             continue
         for node in code.objects.attributes_of(one):
-            if isinstance(node, cst.Call):
-                meaning = code.program.meaning(node.func)
-                if meaning is not None and meaning.full in _VARIABLES:
-                    yield node, Decision("manual", _SAID)
+            if isinstance(node, cst.Call) and code.program.full_name(node.func) in _VARIABLES:
+                yield node, Decision("manual", _SAID)

@@ -19,7 +19,7 @@ from libcst.metadata import ClassScope
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import Old, legacy_name
-from keras_mp.migration.code.parsed import Comments, Program, root_of
+from keras_mp.migration.code.parsed import Nodes, Program, root_of
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import version_checks
 
@@ -276,10 +276,8 @@ def _replaced(
         return (Edit(program.span(line.body[at - 1])[1], end, ""),)
     first = program.where(statement)[0]
     indent, newline = _indent(program.lines.of(first)), program.lines.ending(first)
-    inside = Comments()
-    statement.visit(inside)
-    comments = [node.value for node in inside.nodes if not _FOR_TOOLS.search(node.value)]
-    lines = comments + lines
+    comments = [node.value for node in Nodes(statement).of(cst.Comment)]
+    lines = [text for text in comments if not _FOR_TOOLS.search(text)] + lines
     if lines:
         return (Edit(start, end, (newline + indent).join(lines)),)
     block = program.parent(line)

@@ -48,8 +48,7 @@ _NAME = re.compile(r"[A-Za-z]\w*")
 def decide(program: Program, node: cst.Attribute) -> Decision | None:
     """Returns what becomes of one of `ATTRIBUTES`, or of learning_rate; None of any other."""
     name = node.attr.value
-    parent = program.parent(node)
-    call = parent if isinstance(parent, cst.Call) and parent.func is node else None
+    call = program.call_of(node)
     if name in _RATES:
         return _of_rate(program, node, call)
     if name not in ATTRIBUTES:

@@ -98,7 +98,7 @@ def _found(program: Program, target: Target) -> Iterator[Obstacle]:
     steps = dict(_steps(program, classes, target))
     for method, message in steps.items():
         yield Obstacle(method.name, train_steps.ID, message)
-    for call in names.calls:
+    for call in program.nodes.of(cst.Call):
         with_signatures = saved_models.with_signatures(call, target)
         if with_signatures is not None:
             yield Obstacle(call, saved_models.ID, with_signatures)
@@ -121,9 +121,8 @@ def _use(
     target: Target,
     scaling: set[cst.CSTNode],
 ) -> Use:
-    parent = program.parent(node)
-    call = parent if isinstance(parent, cst.Call) and parent.func is node else None
-    parent = parent if call is None else program.parent(call)
+    call = program.call_of(node)
+    parent = program.parent(call or node)
     name = tensorflow_name(full) or ""
     compiled = parent if isinstance(parent, cst.Decorator) else call
     return Use(
@@ -183,13 +182,14 @@ def _guarded(one: Obstacle) -> Obstacle:
 
 
 class _Names(cst.CSTVisitor):
-    """Collects imports, calls, and names of TensorFlow, Keras and Horovod, in their order."""
+    """Collects imports, and names of TensorFlow, Keras and Horovod, in their order."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self.imports: list[tuple[cst.CSTNode, str]] = []
-        self.calls: list[cst.Call] = []
-        self.scaling: set[cst.CSTNode] = set()  # functions that scale a loss
+        attributes = program.nodes.of(cst.Attribute)
+        scaling = (one for one in attributes if one.attr.value in _SCALING and program.call_of(one))
+        self.scaling = {program.function(one) for one in scaling}  # functions that scale a loss
         self.uses: list[tuple[cst.CSTNode, str]] = []
 
     def visit_Import(self, node: cst.Import) -> bool:
@@ -204,11 +204,6 @@ class _Names(cst.CSTVisitor):
             names = [f"{module}.{get_full_name_for_node(alias.name)}" for alias in aliases]
             self.imports += [(node, name) for name in names or [f"{module}.*"]]
         return False
-
-    def visit_Call(self, node: cst.Call) -> None:
-        self.calls.append(node)
-        if isinstance(node.func, cst.Attribute) and node.func.attr.value in _SCALING:
-            self.scaling.add(self._program.function(node))
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if chain(node) is None:
@@ -229,10 +224,7 @@ class _Names(cst.CSTVisitor):
         self._note(node)
 
     def _note(self, node: cst.CSTNode) -> None:
-        meaning = self._program.meaning(node)
-        if meaning is None:
-            return
-        full = meaning.full
+        full = self._program.full_name(node)
         if full.rpartition(".")[2].startswith(_OF_MOCKS):
             return
         if tensorflow_name(full) or keras_name(full) or horovod_name(full):
