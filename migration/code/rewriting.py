@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from types import ModuleType
 
 import libcst as cst
 
@@ -26,6 +27,7 @@ from keras_mp.migration.rules import (
     experimental_optimizers,
     graph_rewrite,
     graph_rewrite_switches,
+    id_of,
     imports,
     layer_attributes,
     layer_policies,
@@ -85,6 +87,7 @@ _SITE_RULES = (
 _USUAL = {name: name for name in ("tensorflow", "keras", "tf_keras")} | {"tf": "tensorflow"}
 _STAR = re.compile(r"^[ \t]*from[ \t]+[.\w]+[ \t]+import[ \t]*\*", re.MULTILINE)
 _OF_COMPAT = ("keras_mp.compat.mixed_precision.experimental.", "keras_mp.compat.train.")
+_MENTIONS = id_of(mentions)
 _OPTION = graph_rewrite_switches.OPTION
 _SET_VARIABLE = re.compile(r"TF_ENABLE_AUTO_MIXED_PRECISION\w*(=|$)")
 _VARIABLE = graph_rewrite_switches.VARIABLE
@@ -257,41 +260,41 @@ class _Run:
         own = frozenset(found.assigned)
         for attribute in found.of_layers:
             decision = layer_attributes.of_attribute(program, attribute, own)
-            self._note(layer_attributes.ID, attribute, decision)
+            self._note(layer_attributes, attribute, decision)
         for argument in found.arguments:
             if (of_argument := layer_attributes.of_argument(program, argument)) is not None:
-                self._note(layer_attributes.ID, argument, of_argument)
+                self._note(layer_attributes, argument, of_argument)
         for attribute in found.private if self._facts.is_concerned else ():
             of_private = private_optimizer_attributes.decide(program, attribute)
             if of_private is not None and (has_optimizers or of_private.verdict == "rewritten"):
-                self._note(private_optimizer_attributes.ID, attribute, of_private)
+                self._note(private_optimizer_attributes, attribute, of_private)
         for attribute in found.private:
             if (of_module := modules_of_layers.decide(self._facts, attribute)) is not None:
-                self._note(modules_of_layers.ID, attribute, of_module)
+                self._note(modules_of_layers, attribute, of_module)
         if has_optimizers:
             for node in found.of_packages:
                 full = program.full_name(node)
                 of_other = other_packages.decide(full)
                 # With a target KMP215 says of Horovod what to write there.
                 if of_other is not None and not (target and horovod_name(full)):
-                    self._note(other_packages.ID, node, of_other)
+                    self._note(other_packages, node, of_other)
         for call, decision in training_loops.decide(self._facts):
-            self._note(training_loops.ID, call, decision)
+            self._note(training_loops, call, decision)
         for statement in found.imports:
             decided = imports.of_import(program, statement, self._settled, self._left_alone)
-            for rule, decision in decided:
-                self._note(rule, statement, decision)
+            for is_guarded, decision in decided:
+                self._note(version_checks if is_guarded else imports, statement, decision)
         for node in found.switches:
             decision = graph_rewrite_switches.decide(program, node)
-            self._note(graph_rewrite_switches.ID, node, decision)
+            self._note(graph_rewrite_switches, node, decision)
         for node, value in found.strings:
             path = mentions.of_string(value)
             if path is not None:
-                self._note(mentions.ID, node, path)
+                self._note(mentions, node, path)
         for node in found.unresolved:
             spelled = mentions.of_name(program.source(node))
             if spelled is not None:
-                self._note(mentions.ID, node, spelled)
+                self._note(mentions, node, spelled)
         self._mentions(found)
         told = frozenset(self._told)
         for rule, place, decision in decisions(program) if keras3 else ():
@@ -317,29 +320,29 @@ class _Run:
         if meaning is None or name is None or node in self._inner:
             return
         if program.is_dead(node):
-            self._note(version_checks.ID, node, version_checks.DEAD)
+            self._note(version_checks, node, version_checks.DEAD)
             return
         if meaning.guarded or meaning.several or program.is_guarded(node):
             several = meaning.several and not meaning.guarded
             as_text = program.compared_as_text(node)
             decision = version_checks.decide(name, several=several, as_text=as_text)
-            self._note(version_checks.ID, node, decision)
+            self._note(version_checks, node, decision)
             return
         if program.is_bound(node):
-            self._note(unknown_names.ID, node, unknown_names.binding_message(name))
+            self._note(unknown_names, node, unknown_names.binding_message(name))
             return
         call = program.call_of(node)
         site = Site(program, self._facts, node, name, call)
         for rule in _SITE_RULES:
             decided = rule.decide(site)
             if decided is not None:
-                is_left = self._note(rule.ID, call or node, decided, node)
+                is_left = self._note(rule, call or node, decided, node)
                 if call and is_left:
                     self._facts.note_left_alone(call)
                 elif call and any(edit.text.startswith(_OF_COMPAT) for edit in decided.edits):
                     self._facts.note_compat(call)
                 return
-        self._note(unknown_names.ID, node, Decision("manual", f"unsupported use of {name}"))
+        self._note(unknown_names, node, Decision("manual", f"unsupported use of {name}"))
 
     def _of_attribute(self, node: cst.CSTNode) -> None:
         call = self._program.call_of(node)
@@ -349,17 +352,22 @@ class _Run:
             return
         if self._program.is_guarded(node) or self._program.is_bound(node):
             decision = Decision("manual", decision.message)
-        self._note(optimizer_attributes.ID, call or node, decision)
+        self._note(optimizer_attributes, call or node, decision)
 
     def _note(
-        self, rule: str, node: cst.CSTNode, decision: Decision, name: cst.CSTNode | None = None
+        self,
+        of: str | ModuleType,
+        node: cst.CSTNode,
+        decision: Decision,
+        name: cst.CSTNode | None = None,
     ) -> bool:
-        """Takes a decision: its edits, and a finding for each line that it is about.
+        """Takes a decision of a rule: its edits, and a finding for each line that it is about.
 
         Returns whether it would be edited, and is left alone.
         """
         if self._program.is_dead(node):
-            rule, decision = version_checks.ID, version_checks.DEAD
+            of, decision = version_checks, version_checks.DEAD
+        rule = of if isinstance(of, str) else id_of(of)
         if not self._selected(rule):
             return False
         self._told.add(node)
@@ -450,14 +458,14 @@ class _Run:
                 column = len(code) - len(code.lstrip()) + 1
                 self._find(line, column, rule, verdict, message, suppressed)
                 continue
-            if not self._selected(mentions.ID):
+            if not self._selected(_MENTIONS):
                 continue
             comment = any(at <= match.start() for at in found.comments.get(line, ()))
             offset = self._program.lines.offset(line, match.start())
             at = bisect.bisect_right(found.texts, offset, key=itemgetter(0))
             text = at > 0 and offset < ends[at - 1]
             decision = mentions.of_line(code, comment=comment, text=text)
-            self._find(line, match.start() + 1, mentions.ID, decision.verdict, decision.message)
+            self._find(line, match.start() + 1, _MENTIONS, decision.verdict, decision.message)
 
 
 def _needs_import(edit: Edit) -> bool:

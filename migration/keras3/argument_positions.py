@@ -27,8 +27,6 @@ from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.gone_arguments import action_of
 
-ID = "KMP106"
-
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and the decision about each."""

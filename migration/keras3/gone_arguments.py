@@ -28,7 +28,6 @@ from keras_mp.migration.keras3.argument_advice import (
 from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP104"
 # Make a value that is no number, schedule or function.
 _TENSORS = ("Variable", "constant", "convert_to_tensor", "placeholder", "get_variable")
 _RATE = (

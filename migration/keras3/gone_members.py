@@ -24,7 +24,6 @@ from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.objects import Object, kinds_of
 
-ID = "KMP108"
 # Told by other rules, or read in another way.
 _OTHERS = (
     *("lr", "get_shape", "reset_states", "variables"),

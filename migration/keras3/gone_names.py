@@ -19,7 +19,6 @@ from keras_mp.migration.keras3 import renamed_members, replaced_names
 from keras_mp.migration.keras3.code import Code, parts_of
 from keras_mp.migration.keras3.names import Known
 
-ID = "KMP101"
 _ESTIMATOR = ("tensorflow.estimator", "tensorflow.compat.v1.estimator")
 _NO_ESTIMATORS = "tf.estimator is gone since TF 2.16: train a Keras model with fit"
 

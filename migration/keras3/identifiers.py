@@ -22,7 +22,6 @@ from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP117"
 # (space, string of then) -> what is the same today.
 SAME = {
     ("losses", "kullback_leibler_divergence"): "kl_divergence",

@@ -22,7 +22,6 @@ from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.objects import Object
 
-ID = "KMP112"
 _FLAGS = ("training", "is_training")
 _SAID = "Keras 3 takes only tensors by position in a call of a layer"
 

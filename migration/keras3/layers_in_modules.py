@@ -17,7 +17,6 @@ import libcst as cst
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP111"
 _MODULES = ("tensorflow.Module", "tensorflow.compat.v2.Module")
 _SAID = (
     "tf.Module does not track variables of Keras 3 layers: derive from tf.keras.Model, or give "

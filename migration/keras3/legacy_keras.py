@@ -16,7 +16,6 @@ from keras_mp.migration.code.parsed import string
 from keras_mp.migration.code.sites import Decision, Verdict
 from keras_mp.migration.keras3.code import Code, dotted
 
-ID = "KMP118"
 VARIABLE = "TF_USE_LEGACY_KERAS"
 _OFF = ("0", "false", "False", "")
 _SAID = "the program asks for Keras 2, so the rules of Keras 3 skip it; keras_mp needs Keras 3"

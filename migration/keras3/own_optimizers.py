@@ -20,7 +20,6 @@ from keras_mp.migration.code.parsed import keywords
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP110"
 _STEP = "update_step(self, gradient, variable, learning_rate)"
 _NOW = {
     "_apply_dense": _STEP,

@@ -28,8 +28,6 @@ from keras_mp.migration.keras3.calls import Called, calls_of_keras
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.gone_arguments import action_of, fits, subject_of
 
-ID = "KMP105"
-
 
 def find(code: Code) -> Iterator[tuple[cst.CSTNode, Decision]]:
     """Yields the places, and the decision about each."""

@@ -35,7 +35,6 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code, dotted
 
-ID = "KMP107"
 # (kind, name) -> the name of today.
 _RENAMED = {
     ("metrics.Metric", "reset_states"): "reset_state",

@@ -24,7 +24,6 @@ from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code, ending, is_called_a_model
 from keras_mp.migration.keras3.objects import kinds_of
 
-ID = "KMP109"
 _WHOLE = (".keras", ".h5", ".hdf5")
 _READ = (".keras", ".h5", ".hdf5", ".zip")
 _WEIGHTS = ".weights.h5"

@@ -26,7 +26,6 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3.code import Code
 
-ID = "KMP116"
 _OF_SHAPES = ("as_list", "rank", "ndims", "dims", "num_elements", "is_fully_defined", "with_rank")
 _OF_DTYPES = ("as_numpy_dtype", "base_dtype", "is_floating", "is_integer", "as_datatype_enum")
 _METHODS = ("build", "compute_output_shape")

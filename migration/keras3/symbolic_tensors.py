@@ -21,7 +21,6 @@ from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.symbolic import computes
 
-ID = "KMP114"
 # Of tf.keras.backend: what takes KerasTensors. A test calls all of them.
 TAKING = (
     *("backend.eval", "backend.get_uid", "backend.get_value", "backend.int_shape"),

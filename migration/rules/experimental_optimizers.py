@@ -27,7 +27,6 @@ from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import targets
 from keras_mp.migration.rules.arguments import Arguments
 
-ID = "KMP001"
 _NOW = {"initial_loss_scale": "initial_scale", "increment_period": "dynamic_growth_steps"}
 
 

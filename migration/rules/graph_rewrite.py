@@ -23,7 +23,6 @@ from keras_mp.migration.code.parsed import number, string
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules.arguments import Arguments
 
-ID = "KMP010"
 _COMPAT = "keras_mp.compat.train.experimental"
 _NEW = "keras_mp.graph_rewrite"
 

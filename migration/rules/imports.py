@@ -23,7 +23,6 @@ from keras_mp.migration.code.parsed import Nodes, Program, root_of
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import version_checks
 
-ID = "KMP013"
 _FOR_TOOLS = re.compile(r"#\s*(noqa|pylint|type:|pragma|isort|fmt|mypy|pyright|pytype|yapf|nosec)")
 
 
@@ -44,8 +43,8 @@ def of_import(
     statement: cst.Import | cst.ImportFrom,
     settled: Collection[cst.CSTNode],
     left_alone: Collection[cst.CSTNode] = (),
-) -> Iterator[tuple[str, Decision]]:
-    """Yields what becomes of an import statement, and by which rule.
+) -> Iterator[tuple[bool, Decision]]:
+    """Yields what becomes of an import statement, and whether KMP014 says so.
 
     Args:
         program: What it is in.
@@ -55,30 +54,30 @@ def of_import(
     """
     if isinstance(statement.names, cst.ImportStar):
         if legacy_name(_module(statement) or "") is not None:
-            yield ID, Decision("manual", "name what is imported: * cannot be followed")
+            yield False, Decision("manual", "name what is imported: * cannot be followed")
         return
     aliases, found = list(statement.names), _old_aliases(statement)
     if not found:
         return
     if program.is_guarded(statement):
         first = next(iter(found.values()))
-        yield version_checks.ID, version_checks.decide(first, several=False)
+        yield True, version_checks.decide(first, several=False)
         return
     scope = program.scope(statement)
     in_class = isinstance(scope, ClassScope)
     for i in [*found]:
         meaning = program.bound(scope, _bound(aliases[i]).split(".")[0]) if scope else None
         if meaning is not None and (meaning.several or meaning.guarded):
-            yield version_checks.ID, version_checks.decide(found.pop(i), several=meaning.several)
+            yield True, version_checks.decide(found.pop(i), several=meaning.several)
     unknown = [name for name in found.values() if not name.known]
     if unknown:
         why = f"{unknown[0]} has no counterpart: check what keras_mp.compat.mixed_precision has"
-        yield ID, Decision("manual", why)
+        yield False, Decision("manual", why)
     known = {i: name for i, name in found.items() if name.known}
     for i in [*known]:
         if _serves(program, statement, aliases[i], left_alone):
             del known[i]
-            yield ID, Decision("kept", "code that is not rewritten uses it")
+            yield False, Decision("kept", "code that is not rewritten uses it")
     if not known:
         return
     new: list[tuple[str, str]] = []
@@ -86,13 +85,13 @@ def of_import(
         if _is_plain(statement, aliases[i]):
             if _spells_unknown(program.text, _dotted(aliases[i].name)):
                 del known[i]
-                yield ID, Decision("manual", f"a name of {name} is used that has no counterpart")
+                yield False, Decision("manual", f"a name of {name} is used that has no counterpart")
             continue
         used = _references(program, statement, aliases[i])
         left = [node for node in used if root_of(node) not in settled]
         if any(_is_unknown(program, node) for node in left if not program.is_dead(node)):
             del known[i]
-            yield ID, Decision("manual", f"a name of {name} is used that has no counterpart")
+            yield False, Decision("manual", f"a name of {name} is used that has no counterpart")
         elif left or not used or in_class or _is_exported(program, _bound(aliases[i])):
             new.append(_compat_import(statement, aliases[i], name))
     if not known:
@@ -101,9 +100,9 @@ def of_import(
     edits = _edits(program, statement, aliases, known, new, gone)
     if not unknown:
         why = "keras_mp.compat has it" if new else "no longer used"
-        yield ID, Decision("rewritten", why, edits)
+        yield False, Decision("rewritten", why, edits)
     else:
-        yield ID, Decision("manual", why, edits)
+        yield False, Decision("manual", why, edits)
 
 
 def _serves(

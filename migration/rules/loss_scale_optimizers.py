@@ -22,7 +22,6 @@ from keras_mp.migration.code.parsed import keywords, number, string
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import experimental_optimizers, targets
 
-ID = "KMP002"
 _THEN = ("inner_optimizer", "dynamic", "initial_scale", "dynamic_growth_steps")
 _KERAS_3 = ("inner_optimizer", "initial_scale", "dynamic_growth_steps", "name")
 

@@ -26,7 +26,6 @@ from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.parsed import Program, string
 from keras_mp.migration.code.sites import Decision
 
-ID = "KMP018"
 _OWN = "a class derived from an optimizer has to become one of Keras 3: see update_step there"
 _MESSAGES = {
     "_aggregate_gradients": "apply of Keras 3 sums the gradients of the replicas itself",

@@ -12,7 +12,6 @@ import libcst as cst
 from keras_mp.migration.code.parsed import Nodes
 from keras_mp.migration.to_backend.uses import Target, Use, message
 
-ID = "KMP212"
 ANCHOR = "devices"
 _LEAVE_OUT = "remove it: it configures TensorFlow, which only loads data here"
 _MEMORY: dict[Target, str] = {

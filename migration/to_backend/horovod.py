@@ -9,7 +9,6 @@ left alone.
 
 from keras_mp.migration.to_backend.uses import Target, Use, message
 
-ID = "KMP215"
 ANCHOR = "horovod"
 _ON: dict[Target, str] = {
     "jax": "call keras.distribution.set_distribution(keras.distribution.DataParallel()) before "

@@ -12,7 +12,6 @@ import libcst as cst
 from keras_mp.migration.code.parsed import keywords
 from keras_mp.migration.to_backend.uses import Target, Use, message
 
-ID = "KMP211"
 ANCHOR = "savedmodels"
 _SAVE: dict[Target, str] = {
     "jax": "write model.save('model.keras') to go on, and model.export(path) to serve",

@@ -8,7 +8,7 @@ import libcst as cst
 from libcst.helpers import get_full_name_for_node
 
 from keras_mp.migration.code.parsed import Program, chain
-from keras_mp.migration.rules import version_checks
+from keras_mp.migration.rules import id_of, version_checks
 from keras_mp.migration.to_backend import (
     backend_functions,
     checkpoints,
@@ -97,11 +97,11 @@ def _found(program: Program, target: Target) -> Iterator[Obstacle]:
     yield from _imports(program, names, target)
     steps = dict(_steps(program, classes, target))
     for method, message in steps.items():
-        yield Obstacle(method.name, train_steps.ID, message)
+        yield Obstacle(method.name, id_of(train_steps), message)
     for call in program.nodes.of(cst.Call):
         with_signatures = saved_models.with_signatures(call, target)
         if with_signatures is not None:
-            yield Obstacle(call, saved_models.ID, with_signatures)
+            yield Obstacle(call, id_of(saved_models), with_signatures)
     for node, full in names.uses:
         use = _use(program, code, node, full, target, names.scaling)
         for rule in _RULES:
@@ -109,7 +109,7 @@ def _found(program: Program, target: Target) -> Iterator[Obstacle]:
             if said is not None:
                 # The tape of a train step is told by the rule for these.
                 if rule is not gradient_tapes or steps.keys().isdisjoint(program.above(node)):
-                    yield Obstacle(node, rule.ID, said)
+                    yield Obstacle(node, id_of(rule), said)
                 break
 
 
@@ -159,7 +159,7 @@ def _imports(program: Program, names: "_Names", target: Target) -> Iterator[Obst
         of_keras = [one for one in names.imports if one[1].split(".")[0] in roots]
     of_keras.sort(key=lambda one: program.is_guarded(one[0]))
     for statement, full in of_keras[:1]:
-        yield Obstacle(statement, imports.ID, imports.decide(full, target))
+        yield Obstacle(statement, id_of(imports), imports.decide(full, target))
 
 
 def _is_keras(full: str) -> bool:
@@ -178,7 +178,7 @@ def _asks_for_backend(program: Program, node: cst.CSTNode) -> bool:
 def _guarded(one: Obstacle) -> Obstacle:
     what = one.message.partition(": ")[0]
     why = f"the program checks the TensorFlow version: not rewritten; this branch has {what}"
-    return Obstacle(one.node, version_checks.ID, why)
+    return Obstacle(one.node, id_of(version_checks), why)
 
 
 class _Names(cst.CSTVisitor):

@@ -14,7 +14,6 @@ from keras_mp.migration.code.parsed import Nodes, Program
 from keras_mp.migration.to_backend.tensors import is_gradient_tape
 from keras_mp.migration.to_backend.uses import Target, message
 
-ID = "KMP203"
 ANCHOR = "train-steps"
 _STEPS = ("train_step", "test_step", "predict_step")
 _DO: dict[str, dict[Target, str]] = {

@@ -1,12 +1,11 @@
 """The guide to source migration says what the rules do."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 from keras_mp.compat.names import NAMES
-from keras_mp.migration.rules import RULES, guide
+from keras_mp.migration.rules import RULES, guide, id_of
 
 ROOT = Path(__file__).resolve().parents[3]
 README = ROOT / "migration" / "README.md"
@@ -46,10 +45,11 @@ def test_every_rule_has_its_module_and_its_tests():
         (folder, path.stem)
         for folder in {rule.package for rule in RULES.values()}
         for path in (README.parent / folder).glob("*.py")
-        if re.search("^ID = ", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if path.read_text(encoding="utf-8").startswith('"""KMP')
     }
     assert modules == {(rule.package, rule.module) for rule in RULES.values()}
-    assert [rule.load().ID for rule in RULES.values()] == list(RULES) == sorted(RULES)
+    assert [rule.load().__doc__[:6] for rule in RULES.values()] == list(RULES) == sorted(RULES)
+    assert [id_of(rule.load()) for rule in RULES.values()] == list(RULES)
     tests = {
         (path.parent.name, path.stem[5:]) for path in Path(__file__).parent.glob("*/test_*.py")
     }
