@@ -18,6 +18,7 @@ UNKNOWN = "unknown"
 _EXAMPLES = 3
 _TOP = 10
 _FEW = 5  # of these, in a text
+_SHOWN = ("name", "where", "why")  # of an example
 NUMBERS = tuple(Column(result, "number") for result in RESULTS)
 _UNITS = {"bytes": size, "seconds": duration, "peak_memory": size}
 
@@ -107,16 +108,8 @@ class LedgerSummary(Renderable):
         """Returns it as plain JSON; rows by what their tables show."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         found["refusals"] = [
-            {
-                "result": each.result,
-                "reason": each.reason,
-                "count": each.count,
-                "bytes": each.bytes,
-                "kinds": each.kinds,
-                "examples": [
-                    {"name": row.name, "where": row.where, "why": row.why} for row in each.examples
-                ],
-            }
+            {name: getattr(each, name) for name in each.__slots__}
+            | {"examples": [{key: getattr(row, key) for key in _SHOWN} for row in each.examples]}
             for each in self.refusals
         ]
         for name, key in (

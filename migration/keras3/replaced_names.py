@@ -22,33 +22,17 @@ _ONLY_ATTRIBUTES = ("tensorflow.compat.v1.keras", "tensorflow.compat.v2.keras")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A name of Keras where it is used.
+    """A name of Keras where it is used, or imported.
 
     Attributes:
-        node: The part of the text that spells it.
-        known: What it is.
+        node: The part of the text that spells it; the alias in an import.
+        known: What it is; for an import, `new` is where it is to be imported from, "" being Keras
+            itself.
         edits: What makes another name of it; None where that is not possible here.
     """
 
     node: cst.CSTNode
     known: Known
-    edits: tuple[Edit, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """A name of Keras where it is imported.
-
-    Attributes:
-        node: The alias in the statement.
-        known: What it is; `new` is where it is to be imported from, "" being Keras itself.
-        statement: The statement.
-        edits: What makes the statement import what is there; None where that is not possible.
-    """
-
-    node: cst.ImportAlias
-    known: Known
-    statement: cst.Import | cst.ImportFrom
     edits: tuple[Edit, ...] | None
 
 
@@ -82,8 +66,7 @@ def decisions_by_status(
         status: Which names.
         said: Returns the message about one.
     """
-    found: list[Use | Imported] = [*uses(code), *imported_and_gone(code)]
-    for one in found:
+    for one in (*uses(code), *imported_and_gone(code)):
         if one.known.status == status:
             message = said(one.known)
             if one.known.new is None or one.edits is None:
@@ -132,7 +115,7 @@ def _renamed(code: Code, part: cst.CSTNode, found: Known) -> tuple[Edit, ...] | 
     return None
 
 
-def imported_and_gone(code: Code) -> Iterator[Imported]:
+def imported_and_gone(code: Code) -> Iterator[Use]:
     """Yields what is imported of Keras and not there today, or not by an import."""
     for statement in code.imports:
         found = {
@@ -141,7 +124,7 @@ def imported_and_gone(code: Code) -> Iterator[Imported]:
         edits = _statement(code, statement, found)
         for alias, known in found.items():
             if known.status != "there":
-                yield Imported(alias, known, statement, edits if known.new is not None else None)
+                yield Use(alias, known, edits if known.new is not None else None)
                 if known.new is not None and edits:
                     edits = ()  # they are made once
 
