@@ -13,7 +13,7 @@ import libcst as cst
 from keras_mp.migration.code import edits as texts
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.facts import Facts
-from keras_mp.migration.code.findings import BASELINE, NOQA
+from keras_mp.migration.code.findings import BASELINE, NOQA, Found, Spot
 from keras_mp.migration.code.importing import import_of_ours
 from keras_mp.migration.code.names import legacy_name
 from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
@@ -49,7 +49,7 @@ from keras_mp.migration.to_backend import searching
 from keras_mp.migration.to_backend.spelling import horovod_name
 from keras_mp.migration.to_backend.uses import Target
 
-__all__ = ["Finding", "Result", "Unparsable", "may_concern", "rewrite"]
+__all__ = ["Result", "Unparsable", "may_concern", "rewrite"]
 
 _WORDS = (
     "mixed_precision", "LossScale", "loss_scale", "get_scaled_loss", "get_unscaled_gradients",
@@ -99,39 +99,8 @@ _OF_OPTIMIZERS = (
 )
 
 
-# Line, column and rule of a finding.
-Spot = tuple[int, int, str]
 _Import = cst.Import | cst.ImportFrom
 _Text = cst.SimpleString | cst.FormattedString
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found on a line.
-
-    Attributes:
-        line: Of the original, from 1.
-        column: From 1.
-        rule: "KMP001" and so on.
-        verdict: "rewritten"; "manual" where somebody must look; "kept" where it stays right.
-        source: The line, without its indentation.
-        message: Why, or what to do.
-        suppressed: By what it is left alone: "noqa" or "baseline"; "" if it is not. The verdict is
-            what it would be without.
-    """
-
-    line: int
-    column: int
-    rule: str
-    verdict: Verdict
-    source: str
-    message: str
-    suppressed: str = ""
-
-    @property
-    def place(self) -> Spot:
-        """Its line, column and rule."""
-        return self.line, self.column, self.rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +113,7 @@ class Result:
     """
 
     text: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Found, ...]
 
 
 def may_concern(
@@ -239,7 +208,7 @@ class _Run:
         self._left_alone: set[cst.CSTNode] = set()
         self._facts = Facts(program, elsewhere)
         self._edits: list[Edit] = []
-        self._findings: list[Finding] = []
+        self._findings: list[Found] = []
         self._settled: set[cst.CSTNode] = set()
         self._inner: set[cst.CSTNode] = set()
         self._ours = False
@@ -440,7 +409,7 @@ class _Run:
         suppressed: str = "",
     ) -> None:
         source = self._program.lines.of(line).strip()
-        found = Finding(line, column, rule, verdict, source, message, suppressed)
+        found = Found(line, column, rule, verdict, source, message, suppressed)
         self._findings.append(found)
 
     def _mentions(self, found: "_Expressions") -> None:
@@ -476,11 +445,11 @@ def _needs_import(edit: Edit) -> bool:
 _NO_USE = ("from ", "import ", "#")
 
 
-def _in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def _in_order(findings: Iterable[Found]) -> tuple[Found, ...]:
     return tuple(sorted(set(findings), key=lambda f: (f.line, f.column, f.rule)))
 
 
-def _not_done(finding: Finding) -> Finding:
+def _not_done(finding: Found) -> Found:
     if finding.verdict != "rewritten" or finding.suppressed:
         return finding
     why = f"not rewritten, because the result would not parse: {finding.message}"
