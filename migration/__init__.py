@@ -20,9 +20,9 @@
 | limited, giving_back                        | memory and time of a task |
 | ledger, ledger_place, run_lock              | the record of a folder, and one run at a time |
 | ledger_reading, ledger_summary, ledger_page | the record, read and shown |
-| inspecting, auditing                        | `inspect` |
+| inspecting                                  | `inspect` |
 | benching                                    | `bench` |
-| reporting, showing, runs                    | `report` and `plot` |
+| reporting, runs                             | `report` and `plot` |
 | code, rules                                 | source code, and the rules of its migration |
 | keras3, to_backend                          | `--keras3` and `--target` |
 """
