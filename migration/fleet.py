@@ -36,7 +36,6 @@ from keras_mp.files.stores.urls import (
 from keras_mp.migration import (
     backends,
     ledger,
-    ledger_place,
     limited,
     model_choice,
     publishing,
@@ -44,8 +43,7 @@ from keras_mp.migration import (
     tasks,
 )
 from keras_mp.migration.console import say
-from keras_mp.migration.ledger import Known, Row
-from keras_mp.migration.ledger_place import Place
+from keras_mp.migration.ledger import Known, Place, Row
 from keras_mp.migration.limited import Limits
 from keras_mp.migration.processes import Died, Processes
 from keras_mp.migration.publishing import Refused
@@ -420,7 +418,7 @@ def run(
     if not walked.found:
         return Result(Counter(), walked, 0, note)
     name = os.urandom(6).hex()
-    with run_lock.hold_lock(out, name), ledger_place.open_ledger(out) as place:
+    with run_lock.hold_lock(out, name), ledger.open_ledger(out) as place:
         contents = ledger.read_contents(place.path)
         writer = ledger.Writer(place.path)
         made: dict[str, Known] = {}

@@ -12,6 +12,7 @@ from keras_mp.files.json_files import json_values
 from keras_mp.migration.console import put_exact, say
 from keras_mp.migration.ledger import Row
 from keras_mp.migration.walking import Walk
+from keras_mp.rendering.text import size as shown_size
 
 EVERY = 10.0  # seconds between two lines where nothing else is said
 
@@ -151,19 +152,6 @@ class _Bar(_Nothing):
             advance=1,
             done=self._counts.total(),
             bad=f"{_bad(self._counts)}, ".removeprefix(", "),
-            size=_shown(self._bytes),
-            rate=_shown(self._worked / max(1e-3, time.monotonic() - self._began)),
+            size=shown_size(self._bytes),
+            rate=shown_size(self._worked / max(1e-3, time.monotonic() - self._began)),
         )
-
-
-def _shown(size: float) -> str:
-    """Returns a number of bytes as people read it.
-
-    >>> _shown(12), _shown(1234567), _shown(5e12)
-    ('12 B', '1.2 MB', '5.0 TB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

@@ -225,7 +225,7 @@ def _migrate(request: Request, task: Task) -> Outcome:
     except _OtherBackend as error:
         return Outcome(request.path, "failed", task.kind, why=str(error), reason="worker")
     except OSError as error:
-        return _of_storage(request, task.kind, error)
+        return Outcome.of_storage(request.path, task.kind, error)
     outcome = artefacts.migrate(request)
     if outcome.reason == "output exists":
         # Whoever did the same meanwhile did it for us.
@@ -255,7 +255,7 @@ def _before(request: Request, kind: Kind) -> Outcome | None:
     except Unreadable as error:
         return Outcome(request.path, "failed", kind, why=str(error), reason="damaged")
     except OSError as error:
-        return _of_storage(request, kind, error)
+        return Outcome.of_storage(request.path, kind, error)
     # One in a store would have to be had first: it is marked, and was compared when it was put.
     digest = None if is_url(target) else sources.checksum([Path(target)])
     return Outcome(
@@ -284,11 +284,6 @@ def _size_of_output(target: str) -> int | None:
         except NotThere:
             return None
     return os.lstat(target).st_size if os.path.lexists(target) else None
-
-
-def _of_storage(request: Request, kind: Kind, error: OSError) -> Outcome:
-    why = f"{error.filename}: {error.strerror}"
-    return Outcome(request.path, "failed", kind, why=why, reason="storage")
 
 
 def _became(outcome: Outcome) -> Row:

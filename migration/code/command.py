@@ -15,6 +15,7 @@ from keras_mp.migration import progress
 from keras_mp.migration.code.findings import BASELINE, Failure, Plan
 from keras_mp.migration.code.tree import find
 from keras_mp.migration.console import (
+    CLOSED,
     SCHEMA,
     json_text,
     put_bytes,
@@ -23,7 +24,6 @@ from keras_mp.migration.console import (
     say_trace,
     show,
 )
-from keras_mp.migration.folders import CLOSED
 from keras_mp.migration.kinds import is_folder, is_source
 from keras_mp.migration.publishing import NO_FOLDER, Refused, check_folder
 from keras_mp.migration.writing import can_be_folder

@@ -16,9 +16,8 @@ from libcst.metadata import (
     ScopeProvider,
 )
 
-from keras_mp.migration.code.bindings import are_too_many
-from keras_mp.migration.code.depth import is_too_deep
 from keras_mp.migration.code.edits import Lines
+from keras_mp.migration.code.libcst_limits import are_too_many, is_too_deep
 from keras_mp.migration.code.names import Old, legacy_name
 from keras_mp.migration.code.syntax import syntax_error
 from keras_mp.migration.code.versions import Answer, answer
@@ -516,6 +515,14 @@ def chain(node: cst.CSTNode) -> list[cst.Name] | None:
 def keywords(call: cst.Call) -> dict[str, cst.Arg]:
     """Returns the arguments of a call that are given by name."""
     return {one.keyword.value: one for one in call.args if one.keyword is not None}
+
+
+def parts_of(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yields a chain of attributes and what it begins with, from the whole to the first name."""
+    yield node
+    while isinstance(node, cst.Attribute):
+        node = node.value
+        yield node
 
 
 def root_of(node: cst.CSTNode) -> cst.CSTNode:

@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from types import ModuleType
@@ -16,7 +16,7 @@ from keras_mp.migration.code.facts import Facts
 from keras_mp.migration.code.findings import BASELINE, NOQA, Found, Spot
 from keras_mp.migration.code.importing import import_of_ours
 from keras_mp.migration.code.names import legacy_name
-from keras_mp.migration.code.parsed import Program, Unparsable, chain, root_of, string
+from keras_mp.migration.code.parsed import Program, Unparsable, chain, parts_of, root_of, string
 from keras_mp.migration.code.project import NOTHING, Elsewhere
 from keras_mp.migration.code.sites import Decision, Site, Verdict
 from keras_mp.migration.code.suppressing import Suppressions
@@ -497,7 +497,7 @@ class _Expressions(cst.CSTVisitor):
         self.private.append(node)
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        for part in [node] if chain(node) is None else _prefixes(node):
+        for part in [node] if chain(node) is None else parts_of(node):
             self._of_keras(part)
         if _OPTION.fullmatch(node.attr.value) and self.has_options:
             self.switches.append(node)
@@ -505,11 +505,11 @@ class _Expressions(cst.CSTVisitor):
             if _is_of_optimizers(node):
                 self.attributes.append(node)
             return True
-        for part in _prefixes(node):
+        for part in parts_of(node):
             if self.program.old(part) is not None:
                 self.old.append(part)
                 return False
-        self.attributes += [part for part in _prefixes(node) if _is_of_optimizers(part)]
+        self.attributes += [part for part in parts_of(node) if _is_of_optimizers(part)]
         self.unresolved.append(node)
         if self.has_packages:
             self.of_packages.append(node)
@@ -565,10 +565,3 @@ class _Expressions(cst.CSTVisitor):
 
 def _is_of_optimizers(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Attribute) and node.attr.value in _OF_OPTIMIZERS
-
-
-def _prefixes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    while isinstance(node, cst.Attribute):
-        node = node.value
-        yield node

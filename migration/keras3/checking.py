@@ -6,10 +6,10 @@ from types import ModuleType
 
 import libcst as cst
 
-from keras_mp.migration.code.parsed import Program
+from keras_mp.migration.code.parsed import Program, parts_of
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import legacy_keras
-from keras_mp.migration.keras3.code import Code, parts_of
+from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.rules import RULES
 
 __all__ = ["decisions"]

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container
 
 import libcst as cst
 
@@ -244,11 +244,3 @@ class _Chains(cst.CSTVisitor):
         if isinstance(parent, cst.Arg) and parent.keyword is node:
             return
         self.code.chains.append(node)
-
-
-def parts_of(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yields a chain of attributes and what it begins with, from the whole to the first name."""
-    yield node
-    while isinstance(node, cst.Attribute):
-        node = node.value
-        yield node

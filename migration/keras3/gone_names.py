@@ -14,9 +14,10 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from keras_mp.migration.code.parsed import parts_of
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import renamed_members, replaced_names
-from keras_mp.migration.keras3.code import Code, parts_of
+from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.names import Known
 
 _ESTIMATOR = ("tensorflow.estimator", "tensorflow.compat.v1.estimator")

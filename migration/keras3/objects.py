@@ -5,7 +5,7 @@ nothing else, `self` in a class derived from one of Keras, attributes that `self
 annotated parameters, and what is read of such objects. Other parameters are unknown.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import libcst as cst
@@ -247,13 +247,8 @@ class Objects:
                 return self.class_of(own)
             function = self._found.functions.get(self._definition(call.func))
             return self._returned(function) if function is not None else None
-        if isinstance(call.func, cst.Attribute):
-            receiver = self.of(call.func.value)
-            method = call.func.attr.value
-            if receiver is not None and not self.defines(receiver, method):
-                for kind in kinds_of(receiver.kind):
-                    if (kind, method) in _METHODS:
-                        return Object(_METHODS[kind, method])
+        if isinstance(call.func, cst.Attribute) and (found_kind := self._in(_METHODS, call.func)):
+            return Object(found_kind)
         if self.is_symbolic(call):
             return Object("KerasTensor")
         return None
@@ -317,17 +312,25 @@ class Objects:
         return self.of(value.node)
 
     def _of_attribute(self, node: cst.Attribute) -> Object | None:
+        if kind := self._in(_READ, node):
+            return Object(kind)
+        values = self._assigned_to(node)
+        return _joined([self._assigned(value) for value in values]) if values else None
+
+    def _in(self, table: Mapping[tuple[str, str], str], node: cst.Attribute) -> str:
+        """Returns what a table has of an attribute; "" for one that the program's class defines."""
         receiver, name = self.of(node.value), node.attr.value
-        if receiver is not None and not self.defines(receiver, name):
-            for kind in kinds_of(receiver.kind):
-                if (kind, name) in _READ:
-                    return Object(_READ[kind, name])
-        if isinstance(node.value, cst.Name) and node.value.value == "self":
-            around = self._program.around(node, cst.ClassDef)
-            values = self._found.attributes.get((around, name)) if around is not None else None
-            if values:
-                return _joined([self._assigned(value) for value in values])
-        return None
+        if receiver is None or self.defines(receiver, name):
+            return ""
+        found = (table[kind, name] for kind in kinds_of(receiver.kind) if (kind, name) in table)
+        return next(found, "")
+
+    def _assigned_to(self, node: cst.Attribute) -> Sequence[Value]:
+        """Returns what an attribute of `self` is assigned in its class."""
+        if not isinstance(node.value, cst.Name) or node.value.value != "self":
+            return ()
+        around = self._program.around(node, cst.ClassDef)
+        return self._found.attributes.get((around, node.attr.value), ()) if around else ()
 
     def _of_element(self, node: cst.Subscript) -> Object | None:
         index = node.slice[0].slice if len(node.slice) == 1 else None
@@ -342,15 +345,10 @@ class Objects:
         if isinstance(node, (cst.List, cst.Tuple)):
             return _joined([self.of(element.value) for element in node.elements])
         if isinstance(node, cst.Attribute):
-            receiver = self.of(node.value)
-            if receiver is not None and not self.defines(receiver, node.attr.value):
-                for kind in kinds_of(receiver.kind):
-                    if (kind, node.attr.value) in _ELEMENTS:
-                        return Object(_ELEMENTS[kind, node.attr.value])
-            if isinstance(node.value, cst.Name) and node.value.value == "self":
-                around = self._program.around(node, cst.ClassDef)
-                values = self._found.attributes.get((around, node.attr.value)) if around else None
-                return self._element_of(values) if values else None
+            if kind := self._in(_ELEMENTS, node):
+                return Object(kind)
+            values = self._assigned_to(node)
+            return self._element_of(values) if values else None
         if isinstance(node, cst.Name):
             variable = self.variable(node)
             return self._element_of(variable.values) if variable is not None else None

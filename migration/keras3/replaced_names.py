@@ -10,10 +10,10 @@ import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import legacy_name
-from keras_mp.migration.code.parsed import chain
+from keras_mp.migration.code.parsed import chain, parts_of
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import names
-from keras_mp.migration.keras3.code import Code, dotted, parts_of
+from keras_mp.migration.keras3.code import Code, dotted
 from keras_mp.migration.keras3.names import Known, Status
 
 _MODULES = {"tf.keras": "tensorflow.keras", "keras": "keras"}

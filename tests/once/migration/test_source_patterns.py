@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from keras_mp.migration.code.depth import is_too_deep
+from keras_mp.migration.code.libcst_limits import is_too_deep
 from keras_mp.migration.code.rewriting import Unparsable, may_concern, rewrite
 from keras_mp.migration.rules import RULES
 from tests.fuzzing import examples
