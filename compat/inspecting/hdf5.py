@@ -15,7 +15,6 @@ from keras_mp.compat.file_formats.hdf5_groups import (
     reason,
 )
 from keras_mp.compat.inspecting import configs, versions
-from keras_mp.compat.inspecting.computed_layers import computed_of
 from keras_mp.compat.inspecting.inspection import Damage, Inspection, Optimizer, Tensor
 
 NO_SCALE = "HDF5 files hold neither the current loss scale nor its counter"
@@ -90,8 +89,7 @@ def _read_model(found: Inspection, root: Any, shown: str) -> None:
     if model is None:
         found.notes.append("it holds no config of a model")
     else:
-        found.model, found.policies = configs.model_of(model), configs.policies_of(model)
-        found.computed = computed_of(model)
+        configs.describe_model(found, model)
     training = _config(found, root, "training_config", shown)
     optimizer = configs.optimizer_of((training or {}).get("optimizer_config"))
     if optimizer is not None:

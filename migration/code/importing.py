@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
-from keras_mp.migration.code.parsed import Program
+from keras_mp.migration.code.parsed import Import, Program, imported
 
 _LINE = "import keras_mp"
 _BEFORE = ("tensorflow", "keras", "tf_keras", "tensorflow_core")
@@ -87,37 +87,31 @@ class _Imported(cst.CSTVisitor):
         return False
 
     def visit_Import(self, node: cst.Import) -> None:
-        self.roots |= {_root(alias.name) for alias in node.names}
+        self.roots |= _roots(node)
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> None:
-        if node.module is not None and not node.relative:
-            self.roots.add(_root(node.module))
+        self.roots |= _roots(node)
 
 
 def _binds(line: cst.CSTNode) -> bool:
     """Returns whether it is `import keras_mp`, without another name."""
     return isinstance(line, cst.SimpleStatementLine) and any(
-        isinstance(statement, cst.Import)
-        and any(
-            alias.asname is None and _root(alias.name) == "keras_mp" for alias in statement.names
-        )
+        alias is not None and alias.asname is None and full.split(".")[0] == "keras_mp"
         for statement in line.body
+        if isinstance(statement, cst.Import)
+        for alias, full in imported(statement)
     )
 
 
-def _root(name: cst.CSTNode) -> str:
-    return (cst.helpers.get_full_name_for_node(name) or "").split(".")[0]
+def _roots(statement: Import) -> set[str]:
+    return {full.split(".")[0] for _, full in imported(statement)}
 
 
 def _is_header(statement: cst.CSTNode) -> bool:
     """Returns whether nothing may stand before it: a docstring, an import of __future__."""
     if isinstance(statement, cst.Expr):
         return isinstance(statement.value, (cst.SimpleString, cst.ConcatenatedString))
-    return (
-        isinstance(statement, cst.ImportFrom)
-        and statement.module is not None
-        and _root(statement.module) == "__future__"
-    )
+    return isinstance(statement, cst.ImportFrom) and "__future__" in _roots(statement)
 
 
 def _below_header(program: Program) -> int:

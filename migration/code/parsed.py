@@ -41,6 +41,7 @@ _PLAIN_IMPORT = re.compile(r"\bimport\s+(tensorflow|keras|tf_keras)(\.compat\.v[
 _MOST_ALIASES = 50  # of aliases of aliases: each takes some of the stack
 _IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "AttributeError")
 Node = TypeVar("Node", bound=cst.CSTNode)
+Import = cst.Import | cst.ImportFrom
 
 
 TOO_DEEP = "it is nested too deeply"
@@ -523,6 +524,33 @@ def parts_of(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     while isinstance(node, cst.Attribute):
         node = node.value
         yield node
+
+
+def dotted(node: cst.CSTNode) -> str:
+    """Returns the text of a dotted name.
+
+    >>> dotted(cst.parse_expression("a . b.c"))
+    'a.b.c'
+    """
+    return ".".join(part.value for part in chain(node) or ())
+
+
+def imported(statement: Import) -> list[tuple[cst.ImportAlias | None, str]]:
+    """Returns what a statement imports: each alias, and its full name; nothing of a relative one.
+
+    >>> [full for _, full in imported(cst.parse_module("from a import b, c").body[0].body[0])]
+    ['a.b', 'a.c']
+    >>> imported(cst.parse_module("from a import *").body[0].body[0])
+    [(None, 'a.*')]
+    """
+    if isinstance(statement, cst.Import):
+        return [(alias, dotted(alias.name)) for alias in statement.names]
+    if statement.relative or statement.module is None:
+        return []
+    module = dotted(statement.module)
+    if isinstance(statement.names, cst.ImportStar):
+        return [(None, f"{module}.*")]
+    return [(alias, f"{module}.{dotted(alias.name)}") for alias in statement.names]
 
 
 def root_of(node: cst.CSTNode) -> cst.CSTNode:

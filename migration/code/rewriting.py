@@ -16,7 +16,15 @@ from keras_mp.migration.code.facts import Facts
 from keras_mp.migration.code.findings import BASELINE, NOQA, Found, Spot
 from keras_mp.migration.code.importing import import_of_ours
 from keras_mp.migration.code.names import legacy_name
-from keras_mp.migration.code.parsed import Program, Unparsable, chain, parts_of, root_of, string
+from keras_mp.migration.code.parsed import (
+    Import,
+    Program,
+    Unparsable,
+    chain,
+    parts_of,
+    root_of,
+    string,
+)
 from keras_mp.migration.code.project import NOTHING, Elsewhere
 from keras_mp.migration.code.sites import Decision, Site, Verdict
 from keras_mp.migration.code.suppressing import Suppressions
@@ -99,7 +107,6 @@ _OF_OPTIMIZERS = (
 )
 
 
-_Import = cst.Import | cst.ImportFrom
 _Text = cst.SimpleString | cst.FormattedString
 
 
@@ -468,7 +475,7 @@ class _Expressions(cst.CSTVisitor):
         self.arguments = [one for one in program.nodes.of(cst.Arg) if one.keyword is not None]
         self.private: list[cst.Attribute] = []
         self.assigned: set[str] = set()  # names of attributes
-        self.imports: list[_Import] = program.nodes.of(cst.Import, cst.ImportFrom)
+        self.imports: list[Import] = program.nodes.of(cst.Import, cst.ImportFrom)
         self.switches: list[cst.CSTNode] = []
         self.strings: list[tuple[cst.CSTNode, str]] = []
         self.has_packages = other_packages.WORDS.search(program.text) is not None

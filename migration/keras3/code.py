@@ -8,7 +8,7 @@ import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import legacy_name
-from keras_mp.migration.code.parsed import Program, chain, string
+from keras_mp.migration.code.parsed import Import, Program, chain, dotted, imported, string
 from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.names import Known
 from keras_mp.migration.keras3.objects import Objects
@@ -20,7 +20,6 @@ _WORD = re.compile(r"\w+")
 _LOOKS = re.compile(r"hasattr|signature|getattr|callable")
 # What errors of arguments a program catches, where it tries one way and then another.
 _ARGUMENT_ERRORS = ("TypeError", "ValueError")
-Import = cst.Import | cst.ImportFrom
 
 
 class Code:
@@ -93,18 +92,12 @@ class Code:
             node = node.value
         return node
 
-    def imported(self, statement: cst.Import | cst.ImportFrom) -> list[tuple[cst.ImportAlias, str]]:
+    def imported(self, statement: Import) -> list[tuple[cst.ImportAlias, str]]:
         """Returns what an import statement imports of Keras: each, and its dotted name."""
-        if isinstance(statement.names, cst.ImportStar):
-            return []
-        module = ""
-        if isinstance(statement, cst.ImportFrom):
-            if statement.relative or statement.module is None:
-                return []
-            module = f"{dotted(statement.module)}."
-        found = [(alias, f"{module}{dotted(alias.name)}") for alias in statement.names]
         return [
-            (a, full) for a, full in found if names.keras_name(full) and legacy_name(full) is None
+            (alias, full)
+            for alias, full in imported(statement)
+            if alias is not None and names.keras_name(full) and legacy_name(full) is None
         ]
 
     def is_guarded(self, node: cst.CSTNode, *words: str) -> bool:
@@ -165,15 +158,6 @@ def is_called_a_model(node: cst.CSTNode) -> bool:
     """
     name = node.attr if isinstance(node, cst.Attribute) else node
     return isinstance(name, cst.Name) and _MODEL.search(name.value) is not None
-
-
-def dotted(node: cst.CSTNode) -> str:
-    """Returns the text of a dotted name.
-
-    >>> dotted(cst.parse_expression("a . b.c"))
-    'a.b.c'
-    """
-    return ".".join(part.value for part in chain(node) or ())
 
 
 def ending(node: cst.CSTNode) -> str | None:

@@ -10,10 +10,10 @@ import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import legacy_name
-from keras_mp.migration.code.parsed import chain, parts_of
+from keras_mp.migration.code.parsed import Import, chain, dotted, imported, parts_of
 from keras_mp.migration.code.sites import Decision
 from keras_mp.migration.keras3 import names
-from keras_mp.migration.keras3.code import Code, dotted
+from keras_mp.migration.keras3.code import Code
 from keras_mp.migration.keras3.names import Known, Status
 
 _MODULES = {"tf.keras": "tensorflow.keras", "keras": "keras"}
@@ -129,9 +129,7 @@ def imported_and_gone(code: Code) -> Iterator[Use]:
                     edits = ()  # they are made once
 
 
-def _target(
-    code: Code, statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias, full: str
-) -> Known:
+def _target(code: Code, statement: Import, alias: cst.ImportAlias, full: str) -> Known:
     """Returns what is imported, `new` being where it is: of modules, where all that is used is."""
     found = names.keras_name(full)
     assert found is not None
@@ -147,9 +145,7 @@ def _target(
     return found
 
 
-def _module_of_uses(
-    code: Code, statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias, full: str
-) -> str | None:
+def _module_of_uses(code: Code, statement: Import, alias: cst.ImportAlias, full: str) -> str | None:
     """Returns the one module of today that has all that is used of an imported one; or None."""
     if isinstance(statement, cst.Import) and alias.asname is None:
         return None
@@ -175,7 +171,7 @@ def _bound(alias: cst.ImportAlias) -> str:
 
 
 def _statement(
-    code: Code, statement: cst.Import | cst.ImportFrom, found: Mapping[cst.ImportAlias, Known]
+    code: Code, statement: Import, found: Mapping[cst.ImportAlias, Known]
 ) -> tuple[Edit, ...] | None:
     """Returns the edits after which a statement imports what is there today."""
     if isinstance(statement, cst.Import):
@@ -261,13 +257,11 @@ def _several(
     return (code.replaced(statement, new),)
 
 
-def stars(code: Code) -> Iterator[tuple[cst.ImportFrom, Known]]:
+def stars(code: Code) -> Iterator[tuple[Import, Known]]:
     """Yields `from module import *` of modules of Keras that are not there today."""
     for statement in code.imports:
-        if not isinstance(statement, cst.ImportFrom) or statement.relative:
-            continue
-        if isinstance(statement.names, cst.ImportStar) and statement.module is not None:
-            full = dotted(statement.module)
-            found = names.keras_name(full)
+        for alias, everything in imported(statement):
+            full = everything.removesuffix(".*")
+            found = names.keras_name(full) if alias is None else None
             if found is not None and found.status != "there" and legacy_name(full) is None:
                 yield statement, found

@@ -19,7 +19,7 @@ from libcst.metadata import ClassScope
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import Old, legacy_name
-from keras_mp.migration.code.parsed import Nodes, Program, root_of
+from keras_mp.migration.code.parsed import Import, Nodes, Program, dotted, imported, root_of
 from keras_mp.migration.code.sites import Decision, Site
 from keras_mp.migration.rules import version_checks
 
@@ -40,7 +40,7 @@ def decide(site: Site) -> Decision | None:
 
 def of_import(
     program: Program,
-    statement: cst.Import | cst.ImportFrom,
+    statement: Import,
     settled: Collection[cst.CSTNode],
     left_alone: Collection[cst.CSTNode] = (),
 ) -> Iterator[tuple[bool, Decision]]:
@@ -53,7 +53,7 @@ def of_import(
         left_alone: Chains that would have been, and stay with what they mean.
     """
     if isinstance(statement.names, cst.ImportStar):
-        if legacy_name(_module(statement) or "") is not None:
+        if any(legacy_name(full.removesuffix(".*")) for _, full in imported(statement)):
             yield False, Decision("manual", "name what is imported: * cannot be followed")
         return
     aliases, found = list(statement.names), _old_aliases(statement)
@@ -83,7 +83,7 @@ def of_import(
     new: list[tuple[str, str]] = []
     for i, name in [*known.items()]:
         if _is_plain(statement, aliases[i]):
-            if _spells_unknown(program.text, _dotted(aliases[i].name)):
+            if _spells_unknown(program.text, dotted(aliases[i].name)):
                 del known[i]
                 yield False, Decision("manual", f"a name of {name} is used that has no counterpart")
             continue
@@ -107,7 +107,7 @@ def of_import(
 
 def _serves(
     program: Program,
-    statement: cst.Import | cst.ImportFrom,
+    statement: Import,
     alias: cst.ImportAlias,
     chains: Collection[cst.CSTNode],
 ) -> bool:
@@ -115,19 +115,9 @@ def _serves(
     if not chains:
         return False
     if _is_plain(statement, alias):
-        return any(program.source(one).startswith(f"{_dotted(alias.name)}.") for one in chains)
+        return any(program.source(one).startswith(f"{dotted(alias.name)}.") for one in chains)
     roots = {root_of(one) for one in chains}
     return any(root_of(one) in roots for one in _references(program, statement, alias))
-
-
-def _module(statement: cst.Import | cst.ImportFrom) -> str | None:
-    if isinstance(statement, cst.Import) or statement.module is None or statement.relative:
-        return None
-    return _dotted(statement.module)
-
-
-def _dotted(node: cst.CSTNode) -> str:
-    return cst.helpers.get_full_name_for_node(node) or ""
 
 
 def _whole(full: str) -> Old | None:
@@ -135,14 +125,14 @@ def _whole(full: str) -> Old | None:
     return found if found is not None and found.length == full.count(".") + 1 else None
 
 
-def _is_plain(statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias) -> bool:
+def _is_plain(statement: Import, alias: cst.ImportAlias) -> bool:
     """Returns whether it is `import a.b.c`, which binds a."""
     return isinstance(statement, cst.Import) and alias.asname is None
 
 
-def _is_plain_all(statement: cst.Import | cst.ImportFrom, aliases: list[cst.ImportAlias]) -> str:
+def _is_plain_all(statement: Import, aliases: list[cst.ImportAlias]) -> str:
     """Returns the statement that binds what imports of whole paths have bound; "" for none."""
-    roots = (_dotted(a.name).split(".")[0] for a in aliases if _is_plain(statement, a))
+    roots = (dotted(a.name).split(".")[0] for a in aliases if _is_plain(statement, a))
     names = ", ".join(dict.fromkeys(roots))
     return f"import {names}" if names else ""
 
@@ -150,12 +140,10 @@ def _is_plain_all(statement: cst.Import | cst.ImportFrom, aliases: list[cst.Impo
 def _bound(alias: cst.ImportAlias) -> str:
     if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
         return alias.asname.name.value
-    return _dotted(alias.name)
+    return dotted(alias.name)
 
 
-def _references(
-    program: Program, statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias
-) -> list[cst.CSTNode]:
+def _references(program: Program, statement: Import, alias: cst.ImportAlias) -> list[cst.CSTNode]:
     bound = program.bindings(statement, _bound(alias).split(".")[0])
     return [access.node for assignment in bound for access in assignment.references]
 
@@ -182,9 +170,7 @@ def _is_exported(program: Program, name: str) -> bool:
     return "__all__" in program.text and re.search(rf"[\"']{name}[\"']", program.text) is not None
 
 
-def _compat_import(
-    statement: cst.Import | cst.ImportFrom, alias: cst.ImportAlias, name: Old
-) -> tuple[str, str]:
+def _compat_import(statement: Import, alias: cst.ImportAlias, name: Old) -> tuple[str, str]:
     """Returns the module to import from, and what of it; or nothing, and the statement."""
     module, _, last = name.compat.rpartition(".")
     bound = _bound(alias)
@@ -196,7 +182,7 @@ def _compat_import(
 
 def _edits(
     program: Program,
-    statement: cst.Import | cst.ImportFrom,
+    statement: Import,
     aliases: list[cst.ImportAlias],
     known: Collection[int],
     new: list[tuple[str, str]],
@@ -247,7 +233,7 @@ def _joined(edits: list[Edit]) -> list[Edit]:
     return joined
 
 
-def _line_after(program: Program, statement: cst.Import | cst.ImportFrom, lines: list[str]) -> Edit:
+def _line_after(program: Program, statement: Import, lines: list[str]) -> Edit:
     holder = program.parent(statement)
     if not isinstance(holder, cst.SimpleStatementLine) or len(holder.body) > 1:
         end = program.span(statement)[1]
@@ -261,9 +247,7 @@ def _line_after(program: Program, statement: cst.Import | cst.ImportFrom, lines:
     return Edit(at, at, text if last < len(program.lines) else newline + text)
 
 
-def _replaced(
-    program: Program, statement: cst.Import | cst.ImportFrom, lines: list[str]
-) -> tuple[Edit, ...]:
+def _replaced(program: Program, statement: Import, lines: list[str]) -> tuple[Edit, ...]:
     start, end = program.span(statement)
     line = program.parent(statement)
     if not isinstance(line, cst.SimpleStatementLine) or len(line.body) > 1:
@@ -301,11 +285,10 @@ def _imports_only_old(line: cst.CSTNode) -> bool:
     )
 
 
-def _old_aliases(statement: cst.Import | cst.ImportFrom) -> dict[int, Old]:
+def _old_aliases(statement: Import) -> dict[int, Old]:
     """Returns the old names that a statement imports, by their position in it."""
     assert not isinstance(statement.names, cst.ImportStar)  # which neither caller hands on
-    module = "" if isinstance(statement, cst.Import) else f"{_module(statement)}."
-    named = ((i, _whole(module + _dotted(alias.name))) for i, alias in enumerate(statement.names))
+    named = ((i, _whole(full)) for i, (_, full) in enumerate(imported(statement)))
     return {i: name for i, name in named if name is not None}
 
 

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import libcst as cst
-from libcst.helpers import get_full_name_for_node
 
-from keras_mp.migration.code.parsed import Program, chain
+from keras_mp.migration.code.parsed import Import, Program, chain, imported
 from keras_mp.migration.rules import id_of, version_checks
 from keras_mp.migration.to_backend import (
     backend_functions,
@@ -186,23 +185,17 @@ class _Names(cst.CSTVisitor):
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self.imports: list[tuple[cst.CSTNode, str]] = []
+        statements: list[Import] = program.nodes.of(cst.Import, cst.ImportFrom)
+        self.imports = [(one, full) for one in statements for _, full in imported(one)]
         attributes = program.nodes.of(cst.Attribute)
         scaling = (one for one in attributes if one.attr.value in _SCALING and program.call_of(one))
         self.scaling = {program.function(one) for one in scaling}  # functions that scale a loss
         self.uses: list[tuple[cst.CSTNode, str]] = []
 
     def visit_Import(self, node: cst.Import) -> bool:
-        names = (get_full_name_for_node(alias.name) for alias in node.names)
-        self.imports += [(node, name or "") for name in names]
         return False
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        module = None if node.module is None else get_full_name_for_node(node.module)
-        if module is not None and not node.relative:
-            aliases = () if isinstance(node.names, cst.ImportStar) else node.names
-            names = [f"{module}.{get_full_name_for_node(alias.name)}" for alias in aliases]
-            self.imports += [(node, name) for name in names or [f"{module}.*"]]
         return False
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
