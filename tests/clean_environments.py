@@ -39,9 +39,10 @@ REMOTE = (
 )
 HEAD = """# In clean environments
 
-What happens to somebody who has nothing yet: a new virtual environment with one backend and
-nothing else, an empty home, and the README's commands, typed one by one. `make clean-environments`
-does [this](../../tests/clean_environments.py) again and compares. Numbers may differ.
+What the README's commands print in a new virtual environment with one backend and an empty home.
+After the first backend, only commands that print something else are shown.
+`make clean-environments` [runs](../../tests/clean_environments.py) all of them again and compares.
+Numbers may differ.
 
 """
 COMMANDS = (
@@ -122,8 +123,8 @@ class Environment:
         return "\n".join([*lines, *[f"[exit status {done.returncode}]"] * bool(done.returncode)])
 
 
-def transcript(backend: str, packages: Path, folder: Path) -> str:
-    """Returns the output of all commands in a new environment."""
+def transcript(backend: str, packages: Path, folder: Path) -> list[str]:
+    """Returns each command with its output in a new environment."""
     what, _, other = BACKENDS[backend]
     environment = Environment(folder, backend, packages)
     data = ROOT / "tests" / "data"
@@ -145,12 +146,20 @@ def transcript(backend: str, packages: Path, folder: Path) -> str:
         said = environment.install(command) if is_install else environment.run(command)
         print(f"{backend}: {command}", file=sys.stderr, flush=True)
         shown.append(f"$ {command}\n{said}".rstrip() + "\n")
-    return "\n".join(shown)
+    return shown
 
 
-def page(found: dict[str, str]) -> str:
-    """Returns the page of all transcripts."""
-    parts = [f"## {backend}\n\n```console\n{text}```\n" for backend, text in found.items()]
+def page(found: dict[str, list[str]]) -> str:
+    """Returns the page: the first transcript, and from the others what differs from it."""
+    first, *_ = found.values()
+    parts = []
+    for backend, shown in found.items():
+        told = [
+            own
+            for own, same in zip(shown, first, strict=True)
+            if shown is first or masked(own) != masked(same)
+        ]
+        parts.append(f"## {backend}\n\n```console\n" + "\n".join(told) + "```\n")
     return HEAD + "\n".join(parts)
 
 
