@@ -58,18 +58,23 @@ SECTIONS = {
     ),
     "keras_mp.migration": ("keras_mp.migration", "keras_mp.migration.fleet"),
 }
+# Methods that Keras calls, and that mean what they mean in Keras.
+OF_KERAS = {
+    *("build", "call", "compute_mask", "compute_output_shape", "finalize_variable_values"),
+    *("from_config", "get_config", "load_own_variables", "save_own_variables"),
+    *("get_random_transformation", "transform_images"),
+}
 # Classes with the same members, and Keras' own classes.
 ALIKE = "keras_mp.compat.optimizers."
 HEAD = """\
 # Reference
 
-Every public name with its arguments, the first sentence of its docstring, and a link to its source.
-The site that `make docs` builds shows the whole docstrings here; in Python, `help(name)` does. The
-[tests](../../Makefile) run the examples of the docstrings on every backend.
+Every [public](compatibility.md) name with its arguments, the first sentence of its docstring, and a
+link to its source. The site that `make docs` builds and `help(name)` show whole docstrings. The
+[tests](../../Makefile) run their examples on every backend.
 
-What is on this page is public: [what you may rely on](compatibility.md). The names of TensorFlow
-that `keras_mp.compat` stands for, and the options of the command, are in
-[api.txt](../../tests/data/api.txt).
+Methods that Keras calls, such as `build` and `get_config`, are not listed. The TensorFlow names in
+`keras_mp.compat` and the options of the command are in [api.txt](../../tests/data/api.txt).
 """
 
 
@@ -110,7 +115,9 @@ def _entry(name: str, signatures: dict[str, str]) -> list[str]:
     lines = [f"- [`{name}`](../../{source.as_posix()}){arguments}: {_summary(value)}"]
     for each, own in ({} if name.startswith(ALIKE) else signatures).items():
         member = inspect.getattr_static(value, each.removeprefix(f"{name}."), None)
-        if each.rpartition(".")[0] == name and _summary(member):
+        if each.rpartition(".")[0] != name or each.rpartition(".")[2] in OF_KERAS:
+            continue
+        if _summary(member):
             shown = own.replace("(self, ", "(").replace("(self)", "()").replace("(cls, ", "(")
             lines.append(f"    - `{each.rpartition('.')[2]}{shown}`: {_summary(member)}")
     return lines
