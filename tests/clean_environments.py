@@ -40,9 +40,8 @@ REMOTE = (
 HEAD = """# In clean environments
 
 What the README's commands print in a new virtual environment with one backend and an empty home.
-After the first backend, only commands that print something else are shown.
+The other backends show only commands that print something else there. Numbers may differ.
 `make clean-environments` [runs](../../tests/clean_environments.py) all of them again and compares.
-Numbers may differ.
 
 """
 COMMANDS = (
@@ -56,7 +55,7 @@ COMMANDS = (
     "keras-mp plot log.csv -o scale.png",
     "KERAS_BACKEND={other} python -c 'import keras_mp; keras_mp.explain' 2>&1 | tail -n 2",
     "pip install '{everything}'",
-    "keras-mp migrate --diff train.py",
+    "keras-mp migrate --diff train.py > train.patch",
     "keras-mp inspect model.keras | head -n 10",
     *REMOTE,
     "keras-mp demo --epochs 8 --output kept 2> /dev/null | sed -n 1,5p",
