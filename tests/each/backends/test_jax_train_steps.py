@@ -102,10 +102,10 @@ def test_a_scale_that_would_be_a_constant_is_warned_of(use, train):
 
 def test_the_recipe_logs_what_keras_logs(make_model, data):
     """The mean over an epoch, of the loss and of each metric."""
-    page = (ROOT / "docs" / "how-to" / "custom-loops.md").read_text(encoding="utf-8")
-    recipe = page[page.index("class Custom(keras.Model)") :]
-    names = {}
-    exec("import jax, keras\n" + recipe[: recipe.index("\n\n\ninputs =")], names)
+    page = (ROOT / "docs" / "how-to" / "leave-tensorflow.md").read_text(encoding="utf-8")
+    recipe = page[page.index("import jax\n\n\nclass Custom(keras.Model)") :]
+    names = {"keras": keras}
+    exec(recipe[: recipe.index("```")], names)
     logs = []
     for cls in (names["Custom"], keras.Model):
         small = make_model()
