@@ -63,7 +63,7 @@ _OF_THE_PLACE = ("output exists", "too large", "too long", "not installed")
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was ended before its end; what it did is in the ledger.
+    """A run was interrupted; the ledger has what is done.
 
     Args:
         done: How many artefacts are done with.
@@ -80,7 +80,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class ExecutorGone(Exception):
-    """An executor can do nothing more, whatever it is given: a cluster that is gone."""
+    """The executor is unusable: its cluster is gone."""
 
 
 class TooLarge(Exception):
@@ -318,7 +318,7 @@ def migrate_folder(
     limit_memory: int | None = None,
     limit_seconds: float | None = None,
 ) -> Counter[str]:
-    """Migrates every artefact in a folder, and writes what became of each into a ledger.
+    """Migrates every artefact in a folder, and records each result in a ledger.
 
     The ledger is `migration.jsonl` in the folder of the outputs, see `keras_mp.migration.ledger`.
     What an earlier run did is not done again, with whatever options; what failed is, and what was

@@ -48,7 +48,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LedgerSummary(Renderable):
-    """What the ledger of a migrated folder amounts to; the most frequent comes first.
+    """A summary of a migration's ledger, the most frequent first.
 
     Attributes:
         artefacts: How many.

@@ -58,8 +58,9 @@ SECTIONS = {
     ),
     "keras_mp.migration": ("keras_mp.migration", "keras_mp.migration.fleet"),
 }
-# Methods that Keras calls, and that mean what they mean in Keras.
-OF_KERAS = {
+# Methods that Keras calls, and that mean what they mean in Keras; and that of every result.
+UNLISTED = {
+    "to_dict",
     *("build", "call", "compute_mask", "compute_output_shape", "finalize_variable_values"),
     *("from_config", "get_config", "load_own_variables", "save_own_variables"),
     *("get_random_transformation", "transform_images"),
@@ -73,8 +74,9 @@ Every [public](compatibility.md) name with its arguments, the first sentence of 
 link to its source. The site that `make docs` builds and `help(name)` show whole docstrings. The
 [tests](../../Makefile) run their examples on every backend.
 
-Methods that Keras calls, such as `build` and `get_config`, are not listed. The TensorFlow names in
-`keras_mp.compat` and the options of the command are in [api.txt](../../tests/data/api.txt).
+Not listed: methods that Keras calls, such as `build` and `get_config`, and `to_dict()`, by which each
+result becomes plain JSON. The TensorFlow names in `keras_mp.compat` and the options of the command
+are in [api.txt](../../tests/data/api.txt).
 """
 
 
@@ -115,7 +117,7 @@ def _entry(name: str, signatures: dict[str, str]) -> list[str]:
     lines = [f"- [`{name}`](../../{source.as_posix()}){arguments}: {_summary(value)}"]
     for each, own in ({} if name.startswith(ALIKE) else signatures).items():
         member = inspect.getattr_static(value, each.removeprefix(f"{name}."), None)
-        if each.rpartition(".")[0] != name or each.rpartition(".")[2] in OF_KERAS:
+        if each.rpartition(".")[0] != name or each.rpartition(".")[2] in UNLISTED:
             continue
         if _summary(member):
             shown = own.replace("(self, ", "(").replace("(self)", "()").replace("(cls, ", "(")

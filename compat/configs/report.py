@@ -14,7 +14,7 @@ Kind = Literal["renamed", "rewritten", "computes", "defaulted", "dropped", "diff
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is not in the converted config as it was in the old one.
+    """One difference between the old config and the converted one.
 
     Attributes:
         path: Where it was, as a JSON path from the root `$`.
@@ -82,7 +82,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A config of today.
+    """A converted config.
 
     Attributes:
         config: What Keras 3 serializes today; is JSON.
@@ -96,7 +96,7 @@ class Converted:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader should know: the changes that matter, each once."""
+        """The changes that matter, each once."""
         if not self.changed:
             return (UNCHANGED,)
         return tuple(dict.fromkeys(change.what for change in self.changes if change.matters))

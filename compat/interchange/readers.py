@@ -20,7 +20,7 @@ _HOW = "pass the whole object, or add it"
 
 
 def scale_state(obj: Any) -> ScaleState:
-    """Returns the loss scale of a run in another framework, to go on with in ours.
+    """Converts the loss scale of another framework, to resume with ours.
 
     | given                                   | growth after     | never below          |
     | --------------------------------------- | ---------------- | -------------------- |

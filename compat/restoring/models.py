@@ -176,7 +176,7 @@ def load_weights(
     model_path: str | None = None,
     optimizer_path: str | None = None,
 ) -> RestoreReport:
-    """Gives a model, and its optimizer, what a file of TF 1.15 to 2.15 holds: all, or nothing.
+    """Restores a weights file of TF 1.15 to 2.15, with optimizer state: all of it, or nothing.
 
     Args:
         path: `weights.h5`, classic or of TF 2.12 and later, `model.h5`, `.keras`, a SavedModel, or

@@ -104,7 +104,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation(Renderable):
-    """What `explain` returns: `print` it, or have a notebook show it.
+    """The result of `explain`, to print or to show in a notebook.
 
     Attributes:
         model: Name of the model.
@@ -123,7 +123,7 @@ class Explanation(Renderable):
     all_layers: bool = False
 
     def policy_map(self) -> Any:
-        """Returns what is advised as a `keras.dtype_policies.DTypePolicyMap`.
+        """Returns the advice as a `keras.dtype_policies.DTypePolicyMap`.
 
         It has no key where no layer is to compute in float32, or where none can be reached by one.
         """

@@ -29,7 +29,7 @@ _logger = logging.getLogger("keras_mp")
 
 
 class LossScaleMonitor(keras.callbacks.Callback):
-    """Puts the loss scale and the skipped steps into the logs of `fit`, and more when asked.
+    """Adds the loss scale and the skipped steps to the logs of `fit`.
 
     `logs["loss_scale"]`, at the end of an epoch, and `logs["skipped_steps"]`, of the epoch, are in
     `History`, and in what callbacks after this one make of logs (CSVLogger, TensorBoard, W&B): put

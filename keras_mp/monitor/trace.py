@@ -220,7 +220,7 @@ class Trace(Renderable):
         return int(np.count_nonzero(self.kinds))
 
     def overflows(self) -> list[dict[str, Any]]:
-        """Returns variable, count, first_step and kind of what was not finite, most often first.
+        """Returns variable, count, first_step and kind of overflows, the most frequent first.
 
         The kind is that of the first time.
         """

@@ -480,7 +480,7 @@ class LossScaleOptimizer(OptimizerWrapper, keras.optimizers.LossScaleOptimizer):
     # -- the gradients ---------------------------------------------------------------------------
 
     def check_finite(self, grads: Gradients) -> Tensor:
-        """Returns a bool of shape (): no inf and no nan in `grads`; None is passed over.
+        """Returns whether `grads` are finite, a bool of shape (); None is skipped.
 
         Rows that a sparse gradient names twice are summed before, as in a step.
         """

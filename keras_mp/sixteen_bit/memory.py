@@ -48,7 +48,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryReport(Renderable):
-    """What training keeps now, and what it would keep with other choices.
+    """Bytes that training keeps, now and with other choices.
 
     Attributes:
         now: Measured from the arrays.

@@ -122,7 +122,7 @@ def protect_state_scope(
     metrics: bool | Iterable[Any] = False,
     variables: Iterable[Variable] = (),
 ) -> Iterator[None]:
-    """A scope around one step of a loop of your own, after which the state is put back if skipped.
+    """A scope around one step of a custom loop: a skipped step restores the state of layers.
 
     For loops that assign to variables: TensorFlow, also inside a `tf.function`, and PyTorch; on JAX
     in a `keras.StatelessScope`. What is put back is what `protect_state` says, of layers that are

@@ -146,7 +146,7 @@ _SHOWN = 12  # findings in the text; `findings` has all
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OverflowReport(Renderable):
-    """What `find_overflow` returns: `print` it, or have a notebook show it.
+    """The result of `find_overflow`, to print or to show in a notebook.
 
     Attributes:
         findings: All of them, in order of execution: consequences come after causes.
@@ -232,7 +232,7 @@ class OverflowReport(Renderable):
         }
 
     def policy_map(self) -> Any:
-        """Returns what is advised as a `keras.dtype_policies.DTypePolicyMap`; None without advice.
+        """Returns the advice as a `keras.dtype_policies.DTypePolicyMap`; None without advice.
 
         `float32_layers.code()` is the same as Python code.
         """
