@@ -65,6 +65,8 @@ UNLISTED = {
     *("from_config", "get_config", "load_own_variables", "save_own_variables"),
     *("get_random_transformation", "transform_images"),
 }
+# A class with the members of another, which are shown once.
+LIKE = {"keras_mp.StochasticRounding": "keras_mp.MasterWeights"}
 # Classes with the same members, and Keras' own classes.
 ALIKE = "keras_mp.compat.optimizers."
 HEAD = """\
@@ -74,8 +76,8 @@ Every [public](compatibility.md) name with its arguments, the first sentence of 
 link to its source. The site that `make docs` builds and `help(name)` show whole docstrings. The
 [tests](../../Makefile) run their examples on every backend.
 
-Not listed: methods that Keras calls, such as `build` and `get_config`, and `to_dict()`, by which each
-result becomes plain JSON. The TensorFlow names in `keras_mp.compat` and the options of the command
+Not listed: methods that Keras calls, such as `build` and `get_config`, and `to_dict()`, which
+returns any result as JSON. The TensorFlow names in `keras_mp.compat` and the options of the command
 are in [api.txt](../../tests/data/api.txt).
 """
 
@@ -115,9 +117,17 @@ def _entry(name: str, signatures: dict[str, str]) -> list[str]:
     source = Path(inspect.getsourcefile(_code(value)) or "").resolve().relative_to(ROOT)
     arguments = f"`{signatures[name]}`" if signatures[name] else ""
     lines = [f"- [`{name}`](../../{source.as_posix()}){arguments}: {_summary(value)}"]
+    if other := LIKE.get(name):
+        own_names = {each.removeprefix(f"{name}.") for each in signatures}
+        lacks = [e for e in signatures if e.removeprefix(f"{other}.") not in (e, *own_names)]
+        but = ", ".join(f"`{each.removeprefix(f'{other}.')}`" for each in lacks)
+        lines[0] += f" Members: those of `{other}` but {but}."
     for each, own in ({} if name.startswith(ALIKE) else signatures).items():
         member = inspect.getattr_static(value, each.removeprefix(f"{name}."), None)
-        if each.rpartition(".")[0] != name or each.rpartition(".")[2] in UNLISTED:
+        owner, _, own_name = each.rpartition(".")
+        if owner != name or own_name in UNLISTED:
+            continue
+        if other and signatures.get(f"{other}.{own_name}") == own:
             continue
         if _summary(member):
             shown = own.replace("(self, ", "(").replace("(self)", "()").replace("(cls, ", "(")
