@@ -155,7 +155,8 @@ def _summary(value: object) -> str:
     """Returns the first sentence of a docstring, on one line; "" without one."""
     if isinstance(value, (classmethod, staticmethod)):
         value = value.__func__
-    shown = inspect.isfunction(value) or inspect.isclass(value) or isinstance(value, property)
+    kinds = (inspect.isfunction, inspect.isclass, inspect.isdatadescriptor)
+    shown = any(is_kind(value) for is_kind in kinds)
     text = (getattr(value, "__doc__", None) or "") if shown else ""
     first = " ".join(inspect.cleandoc(text).partition("\n\n")[0].split())
     return re.split(r"(?<=\.) (?=[A-Z])", first)[0]
