@@ -284,16 +284,11 @@ def _says_so(name: str, today: Config) -> bool:
     # One of an image has its axis resolved; a layer of vectors says 1 or -1, as some images do.
     if name == "BatchNormalization":
         return today.get("axis") == 3
-    return name != "TimeDistributed" or _differs_by_step(today["layer"])
-
-
-def _differs_by_step(value: object) -> bool:
-    """Whether a layer, or one inside, does not treat the rows of a batch one by one."""
-    if isinstance(value, Mapping):
-        if value.get("class_name") == "BatchNormalization" or value.get("activity_regularizer"):
-            return True
-        value = list(value.values())
-    return isinstance(value, list) and any(map(_differs_by_step, value))
+    return name != "TimeDistributed" or any(
+        # It, or a layer inside, does not treat the rows of a batch one by one.
+        one.get("class_name") == "BatchNormalization" or one.get("activity_regularizer")
+        for one in checks.objects_in(today["layer"])
+    )
 
 
 def is_todays(given: Config) -> bool:

@@ -1,6 +1,6 @@
 """The changes that a conversion made to a config."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -93,6 +93,12 @@ class Converted:
     config: dict[str, object]
     changes: tuple[Change, ...]
     changed: bool
+
+    @classmethod
+    def of(cls, today: Mapping[str, object], given: object, report: Report) -> "Converted":
+        """Returns what a config became; there are no changes where it was today's already."""
+        changed = today != given
+        return cls(dict(today), tuple(report) if changed else (), changed)
 
     @property
     def notes(self) -> tuple[str, ...]:
