@@ -163,7 +163,7 @@ def _of_folder(
         raise Refused("--shard-size writes one model: name one artefact, and not a folder")
     if request.out is None:
         found = walk(request.path)
-        outcomes = _look_at_all(request, found)
+        outcomes = [_look(request, one) for one in found.found]
     else:
         found, outcomes = _to_folder(request, arguments)
     if not found.found and not found.closed:
@@ -177,20 +177,12 @@ def _of_folder(
         links = f", {found.links} symbolic links not followed" if found.links else ""
         shown = redacted(request.path)
         say(f"{shown}: {len(found.found)} artefacts, {found.left} other files{links}")
-    return [*outcomes, *_outcomes_of_closed(found)]
-
-
-def _look_at_all(request: Request, walked: Walk) -> list[Outcome]:
-    """Returns what would become of each artefact in a folder, as far as is known unloaded."""
-    return [_look(request, one) for one in walked.found]
-
-
-def _outcomes_of_closed(walked: Walk) -> list[Outcome]:
-    """Returns an outcome for each folder that may not be read."""
-    return [Outcome(path, "failed", why=CLOSED, reason="storage") for path in walked.closed]
+    closed = (Outcome(path, "failed", why=CLOSED, reason="storage") for path in found.closed)
+    return [*outcomes, *closed]
 
 
 def _look(request: Request, one: Found) -> Outcome:
+    """Returns what would become of an artefact in a folder, as far as is known unloaded."""
     path, kind = one.path, one.kind
     if is_url(path):
         # Nothing is downloaded for this: what it is of is told by its name.

@@ -125,11 +125,8 @@ def restore(
 
         if names or not isinstance(model, keras.layers.Layer):
             raise ValueError(f"{path} has the weights of one model: pass that, and no names=")
-        if model_path is not None or optimizer_path is not None:
-            raise ValueError(
-                f"model_path= and optimizer_path= are for checkpoints; {path} is not one"
-            )
-        return load_weights(path, model, optimizer, strict=strict)
+        paths = {"model_path": model_path, "optimizer_path": optimizer_path}
+        return load_weights(path, model, optimizer, strict=strict, **paths)
     checkpoint = Checkpoint(path)
     weights = object_matching.weights(model)
     if not weights and not getattr(model, "built", False):
@@ -147,8 +144,8 @@ def restore(
             )
         folder = saved_models.folder_of_variables(checkpoint.prefix)
         tables = () if folder is None else saved_objects.tables(folder)
-        paths = model_path, optimizer_path
-        plan_objects(plan, checkpoint, checkpoint.graph, model, optimizer, *paths, tables)
+        where = model_path, optimizer_path
+        plan_objects(plan, checkpoint, checkpoint.graph, model, optimizer, *where, tables)
     return plan.run(strict=strict)
 
 

@@ -248,10 +248,7 @@ def _plan_slot(plan: Plan, inner: Any, slot: Slot) -> None:
 def _attributes(inner: Any, name: str) -> list[str]:
     if name in ("average", "_model_variables_moving_average"):
         return ["_model_variables_moving_average"]
-    known = (
-        slots.SLOTS[cls.__name__] for cls in type(inner).__mro__ if cls.__name__ in slots.SLOTS
-    )
-    of_class = next(known, {})
+    of_class = slots.of_class(inner, slots.SLOTS) or {}
     names = [name, f"_{name.lstrip('_')}"] if _is_new(name) else []
     return [*names, of_class[name]] if name in of_class else names
 

@@ -185,6 +185,16 @@ class Program:
         """Returns the innermost node of these kinds that a node is in."""
         return next((up for up in self.above(node) if isinstance(up, kinds)), None)
 
+    def is_label(self, node: cst.Name) -> bool:
+        """Returns whether a name is no value: of a function, a class, a parameter or a keyword."""
+        parent = self.parent(node)
+        if isinstance(parent, cst.Arg):
+            return parent.keyword is node
+        if isinstance(parent, cst.MatchKeywordElement):
+            return parent.key is node
+        named = (cst.FunctionDef, cst.ClassDef, cst.Param, cst.NameItem)
+        return isinstance(parent, named) and parent.name is node
+
     def call_of(self, node: cst.CSTNode) -> cst.Call | None:
         """Returns the call of an expression; None where it is not called."""
         parent = self.parent(node)
@@ -480,6 +490,16 @@ def _canonical(full: str) -> str:
     if found is None:
         return full
     return f"{found} {'.'.join(full.split('.')[found.length :])}"
+
+
+class ExpressionVisitor(cst.CSTVisitor):
+    """Passes over import statements."""
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        return False
 
 
 class Nodes(cst.CSTVisitor):

@@ -17,6 +17,7 @@ from keras_mp.migration.code.findings import BASELINE, NOQA, Found, Spot
 from keras_mp.migration.code.importing import import_of_ours
 from keras_mp.migration.code.names import legacy_name
 from keras_mp.migration.code.parsed import (
+    ExpressionVisitor,
     Import,
     Program,
     Unparsable,
@@ -238,22 +239,21 @@ class _Run:
             decision = layer_attributes.of_attribute(program, attribute, own)
             self._note(layer_attributes, attribute, decision)
         for argument in found.arguments:
-            if (of_argument := layer_attributes.of_argument(program, argument)) is not None:
-                self._note(layer_attributes, argument, of_argument)
+            of_argument = layer_attributes.of_argument(program, argument)
+            self._note(layer_attributes, argument, of_argument)
         for attribute in found.private if self._facts.is_concerned else ():
             of_private = private_optimizer_attributes.decide(program, attribute)
             if of_private is not None and (has_optimizers or of_private.verdict == "rewritten"):
                 self._note(private_optimizer_attributes, attribute, of_private)
         for attribute in found.private:
-            if (of_module := modules_of_layers.decide(self._facts, attribute)) is not None:
-                self._note(modules_of_layers, attribute, of_module)
+            of_module = modules_of_layers.decide(self._facts, attribute)
+            self._note(modules_of_layers, attribute, of_module)
         if has_optimizers:
             for node in found.of_packages:
                 full = program.full_name(node)
-                of_other = other_packages.decide(full)
                 # With a target KMP215 says of Horovod what to write there.
-                if of_other is not None and not (target and horovod_name(full)):
-                    self._note(other_packages, node, of_other)
+                if not (target and horovod_name(full)):
+                    self._note(other_packages, node, other_packages.decide(full))
         for call, decision in training_loops.decide(self._facts):
             self._note(training_loops, call, decision)
         for statement in found.imports:
@@ -264,13 +264,9 @@ class _Run:
             decision = graph_rewrite_switches.decide(program, node)
             self._note(graph_rewrite_switches, node, decision)
         for node, value in found.strings:
-            path = mentions.of_string(value)
-            if path is not None:
-                self._note(mentions, node, path)
+            self._note(mentions, node, mentions.of_string(value))
         for node in found.unresolved:
-            spelled = mentions.of_name(program.source(node))
-            if spelled is not None:
-                self._note(mentions, node, spelled)
+            self._note(mentions, node, mentions.of_name(program.source(node)))
         self._mentions(found)
         told = frozenset(self._told)
         for rule, place, decision in decisions(program) if keras3 else ():
@@ -334,13 +330,15 @@ class _Run:
         self,
         of: str | ModuleType,
         node: cst.CSTNode,
-        decision: Decision,
+        decision: Decision | None,
         name: cst.CSTNode | None = None,
     ) -> bool:
-        """Takes a decision of a rule: its edits, and a finding for each line that it is about.
+        """Takes a decision of a rule, if it has one: its edits, and a finding for each line of it.
 
         Returns whether it would be edited, and is left alone.
         """
+        if decision is None:
+            return False
         if self._program.is_dead(node):
             of, decision = version_checks, version_checks.DEAD
         rule = of if isinstance(of, str) else id_of(of)
@@ -463,7 +461,7 @@ def _not_done(finding: Found) -> Found:
     return replace(finding, verdict="manual", message=why)
 
 
-class _Expressions(cst.CSTVisitor):
+class _Expressions(ExpressionVisitor):
     """Collects what rules look at, in the order of the text."""
 
     def __init__(self, program: Program) -> None:
@@ -486,12 +484,6 @@ class _Expressions(cst.CSTVisitor):
         self.comments: dict[int, list[int]] = {}
         for line, column in map(program.where, program.nodes.of(cst.Comment)):
             self.comments.setdefault(line, []).append(column - 1)
-
-    def visit_Import(self, node: cst.Import) -> bool:
-        return False
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        return False
 
     def _of_keras(self, node: cst.CSTNode) -> None:
         """Notes a private name of layers or optimizers."""
@@ -529,18 +521,13 @@ class _Expressions(cst.CSTVisitor):
 
     def visit_Name(self, node: cst.Name) -> None:
         parent = self.program.parent(node)
-        if isinstance(parent, (cst.AssignTarget, cst.Param, cst.NameItem)):
-            return
-        if isinstance(parent, (cst.FunctionDef, cst.ClassDef)) and parent.name is node:
-            return
-        if isinstance(parent, cst.MatchKeywordElement) and parent.key is node:
-            return
         if isinstance(parent, cst.Arg) and parent.keyword is node:
             is_variable = node.value.startswith(_VARIABLE)
             if is_variable or (_OPTION.fullmatch(node.value) and self.has_options):
                 self.switches.append(node)
+        elif isinstance(parent, (cst.AssignTarget, cst.Param)) or self.program.is_label(node):
             return
-        if self.program.old(node) is not None:
+        elif self.program.old(node) is not None:
             self.old.append(node)
         elif self.program.is_unbound(node):
             self.unresolved.append(node)

@@ -8,7 +8,15 @@ import libcst as cst
 
 from keras_mp.migration.code.edits import Edit
 from keras_mp.migration.code.names import legacy_name
-from keras_mp.migration.code.parsed import Import, Program, chain, dotted, imported, string
+from keras_mp.migration.code.parsed import (
+    ExpressionVisitor,
+    Import,
+    Program,
+    chain,
+    dotted,
+    imported,
+    string,
+)
 from keras_mp.migration.keras3 import names
 from keras_mp.migration.keras3.names import Known
 from keras_mp.migration.keras3.objects import Objects
@@ -198,15 +206,9 @@ def _until_placeholder(text: str | None, last: str) -> str | None:
     return (found[0] or None) if found else text
 
 
-class _Chains(cst.CSTVisitor):
+class _Chains(ExpressionVisitor):
     def __init__(self, code: Code) -> None:
         self.code = code
-
-    def visit_Import(self, node: cst.Import) -> bool:
-        return False
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        return False
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if chain(node) is not None and self.code.program.meaning(node) is not None:
@@ -220,11 +222,5 @@ class _Chains(cst.CSTVisitor):
         return False
 
     def visit_Name(self, node: cst.Name) -> None:
-        parent = self.code.program.parent(node)
-        if isinstance(parent, (cst.Param, cst.NameItem)) and getattr(parent, "name", None) is node:
-            return
-        if isinstance(parent, (cst.FunctionDef, cst.ClassDef)) and parent.name is node:
-            return
-        if isinstance(parent, cst.Arg) and parent.keyword is node:
-            return
-        self.code.chains.append(node)
+        if not self.code.program.is_label(node):
+            self.code.chains.append(node)

@@ -22,7 +22,6 @@ from keras_mp.migration.keras3.argument_advice import (
     Asked,
     Dropped,
     Renamed,
-    Taken,
     Valued,
 )
 from keras_mp.migration.keras3.calls import Called, calls_of_keras
@@ -52,8 +51,7 @@ def action_of(one: Called, name: str) -> Action | None:
     """Returns what becomes of an argument; None where it stays."""
     for scope in one.scopes:
         if name in ARGUMENTS.get(scope, {}):
-            found = ARGUMENTS[scope][name]
-            return None if isinstance(found, Taken) else found
+            return ARGUMENTS[scope][name]
     if name in one.gone and not one.takes_more:
         return Asked(f"the parameters are now {', '.join(one.are)}" if one.are else "drop it")
     return None

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from keras_mp.migration.code.parsed import Import, Program, chain, imported
+from keras_mp.migration.code.parsed import ExpressionVisitor, Import, Program, chain, imported
 from keras_mp.migration.rules import id_of, version_checks
 from keras_mp.migration.to_backend import (
     backend_functions,
@@ -180,7 +180,7 @@ def _guarded(one: Obstacle) -> Obstacle:
     return Obstacle(one.node, id_of(version_checks), why)
 
 
-class _Names(cst.CSTVisitor):
+class _Names(ExpressionVisitor):
     """Collects imports, and names of TensorFlow, Keras and Horovod, in their order."""
 
     def __init__(self, program: Program) -> None:
@@ -192,12 +192,6 @@ class _Names(cst.CSTVisitor):
         self.scaling = {program.function(one) for one in scaling}  # functions that scale a loss
         self.uses: list[tuple[cst.CSTNode, str]] = []
 
-    def visit_Import(self, node: cst.Import) -> bool:
-        return False
-
-    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
-        return False
-
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         if chain(node) is None:
             return True
@@ -205,16 +199,9 @@ class _Names(cst.CSTVisitor):
         return False
 
     def visit_Name(self, node: cst.Name) -> None:
-        parent = self._program.parent(node)
-        if isinstance(parent, (cst.AssignTarget, cst.Param, cst.NameItem, cst.AsName)):
-            return
-        if isinstance(parent, (cst.FunctionDef, cst.ClassDef)) and parent.name is node:
-            return
-        if isinstance(parent, cst.Arg) and parent.keyword is node:
-            return
-        if isinstance(parent, cst.MatchKeywordElement) and parent.key is node:
-            return
-        self._note(node)
+        bound = (cst.AssignTarget, cst.Param, cst.AsName)
+        if not isinstance(self._program.parent(node), bound) and not self._program.is_label(node):
+            self._note(node)
 
     def _note(self, node: cst.CSTNode) -> None:
         full = self._program.full_name(node)

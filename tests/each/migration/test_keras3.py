@@ -11,7 +11,7 @@ import pytest
 from keras_mp.compat import mixed_precision
 from keras_mp.migration.code.rewriting import rewrite
 from keras_mp.migration.keras3 import gone_members, names
-from keras_mp.migration.keras3.argument_advice import ARGUMENTS, Asked, Dropped, Taken
+from keras_mp.migration.keras3.argument_advice import ARGUMENTS, Asked, Dropped
 from keras_mp.migration.keras3.symbolic_tensors import TAKING
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
@@ -248,7 +248,7 @@ ASKED = [
     (scope, argument)
     for scope, arguments in ARGUMENTS.items()
     for argument, action in arguments.items()
-    if scope in NEEDED and not isinstance(action, Taken) and argument != "y"
+    if scope in NEEDED and action is not None and argument != "y"
 ]
 
 
