@@ -437,9 +437,12 @@ def run(
                     work.append(task)
                 else:
                     before.append((known, task))
-            on_start(walked, sum(known.kept["bytes"] or 0 for known, _ in before) + _bytes(work))
+            kept = sum(known.kept["bytes"] or 0 for known, _ in before)
+            on_start(walked, kept + sum(task.size or 0 for task in work))
             for known, task in before:
-                row = _as_before(ledger.row_at(place.path, known.start))
+                row = ledger.row_at(place.path, known.start)
+                if row["result"] == "done":
+                    row["result"] = "done before"
                 this.tell(row, task.options)
             if work:
                 _sweep(out, walked.found)
@@ -467,7 +470,7 @@ def _task(
     name = name_of(request.path, one.path)
     is_beside = one.kind in _WITHOUT_MODEL and not is_url(one.path)
     top = local_of(request.path) if is_beside else None
-    out = _below(request.out, one.out)
+    out = below(request.out, one.out)
     request = replace(request, path=one.path, out=out, tidy=False).for_artefact(name, top)
     files = request.model, request.scripts, request.beside
     if files not in options:  # thousands have the same, and each is read for its checksum
@@ -492,14 +495,11 @@ def name_of(folder: str, path: str) -> str:
     return Path(path).relative_to(local_of(folder)).as_posix()
 
 
-def _below(folder: str, path: Path) -> str:
+def below(folder: str, path: Path) -> str:
+    """Returns where in a folder a path is."""
     if is_url(folder):
         return join(folder, *path.parts)
     return str(local_of(folder) / path)
-
-
-def _bytes(work: Iterable[Task]) -> int:
-    return sum(task.size or 0 for task in work)
 
 
 class _Sizes:
@@ -549,12 +549,8 @@ def _holds(task: Task, known: Known, is_made: bool, retry: Collection[str]) -> b
     return kept["reason"] not in _OF_THE_PLACE and known.keras_mp == keras_mp.__version__
 
 
-def _as_before(row: Row) -> Row:
-    return row | {"result": "done before"} if row["result"] == "done" else row
-
-
 def _sweep(out: str, found: Iterable[Found]) -> None:
-    for folder in {publishing.out_folder(_below(out, one.out)) for one in found}:
+    for folder in {publishing.out_folder(below(out, one.out)) for one in found}:
         publishing.remove_stale(folder)
 
 

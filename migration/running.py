@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -13,7 +12,7 @@ from keras_mp.compat.checkpoints import Unreadable
 from keras_mp.compat.file_formats.file_kinds import kind_of
 from keras_mp.compat.results import columns
 from keras_mp.files.stores.errors import StoreError
-from keras_mp.files.stores.urls import is_url, join, local_of, redacted
+from keras_mp.files.stores.urls import is_url, local_of, redacted
 from keras_mp.migration import (
     artefacts,
     fleet,
@@ -243,7 +242,7 @@ def _otherwise(names: Sequence[str]) -> str:
 
 
 def _below(folder: str, name: str) -> str:
-    return redacted(join(folder, name)) if is_url(folder) else str(local_of(folder) / name)
+    return redacted(fleet.below(folder, Path(name)))
 
 
 @contextlib.contextmanager
@@ -330,12 +329,8 @@ def _tell_one(outcome: Outcome, arguments: argparse.Namespace, head: list[str]) 
 
 
 def _tell_folder(outcomes: Iterable[Outcome], *, with_table: bool) -> None:
-    rows = [(o.path, o.status, _first_line(o.why) or o.out or "") for o in outcomes]
+    rows = [(o.path, o.status, (o.why or "").partition("\n")[0] or o.out or "") for o in outcomes]
     if with_table:
         show(columns([("artefact", "status", "output, or why not"), *rows]))
     counts = Counter(status for _, status, _ in rows)
     say(", ".join(f"{n} {status}" for status, n in sorted(counts.items())))
-
-
-def _first_line(text: str | None) -> str:
-    return "" if text is None else os.linesep.join(text.splitlines()[:1])

@@ -108,6 +108,17 @@ class ObjectGraph:
         values = (a.key for a in self.nodes[number].attributes if a.name == "VARIABLE_VALUE")
         return next(values, None)
 
+    def keys_below(self, start: int | None) -> set[str]:
+        """Returns the keys of the values of an object and of all that it reaches."""
+        seen: set[int] = set()
+        waiting = [] if start is None else [start]
+        while waiting:
+            number = waiting.pop()
+            if number not in seen:
+                seen.add(number)
+                waiting += self.nodes[number].children.values()
+        return {attribute.key for number in seen for attribute in self.nodes[number].attributes}
+
     def paths(self) -> Iterator[tuple[str, int]]:
         """Yields (shortest path, number) of every object that the root reaches, nearest first."""
         seen, level = {0}, [("", 0)]

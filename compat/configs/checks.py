@@ -5,7 +5,7 @@ A check takes a value and where it is, and returns it as plain JSON or raises Le
 
 import math
 import numbers
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from keras_mp.compat.errors import LegacyError
@@ -149,6 +149,13 @@ def entries(
             raise LegacyError(at(path, key), "is not known", why)
         result[key] = table[key](value, at(path, key))
     return result
+
+
+def only(config: Mapping[str, object], path: str, known: Container[str], why: str) -> None:
+    """Raises for the first key that is none of these."""
+    for key in config:
+        if key not in known:
+            raise LegacyError(at(path, key), "is not known", why)
 
 
 def require(config: Mapping[str, object], path: str, *keys: str) -> None:

@@ -121,9 +121,8 @@ def layer(value: object, path: str, report: Report, nested: Nested, origin: Orig
         raise LegacyError(
             f"{path}.class_name", describe(name), tables.REFUSED[bare], needs_code=bare == "Lambda"
         )
-    for key in given:
-        if ours and key not in _OF_LAYER:
-            raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
+    if ours:
+        checks.only(given, path, _OF_LAYER, "no tf.keras wrote it")
     if _is_of_applications(given, inside):
         return _of_applications(given, inside, path, report)
     if not ours or bare not in tables.LAYERS:

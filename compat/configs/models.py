@@ -151,9 +151,8 @@ def _model(given: Config, path: str, report: Report, origin: Origin) -> Json:
     is_ours = name in MODELS
     if name.rpartition(">")[2].lower() in OPTIMIZERS:
         raise LegacyError(f"{path}.class_name", describe(name), "an optimizer, not a model")
-    for key in given:
-        if key not in _OF_MODEL and is_ours:
-            raise LegacyError(at(path, key), "is not known", "no tf.keras wrote it")
+    if is_ours:
+        checks.only(given, path, _OF_MODEL, "no tf.keras wrote it")
     if given.get("keras_version") == "2.2.4-tf" and not any(
         one.get("class_name") in policies.LEGACY for one in checks.objects_in(inside)
     ):
@@ -205,9 +204,8 @@ def _is_todays(given: Config, inside: Config) -> bool:
 
 
 def _sequential(given: Config, path: str, report: Report, origin: Origin) -> Json:
-    for key in given:
-        if key not in ("name", "layers", "build_input_shape", "trainable", "dtype", INPUT_SHAPE):
-            raise LegacyError(at(path, key), "is not known", "no Sequential of tf.keras wrote it")
+    known = ("name", "layers", "build_input_shape", "trainable", "dtype", INPUT_SHAPE)
+    checks.only(given, path, known, "no Sequential of tf.keras wrote it")
     checks.require(given, path, "name", "layers")
     given_layers = given["layers"]
     if not isinstance(given_layers, list):

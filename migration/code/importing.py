@@ -52,10 +52,8 @@ def _spans(program: Program, function: cst.FunctionDef, edit: Edit) -> bool:
 
 def _at(program: Program, line: int) -> Edit:
     """Returns the edit that imports it before a line, indented as that."""
-    code = program.lines.of(line)
-    indent = code[: len(code) - len(code.lstrip())]
     at = program.lines.starts[line - 1]
-    return Edit(at, at, f"{indent}{_LINE}{program.lines.ending(line)}")
+    return Edit(at, at, f"{program.lines.indent(line)}{_LINE}{program.lines.ending(line)}")
 
 
 def _functions(program: Program) -> dict[cst.FunctionDef, cst.CSTNode]:

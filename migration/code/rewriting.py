@@ -281,7 +281,8 @@ class _Run:
         if self._edits and syntax_error(text) and not syntax_error(program.text):
             text = program.text
             self._findings = [_not_done(finding) for finding in self._findings]
-        return Result(text, _in_order(self._findings))
+        findings = sorted(set(self._findings), key=lambda f: (f.line, f.column, f.rule))
+        return Result(text, tuple(findings))
 
     def _selected(self, rule: str) -> bool:
         return (self._only is None or rule in self._only) and rule not in self._skip
@@ -448,10 +449,6 @@ def _needs_import(edit: Edit) -> bool:
 
 
 _NO_USE = ("from ", "import ", "#")
-
-
-def _in_order(findings: Iterable[Found]) -> tuple[Found, ...]:
-    return tuple(sorted(set(findings), key=lambda f: (f.line, f.column, f.rule)))
 
 
 def _not_done(finding: Found) -> Found:

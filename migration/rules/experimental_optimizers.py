@@ -103,8 +103,7 @@ def _comments(site: Site, scale: cst.Arg, pieces: list[_Piece]) -> list[str]:
 
 def _next_line(site: Site, scale: cst.Arg) -> str:
     line, column = site.program.where(scale)
-    code = site.program.lines.of(line)
-    indent = code[: len(code) - len(code.lstrip())]
+    indent = site.program.lines.indent(line)
     alone = len(indent) == column - 1
     return site.program.lines.ending(line) + indent + ("" if alone else "    ")
 

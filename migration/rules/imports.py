@@ -218,7 +218,7 @@ def _without(
     rest = program.lines.of(line)[end - begin :]
     alone = not text[begin:start].strip() and (not rest.strip() or _FOR_TOOLS.search(rest))
     if alone and line < len(program.lines):
-        return Edit(begin, program.lines.starts[line], "")
+        return Edit(begin, program.lines.after(line), "")
     return Edit(start, end + len(rest) - len(rest.lstrip(" \t")), "")
 
 
@@ -240,9 +240,8 @@ def _line_after(program: Program, statement: Import, lines: list[str]) -> Edit:
         return Edit(end, end, "".join(f"; {one}" for one in lines))
     line, _ = program.where(statement)
     last = program.lines_of(statement)[-1]
-    indent = _indent(program.lines.of(line))
-    newline = program.lines.ending(line)
-    at = program.lines.starts[last] if last < len(program.lines) else len(program.text)
+    indent, newline = program.lines.indent(line), program.lines.ending(line)
+    at = program.lines.after(last)
     text = "".join(f"{indent}{one}{newline}" for one in lines)
     return Edit(at, at, text if last < len(program.lines) else newline + text)
 
@@ -258,7 +257,7 @@ def _replaced(program: Program, statement: Import, lines: list[str]) -> tuple[Ed
             return (Edit(start, program.span(line.body[at + 1])[0], ""),)
         return (Edit(program.span(line.body[at - 1])[1], end, ""),)
     first = program.where(statement)[0]
-    indent, newline = _indent(program.lines.of(first)), program.lines.ending(first)
+    indent, newline = program.lines.indent(first), program.lines.ending(first)
     comments = [node.value for node in Nodes(statement).of(cst.Comment)]
     lines = [text for text in comments if not _FOR_TOOLS.search(text)] + lines
     if lines:
@@ -266,13 +265,11 @@ def _replaced(program: Program, statement: Import, lines: list[str]) -> tuple[Ed
     block = program.parent(line)
     if isinstance(block, cst.IndentedBlock) and all(map(_imports_only_old, block.body)):
         return (Edit(start, end, "pass"),)
-    last = program.lines_of(statement)[-1]
-    begin = program.lines.starts[first - 1]
-    finish = program.lines.starts[last] if last < len(program.lines) else len(program.text)
+    finish = program.lines.after(program.lines_of(statement)[-1])
     behind = program.text[end:finish]
     if "#" in behind and not _FOR_TOOLS.search(behind):  # a comment behind it stays
-        return (Edit(start, end + _spaces(program.text[end:finish]), ""),)
-    return (Edit(begin, finish, ""),)
+        return (Edit(start, end + len(behind) - len(behind.lstrip()), ""),)
+    return (Edit(program.lines.starts[first - 1], finish, ""),)
 
 
 def _imports_only_old(line: cst.CSTNode) -> bool:
@@ -290,11 +287,3 @@ def _old_aliases(statement: Import) -> dict[int, Old]:
     assert not isinstance(statement.names, cst.ImportStar)  # which neither caller hands on
     named = ((i, _whole(full)) for i, (_, full) in enumerate(imported(statement)))
     return {i: name for i, name in named if name is not None}
-
-
-def _spaces(text: str) -> int:
-    return len(text) - len(text.lstrip())
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]
