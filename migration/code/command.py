@@ -31,8 +31,8 @@ from keras_mp.rendering.text import pluralized
 
 if TYPE_CHECKING:
     from keras_mp.migration.code.baseline import Baseline, Entry
-    from keras_mp.migration.code.planning import Options
     from keras_mp.migration.code.project_settings import Projects
+    from keras_mp.migration.code.rewriting import Options
 
 _FEW = 10
 
@@ -175,7 +175,7 @@ def _options(
     arguments: argparse.Namespace,
 ) -> "dict[Path, Options]":
     """Returns how each file is to be rewritten."""
-    from keras_mp.migration.code.planning import Options
+    from keras_mp.migration.code.rewriting import Options
 
     only = frozenset(arguments.only) if arguments.only else None
     of_file = {} if known is None else known.of_files()

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from keras_mp.files import regular_files
@@ -27,39 +27,10 @@ from keras_mp.migration.code.findings import (
     Spot,
 )
 from keras_mp.migration.code.project import NOTHING, Elsewhere
-from keras_mp.migration.code.rewriting import Result, Unparsable, may_concern, rewrite
-from keras_mp.migration.to_backend.uses import Target
+from keras_mp.migration.code.rewriting import Options, Result, Unparsable, may_concern, rewrite
 
 # Fewer are done before other processes have started.
 _MANY = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Which rules are applied, and how.
-
-    Attributes:
-        only: Rules by their ids; None for all.
-        skip: Rules to leave out.
-        unsafe: Whether to make edits, too, that may be wrong.
-        known: Findings to leave alone: rule and line of source -> how many.
-        target: A backend, to also find what keeps programs on TensorFlow; None for none.
-        keras3: Whether to look for what else stops a program under Keras 3.
-    """
-
-    only: frozenset[str] | None = None
-    skip: frozenset[str] = frozenset()
-    unsafe: bool = False
-    known: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    target: Target | None = None
-    keras3: bool = False
-
-    def concerns(self, data: bytes, elsewhere: Elsewhere) -> bool:
-        """Returns whether a file is worth parsing."""
-        return may_concern(data, elsewhere, target=self.target, keras3=self.keras3)
-
-    def has(self, rule: str) -> bool:
-        return (self.only is None or rule in self.only) and rule not in self.skip
 
 
 def plan(path: Path, data: bytes, options: Options, elsewhere: Elsewhere = NOTHING) -> Plan:
@@ -118,7 +89,7 @@ def plans(
             result.append(Plan(path))
     told = _facts_of_modules(files, there)
     elsewhere = {i: told.get(str(files[i]), NOTHING) for i in there}
-    work = {i: data for i, data in there.items() if of[i].concerns(data, elsewhere[i])}
+    work = {i: data for i, data in there.items() if may_concern(data, elsewhere[i], of[i])}
     for i, path in enumerate(files):
         if i not in work:
             step(str(path), 1)
@@ -191,16 +162,7 @@ def _rewritten(
 ) -> tuple[bytes, tuple[Found, ...]]:
     def program(text: str) -> Result:
         def rewritten(places: Collection[Spot] = ()) -> Result:
-            return rewrite(
-                text,
-                only=options.only,
-                skip=options.skip,
-                unsafe=options.unsafe,
-                elsewhere=elsewhere,
-                known=places,
-                target=options.target,
-                keras3=options.keras3,
-            )
+            return rewrite(text, options, elsewhere=elsewhere, known=places)
 
         try:
             if options.known:

@@ -3,8 +3,8 @@
 import bisect
 import itertools
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from types import ModuleType
 
@@ -124,13 +124,35 @@ class Result:
     findings: tuple[Found, ...]
 
 
-def may_concern(
-    data: bytes,
-    elsewhere: Elsewhere = NOTHING,
-    *,
-    target: Target | None = None,
-    keras3: bool = False,
-) -> bool:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Which rules are applied, and how.
+
+    Attributes:
+        only: Rules by their ids; None for all.
+        skip: Rules to leave out.
+        unsafe: Whether to make edits, too, that may be wrong.
+        known: Findings to leave alone: rule and line of source -> how many.
+        target: A backend, to also find what keeps programs on TensorFlow; None for none.
+        keras3: Whether to look for what else stops a program under Keras 3.
+    """
+
+    only: frozenset[str] | None = None
+    skip: frozenset[str] = frozenset()
+    unsafe: bool = False
+    known: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    target: Target | None = None
+    keras3: bool = False
+
+    def has(self, rule: str) -> bool:
+        """Returns whether a rule is applied."""
+        return (self.only is None or rule in self.only) and rule not in self.skip
+
+
+USUAL = Options()
+
+
+def may_concern(data: bytes, elsewhere: Elsewhere = NOTHING, options: Options = USUAL) -> bool:
     """Returns whether a file is worth parsing: whether it holds any of the words at all.
 
     In a program that has to do with mixed precision there are more of them: private names of
@@ -139,8 +161,7 @@ def may_concern(
     Args:
         data: What is in it.
         elsewhere: What other files of the program tell of this one.
-        target: A backend, where what keeps a program on TensorFlow is looked for.
-        keras3: Whether what else stops under Keras 3 is looked for.
+        options: What is looked for.
 
     >>> may_concern(b"import keras"), may_concern(b"opt.get_scaled_loss(loss)")
     (False, True)
@@ -151,35 +172,27 @@ def may_concern(
         or any(map(legacy_name, elsewhere.names.values()))
     ):
         return True
-    if target is not None and searching.may_concern(data):
+    if options.target is not None and searching.may_concern(data):
         return True
-    if keras3 and _KERAS_BYTES.search(data) is not None:
+    if options.keras3 and _KERAS_BYTES.search(data) is not None:
         return True
     return elsewhere.is_concerned and _PRIVATE_BYTES.search(data) is not None
 
 
 def rewrite(
     text: str,
+    options: Options = USUAL,
     *,
-    only: frozenset[str] | None = None,
-    skip: frozenset[str] = frozenset(),
-    unsafe: bool = False,
     elsewhere: Elsewhere = NOTHING,
     known: Collection[Spot] = (),
-    target: Target | None = None,
-    keras3: bool = False,
 ) -> Result:
     """Returns a program with its mixed precision rewritten for keras_mp.
 
     Args:
         text: A module, without a byte order mark; line ends of any kind stay.
-        only: Rules to apply, by their ids; None for all.
-        skip: Rules to leave out.
-        unsafe: Whether to make edits, too, that may be wrong.
+        options: Which rules are applied; its `known` is for `plan`.
         elsewhere: What other files of the program tell of this one.
         known: The places of findings of an earlier call, to be left alone.
-        target: A backend, to also find what keeps the program on TensorFlow.
-        keras3: Whether to find, and rewrite, too, what else stops it under Keras 3.
 
     Raises:
         Unparsable: `text` is not Python.
@@ -188,11 +201,10 @@ def rewrite(
     'import keras_mp\\nkeras_mp.global_policy()'
     """
     data = text.encode(errors="replace")
-    if not may_concern(data, elsewhere, target=target, keras3=keras3):
+    if not may_concern(data, elsewhere, options):
         return Result(text, ())
     names = {**_USUAL, **elsewhere.names} if _STAR.search(text) else elsewhere.names
-    run = _Run(Program(text, names), only, skip, unsafe, elsewhere, known)
-    return run.result(target, keras3=keras3)
+    return _Run(Program(text, names), options, elsewhere, known).result()
 
 
 class _Run:
@@ -201,14 +213,12 @@ class _Run:
     def __init__(
         self,
         program: Program,
-        only: frozenset[str] | None,
-        skip: frozenset[str],
-        unsafe: bool,
+        options: Options,
         elsewhere: Elsewhere,
         known: Collection[Spot],
     ) -> None:
         self._program = program
-        self._only, self._skip, self._unsafe = only, skip, unsafe
+        self._options = options
         self._known = known
         self._suppressions = Suppressions(program)
         # What would be edited and is not, and its old names.
@@ -224,8 +234,8 @@ class _Run:
         self._told: set[cst.CSTNode] = set()
         self._covered: dict[int, tuple[str, Verdict, str, str]] = {}
 
-    def result(self, target: Target | None, *, keras3: bool) -> Result:
-        program, found = self._program, _Expressions(self._program)
+    def result(self) -> Result:
+        target, program, found = self._options.target, self._program, _Expressions(self._program)
         program.module.visit(found)
         elsewhere = self._facts.elsewhere
         self._facts.is_concerned = bool(found.old) or elsewhere.is_concerned
@@ -269,7 +279,7 @@ class _Run:
             self._note(mentions, node, mentions.of_name(program.source(node)))
         self._mentions(found)
         told = frozenset(self._told)
-        for rule, place, decision in decisions(program) if keras3 else ():
+        for rule, place, decision in decisions(program) if self._options.keras3 else ():
             if not (isinstance(place, cst.Attribute) and place in told):
                 self._note(rule, place, decision)
         if target is not None:
@@ -283,9 +293,6 @@ class _Run:
             self._findings = [_not_done(finding) for finding in self._findings]
         findings = sorted(set(self._findings), key=lambda f: (f.line, f.column, f.rule))
         return Result(text, tuple(findings))
-
-    def _selected(self, rule: str) -> bool:
-        return (self._only is None or rule in self._only) and rule not in self._skip
 
     def _of_old(self, node: cst.CSTNode) -> None:
         program = self._program
@@ -343,12 +350,12 @@ class _Run:
         if self._program.is_dead(node):
             of, decision = version_checks, version_checks.DEAD
         rule = of if isinstance(of, str) else id_of(of)
-        if not self._selected(rule):
+        if not self._options.has(rule):
             return False
         self._told.add(node)
         verdict, message = decision.verdict, decision.message
-        edits = decision.edits if not decision.unsafe or self._unsafe else ()
-        if decision.unsafe and self._unsafe:
+        edits = decision.edits if not decision.unsafe or self._options.unsafe else ()
+        if decision.unsafe and self._options.unsafe:
             verdict = "rewritten"
         if edits and not self._program.has_positions:
             verdict, edits = "manual", ()
@@ -433,7 +440,7 @@ class _Run:
                 column = len(code) - len(code.lstrip()) + 1
                 self._find(line, column, rule, verdict, message, suppressed)
                 continue
-            if not self._selected(_MENTIONS):
+            if not self._options.has(_MENTIONS):
                 continue
             comment = any(at <= match.start() for at in found.comments.get(line, ()))
             offset = self._program.lines.offset(line, match.start())

@@ -39,7 +39,8 @@ from keras_mp.migration.processes import Processes
 Processes(2).submit(exec, work).result()
 """,
     "of sources": """
-from keras_mp.migration.code.planning import Options, plans
+from keras_mp.migration.code.planning import plans
+from keras_mp.migration.code.rewriting import Options
 class Working(Options):
     def __reduce__(self):
         return exec, (work,)
