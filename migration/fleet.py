@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, runtime_checkable
@@ -119,35 +119,29 @@ class Result:
     otherwise: tuple[str, ...] = ()
 
 
+@dataclass(slots=True)
 class _Run:
     """A run: what it writes to, and what it did.
 
-    Args:
+    Attributes:
         name: Of the run.
         place: Of the ledger.
         writer: To it.
         told: Is called with each row.
         waits: Is called now and then while none comes.
         made: Of each artefact whose output is there: what the ledger says of it.
+        counts: How many rows there are of each result.
+        otherwise: Names of artefacts whose outputs were made with other options.
     """
 
-    def __init__(
-        self,
-        name: str,
-        place: Place,
-        writer: ledger.Writer,
-        told: Callable[[Row], object],
-        waits: Callable[[], object],
-        made: Mapping[str, Known],
-    ) -> None:
-        self.name = name
-        self.place = place
-        self.writer = writer
-        self.told = told
-        self.waits = waits
-        self.made = made
-        self.counts: Counter[str] = Counter()
-        self.otherwise: list[str] = []
+    name: str
+    place: Place
+    writer: ledger.Writer
+    told: Callable[[Row], object]
+    waits: Callable[[], object]
+    made: dict[str, Known] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    otherwise: list[str] = field(default_factory=list)
 
     def tell(self, row: Row, options: Mapping[str, object]) -> None:
         """Counts a row, and hands it on.
@@ -421,8 +415,7 @@ def run(
     with run_lock.hold_lock(out, name), ledger.open_ledger(out) as place:
         contents = ledger.read_contents(place.path)
         writer = ledger.Writer(place.path)
-        made: dict[str, Known] = {}
-        this = _Run(name, place, writer, on_row, on_wait, made)
+        this = _Run(name, place, writer, on_row, on_wait)
         try:
             sizes = _Sizes(out)
             options: dict[tuple[object, ...], dict[str, object]] = {}
@@ -432,8 +425,8 @@ def run(
                 task = _task(request, one, backend, with_reports, options)
                 known = contents.known.get(task.name)
                 if known is not None and _is_made(known, sizes):
-                    made[task.name] = known
-                if known is None or not _holds(task, known, task.name in made, retry):
+                    this.made[task.name] = known
+                if known is None or not _holds(task, known, task.name in this.made, retry):
                     work.append(task)
                 else:
                     before.append((known, task))
