@@ -93,36 +93,31 @@ def _of_method(code: Code, call: cst.Call, function: cst.Attribute) -> _Found | 
         return None
     if path is None:
         return None
-    end = ending(path.value)
     if name == "load_weights":
-        return _loaded_weights(code, call, path, end)
-    return _saved_weights(code, call, path, end)
+        return _loaded_weights(code, call, path, ending(path.value))
+    return _saved(code, call, path, weights=True)
 
 
-def _saved(code: Code, call: cst.Call, path: cst.Arg | None) -> _Found | None:
+def _saved(
+    code: Code, call: cst.Call, path: cst.Arg | None, *, weights: bool = False
+) -> _Found | None:
     end = ending(path.value) if path is not None else None
     format_ = keywords(call).get("save_format")
+    advice = _SAVE_WEIGHTS if weights else _SAVE
     if format_ is not None:
+        formats = ("h5", "hdf5") if weights else ("h5", "hdf5", "keras")
         value = code.program.value(format_).strip("\"'")
-        if value in ("h5", "hdf5", "keras") and end is not None and end.endswith(_WHOLE):
-            said = "Keras 3 knows the format by the end of the path"
+        if value in formats and end is not None and end.endswith(_WEIGHTS if weights else _WHOLE):
+            said = advice if weights else "Keras 3 knows the format by the end of the path"
             return format_, Decision("rewritten", said, (code.without(call, format_),))
-        return format_, Decision("manual", f"Keras 3 has no save_format: {_SAVE}")
-    if end is None or path is None or _has_suffix(end, _WHOLE):
+        return format_, Decision("manual", f"Keras 3 has no save_format: {advice}")
+    if end is None or path is None:
         return None
-    return path, Decision("manual", _SAVE)
-
-
-def _saved_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) -> _Found | None:
-    format_ = keywords(call).get("save_format")
-    if format_ is not None:
-        value = code.program.value(format_).strip("\"'")
-        if value in ("h5", "hdf5") and end is not None and end.endswith(_WEIGHTS):
-            return format_, Decision("rewritten", _SAVE_WEIGHTS, (code.without(call, format_),))
-        return format_, Decision("manual", f"Keras 3 has no save_format: {_SAVE_WEIGHTS}")
-    if end is None or end.endswith(_WEIGHTS) or _may_end_longer(path.value, end):
-        return None
-    return path, Decision("manual", _SAVE_WEIGHTS)
+    if weights:
+        is_fine = end.endswith(_WEIGHTS) or _may_end_longer(path.value, end)
+    else:
+        is_fine = _has_suffix(end, _WHOLE)
+    return None if is_fine else (path, Decision("manual", advice))
 
 
 def _loaded_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) -> _Found | None:
@@ -132,9 +127,7 @@ def _loaded_weights(code: Code, call: cst.Call, path: cst.Arg, end: str | None) 
             "latest_checkpoint"
         )
         return (path, Decision("manual", _LOAD_WEIGHTS)) if is_latest else None
-    if not _has_suffix(end, (*_READ, ".ckpt", ".tf")):
-        return path, Decision("manual", _LOAD_WEIGHTS)
-    if end.endswith((".ckpt", ".tf")):
+    if not _has_suffix(end):
         return path, Decision("manual", _LOAD_WEIGHTS)
     by_name = keywords(call).get("by_name")
     if by_name is not None and code.program.value(by_name) == "True" and end.endswith(_WEIGHTS):
