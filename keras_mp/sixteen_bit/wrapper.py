@@ -28,10 +28,16 @@ class SixteenBitOptimizer(OptimizerWrapper, keras.optimizers.Optimizer):
     """The shared base of `MasterWeights` and `StochasticRounding`; see there."""
 
     _narrow_weights: HalfPrecisionWeights
+    _default_name: str
     _immutable = frozenset({"master", "slots", "seed"})
 
     def __init__(
-        self, inner_optimizer: Optimizer, *, slots: str, seed: int, name: str | None
+        self,
+        inner_optimizer: Optimizer,
+        *,
+        slots: str = "float32",
+        seed: int = 0,
+        name: str | None = None,
     ) -> None:
         check_optimizer("inner_optimizer", inner_optimizer)
         if isinstance(inner_optimizer, keras.optimizers.LossScaleOptimizer):
@@ -47,7 +53,7 @@ class SixteenBitOptimizer(OptimizerWrapper, keras.optimizers.Optimizer):
             )
         check_slots(slots, inner_optimizer)
         keras_hooks.mend_layers_in_16_bits()
-        keras.optimizers.Optimizer.__init__(self, learning_rate=0.0, name=name)
+        keras.optimizers.Optimizer.__init__(self, 0.0, name=name or self._default_name)
         self._backend, self._slot_dtype, self._seed = backends.current(), slots, int(seed)
         parts = (inner_optimizer, self._storage, slots, self._seed, self._backend)
         self._narrow_weights = HalfPrecisionWeights(*parts)
@@ -217,6 +223,8 @@ class MasterWeights(SixteenBitOptimizer):
     Source: Micikevicius et al. 2018, "Mixed Precision Training", section 3.1.
     """
 
+    _default_name = "master_weights"
+
     def __init__(
         self,
         inner_optimizer: Optimizer,
@@ -228,8 +236,8 @@ class MasterWeights(SixteenBitOptimizer):
     ) -> None:
         if master not in MASTERS:
             raise ValueError(f"master must be 'float32' or 'split', but got {master!r}.")
-        object.__setattr__(self, "_master", master)
-        super().__init__(inner_optimizer, slots=slots, seed=seed, name=name or "master_weights")
+        super().__init__(inner_optimizer, slots=slots, seed=seed, name=name)
+        self._master = master
 
     @property
     def master(self) -> str:
@@ -302,17 +310,7 @@ class StochasticRounding(SixteenBitOptimizer):
     Source: Gupta et al. 2015, "Deep Learning with Limited Numerical Precision".
     """
 
-    def __init__(
-        self,
-        inner_optimizer: Optimizer,
-        *,
-        slots: str = "float32",
-        seed: int = 0,
-        name: str | None = None,
-    ) -> None:
-        super().__init__(
-            inner_optimizer, slots=slots, seed=seed, name=name or "stochastic_rounding"
-        )
+    _default_name = "stochastic_rounding"
 
     def _storage(self, variable: Variable) -> Storage:
         return Rounded(variable, Transient(variable, variable.name, variable.path))
