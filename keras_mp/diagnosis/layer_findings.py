@@ -188,24 +188,12 @@ def float16_loss(facts: Facts) -> Iterator[Finding]:
     low = [one for one in losses if getattr(one, "dtype", floatx) == "float16"]
     if not low:
         return
+    what, remedy = f"{_name(low[0])} computes in float16", "remove dtype='float16' from the loss"
     if floatx == "float16":
-        what, remedy = (
-            "keras.config.floatx() is float16, and therefore the losses",
-            "keras.config.set_floatx('float32') and policy mixed_float16",
-        )
-    else:
-        what, remedy = (
-            f"{_name(low[0])} computes in float16",
-            "remove dtype='float16' from the loss",
-        )
-    yield Finding(
-        "float16_loss",
-        "error",
-        "loss",
-        what,
-        "an error of 300, squared, is inf",
-        remedy,
-    )
+        what = "keras.config.floatx() is float16, and therefore the losses"
+        remedy = "keras.config.set_floatx('float32') and policy mixed_float16"
+    why = "an error of 300, squared, is inf"
+    yield Finding("float16_loss", "error", "loss", what, why, remedy)
 
 
 # With predictions and labels 300 apart, or for KLDivergence probabilities of 1e-5.

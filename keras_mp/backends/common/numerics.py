@@ -177,19 +177,15 @@ def cast_for_optimizer(
     >>> standardize_dtype(cast_for_optimizer(sums, [ops.ones((1,))], [weight])[0].dtype)
     'float16'
     """
-    if accumulates(optimizer):
-        return [
-            each if each is None else ops.cast(each, variable.dtype)
-            for each, variable in zip(gradients, variables, strict=True)
-        ]
-    if getattr(optimizer, "global_clipnorm", None) is not None:
-        dtypes = {each.dtype for each in gradients if each is not None}
-        if len(dtypes) > 1:
-            return [
-                each if each is None else ops.cast(each, _wide(variable))
-                for each, variable in zip(gradients, variables, strict=True)
-            ]
-    return gradients
+    is_sum = accumulates(optimizer)
+    is_clipped = getattr(optimizer, "global_clipnorm", None) is not None
+    is_mixed = is_clipped and len({each.dtype for each in gradients if each is not None}) > 1
+    if not is_sum and not is_mixed:
+        return gradients
+    return [
+        each if each is None else ops.cast(each, variable.dtype if is_sum else _wide(variable))
+        for each, variable in zip(gradients, variables, strict=True)
+    ]
 
 
 def _wide(variable: Variable) -> str:

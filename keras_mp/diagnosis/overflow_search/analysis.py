@@ -28,7 +28,7 @@ from keras_mp.diagnosis.overflow_search.record import (
     Value,
 )
 from keras_mp.diagnosis.overflow_search.report import Finding, OverflowReport
-from keras_mp.diagnosis.overflow_search.undefined import undefined, undefined_gradient
+from keras_mp.diagnosis.overflow_search.undefined import undefined
 from keras_mp.float_formats import LARGEST
 from keras_mp.graph_rewrite.tensors import dtype_of
 
@@ -330,7 +330,7 @@ def _handed_on(
         return
     again = None if record.has_custom_gradient else differentiate(record, upstream, weights)
     by_source, by_weight = again or ([None] * len(record.sources), [None] * len(weights))
-    note = undefined_gradient(record)
+    note = undefined(record, gradient=True)
     for i, value, gradient, alone in suspects:
         largest = None if by_source[i] is None else _largest(by_source[i])
         if (

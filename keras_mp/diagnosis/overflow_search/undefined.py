@@ -22,12 +22,18 @@ _DIVISIONS = ("divide", "true_divide", "floor_divide", "mod")
 _LOGARITHMS = ("log", "log2", "log10")
 
 
-def undefined(record: Record) -> str:
-    """Returns what an op was asked for that has no finite answer, or ""."""
+def undefined(record: Record, *, gradient: bool = False) -> str:
+    """Returns what an op, or its gradient, was asked for that has no finite answer, or ""."""
     arrays = _arrays(record)
     if not arrays:
         return ""
     op, x = record.call.op, arrays[0]
+    if gradient and op in ("sqrt", "norm", *_LOGARITHMS):
+        zero = np.all(x == 0, axis=-1) if op == "norm" and x.ndim else x == 0
+        return _count(f"the gradient of {op} at 0", zero)
+    if gradient and op == "power" and len(arrays) > 1:
+        x, exponent = np.broadcast_arrays(*arrays[:2])
+        return _count("the gradient of power at 0", (x == 0) & (exponent < 1) & (exponent != 0))
     with np.errstate(all="ignore"):
         if op in _DIVISIONS and len(arrays) > 1:
             x, below = np.broadcast_arrays(*arrays[:2])
@@ -45,21 +51,6 @@ def undefined(record: Record) -> str:
             x, exponent = np.broadcast_arrays(*arrays[:2])
             return _count("0 to a negative power", (x == 0) & (exponent < 0))
     return ""
-
-
-def undefined_gradient(record: Record) -> str:
-    """Returns what the gradient of an op is asked for that has no finite answer, or ""."""
-    arrays = _arrays(record)
-    if not arrays:
-        return ""
-    op, x = record.call.op, arrays[0]
-    if op in ("sqrt", "norm", *_LOGARITHMS):
-        zero = np.all(x == 0, axis=-1) if op == "norm" and x.ndim else x == 0
-        return _count(f"the gradient of {op} at 0", zero)
-    if op == "power" and len(arrays) > 1:
-        x, exponent = np.broadcast_arrays(*arrays[:2])
-        return _count("the gradient of power at 0", (x == 0) & (exponent < 1) & (exponent != 0))
-    return undefined(record)
 
 
 def _arrays(record: Record) -> list[Any]:
