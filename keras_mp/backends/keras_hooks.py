@@ -1,6 +1,6 @@
 """Where we reach what Keras keeps to itself, by one function for each name.
 
-`private_names.PRIVATE_NAMES` is the table of these names, also of those that only one place uses.
+`private_names.md` is the table of these names, also of those that only one place uses.
 """
 
 import contextlib
