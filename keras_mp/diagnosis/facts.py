@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from keras.backend import standardize_dtype
-
 from keras_mp.backends.common.optimizers import keeper_of_narrow_weights
 from keras_mp.diagnosis.explanation import LossScale, Row
+from keras_mp.graph_rewrite.tensors import dtype_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,3 @@ def updated_in(facts: Facts, one: Placed, dtype: str) -> bool:
 def float16_outputs(facts: Facts) -> Iterator[tuple[str, Any, str]]:
     """Yields the model's outputs that are known to be float16."""
     return (output for output in facts.outputs if output[2] == "float16")
-
-
-def dtype_of(variable: Any) -> str:
-    """Returns the name of a variable's dtype."""
-    return str(standardize_dtype(variable.dtype))

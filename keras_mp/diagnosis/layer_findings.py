@@ -13,8 +13,9 @@ import keras
 
 from keras_mp.backends import keras_hooks
 from keras_mp.diagnosis.explanation import Finding, Level
-from keras_mp.diagnosis.facts import Facts, dtype_of, float16_outputs, updated_in
+from keras_mp.diagnosis.facts import Facts, float16_outputs, updated_in
 from keras_mp.float_formats import FLOAT16
+from keras_mp.graph_rewrite.tensors import dtype_of
 from keras_mp.state.state_protection import is_protected, self_assigned_weights
 
 # -- the variables -----------------------------------------------------------------------------

@@ -115,13 +115,13 @@ def _memory_of(
     name: str, variables: list[Variable], optimizer: Optimizer, *, by_variable: bool = False
 ) -> Memory:
     parameters = sum(_size(variable) for variable in variables)
-    weights = sum(map(_bytes, variables))
+    weights = sum(map(bytes_of, variables))
     own = _storages(optimizer)
-    masters = sum(_bytes(v) for each in own for v in each.own)
-    slots = sum(map(_bytes, optimizer.variables)) - masters
+    masters = sum(bytes_of(v) for each in own for v in each.own)
+    slots = sum(map(bytes_of, optimizer.variables)) - masters
     if by_variable:
         ids = {id(variable) for variable in variables}
-        masters = sum(_bytes(v) for each in own if id(each.variable) in ids for v in each.own)
+        masters = sum(bytes_of(v) for each in own if id(each.variable) in ids for v in each.own)
         whole = sum(_size(variable) for variable in keras_hooks.trained_variables(optimizer))
         slots = round(slots * parameters / max(1, whole))
     return Memory(name, parameters, weights, weights, slots, masters)
@@ -166,7 +166,8 @@ def _size(variable: Variable) -> int:
     return int(np.prod(variable.shape, dtype=np.int64))
 
 
-def _bytes(variable: Variable) -> int:
+def bytes_of(variable: Variable) -> int:
+    """Returns the bytes that a variable takes."""
     if is_narrow(variable):
         return 2 * _size(variable)
     dtype = keras.backend.standardize_dtype(variable.dtype)
