@@ -1,11 +1,11 @@
 """The input of the rules: a model's layers and dtypes, and functions that several rules share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from keras_mp.backends.common.optimizers import keeper_of_narrow_weights
-from keras_mp.diagnosis.explanation import LossScale, Row
+from keras_mp.diagnosis.explanation import Finding, Level, LossScale, Row
 from keras_mp.graph_rewrite.tensors import dtype_of
 
 
@@ -66,6 +66,23 @@ class Facts:
     def path_of(self, layer: Any, name: str) -> str:
         """Returns the path of a layer, or `name` if it is not in the model."""
         return next((one.path for one in self.layers if one.layer is layer), name)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRule:
+    """A rule that says the same of each layer for which it holds; see `Finding`."""
+
+    code: str
+    level: Level
+    holds: Callable[[Facts, Placed], bool]
+    what: str
+    why: str
+    remedy: str
+
+    def __call__(self, facts: Facts) -> Iterator[Finding]:
+        for one in facts.layers:
+            if self.holds(facts, one):
+                yield Finding(self.code, self.level, one.path, self.what, self.why, self.remedy)
 
 
 def updated_in(facts: Facts, one: Placed, dtype: str) -> bool:

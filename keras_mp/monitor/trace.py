@@ -422,7 +422,7 @@ def _table(path: Path, file: TextIO) -> Trace:
                 continue
             line = table.line_num + 1
             if len(row) != len(names):
-                if _is_at_end(file) and not _ends_with_newline(path):
+                if not file.read(1) and not _ends_with_newline(path):  # half a last line
                     break
                 found = f"{len(row)} fields in {short_json(separator.join(row))}"
                 raise _bad(path, line, found, f"expected {len(names)}")
@@ -463,10 +463,6 @@ def _parsed(number: Callable[[str], T], text: str) -> T | str:
         return number(text)
     except ValueError:
         return text
-
-
-def _is_at_end(file: TextIO) -> bool:
-    return not file.read(1)
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import keras
 from keras import ops
+from keras.backend import standardize_dtype
 
 from keras_mp import backends
 from keras_mp.array_types import Optimizer, Tensor, Variable
@@ -202,7 +203,7 @@ class Rounded:
     @staticmethod
     def store(storages: Sequence["Rounded"], draw: Draw) -> None:
         for dtype in ("bfloat16", "float16"):
-            chosen = [s for s in storages if _dtype(s.variable) == dtype]
+            chosen = [s for s in storages if standardize_dtype(s.variable.dtype) == dtype]
             wide = [each.target.release() for each in chosen]
             rounded = stochastic(wide, dtype, draw, [each.start for each in chosen])
             backends.current().assign_each([each.variable for each in chosen], rounded)
@@ -212,10 +213,6 @@ class Rounded:
 
     def set(self, wide: Tensor) -> None:
         self.variable.assign(ops.cast(wide, self.variable.dtype))
-
-
-def _dtype(variable: Variable) -> str:
-    return str(keras.backend.standardize_dtype(variable.dtype))
 
 
 # Rules whose slots are means, in which rounding errors average out.

@@ -9,7 +9,7 @@ seen when it happens: `Assignments` keeps the value that a weight has before.
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -408,16 +408,13 @@ def watch() -> None:
 
     It cannot be done while torch.compile traces the step.
     """
-    keras_hooks.watch_assignments(_before_assignment, _optimizer_steps)
+    keras_hooks.watch_assignments(
+        functools.partial(_tell, Assignments.note),
+        functools.partial(_tell, Assignments.optimizer_steps),
+    )
 
 
-def _before_assignment(variable: Any) -> None:
+def _tell(method: Callable[[Assignments, Any], None], value: Any) -> None:
     for assignments in _active:
         if assignments.is_of_this_thread():
-            assignments.note(variable)
-
-
-def _optimizer_steps(change: int) -> None:
-    for assignments in _active:
-        if assignments.is_of_this_thread():
-            assignments.optimizer_steps(change)
+            method(assignments, value)

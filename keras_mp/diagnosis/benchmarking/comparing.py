@@ -51,6 +51,14 @@ class Effort:
     seconds: float
     rounds: int
 
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps must be at least 1, or None, but is {self.steps}.")
+        if not self.seconds > 0:
+            raise ValueError(f"seconds must be positive, but is {self.seconds}.")
+        if self.rounds < 1:
+            raise ValueError(f"rounds must be at least 1, but is {self.rounds}.")
+
 
 def benchmark(
     model: Model,
@@ -114,7 +122,7 @@ def benchmark(
     """
     check_model(model, compiled=False)
     names = _names(variants)
-    effort = _effort(steps, seconds, rounds)
+    effort = Effort(steps, seconds, rounds)
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, but is {batch_size}.")
     with _quiet(), unchanged_generators(), unchanged_counters(), _rewrites_undone():
@@ -155,16 +163,6 @@ def _names(variants: Sequence[str] | None) -> list[str]:
     if unknown or isinstance(variants, str):
         raise ValueError(f"variants must be names among {list(VARIANTS)}, but is {variants!r}.")
     return [name for name in VARIANTS if variants is None or name in (FLOAT32, *variants)]
-
-
-def _effort(steps: int | None, seconds: float, rounds: int) -> Effort:
-    if steps is not None and steps < 1:
-        raise ValueError(f"steps must be at least 1, or None, but is {steps}.")
-    if not seconds > 0:
-        raise ValueError(f"seconds must be positive, but is {seconds}.")
-    if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, but is {rounds}.")
-    return Effort(steps, seconds, rounds)
 
 
 def _compile_arguments(model: Model) -> tuple[Any, Any]:

@@ -113,11 +113,8 @@ class Trial:
     def loss_scale(self) -> float | None:
         """The current loss scale; None without one."""
         optimizer = self.model.optimizer
-        return (
-            current_scale(optimizer)
-            if isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-            else None
-        )
+        scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        return current_scale(optimizer) if scales else None
 
     def counted_bytes(self) -> int:
         """Returns the bytes of all weights, gradients, and optimizer variables."""

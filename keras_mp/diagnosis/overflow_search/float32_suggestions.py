@@ -87,12 +87,9 @@ def with_cure(analysis: Analysis, dry_run: DryRun) -> OverflowReport:
         return analyse(dry_run, StepPrograms(model))
 
     changes, then, error = _changes(analysis, model, search, backward)
-    for loss, found in changes.losses.values():
-        remedies.append(_of_loss(loss, found, then, error))
-    for line, found in changes.lines.items():
-        remedies.append(_of_line(line, found, then, error))
-    others = (*_of_constants(analysis, search), *_of_logits(analysis, search))
-    remedies += others
+    remedies += [_of_loss(found, then, error) for _, found in changes.losses.values()]
+    remedies += [_of_line(line, found, then, error) for line, found in changes.lines.items()]
+    remedies += (*_of_constants(analysis, search), *_of_logits(analysis, search))
     remedies = [replace(remedy, scale=dry_run.loss_scale) for remedy in remedies]
     # An epsilon or logits that do not help are no remedy.
     told = (r for r in remedies if r.helps or r.error or r.is_float32)
@@ -296,7 +293,7 @@ def _of_scale(fits: float, scale: float) -> Remedy:
     )
 
 
-def _of_loss(loss: Any, found: Finding, then: Finding | None, error: str) -> Remedy:
+def _of_loss(found: Finding, then: Finding | None, error: str) -> Remedy:
     text = (
         f'Give {found.layer} ({found.layer_class}) dtype="float32" where you make it, as losses '
         "and metrics have by default."
