@@ -382,15 +382,8 @@ class LossScaleOptimizer(OptimizerWrapper, keras.optimizers.LossScaleOptimizer):
                 "their order."
             )
         with keras.StatelessScope(list(zip(known, values, strict=True))):
-            return OptimizerState(
-                self.loss_scale,
-                self.dynamic_counter,
-                ops.copy(self.iterations),
-                self.last_step_applied,
-                self.skipped_steps,
-                self.nonfinite_kind,
-                self.consecutive_skips,
-            )
+            state = OptimizerState(*(getattr(self, name) for name in OptimizerState._fields))
+            return state._replace(iterations=ops.copy(state.iterations))
 
     # -- state -----------------------------------------------------------------------------------
 

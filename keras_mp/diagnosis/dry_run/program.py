@@ -182,6 +182,21 @@ def run_as_program(dry_run: DryRun, programs: "StepPrograms | None" = None) -> P
     return (programs or StepPrograms(dry_run.model)).run(dry_run)
 
 
+def observed_step(
+    dry_run: DryRun, observer: Any, programs: "StepPrograms", *, ops: bool = True
+) -> tuple[ForwardPass, Program | None]:
+    """Runs a step, with metrics if there are ops to observe, and shows its calls to an observer.
+
+    As one program, if that is possible; else op by op, and returns None in place of the program.
+    """
+    program = run_as_program(dry_run, programs)
+    if program is None:
+        with observed_by(observer, dry_run.model, ops):
+            return dry_run.run(metrics=ops), None
+    program.replay(observer)
+    return program.out, program
+
+
 class StepPrograms:
     """The programs of the steps of a model: one for all batches of the same shapes and dtypes.
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_mp.diagnosis.dry_run.observers import Site, every_step, observed_by
-from keras_mp.diagnosis.dry_run.program import StepPrograms, run_as_program
+from keras_mp.diagnosis.dry_run.program import StepPrograms, observed_step
 from keras_mp.diagnosis.dry_run.source_lines import definition
 from keras_mp.diagnosis.dry_run.step import DryRun, ForwardPass
 from keras_mp.diagnosis.dry_run.tensors import as_numpy, floats, is_finite, kind_of
@@ -69,13 +69,7 @@ def analyse(dry_run: DryRun, programs: StepPrograms) -> Analysis:
     given = {name: part for name, part in given.items() if part is not None}
     model = dry_run.model
     recorder = Recorder(model.variables, given)
-    program = run_as_program(dry_run, programs)
-    if program is None:
-        with observed_by(recorder, model):
-            out = dry_run.run(metrics=True)
-    else:
-        out = program.out
-        program.replay(recorder)
+    out, program = observed_step(dry_run, recorder, programs)
     backward: list[Found] = []
     blamed: set[int] = set()
     if out.scaled_loss is not None and model.trainable_variables:

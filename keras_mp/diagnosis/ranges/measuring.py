@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_mp.backends.keras_hooks import layers_of
 from keras_mp.diagnosis.dry_run.observers import Call, Observer, Site, observed_by, unobserved
-from keras_mp.diagnosis.dry_run.program import Program, StepPrograms
+from keras_mp.diagnosis.dry_run.program import Program, StepPrograms, observed_step
 from keras_mp.diagnosis.dry_run.step import DryRun
 from keras_mp.diagnosis.dry_run.tensors import (
     Perturber,
@@ -156,13 +156,7 @@ class Measurement:
 
         with np.errstate(all="ignore"):
             observer = _Outputs(take)
-            program = self._programs.run(dry_run)
-            if program is None:
-                with observed_by(observer, self.model, ops=False):
-                    out = dry_run.run()
-            else:
-                out = program.out
-                program.replay(observer)
+            out, program = observed_step(dry_run, observer, self._programs, ops=False)
             self.overflowing.update(observer.overflowing)
             for key, (site, tensor) in list(outputs.items()):
                 numbers = numbers_of(tensor)
