@@ -56,9 +56,10 @@ class Keras2Methods:
         if dtype == "float16":
             self._warn(
                 "get_scaled_loss was given a float16 loss: the scaled loss overflows above 65504. "
-                "Cast the loss to float32, or use scale_loss and apply, which scale in float32."
+                "Cast the loss to float32, or use scale_loss and apply, which scale in float32.",
+                stacklevel=4,  # beyond `delegated`
             )
-        return ops.cast(self._scaler.scale_loss(loss), dtype)
+        return ops.cast(self._scaler.scale_loss(loss, stacklevel=6), dtype)
 
     def get_unscaled_gradients(self, gradients: Gradients) -> list[Gradient]:
         """Returns `gradients` divided by the loss scale, as in tf.keras.
@@ -76,7 +77,7 @@ class Keras2Methods:
         """
         self._scaler.protocol.call("get_unscaled_gradients")
         gradients = as_tensors(gradients)
-        return self._scaler.unscale(gradients, [False] * len(gradients))
+        return self._scaler.unscale(gradients, [False] * len(gradients), stacklevel=6)
 
     def compute_gradients(
         self,

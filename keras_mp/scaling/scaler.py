@@ -56,9 +56,9 @@ class LossScaler:
         """Returns the finite steps since the last overflow or growth: integer, shape ()."""
         return self._backend.read(self.counter)
 
-    def scale_loss(self, loss: Tensor | float) -> Tensor:
+    def scale_loss(self, loss: Tensor | float, stacklevel: int = 5) -> Tensor:
         """Returns `loss` times the scale: float32, or float64 for a float64 loss."""
-        loss, scale = as_tensor(loss), self.read_or_warn(5)
+        loss, scale = as_tensor(loss), self.read_or_warn(stacklevel)
         dtype = keras.backend.standardize_dtype(loss.dtype)
         if dtype == "float64":
             scale = ops.cast(scale, dtype)
@@ -66,9 +66,11 @@ class LossScaler:
             loss = ops.cast(loss, "float32")
         return ops.multiply(loss, scale)
 
-    def unscale(self, gradients: Gradients, skip_unscale: Sequence[bool]) -> list[Gradient]:
+    def unscale(
+        self, gradients: Gradients, skip_unscale: Sequence[bool], stacklevel: int = 5
+    ) -> list[Gradient]:
         """Returns `gradients` divided by the scale, except those marked `skip_unscale`."""
-        return self._backend.unscale(gradients, self.read_or_warn(5), skip_unscale)
+        return self._backend.unscale(gradients, self.read_or_warn(stacklevel), skip_unscale)
 
     def update(self, finite: Tensor) -> None:
         """Records whether a step's gradients were `finite`: bool, shape ()."""
