@@ -79,17 +79,19 @@ def _numeric_keys(optimizer: Optimizer) -> list[str]:
 def delegated(part: str, member: M) -> M:
     """Returns a member of a part for the class of the wrapper, with its docstring and signature.
 
+    A method is one frame further from its caller, which the `stacklevel` of warnings counts.
+
     Args:
         part: The wrapper's attribute that holds the part.
         member: A property or a method of the part's class.
     """
-    found: Any = member
-    if isinstance(found, property):
-        return property(lambda self: found.__get__(getattr(self, part)), doc=found.__doc__)  # type: ignore[return-value]
+    own: Any = member
+    if isinstance(own, property):
+        return property(lambda self: own.__get__(getattr(self, part)), doc=own.__doc__)  # type: ignore[return-value]
 
-    @functools.wraps(found)
+    @functools.wraps(own)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return found(getattr(self, part), *args, **kwargs)
+        return own(getattr(self, part), *args, **kwargs)
 
     return method  # type: ignore[return-value]
 
