@@ -113,13 +113,8 @@ def operations(folder: str | Path) -> set[tuple[str, str]]:
 
 
 def _name_and_kind(node: memoryview) -> tuple[str, str]:
-    name = kind = ""
-    for number, value in wire.fields(node):
-        if number == 1:
-            name = wire.text(value)
-        elif number == 2:
-            kind = wire.text(value)
-    return name, kind
+    texts = wire.single(node, {1: wire.text, 2: wire.text})
+    return texts.get(1, ""), texts.get(2, "")
 
 
 def _objects(message: memoryview) -> _Objects:
@@ -262,7 +257,7 @@ def _numpy(dtype: int) -> np.dtype[Any]:
     if dtype == _BFLOAT16:
         import ml_dtypes  # of Keras' own requirements; adds the dtype to NumPy
 
-        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
+        return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(_NUMBERS[dtype][0])
 
 

@@ -1,6 +1,6 @@
 """Where we reach what Keras keeps to itself, by one function for each name.
 
-`private_names.PRIVATE_NAMES` is the table of these names, also of those that only one place uses.
+`private_names.md` is the table of these names, also of those that only one place uses.
 """
 
 import contextlib
@@ -121,8 +121,7 @@ def sharing_objects() -> contextlib.AbstractContextManager[None]:
             f"keras {keras.__version__} writes the configs of models in a way that this keras_mp "
             "does not know: use a newer keras_mp"
         )
-    scope: contextlib.AbstractContextManager[None] = ObjectSharingScope()
-    return scope
+    return ObjectSharingScope()
 
 
 def serialize_as(cls: type, name: str) -> None:
@@ -215,22 +214,42 @@ def child_layers(layer: Any) -> list[Any]:
     return list(layer._flatten_layers(include_self=False, recursive=False))
 
 
+def layers_of(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yields (path, layer) for the model and all layers in it, each once; containers first.
+
+    >>> dense = keras.layers.Dense(1, name="out")
+    >>> inner = keras.Sequential([keras.Input((2,)), dense], name="head")
+    >>> model = keras.Sequential([keras.Input((2,)), inner], name="net")
+    >>> [path for path, _ in layers_of(model)]
+    ['net', 'head', 'head/out']
+    """
+    yield model.name, model
+    yield from _layers_below(model, "", {id(model)})
+
+
+def _layers_below(layer: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    for child in child_layers(layer):
+        if id(child) in seen or isinstance(child, keras.layers.InputLayer):
+            continue
+        seen.add(id(child))
+        below = f"{path}/{child.name}" if path else child.name
+        yield below, child
+        yield from _layers_below(child, below, seen)
+
+
 def own_weights(layer: Any) -> list[Any]:
     """Returns the variables that a layer made as trainable, frozen ones too."""
-    found: list[Any] = layer._trainable_variables
-    return found
+    return layer._trainable_variables
 
 
 def own_state(layer: Any) -> list[Any]:
     """Returns the variables that a layer made as not trainable."""
-    found: list[Any] = layer._non_trainable_variables
-    return found
+    return layer._non_trainable_variables
 
 
 def own_metrics(layer: Any) -> list[Any]:
     """Returns the metrics that are attributes of a layer."""
-    found: list[Any] = layer._metrics
-    return found
+    return layer._metrics
 
 
 def calls_of(operation: Any) -> list[Any]:
@@ -265,8 +284,7 @@ def layout_of(variable: Any) -> Any:
 
 def trained_variables(optimizer: Any) -> list[Any]:
     """Returns the variables that an optimizer was built for."""
-    found: list[Any] = optimizer._trainable_variables
-    return found
+    return optimizer._trainable_variables
 
 
 def step_counter(optimizer: Any) -> Any:
@@ -281,8 +299,7 @@ def own_learning_rate(optimizer: Any) -> Any:
 
 def own_variables(optimizer: Any) -> list[Any]:
     """Returns the variables that an optimizer made itself, in that order."""
-    found: list[Any] = optimizer._variables
-    return found
+    return optimizer._variables
 
 
 class Slots(NamedTuple):
@@ -311,8 +328,7 @@ def momentum_product(optimizer: Any) -> Any:
 
 def variable_index(optimizer: Any, variable: Any) -> int:
     """Returns the place of a variable among those that an optimizer was built for."""
-    index: int = optimizer._get_variable_index(variable)
-    return index
+    return optimizer._get_variable_index(variable)
 
 
 def without_empty(optimizer: Any, gradients: Any, variables: Any) -> Any:
@@ -346,14 +362,12 @@ def given_metrics(metrics: Any) -> tuple[Any, Any]:
 
 def compile_config(model: Any) -> dict[str, Any]:
     """Returns the arguments of `compile` that a file of the model will hold, to be changed."""
-    config: dict[str, Any] = model._compile_config.config
-    return config
+    return model._compile_config.config
 
 
 def clipped(optimizer: Any, gradients: list[Any]) -> list[Any]:
     """Returns the gradients, clipped as the optimizer does before a step."""
-    found: list[Any] = optimizer._clip_gradients(gradients)
-    return found
+    return optimizer._clip_gradients(gradients)
 
 
 def update(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
@@ -537,8 +551,7 @@ _watched = False
 
 def without_autocast() -> contextlib.AbstractContextManager[None]:
     """A scope in which variables have their own dtype, inside of a layer in 16 bits, too."""
-    scope: contextlib.AbstractContextManager[None] = internal_backend().AutocastScope(None)
-    return scope
+    return internal_backend().AutocastScope(None)
 
 
 @functools.cache

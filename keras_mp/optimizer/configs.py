@@ -55,8 +55,7 @@ def serialized(optimizer: Optimizer) -> dict[str, Any]:
     >>> serialized(keras.optimizers.SGD())["module"]
     'keras.optimizers'
     """
-    config: dict[str, Any] = _by_public_names(keras.saving.serialize_keras_object(optimizer))
-    return config
+    return _by_public_names(keras.saving.serialize_keras_object(optimizer))
 
 
 def _by_public_names(config: Any) -> Any:

@@ -97,8 +97,7 @@ def _as_tensor(gradient: Any, i: int, variables: Sequence[Variable] | None) -> A
 
 
 def _is_exact(dtype: Any) -> bool:
-    exact: bool = standardize_dtype(dtype).startswith(("int", "uint", "bool"))
-    return exact
+    return standardize_dtype(dtype).startswith(("int", "uint", "bool"))
 
 
 def _wide(variables: Sequence[Variable] | None, i: int) -> str:

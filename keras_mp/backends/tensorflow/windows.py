@@ -34,10 +34,7 @@ class Window:
     def opened(self) -> contextlib.AbstractContextManager[Any]:
         """Returns a scope whose operations wait. Eagerly there is nothing to wait for."""
         is_full = len(self.updates) == _OPEN
-        scope: contextlib.AbstractContextManager[Any] = tf.control_dependencies(
-            self.updates[0] if is_full else []
-        )
-        return scope
+        return tf.control_dependencies(self.updates[0] if is_full else [])
 
 
 def apply(
