@@ -10,12 +10,8 @@ import numpy as np
 from keras import ops
 
 from keras_mp.compat.layers.operation import _Unmasked
-from keras_mp.compat.operations.computing.evaluating import as_result
-from keras_mp.compat.operations.computing.values import as_tensor
 from keras_mp.compat.saved_graphs import programs, structures
 from keras_mp.compat.saved_graphs.programs import Program
-from keras_mp.compat.saved_graphs.running import Run
-from keras_mp.compat.saved_graphs.values import Handle, Unknown
 
 MOST_BYTES = 1 << 28  # of all constants
 
@@ -116,6 +112,11 @@ class SavedFunction(_Unmasked):
         ]
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
+        # Here, as they import keras, which may be what imports this module.
+        from keras_mp.compat.operations.computing.evaluating import as_result
+        from keras_mp.compat.operations.computing.values import as_tensor
+        from keras_mp.compat.saved_graphs.running import Run
+
         function = self._training if training and self._training else self._predicting
         specs = structures.specs(function.inputs)
         given = keras.tree.flatten(inputs)
@@ -210,6 +211,8 @@ def _shape(sizes: Any) -> tuple[int, ...]:
 
 
 def _captured(said: Any, kept: _Kept, variables: Sequence[Json]) -> Any:
+    from keras_mp.compat.saved_graphs.values import Handle, Unknown
+
     match said:
         case ["variable", int(number)] if 0 <= number < len(variables):
             one = variables[number]

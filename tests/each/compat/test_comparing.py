@@ -1,6 +1,7 @@
 """A model against the graphs of the SavedModel that it was loaded from."""
 
 import json
+import zipfile
 
 import keras
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from keras import ops
 
 from keras_mp.compat import RestoreReport, load_model
+from keras_mp.compat.restoring import graph_flags
 from keras_mp.compat.restoring.comparing import compare
 from keras_mp.compat.restoring.comparison import Comparison, Differs, Part
 from tests import graph_recordings
@@ -128,3 +130,26 @@ def test_reports_are_json_and_back(tmp_path):
     report.save(tmp_path / "report.json")
     assert RestoreReport.load(tmp_path / "report.json") == report
     assert json.loads((tmp_path / "report.json").read_text())["comparison"]["why"] == "not all"
+
+
+@pytest.mark.parametrize("kind", ["Attention", "AdditiveAttention"])
+@pytest.mark.parametrize("version", ["2.10.1", "2.15.1"])
+def test_a_flag_that_the_config_lacks_is_found(version, kind, tmp_path, monkeypatch):
+    """`causal` is in the graph only: without it the model sees what comes later."""
+    with zipfile.ZipFile(DATA.parent / f"lookups/saved-{version}.zip") as archive:
+        wanted = f"causal_{kind}/"
+        archive.extractall(tmp_path, [one for one in archive.namelist() if wanted in one])
+    path = tmp_path / f"causal_{kind}"
+    assert not load_model(path, return_report=True)[1].comparison.differs
+    monkeypatch.setattr(graph_flags, "with_graph_flags", lambda config, *_: (dict(config), []))
+    with pytest.raises(Differs, match="predicts otherwise than the graph in the file"):
+        load_model(path)
+
+
+def test_a_kernel_of_another_order_is_found():
+    path = graph_recordings.folder("batch_norm")
+    model = load_model(path)
+    conv = model.layers[0]
+    conv.kernel.assign(np.array(ops.convert_to_numpy(conv.kernel))[::-1].copy())
+    found = compare(path, model)
+    assert found.predictions.layer.startswith("conv2d")

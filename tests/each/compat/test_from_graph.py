@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import zipfile
 
 import keras
@@ -200,3 +202,11 @@ def test_a_folder_takes_it_for_its_saved_models():
     request = Request(str(graph_recordings.folder("module")), from_graph="encode")
     assert artefacts.without_unneeded_options(request, "saved_model").from_graph == "encode"
     assert not artefacts.without_unneeded_options(request, "checkpoint").from_graph
+
+
+def test_the_evaluator_can_be_imported_before_keras():
+    program = "import keras_mp.compat.saved_graphs.functions, keras_mp.compat.restoring.comparing"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
