@@ -243,7 +243,8 @@ def number(name: str, value: Any) -> float:
 
 def float32(value: float) -> float:
     """Returns `value` as the float32 that the optimizer computes with."""
-    return struct.unpack("f", struct.pack("f", value))[0]  # native: beyond it, inf
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]  # native: beyond it, inf
+    return rounded
 
 
 def _positive(name: str, value: Any) -> float:

@@ -335,5 +335,5 @@ def _numpy(dtype: str) -> np.dtype[Any]:
     if dtype == "bfloat16":
         import ml_dtypes  # of Keras' own requirements; adds the dtype to NumPy
 
-        return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
     return np.dtype(dtype).newbyteorder("<")

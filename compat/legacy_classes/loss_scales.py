@@ -329,7 +329,7 @@ def get(identifier: Any) -> LossScale | None:
 FixedLossScale(123.0), None)
     """
     if identifier is None or type(identifier) in (FixedLossScale, DynamicLossScale):
-        return identifier
+        return identifier  # type: ignore[no-any-return]
     if isinstance(identifier, LossScale):
         raise TypeError(
             f"loss_scale is a {type(identifier).__name__}, a class of your own, and its rule would "

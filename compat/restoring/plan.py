@@ -378,5 +378,5 @@ def _dtype(variable: Any) -> np.dtype[Any]:
     if variable.dtype == "bfloat16":
         import ml_dtypes  # adds the dtype to NumPy; Keras itself requires it
 
-        return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
     return np.dtype(str(variable.dtype))

@@ -121,7 +121,8 @@ def sharing_objects() -> contextlib.AbstractContextManager[None]:
             f"keras {keras.__version__} writes the configs of models in a way that this keras_mp "
             "does not know: use a newer keras_mp"
         )
-    return ObjectSharingScope()
+    scope: contextlib.AbstractContextManager[None] = ObjectSharingScope()
+    return scope
 
 
 def serialize_as(cls: type, name: str) -> None:
@@ -239,17 +240,20 @@ def _layers_below(layer: Any, path: str, seen: set[int]) -> Iterator[tuple[str, 
 
 def own_weights(layer: Any) -> list[Any]:
     """Returns the variables that a layer made as trainable, frozen ones too."""
-    return layer._trainable_variables
+    found: list[Any] = layer._trainable_variables
+    return found
 
 
 def own_state(layer: Any) -> list[Any]:
     """Returns the variables that a layer made as not trainable."""
-    return layer._non_trainable_variables
+    found: list[Any] = layer._non_trainable_variables
+    return found
 
 
 def own_metrics(layer: Any) -> list[Any]:
     """Returns the metrics that are attributes of a layer."""
-    return layer._metrics
+    found: list[Any] = layer._metrics
+    return found
 
 
 def calls_of(operation: Any) -> list[Any]:
@@ -284,7 +288,8 @@ def layout_of(variable: Any) -> Any:
 
 def trained_variables(optimizer: Any) -> list[Any]:
     """Returns the variables that an optimizer was built for."""
-    return optimizer._trainable_variables
+    found: list[Any] = optimizer._trainable_variables
+    return found
 
 
 def step_counter(optimizer: Any) -> Any:
@@ -299,7 +304,8 @@ def own_learning_rate(optimizer: Any) -> Any:
 
 def own_variables(optimizer: Any) -> list[Any]:
     """Returns the variables that an optimizer made itself, in that order."""
-    return optimizer._variables
+    found: list[Any] = optimizer._variables
+    return found
 
 
 class Slots(NamedTuple):
@@ -328,7 +334,8 @@ def momentum_product(optimizer: Any) -> Any:
 
 def variable_index(optimizer: Any, variable: Any) -> int:
     """Returns the place of a variable among those that an optimizer was built for."""
-    return optimizer._get_variable_index(variable)
+    index: int = optimizer._get_variable_index(variable)
+    return index
 
 
 def without_empty(optimizer: Any, gradients: Any, variables: Any) -> Any:
@@ -362,12 +369,14 @@ def given_metrics(metrics: Any) -> tuple[Any, Any]:
 
 def compile_config(model: Any) -> dict[str, Any]:
     """Returns the arguments of `compile` that a file of the model will hold, to be changed."""
-    return model._compile_config.config
+    config: dict[str, Any] = model._compile_config.config
+    return config
 
 
 def clipped(optimizer: Any, gradients: list[Any]) -> list[Any]:
     """Returns the gradients, clipped as the optimizer does before a step."""
-    return optimizer._clip_gradients(gradients)
+    found: list[Any] = optimizer._clip_gradients(gradients)
+    return found
 
 
 def update(optimizer: Any, gradients: list[Any], variables: list[Any]) -> None:
@@ -551,7 +560,8 @@ _watched = False
 
 def without_autocast() -> contextlib.AbstractContextManager[None]:
     """A scope in which variables have their own dtype, inside of a layer in 16 bits, too."""
-    return internal_backend().AutocastScope(None)
+    scope: contextlib.AbstractContextManager[None] = internal_backend().AutocastScope(None)
+    return scope
 
 
 @functools.cache

@@ -55,7 +55,8 @@ def serialized(optimizer: Optimizer) -> dict[str, Any]:
     >>> serialized(keras.optimizers.SGD())["module"]
     'keras.optimizers'
     """
-    return _by_public_names(keras.saving.serialize_keras_object(optimizer))
+    config: dict[str, Any] = _by_public_names(keras.saving.serialize_keras_object(optimizer))
+    return config
 
 
 def _by_public_names(config: Any) -> Any:

@@ -215,12 +215,13 @@ class OptimizerWrapper:
         trainable_variables: Sequence[Tensor],
     ) -> tuple[list[Tensor], list[Tensor]]:
         """`apply` without side effects, for functions that JAX transforms."""
-        return keras.optimizers.Optimizer.stateless_apply(
+        values: tuple[list[Tensor], list[Tensor]] = keras.optimizers.Optimizer.stateless_apply(
             self,
             self._backend.values_to_change(optimizer_variables),
             grads,
             self._backend.values_to_change(trainable_variables),
         )
+        return values
 
     def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
         """Lets the inner optimizer write final values (its moving averages) to the variables."""

@@ -97,7 +97,8 @@ def _as_tensor(gradient: Any, i: int, variables: Sequence[Variable] | None) -> A
 
 
 def _is_exact(dtype: Any) -> bool:
-    return standardize_dtype(dtype).startswith(("int", "uint", "bool"))
+    exact: bool = standardize_dtype(dtype).startswith(("int", "uint", "bool"))
+    return exact
 
 
 def _wide(variables: Sequence[Variable] | None, i: int) -> str:

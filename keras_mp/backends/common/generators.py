@@ -57,4 +57,4 @@ def _unchanged_in_torch() -> contextlib.AbstractContextManager[None]:
 
     # Not all devices, the default: a process that uses one of them would initialise the others.
     devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
-    return torch.random.fork_rng(devices)
+    return torch.random.fork_rng(devices)  # type: ignore[no-any-return]

@@ -213,7 +213,10 @@ def after(tensors: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
     """
     if tf.distribute.has_strategy():
         return contextlib.nullcontext()
-    return tf.control_dependencies([next(tensor for tensor in tensors if tensor is not None)])
+    scope: contextlib.AbstractContextManager[Any] = tf.control_dependencies(
+        [next(tensor for tensor in tensors if tensor is not None)]
+    )
+    return scope
 
 
 def _sums(gradients: list[Gradient], variables: list[Variable]) -> tuple[list[Any], Any]:

@@ -34,7 +34,10 @@ class Window:
     def opened(self) -> contextlib.AbstractContextManager[Any]:
         """Returns a scope whose operations wait. Eagerly there is nothing to wait for."""
         is_full = len(self.updates) == _OPEN
-        return tf.control_dependencies(self.updates[0] if is_full else [])
+        scope: contextlib.AbstractContextManager[Any] = tf.control_dependencies(
+            self.updates[0] if is_full else []
+        )
+        return scope
 
 
 def apply(

@@ -15,7 +15,8 @@ from keras_mp.backends.torch.gradients import any_bad, checked, kind_of, takes_a
 
 def is_compiling() -> bool:
     """Returns whether torch.compile is tracing."""
-    return torch.compiler.is_compiling()
+    compiling: bool = torch.compiler.is_compiling()
+    return compiling
 
 
 def apply_if_finite(update: Update, tell_each: bool) -> StepResult:

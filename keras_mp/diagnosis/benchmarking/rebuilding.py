@@ -283,9 +283,10 @@ def _with_functions(config: Any, lambdas: Mapping[str, Any]) -> Any:
 
 def policy_config(policy: Any) -> dict[str, Any]:
     """Returns the config of a policy, of a map, or of a policy given by name."""
-    return keras.saving.serialize_keras_object(
+    found: dict[str, Any] = keras.saving.serialize_keras_object(
         keras.DTypePolicy(policy) if isinstance(policy, str) else policy
     )
+    return found
 
 
 def retyped(

@@ -54,17 +54,20 @@ class RangeReport(Renderable):
         out) that round to "zero", to a "subnormal" number and to infinity ("overflow") there, of
         gradients at the current loss scale.
         """
-        return self._ranges["rows"]
+        rows: list[dict[str, Any]] = self._ranges["rows"]
+        return rows
 
     @property
     def advice(self) -> dict[str, Any]:
         """A dict with "initial_scale", "dtype", "float32_layers" and "text"."""
-        return self._ranges.get("advice", {})
+        advice: dict[str, Any] = self._ranges.get("advice", {})
+        return advice
 
     @property
     def initial_scale(self) -> float | None:
         """The largest power of two at which no gradient overflows, less two doublings."""
-        return self.advice.get("initial_scale")
+        scale: float | None = self.advice.get("initial_scale")
+        return scale
 
     @property
     def float32_layers(self) -> Float32Layers:

@@ -65,7 +65,7 @@ def entry(url: str) -> Entry:
 
     def work(fs: Any, path: str) -> Mapping[str, Any]:
         fs.invalidate_cache()
-        return fs.info(path)
+        return fs.info(path)  # type: ignore[no-any-return]
 
     return _entry("", url, with_retries(url, work))
 
@@ -103,7 +103,7 @@ def listed(url: str, *, deep: bool) -> list[Entry]:
         infos = fs.find(path, detail=True, **options)
         if not infos:
             fs.ls(path)  # which gives a reason, where `find` does not
-        return infos
+        return infos  # type: ignore[no-any-return]
 
     root = with_retries(url, lambda fs, path: str(fs._strip_protocol(path)).rstrip("/"))
     infos = with_retries(url, work)
