@@ -257,7 +257,7 @@ def _numpy(dtype: int) -> np.dtype[Any]:
     if dtype == _BFLOAT16:
         import ml_dtypes  # of Keras' own requirements; adds the dtype to NumPy
 
-        return np.dtype(ml_dtypes.bfloat16)
+        return np.dtype(ml_dtypes.bfloat16)  # type: ignore[no-any-return]
     return np.dtype(_NUMBERS[dtype][0])
 
 
